@@ -1,0 +1,45 @@
+# The house's commands. `make` tests and lints; `make help` lists the rest.
+# Every target makes what it needs: .venv is created on first use and refreshed when pyproject.toml changes.
+
+BIN := .venv/bin
+DEMO := .demo
+ARGS ?=
+
+.PHONY: all help run test check fmt torture bench venv clean
+
+all: test check  ## test and lint (the default)
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-9s %s\n", $$1, $$2 }'
+
+run:  ## start scheduler and worker on a fresh store, with the example app
+	@scripts/bootstrap_venv
+	@rm -rf $(DEMO) && mkdir -p $(DEMO)
+	$(BIN)/foliot up --app examples/learning_platform.py --store sqlite:///$(DEMO)/foliot.db $(ARGS)
+
+test: venv  ## run the tests; ARGS="-k lease -x" goes to pytest
+	$(BIN)/python -m pytest $(ARGS)
+
+check: venv  ## lint, formatting, types, who imports whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: venv  ## format, and fix what can be fixed safely
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+torture: venv  ## the long forms of the fault tests
+	FOLIOT_TORTURE=1 $(BIN)/python -m pytest tests/faults $(ARGS)
+
+bench:  ## measure, and plot
+	@scripts/bootstrap_venv dev bench
+	$(BIN)/python -m bench $(ARGS)
+
+venv:  ## make or refresh .venv
+	@scripts/bootstrap_venv dev
+
+clean:  ## remove everything that these targets made
+	rm -rf .venv $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

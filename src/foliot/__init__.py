@@ -1,0 +1,25 @@
+"""Foliot: a durable, distributed job scheduler. The public names, and nothing else."""
+
+from foliot.app import Foliot
+from foliot.domain.run import Kept, Promise
+from foliot.errors import Cancelled, FoliotError, Permanent, RetryAfter
+from foliot.job import Job
+from foliot.timing import after, at, cron, every
+from foliot.work.context import Context
+
+__all__ = [
+    "Cancelled",
+    "Context",
+    "Foliot",
+    "FoliotError",
+    "Job",
+    "Kept",
+    "Permanent",
+    "Promise",
+    "RetryAfter",
+    "after",
+    "at",
+    "cron",
+    "every",
+]
+__version__ = "0.1.0"

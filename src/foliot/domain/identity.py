@@ -1,0 +1,110 @@
+"""Three identities, never blurred: schedule, run, attempt. How each is named, in one place.
+
+schedule   daily-revenue
+run        daily-revenue@2026-04-03T02:00:00Z     a tick of a schedule
+           daily-revenue@2026-04-03T09:41:07Z#m   triggered by hand
+           class:7#1, class:7[acme]#1             a delayed promise by key and generation, with its tenant
+           0E5C3N8QZJ3RT                          a delayed promise without a key: its number, time-ordered
+attempt    class:7#1/2
+"""
+
+from __future__ import annotations
+
+import re
+
+from foliot.domain.instant import MILLISECOND, Instant, rfc3339
+from foliot.errors import InvalidInput
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_VALUE = {letter: value for value, letter in enumerate(_ALPHABET)}
+_LENGTH = 13
+_KEY_EPOCH: Instant = 1_577_836_800_000_000  # 2020-01-01T00:00:00Z
+_SPREAD_BITS = 22
+SPREAD = 1 << _SPREAD_BITS
+"""How many numbers one millisecond has."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,199}", re.ASCII)
+_TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,99}", re.ASCII)
+
+
+def number_at(moment: Instant, spread: int) -> int:
+    """The run number of a moment: 41 bits of milliseconds since 2020, then `spread` (22 bits).
+
+    Numbers grow with time, so that the newest rows share the end of every B-tree, and a store that was made anew does
+    not hand out the numbers of the one before it to systems outside that still remember them.
+    """
+    return (max(moment - _KEY_EPOCH, 0) // MILLISECOND << _SPREAD_BITS) + spread
+
+
+def made_at(number: int) -> Instant:
+    """When a run was promised, to the millisecond: its number says so."""
+    return _KEY_EPOCH + (number >> _SPREAD_BITS) * MILLISECOND
+
+
+def run_id(number: int, name: str | None) -> str:
+    """What people and outside systems call the run: its name, or else its number in Crockford's base 32."""
+    if name is not None:
+        return name
+    digits = []
+    for _ in range(_LENGTH):
+        number, digit = divmod(number, 32)
+        digits.append(_ALPHABET[digit])
+    return "".join(reversed(digits))
+
+
+def run_number(identifier: str) -> int | None:
+    """The number in an unnamed run's id; None when the id is a name."""
+    if len(identifier) != _LENGTH or not all(letter in _VALUE for letter in identifier):
+        return None
+    number = 0
+    for letter in identifier:
+        number = number * 32 + _VALUE[letter]
+    return number if number < 1 << 63 else None
+
+
+def attempt_id(identifier: str, attempt: int) -> str:
+    return f"{identifier}/{attempt}"
+
+
+def tick_name(schedule: str, nominal: Instant) -> str:
+    """Deterministic: two schedulers that both believe they own the tick make the same name."""
+    return f"{schedule}@{rfc3339(nominal)}"
+
+
+def trigger_name(schedule: str, moment: Instant) -> str:
+    return f"{schedule}@{rfc3339(moment)}#m"
+
+
+def promise_stem(key: str, tenant: str | None) -> str:
+    """What the names of all generations of a keyed promise begin with."""
+    return f"{key}[{tenant}]#" if tenant else f"{key}#"
+
+
+def generation(name: str, stem: str) -> int | None:
+    """Which generation of the promise `name` is; None when it belongs to another key that merely begins alike."""
+    tail = name.removeprefix(stem)
+    return int(tail) if name.startswith(stem) and tail.isascii() and tail.isdigit() else None
+
+
+def checked_name(name: str, what: str) -> str:
+    """The name of a job, schedule or queue, or a clear refusal."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"{name!r:.80} cannot name a {what}; use 1 to 200 letters, digits and . _ : / -, a letter or digit first"
+        )
+    return name
+
+
+def checked_key(key: str) -> str:
+    """A promise's key: any text on one line, so long as it can be told apart from a tenant's."""
+    if not isinstance(key, str) or not 1 <= len(key) <= 300 or not key.isprintable():
+        raise InvalidInput(f"{key!r:.80} cannot be a key; give 1 to 300 printable characters")
+    if key.endswith("]"):
+        raise InvalidInput(f"{key!r} cannot be a key: a closing bracket at the end is how a tenant is written")
+    return key
+
+
+def checked_tenant(tenant: str) -> str:
+    if not isinstance(tenant, str) or not _TENANT.fullmatch(tenant):
+        raise InvalidInput(f"{tenant!r:.80} cannot name a tenant; use 1 to 100 letters, digits and . _ : @ -")
+    return tenant

@@ -1,0 +1,154 @@
+"""What each class of work chooses, so that nothing is accidental. Settings inherit: app, job, schedule, run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Any
+
+from foliot.domain.instant import HOUR, LAST, MINUTE, SECOND, Duration, duration
+from foliot.errors import InvalidInput
+
+
+class Overlap(StrEnum):
+    """What happens to a live tick while an earlier run of its schedule is still busy."""
+
+    SKIP = "skip"
+    ALLOW = "allow"
+
+
+class CatchUp(StrEnum):
+    """What happens to ticks that were missed while nothing was there to fire them."""
+
+    ONCE = "once"
+    ALL = "all"
+    SKIP = "skip"
+
+
+class OnLost(StrEnum):
+    """What happens to a run whose worker vanished, when nothing tells how far it came."""
+
+    RETRY = "retry"
+    ASK = "ask"
+
+
+_LATER = {"queue", "coalesce", "replace"}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Everything that can be chosen. The defaults are those of a run that nobody said anything about."""
+
+    attempts: int = 4
+    """How many attempts a run may spend before it goes to the dead letters."""
+    backoff: Duration = 5 * SECOND
+    """The ceiling of the first delay; it doubles with every attempt spent."""
+    backoff_cap: Duration = HOUR
+    """The ceiling of every later delay."""
+    give_up_after: Duration | None = None
+    """Total age, counted from the first due time, after which a failing run is not tried again."""
+    timeout: Duration = 15 * MINUTE
+    lease: Duration = 30 * SECOND
+    on_lost: OnLost = OnLost.RETRY
+    overlap: Overlap = Overlap.SKIP
+    catch_up: CatchUp = CatchUp.ONCE
+    catch_up_window: Duration | None = None
+    """Ticks older than this are never caught up."""
+    missed_after: Duration = MINUTE
+    """A tick later than this was missed, and `catch_up` decides about it."""
+    useful_until: Duration | None = None
+    """How long after its nominal time a run is still worth starting."""
+    jitter: Duration = 0
+
+    def merged(self, choices: Mapping[str, Any]) -> Policy:
+        """This policy with some settings chosen otherwise."""
+        return replace(self, **choices) if choices else self
+
+
+_DURATIONS = {field.name for field in fields(Policy) if "Duration" in str(field.type)}
+_ENUMS: dict[str, type[StrEnum]] = {"overlap": Overlap, "catch_up": CatchUp, "on_lost": OnLost}
+_AT_LEAST = {"timeout": 1, "lease": SECOND, "backoff": 0, "missed_after": 0}
+
+
+def choices(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Checks what a user chose, by name and by value, and turns it into the forms that Policy holds."""
+    return {name: _choice(name, value) for name, value in given.items()}
+
+
+def _choice(name: str, value: Any) -> Any:
+    if name not in Policy.__dataclass_fields__:
+        nearest = get_close_matches(name, Policy.__dataclass_fields__, n=1)
+        hint = (
+            f"; did you mean {nearest[0]!r}?" if nearest else f"; there are: {', '.join(Policy.__dataclass_fields__)}"
+        )
+        raise InvalidInput(f"there is no setting {name!r}{hint}")
+    if name in _ENUMS:
+        return _member(name, value)
+    if name == "attempts":
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 10_000:
+            raise InvalidInput(f"attempts={value!r}: give a whole number from 1 to 10000")
+        return value
+    if value is None and Policy.__dataclass_fields__[name].default is None:
+        return None
+    length = duration(value)
+    if length < _AT_LEAST.get(name, 0):
+        raise InvalidInput(f"{name}={value!r} is too short; give at least {_AT_LEAST[name] / SECOND:g} s")
+    return length
+
+
+def _member(name: str, value: Any) -> StrEnum:
+    kind = _ENUMS[name]
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(repr(str(member)) for member in kind)
+        later = " (not supported by this release yet)" if name == "overlap" and value in _LATER else ""
+        raise InvalidInput(f"{name}={value!r}{later}; choose one of {known}") from None
+
+
+def policy_to_json(policy: Policy) -> bytes:
+    """A whole policy in its stored form: microseconds, the values of enums."""
+    return _dumped({field.name: getattr(policy, field.name) for field in fields(policy)})
+
+
+def policy_from_json(data: bytes | None) -> Policy:
+    """Reads what `policy_to_json` wrote; what it does not say has its default. InvalidInput when it cannot be read."""
+    return Policy().merged(choices_from_json(data))
+
+
+def choices_to_json(chosen: Mapping[str, Any]) -> bytes | None:
+    """Settings as `choices` returns them, in their stored form; None when nothing was chosen, as most runs have it."""
+    return _dumped(chosen) if chosen else None
+
+
+def choices_from_json(data: bytes | None) -> dict[str, Any]:
+    """Reads what `choices_to_json` wrote. InvalidInput when it cannot be read.
+
+    Names that this release does not know are passed over: during a rolling deploy a newer one writes them. Values that
+    it does not know are refused: nobody can say what was meant.
+    """
+    if not data:
+        return {}
+    try:
+        stored = json.loads(data)
+    except (ValueError, RecursionError):
+        raise InvalidInput(f"{data!r:.80} is not a stored policy: it is not JSON") from None
+    if not isinstance(stored, dict):
+        raise InvalidInput(f"{data!r:.80} is not a stored policy: it must be a JSON object")
+    return {name: _stored(name, value) for name, value in stored.items() if name in Policy.__dataclass_fields__}
+
+
+def _stored(name: str, value: Any) -> Any:
+    """One stored setting, checked like a given one. Durations are microseconds here, and text is not read again."""
+    if name in _ENUMS or name == "attempts" or value is None:
+        return _choice(name, value)
+    if not isinstance(value, int) or isinstance(value, bool) or not _AT_LEAST.get(name, 0) <= value <= LAST:
+        raise InvalidInput(f"{name}={value!r:.80} is not a stored duration; it must be a number of microseconds")
+    return value
+
+
+def _dumped(settings: Mapping[str, Any]) -> bytes:
+    return json.dumps(dict(settings), separators=(",", ":")).encode()

@@ -1,0 +1,144 @@
+"""A schedule is a standing rule with a revision; its ticks become runs. Values, for every room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from foliot.domain.instant import Duration, Instant
+from foliot.domain.policy import Policy
+from foliot.domain.run import Lane, Origin
+from foliot.domain.state import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A schedule as code or an operator states it. Applied only where it differs from what was last applied."""
+
+    id: str
+    job: str
+    rule: str
+    """As `Rule.encode` writes it."""
+    payload: bytes
+    policy: Policy
+    """App, job and schedule settings, merged: what firing needs."""
+    options: bytes | None
+    """Only what the schedule itself chose: carried by each of its runs, for the worker."""
+    delay: Duration | None
+    """For a fixed-delay rule; the end of each run makes the next."""
+    first: Instant | None
+    """The first nominal time, counted from when it is declared; None when the rule has none."""
+    first_fire_at: Instant | None
+    queue: str | None = None
+    priority: int = 0
+    tenant: str | None = None
+    owner: str | None = None
+    runbook: str | None = None
+    changes: str | None = None
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule as the store holds it: the template, and how far it has been evaluated."""
+
+    id: str
+    job: str
+    rule: str
+    payload: bytes
+    policy: Policy
+    options: bytes | None
+    delay: Duration | None
+    queue: str | None
+    priority: int
+    tenant: str | None
+    owner: str | None
+    runbook: str | None
+    changes: str | None
+    revision: int
+    fingerprint: str
+    made_at: Instant
+    paused_at: Instant | None = None
+    paused_until: Instant | None = None
+    paused_note: str | None = None
+    evaluated_through: Instant | None = None
+    """The last nominal time that has been decided upon."""
+    last_created: str | None = None
+    """The last run that was made: "should exist" and "exists" can disagree visibly."""
+    fault: str | None = None
+    """Why it was set aside (an unreadable rule); None for one that works."""
+
+    def paused(self, now: Instant) -> bool:
+        return self.paused_at is not None and (self.paused_until is None or now < self.paused_until)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleView:
+    """A schedule with what its runs say about it."""
+
+    schedule: Schedule
+    next_id: str | None
+    next_nominal: Instant | None
+    next_fire_at: Instant | None
+    last_success_at: Instant | None
+    last_run_id: str | None
+    last_run_state: str | None
+    active: int
+
+
+class TickFacts(NamedTuple):
+    """What the firing transaction knows about one due run of a schedule, read under its lock."""
+
+    number: int
+    id: str
+    origin: Origin
+    nominal: Instant
+    since: Instant | None
+    fire_at: Instant
+    useful_until: Instant | None
+    attempt: int
+    schedule: Schedule | None
+    """None when the template is gone; the run stands for itself then."""
+    occupied_by: str | None
+    """Another run of this schedule that is ready, running, retrying or being verified."""
+
+
+class NewTick(NamedTuple):
+    """A run of the schedule that the firing transaction shall insert."""
+
+    nominal: Instant
+    since: Instant | None
+    fire_at: Instant
+    useful_until: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TickDecision:
+    """What happens to one due run of a schedule, and what is made in the same transaction."""
+
+    number: int
+    verdict: str
+    """`fire`, `hold` or `skip`."""
+    lane: Lane = Lane.LIVE
+    reason: Reason | None = None
+    detail: str | None = None
+    span_until: Instant | None = None
+    span_count: int = 1
+    instead: NewTick | None = None
+    """The latest missed tick, fired in place of this one, which is merged into it."""
+    successor: NewTick | None = None
+    """The schedule's one next run."""
+    evaluated_through: Instant | None = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What applying declarations did, by schedule id."""
+
+    created: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    vanished: list[str] = field(default_factory=list)
+    """Declared by code once, and no longer; reported, removed only on request."""
+    pruned: list[str] = field(default_factory=list)

@@ -1,0 +1,184 @@
+"""The whole life of a run in one table: `(state, event) -> state`. Anything not in it is an error.
+
+Events are decisions already taken (`RETRY_GRANTED`, `EXHAUSTED`, `MAYBE_FOUND`), so the table has no conditions.
+The numbers are stored; they never change their meaning.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+from foliot.errors import IllegalTransition
+
+
+class State(IntEnum):
+    """Where a run stands. Each state answers one question of an operator."""
+
+    SCHEDULED = 0
+    """It exists durably; not due yet."""
+    RETRYING = 1
+    """The last attempt failed; the next is due at a known time."""
+    HELD = 2
+    """Due, but waiting, and `reason` says for what."""
+    READY = 3
+    """Handed off; waiting for a worker. Derived: a pending run that a hand-off chunk names."""
+    RUNNING = 4
+    """An attempt owns it."""
+    VERIFYING = 5
+    """The handler's success is committed; the business check is under way."""
+    SUCCEEDED = 10
+    """The platform saw it finish; there is no check."""
+    VERIFIED = 11
+    """The check says that the result is right."""
+    RECONCILED = 12
+    """A person looked, decided, and left evidence."""
+    CANCELLED = 13
+    """Ended on request; `reason` says whose."""
+    SKIPPED = 14
+    """It did not run; `reason` says why."""
+    UNVERIFIED = 20
+    """It finished, and the check says no."""
+    DEAD = 21
+    """Out of attempts, out of time, or a permanent error: the dead letters."""
+    AMBIGUOUS = 22
+    """A side effect may have happened and nothing proves it: never retried blindly."""
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+PENDING = frozenset({State.SCHEDULED, State.RETRYING})
+"""What the wheel fires. Stored states 0 and 1, so that one partial index holds exactly these."""
+
+OCCUPYING = frozenset({State.READY, State.RUNNING, State.RETRYING, State.VERIFYING})
+"""What makes a schedule busy for its overlap policy."""
+
+PARKED = frozenset({State.UNVERIFIED, State.DEAD, State.AMBIGUOUS})
+"""Waits for a person: stays in the live store, outside the firing index."""
+
+TERMINAL = frozenset({State.SUCCEEDED, State.VERIFIED, State.RECONCILED, State.CANCELLED, State.SKIPPED})
+"""Goes to history."""
+
+
+class Event(StrEnum):
+    """A decision already taken about a run."""
+
+    FIRED = "fired"
+    WITHHELD = "withheld"
+    RELEASED = "released"
+    MOVED = "moved"
+    CLAIMED = "claimed"
+    GIVEN_BACK = "given_back"
+    COMPLETED = "completed"
+    CHECK_DUE = "check_due"
+    CHECK_PASSED = "check_passed"
+    CHECK_REFUSED = "check_refused"
+    RETRY_GRANTED = "retry_granted"
+    EXHAUSTED = "exhausted"
+    GAVE_UP = "gave_up"
+    MAYBE_FOUND = "maybe_found"
+    CANCEL = "cancel"
+    SKIP = "skip"
+    SET_ASIDE = "set_aside"
+    RETRY_ORDERED = "retry_ordered"
+    RECHECK_ORDERED = "recheck_ordered"
+    RECONCILED = "reconciled"
+
+
+_S, _E = State, Event
+
+TRANSITIONS: dict[tuple[State, Event], State] = {
+    # Waiting for its time.
+    (_S.SCHEDULED, _E.FIRED): _S.READY,
+    (_S.SCHEDULED, _E.WITHHELD): _S.HELD,
+    (_S.SCHEDULED, _E.MOVED): _S.SCHEDULED,
+    (_S.SCHEDULED, _E.CANCEL): _S.CANCELLED,
+    (_S.SCHEDULED, _E.SKIP): _S.SKIPPED,
+    (_S.SCHEDULED, _E.SET_ASIDE): _S.DEAD,
+    # Due, and waiting for something else.
+    (_S.HELD, _E.RELEASED): _S.SCHEDULED,
+    (_S.HELD, _E.MOVED): _S.SCHEDULED,
+    (_S.HELD, _E.CANCEL): _S.CANCELLED,
+    (_S.HELD, _E.SKIP): _S.SKIPPED,
+    # Handed off, waiting for a worker.
+    (_S.READY, _E.CLAIMED): _S.RUNNING,
+    (_S.READY, _E.MOVED): _S.SCHEDULED,
+    (_S.READY, _E.CANCEL): _S.CANCELLED,
+    (_S.READY, _E.SKIP): _S.SKIPPED,
+    (_S.READY, _E.SET_ASIDE): _S.DEAD,
+    # Owned by an attempt.
+    (_S.RUNNING, _E.COMPLETED): _S.SUCCEEDED,
+    (_S.RUNNING, _E.CHECK_DUE): _S.VERIFYING,
+    (_S.RUNNING, _E.RETRY_GRANTED): _S.RETRYING,
+    (_S.RUNNING, _E.EXHAUSTED): _S.DEAD,
+    (_S.RUNNING, _E.GAVE_UP): _S.DEAD,
+    (_S.RUNNING, _E.MAYBE_FOUND): _S.AMBIGUOUS,
+    (_S.RUNNING, _E.GIVEN_BACK): _S.SCHEDULED,
+    (_S.RUNNING, _E.CANCEL): _S.CANCELLED,
+    # Failed before, and waiting to try again.
+    (_S.RETRYING, _E.FIRED): _S.READY,
+    (_S.RETRYING, _E.WITHHELD): _S.HELD,
+    (_S.RETRYING, _E.CANCEL): _S.CANCELLED,
+    (_S.RETRYING, _E.SKIP): _S.SKIPPED,
+    (_S.RETRYING, _E.SET_ASIDE): _S.DEAD,
+    # Finished, and being checked.
+    (_S.VERIFYING, _E.CHECK_PASSED): _S.VERIFIED,
+    (_S.VERIFYING, _E.CHECK_REFUSED): _S.UNVERIFIED,
+    (_S.VERIFYING, _E.MAYBE_FOUND): _S.AMBIGUOUS,
+    # Waiting for a person.
+    (_S.DEAD, _E.RETRY_ORDERED): _S.SCHEDULED,
+    (_S.DEAD, _E.RECONCILED): _S.RECONCILED,
+    (_S.UNVERIFIED, _E.RETRY_ORDERED): _S.SCHEDULED,
+    (_S.UNVERIFIED, _E.RECHECK_ORDERED): _S.VERIFYING,
+    (_S.UNVERIFIED, _E.RECONCILED): _S.RECONCILED,
+    (_S.AMBIGUOUS, _E.RETRY_ORDERED): _S.SCHEDULED,
+    (_S.AMBIGUOUS, _E.RECHECK_ORDERED): _S.VERIFYING,
+    (_S.AMBIGUOUS, _E.RECONCILED): _S.RECONCILED,
+}
+
+
+def after(state: State, event: Event) -> State:
+    """The state that `event` leads to from `state`."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransition(f"a run that is {state} cannot be {event.replace('_', ' ')}") from None
+
+
+class Outcome(StrEnum):
+    """How one attempt ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    PERMANENT = "permanent"
+    TIMED_OUT = "timed_out"
+    STALLED = "stalled"
+    LOST = "lost"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    FENCED = "fenced"
+
+
+UNCHARGED = frozenset({Outcome.INTERRUPTED, Outcome.FENCED})
+"""Outcomes that cost the run none of its attempts."""
+
+
+class Reason(StrEnum):
+    """Why a run was held, skipped, cancelled or parked. Shown to people, matched by programs."""
+
+    OVERLAP = "overlap"
+    MISFIRE = "misfire"
+    TOO_LATE = "too_late"
+    PAUSED = "paused"
+    COALESCED = "coalesced"
+    REPLACED = "replaced"
+    OPERATOR = "operator"
+    CALENDAR = "calendar"
+    REQUESTED = "requested"
+    ATTEMPTS = "attempts"
+    PERMANENT = "permanent"
+    TOO_OLD = "too_old"
+    LOST = "lost"
+    BAD_PAYLOAD = "bad_payload"
+    BAD_RULE = "bad_rule"
+    REVISED = "revised"

@@ -1,0 +1,326 @@
+"""The port to the store. These docstrings are the contract; `tests/contract` holds every engine to it.
+
+Rules that every verb keeps:
+
+- *Durable before it returns.* A verb that changes something returns only when a kill -9 can no longer undo it.
+- *All or nothing.* A verb is one transaction, or part of one that other callers share; if it raises, nothing changed.
+- *The store's clock decides.* "Now" is read inside the transaction, from the store; arguments never carry it.
+- *Every write names what it expects* (state, token, epoch). Zero rows is a normal branch: somebody got there first.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from foliot.domain.instant import Duration, Instant
+from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, Promise, RunView, SilentAttempt
+from foliot.domain.schedule import Applied, Declaration, ScheduleView, TickDecision, TickFacts
+
+DEFAULT_QUEUE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One start of one process. The store gives it a number that no other start ever gets."""
+
+    number: int
+    role: str
+    host: str
+    pid: int
+    version: str
+    started_at: Instant
+    beat_at: Instant
+    queues: tuple[str, ...] = ()
+    slots: int = 0
+    draining: bool = False
+    ended_at: Instant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobCard:
+    """What the store knows of a job, so that processes without its code can decide about its runs."""
+
+    name: str
+    policy: bytes
+    """The job's settings as JSON; see `foliot.domain.policy`."""
+    queue: str
+    owner: str | None = None
+    runbook: str | None = None
+    changes: str | None = None
+
+
+class Lease(NamedTuple):
+    """Ownership of a shard's cells, from the distant past up to the high-water mark."""
+
+    shard: int
+    owner: int
+    epoch: int
+    """The fencing token: raised by every change of owner."""
+    until: Instant
+    high_water: Instant
+    """All cells below this instant are leased and loaded; promises made below it are late arrivals."""
+    cursor: int
+    """What became visible up to here is in the cells; what came after is told by `arrivals`."""
+
+
+class Cells(NamedTuple):
+    """A slice of pending runs, sorted by fire time: two parallel arrays, small and cheap to keep."""
+
+    fire_at: array[int]
+    number: array[int]
+    last: tuple[Instant, int]
+    """Where the next slice begins; more than the last entry, when that one was left out."""
+    exhausted: bool
+    """Nothing more in this window."""
+
+
+class Arrivals(NamedTuple):
+    """Pending runs that came to lie in loaded cells after these were loaded."""
+
+    fire_at: array[int]
+    number: array[int]
+    cursor: int
+
+
+class Fired(NamedTuple):
+    """What one firing transaction did."""
+
+    at: Instant
+    handed_off: int
+    early: int
+    """Refused, because the store's clock had not reached them; put them back."""
+    stale: int
+    """Moved, cancelled, claimed or fired meanwhile."""
+    skipped: int
+    held: int
+    created: int
+    """Next runs of recurrences."""
+    faults: list[str]
+    """Schedules that were set aside in this transaction."""
+
+
+class Beat(NamedTuple):
+    """What a worker hears when it says that it lives."""
+
+    known: bool
+    """False when the store has already declared this instance dead: its leases are lost."""
+    cancel: list[int]
+    """Runs of this worker that somebody asked to stop."""
+
+
+class EventRow(NamedTuple):
+    """Something out of the ordinary. The happy path writes none."""
+
+    position: int
+    at: Instant
+    kind: str
+    subject: str
+    detail: str
+
+
+Decide = Callable[[Sequence[TickFacts], Instant], Sequence[TickDecision]]
+"""Pure; called inside the firing transaction with facts read under its lock and with the store's clock."""
+
+
+class PromiseStore(Protocol):
+    """Making promises, and changing them before they are kept."""
+
+    async def promise(self, promises: Sequence[Promise]) -> list[Kept]:
+        """Makes all promises, or none: one answer each, in order.
+
+        A key that exists already is answered by `on_conflict`: KEEP returns what exists (also after it ended, while
+        history keeps it and `unique_for` has not passed since it was made); REPLACE changes one that has not been
+        claimed and raises Conflict for one that has; ERROR raises Conflict; RENEW makes the next generation when the
+        last one has ended, and raises Conflict when it has not. Two promises of one call with one key count as made
+        one after the other.
+        """
+
+    async def move(self, key: str, tenant: str | None, fire_at: Instant) -> Kept:
+        """Changes when a keyed promise is due. Conflict once an attempt owns it or it ended; UnknownName if none."""
+
+    async def cancel_promise(self, key: str, tenant: str | None, *, actor: str, note: str) -> Kept:
+        """Like `cancel`, by key: the latest generation. UnknownName if absent."""
+
+    async def cancel(self, run_id: str, *, actor: str, note: str) -> Kept:
+        """Ends a run that no attempt owns as `cancelled`; asks the worker of a running one to stop (`kept`, and the
+        state says running). Conflict when it has ended already; UnknownName if there is none."""
+
+    async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
+        """Makes a parked run due again now, with its attempts renewed. An `ambiguous` one only with `override`.
+
+        Conflict when it is not parked; UnknownName if there is none."""
+
+
+class ScheduleStore(Protocol):
+    """Standing rules."""
+
+    async def apply(self, declarations: Sequence[Declaration], *, prune: bool, actor: str) -> Applied:
+        """Brings schedules to what is declared, where the declaration differs from the one last applied.
+
+        A new or changed one gets exactly one pending run, at `first` (none while it is held up or running, for a
+        fixed delay). Operators' pauses survive. Schedules that code once declared and no longer does are reported;
+        with `prune` they and their pending runs are removed (the run ends as skipped, `revised`).
+        """
+
+    async def schedules(self) -> list[ScheduleView]: ...
+
+    async def schedule(self, schedule_id: str) -> ScheduleView:
+        """UnknownName if there is none."""
+
+    async def pause(self, schedule_id: str, *, until: Instant | None, actor: str, note: str) -> None:
+        """Ticks that fall due while it is paused end as `skipped: paused`."""
+
+    async def resume(self, schedule_id: str, *, actor: str, note: str) -> None:
+        """The next tick runs; ticks that were skipped while it was paused stay skipped."""
+
+    async def trigger(self, schedule_id: str, *, actor: str, note: str) -> Kept:
+        """One run of the schedule's job, due now, beside its ticks. It obeys overlap when it fires."""
+
+
+class DispatchStore(Protocol):
+    """From durable promise to handed-off work."""
+
+    async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
+        """Leases a shard that is free, whose lease has ended, or whose owner's process is known to be gone.
+
+        The epoch rises, and everything the old owner still sends under its own is refused. None when somebody else
+        holds it. The new lease has its high-water mark at the beginning of time: load everything.
+        """
+
+    async def renew(self, lease: Lease, ttl: Duration, high_water: Instant) -> Lease:
+        """Prolongs a lease, and may raise its high-water mark: from then on promises below it are late arrivals.
+
+        Load the newly leased window with the cursor that `arrivals` had come to when the mark was raised: what lies
+        at or below it is in the window's cells, what lies above is told by `arrivals`, and nothing by both.
+        LostOwnership when the epoch is no longer the store's.
+        """
+
+    async def release(self, lease: Lease) -> None:
+        """Gives a shard up at once, for whoever comes next. Nothing happens when it was lost already."""
+
+    async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
+        """Pending runs after `start` (fire time, number) and below the high-water mark, no more than `limit`.
+
+        Leaves out what a hand-off chunk names already, and what came after `lease.cursor`: `arrivals` tells that.
+        """
+
+    async def arrivals(self, lease: Lease, cursor: int) -> Arrivals:
+        """What became pending below the high-water mark since `cursor`: new promises, moved ones, retries, releases.
+
+        Everything is told at least once, also when its transaction was open for long.
+        """
+
+    async def fire(self, lease: Lease, due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide) -> Fired:
+        """One transaction: check the epoch, refuse what the clock has not reached, hand off the rest in chunks.
+
+        A run whose fire time is not the one given, or that is no longer pending, is stale and is passed over. Runs
+        past their `useful_until` end as `skipped: too_late`. Runs of schedules are decided by `decide`, and each
+        recurrence's next run is inserted here. `cursor`: arrivals up to there need not be told again.
+        LostOwnership when the epoch is no longer the store's; then nothing was fired.
+        """
+
+
+class WorkStore(Protocol):
+    """From handed-off work to a recorded outcome."""
+
+    async def claim(self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int) -> list[Claimed]:
+        """Takes up to `limit` runs that were handed off, by lane, priority and order; each with a fencing token.
+
+        Re-checks state, fire time and `useful_until`. Runs of jobs that are not in `jobs` are left for a worker that
+        knows them, and are reported once as an event `unknown_job` when no live worker does.
+        """
+
+    async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
+        """Records how attempts ended, and everything that follows: history, retry, next run of a fixed delay, release
+        of what was held. Returns those that were refused because the token is no longer the run's: each is recorded
+        as a `fenced` attempt and changes nothing else."""
+
+    async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
+        """Returns claims that never began: due again at once, no trace, no attempt. Fenced ones are passed over."""
+
+    async def beat(self, worker: int, progress: Sequence[Progress]) -> Beat:
+        """The worker lives; keeps what its attempts said of themselves; tells what is to be stopped."""
+
+
+class WatchStore(Protocol):
+    """What must not be silent."""
+
+    async def silent(self, beat_before: Instant) -> list[SilentAttempt]:
+        """Attempts whose worker's last beat is older than `beat_before`, or whose process is known to be gone."""
+
+    async def lose(self, losses: Sequence[Loss]) -> int:
+        """Takes attempts away from vanished workers; each leaves an attempt `lost` and an event.
+
+        Names token and state: an attempt that finished meanwhile keeps its verdict. Returns how many were lost."""
+
+    async def jobs(self) -> dict[str, JobCard]: ...
+
+    async def note(self, kind: str, subject: str, detail: str) -> None:
+        """Writes an event."""
+
+
+class FleetStore(Protocol):
+    """Who is there."""
+
+    async def register(
+        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard]
+    ) -> Instance:
+        """Enters one start of a process, and what it knows of jobs."""
+
+    async def retire(self, instance: int) -> None:
+        """The process ends in order: its claims are already given back."""
+
+    async def instances(self) -> list[Instance]:
+        """Those that have not ended."""
+
+
+class ReadStore(Protocol):
+    """What people look at."""
+
+    async def runs(
+        self,
+        *,
+        states: Sequence[int] = (),
+        schedule: str | None = None,
+        job: str | None = None,
+        tenant: str | None = None,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> list[RunView]:
+        """Newest first, live and ended ones together, by run number; `before` continues after a page."""
+
+    async def run(self, run_id: str) -> RunView:
+        """One run with its attempts. UnknownName if there is none."""
+
+    async def ended_since(self, position: int, limit: int) -> list[RunView]:
+        """Ended runs in the order of their endings, after `position`."""
+
+    async def events_since(self, position: int, limit: int) -> list[EventRow]: ...
+
+    async def counts(self) -> Mapping[str, int]:
+        """Live runs by state, plus `history` and `early` (starts before their fire time; must be 0)."""
+
+    async def health(self) -> Mapping[str, Any]:
+        """Engine, version, settings, schema, sizes: what `foliot doctor` prints."""
+
+
+class Store(PromiseStore, ScheduleStore, DispatchStore, WorkStore, WatchStore, FleetStore, ReadStore, Protocol):
+    """All of it, and its own life."""
+
+    async def open(self) -> None:
+        """Connects, checks engine and schema, migrates. Raises before anything was changed if it cannot be trusted."""
+
+    async def close(self) -> None:
+        """Finishes what was begun; later calls raise StoreClosed."""
+
+    async def now(self) -> Instant:
+        """The store's clock."""
+
+    def version(self) -> int:
+        """A number that differs from an earlier answer whenever anything was committed in between, by anybody.
+
+        Cheap: asked every few milliseconds, from the event loop. It may differ for no reason, never stay for a reason.
+        """

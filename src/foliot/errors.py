@@ -1,0 +1,89 @@
+"""Every error that Foliot raises on purpose, in one tree.
+
+    FoliotError
+    +-- Refused                 the request was understood and declined; nothing was changed
+    |   +-- InvalidInput        what was given cannot be used (also a ValueError)
+    |   |   +-- InvalidRule     a rule of time that cannot be read, or that never fires
+    |   +-- UnknownName         no such job, schedule, run or key
+    |   +-- Conflict            it exists already, has started already, or changed meanwhile
+    |   +-- IllegalTransition   the state table has no such step
+    +-- StoreError              the store cannot do what was asked
+    |   +-- StoreTooOld         the engine's version is one that may corrupt or lose data
+    |   +-- SchemaMismatch      the tables were made by a newer release
+    |   +-- StoreClosed         the store was closed while a request was waiting
+    +-- LostOwnership           somebody else owns it now: drop what you hold and ask again
+
+What a handler raises to say how its attempt ended:
+
+    Permanent                   trying again cannot help
+    RetryAfter                  try again, but not before a stated time
+    Cancelled                   the handler saw that it was asked to stop, and stopped
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+
+class FoliotError(Exception):
+    """Anything that Foliot raises on purpose."""
+
+
+class Refused(FoliotError):
+    """The request was understood and declined; nothing was changed."""
+
+
+class InvalidInput(Refused, ValueError):
+    """What was given cannot be used."""
+
+
+class InvalidRule(InvalidInput):
+    """A rule of time that cannot be read, or that never fires."""
+
+
+class UnknownName(Refused):
+    """No such job, schedule, run or key."""
+
+
+class Conflict(Refused):
+    """It exists already, has started already, or changed meanwhile."""
+
+
+class IllegalTransition(Refused):
+    """The state table has no such step."""
+
+
+class StoreError(FoliotError):
+    """The store cannot do what was asked."""
+
+
+class StoreTooOld(StoreError):
+    """The engine's version is one that may corrupt or lose data."""
+
+
+class SchemaMismatch(StoreError):
+    """The tables were made by a newer release."""
+
+
+class StoreClosed(StoreError):
+    """The store was closed while a request was waiting."""
+
+
+class LostOwnership(FoliotError):
+    """Somebody else owns it now: drop what you hold and ask again."""
+
+
+class Permanent(Exception):
+    """Raised by a handler: trying again cannot help."""
+
+
+class RetryAfter(Exception):
+    """Raised by a handler: try again, but not before `delay` has passed (or `delay`, an aware datetime, has come)."""
+
+    def __init__(self, delay: str | float | timedelta | datetime, reason: str = "") -> None:
+        super().__init__(reason or f"retry after {delay}")
+        self.delay = delay
+
+
+class Cancelled(Exception):
+    """Raised by `ctx.check()` in a handler that was asked to stop."""

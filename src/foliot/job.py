@@ -1,0 +1,187 @@
+"""A job: a registered function that is still a plain function, and that promises can be made to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+from foliot.clock import Clock
+from foliot.domain.identity import checked_key, checked_name, checked_tenant
+from foliot.domain.instant import LAST, Duration, Instant, duration, instant, rfc3339
+from foliot.domain.policy import choices, choices_to_json
+from foliot.domain.run import Kept, OnConflict, Promise
+from foliot.errors import InvalidInput
+from foliot.portal import Portal
+from foliot.work.handler import Handler
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+Moment = datetime
+Length = str | float | timedelta
+
+
+class _App(Protocol):
+    """What a job needs of its app."""
+
+    clock: Clock
+    portal: Portal
+
+    async def promise_many_async(self, promises: Iterable[Promise]) -> list[Kept]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What `using` chose for the promises made through it."""
+
+    key: str | None = None
+    tenant: str | None = None
+    queue: str | None = None
+    priority: int = 0
+    on_conflict: OnConflict = OnConflict.KEEP
+    unique_for: Duration | None = None
+    useful_until: Instant | None = None
+    useful_for: Duration | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+class Job(Generic[P, R]):
+    """Call it, and the function runs here and now. Promise it, and it runs when due, wherever a worker is."""
+
+    def __init__(self, app: _App, handler: Handler, options: _Options | None = None) -> None:
+        self.app = app
+        self.handler = handler
+        self.name = handler.name
+        self._options = options or _Options(queue=None if handler.queue == "default" else handler.queue)
+        self._encoded_settings = choices_to_json(self._options.settings)
+        update_wrapper(self, handler.function)
+
+    def __repr__(self) -> str:
+        return f"<job {self.name}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.handler.function(*args, **kwargs)
+
+    def using(
+        self,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        on_conflict: str | None = None,
+        unique_for: Length | None = None,
+        useful_until: Length | datetime | None = None,
+        **settings: Any,
+    ) -> Job[P, R]:
+        """The same job with other options for the promises made through it.
+
+        `key`: one promise per key (and tenant); `on_conflict` says what happens to the one that exists: `keep`
+        (default), `replace`, `error`, `renew`. `priority`: higher goes first. Further settings are policies.
+        """
+        chosen: dict[str, Any] = {}
+        if key is not None:
+            chosen["key"] = checked_key(key)
+        if tenant is not None:
+            chosen["tenant"] = checked_tenant(tenant)
+        if queue is not None:
+            chosen["queue"] = checked_name(queue, "queue")
+        if priority is not None:
+            chosen["priority"] = _checked_priority(priority)
+        if on_conflict is not None:
+            chosen["on_conflict"] = _checked_conflict(on_conflict)
+        if unique_for is not None:
+            chosen["unique_for"] = duration(unique_for)
+        if useful_until is not None:
+            chosen["useful_until"] = instant(useful_until) if isinstance(useful_until, datetime) else None
+            chosen["useful_for"] = None if isinstance(useful_until, datetime) else duration(useful_until)
+        if settings:
+            chosen["settings"] = {**self._options.settings, **choices(settings)}
+        return Job(self.app, self.handler, replace(self._options, **chosen))
+
+    # One promise at a time
+
+    async def at_async(self, when: Moment, /, *args: P.args, **kwargs: P.kwargs) -> Kept:
+        """Promises a run at an instant; durable when this returns. A time that has passed means at once."""
+        return await self._make(instant(when), args, kwargs)
+
+    def at(self, when: Moment, /, *args: P.args, **kwargs: P.kwargs) -> Kept:
+        return self._call(lambda: self.at_async(when, *args, **kwargs), "at_async")
+
+    async def delay_async(self, length: Length, /, *args: P.args, **kwargs: P.kwargs) -> Kept:
+        """Promises a run after some time: `job.delay_async("10m", ...)`."""
+        return await self._make(self.app.clock.now() + duration(length), args, kwargs)
+
+    def delay(self, length: Length, /, *args: P.args, **kwargs: P.kwargs) -> Kept:
+        return self._call(lambda: self.delay_async(length, *args, **kwargs), "delay_async")
+
+    async def now_async(self, *args: P.args, **kwargs: P.kwargs) -> Kept:
+        """Promises a run at once."""
+        return await self._make(self.app.clock.now(), args, kwargs)
+
+    def now(self, *args: P.args, **kwargs: P.kwargs) -> Kept:
+        return self._call(lambda: self.now_async(*args, **kwargs), "now_async")
+
+    # Many at once
+
+    def promise_at(self, when: Moment, /, *args: P.args, **kwargs: P.kwargs) -> Promise:
+        """A promise that is checked but not made yet: give many of them to `app.promise_many`."""
+        return self._promise(instant(when), args, kwargs)
+
+    def promise_delay(self, length: Length, /, *args: P.args, **kwargs: P.kwargs) -> Promise:
+        return self._promise(self.app.clock.now() + duration(length), args, kwargs)
+
+    def _promise(self, fire_at: Instant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Promise:
+        if not 0 <= fire_at <= LAST:
+            raise InvalidInput(f"{self.name}: the time must lie between 1970 and 9999")
+        options = self._options
+        return Promise(
+            job=self.name,
+            payload=self.handler.encode(args, kwargs),
+            fire_at=fire_at,
+            key=options.key,
+            tenant=options.tenant,
+            queue=options.queue,
+            priority=options.priority,
+            useful_until=self._useful_until(fire_at),
+            options=self._encoded_settings,
+            on_conflict=options.on_conflict,
+            unique_for=options.unique_for,
+        )
+
+    def _useful_until(self, fire_at: Instant) -> Instant | None:
+        options = self._options
+        if options.useful_until is not None:
+            if options.useful_until < fire_at:
+                raise InvalidInput(
+                    f"{self.name}: useful until {rfc3339(options.useful_until)}, but due at {rfc3339(fire_at)}: "
+                    f"it could never run"
+                )
+            return options.useful_until
+        useful_for = self.handler.policy.useful_until if options.useful_for is None else options.useful_for
+        return None if useful_for is None else fire_at + useful_for
+
+    async def _make(self, fire_at: Instant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kept:
+        return (await self.app.promise_many_async([self._promise(fire_at, args, kwargs)]))[0]
+
+    def _call(self, begin: Callable[[], Coroutine[Any, Any, T]], twin: str) -> T:
+        return self.app.portal.call(begin, f"{self.name}.{twin}")
+
+
+def _checked_priority(priority: int) -> int:
+    if not isinstance(priority, int) or isinstance(priority, bool) or not -1_000 <= priority <= 1_000:
+        raise InvalidInput(f"priority={priority!r}: give a whole number from -1000 to 1000; higher goes first")
+    return priority
+
+
+def _checked_conflict(given: str) -> OnConflict:
+    try:
+        return OnConflict(given)
+    except ValueError:
+        raise InvalidInput(
+            f"on_conflict={given!r}; choose one of {', '.join(map(repr, map(str, OnConflict)))}"
+        ) from None

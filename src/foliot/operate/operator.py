@@ -1,0 +1,114 @@
+"""The operator's verbs. Each states who acts and why; the store writes both beside the action, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from foliot.domain.instant import Instant
+from foliot.domain.run import Kept, RunView
+from foliot.domain.schedule import ScheduleView
+from foliot.domain.state import State
+from foliot.domain.store import EventRow, Instance, Store
+from foliot.errors import InvalidInput
+
+T = TypeVar("T")
+
+
+class Call(Protocol):
+    """Runs async code for a caller that is not."""
+
+    def __call__(self, begin: Callable[[], Coroutine[Any, Any, T]], twin: str) -> T: ...
+
+
+class Operator:
+    """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
+
+    def __init__(self, opened: Callable[[], Awaitable[Store]], call: Call) -> None:
+        self._opened = opened
+        self._call = call
+
+    # Acting
+
+    async def pause_async(self, schedule: str, *, reason: str, actor: str, until: Instant | None = None) -> None:
+        """Ticks that fall due from now on end as `skipped: paused`, until it is resumed or `until` has come."""
+        store = await self._opened()
+        if until is not None and until <= await store.now():
+            raise InvalidInput("the pause would end before it begins; give a later time")
+        await store.pause(schedule, until=until, actor=actor, note=_stated(reason))
+
+    def pause(self, schedule: str, *, reason: str, actor: str, until: Instant | None = None) -> None:
+        self._call(lambda: self.pause_async(schedule, reason=reason, actor=actor, until=until), "pause_async")
+
+    async def resume_async(self, schedule: str, *, reason: str, actor: str) -> None:
+        """The next tick runs; ticks that passed during the pause stay skipped."""
+        await (await self._opened()).resume(schedule, actor=actor, note=_stated(reason))
+
+    def resume(self, schedule: str, *, reason: str, actor: str) -> None:
+        self._call(lambda: self.resume_async(schedule, reason=reason, actor=actor), "resume_async")
+
+    async def trigger_async(self, schedule: str, *, reason: str, actor: str) -> Kept:
+        """One run now, beside the schedule's ticks; it obeys overlap."""
+        return await (await self._opened()).trigger(schedule, actor=actor, note=_stated(reason))
+
+    def trigger(self, schedule: str, *, reason: str, actor: str) -> Kept:
+        return self._call(lambda: self.trigger_async(schedule, reason=reason, actor=actor), "trigger_async")
+
+    async def cancel_async(self, run: str, *, reason: str, actor: str) -> Kept:
+        """Ends a run that has not begun; asks a running one to stop."""
+        return await (await self._opened()).cancel(run, actor=actor, note=_stated(reason))
+
+    def cancel(self, run: str, *, reason: str, actor: str) -> Kept:
+        return self._call(lambda: self.cancel_async(run, reason=reason, actor=actor), "cancel_async")
+
+    async def retry_async(self, run: str, *, reason: str, actor: str, override: bool = False) -> Kept:
+        """Makes a dead, unverified or (with an override) ambiguous run due again, with its attempts renewed."""
+        return await (await self._opened()).retry(run, actor=actor, note=_stated(reason), override=override)
+
+    def retry(self, run: str, *, reason: str, actor: str, override: bool = False) -> Kept:
+        return self._call(lambda: self.retry_async(run, reason=reason, actor=actor, override=override), "retry_async")
+
+    # Seeing
+
+    async def schedules_async(self) -> list[ScheduleView]:
+        return await (await self._opened()).schedules()
+
+    async def schedule_async(self, schedule: str) -> ScheduleView:
+        return await (await self._opened()).schedule(schedule)
+
+    async def runs_async(
+        self,
+        *,
+        states: Sequence[State] = (),
+        schedule: str | None = None,
+        job: str | None = None,
+        tenant: str | None = None,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> list[RunView]:
+        store = await self._opened()
+        return await store.runs(states=states, schedule=schedule, job=job, tenant=tenant, limit=limit, before=before)
+
+    async def run_async(self, run: str) -> RunView:
+        return await (await self._opened()).run(run)
+
+    async def ended_since_async(self, position: int, limit: int = 500) -> list[RunView]:
+        return await (await self._opened()).ended_since(position, limit)
+
+    async def events_since_async(self, position: int, limit: int = 500) -> list[EventRow]:
+        return await (await self._opened()).events_since(position, limit)
+
+    async def counts_async(self) -> Mapping[str, int]:
+        return await (await self._opened()).counts()
+
+    async def instances_async(self) -> list[Instance]:
+        return await (await self._opened()).instances()
+
+    async def health_async(self) -> Mapping[str, Any]:
+        return await (await self._opened()).health()
+
+
+def _stated(reason: str) -> str:
+    if not isinstance(reason, str) or not reason.strip():
+        raise InvalidInput("say why: an operator's action needs a reason, which the audit log keeps")
+    return reason.strip()

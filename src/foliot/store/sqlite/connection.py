@@ -1,0 +1,84 @@
+"""Opening the file: which SQLite, with which settings, and what is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib.resources import files
+
+import apsw
+
+from foliot.errors import SchemaMismatch, StoreError, StoreTooOld
+
+SAFE_VERSION = 3_051_003
+"""Earlier releases can corrupt a database when its write-ahead log is reset while another connection reads."""
+
+BUSY_LIMIT = 30.0
+"""How many seconds to wait for another process's write transaction before giving up."""
+
+
+def connect(path: str) -> apsw.Connection:
+    """A connection with the settings that our promises need; StoreError when the file cannot have them."""
+    if apsw.SQLITE_VERSION_NUMBER < SAFE_VERSION:
+        raise StoreTooOld(
+            f"SQLite {apsw.sqlite_lib_version()} can corrupt a write-ahead log; 3.51.3 or newer is needed: "
+            f"pip install --upgrade apsw"
+        )
+    try:
+        connection = apsw.Connection(path)
+        connection.set_busy_handler(_wait_for_writer())
+        mode = connection.pragma("journal_mode", "wal")
+        if path != ":memory:" and mode != "wal":
+            raise StoreError(
+                f"{path}: the file system gives no write-ahead log (journal mode is {mode!r}); use a local disk"
+            )
+        connection.pragma("synchronous", "full")
+        connection.pragma("cache_size", -65_536)
+        connection.pragma("temp_store", "memory")
+        # The log is folded back a little later than the default, so that fewer commits pay for it.
+        connection.pragma("wal_autocheckpoint", 4_000)
+    except apsw.Error as error:
+        raise StoreError(f"{path}: cannot be opened as a store: {error}") from error
+    return connection
+
+
+def _wait_for_writer() -> Callable[[int], bool]:
+    """Short steps: a write transaction lasts about a millisecond, and lateness is counted from the first try."""
+    began = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal began
+        if tries == 0:
+            began = time.monotonic()
+        time.sleep(0.000_3 if tries < 200 else 0.002)
+        return time.monotonic() - began < BUSY_LIMIT
+
+    return wait
+
+
+def migrate(connection: apsw.Connection, path: str) -> int:
+    """Brings the tables to this release, each numbered step in its own transaction. Returns the schema's number."""
+    steps = sorted(
+        entry.name for entry in files(__package__).joinpath("migrations").iterdir() if entry.name.endswith(".sql")
+    )
+    latest = len(steps)
+    while True:
+        # The number is read under the write lock: of several processes that start together, one makes each step.
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            current = int(connection.pragma("user_version"))
+            if current > latest:
+                raise SchemaMismatch(
+                    f"{path} has schema {current}, and this release of Foliot knows {latest}: it was made by a newer "
+                    f"release; upgrade this one"
+                )
+            if current == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").get:
+                raise SchemaMismatch(f"{path} is a SQLite file of something else; give Foliot a file of its own")
+            if current == latest:
+                return latest
+            connection.execute(files(__package__).joinpath("migrations", steps[current]).read_text("utf-8"))
+            connection.pragma("user_version", current + 1)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")

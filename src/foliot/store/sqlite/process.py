@@ -1,0 +1,49 @@
+"""Whether another process of this host still lives: what lets SQLite replace a dead owner at once.
+
+A process is named by host (with its PID namespace, because two containers may share a file), pid and birth. Where any
+of that cannot be known the answer is "it may live", and the lease has to run out.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def this_host() -> str:
+    """The host and its PID namespace: two processes can look for one another only if both agree."""
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        namespace = ""
+    return f"{socket.gethostname()} {namespace}".strip()
+
+
+def birth_of(pid: int) -> str:
+    """When the process began, in the kernel's own words; "" where the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+    # The command's name may hold spaces and brackets; the 20th field after its closing bracket is the start time.
+    fields = stat.rpartition(")")[2].split()
+    return f"{boot} {fields[19]}" if fields[0] not in ("Z", "X") else ""
+
+
+def is_gone(host: str, pid: int, birth: str) -> bool:
+    """Whether that process has certainly ended."""
+    if host != this_host():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    # The pid is in use. Only a birth that is known and differs proves that it is somebody else's now.
+    now_born = birth_of(pid)
+    return birth != "" and now_born != birth

@@ -1,0 +1,184 @@
+"""Making promises, and changing them before they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from foliot.domain.identity import generation, made_at, promise_stem, run_id, run_number
+from foliot.domain.instant import Instant
+from foliot.domain.run import Kept, OnConflict, Promise
+from foliot.domain.state import PARKED, Event, Reason, State, after
+from foliot.errors import Conflict, UnknownName
+from foliot.store.sqlite import following
+from foliot.store.sqlite.transaction import Transaction
+
+
+class _Found(NamedTuple):
+    """A run that exists under the wanted name or number."""
+
+    number: int
+    name: str | None
+    state: State
+    fire_at: Instant
+    live: bool
+    worker: int | None = None
+    schedule: str | None = None
+
+    @property
+    def id(self) -> str:
+        return run_id(self.number, self.name)
+
+    def kept(self, outcome: str) -> Kept:
+        return Kept(self.id, outcome, self.state, self.fire_at)
+
+
+def promise(tx: Transaction, promises: Sequence[Promise]) -> list[Kept]:
+    if all(one.key is None for one in promises):
+        return _insert(tx, promises, [None] * len(promises), "made")
+    return [
+        _promise_keyed(tx, one) if one.key is not None else _insert(tx, [one], [None], "made")[0] for one in promises
+    ]
+
+
+def _insert(tx: Transaction, promises: Sequence[Promise], names: Sequence[str | None], outcome: str) -> list[Kept]:
+    if not promises:
+        return []
+    first = tx.numbers(len(promises))
+    tx.run_each(
+        "insert_promise",
+        (
+            (first + place, name, p.priority, p.job, p.payload, p.fire_at, p.useful_until, p.tenant, p.queue, p.options)
+            for place, (p, name) in enumerate(zip(promises, names, strict=True))
+        ),
+    )
+    return [
+        Kept(run_id(first + place, name), outcome, State.SCHEDULED, p.fire_at)
+        for place, (p, name) in enumerate(zip(promises, names, strict=True))
+    ]
+
+
+def _promise_keyed(tx: Transaction, wanted: Promise) -> Kept:
+    """1. No promise with this key: make the first. 2. One exists: `on_conflict` says what happens to it."""
+    assert wanted.key is not None
+    stem = promise_stem(wanted.key, wanted.tenant)
+    latest, found = _latest(tx, stem)
+    if found is None:
+        return _insert(tx, [wanted], [f"{stem}1"], "made")[0]
+    ended = not found.live
+    forgotten = ended and wanted.unique_for is not None and made_at(found.number) + wanted.unique_for < tx.now
+    if forgotten:
+        return _insert(tx, [wanted], [f"{stem}{latest + 1}"], "made")[0]
+    match wanted.on_conflict:
+        case OnConflict.KEEP:
+            return found.kept("kept")
+        case OnConflict.ERROR:
+            raise Conflict(f"the key {wanted.key!r} has a promise already: {found.id} is {found.state}")
+        case OnConflict.REPLACE:
+            return _replace(tx, found, wanted)
+        case OnConflict.RENEW:
+            if not ended and found.state not in PARKED:
+                raise Conflict(
+                    f"{found.id} is still {found.state}, so {wanted.key!r} cannot be renewed yet; move, replace or "
+                    f"cancel it, or renew it once it has ended"
+                )
+            return _insert(tx, [wanted], [f"{stem}{latest + 1}"], "renewed")[0]
+
+
+def _latest(tx: Transaction, stem: str) -> tuple[int, _Found | None]:
+    """The newest generation below a stem."""
+    best: tuple[int, _Found | None] = (0, None)
+    for number, name, state, fire_at, live in tx.all("generations", stem=stem, stem_end=stem[:-1] + "$"):
+        which = generation(name, stem)
+        if which is not None and which > best[0]:
+            best = which, _Found(number, name, State(state), fire_at, bool(live))
+    return best
+
+
+def _replace(tx: Transaction, found: _Found, wanted: Promise) -> Kept:
+    changed = found.live and tx.run(
+        "replace_promise",
+        number=found.number,
+        job=wanted.job,
+        payload=wanted.payload,
+        fire_at=wanted.fire_at,
+        useful_until=wanted.useful_until,
+        priority=wanted.priority,
+        queue=wanted.queue,
+        options=wanted.options,
+    )
+    if not changed:
+        raise Conflict(
+            f"{found.id} is {found.state} and can no longer be replaced; "
+            f'on_conflict="renew" makes the next generation once it has ended'
+        )
+    tx.stir([found.number])
+    return Kept(found.id, "replaced", State.SCHEDULED, wanted.fire_at)
+
+
+def move(tx: Transaction, key: str, tenant: str | None, fire_at: Instant) -> Kept:
+    found = _by_key(tx, key, tenant)
+    if not (found.live and tx.run("move_promise", number=found.number, fire_at=fire_at)):
+        raise Conflict(f"{found.id} is {found.state} and can no longer be moved")
+    tx.stir([found.number])
+    return Kept(found.id, "moved", State.SCHEDULED, fire_at)
+
+
+def cancel_promise(tx: Transaction, key: str, tenant: str | None, actor: str, note: str) -> Kept:
+    return _cancel(tx, _by_id(tx, _by_key(tx, key, tenant).id), actor, note, Reason.REQUESTED)
+
+
+def cancel(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
+    return _cancel(tx, _by_id(tx, identifier), actor, note, Reason.OPERATOR)
+
+
+def _cancel(tx: Transaction, found: _Found, actor: str, note: str, reason: Reason) -> Kept:
+    if not found.live or found.state in PARKED:
+        raise Conflict(f"{found.id} is {found.state} already")
+    _audit(tx, actor, "cancel", found.id, note)
+    if found.state is State.RUNNING:
+        tx.run("ask_to_stop", number=found.number, worker=found.worker)
+        return found.kept("asked")
+    ended = after(found.state, Event.CANCEL)
+    tx.run_each("end_run", [(found.number, ended, tx.now, reason, note or None, None, None)])
+    tx.run("drop_runs", numbers=following.carray([found.number]))
+    if found.schedule is not None:
+        following.runs_ended(tx, {found.schedule})
+    return Kept(found.id, "cancelled", ended, found.fire_at)
+
+
+def retry(tx: Transaction, identifier: str, actor: str, note: str, override: bool) -> Kept:
+    found = _by_id(tx, identifier)
+    if not found.live or found.state not in PARKED:
+        raise Conflict(f"{found.id} is {found.state}; only dead, unverified and ambiguous runs can be retried")
+    if found.state is State.AMBIGUOUS and not (override and note):
+        raise Conflict(
+            f"{found.id} is ambiguous: its effect may have happened. Find out first; to retry all the same, "
+            f"give an override and a reason"
+        )
+    _audit(tx, actor, "retry", found.id, note)
+    tx.run("revive_run", number=found.number, state=found.state, now=tx.now)
+    tx.stir([found.number])
+    return Kept(found.id, "retried", after(found.state, Event.RETRY_ORDERED), tx.now)
+
+
+def _by_key(tx: Transaction, key: str, tenant: str | None) -> _Found:
+    _, found = _latest(tx, promise_stem(key, tenant))
+    if found is None:
+        raise UnknownName(f"there is no promise with the key {key!r}" + (f" for tenant {tenant!r}" if tenant else ""))
+    return found
+
+
+def _by_id(tx: Transaction, identifier: str) -> _Found:
+    number = run_number(identifier)
+    row = tx.one("find_live", number=number, name=identifier)
+    if row is not None:
+        return _Found(row[0], row[1], State(row[2]), row[3], True, row[4], row[5])
+    row = tx.one("find_ended", number=number, name=identifier)
+    if row is not None:
+        return _Found(row[0], row[1], State(row[2]), row[3], False)
+    raise UnknownName(f"there is no run {identifier!r}")
+
+
+def _audit(tx: Transaction, actor: str, action: str, subject: str, note: str) -> None:
+    tx.run("add_audit", at=tx.now, actor=actor, action=action, subject=subject, note=note)

@@ -1,0 +1,132 @@
+"""What people look at: runs, live and ended in one shape, attempts, events, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from foliot.domain.identity import run_number
+from foliot.domain.run import AttemptView, Lane, Origin, RunView
+from foliot.domain.state import PENDING, Outcome, State
+from foliot.domain.store import DEFAULT_QUEUE, EventRow
+from foliot.errors import UnknownName
+from foliot.store.sqlite.following import as_json
+from foliot.store.sqlite.transaction import Row, Transaction, unpacked
+
+_ALL = (1 << 63) - 1
+
+
+def runs(
+    tx: Transaction,
+    states: Sequence[int],
+    schedule: str | None,
+    job: str | None,
+    tenant: str | None,
+    limit: int,
+    before: int | None,
+) -> list[RunView]:
+    # `ready` is stored as the pending state it was handed off from, so asking for it asks for those too.
+    asked = set(states) | (PENDING if State.READY in states else set())
+    filters = {
+        "before": _ALL if before is None else before,
+        "schedule": schedule,
+        "job": job,
+        "tenant": tenant,
+        "states": as_json(sorted(asked)) if states else None,
+        "limit": limit,
+    }
+    views = [_view(row) for row in tx.all("live_runs", **filters)]
+    views = [view for view in _with_ready(tx, views) if not states or view.state in states]
+    views += [_view(row) for row in tx.all("ended_runs", **filters)]
+    return sorted(views, key=lambda view: -view.number)[:limit]
+
+
+def run(tx: Transaction, identifier: str) -> RunView:
+    wanted = {"number": run_number(identifier), "name": identifier}
+    row = tx.one("live_run", **wanted) or tx.one("ended_run", **wanted)
+    if row is None:
+        raise UnknownName(f"there is no run {identifier!r}")
+    view = _with_ready(tx, [_view(row)])[0]
+    attempts = [
+        AttemptView(attempt, Outcome(outcome), worker, started_at, finished_at, error)
+        for attempt, outcome, worker, started_at, finished_at, error in tx.all("attempts_of", number=view.number)
+    ]
+    return replace(view, attempts=attempts + _last_attempt(view, attempts))
+
+
+def _last_attempt(view: RunView, told: list[AttemptView]) -> list[AttemptView]:
+    """The attempt that only the run's own row tells of: the one that runs now, or that succeeded."""
+    if view.worker is None or any(a.attempt == view.attempt and a.outcome is not Outcome.FENCED for a in told):
+        return []
+    ended = view.state in (State.SUCCEEDED, State.VERIFIED)
+    outcome = Outcome.SUCCEEDED if ended else None
+    return [AttemptView(view.attempt, outcome, view.worker, view.started_at, view.finished_at, None)]
+
+
+def ended_since(tx: Transaction, position: int, limit: int) -> list[RunView]:
+    return [_view(row) for row in tx.all("ended_in_order", position=position, limit=limit)]
+
+
+def events_since(tx: Transaction, position: int, limit: int) -> list[EventRow]:
+    return [EventRow(*row) for row in tx.all("events_after", position=position, limit=limit)]
+
+
+def counts(tx: Transaction) -> dict[str, int]:
+    found = {str(state): 0 for state in State}
+    found |= {str(State(state)): count for state, count in tx.all("count_states")}
+    found["ready"] = sum(len(unpacked(blob)) for (blob,) in tx.all("handed_off"))
+    found["scheduled"] = max(found["scheduled"] - found["ready"], 0)
+    found["history"] = tx.value("count_history")
+    found["early"] = tx.value("count_early")
+    return found
+
+
+def _with_ready(tx: Transaction, views: list[RunView]) -> list[RunView]:
+    """`ready` is derived: a pending run that a hand-off chunk names."""
+    if not any(view.state in PENDING and view.fire_at <= tx.now for view in views):
+        return views
+    handed_off = {number for (blob,) in tx.all("handed_off") for number in unpacked(blob)}
+    return [
+        replace(view, state=State.READY) if view.state in PENDING and view.number in handed_off else view
+        for view in views
+    ]
+
+
+def _view(row: Row) -> RunView:
+    (number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at) = (
+        row[:14]
+    )
+    attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at, finished_at = row[14:24]
+    progress, result, span_until, span_count, cancel_requested, position = row[24:]
+    return RunView(
+        number=number,
+        name=name,
+        state=State(state),
+        origin=Origin(origin),
+        job=job,
+        schedule=schedule,
+        revision=revision,
+        tenant=tenant,
+        queue=queue or DEFAULT_QUEUE,
+        lane=Lane(lane),
+        priority=priority,
+        nominal=fire_at if nominal is None else nominal,
+        since=since,
+        fire_at=fire_at,
+        attempt=attempt,
+        spent=spent,
+        reason=reason,
+        detail=detail,
+        payload=payload,
+        worker=worker,
+        fired_at=fired_at,
+        claimed_at=claimed_at,
+        started_at=started_at,
+        finished_at=finished_at,
+        progress=progress,
+        result=result,
+        span_until=span_until,
+        span_count=span_count,
+        cancel_requested=bool(cancel_requested),
+        position=position,
+    )

@@ -1,0 +1,74 @@
+-- name: shard_row
+SELECT s.owner, s.epoch, s.until, s.high_water, i.host, i.pid, i.birth, i.ended_at
+FROM shard s LEFT JOIN instance i ON i.number = s.owner WHERE s.shard = :shard
+
+-- name: take_shard
+-- Compare and set: the epoch is the one that was read, or somebody took it first.
+INSERT INTO shard (shard, owner, epoch, until, high_water) VALUES (:shard, :owner, 1, :until, :high_water)
+ON CONFLICT (shard) DO UPDATE SET owner = :owner, epoch = epoch + 1, until = :until, high_water = :high_water
+WHERE epoch = :epoch
+RETURNING epoch
+
+-- name: own_shard
+-- First in every firing transaction: zero rows means that somebody else owns the shard now.
+SELECT 1 FROM shard WHERE shard = :shard AND owner = :owner AND epoch = :epoch
+
+-- name: renew_shard
+UPDATE shard SET until = :until, high_water = max(high_water, :high_water)
+WHERE shard = :shard AND owner = :owner AND epoch = :epoch
+
+-- name: release_shard
+UPDATE shard SET owner = NULL, until = 0 WHERE shard = :shard AND owner = :owner AND epoch = :epoch
+
+-- name: beat_instance
+UPDATE instance SET beat_at = :now WHERE number = :number AND ended_at IS NULL
+
+-- name: forget_stirs
+DELETE FROM stir WHERE seq <= :cursor
+
+-- name: load_cells
+-- A range of the due index, in its own order. Runs above the cursor are told by `arrivals`.
+SELECT fire_at, number FROM run INDEXED BY run_due
+WHERE state <= 1 AND (fire_at, number) > (:fire_at, :number) AND fire_at < :high_water AND number <= :cursor
+ORDER BY fire_at, number LIMIT :limit
+
+-- name: handed_off
+-- Chunks are few; their numbers are compared in memory.
+SELECT numbers FROM handoff
+
+-- name: arrived_new
+-- New rows are at the end of the table; the scan touches only what was committed since the cursor.
+SELECT fire_at, number FROM run NOT INDEXED
+WHERE number > :cursor AND number <= :last AND state <= 1 AND fire_at < :high_water AND fired_at IS NULL
+
+-- name: arrived_again
+SELECT r.fire_at, r.number FROM stir s CROSS JOIN run r ON r.number = s.number
+WHERE s.seq > :cursor AND s.seq <= :last AND r.state <= 1 AND r.fire_at < :high_water
+
+-- name: due_runs
+-- The rows behind a batch of wheel entries: still pending, with the time that the store remembers.
+SELECT number, fire_at, queue, lane, priority, useful_until, schedule FROM run
+WHERE number IN carray(:numbers) AND state <= 1
+
+-- name: due_ticks
+SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule FROM run
+WHERE number IN carray(:numbers)
+
+-- name: busy_runs
+-- Runs that make a schedule busy: running, verifying, retrying, or handed off.
+SELECT schedule, number, name FROM run
+WHERE schedule IN (SELECT value FROM json_each(:schedules)) AND (state IN (1, 4, 5) OR (state = 0 AND fired_at IS NOT NULL))
+
+-- name: add_handoff
+INSERT INTO handoff (queue, lane, priority, fired_at, numbers) VALUES (?, ?, ?, ?, ?)
+
+-- name: tick_fired
+UPDATE run SET fired_at = ?, lane = ? WHERE number = ?
+
+-- name: tick_held
+UPDATE run SET state = 2, reason = ?, detail = ? WHERE number = ?
+
+-- name: schedule_evaluated
+UPDATE schedule SET evaluated_through = max(coalesce(evaluated_through, 0), ?),
+    last_created = coalesce(?, last_created), fault = coalesce(?, fault)
+WHERE id = ?

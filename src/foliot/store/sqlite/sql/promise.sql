@@ -1,0 +1,36 @@
+-- name: insert_promise
+INSERT INTO run (number, name, state, origin, priority, job, payload, fire_at, useful_until, tenant, queue, options)
+VALUES (?, ?, 0, 1, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: generations
+-- All generations of a keyed promise, live and ended. The range ends after '#': '$' is the next character.
+SELECT number, name, state, fire_at, 1 FROM run WHERE name >= :stem AND name < :stem_end
+UNION ALL
+SELECT number, name, state, fire_at, 0 FROM history WHERE name >= :stem AND name < :stem_end
+
+-- name: replace_promise
+-- Only while no attempt owns it; a stale chunk that still names it claims nothing before the new time.
+UPDATE run SET job = :job, payload = :payload, fire_at = :fire_at, nominal = NULL, useful_until = :useful_until,
+    priority = :priority, queue = :queue, options = :options, fired_at = NULL, state = 0, reason = NULL, detail = NULL
+WHERE number = :number AND state IN (0, 2)
+
+-- name: move_promise
+UPDATE run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state = 0, reason = NULL, detail = NULL,
+    useful_until = useful_until + (:fire_at - coalesce(nominal, fire_at))
+WHERE number = :number AND state IN (0, 2)
+
+-- name: find_live
+SELECT number, name, state, fire_at, worker, schedule, claimed_at FROM run
+WHERE number = :number OR name = :name
+
+-- name: find_ended
+SELECT number, name, state, fire_at FROM history WHERE number = :number OR name = :name
+
+-- name: ask_to_stop
+INSERT OR IGNORE INTO cancellation (number, worker) VALUES (:number, :worker)
+
+-- name: revive_run
+-- A parked run is due again now, with its attempts renewed.
+UPDATE run SET state = 0, nominal = coalesce(nominal, fire_at), fire_at = :now, useful_until = NULL, spent = 0,
+    token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, started_at = NULL, reason = NULL, detail = NULL
+WHERE number = :number AND state = :state

@@ -1,0 +1,53 @@
+-- name: schedule_columns
+SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
+    fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault
+FROM schedule ORDER BY id
+
+-- name: schedules_by_id
+SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
+    fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault
+FROM schedule WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: schedule_versions
+SELECT id, fingerprint, revision FROM schedule
+
+-- name: put_schedule
+-- Pauses and the cursor survive an edit; a fault does not.
+INSERT INTO schedule (id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes,
+    revision, fingerprint, made_at)
+VALUES (:id, :job, :rule, :payload, :policy, :options, :delay, :queue, :priority, :tenant, :owner, :runbook, :changes,
+    1, :fingerprint, :now)
+ON CONFLICT (id) DO UPDATE SET job = excluded.job, rule = excluded.rule, payload = excluded.payload,
+    policy = excluded.policy, options = excluded.options, delay = excluded.delay, queue = excluded.queue,
+    priority = excluded.priority, tenant = excluded.tenant, owner = excluded.owner, runbook = excluded.runbook,
+    changes = excluded.changes, revision = revision + 1, fingerprint = excluded.fingerprint, fault = NULL
+
+-- name: delete_schedule
+DELETE FROM schedule WHERE id = :id
+
+-- name: waiting_ticks
+-- The one next run of a schedule: made by its rule, never tried yet, and not handed off.
+SELECT number, fire_at FROM run WHERE schedule = :id AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
+
+-- name: unended_ticks
+SELECT count(*) FROM run WHERE schedule = :id AND state < 20 AND origin = 0
+
+-- name: schedule_made
+UPDATE schedule SET last_created = :name WHERE id = :id
+
+-- name: pause_schedule
+UPDATE schedule SET paused_at = :now, paused_until = :until, paused_note = :note WHERE id = :id
+
+-- name: resume_schedule
+UPDATE schedule SET paused_at = NULL, paused_until = NULL, paused_note = NULL WHERE id = :id
+
+-- name: schedule_next
+-- What each schedule has coming, and how many of its runs are busy.
+SELECT schedule, number, name, coalesce(nominal, fire_at), fire_at, state, origin, attempt, fired_at FROM run
+WHERE schedule IS NOT NULL AND (:id IS NULL OR schedule = :id) AND state < 20
+
+-- name: schedule_last_success
+SELECT finished_at FROM history WHERE schedule = :id AND state IN (10, 11) ORDER BY nominal DESC LIMIT 1
+
+-- name: schedule_last_run
+SELECT number, name, state FROM history WHERE schedule = :id ORDER BY nominal DESC LIMIT 1

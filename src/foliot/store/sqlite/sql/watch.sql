@@ -1,0 +1,39 @@
+-- name: working_instances
+SELECT number, host, pid, birth, beat_at FROM instance
+WHERE role = 'worker' AND number IN (SELECT DISTINCT worker FROM claim)
+
+-- name: claims_of
+SELECT token, numbers FROM claim WHERE worker = :worker
+
+-- name: claimed_runs
+SELECT number, name, job, token, attempt, spent, coalesce(nominal, fire_at), options, claimed_at FROM run
+WHERE number IN carray(:numbers) AND token = :token AND state = 4
+
+-- name: lost_run
+SELECT number, name, worker, schedule FROM run WHERE number = :number AND token = :token AND state = 4
+
+-- name: end_instance
+UPDATE instance SET ended_at = :now WHERE number = :number AND ended_at IS NULL
+
+-- name: open_claims_of
+SELECT EXISTS (SELECT 1 FROM claim WHERE worker = :worker)
+
+-- name: all_jobs
+SELECT name, policy, queue, owner, runbook, changes FROM job
+
+-- name: add_instance
+INSERT INTO instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at)
+VALUES (:role, :host, :pid, :birth, :version, :queues, :jobs, :slots, :now, :now)
+RETURNING number
+
+-- name: put_job
+INSERT INTO job (name, policy, queue, owner, runbook, changes, seen_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET policy = excluded.policy, queue = excluded.queue, owner = excluded.owner,
+    runbook = excluded.runbook, changes = excluded.changes, seen_at = excluded.seen_at
+
+-- name: live_instances
+SELECT number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth FROM instance
+WHERE ended_at IS NULL ORDER BY number
+
+-- name: is_live_instance
+SELECT 1 FROM instance WHERE number = :number AND ended_at IS NULL

@@ -1,0 +1,105 @@
+-- name: ready_chunks
+-- By lane, then priority, then order. A chunk with a job is for workers that know it.
+SELECT n, lane, fired_at, numbers, queue, priority, job FROM handoff
+WHERE queue IN (SELECT value FROM json_each(:queues)) AND (job IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
+ORDER BY lane, priority DESC, n LIMIT :limit
+
+-- name: shrink_chunk
+UPDATE handoff SET numbers = :numbers WHERE n = :n
+
+-- name: drop_chunk
+DELETE FROM handoff WHERE n = :n
+
+-- name: add_job_chunk
+INSERT INTO handoff (queue, lane, priority, job, fired_at, numbers)
+VALUES (:queue, :lane, :priority, :job, :fired_at, :numbers)
+
+-- name: claim_runs
+-- Compare and set: whatever was cancelled, moved or claimed since the chunk was made is passed over.
+UPDATE run SET state = 4, token = :token, worker = :worker, attempt = attempt + 1, lane = :lane,
+    fired_at = :fired_at, claimed_at = :now
+WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :now
+    AND (useful_until IS NULL OR useful_until >= :now) AND job IN (SELECT value FROM json_each(:jobs))
+RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, since, schedule, revision, tenant,
+    queue, priority, origin, lane, options, checkpoint
+
+-- name: unclaimed_runs
+-- What a claim passed over although it still waits: a job that this worker does not know, or a run that is too late.
+SELECT number, job, useful_until, schedule FROM run WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :now
+
+-- name: add_claim
+INSERT INTO claim (token, worker, claimed_at, open, numbers) VALUES (:token, :worker, :now, :open, :numbers)
+
+-- name: job_is_known
+SELECT EXISTS (SELECT 1 FROM instance i, json_each(i.jobs) j WHERE i.ended_at IS NULL AND i.role = 'worker'
+    AND i.beat_at > :since AND j.value = :job)
+
+-- name: event_since
+SELECT EXISTS (SELECT 1 FROM event WHERE subject = :subject AND kind = :kind AND at > :since)
+
+-- name: owned_runs
+-- The runs that attempts claim to have ended, with the token that the store remembers.
+SELECT number, token, schedule FROM run WHERE number IN carray(:numbers) AND state = 4
+
+-- name: told_already
+-- Whether the store has this attempt's ending: a worker that never got its answer may say it again.
+SELECT EXISTS (SELECT 1 FROM history WHERE number = :number AND token = :token)
+    OR EXISTS (SELECT 1 FROM attempt WHERE run = :number AND token = :token AND outcome <> 'lost')
+
+-- name: end_attempts
+-- Terminal endings, as one JSON array of [number, state, started_at, finished_at, reason, detail, result].
+INSERT INTO history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule,
+    revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at, finished_at,
+    progress, reason, detail, result)
+SELECT r.number, r.name, e.value->>1, r.origin, r.lane, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since,
+    r.schedule, r.revision, r.tenant, r.queue, r.options, r.attempt, r.spent + 1, r.token, r.worker, r.fired_at,
+    r.claimed_at, e.value->>2, e.value->>3, r.progress, e.value->>4, e.value->>5, CAST(e.value->>6 AS BLOB)
+FROM json_each(:endings) e CROSS JOIN run r ON r.number = e.value->>0
+
+-- name: add_attempts
+-- Finished attempts, as one JSON array of [number, attempt, token, started_at, finished_at, outcome, error].
+INSERT OR IGNORE INTO attempt (run, attempt, token, worker, fire_at, claimed_at, started_at, finished_at, outcome, error)
+SELECT e.value->>0, e.value->>1, e.value->>2, :worker, r.fire_at, r.claimed_at, e.value->>3, e.value->>4,
+    e.value->>5, e.value->>6
+FROM json_each(:endings) e LEFT JOIN run r ON r.number = e.value->>0 AND r.token = e.value->>2
+
+-- name: unend_run
+-- An attempt ended, and its run goes on: to a later try, back to the hand-off, or to a person.
+UPDATE run SET state = ?2, nominal = coalesce(nominal, fire_at), fire_at = coalesce(?3, fire_at), spent = spent + ?4,
+    token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, started_at = NULL, reason = ?5, detail = ?6
+WHERE number = ?1
+
+-- name: give_back_runs
+UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, attempt = attempt - 1, token = NULL, worker = NULL,
+    fired_at = NULL, claimed_at = NULL, started_at = NULL
+WHERE number IN carray(:numbers) AND state = 4 AND token = :token
+RETURNING number
+
+-- name: close_claim
+UPDATE claim SET open = open - :ended WHERE token = :token RETURNING open
+
+-- name: drop_claim
+DELETE FROM claim WHERE token = :token
+
+-- name: any_cancellation
+SELECT EXISTS (SELECT 1 FROM cancellation)
+
+-- name: drop_cancellations
+DELETE FROM cancellation WHERE number IN carray(:numbers)
+
+-- name: cancellations_of
+SELECT number FROM cancellation WHERE worker = :worker
+
+-- name: add_progress
+UPDATE run SET started_at = ?, progress = coalesce(?, progress), checkpoint = coalesce(?, checkpoint)
+WHERE number = ? AND token = ? AND state = 4
+
+-- name: release_held
+-- A run of the schedule has ended: what waited for it is decided again.
+UPDATE run SET state = 0, reason = NULL, detail = NULL
+WHERE schedule IN (SELECT value FROM json_each(:schedules)) AND state = 2 RETURNING number
+
+-- name: delayed_schedules
+-- Schedules of fixed delay among these that have nothing pending or busy left: their next run is due now.
+SELECT id, delay FROM schedule s WHERE id IN (SELECT value FROM json_each(:schedules)) AND delay IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM run r WHERE r.schedule = s.id AND r.state < 20 AND r.origin = 0)

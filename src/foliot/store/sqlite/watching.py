@@ -1,0 +1,111 @@
+"""Who is there, and who fell silent."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from foliot.domain.identity import attempt_id, run_id
+from foliot.domain.instant import Instant
+from foliot.domain.run import Loss, SilentAttempt
+from foliot.domain.state import PENDING, Outcome, State, after
+from foliot.domain.store import Instance, JobCard
+from foliot.store.sqlite import process
+from foliot.store.sqlite.following import as_json, runs_ended
+from foliot.store.sqlite.transaction import Transaction, carray, unpacked
+
+
+def silent(tx: Transaction, beat_before: Instant) -> list[SilentAttempt]:
+    attempts: list[SilentAttempt] = []
+    for worker, host, pid, birth, beat_at in tx.all("working_instances"):
+        gone = process.is_gone(host, pid, birth)
+        if not gone and beat_at >= beat_before:
+            continue
+        for token, numbers in tx.all("claims_of", worker=worker):
+            rows = tx.all("claimed_runs", numbers=carray(unpacked(numbers)), token=token)
+            attempts.extend(SilentAttempt._make((*row, beat_at, gone)) for row in rows)
+    return attempts
+
+
+def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
+    closed: Counter[int] = Counter()
+    schedules: set[str] = set()
+    workers: set[int] = set()
+    pending: list[int] = []
+    for loss in losses:
+        row = tx.one("lost_run", number=loss.number, token=loss.token)
+        if row is None:
+            continue  # it finished, or somebody else lost it, before we could: its verdict stands
+        _, name, worker, schedule = row
+        state = after(State.RUNNING, loss.event)
+        ended = [(loss.number, loss.attempt, loss.token, None, tx.now, Outcome.LOST, loss.error)]
+        tx.run("add_attempts", worker=worker, endings=as_json(ended))
+        tx.run_each("unend_run", [(loss.number, state, loss.retry_at, 1, loss.reason, loss.error)])
+        identifier = run_id(loss.number, name)
+        tx.event("lost", identifier, f"{attempt_id(identifier, loss.attempt)} on worker {worker}: {loss.error}")
+        closed[loss.token] += 1
+        workers.add(worker)
+        if state in PENDING:
+            pending.append(loss.number)
+        elif schedule is not None:
+            schedules.add(schedule)
+    tx.run("drop_cancellations", numbers=carray([loss.number for loss in losses]))
+    tx.stir(pending)
+    for token, count in closed.items():
+        left = tx.one("close_claim", token=token, ended=count)
+        if left is not None and left[0] <= 0:
+            tx.run("drop_claim", token=token)
+    for worker in workers:
+        # An instance without claims that fell silent has nothing left to say under this number.
+        if not tx.value("open_claims_of", worker=worker):
+            tx.run("end_instance", number=worker, now=tx.now)
+    if schedules:
+        runs_ended(tx, schedules)
+    return sum(closed.values())
+
+
+def jobs(tx: Transaction) -> dict[str, JobCard]:
+    return {row[0]: JobCard(*row) for row in tx.all("all_jobs")}
+
+
+def register(
+    tx: Transaction, role: str, version: str, queues: Sequence[str], slots: int, cards: Sequence[JobCard]
+) -> Instance:
+    pid, host = os.getpid(), process.this_host()
+    number = tx.value(
+        "add_instance",
+        role=role,
+        host=host,
+        pid=pid,
+        birth=process.birth_of(pid),
+        version=version,
+        queues=as_json(list(queues)),
+        jobs=as_json([card.name for card in cards]),
+        slots=slots,
+        now=tx.now,
+    )
+    tx.run_each(
+        "put_job",
+        [(card.name, card.policy, card.queue, card.owner, card.runbook, card.changes, tx.now) for card in cards],
+    )
+    return Instance(number, role, host, pid, version, tx.now, tx.now, tuple(queues), slots)
+
+
+def retire(tx: Transaction, instance: int) -> None:
+    tx.run("end_instance", number=instance, now=tx.now)
+
+
+def instances(tx: Transaction) -> list[Instance]:
+    """Those that have not ended in order, nor are known to be gone."""
+    living = []
+    for row in tx.all("live_instances"):
+        number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth = row
+        if not process.is_gone(host, pid, birth):
+            listed = tuple(msgspec.json.decode(queues, type=list[str]))
+            living.append(
+                Instance(number, role, host, pid, version, started_at, beat_at, listed, slots, ended_at=ended_at)
+            )
+    return living

@@ -1,0 +1,222 @@
+"""From handed-off work to a recorded outcome: claims, endings, heartbeats."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from foliot.domain.decisions import too_late
+from foliot.domain.identity import attempt_id, run_id
+from foliot.domain.instant import HOUR, MINUTE
+from foliot.domain.run import Claimed, Ending, Progress
+from foliot.domain.state import TERMINAL, UNCHARGED, Event, Outcome, Reason, State, after
+from foliot.domain.store import Beat
+from foliot.store.sqlite.following import as_json, runs_ended
+from foliot.store.sqlite.transaction import Row, Transaction, carray, packed, unpacked
+
+_CHUNKS_AT_ONCE = 64
+_ALIVE = MINUTE
+"""A worker that was heard of within this time counts as one that may know a job."""
+
+
+def claim(tx: Transaction, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int) -> list[Claimed]:
+    """Takes chunks in order until the limit is reached; a chunk that is larger than what is left is taken in part."""
+    claimed: list[Claimed] = []
+    known = as_json(list(jobs))
+    token = 0
+    chunks = tx.all("ready_chunks", queues=as_json(list(queues)), jobs=known, limit=_CHUNKS_AT_ONCE)
+    for chunk in chunks:
+        if len(claimed) >= limit:
+            break
+        token = token or tx.token()
+        numbers = _take_numbers(tx, chunk, limit - len(claimed))
+        rows = tx.all(
+            "claim_runs",
+            numbers=carray(numbers),
+            token=token,
+            worker=worker,
+            lane=chunk[1],
+            fired_at=chunk[2],
+            now=tx.now,
+            jobs=known,
+        )
+        claimed.extend(map(Claimed._make, rows))
+        if len(rows) < len(numbers):
+            _set_aside(tx, chunk, numbers)
+    if claimed:
+        tx.run(
+            "add_claim",
+            token=token,
+            worker=worker,
+            now=tx.now,
+            open=len(claimed),
+            numbers=packed(run.number for run in claimed),
+        )
+    # A chunk is in firing order; the engine returns its rows by number.
+    claimed.sort(key=_order)
+    return claimed
+
+
+def _order(run: Claimed) -> tuple[int, int, int, int]:
+    return run.lane, -run.priority, run.fire_at, run.number
+
+
+def _take_numbers(tx: Transaction, chunk: Row, limit: int) -> array[int]:
+    numbers = unpacked(chunk[3])
+    if len(numbers) > limit:
+        tx.run("shrink_chunk", n=chunk[0], numbers=numbers[limit:].tobytes())
+        return numbers[:limit]
+    tx.run("drop_chunk", n=chunk[0])
+    return numbers
+
+
+def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
+    """Some runs of a chunk were not claimed. Moved and ended ones need nothing. Those that are too late end here; those
+    of jobs which this worker does not know wait in a chunk of their own for a worker that does."""
+    _, lane, fired_at, _, queue, priority, _ = chunk
+    by_job: dict[str, list[int]] = {}
+    late: list[int] = []
+    schedules: set[str] = set()
+    for number, job, useful_until, schedule in tx.all("unclaimed_runs", numbers=carray(numbers), now=tx.now):
+        if too_late(useful_until, tx.now):
+            late.append(number)
+            schedules.update((schedule,) if schedule else ())
+        else:
+            by_job.setdefault(job, []).append(number)
+    if late:
+        tx.run_each("end_run", [(n, State.SKIPPED, tx.now, Reason.TOO_LATE, None, None, None) for n in late])
+        tx.run("drop_runs", numbers=carray(late))
+        runs_ended(tx, schedules)
+    for job, waiting in by_job.items():
+        tx.run(
+            "add_job_chunk",
+            queue=queue,
+            lane=lane,
+            priority=priority,
+            job=job,
+            fired_at=fired_at,
+            numbers=packed(waiting),
+        )
+        unknown = not tx.value("job_is_known", job=job, since=tx.now - _ALIVE)
+        if unknown and not tx.value("event_since", subject=job, kind="unknown_job", since=tx.now - HOUR):
+            tx.event("unknown_job", job, f"no live worker knows the job {job!r}; its due runs wait for one that does")
+
+
+def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> list[Ending]:
+    """1. Compare each token with the store's; what does not match is fenced. 2. Terminal endings move to history.
+    3. The others go on: to a retry, back to the hand-off, or to a person. 4. What follows: claims close, waiters are
+    released, fixed delays get their next run."""
+    owned = {
+        row[0]: row for row in tx.all("owned_runs", numbers=carray(array("q", [ending.number for ending in endings])))
+    }
+    ended: list[tuple[object, ...]] = []
+    going_on: list[Ending] = []
+    remembered: list[Ending] = []
+    fenced: list[Ending] = []
+    schedules: set[str] = set()
+    closed: Counter[int] = Counter()
+    for ending in endings:
+        row = owned.get(ending.number)
+        if row is None or row[1] != ending.token:
+            if not tx.value("told_already", number=ending.number, token=ending.token):
+                fenced.append(ending)  # its lease was lost: another attempt owns the run, or has ended it
+            continue
+        closed[ending.token] += 1
+        if ending.event is Event.COMPLETED:
+            state = State.SUCCEEDED
+        else:
+            state = after(State.RUNNING, ending.event)
+            remembered.append(ending)
+        if state in TERMINAL:
+            ended.append(_history_row(ending, state))
+        else:
+            going_on.append(ending)
+        if row[2] is not None and state not in (State.RETRYING, State.SCHEDULED):
+            schedules.add(row[2])
+    if remembered:
+        _remember(tx, worker, remembered)
+    if ended:
+        tx.run("end_attempts", endings=as_json(ended))
+        tx.run("drop_runs", numbers=carray(array("q", [int(str(row[0])) for row in ended])))
+    _go_on(tx, going_on)
+    _close(tx, closed)
+    if tx.value("any_cancellation"):
+        tx.run("drop_cancellations", numbers=carray([ending.number for ending in endings if ending.number in owned]))
+    if schedules:
+        runs_ended(tx, schedules)
+    if fenced:
+        _fence(tx, worker, fenced)
+    return fenced
+
+
+def _history_row(ending: Ending, state: State) -> tuple[object, ...]:
+    result = None if ending.result is None else ending.result.decode()
+    return ending.number, int(state), ending.started_at, ending.finished_at, ending.reason, ending.error, result
+
+
+def _remember(tx: Transaction, worker: int, endings: Iterable[Ending]) -> None:
+    rows = [(e.number, e.attempt, e.token, e.started_at, e.finished_at, e.outcome, e.error) for e in endings]
+    tx.run("add_attempts", worker=worker, endings=as_json(rows))
+
+
+def _go_on(tx: Transaction, endings: Sequence[Ending]) -> None:
+    """Runs that live on after their attempt."""
+    pending = []
+    for ending in endings:
+        state = after(State.RUNNING, ending.event)
+        spent = 0 if ending.outcome in UNCHARGED else 1
+        detail = ending.error.splitlines()[0] if ending.error else None
+        tx.run_each("unend_run", [(ending.number, state, ending.retry_at, spent, ending.reason, detail)])
+        if state in (State.RETRYING, State.SCHEDULED):
+            pending.append(ending.number)
+        elif ending.reason is Reason.BAD_PAYLOAD:
+            tx.event("run_set_aside", run_id(ending.number, _name_of(tx, ending.number)), ending.error or "bad payload")
+    tx.stir(pending)
+
+
+def _name_of(tx: Transaction, number: int) -> str | None:
+    row = tx.one("find_live", number=number, name=None)
+    return row[1] if row else None
+
+
+def _close(tx: Transaction, closed: Counter[int]) -> None:
+    for token, ended in closed.items():
+        left = tx.one("close_claim", token=token, ended=ended)
+        if left is not None and left[0] <= 0:
+            tx.run("drop_claim", token=token)
+
+
+def _fence(tx: Transaction, worker: int, fenced: Sequence[Ending]) -> None:
+    """A late write of an attempt that lost its lease: it changes nothing, and is remembered as refused."""
+    refused = [ending._replace(outcome=Outcome.FENCED) for ending in fenced]
+    for ending in refused:
+        row = tx.one("find_live", number=ending.number, name=None) or tx.one(
+            "find_ended", number=ending.number, name=None
+        )
+        identifier = run_id(ending.number, row[1] if row else None)
+        told = f"worker {worker} finished {attempt_id(identifier, ending.attempt)} after its lease was lost; refused"
+        tx.event("fenced", identifier, told)
+    # The lost attempt has its row already, under this token: the refused write is told beside it, not over it.
+    rows = [(e.number, e.attempt, -e.token, e.started_at, e.finished_at, e.outcome, e.error) for e in refused]
+    tx.run("add_attempts", worker=worker, endings=as_json(rows))
+
+
+def give_back(tx: Transaction, worker: int, claimed: Sequence[Claimed]) -> int:
+    by_token: dict[int, list[int]] = {}
+    for run in claimed:
+        by_token.setdefault(run.token, []).append(run.number)
+    returned: list[int] = []
+    for token, numbers in by_token.items():
+        back = [row[0] for row in tx.all("give_back_runs", numbers=carray(numbers), token=token)]
+        _close(tx, Counter({token: len(back)}))
+        returned += back
+    tx.stir(returned)
+    return len(returned)
+
+
+def beat(tx: Transaction, worker: int, progress: Sequence[Progress]) -> Beat:
+    known = bool(tx.run("beat_instance", number=worker, now=tx.now))
+    if known and progress:
+        tx.run_each("add_progress", ((p.started_at, p.note, p.checkpoint, p.number, p.token) for p in progress))
+    return Beat(known, [row[0] for row in tx.all("cancellations_of", worker=worker)])

@@ -1,0 +1,181 @@
+"""The one writer: whatever waits when a transaction begins shares its commit.
+
+    callers ──put──▶ queue ──▶ writer thread: BEGIN IMMEDIATE, one savepoint each, COMMIT ──▶ answers
+
+An fsync is what a durable write costs; callers that come while one is under way share the next. A request that fails
+is rolled back to its savepoint and fails alone. Nobody is answered before the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import apsw
+
+from foliot.clock import Clock
+from foliot.errors import FoliotError, StoreClosed, StoreError
+from foliot.store.sqlite.transaction import Transaction
+
+T = TypeVar("T")
+Work = Callable[[Transaction], Any]
+
+MOST_AT_ONCE = 256
+"""Requests that share one commit: enough to spread an fsync thin, few enough to let other processes in between."""
+
+
+class _Request:
+    __slots__ = ("answer", "error", "loop", "result", "work")
+
+    def __init__(self, work: Work, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any]) -> None:
+        self.work = work
+        self.loop = loop
+        self.answer = answer
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Writer:
+    """Runs write requests one transaction after another, in a thread of its own."""
+
+    def __init__(self, connection: apsw.Connection, queries: dict[str, str], clock: Clock) -> None:
+        self.connection = connection
+        self._queries = queries
+        self._clock = clock
+        self._waiting: deque[_Request] = deque()
+        self._bell = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="foliot-writer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def submit(self, work: Callable[[Transaction], T]) -> T:
+        loop = asyncio.get_running_loop()
+        request = _Request(work, loop, loop.create_future())
+        with self._bell:
+            if self._closing:
+                raise StoreClosed("the store is closed")
+            self._waiting.append(request)
+            self._bell.notify()
+        # A caller that is cancelled while it waits must not leave others without their answer: its request runs on.
+        result: T = await asyncio.shield(request.answer)
+        return result
+
+    def close(self) -> None:
+        """Serves what is waiting, then ends the thread."""
+        with self._bell:
+            self._closing = True
+            self._bell.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            with self._bell:
+                while not self._waiting and not self._closing:
+                    self._bell.wait()
+                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
+            if not batch:
+                return
+            self._commit(batch)
+            _answer(batch)
+
+    def _commit(self, batch: list[_Request]) -> None:
+        try:
+            commit_together(self.connection, self._queries, self._clock, batch)
+        except BaseException as error:
+            for request in batch:
+                request.error = request.error or as_store_error(error)
+
+
+class InlineWriter:
+    """The same, in the caller's own thread: for a store in memory, where there is no fsync to share."""
+
+    def __init__(self, connection: apsw.Connection, queries: dict[str, str], clock: Clock) -> None:
+        self.connection = connection
+        self._queries = queries
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def start(self) -> None:
+        """There is nothing to start."""
+
+    async def submit(self, work: Callable[[Transaction], T]) -> T:
+        request = _Request(work, None, None)  # type: ignore[arg-type]
+        with self._lock:
+            if self._closed:
+                raise StoreClosed("the store is closed")
+            try:
+                commit_together(self.connection, self._queries, self._clock, [request])
+            except apsw.Error as error:
+                raise as_store_error(error) from error
+        if request.error is not None:
+            raise request.error
+        result: T = request.result
+        return result
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+
+
+def commit_together(connection: apsw.Connection, queries: dict[str, str], clock: Clock, batch: list[_Request]) -> None:
+    """One transaction for the whole batch. Raises only when none of it was committed."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Read once the lock is held: everything decided here is decided at one moment of the store's clock.
+        transaction = Transaction(connection, queries, clock.now())
+        alone = len(batch) == 1
+        for request in batch:
+            if not alone:
+                connection.execute("SAVEPOINT request")
+            try:
+                request.result = request.work(transaction)
+            except BaseException as error:
+                request.error = as_store_error(error)
+                if alone:
+                    connection.execute("ROLLBACK")
+                    return
+                connection.execute("ROLLBACK TO request")
+            if not alone:
+                connection.execute("RELEASE request")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def as_store_error(error: BaseException) -> BaseException:
+    """An engine's error in our words; ours stay as they are."""
+    if isinstance(error, apsw.FullError):
+        return StoreError(f"the disk is full: {error}; nothing of this request was written")
+    if isinstance(error, apsw.Error) and not isinstance(error, FoliotError):
+        return StoreError(f"SQLite: {type(error).__name__}: {error}; nothing of this request was written")
+    return error
+
+
+def _answer(batch: list[_Request]) -> None:
+    """Wakes each event loop once, however many of its callers were served."""
+    loops: dict[asyncio.AbstractEventLoop, list[_Request]] = {}
+    for request in batch:
+        loops.setdefault(request.loop, []).append(request)
+    for loop, requests in loops.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, requests)
+        except RuntimeError:
+            continue  # that loop was closed meanwhile: nobody is left to be told
+
+
+def _resolve(requests: list[_Request]) -> None:
+    for request in requests:
+        if request.answer.done():
+            continue
+        if request.error is not None:
+            request.answer.set_exception(request.error)
+        else:
+            request.answer.set_result(request.result)

@@ -1,0 +1,166 @@
+"""The rules that need no calendar, and the functions by which people make any rule.
+
+A new kind of rule implements `foliot.domain.rule.Rule`, gets a function here and a line in `codec`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from foliot.domain.instant import LAST, MILLISECOND, Duration, Instant, duration, instant, rfc3339, spell
+from foliot.errors import InvalidInput, InvalidRule
+from foliot.timing.crontab import Cron
+from foliot.timing.words import each, elapsed
+
+SHORTEST_INTERVAL: Duration = 100 * MILLISECOND
+"""Every tick is a durable row; a faster pace is a loop inside one job, not a schedule."""
+
+SHORTEST_DELAY: Duration = MILLISECOND
+"""Below this a fixed delay would be a busy loop through the store."""
+
+_FIRST: Instant = instant(datetime.min.replace(tzinfo=UTC))
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """One instant, once."""
+
+    when: Instant
+
+    def __post_init__(self) -> None:
+        _check_instant(self.when)
+
+    @property
+    def delay(self) -> Duration | None:
+        """None: the tick is on the calendar."""
+
+    def next(self, after: Instant) -> Instant | None:
+        """The instant, while it is still to come."""
+        return self.when if self.when > after else None
+
+    def previous(self, before: Instant) -> Instant | None:
+        """The instant, once it has passed."""
+        return self.when if self.when < before else None
+
+    def encode(self) -> str:
+        """One line of JSON, for the store."""
+        return _line(at=rfc3339(self.when))
+
+    def explain(self) -> str:
+        """The rule in plain words."""
+        return f"once, at {rfc3339(self.when)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """A fixed rate: ticks at `start`, `start + interval`, and so on, in elapsed time."""
+
+    interval: Duration
+    start: Instant = 0
+
+    def __post_init__(self) -> None:
+        _check_instant(self.start)
+        if self.interval < SHORTEST_INTERVAL:
+            raise InvalidRule(
+                f"an interval of {self.interval / MILLISECOND:g} ms is too short; the shortest is "
+                f"{spell(SHORTEST_INTERVAL)}. For a faster pace, loop inside one job"
+            )
+
+    @property
+    def delay(self) -> Duration | None:
+        """None: the ticks are on the calendar."""
+
+    def next(self, after: Instant) -> Instant | None:
+        """The first tick strictly after `after`; None past the year 9999."""
+        tick = self.start + (self.index(after) + 1) * self.interval
+        return tick if tick <= LAST else None
+
+    def previous(self, before: Instant) -> Instant | None:
+        """The last tick strictly before `before`; None when that is before the start."""
+        index = self.index(min(before - 1, LAST))
+        return self.start + index * self.interval if index >= 0 else None
+
+    def index(self, moment: Instant) -> int:
+        """The number of the last tick at or before `moment`, counted from 0; -1 before the start."""
+        return max(-1, (moment - self.start) // self.interval)
+
+    def encode(self) -> str:
+        """One line of JSON, for the store. The start is always written: a stored rule depends on no default."""
+        return _line(every=spell(self.interval), start=rfc3339(self.start))
+
+    def explain(self) -> str:
+        """The rule in plain words."""
+        return each(self.interval) + (f", counted from {rfc3339(self.start)}" if self.start else "")
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """A fixed delay: the next run starts `delay` after the last one ended. It has no calendar, so no ticks to list."""
+
+    delay: Duration
+
+    def __post_init__(self) -> None:
+        if self.delay < SHORTEST_DELAY:
+            raise InvalidRule(
+                f"a delay of {self.delay / MILLISECOND:g} ms is too short; the shortest is {spell(SHORTEST_DELAY)}"
+            )
+
+    def next(self, after: Instant) -> Instant | None:
+        """None: the end of a run makes the next tick."""
+
+    def previous(self, before: Instant) -> Instant | None:
+        """None: the end of a run makes the next tick."""
+
+    def encode(self) -> str:
+        """One line of JSON, for the store."""
+        return _line(after=spell(self.delay))
+
+    def explain(self) -> str:
+        """The rule in plain words."""
+        return f"{elapsed(self.delay)} after the last run ended"
+
+
+def at(when: datetime) -> At:
+    """Once, at an aware datetime."""
+    with refused_as_rule():
+        return At(instant(when))
+
+
+def every(interval: str | float | timedelta, *, start: datetime | None = None) -> Every:
+    """At a fixed rate, counted from the Unix epoch (so `every("1h")` is on the hour) or from `start`."""
+    with refused_as_rule():
+        return Every(duration(interval), 0 if start is None else instant(start))
+
+
+def after(delay: str | float | timedelta) -> After:
+    """At a fixed delay, from the end of one run to the start of the next: `after("10m")`."""
+    with refused_as_rule():
+        return After(duration(delay))
+
+
+def cron(expression: str, *, tz: str = "UTC") -> Cron:
+    """By the calendar: `cron("0 2 * * *")`, five fields with Vixie's meaning. Only UTC for now."""
+    return Cron(expression, tz)
+
+
+@contextmanager
+def refused_as_rule() -> Iterator[None]:
+    """Whatever is wrong with a part of a rule makes it an InvalidRule."""
+    try:
+        yield
+    except InvalidInput as problem:
+        raise InvalidRule(str(problem)) from None
+
+
+def _check_instant(moment: Instant) -> None:
+    # An aware datetime near either end of the calendar can lie outside it once it is turned to UTC.
+    if not _FIRST <= moment <= LAST:
+        raise InvalidRule("the instant lies outside the years 1 to 9999 in UTC; give one inside")
+
+
+def _line(**fields: str) -> str:
+    return json.dumps(fields, separators=(",", ":"))

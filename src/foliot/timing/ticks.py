@@ -1,0 +1,72 @@
+"""Questions that the scheduler asks of any rule: what comes, what was missed, and how far jitter may move a tick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from foliot.domain.instant import LAST, Duration, Instant
+from foliot.domain.rule import Rule
+from foliot.errors import InvalidInput
+from foliot.timing.rules import Every
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """The ticks of a rule from a pending one to now."""
+
+    first: Instant
+    """The pending tick: the oldest that is due."""
+    latest: Instant
+    """The newest tick that is due; `first` itself when it is the only one."""
+    count: int
+    """How many ticks there are from `first` to `latest`, both included; never more than the cap."""
+    capped: bool
+    """True when there are more than `count` says."""
+    following: Instant | None
+    """The first tick that is not due yet; None when there is none, or when the rule has a delay."""
+
+
+def upcoming(rule: Rule, after: Instant, count: int) -> list[Instant]:
+    """The next `count` ticks strictly after `after`; fewer when the rule ends."""
+    ticks: list[Instant] = []
+    while len(ticks) < count and (tick := rule.next(after)) is not None:
+        ticks.append(tick)
+        after = tick
+    return ticks
+
+
+def overdue(rule: Rule, first: Instant, now: Instant, *, cap: int = 10_000) -> Overdue:
+    """What is due at `now`, given the pending tick `first`, which must be due itself.
+
+    `first` counts as a tick even when the rule no longer has it: the rule may have been edited since it was made.
+    """
+    if first > now:
+        raise InvalidInput("the pending tick is still to come, so nothing is overdue")
+    newest = rule.previous(now + 1)
+    latest = first if newest is None else max(first, newest)
+    count = _count(rule, first, latest, cap + 1)
+    return Overdue(first, latest, min(count, cap), count > cap, rule.next(latest))
+
+
+def jittered(schedule_id: str, nominal: Instant, jitter: Duration, following: Instant | None) -> Instant:
+    """The fire time of a tick: at most `jitter` after `nominal`, and always before the `following` tick.
+
+    The same schedule and tick always give the same answer, so every scheduler agrees on it.
+    """
+    ceiling = LAST if following is None else following - 1
+    room = min(jitter, ceiling - nominal)
+    if room <= 0:
+        return nominal
+    digest = blake2b(f"{schedule_id}@{nominal}".encode(), digest_size=8).digest()
+    return nominal + int.from_bytes(digest) % (room + 1)
+
+
+def _count(rule: Rule, first: Instant, latest: Instant, limit: int) -> int:
+    """The ticks from `first` to `latest`, both included, counted no further than `limit`."""
+    if isinstance(rule, Every):
+        return min(1 + rule.index(latest) - rule.index(first), limit)
+    count, tick = 1, rule.next(first)
+    while count < limit and tick is not None and tick <= latest:
+        count, tick = count + 1, rule.next(tick)
+    return count

@@ -1,0 +1,149 @@
+"""The reaper: takes attempts away from workers that are not heard of any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from random import random
+from typing import Any
+
+from foliot.clock import Clock
+from foliot.domain.decisions import after_loss, is_lost
+from foliot.domain.identity import run_id
+from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant, spell
+from foliot.domain.policy import Policy, choices_from_json, policy_from_json
+from foliot.domain.run import Loss, SilentAttempt
+from foliot.domain.store import JobCard, WatchStore
+from foliot.errors import InvalidInput
+
+LOOK_EVERY: Duration = SECOND
+LONGEST_GAP: Duration = 5 * SECOND
+"""Between two looks. After a longer one nobody can say who was silent and who was only not heard."""
+SHORTEST_LEASE: Duration = SECOND
+"""No policy has a shorter one, so nobody heard of within it can be lost."""
+
+_STEP: Duration = 100 * MILLISECOND
+_NOTES_KEPT = 1_000
+
+_log = logging.getLogger("foliot.watch")
+
+
+class Reaper:
+    """Looks once per second for attempts whose lease has ended.
+
+    It remembers since when it has been listening without a gap. An absence of the watch, or of the store (a look that
+    fails is no look), starts that anew: workers could not be heard then, and every lease gets one full period first.
+    """
+
+    def __init__(self, store: WatchStore, clock: Clock, chance: Callable[[], float] = random) -> None:
+        self._store = store
+        self._clock = clock
+        self._chance = chance
+        self._looked_at: Instant | None = None
+        self._watched_since: Instant = 0
+        self._noted: set[tuple[str, str]] = set()
+        self._failing = False
+
+    async def run_once(self) -> Instant:
+        """One look; returns when the next one is wanted.
+
+        1. Ask who is silent.
+        2. After a gap since the last look that succeeded, begin to listen anew.
+        3. Decide about each, by its job's policy and its own options. What cannot be read counts as not said.
+        4. Take all lost ones away in one transaction; one that finished meanwhile keeps its verdict.
+        5. Tell which policies could not be read, once each.
+        """
+        now = self._clock.now()
+        silent = await self._store.silent(now - SHORTEST_LEASE)
+        if self._looked_at is None or not 0 <= now - self._looked_at <= LONGEST_GAP:
+            self._watched_since = now
+        self._looked_at = now
+        if silent:
+            policies = _Policies(await self._store.jobs())
+            losses = [loss for attempt in silent if (loss := self._judge(attempt, policies, now)) is not None]
+            if losses:
+                await self._store.lose(losses)
+            await self._tell(policies.unreadable)
+        return now + LOOK_EVERY
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Looks until `stop` is set (noticed within 100 ms of the clock). An error of the store never ends the loop."""
+        while not stop.is_set():
+            try:
+                await self.run_once()
+                self._failing = False
+            except Exception:
+                if not self._failing:
+                    _log.warning("the watch could not look for lost attempts, and tries again", exc_info=True)
+                self._failing = True
+            slept = 0
+            while slept < LOOK_EVERY and not stop.is_set():
+                await self._clock.sleep(_STEP)
+                slept += _STEP
+
+    def _judge(self, attempt: SilentAttempt, policies: _Policies, now: Instant) -> Loss | None:
+        policy = policies.of(attempt)
+        # A claim is a sign of life too: the worker spoke to the store when it took it.
+        heard_at = max(attempt.beat_at, attempt.claimed_at)
+        if not is_lost(
+            beat_at=heard_at, watched_since=self._watched_since, lease=policy.lease, gone=attempt.gone, now=now
+        ):
+            return None
+        # `spent` is what earlier attempts cost; this one is charged now.
+        following = after_loss(policy, spent=attempt.spent + 1, due_at=attempt.fire_at, now=now, chance=self._chance())
+        if attempt.gone:
+            error = "the worker's process has ended"
+        else:
+            error = f"the worker was not heard of for {_seconds(now - heard_at)}; its lease is {spell(policy.lease)}"
+        return Loss(
+            attempt.number, attempt.token, attempt.attempt, following.event, following.retry_at, following.reason, error
+        )
+
+    async def _tell(self, unreadable: dict[str, str]) -> None:
+        for subject, detail in unreadable.items():
+            if (subject, detail) in self._noted:
+                continue
+            if len(self._noted) >= _NOTES_KEPT:
+                self._noted.clear()
+            await self._store.note("bad_policy", subject, detail)
+            self._noted.add((subject, detail))
+
+
+class _Policies:
+    """The policies of one look: each blob is read once, however many attempts carry it.
+
+    What cannot be read is set aside and remembered: the settings below it hold then, and at the bottom the defaults.
+    """
+
+    def __init__(self, cards: dict[str, JobCard]) -> None:
+        self.unreadable: dict[str, str] = {}
+        self._cards = cards
+        self._jobs: dict[str, Policy] = {}
+        self._choices: dict[bytes | None, dict[str, Any]] = {}
+
+    def of(self, attempt: SilentAttempt) -> Policy:
+        if attempt.job not in self._jobs:
+            self._jobs[attempt.job] = self._of_job(attempt.job)
+        return self._jobs[attempt.job].merged(self._of_run(attempt))
+
+    def _of_job(self, name: str) -> Policy:
+        card = self._cards.get(name)
+        try:
+            return policy_from_json(None if card is None else card.policy)
+        except InvalidInput as problem:
+            self.unreadable[name] = str(problem)
+            return Policy()
+
+    def _of_run(self, attempt: SilentAttempt) -> dict[str, Any]:
+        if attempt.options not in self._choices:
+            try:
+                self._choices[attempt.options] = choices_from_json(attempt.options)
+            except InvalidInput as problem:
+                self.unreadable[run_id(attempt.number, attempt.name)] = str(problem)
+                self._choices[attempt.options] = {}
+        return self._choices[attempt.options]
+
+
+def _seconds(length: Duration) -> str:
+    return f"{length / SECOND:.1f} s"

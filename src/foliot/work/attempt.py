@@ -1,0 +1,107 @@
+"""One claimed attempt in this process: what it is, what was asked of it, and what it said that nobody was told yet."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from enum import Enum
+from typing import Any
+
+from foliot.domain.instant import Instant
+from foliot.domain.policy import Policy
+from foliot.domain.run import Claimed, Progress
+from foliot.work.context import Context
+from foliot.work.handler import Handler
+
+
+class Stop(Enum):
+    """Why an attempt was asked to stop. The first reason counts."""
+
+    CANCEL = "cancel"
+    """Somebody asked for it."""
+    TIMEOUT = "timeout"
+    DRAIN = "drain"
+    """The worker is shutting down."""
+    LOST = "lost"
+    """The store declared the worker dead: whatever this attempt still does, somebody else may do too."""
+
+
+class Attempt:
+    """Made for every run, so it is small and holds no behaviour that the happy path does not need."""
+
+    __slots__ = (
+        "claimed",
+        "context",
+        "future",
+        "handler",
+        "overrun",
+        "policy",
+        "started_at",
+        "stop",
+        "task",
+        "told",
+        "watch_at",
+    )
+
+    def __init__(self, claimed: Claimed, handler: Handler, policy: Policy) -> None:
+        self.claimed = claimed
+        self.handler = handler
+        self.policy = policy
+        self.started_at: Instant | None = None
+        """When the handler really began: a thread may have to wait for its turn."""
+        self.context: Context | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.future: Future[Any] | None = None
+        self.stop: Stop | None = None
+        self.told: tuple[bytes | None, bytes | None] | None = None
+        """The note and checkpoint that the store knows; None until it knows that the handler began."""
+        self.watch_at: Instant | None = None
+        """Set when the deadline has passed: when to look whether the handler heeded it."""
+        self.overrun = False
+
+    def deadline(self) -> Instant | None:
+        """None until the handler has begun."""
+        return None if self.started_at is None else self.started_at + self.policy.timeout
+
+    def asked(self) -> bool:
+        """Whether anybody wants it to stop. A question, because the answer may change between two lines."""
+        return self.stop is not None
+
+    def ask_to_stop(self, reason: Stop) -> None:
+        """Tells the handler through its context. Also called by the heartbeat's thread: plain assignments only."""
+        if self.stop is None:
+            self.stop = reason
+        if self.context is not None:
+            self.context._stopping = True
+
+    def saw_stop(self) -> bool:
+        """Whether the handler noticed: an async one is told by an exception, a thread must have asked its context."""
+        return self.task is not None or (self.context is not None and self.context._saw_stop)
+
+    def news(self) -> Progress | None:
+        """What the store has not been told yet. Call `was_told` with it once it has."""
+        if self.started_at is None or (self.told is not None and self.context is None):
+            return None
+        note, checkpoint = self._unsaid()
+        if self.told is not None and note is None and checkpoint is None:
+            return None
+        return Progress(self.claimed.number, self.claimed.token, self.started_at, note, checkpoint)
+
+    def last_words(self) -> Progress | None:
+        """What must reach the store before the ending does: afterwards the token is worth nothing any more."""
+        # That it began needs no word: the ending says so itself.
+        return self.news() if self.context is not None and self._unsaid() != (None, None) else None
+
+    def was_told(self, progress: Progress) -> None:
+        note, checkpoint = self.told or (None, self.claimed.checkpoint)
+        self.told = (progress.note or note, progress.checkpoint or checkpoint)
+
+    def _unsaid(self) -> tuple[bytes | None, bytes | None]:
+        context = self.context
+        if context is None:
+            return None, None
+        note, checkpoint = self.told or (None, self.claimed.checkpoint)
+        return (
+            context._note if context._note is not note else None,
+            context._checkpoint if context._checkpoint is not checkpoint else None,
+        )

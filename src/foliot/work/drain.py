@@ -1,0 +1,77 @@
+"""How a worker ends in order: nothing that finished is forgotten, and nothing that did not is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from foliot.domain.instant import SECOND, Duration, Instant
+from foliot.work.attempt import Stop
+
+if TYPE_CHECKING:
+    from foliot.work.worker import Worker
+
+LAST_MOMENT: Duration = SECOND
+"""After the grace: how long interrupted handlers have to tidy up."""
+LAST_DELIVERY: Duration = 5 * SECOND
+"""How long a store that cannot be reached is asked again before the worker leaves; leases end what it did not tell."""
+
+
+async def drain(worker: Worker, grace: Duration) -> list[str]:
+    """Ends the worker; answers the runs that could not be ended.
+
+    1. Claim no more, and give back what was claimed and has not begun.
+    2. Let running work finish until the grace ends.
+    3. Interrupt the rest. That costs a run none of its attempts, and its last checkpoint is kept.
+    4. Tell the store everything, and leave the fleet.
+
+    A thread cannot be ended. One that outlives all this stays owned, so that nobody starts its run anew while it
+    still works; its lease ends when the process does. In that case the instance does not retire either, and the
+    caller must end the process with `os._exit`, because the interpreter would wait for the thread.
+    """
+    worker.draining = True
+    worker.alarm.ring()
+    for attempt in list(worker.running):
+        if attempt.future is not None:
+            worker.withdraw(attempt)
+        elif attempt.started_at is None:
+            worker.stop(attempt, Stop.DRAIN)
+    try:
+        if worker.number is not None:
+            await _work_until(worker, worker.clock.now() + grace)
+            for attempt in list(worker.running):
+                worker.stop(attempt, Stop.DRAIN)
+            await _work_until(worker, worker.clock.now() + LAST_MOMENT)
+            await _deliver_until(worker, worker.clock.now() + LAST_DELIVERY)
+            if worker.idle:
+                await worker.store.retire(worker.number)
+    finally:
+        await worker.heartbeat.stop()
+        worker.pool.shutdown(wait=False, cancel_futures=True)
+    return [attempt.claimed.id for attempt in worker.running]
+
+
+async def _work_until(worker: Worker, end: Instant) -> None:
+    """Goes on without claiming until nothing runs, or until `end`."""
+    while worker.running and worker.clock.now() < end:
+        await worker.run_once()
+        await _sleep(worker, end)
+
+
+async def _deliver_until(worker: Worker, end: Instant) -> None:
+    while True:
+        await worker.run_once()
+        if worker.idle or (not worker.outbox and worker.running) or worker.clock.now() >= end:
+            return
+        await _sleep(worker, end)
+
+
+async def _sleep(worker: Worker, end: Instant) -> None:
+    """Until something happened, a deadline or `end`, by the worker's clock."""
+    wake_at = min(end, worker.next_deadline() or end)
+    sleeper = asyncio.ensure_future(worker.clock.sleep(max(wake_at - worker.clock.now(), 0)))
+    sleeper.add_done_callback(lambda _: worker.alarm.ring())
+    try:
+        await worker.alarm.sleep(lambda: 3600.0)
+    finally:
+        sleeper.cancel()

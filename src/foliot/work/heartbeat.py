@@ -1,0 +1,99 @@
+"""The heartbeat: says that the worker lives, tells what its attempts said, and hears what is to be stopped.
+
+It has a thread and an event loop of its own, and may have a store handle of its own: one handler that blocks the
+worker's loop must not lose every lease. `run_once` is one beat, and can be called without any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
+from foliot.work.outbox import HOPELESS, WorkerStore
+
+if TYPE_CHECKING:
+    from foliot.work.worker import Worker
+
+_SHORTEST: Duration = 200 * MILLISECOND
+_LONGEST: Duration = 10 * SECOND
+_GLANCE = 0.05
+"""Seconds between two looks around: a run with a shorter lease may have begun, or it is time to stop."""
+
+_log = logging.getLogger("foliot.work")
+
+
+class Heartbeat:
+    """Beats three times in each of the shortest leases that the worker holds."""
+
+    def __init__(self, worker: Worker, store: WorkerStore) -> None:
+        """`store` is open, and is called from the heartbeat's loop; whoever gave it closes it."""
+        self._worker = worker
+        self._store = store
+        self.beat_at: Instant | None = None
+        """The last beat that the store heard."""
+        self.beats = 0
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+
+    @property
+    def every(self) -> Duration:
+        return min(max(self._worker.shortest_lease // 3, _SHORTEST), _LONGEST)
+
+    @property
+    def due_at(self) -> Instant:
+        """When the next beat is due by the worker's clock, for those who call `run_once` themselves."""
+        return self._worker.clock.now() if self.beat_at is None else self.beat_at + self.every
+
+    async def run_once(self) -> bool:
+        """One beat; answers whether the store heard it. What was said and not heard is said again with the next."""
+        worker = self._worker
+        number = worker.number
+        if number is None:
+            return False
+        now = worker.clock.now()
+        told = [(attempt, news) for attempt in list(worker.running) if (news := attempt.news()) is not None]
+        try:
+            beat = await self._store.beat(number, [news for _, news in told])
+        except HOPELESS:
+            raise
+        except Exception as error:  # the next one is not far; the store decides whether it came too late
+            _log.warning("a heartbeat failed: %s: %s", type(error).__name__, error)
+            return False
+        for attempt, news in told:
+            attempt.was_told(news)
+        self.beat_at = now
+        self.beats += 1
+        worker.heard(number, beat)
+        return True
+
+    def start(self) -> None:
+        """Begins to beat, in a thread. Once: a second call changes nothing."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._main, name="foliot-heartbeat", daemon=True)
+            self._thread.start()
+
+    async def stop(self) -> None:
+        """Ends the thread; a drain does so last, because its leases are needed until then."""
+        self._stopping.set()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join)
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._beat_until_stopped())
+        except Exception as error:  # a worker that nobody hears must not go on
+            self._worker.fail(error)
+
+    async def _beat_until_stopped(self) -> None:
+        # By the monotonic clock: a host's clock that is set back by an hour must not silence the heart.
+        last = -_LONGEST / SECOND
+        while not self._stopping.is_set():
+            if time.monotonic() - last >= self.every / SECOND:
+                last = time.monotonic()
+                if not await self.run_once():
+                    last -= self.every / SECOND * 0.75  # unheard: again after a quarter of the time
+            await asyncio.sleep(_GLANCE)

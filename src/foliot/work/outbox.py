@@ -1,0 +1,146 @@
+"""What the store must still hear of: endings above all, and around them last words, unbegun claims and events.
+
+One delivery is under way at a time; what comes meanwhile goes with the next, so that commits are shared. Whatever a
+delivery could not bring stays here and is tried again, with growing pauses: an ending is never lost while the process
+lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from foliot.clock import Clock
+from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
+from foliot.domain.run import Claimed, Ending, Progress
+from foliot.domain.store import Beat, FleetStore, WorkStore
+from foliot.errors import SchemaMismatch, StoreClosed, StoreTooOld
+
+HOPELESS = (StoreClosed, StoreTooOld, SchemaMismatch)
+"""Trying again cannot help: the process must be told."""
+
+_FIRST_PAUSE: Duration = 50 * MILLISECOND
+_LONGEST_PAUSE: Duration = 5 * SECOND
+_MOST = 1 << 20
+
+_log = logging.getLogger("foliot.work")
+
+
+class WorkerStore(WorkStore, FleetStore, Protocol):
+    """What of the store a worker needs."""
+
+    async def note(self, kind: str, subject: str, detail: str) -> None:
+        """Writes an event."""
+
+    def version(self) -> int:
+        """Differs from an earlier answer whenever anything was committed in between."""
+
+
+class Pause:
+    """After each failure in a row, the next try waits twice as long."""
+
+    __slots__ = ("_failures", "_since", "until")
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._since: Instant = 0
+        self.until: Instant | None = None
+        """None while all is well."""
+
+    def failed(self, now: Instant, what: str, error: Exception) -> None:
+        length = min(_FIRST_PAUSE << min(self._failures, 30), _LONGEST_PAUSE)
+        self._failures += 1
+        self._since, self.until = now, now + length
+        _log.warning("%s failed, trying again in %g s: %s: %s", what, length / SECOND, type(error).__name__, error)
+
+    def succeeded(self) -> None:
+        self._failures = 0
+        self.until = None
+
+    def holds(self, now: Instant) -> bool:
+        # A clock that was set back does not make it longer.
+        return self.until is not None and self._since <= now < self.until
+
+
+class Outbox:
+    """Everything that waits to be told to the store."""
+
+    def __init__(self, store: WorkerStore, clock: Clock, on_delivered: Callable[[int, Beat | None], None]) -> None:
+        """`on_delivered` is called after each delivery with the worker's number and what a beat in it answered."""
+        self._store = store
+        self._clock = clock
+        self._on_delivered = on_delivered
+        self.endings: list[Ending] = []
+        self.last_words: list[Progress] = []
+        self.unbegun: list[Claimed] = []
+        self.events: list[tuple[str, str, str]] = []
+        self.delivery: asyncio.Task[None] | None = None
+        self.pause = Pause()
+        self.hopeless: Exception | None = None
+        self.finished = 0
+        self.fenced = 0
+        self._most = _MOST
+
+    def __bool__(self) -> bool:
+        """Whether anything waits or is under way."""
+        return bool(self.delivery or self.endings or self.unbegun or self.events or self.last_words)
+
+    def deliver(self, worker: int, now: Instant) -> bool:
+        """Begins a delivery if there is something to bring, none is under way, and no pause holds it back."""
+        if self.delivery is not None or not self or self.pause.holds(now):
+            return False
+        self.delivery = asyncio.get_running_loop().create_task(self._deliver(worker))
+        return True
+
+    async def _deliver(self, worker: int) -> None:
+        beat: Beat | None = None
+        try:
+            # 1. Last words before endings: an ending gives the token away that they are fenced by.
+            if self.last_words:
+                beat = await self._say(worker)
+            # 2. Endings, and with them whatever they set free.
+            if self.endings:
+                await self._finish(worker)
+            # 3. What nobody waits for.
+            if self.unbegun:
+                await self._give_back(worker)
+            while self.events:
+                await self._store.note(*self.events[0])
+                del self.events[0]
+            self.pause.succeeded()
+        except HOPELESS as error:
+            self.hopeless = error
+        except Exception as error:  # nothing was changed; everything that was not delivered is still here
+            self.pause.failed(self._clock.now(), "telling the store how work ended", error)
+        finally:
+            self.delivery = None
+            self._on_delivered(worker, beat)
+
+    async def _say(self, worker: int) -> Beat:
+        count = len(self.last_words)
+        beat = await self._store.beat(worker, self.last_words[:count])
+        del self.last_words[:count]
+        return beat
+
+    async def _finish(self, worker: int) -> None:
+        batch = self.endings[: self._most]
+        try:
+            fenced = await self._store.finish(worker, batch)
+        except Exception:
+            # One ending that the store cannot take must not hold up the others for ever: smaller batches, and the
+            # one that was refused goes to the back, until it stands alone.
+            self._most = max(len(batch) // 2, 1)
+            self.endings = self.endings[len(batch) :] + batch
+            raise
+        self._most = min(self._most * 2, _MOST)
+        del self.endings[: len(batch)]
+        self.finished += len(batch)
+        # Refused because somebody else owns the run now: the store has recorded it, there is nothing to repair here.
+        self.fenced += len(fenced)
+
+    async def _give_back(self, worker: int) -> None:
+        count = len(self.unbegun)
+        await self._store.give_back(worker, self.unbegun[:count])
+        del self.unbegun[:count]

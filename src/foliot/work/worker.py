@@ -1,0 +1,374 @@
+"""A worker claims what was handed off, begins it, watches its deadlines, and has its outcome recorded.
+
+    run_once   once around: watch deadlines, tell the store what ended, claim what the free slots can take, begin it
+    run        the thin loop around run_once; wakes when an attempt ends, when anything was committed, at deadlines
+    drain      see drain.py
+
+Everything goes by the clock that it is given, and nothing in `run_once` sleeps: virtual time can call it. One run
+costs one asyncio task, no timer and no await of the store; claims and endings travel in batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from foliot.clock import Clock
+from foliot.domain.instant import SECOND, Duration, Instant
+from foliot.domain.policy import Policy, choices_from_json
+from foliot.domain.run import Claimed, Ending
+from foliot.domain.store import DEFAULT_QUEUE, Beat
+from foliot.errors import InvalidInput, LostOwnership, StoreError
+from foliot.work.alarm import Alarm
+from foliot.work.attempt import Attempt, Stop
+from foliot.work.deadlines import Deadlines
+from foliot.work.drain import drain
+from foliot.work.execute import execute, execute_in_thread, never_began
+from foliot.work.handler import Handler
+from foliot.work.heartbeat import Heartbeat
+from foliot.work.outbox import HOPELESS, Outbox, Pause, WorkerStore
+
+_LIVELY: Duration = SECOND
+"""How long after the last work the store is asked every millisecond whether anything is new."""
+_LIVELY_LOOK, _IDLE_LOOK = 0.001, 0.020
+"""Seconds between two looks at the store's version."""
+_CLAIM_ANYWAY: Duration = SECOND
+"""A worker with free slots claims this often even if nothing seems to be new: a hint that is lost costs a second."""
+_MOST_POLICIES = 10_000
+_QUIET = 30
+"""Passes of the event loop without progress, after which `settle` believes that there will be none."""
+
+
+class Worker:
+    """One worker process's part of the fleet. It is made, started (has a number), draining (claims no more), retired.
+
+    All of it lives in one event loop; `heard` and `fail` may be called from other threads.
+    """
+
+    def __init__(
+        self,
+        store: WorkerStore,
+        clock: Clock,
+        handlers: Mapping[str, Handler],
+        *,
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        slots: int = 100,
+        threads: int | None = None,
+        beat_store: WorkerStore | None = None,
+        version: str = "",
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        if slots < 1:
+            raise InvalidInput(f"slots={slots}: a worker needs at least one")
+        self.store = store
+        self.clock = clock
+        self.handlers = dict(handlers)
+        self.queues = tuple(queues)
+        self.slots = slots
+        self.number: int | None = None
+        """What the store calls this instance; None before `start`. Another one after the store declared it dead."""
+        self.draining = False
+        self.running: dict[Attempt, None] = {}
+        """Attempts that hold a slot, in the order in which they were claimed."""
+        self.begun = 0
+        self.ended = 0
+        self.shortest_lease: Duration = min((h.policy.lease for h in self.handlers.values()), default=30 * SECOND)
+        self.alarm = Alarm()
+        self.outbox = Outbox(store, clock, self._delivered)
+        self.pool = ThreadPoolExecutor(threads or min(32, slots), thread_name_prefix="foliot-handler")
+        self.heartbeat = Heartbeat(self, beat_store or store)
+        self._deadlines = Deadlines(self.running, self.stop, self.outbox.events.append)
+        self._version = version
+        self._chance = chance
+        self._jobs = tuple(self.handlers)
+        self._policies: dict[tuple[str, bytes], Policy] = {}
+        # Half of the slots at a time: while one half executes, the store is busy with the claim and the endings of
+        # the other, instead of each waiting for its turn.
+        self._claim_most = (slots + 1) // 2
+        self._claiming: asyncio.Task[int] | None = None
+        self._claimed_at: Instant = 0
+        self._claim_pause = Pause()
+        self._seen_version: int | None = None
+        self._lively_until: Instant = 0
+        self._lost = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+
+    # ------------------------------------------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Enters this instance, and what it knows of jobs, into the store."""
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        cards = [handler.card() for handler in self.handlers.values()]
+        instance = await self.store.register(
+            "worker", version=self._version, queues=self.queues, slots=self.slots, jobs=cards
+        )
+        self.number = instance.number
+        self._lost = False
+
+    async def run_once(self) -> bool:
+        """Once around; answers whether anything happened. Waits neither for handlers nor for endings to be recorded.
+
+        Raises only what trying again cannot help: the store was closed, or is none that this release can use.
+        """
+        if self.outbox.hopeless is not None:
+            raise self.outbox.hopeless
+        now = self.clock.now()
+        number = self.number
+        if number is None or self._lost:
+            number = await self._register_anew(now)
+            if number is None:
+                return False
+        watched = self._deadlines.watch(now)
+        # The delivery's first request and the claim leave in the same pass of the loop, so that the store can put
+        # both into one transaction.
+        sent = self.outbox.deliver(number, now)
+        claimed = await self._claim(now)
+        if sent or claimed:
+            self._lively_until = now + _LIVELY
+        return watched or sent or claimed > 0
+
+    async def run(self) -> None:
+        """Works until `drain` is called, with a heart that beats in a thread of its own until the drain is over."""
+        self.heartbeat.start()
+        while not self.draining:
+            before = self.begun
+            await self.run_once()
+            if self.begun - before < self._claim_most or len(self.running) >= self.slots:
+                await self.alarm.sleep(self._look)
+
+    async def drain(self, grace: Duration) -> list[str]:
+        """Ends this worker in order; see drain.py. Answers which runs were still executing when it gave up on them."""
+        return await drain(self, grace)
+
+    async def _register_anew(self, now: Instant) -> int | None:
+        """As a fresh instance, after the store declared this one dead; None when that must be tried again."""
+        if self._claim_pause.holds(now):
+            return None
+        try:
+            await self.start()
+        except HOPELESS:
+            raise
+        except Exception as error:
+            self._claim_pause.failed(now, "registering this worker", error)
+            return None
+        self._claim_pause.succeeded()
+        return self.number
+
+    def _look(self) -> float:
+        """Rings when `run_once` would find something to do; answers when to look again, in seconds."""
+        now = self.clock.now()
+        if self._may_have_work(now):
+            self.alarm.ring()
+        return _LIVELY_LOOK if now < self._lively_until else _IDLE_LOOK
+
+    def _may_have_work(self, now: Instant) -> bool:
+        if now >= self._deadlines.nearest:
+            return True
+        for pause in (self.outbox.pause, self._claim_pause):
+            if pause.until is not None:
+                return not pause.holds(now)
+        if len(self.running) >= self.slots:
+            return False
+        try:
+            return self.store.version() != self._seen_version or not 0 <= now - self._claimed_at < _CLAIM_ANYWAY
+        except StoreError:
+            return True  # the claim will say what is wrong
+
+    # ----------------------------------------------------------------------------------------------- claim
+
+    async def _claim(self, now: Instant) -> int:
+        """Takes as much as the free slots can run, and begins it; answers how much that was."""
+        if self._claiming is None:
+            limit = min(self.slots - len(self.running), self._claim_most)
+            # What cannot be recorded should not be begun: no claims while endings cannot be delivered.
+            if limit <= 0 or self.draining or self._claim_pause.holds(now) or self.outbox.pause.until is not None:
+                return 0
+            self._claimed_at = now
+            self._claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(limit))
+        # Shielded: whoever stops waiting, what was claimed is begun or given back, never forgotten.
+        return await asyncio.shield(self._claiming)
+
+    async def _claim_and_begin(self, limit: int) -> int:
+        number = self.number
+        assert number is not None
+        try:
+            self._seen_version = self.store.version()  # before the claim: what is committed meanwhile is news
+            claimed = await self.store.claim(number, self.queues, self._jobs, limit)
+        except LostOwnership:
+            self._lose(number)
+            return 0
+        except HOPELESS as error:
+            self.fail(error)
+            raise
+        except Exception as error:
+            self._claim_pause.failed(self.clock.now(), "claiming work", error)
+            return 0
+        finally:
+            self._claiming = None
+        self._claim_pause.succeeded()
+        if self.draining or self._lost:
+            self.outbox.unbegun.extend(claimed)
+            self.alarm.ring()
+            return 0
+        self._begin(claimed)
+        return len(claimed)
+
+    def _begin(self, claimed: list[Claimed]) -> None:
+        loop, handlers, running, deadlines = self._loop, self.handlers, self.running, self._deadlines
+        assert loop is not None
+        now = self.clock.now()
+        for item in claimed:
+            handler = handlers.get(item.job)
+            if handler is None:  # not ours, whatever the store thinks: somebody else will know it
+                self.outbox.unbegun.append(item)
+                continue
+            policy = handler.policy if item.options is None else self._policy(handler, item.options)
+            attempt = Attempt(item, handler, policy)
+            running[attempt] = None
+            if handler.is_async:
+                attempt.task = loop.create_task(self._execute(attempt))
+            else:
+                attempt.future = self.pool.submit(self._execute_in_thread, attempt)
+            if now + policy.timeout < deadlines.nearest:
+                deadlines.nearest = now + policy.timeout
+        self.begun += len(claimed)
+
+    def _policy(self, handler: Handler, options: bytes) -> Policy:
+        """The job's policy with what the run's schedule chose; the same few are asked for again and again."""
+        policy = self._policies.get((handler.name, options))
+        if policy is None:
+            try:
+                policy = handler.policy.merged(choices_from_json(options))
+            except InvalidInput as error:  # a schedule's mistake must not stop the job, nor pass in silence
+                self.outbox.events.append(("bad_policy", handler.name, str(error)))
+                policy = handler.policy
+            if len(self._policies) >= _MOST_POLICIES:
+                self._policies.clear()
+            self._policies[handler.name, options] = policy
+            self.shortest_lease = min(self.shortest_lease, policy.lease)
+        return policy
+
+    # --------------------------------------------------------------------------------------------- execute
+
+    async def _execute(self, attempt: Attempt) -> None:
+        self._end(attempt, await execute(attempt, self.clock, self._chance))
+
+    def _execute_in_thread(self, attempt: Attempt) -> None:
+        ending = execute_in_thread(attempt, self.clock, self._chance)
+        loop = self._loop
+        if loop is not None and not loop.is_closed():  # else the worker is gone, and this attempt's lease will end
+            loop.call_soon_threadsafe(self._end, attempt, ending)
+
+    def _end(self, attempt: Attempt, ending: Ending | None) -> None:
+        """The slot is free, and the outcome is on its way; None when the attempt never began."""
+        del self.running[attempt]
+        self.ended += 1
+        if ending is None:
+            self.outbox.unbegun.append(attempt.claimed)
+        else:
+            self.outbox.endings.append(ending)
+            if attempt.context is not None:
+                words = attempt.last_words()
+                if words is not None:
+                    self.outbox.last_words.append(words)
+        if not self.alarm.ringing:
+            self.alarm.ring()
+
+    def _delivered(self, number: int, beat: Beat | None) -> None:
+        if beat is not None:
+            self.heard(number, beat)
+        self.alarm.ring()
+
+    # ------------------------------------------------------------------------------------------------ stop
+
+    def stop(self, attempt: Attempt, reason: Stop) -> None:
+        """Asks an attempt to stop: a task is cancelled, a thread is told through its context."""
+        attempt.ask_to_stop(reason)
+        if attempt.future is not None:
+            self.withdraw(attempt)
+        elif attempt.task is not None and attempt.started_at is not None:
+            # A task that has not begun finds the reason when it does; cancelled now, it would end without a word.
+            attempt.task.cancel()
+
+    def withdraw(self, attempt: Attempt) -> None:
+        """Takes an attempt back that still waits for a thread; nothing happens if it has begun."""
+        if attempt.future is not None and attempt.future.cancel() and attempt in self.running:
+            self._end(attempt, never_began(attempt, self.clock.now()))
+
+    def heard(self, number: int, beat: Beat) -> None:
+        """What the store answered to a heartbeat of instance `number`. May be called from any thread."""
+        if beat.known and not beat.cancel:
+            return
+        if threading.get_ident() == self._thread:
+            self._hear(number, beat)
+            return
+        # Threads are told at once, even if some async handler blocks the loop. Tasks are not: between being marked
+        # and being cancelled one could complete, and would be taken for stopped.
+        if number == self.number:
+            for attempt in list(self.running):
+                if attempt.future is not None and (not beat.known or attempt.claimed.number in beat.cancel):
+                    attempt.ask_to_stop(Stop.CANCEL if beat.known else Stop.LOST)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._hear, number, beat)
+
+    def fail(self, error: Exception) -> None:
+        """Makes `run_once` raise: something without which this worker must not go on has failed. From any thread."""
+        self.outbox.hopeless = error
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.alarm.ring)
+
+    def _hear(self, number: int, beat: Beat) -> None:
+        if not beat.known:
+            self._lose(number)
+            return
+        wanted = set(beat.cancel)
+        for attempt in list(self.running):
+            # The store repeats the request with every beat until the attempt ends; a task is cancelled once.
+            if attempt.claimed.number in wanted and (attempt.stop is None or attempt.future is not None):
+                self.stop(attempt, Stop.CANCEL)
+
+    def _lose(self, number: int) -> None:
+        """The store declared instance `number` dead, so its runs are somebody else's now."""
+        if number != self.number or self._lost:
+            return  # the answer was to an instance that this worker is no longer
+        self._lost = True
+        for attempt in list(self.running):
+            self.stop(attempt, Stop.LOST)
+        self.alarm.ring()
+
+    # ---------------------------------------------------------------------------------------- virtual time
+
+    @property
+    def idle(self) -> bool:
+        """Nothing executes, and the store knows everything that this worker knows."""
+        return not self.running and not self.outbox and self._claiming is None
+
+    def next_deadline(self) -> Instant | None:
+        """When `run_once` must be called even if nothing else happens; None when nothing waits for a time."""
+        waiting = (self._deadlines.next(), self.outbox.pause.until, self._claim_pause.until)
+        return min((moment for moment in waiting if moment is not None), default=None)
+
+    async def settle(self, *, patience: float = 5.0) -> bool:
+        """Lets everything happen that can happen now: handlers run until they end or wait for the clock to move.
+
+        Threads really run, so they are waited for in real time, `patience` seconds at most. Answers `idle`.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + patience
+        quiet = 0
+        while quiet < _QUIET and not self.idle:
+            before = self.begun + self.ended + self.outbox.finished
+            waiting: list[asyncio.Future[Any]] = [
+                task for task in (self._claiming, self.outbox.delivery) if task is not None
+            ]
+            waiting += [asyncio.wrap_future(a.future) for a in self.running if a.future and not a.future.done()]
+            if waiting and loop.time() < until:
+                await asyncio.wait(waiting, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if before == self.begun + self.ended + self.outbox.finished else 0
+        return self.idle

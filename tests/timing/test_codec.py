@@ -1,0 +1,190 @@
+"""Rules as text: what a store keeps comes back equal, and what a person types is understood or refused."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from foliot.domain.instant import DAY, LAST, MILLISECOND, Instant
+from foliot.domain.rule import Rule
+from foliot.errors import InvalidRule
+from foliot.timing import After, At, Every, after, at, cron, decode, every, parse
+
+MOMENT = datetime(2026, 4, 3, 2, tzinfo=UTC)
+instants = some.integers(-LAST // 5, LAST)
+
+
+@given(instants)
+def test_an_instant_comes_back_equal(when: Instant) -> None:
+    assert decode(At(when).encode()) == At(when)
+
+
+@given(some.integers(100 * MILLISECOND, 10_000 * DAY), instants)
+def test_a_rate_comes_back_equal(interval: int, start: Instant) -> None:
+    assert decode(Every(interval, start).encode()) == Every(interval, start)
+
+
+@given(some.integers(MILLISECOND, 10_000 * DAY))
+def test_a_delay_comes_back_equal(delay: int) -> None:
+    assert decode(After(delay).encode()) == After(delay)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["0 2 * * *", "*/5 9-17 * jan-MAR mon,Wed", "@daily", " 0\t0 29 2   * ", "1" + ",1" * 490 + " * * * *"],
+)
+def test_a_cron_rule_comes_back_equal(expression: str) -> None:
+    rule = cron(expression)
+    restored = decode(rule.encode())
+    assert restored == rule
+    assert restored.next(0) == rule.next(0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "line"),
+    [
+        (cron("0 2 * * *"), '{"cron":"0 2 * * *","tz":"UTC"}'),
+        (every("1h"), '{"every":"1h","start":"1970-01-01T00:00:00Z"}'),
+        (every("1h30m", start=MOMENT), '{"every":"1h30m","start":"2026-04-03T02:00:00Z"}'),
+        (after("10m"), '{"after":"10m"}'),
+        (at(MOMENT), '{"at":"2026-04-03T02:00:00Z"}'),
+    ],
+)
+def test_the_stored_form_does_not_change(rule: Rule, line: str) -> None:
+    assert rule.encode() == line
+    assert decode(line) == rule
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "0 2 * * *",
+        "null",
+        "[]",
+        "{}",
+        '"cron"',
+        "NaN",
+        "[" * 1_100,
+        "9" * 1_100,
+        "{" * 1_000_000,
+        '{"cron":"0 2 * * *"}',
+        '{"cron":"0 2 * * *","tz":null}',
+        '{"cron":"0 2 * * *","tz":"UTC","gap":"skip"}',
+        '{"cron":["0"],"tz":"UTC"}',
+        '{"every":3600,"start":"1970-01-01T00:00:00Z"}',
+        '{"every":"1h","start":0}',
+        '{"after":"10m","at":"2026-04-03T02:00:00Z"}',
+        '{"rrule":"FREQ=DAILY"}',
+    ],
+)
+def test_anything_else_is_refused(line: str) -> None:
+    with pytest.raises(InvalidRule, match="is not a stored rule") as refused:
+        decode(line)
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"cron":"0 25 * * *","tz":"UTC"}',
+        '{"cron":"0 2 * * *","tz":"Mars/Olympus"}',
+        '{"every":"0s","start":"1970-01-01T00:00:00Z"}',
+        '{"every":"1h","start":"yesterday"}',
+        '{"every":"1h","start":"2026-04-03T02:00:00"}',
+        '{"after":"soon"}',
+        '{"after":"0s"}',
+        '{"at":"2026-04-03T02:00:60Z"}',
+        '{"at":"9999-12-31T23:59:59-05:00"}',
+    ],
+)
+def test_a_stored_rule_with_a_bad_part_is_refused_as_a_rule(line: str) -> None:
+    with pytest.raises(InvalidRule):
+        decode(line)
+
+
+@pytest.mark.parametrize("value", [None, 5, b"{}", {"after": "10m"}])
+def test_what_is_not_text_is_refused(value: object) -> None:
+    with pytest.raises(InvalidRule):
+        decode(value)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRule):
+        parse(value)  # type: ignore[arg-type]
+
+
+@given(some.recursive(some.none() | some.integers() | some.text(max_size=9), some.lists, max_leaves=5))
+def test_any_other_json_is_refused(value: object) -> None:
+    with pytest.raises(InvalidRule):
+        decode(json.dumps({"cron": value}))
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("0 2 * * *", cron("0 2 * * *")),
+        ("@daily", cron("@daily")),
+        ("every 15m", every("15m")),
+        ("Every  1h30m ", every("1h30m")),
+        ("@every 90s", every("90s")),
+        ("after 10m", after("10m")),
+        ("at 2026-04-03T02:00:00Z", at(MOMENT)),
+        ("at 2026-04-03T04:00:00+02:00", at(MOMENT)),
+        ("at 2026-04-03 02:00:00Z", at(MOMENT)),
+        ("every\t15m", every("15m")),
+    ],
+)
+def test_what_people_type_is_understood(text: str, rule: Rule) -> None:
+    assert parse(text) == rule
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "   ",
+        "every",
+        "@every",
+        "every 15 minutes",
+        "after",
+        "at",
+        "at noon",
+        "at 2026-04-03T02:00:00",
+        "in 5m",
+        "@reboot",
+    ],
+)
+def test_what_cannot_be_understood_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRule):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["at " + "9" * 1_000_000, "every " + "9" * 1_000_000, " " * 1_000_000, "," * 1_000_000]
+)
+def test_huge_text_is_refused_with_a_short_message(text: str) -> None:
+    with pytest.raises(InvalidRule) as refused:
+        parse(text)
+    assert len(str(refused.value)) < 400
+
+
+def test_an_empty_rule_is_refused_with_the_forms_to_write() -> None:
+    with pytest.raises(InvalidRule, match="every 15m"):
+        parse("")
+
+
+def test_a_zone_is_for_cron_alone() -> None:
+    assert parse("every 15m", tz="Europe/Paris") == every("15m")
+    with pytest.raises(InvalidRule, match="Europe/Paris"):
+        parse("0 2 * * *", tz="Europe/Paris")
+
+
+@given(some.text(max_size=40) | some.text("everyaft @0159msh*/-,:TZ", max_size=40))
+def test_any_text_is_a_rule_or_refused_as_one(text: str) -> None:
+    try:
+        rule = parse(text)
+    except InvalidRule:
+        return
+    assert decode(rule.encode()) == rule

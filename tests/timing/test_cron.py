@@ -1,0 +1,429 @@
+"""Cron: what an expression means, which ones are refused, and how the refusal reads."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from foliot.domain.instant import DAY, LAST, MINUTE, Instant, instant, to_datetime
+from foliot.errors import InvalidRule
+from foliot.timing import Cron, cron, upcoming
+
+FIRST = instant(datetime(1, 1, 1, tzinfo=UTC))
+MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
+WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+
+
+def utc(year: int, month: int = 1, day: int = 1, hour: int = 0, minute: int = 0) -> Instant:
+    return instant(datetime(year, month, day, hour, minute, tzinfo=UTC))
+
+
+def following(expression: str, *start: int) -> str:
+    """The next tick after `start`, as people write it."""
+    tick = cron(expression).next(utc(*start))
+    assert tick is not None
+    return to_datetime(tick).strftime("%Y-%m-%d %H:%M")
+
+
+def refusal(expression: str) -> str:
+    with pytest.raises(InvalidRule) as refused:
+        cron(expression)
+    return str(refused.value)
+
+
+# ----------------------------------------------------------------------------------------------- an independent oracle
+
+
+def number(word: str, names: list[str], base: int) -> int:
+    return names.index(word.lower()) + base if word.lower() in names else int(word)
+
+
+def in_field(field: str, value: int, low: int, high: int, names: list[str], base: int = 0) -> bool:
+    """Whether `value` is in the field, decided item by item and without making any set of values."""
+    for item in field.split(","):
+        span, _, step = item.partition("/")
+        if span == "*":
+            first, last = low, high
+        elif "-" in span:
+            first, last = (number(end, names, base) for end in span.split("-"))
+        else:
+            first = last = number(span, names, base)
+        if first <= value <= last and (value - first) % int(step or 1) == 0:
+            return True
+    return False
+
+
+def matches(expression: str, moment: Instant) -> bool:
+    """Whether cron would fire in this minute: the question Vixie asks, once a minute, of every line."""
+    minute, hour, day, month, weekday = expression.split()
+    when = to_datetime(moment)
+    if when.second or when.microsecond:
+        return False
+    dated = in_field(day, when.day, 1, 31, [])
+    sunday_twice = {0: (0, 7)}.get(when.isoweekday() % 7, (when.isoweekday(),))
+    named = any(in_field(weekday, each, 0, 7, WEEKDAYS) for each in sunday_twice)
+    both = day[0] == "*" or weekday[0] == "*"
+    return (
+        in_field(minute, when.minute, 0, 59, [])
+        and in_field(hour, when.hour, 0, 23, [])
+        and in_field(month, when.month, 1, 12, MONTHS, 1)
+        and (dated and named if both else dated or named)
+    )
+
+
+@some.composite
+def items(draw: some.DrawFn, low: int, high: int, names: list[str], base: int) -> str:
+    def spelt(value: int) -> str:
+        name = names[value - base] if value - base < len(names) else str(value)
+        return draw(some.sampled_from([str(value), f"{value:02}", name, name.upper()]))
+
+    first = draw(some.integers(low, high))
+    last = draw(some.integers(first, high))
+    step = draw(some.integers(1, high + 5))
+    span = f"{spelt(first)}-{spelt(last)}"
+    return draw(some.sampled_from(["*", f"*/{step}", spelt(first), spelt(first), span, f"{span}/{step}"]))
+
+
+def fields(low: int, high: int, names: list[str] | None = None, base: int = 0) -> some.SearchStrategy[str]:
+    return some.lists(items(low, high, names or [], base), min_size=1, max_size=3).map(",".join)
+
+
+# Days up to 28 exist in every month, so every one of these expressions fires.
+expressions = some.tuples(
+    fields(0, 59), fields(0, 23), fields(1, 28), fields(1, 12, MONTHS, 1), fields(0, 7, WEEKDAYS)
+).map(" ".join)
+instants = some.integers(utc(1900), utc(2300))
+
+
+# ---------------------------------------------------------------------------------------------------------- properties
+
+
+@given(expressions, instants)
+def test_next_is_strictly_after_and_previous_strictly_before(expression: str, moment: Instant) -> None:
+    rule = cron(expression)
+    coming, gone = rule.next(moment), rule.previous(moment)
+    assert coming is not None
+    assert gone is not None
+    assert gone < moment < coming
+
+
+@given(expressions, instants)
+def test_the_tick_before_the_next_one_is_not_after_the_start(expression: str, moment: Instant) -> None:
+    rule = cron(expression)
+    coming = rule.next(moment)
+    assert coming is not None
+    gone = rule.previous(coming)
+    assert gone is not None
+    assert gone <= moment
+    assert rule.next(gone) == coming
+
+
+@given(expressions, instants)
+def test_every_tick_matches_the_oracle(expression: str, moment: Instant) -> None:
+    ticks = upcoming(cron(expression), moment, 5)
+    assert ticks == sorted(set(ticks))
+    assert all(matches(expression, tick) for tick in ticks)
+
+
+@given(expressions, instants, some.integers(-3 * 24 * 60, 3 * 24 * 60))
+def test_no_minute_that_the_oracle_matches_is_passed_over(expression: str, moment: Instant, away: int) -> None:
+    rule = cron(expression)
+    minute = moment // MINUTE * MINUTE + away * MINUTE
+    if matches(expression, minute):
+        assert rule.next(minute - 1) == minute
+        assert rule.previous(minute + 1) == minute
+    else:
+        assert rule.next(minute - 1) != minute
+        assert rule.previous(minute + 1) != minute
+
+
+@given(some.integers(0, 59), some.integers(1, 28), some.integers(0, 6), some.booleans(), instants)
+def test_sparse_rules_agree_with_a_walk_over_every_day(
+    minute: int, day: int, weekday: int, both: bool, moment: Instant
+) -> None:
+    # `*/40` covers only day 1, and starts with a star: then both the day and the weekday must hold.
+    expression = f"{minute} 5 {'*/40' if both else day} * {weekday}"
+    start = to_datetime(moment).replace(hour=5, minute=minute, second=0, microsecond=0)
+    days = (instant(start + timedelta(days=count)) for count in range(4_000))
+    walked = next(tick for tick in days if tick > moment and matches(expression, tick))
+    assert cron(expression).next(moment) == walked
+
+
+@given(expressions)
+def test_every_rule_can_be_explained_and_the_zone_is_named(expression: str) -> None:
+    words = cron(expression).explain()
+    assert "UTC" in words
+    assert "  " not in words
+    assert not words.startswith((" ", ","))
+
+
+@given(some.text(max_size=60) | some.text("0123456789*/-,@ \tLWH#?monjaMON\n", max_size=60))
+def test_any_text_is_either_a_rule_or_refused_as_one(text: str) -> None:
+    try:
+        rule = cron(text)
+    except InvalidRule:
+        return
+    assert rule.next(0) is not None
+
+
+# ------------------------------------------------------------------------------------------------------------- meaning
+
+
+@pytest.mark.parametrize("weekday", ["0", "7", "sun", "SUN", "Sun", "7-7", "0,7"])
+def test_seven_is_sunday(weekday: str) -> None:
+    assert cron(f"0 0 * * {weekday}").fields.weekdays == (0,)
+
+
+def test_a_range_up_to_seven_ends_on_sunday() -> None:
+    assert cron("0 0 * * 5-7").fields.weekdays == (0, 5, 6)
+
+
+def test_a_range_from_a_to_a_means_a() -> None:
+    assert cron("0 5-5 * * *").fields.hours == (5,)
+
+
+def test_a_step_counts_from_the_start_of_its_range() -> None:
+    assert cron("10-50/10 * * * *").fields.minutes == (10, 20, 30, 40, 50)
+    assert cron("7-30/10 * * * *").fields.minutes == (7, 17, 27)
+    assert cron("*/25 * * * *").fields.minutes == (0, 25, 50)
+
+
+def test_a_step_beyond_the_range_leaves_its_first_value() -> None:
+    assert cron("*/90 * * * *").fields.minutes == (0,)
+
+
+def test_months_and_weekdays_have_names_in_any_case() -> None:
+    assert cron("0 0 * JAN,feb-Apr mon-FRI").fields[3:5] == ((1, 2, 3, 4), (1, 2, 3, 4, 5))
+
+
+def test_either_day_suffices_when_both_are_restricted() -> None:
+    assert following("0 0 13 * fri", 2026, 4, 3) == "2026-04-10 00:00"
+    assert following("0 0 13 * fri", 2026, 4, 10) == "2026-04-13 00:00"
+
+
+def test_both_days_are_needed_when_either_starts_with_a_star() -> None:
+    assert following("0 0 */2 * 1", 2026, 4, 1) == "2026-04-13 00:00"
+    assert following("0 0 13 * */5", 2026, 4, 1) == "2026-09-13 00:00"
+
+
+def test_a_full_range_is_not_a_star() -> None:
+    assert following("0 0 1-31 * 1", 2026, 4, 7) == "2026-04-08 00:00"
+
+
+def test_a_star_later_in_the_list_is_not_a_start() -> None:
+    assert cron("0 0 1,* * 1").fields.either
+    assert not cron("0 0 *,1 * 1").fields.either
+
+
+def test_a_leap_day_is_found_across_the_year_2100() -> None:
+    assert following("0 0 29 2 *", 2096, 2, 29) == "2104-02-29 00:00"
+    assert cron("0 0 29 2 *").previous(utc(2104, 2, 29)) == utc(2096, 2, 29)
+
+
+def test_a_leap_day_on_a_sunday_is_found_forty_years_away() -> None:
+    assert following("0 0 29 2 */7", 2088, 3, 1) == "2128-02-29 00:00"
+
+
+def test_a_tick_itself_is_not_its_own_next_or_previous() -> None:
+    rule, tick = cron("0 2 * * *"), utc(2026, 4, 3, 2)
+    assert rule.next(tick) == tick + DAY
+    assert rule.previous(tick) == tick - DAY
+    assert rule.next(tick - 1) == tick
+    assert rule.previous(tick + 1) == tick
+
+
+def test_ticks_before_1970_are_found_too() -> None:
+    assert cron("0 2 * * *").previous(utc(1969, 12, 31, 2)) == utc(1969, 12, 30, 2)
+    assert cron("0 2 * * *").next(utc(1969, 12, 31, 2)) == utc(1970, 1, 1, 2)
+
+
+def test_there_is_no_tick_after_the_year_9999() -> None:
+    rule = cron("59 23 31 12 *")
+    assert rule.next(utc(9999, 12, 31, 23, 58)) == utc(9999, 12, 31, 23, 59)
+    assert rule.next(utc(9999, 12, 31, 23, 59)) is None
+    assert rule.next(LAST) is None
+    assert rule.next(10**30) is None
+    assert rule.previous(10**30) == utc(9999, 12, 31, 23, 59)
+    assert cron("0 0 29 2 *").next(utc(9996, 3, 1)) is None
+
+
+def test_there_is_no_tick_before_the_year_1() -> None:
+    rule = cron("0 0 1 1 *")
+    assert rule.previous(FIRST) is None
+    assert rule.previous(-(10**30)) is None
+    assert rule.next(-(10**30)) == FIRST
+
+
+@pytest.mark.parametrize(
+    ("nickname", "meaning"),
+    [
+        ("@hourly", "0 * * * *"),
+        ("@daily", "0 0 * * *"),
+        ("@midnight", "0 0 * * *"),
+        ("@weekly", "0 0 * * 0"),
+        ("@monthly", "0 0 1 * *"),
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 1 *"),
+        ("@Daily", "0 0 * * *"),
+    ],
+)
+def test_a_nickname_stands_for_its_expression(nickname: str, meaning: str) -> None:
+    assert cron(nickname).fields == cron(meaning).fields
+
+
+def test_blanks_do_not_make_another_rule() -> None:
+    assert cron(" 0\t2  * * *\n") == cron("0 2 * * *")
+
+
+def test_both_names_of_utc_are_the_same_rule() -> None:
+    assert cron("0 2 * * *", tz="Etc/UTC") == cron("0 2 * * *", tz="UTC") == Cron("0 2 * * *")
+
+
+# ------------------------------------------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    ("expression", "column", "problem", "advice"),
+    [
+        ("60 * * * *", 0, "minute 60 is out of range", "0 to 59"),
+        ("0 24 * * *", 2, "hour 24 is out of range", "0 to 23"),
+        ("0 0 0 * *", 4, "day of month 0 is out of range", "1 to 31"),
+        ("0 0 1,32 * *", 6, "day of month 32", "1 to 31"),
+        ("0 0 * 13 *", 6, "month 13 is out of range", "1 to 12"),
+        ("0 0 * * 1-8", 10, "day of week 8 is out of range", "0 to 7"),
+        ("0 22-2 * * *", 2, "runs backwards", "22-23,0-2"),
+        ("0 0 * * sat-sun", 8, "runs backwards", "6,0"),
+        ("*/0 * * * *", 2, "step is zero", "1 or more"),
+        ("0-59/00 * * * *", 5, "step is zero", "1 or more"),
+        ("5/10 * * * *", 0, "steps through no range", "5-59/10"),
+        ("0 0 * * mon/2", 8, "steps through no range", "1-6/2"),
+        ("*/ * * * *", 1, "unexpected '/'", "*/5"),
+        ("*/*/2 * * * *", 1, "unexpected '/'", "*/5"),
+        ("1- * * * *", 1, "unexpected '-'", "0-59"),
+        ("1-2-3 * * * *", 3, "unexpected '-'", "0-59"),
+        ("-1 * * * *", 0, "unexpected '-'", "0-59"),
+        ("*5 * * * *", 1, "unexpected '5'", "*/5"),
+        ("1.5 * * * *", 1, "unexpected '.'", "*/5"),
+        ("0 0 * * *\nrm", 9, "unexpected '\\n'", "*/5"),
+        ("1,,2 * * * *", 2, "missing beside a comma", "remove the comma"),
+        ("1, * * * *", 2, "missing beside a comma", "remove the comma"),
+        (",1 * * * *", 0, "missing beside a comma", "remove the comma"),
+        ("0 0 * * monday", 8, "monday is not a day of week", "did you mean mon?"),
+        ("0 0 * fbe *", 6, "fbe is not a month", "did you mean feb?"),
+        ("mon * * * *", 0, "mon is not a minute", "0 to 59"),
+        ("* * * *", 7, "five fields, and this one has 4", "minute, hour, day of month, month, day of week"),
+        ("", 0, "five fields, and this one has none", "write five"),
+        ("1 2 3 4 5 6 7 8", 10, "five fields, and this one has 8", "write five"),
+        ("0 2 * * * /bin/backup", 10, "text after the five fields", "remove this"),
+        ("0 0 12 ? * SUN", 11, "six fields are ambiguous: seconds first, or year last", "write five"),
+        ("0 0 1 1 * 2027", 10, "six fields are ambiguous: seconds first, or year last", "write five"),
+        ("0 0 0 1 1 * 2027", 10, "seven fields carry seconds first and year last", "write five"),
+        ("0 0 L * *", 4, "L (the last day) is not supported yet", "plain days"),
+        ("0 0 L-3 * *", 4, "L (the last day) is not supported yet", "plain days"),
+        ("0 0 LW * *", 4, "L (the last day) is not supported yet", "plain days"),
+        ("0 0 15W * *", 6, "W (the nearest working day) is not supported yet", "plain days"),
+        ("0 0 * * 5L", 9, "L (the last day) is not supported yet", "plain days"),
+        ("0 0 * * 5#3", 9, "# (the n-th weekday of the month) is not supported yet", "plain days"),
+        ("H * * * *", 0, "H (a slot spread by hash) is not supported yet", "jitter"),
+        ("H/15 * * * *", 0, "H (a slot spread by hash) is not supported yet", "jitter"),
+        ("0 0 ? * *", 4, "? (no particular day) is not supported yet", "write *"),
+        ("@reboot", 0, "@reboot names no time", "when your program starts"),
+        ("@dayly", 0, "not a known nickname", "did you mean @daily?"),
+        ("@", 0, "not a known nickname", "@hourly"),
+        ("@every 5m", 0, "@every is not cron", "every("),
+        ("@daily x", 7, "nothing may follow @daily", "remove this"),
+        ("0 0 30 2 *", 4, "can never fire", "29 days"),
+        ("0 0 31 2,4,6,9,11 *", 4, "can never fire", "30 days"),
+        ("0 0 30-31 2 */7", 4, "can never fire", "29 days"),
+    ],
+)
+def test_a_refusal_points_at_the_character_and_says_what_to_write(
+    expression: str, column: int, problem: str, advice: str
+) -> None:
+    said, shown, caret = refusal(expression).splitlines()
+    assert problem in said
+    assert shown == "    " + expression.replace("\n", " ")
+    assert caret.index("^") == 4 + column
+    assert advice in caret
+
+
+def test_a_day_that_some_month_has_is_not_refused() -> None:
+    assert following("0 0 31 2,3 *", 2026, 4, 1) == "2027-03-31 00:00"
+    assert following("0 0 30 2 1", 2026, 2, 3) == "2026-02-09 00:00", "a Monday suffices"
+
+
+@pytest.mark.parametrize("digit", ["٣", "５", "²", "௧"])  # noqa: RUF001 - that they look like digits is the point
+def test_only_ascii_digits_are_digits(digit: str) -> None:
+    assert "unexpected" in refusal(f"{digit} * * * *")
+
+
+def test_a_caret_far_to_the_right_still_points_at_its_character() -> None:
+    shown, caret = refusal("1," * 400 + "99 * * * *").splitlines()[1:]
+    assert len(shown) < 140
+    assert shown[caret.index("^") :].startswith("99 ")
+
+
+def test_control_characters_are_not_printed() -> None:
+    assert "\x1b" not in refusal("\x1b[31m * * * *")
+
+
+@pytest.mark.parametrize("text", ["," * 1_000_000, "* " * 500_000, "9" * 1_000_000, "@" * 1_000_000, "1," * 501])
+def test_huge_input_is_refused_at_once_and_not_repeated(text: str) -> None:
+    began = time.perf_counter()
+    message = refusal(text)
+    assert time.perf_counter() - began < 0.05
+    assert "1,000 characters" in message
+    assert len(message) < 300
+
+
+@pytest.mark.parametrize("text", ["1-" + "9" * 990, "*/" + "9" * 900 + " * * * x", "," * 1_000, "9" * 900 + " * * * *"])
+def test_large_but_permitted_input_is_refused_with_a_short_message(text: str) -> None:
+    assert len(refusal(text)) < 500
+
+
+@pytest.mark.parametrize("value", [None, 5, b"0 2 * * *", ["0", "2"]])
+def test_what_is_not_text_is_refused(value: object) -> None:
+    with pytest.raises(InvalidRule, match="is not a cron expression"):
+        cron(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tz", ["Europe/Paris", "utc", "", "Z", None])
+def test_other_zones_are_refused_for_now(tz: str) -> None:
+    with pytest.raises(InvalidRule, match="not supported yet; write the rule in UTC"):
+        cron("0 2 * * *", tz=tz)
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("* * * * *", "every minute, UTC"),
+        ("*/15 * * * *", "every 15 minutes, UTC"),
+        ("0,30 * * * *", "every 30 minutes, UTC"),
+        ("*/25 * * * *", "at minutes 0, 25 and 50 of every hour, UTC"),
+        ("@hourly", "every hour at minute 0, UTC"),
+        ("5 */6 * * *", "every 6 hours at minute 5, UTC"),
+        ("0 2 * * *", "at 02:00 UTC every day"),
+        ("0 2,14 * * *", "at 02:00 and 14:00 UTC every day"),
+        ("0 9 * * 1-5", "at 09:00 UTC on Monday to Friday"),
+        ("0 9 * * sat,sun", "at 09:00 UTC on Saturday and Sunday"),
+        ("*/15 9-17 * * 1-5", "every 15 minutes from 09:00 to 17:59 UTC on Monday to Friday"),
+        ("*/15 1,5 * * *", "every 15 minutes in hours 1 and 5 UTC every day"),
+        ("*/15 * * * 1", "every 15 minutes on Monday, UTC"),
+        ("0 0 1,15 * *", "at 00:00 UTC on days 1 and 15 of the month"),
+        ("@yearly", "at 00:00 UTC on day 1 of January"),
+        ("0 0 * jan,mar-jun *", "at 00:00 UTC every day in January and March to June"),
+        ("0 0 13 * 5", "at 00:00 UTC on day 13 of the month or on Friday"),
+        ("0 0 13 1 5", "at 00:00 UTC on day 13 of January or on Friday in January"),
+        ("0 0 13 * */7", "at 00:00 UTC on day 13 of the month, only when it falls on Sunday"),
+        ("0 0 1-31 * 1", "at 00:00 UTC every day"),
+    ],
+)
+def test_a_rule_is_explained_in_plain_words(expression: str, words: str) -> None:
+    assert cron(expression).explain() == words

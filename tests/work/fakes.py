@@ -1,0 +1,184 @@
+"""A small honest fake of the verbs that a worker uses: tokens fence, endings are kept, failures can be put in.
+
+Contract and end-to-end tests use the real store; here the worker is alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from foliot.clock import ManualClock
+from foliot.domain.instant import SECOND, Instant
+from foliot.domain.policy import Policy
+from foliot.domain.run import Claimed, Ending, Progress
+from foliot.domain.state import Event, Outcome
+from foliot.domain.store import Beat, Instance, JobCard
+from foliot.work.handler import Handler
+from foliot.work.worker import Worker
+
+START: Instant = 1_775_000_000_000_000
+
+
+class FakeStore:
+    def __init__(self) -> None:
+        self.ready: list[Claimed] = []
+        self.owned: dict[int, Claimed] = {}
+        self.finished: list[Ending] = []
+        self.fenced: list[Ending] = []
+        self.given_back: list[Claimed] = []
+        self.beats: list[tuple[int, list[Progress]]] = []
+        self.cancel: list[int] = []
+        self.notes: list[tuple[str, str, str]] = []
+        self.registered: list[tuple[str, tuple[str, ...], int, tuple[JobCard, ...]]] = []
+        self.retired: list[int] = []
+        self.dead: set[int] = set()
+        self.claims: list[int] = []
+        self.finishes: list[int] = []
+        self.failing: dict[str, Exception] = {}
+        """By verb: what it raises until this is cleared."""
+        self.slow: dict[str, asyncio.Event] = {}
+        """By verb: what it waits for before it answers."""
+        self._numbers = itertools.count(1)
+        self._instances = itertools.count(1)
+        self._version = 0
+
+    def hand_off(self, job: str, arguments: Mapping[str, Any] | bytes = b"{}", **more: Any) -> Claimed:
+        number = next(self._numbers)
+        payload = arguments if isinstance(arguments, bytes) else msgspec.json.encode(arguments)
+        run = claimed(number=number, job=job, payload=payload, **more)
+        self.ready.append(run)
+        self._version += 1
+        return run
+
+    async def _turn(self, verb: str) -> None:
+        if verb in self.slow:
+            await self.slow[verb].wait()
+        if verb in self.failing:
+            raise self.failing[verb]
+        self._version += 1
+
+    def version(self) -> int:
+        return self._version
+
+    async def register(
+        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard]
+    ) -> Instance:
+        await self._turn("register")
+        self.registered.append((role, tuple(queues), slots, tuple(jobs)))
+        return Instance(next(self._instances), role, "here", 1, version, START, START, tuple(queues), slots)
+
+    async def retire(self, instance: int) -> None:
+        await self._turn("retire")
+        self.retired.append(instance)
+
+    async def instances(self) -> list[Instance]:
+        return []
+
+    async def claim(self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int) -> list[Claimed]:
+        await self._turn("claim")
+        self.claims.append(limit)
+        taken = self.ready[:limit]
+        del self.ready[:limit]
+        self.owned.update((run.number, run) for run in taken)
+        return taken
+
+    async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
+        await self._turn("finish")
+        refused = [e for e in endings if e.number not in self.owned or self.owned[e.number].token != e.token]
+        for ending in endings:
+            if ending in refused:
+                continue
+            run = self.owned.pop(ending.number)
+            self.finished.append(ending)
+            if ending.event is Event.GIVEN_BACK:
+                self.ready.append(run._replace(token=run.token + 1, attempt=run.attempt + 1))
+        self.fenced.extend(refused)
+        self.finishes.append(len(endings))
+        return refused
+
+    async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
+        await self._turn("give_back")
+        for run in claimed:
+            if self.owned.pop(run.number, None):
+                self.given_back.append(run)
+        return len(claimed)
+
+    async def beat(self, worker: int, progress: Sequence[Progress]) -> Beat:
+        await self._turn("beat")
+        self.beats.append((worker, list(progress)))
+        for word in progress:
+            run = self.owned.get(word.number)
+            if run is not None and run.token == word.token and word.checkpoint is not None:
+                self.owned[word.number] = run._replace(checkpoint=word.checkpoint)
+        return Beat(worker not in self.dead, [n for n in self.cancel if n in self.owned])
+
+    async def note(self, kind: str, subject: str, detail: str) -> None:
+        await self._turn("note")
+        self.notes.append((kind, subject, detail))
+
+    def take_away(self) -> None:
+        """Declares every attempt lost: what its worker still says of it is fenced."""
+        self.owned.clear()
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return [ending.outcome for ending in self.finished]
+
+
+def claimed(
+    number: int = 1, job: str = "job", payload: bytes = b"{}", *, fire_at: Instant = START, **more: Any
+) -> Claimed:
+    values: dict[str, Any] = {
+        "name": None,
+        "token": 10,
+        "attempt": 1,
+        "spent": 0,
+        "nominal": None,
+        "since": None,
+        "schedule": None,
+        "revision": None,
+        "tenant": None,
+        "queue": "default",
+        "priority": 0,
+        "origin": 1,
+        "lane": 0,
+        "options": None,
+        "checkpoint": None,
+    }
+    return Claimed(number=number, job=job, payload=payload, fire_at=fire_at, **(values | more))
+
+
+class Bench:
+    """A worker on a fake store in virtual time, with the functions that it is to know."""
+
+    def __init__(self, *functions: Callable[..., Any], policy: Policy | None = None, **worker: Any) -> None:
+        self.clock = ManualClock(START)
+        self.store = FakeStore()
+        self.beat_store = self.store
+        handlers = {
+            function.__name__: Handler.of(function, policy=policy or Policy(timeout=10 * SECOND))
+            for function in functions
+        }
+        self.worker = Worker(self.store, self.clock, handlers, chance=lambda: 0.5, **worker)
+
+    async def work(self) -> None:
+        """Goes round until nothing more can happen without the clock."""
+        for _ in range(100):
+            happened = await self.worker.run_once()
+            await self.worker.settle(patience=0.5)
+            if not happened:
+                return
+        raise AssertionError("the worker never comes to rest")
+
+    async def advance(self, length: int) -> None:
+        self.clock.advance(length)
+        await self.work()
+
+
+def run(scene: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(scene)
