@@ -445,7 +445,7 @@ def test_a_store_that_says_there_is_more_and_gives_nothing_is_an_error_and_not_a
         async def stuck(*arguments: Any) -> Any:
             return (await load(*arguments))._replace(exhausted=False)
 
-        house.store.load = stuck  # type: ignore[method-assign]
+        house.store.load = stuck  # type: ignore[method-assign, assignment]
         with pytest.raises(StoreError, match="not exhausted"):
             await house.settle()
 

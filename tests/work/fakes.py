@@ -159,25 +159,30 @@ class Bench:
     def __init__(self, *functions: Callable[..., Any], policy: Policy | None = None, **worker: Any) -> None:
         self.clock = ManualClock(START)
         self.store = FakeStore()
-        self.beat_store = self.store
         handlers = {
             function.__name__: Handler.of(function, policy=policy or Policy(timeout=10 * SECOND))
             for function in functions
         }
-        self.worker = Worker(self.store, self.clock, handlers, chance=lambda: 0.5, **worker)
+        self.worker: Any = Worker(self.store, self.clock, handlers, chance=lambda: 0.5, **worker)
 
     async def work(self) -> None:
         """Goes round until nothing more can happen without the clock."""
         for _ in range(100):
-            happened = await self.worker.run_once()
             await self.worker.settle(patience=0.5)
-            if not happened:
+            if not await self.worker.run_once():
                 return
         raise AssertionError("the worker never comes to rest")
 
     async def advance(self, length: int) -> None:
         self.clock.advance(length)
         await self.work()
+
+
+async def until(happened: Callable[[], object]) -> None:
+    """For what other threads do, in real time; at most a few seconds."""
+    async with asyncio.timeout(10):
+        while not happened():  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.001)
 
 
 def run(scene: Coroutine[Any, Any, None]) -> None:

@@ -143,6 +143,8 @@ def choices_from_json(data: bytes | None) -> dict[str, Any]:
 
 def _stored(name: str, value: Any) -> Any:
     """One stored setting, checked like a given one. Durations are microseconds here, and text is not read again."""
+    if isinstance(value, list | dict):
+        raise InvalidInput(f"{name}={value!r:.80} is not a stored setting; it must be a number or a text")
     if name in _ENUMS or name == "attempts" or value is None:
         return _choice(name, value)
     if not isinstance(value, int) or isinstance(value, bool) or not _AT_LEAST.get(name, 0) <= value <= LAST:

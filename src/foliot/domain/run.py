@@ -48,8 +48,7 @@ class OnConflict(StrEnum):
     """Make the next generation, on purpose, once the one before has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(NamedTuple):
     """A delayed run that somebody asks for: checked, encoded, and not durable yet."""
 
     job: str
@@ -68,11 +67,16 @@ class Promise:
 class Kept(NamedTuple):
     """What became of a promise: the run that now stands for it."""
 
-    id: str
+    number: int
+    name: str | None
     outcome: str
-    """`made`, `kept` (it existed already), `replaced`, `renewed`, `moved` or `cancelled`."""
+    """`made`, `kept` (it existed already), `replaced`, `renewed`, `moved`, `cancelled`, `asked` (to stop), `retried`."""
     state: State
     fire_at: Instant
+
+    @property
+    def id(self) -> str:
+        return run_id(self.number, self.name)
 
 
 class Claimed(NamedTuple):

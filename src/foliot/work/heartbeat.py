@@ -92,7 +92,7 @@ class Heartbeat:
         # By the monotonic clock: a host's clock that is set back by an hour must not silence the heart.
         last = -_LONGEST / SECOND
         while not self._stopping.is_set():
-            if time.monotonic() - last >= self.every / SECOND:
+            if self._worker.number is not None and time.monotonic() - last >= self.every / SECOND:
                 last = time.monotonic()
                 if not await self.run_once():
                     last -= self.every / SECOND * 0.75  # unheard: again after a quarter of the time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from foliot.domain.decisions import too_late
 from foliot.domain.identity import run_id
@@ -29,13 +30,13 @@ Group = tuple[str, int, int]
 """Queue, lane, priority: what a chunk has in common."""
 
 
-def take(tx: Transaction, shard: int, owner: int, ttl: Duration) -> Lease | None:
+def take(tx: Transaction, shard: int, owner: int, ttl: Duration) -> tuple[Lease | None, HandedOff]:
     row = tx.one("shard_row", shard=shard)
     if row is not None:
         holder, _, until, _, host, pid, birth, ended_at = row
         held = holder is not None and until > tx.now and ended_at is None
         if held and holder != owner and not process.is_gone(host, pid, birth):
-            return None
+            return None, NOTHING
     epoch = tx.one(
         "take_shard",
         shard=shard,
@@ -45,11 +46,11 @@ def take(tx: Transaction, shard: int, owner: int, ttl: Duration) -> Lease | None
         high_water=_BEGINNING,
     )
     if epoch is None:
-        return None
+        return None, NOTHING
     cursor = tx.value("last_number")
     # What was stirred before this moment is read with the cells.
     tx.run("forget_stirs", cursor=cursor)
-    return Lease(shard, owner, epoch[0], tx.now + ttl, _BEGINNING, cursor)
+    return Lease(shard, owner, epoch[0], tx.now + ttl, _BEGINNING, cursor), _handed_off(tx)
 
 
 def renew(tx: Transaction, lease: Lease, ttl: Duration, high_water: Instant) -> Lease:
@@ -66,7 +67,28 @@ def release(tx: Transaction, lease: Lease) -> None:
     tx.run("release_shard", shard=lease.shard, owner=lease.owner, epoch=lease.epoch)
 
 
-def load(tx: Transaction, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
+class HandedOff(NamedTuple):
+    """What chunks named when a shard was taken over: a new owner must not hand it off a second time.
+
+    It stays true for as long as the lease does: only the owner adds to chunks, and only what it has loaded before. A
+    run that has come back since then (a retry, a move) has a later fire time, or is told by `arrivals`.
+    """
+
+    at: Instant
+    numbers: frozenset[int]
+
+    def has(self, fire_at: Instant, number: int) -> bool:
+        return fire_at <= self.at and number in self.numbers
+
+
+NOTHING = HandedOff(_BEGINNING, frozenset())
+
+
+def _handed_off(tx: Transaction) -> HandedOff:
+    return HandedOff(tx.now, frozenset(number for (blob,) in tx.all("handed_off") for number in unpacked(blob)))
+
+
+def load(tx: Transaction, lease: Lease, start: tuple[Instant, int], limit: int, handed_off: HandedOff) -> Cells:
     rows = tx.all(
         "load_cells",
         fire_at=start[0],
@@ -75,8 +97,7 @@ def load(tx: Transaction, lease: Lease, start: tuple[Instant, int], limit: int) 
         cursor=lease.cursor,
         limit=limit,
     )
-    handed_off = {number for (blob,) in tx.all("handed_off") for number in unpacked(blob)}
-    kept = [row for row in rows if row[1] not in handed_off] if handed_off else rows
+    kept = [row for row in rows if not handed_off.has(*row)] if handed_off.numbers else rows
     return Cells(
         array("q", [row[0] for row in kept]),
         array("q", [row[1] for row in kept]),

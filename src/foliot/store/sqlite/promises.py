@@ -30,7 +30,7 @@ class _Found(NamedTuple):
         return run_id(self.number, self.name)
 
     def kept(self, outcome: str) -> Kept:
-        return Kept(self.id, outcome, self.state, self.fire_at)
+        return Kept(self.number, self.name, outcome, self.state, self.fire_at)
 
 
 def promise(tx: Transaction, promises: Sequence[Promise]) -> list[Kept]:
@@ -53,7 +53,7 @@ def _insert(tx: Transaction, promises: Sequence[Promise], names: Sequence[str | 
         ),
     )
     return [
-        Kept(run_id(first + place, name), outcome, State.SCHEDULED, p.fire_at)
+        Kept(first + place, name, outcome, State.SCHEDULED, p.fire_at)
         for place, (p, name) in enumerate(zip(promises, names, strict=True))
     ]
 
@@ -113,7 +113,7 @@ def _replace(tx: Transaction, found: _Found, wanted: Promise) -> Kept:
             f'on_conflict="renew" makes the next generation once it has ended'
         )
     tx.stir([found.number])
-    return Kept(found.id, "replaced", State.SCHEDULED, wanted.fire_at)
+    return Kept(found.number, found.name, "replaced", State.SCHEDULED, wanted.fire_at)
 
 
 def move(tx: Transaction, key: str, tenant: str | None, fire_at: Instant) -> Kept:
@@ -121,7 +121,7 @@ def move(tx: Transaction, key: str, tenant: str | None, fire_at: Instant) -> Kep
     if not (found.live and tx.run("move_promise", number=found.number, fire_at=fire_at)):
         raise Conflict(f"{found.id} is {found.state} and can no longer be moved")
     tx.stir([found.number])
-    return Kept(found.id, "moved", State.SCHEDULED, fire_at)
+    return Kept(found.number, found.name, "moved", State.SCHEDULED, fire_at)
 
 
 def cancel_promise(tx: Transaction, key: str, tenant: str | None, actor: str, note: str) -> Kept:
@@ -144,7 +144,7 @@ def _cancel(tx: Transaction, found: _Found, actor: str, note: str, reason: Reaso
     tx.run("drop_runs", numbers=following.carray([found.number]))
     if found.schedule is not None:
         following.runs_ended(tx, {found.schedule})
-    return Kept(found.id, "cancelled", ended, found.fire_at)
+    return Kept(found.number, found.name, "cancelled", ended, found.fire_at)
 
 
 def retry(tx: Transaction, identifier: str, actor: str, note: str, override: bool) -> Kept:
@@ -159,7 +159,7 @@ def retry(tx: Transaction, identifier: str, actor: str, note: str, override: boo
     _audit(tx, actor, "retry", found.id, note)
     tx.run("revive_run", number=found.number, state=found.state, now=tx.now)
     tx.stir([found.number])
-    return Kept(found.id, "retried", after(found.state, Event.RETRY_ORDERED), tx.now)
+    return Kept(found.number, found.name, "retried", after(found.state, Event.RETRY_ORDERED), tx.now)
 
 
 def _by_key(tx: Transaction, key: str, tenant: str | None) -> _Found:

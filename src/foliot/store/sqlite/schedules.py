@@ -129,7 +129,7 @@ def trigger(tx: Transaction, schedule: str, actor: str, note: str) -> Kept:
     if not made:
         raise UnknownName(f"there is no schedule {schedule!r}")
     _audit(tx, actor, "trigger", schedule, note)
-    return Kept(name, "made", State.SCHEDULED, tx.now)
+    return Kept(number, name, "made", State.SCHEDULED, tx.now)
 
 
 def views(tx: Transaction, schedule: str | None) -> list[ScheduleView]:

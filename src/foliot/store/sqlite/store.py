@@ -45,6 +45,8 @@ class SqliteStore:
         self._sentry: apsw.Connection | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._schema = 0
+        self._handed_off: dict[tuple[int, int], dispatching.HandedOff] = {}
+        """By shard and epoch; dropped once the first window of the lease is loaded."""
 
     # Its own life
 
@@ -155,7 +157,10 @@ class SqliteStore:
     # Dispatch
 
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
-        return await self._write(lambda tx: dispatching.take(tx, shard, owner, ttl))
+        lease, handed_off = await self._write(lambda tx: dispatching.take(tx, shard, owner, ttl))
+        if lease is not None:
+            self._handed_off[shard, lease.epoch] = handed_off
+        return lease
 
     async def renew(self, lease: Lease, ttl: Duration, high_water: Instant) -> Lease:
         return await self._write(lambda tx: dispatching.renew(tx, lease, ttl, high_water))
@@ -164,7 +169,12 @@ class SqliteStore:
         await self._write(lambda tx: dispatching.release(tx, lease))
 
     async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
-        return await self._read(lambda tx: dispatching.load(tx, lease, start, limit))
+        before = self._handed_off.get((lease.shard, lease.epoch), dispatching.NOTHING)
+        cells = await self._read(lambda tx: dispatching.load(tx, lease, start, limit, before))
+        if cells.exhausted:
+            # Later windows lie above everything that was handed off before the takeover.
+            self._handed_off.pop((lease.shard, lease.epoch), None)
+        return cells
 
     async def arrivals(self, lease: Lease, cursor: int) -> Arrivals:
         return await self._read(lambda tx: dispatching.arrivals(tx, lease, cursor))

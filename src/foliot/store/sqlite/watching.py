@@ -16,6 +16,7 @@ from foliot.domain.store import Instance, JobCard
 from foliot.store.sqlite import process
 from foliot.store.sqlite.following import as_json, runs_ended
 from foliot.store.sqlite.transaction import Transaction, carray, unpacked
+from foliot.store.sqlite.working import close_claims
 
 
 def silent(tx: Transaction, beat_before: Instant) -> list[SilentAttempt]:
@@ -54,10 +55,7 @@ def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
             schedules.add(schedule)
     tx.run("drop_cancellations", numbers=carray([loss.number for loss in losses]))
     tx.stir(pending)
-    for token, count in closed.items():
-        left = tx.one("close_claim", token=token, ended=count)
-        if left is not None and left[0] <= 0:
-            tx.run("drop_claim", token=token)
+    close_claims(tx, closed)
     for worker in workers:
         # An instance without claims that fell silent has nothing left to say under this number.
         if not tx.value("open_claims_of", worker=worker):

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from foliot.domain.decisions import too_late
 from foliot.domain.identity import attempt_id, run_id
 from foliot.domain.instant import HOUR, MINUTE
 from foliot.domain.run import Claimed, Ending, Progress
-from foliot.domain.state import TERMINAL, UNCHARGED, Event, Outcome, Reason, State, after
+from foliot.domain.state import TERMINAL, UNCHARGED, Outcome, Reason, State, after
 from foliot.domain.store import Beat
 from foliot.store.sqlite.following import as_json, runs_ended
 from foliot.store.sqlite.transaction import Row, Transaction, carray, packed, unpacked
 
 _CHUNKS_AT_ONCE = 64
+_firing_order = attrgetter("fire_at", "number")
 _ALIVE = MINUTE
 """A worker that was heard of within this time counts as one that may know a job."""
 
@@ -41,7 +43,8 @@ def claim(tx: Transaction, worker: int, queues: Sequence[str], jobs: Sequence[st
             now=tx.now,
             jobs=known,
         )
-        claimed.extend(map(Claimed._make, rows))
+        # A chunk is in firing order; the engine returns its rows by number.
+        claimed.extend(sorted(map(Claimed._make, rows), key=_firing_order))
         if len(rows) < len(numbers):
             _set_aside(tx, chunk, numbers)
     if claimed:
@@ -53,13 +56,7 @@ def claim(tx: Transaction, worker: int, queues: Sequence[str], jobs: Sequence[st
             open=len(claimed),
             numbers=packed(run.number for run in claimed),
         )
-    # A chunk is in firing order; the engine returns its rows by number.
-    claimed.sort(key=_order)
     return claimed
-
-
-def _order(run: Claimed) -> tuple[int, int, int, int]:
-    return run.lane, -run.priority, run.fire_at, run.number
 
 
 def _take_numbers(tx: Transaction, chunk: Row, limit: int) -> array[int]:
@@ -107,40 +104,30 @@ def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> list[Endi
     """1. Compare each token with the store's; what does not match is fenced. 2. Terminal endings move to history.
     3. The others go on: to a retry, back to the hand-off, or to a person. 4. What follows: claims close, waiters are
     released, fixed delays get their next run."""
-    owned = {
-        row[0]: row for row in tx.all("owned_runs", numbers=carray(array("q", [ending.number for ending in endings])))
-    }
-    ended: list[tuple[object, ...]] = []
+    numbers = array("q", [ending.number for ending in endings])
+    owned = {number: (token, schedule) for number, token, schedule in tx.all("owned_runs", numbers=carray(numbers))}
+    ended: list[tuple[Ending, State]] = []
     going_on: list[Ending] = []
-    remembered: list[Ending] = []
     fenced: list[Ending] = []
     schedules: set[str] = set()
     closed: Counter[int] = Counter()
     for ending in endings:
-        row = owned.get(ending.number)
-        if row is None or row[1] != ending.token:
+        token, schedule = owned.get(ending.number, (None, None))
+        if token != ending.token:
             if not tx.value("told_already", number=ending.number, token=ending.token):
                 fenced.append(ending)  # its lease was lost: another attempt owns the run, or has ended it
             continue
-        closed[ending.token] += 1
-        if ending.event is Event.COMPLETED:
-            state = State.SUCCEEDED
-        else:
-            state = after(State.RUNNING, ending.event)
-            remembered.append(ending)
+        closed[token] += 1
+        state = after(State.RUNNING, ending.event)
         if state in TERMINAL:
-            ended.append(_history_row(ending, state))
+            ended.append((ending, state))
         else:
             going_on.append(ending)
-        if row[2] is not None and state not in (State.RETRYING, State.SCHEDULED):
-            schedules.add(row[2])
-    if remembered:
-        _remember(tx, worker, remembered)
-    if ended:
-        tx.run("end_attempts", endings=as_json(ended))
-        tx.run("drop_runs", numbers=carray(array("q", [int(str(row[0])) for row in ended])))
-    _go_on(tx, going_on)
-    _close(tx, closed)
+        if schedule is not None and state not in (State.RETRYING, State.SCHEDULED):
+            schedules.add(schedule)
+    _end(tx, worker, ended)
+    _go_on(tx, worker, going_on)
+    close_claims(tx, closed)
     if tx.value("any_cancellation"):
         tx.run("drop_cancellations", numbers=carray([ending.number for ending in endings if ending.number in owned]))
     if schedules:
@@ -150,18 +137,28 @@ def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> list[Endi
     return fenced
 
 
-def _history_row(ending: Ending, state: State) -> tuple[object, ...]:
-    result = None if ending.result is None else ending.result.decode()
-    return ending.number, int(state), ending.started_at, ending.finished_at, ending.reason, ending.error, result
+def _end(tx: Transaction, worker: int, ended: Sequence[tuple[Ending, State]]) -> None:
+    """Runs that end with their attempt. A success is told by the history row alone."""
+    if not ended:
+        return
+    _remember(tx, worker, [ending for ending, state in ended if state is not State.SUCCEEDED])
+    rows = [
+        (e.number, state, e.started_at, e.finished_at, e.reason, e.error, e.result and e.result.decode())
+        for e, state in ended
+    ]
+    tx.run("end_attempts", endings=as_json(rows))
+    tx.run("drop_runs", numbers=carray(array("q", [ending.number for ending, _ in ended])))
 
 
 def _remember(tx: Transaction, worker: int, endings: Iterable[Ending]) -> None:
     rows = [(e.number, e.attempt, e.token, e.started_at, e.finished_at, e.outcome, e.error) for e in endings]
-    tx.run("add_attempts", worker=worker, endings=as_json(rows))
+    if rows:
+        tx.run("add_attempts", worker=worker, endings=as_json(rows))
 
 
-def _go_on(tx: Transaction, endings: Sequence[Ending]) -> None:
+def _go_on(tx: Transaction, worker: int, endings: Sequence[Ending]) -> None:
     """Runs that live on after their attempt."""
+    _remember(tx, worker, endings)
     pending = []
     for ending in endings:
         state = after(State.RUNNING, ending.event)
@@ -180,7 +177,8 @@ def _name_of(tx: Transaction, number: int) -> str | None:
     return row[1] if row else None
 
 
-def _close(tx: Transaction, closed: Counter[int]) -> None:
+def close_claims(tx: Transaction, closed: Mapping[int, int]) -> None:
+    """So many runs of these claims are no longer theirs; a claim without runs goes."""
     for token, ended in closed.items():
         left = tx.one("close_claim", token=token, ended=ended)
         if left is not None and left[0] <= 0:
@@ -209,7 +207,7 @@ def give_back(tx: Transaction, worker: int, claimed: Sequence[Claimed]) -> int:
     returned: list[int] = []
     for token, numbers in by_token.items():
         back = [row[0] for row in tx.all("give_back_runs", numbers=carray(numbers), token=token)]
-        _close(tx, Counter({token: len(back)}))
+        close_claims(tx, {token: len(back)})
         returned += back
     tx.stir(returned)
     return len(returned)

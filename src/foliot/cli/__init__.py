@@ -1,0 +1,27 @@
+"""The `foliot` command: what operators type and read.
+
+    command      the command itself, and what becomes of errors
+    options      the options that several commands share
+    settings     which app and which store
+    output       tables, JSON, one-line errors
+    words        times and lengths as people read them
+    rules        next, explain
+    schedules    list, show, pause, resume, trigger
+    runs         list, show, cancel, retry
+    doctor       checks store, clock and fleet
+    processes    scheduler and worker, until they are told to end
+    up           all in one: a supervisor with child processes, and a live account of what happens
+    supervisor   child processes that are started again when they die
+    account      what happens, in lines; pure
+    follow       what is new in the store
+
+Sees operate, app, timing, domain, clock and bootstrap; never a store, nor the rooms that move work.
+"""
+
+from foliot.cli.command import foliot
+
+__all__ = ["foliot", "main"]
+
+
+def main() -> None:
+    foliot()

@@ -1,0 +1,81 @@
+"""The command itself: one name for each verb, and what becomes of errors."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from foliot import __version__
+from foliot.cli import doctor, processes, rules, runs, schedules, up
+from foliot.cli.options import Json, WrongUsage
+from foliot.cli.output import complain, print_json, say
+from foliot.errors import FoliotError
+
+
+class _Command(TyperGroup):
+    """Errors in one line: exit 1 for a refusal, 2 for wrong usage. A stack trace always means a bug of ours."""
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        settings["standalone_mode"] = False
+        try:
+            sys.exit(super().main(*args, **settings) or 0)
+        except FoliotError as error:
+            complain(str(error))
+            sys.exit(1)
+        except WrongUsage as error:
+            complain(str(error))
+            sys.exit(2)
+        except BrokenPipeError:  # whoever read our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
+        except Exception as error:
+            _exit_for_usage(error)
+            raise
+
+
+def _exit_for_usage(error: Exception) -> None:
+    """What the parser raised. It is told by its shape: some releases of typer bring a click of their own."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()  # type: ignore[attr-defined]
+    elif hasattr(error, "format_message"):
+        context = getattr(error, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context is not None else ""
+        complain(f"{error.format_message()}{hint}")
+    else:
+        return
+    sys.exit(getattr(error, "exit_code", 2))
+
+
+foliot = typer.Typer(
+    name="foliot",
+    cls=_Command,
+    help="A durable job scheduler: promises that are kept, and that explain themselves.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+foliot.command("up")(up.up)
+foliot.command("scheduler")(processes.scheduler)
+foliot.command("worker")(processes.worker)
+foliot.add_typer(schedules.commands, name="schedules")
+foliot.add_typer(runs.commands, name="runs")
+foliot.command("next")(rules.upcoming_times)
+foliot.command("explain")(rules.explain)
+foliot.command("doctor")(doctor.doctor)
+
+
+@foliot.command("version")
+def version(as_json: Annotated[bool, Json] = False) -> None:
+    """Which release this is."""
+    if as_json:
+        print_json({"foliot": __version__, "python": platform.python_version()})
+    else:
+        say(f"foliot {__version__} (Python {platform.python_version()})")

@@ -1,0 +1,171 @@
+"""`foliot doctor`: is the store to be trusted, is the clock, and is anybody there to do the work?"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import typer
+
+from foliot import __version__
+from foliot.app import Foliot
+from foliot.cli import words
+from foliot.cli.options import AppOption, JsonOption, StoreOption, with_store
+from foliot.cli.output import Column, print_json, print_table, say
+from foliot.clock import SystemClock
+from foliot.domain.instant import MINUTE, SECOND, Instant, parse_rfc3339, rfc3339
+from foliot.domain.run import RunView
+from foliot.domain.schedule import ScheduleView
+from foliot.domain.store import Instance
+from foliot.operate.shapes import instance_shape
+
+STALE = 30 * SECOND
+"""A beat older than this is worth a warning: workers beat every 10 s at least."""
+_RELEASED: Instant = parse_rfc3339("2025-01-01T00:00:00Z")
+
+
+class Check(NamedTuple):
+    name: str
+    verdict: str
+    """`ok`, `warning` or `wrong`."""
+    detail: str
+
+
+class Findings(NamedTuple):
+    """Everything that the checks judge, read once."""
+
+    health: Mapping[str, Any]
+    counts: Mapping[str, int]
+    instances: Sequence[Instance]
+    schedules: Sequence[ScheduleView]
+    newest: Sequence[RunView]
+    store_now: Instant
+    now: Instant
+
+
+def doctor(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Checks store, clock and fleet. Exit 1 when something is wrong; warnings do not count."""
+    findings = with_store(app, store, _look)
+    checks = judge(findings)
+    wrong = any(check.verdict == "wrong" for check in checks)
+    if as_json:
+        print_json(
+            {
+                "ok": not wrong,
+                "checks": [check._asdict() for check in checks],
+                "store": dict(findings.health),
+                "counts": dict(findings.counts),
+                "instances": [instance_shape(instance) for instance in findings.instances],
+                "versions": {"foliot": __version__, "python": platform.python_version()},
+            }
+        )
+    else:
+        columns = (Column("check"), Column("verdict"), Column("what was found"))
+        print_table(columns, checks, nothing="")
+        if wrong:
+            say("\nsomething is wrong: see above", "bold red")
+    if wrong:
+        raise typer.Exit(1)
+
+
+async def _look(foliot: Foliot) -> Findings:
+    operate = foliot.operate
+    health = await operate.health_async()
+    counts = await operate.counts_async()
+    instances = await operate.instances_async()
+    schedules = await operate.schedules_async()
+    newest = await operate.runs_async(limit=1)
+    store_now = await (await foliot.opened()).now()
+    return Findings(health, counts, instances, schedules, newest, store_now, SystemClock().now())
+
+
+def judge(findings: Findings) -> list[Check]:
+    """Pure: the same findings always get the same verdicts."""
+    return [
+        *_store(findings.health),
+        _clock(findings),
+        _early(findings.counts),
+        _fleet(findings, "scheduler", "nothing fires: start `foliot up`, or `foliot scheduler`"),
+        _fleet(findings, "worker", "nothing runs: start `foliot up`, or `foliot worker --app ...`"),
+        _versions(findings.instances),
+        _schedules(findings),
+        _waiting(findings.counts),
+    ]
+
+
+def _store(health: Mapping[str, Any]) -> list[Check]:
+    checks = [Check("store", "ok", f"{health['engine']} {health['version']}, {health.get('path', '')}")]
+    durable = health.get("journal_mode") == "wal" and health.get("synchronous") in ("full", "extra")
+    settings = f"journal {health.get('journal_mode')}, synchronous {health.get('synchronous')}"
+    checks.append(
+        Check("durability", "ok", settings)
+        if durable
+        else Check("durability", "wrong", f"{settings}: a power cut could undo what was accepted")
+    )
+    checks.append(Check("schema", "ok", f"{health.get('schema')}, {health.get('bytes', 0) / 1e6:,.1f} MB"))
+    sound = health.get("integrity") == "ok"
+    damaged = "damaged: stop everything, keep a copy, restore a backup"
+    checks.append(Check("integrity", "ok" if sound else "wrong", "ok" if sound else damaged))
+    return checks
+
+
+def _clock(findings: Findings) -> Check:
+    apart = abs(findings.store_now - findings.now)
+    if findings.now < _RELEASED:
+        return Check("clock", "wrong", f"this host believes that it is {rfc3339(findings.now)}")
+    if apart > SECOND:
+        return Check("clock", "wrong", f"this host and the store are {words.length(apart)} apart")
+    ahead = max([run.made_at for run in findings.newest] + [0]) - findings.now
+    if ahead > SECOND:
+        return Check("clock", "warning", f"the newest run was made {words.length(ahead)} in the future: a clock went back")
+    return Check("clock", "ok", f"{rfc3339(findings.now - findings.now % SECOND)}, with the store")
+
+
+def _early(counts: Mapping[str, int]) -> Check:
+    early = counts.get("early", 0)
+    if early:
+        return Check("early starts", "wrong", f"{words.counted(early, 'run')} began before their time; there must be 0")
+    return Check("early starts", "ok", "0")
+
+
+def _fleet(findings: Findings, role: str, missing: str) -> Check:
+    there = [instance for instance in findings.instances if instance.role == role]
+    if not there:
+        return Check(role, "warning", f"none is there; {missing}")
+    freshest = max(instance.beat_at for instance in there)
+    told = f"{len(there)} there, heard of {words.relative(freshest, findings.now)}"
+    if findings.now - freshest > STALE:
+        return Check(role, "warning", f"{told}; it may hang, or have been cut off")
+    slots = sum(instance.slots for instance in there)
+    return Check(role, "ok", told + (f", {words.counted(slots, 'slot')}" if slots else ""))
+
+
+def _versions(instances: Sequence[Instance]) -> Check:
+    others = sorted({instance.version for instance in instances} - {__version__, ""})
+    here = f"foliot {__version__}, Python {platform.python_version()}"
+    if others:
+        return Check("versions", "warning", f"{here}; processes of other releases are running: {', '.join(others)}")
+    return Check("versions", "ok", here)
+
+
+def _schedules(findings: Findings) -> Check:
+    faulty = [view.schedule.id for view in findings.schedules if view.schedule.fault is not None]
+    if faulty:
+        return Check("schedules", "wrong", f"set aside, because they cannot be evaluated: {', '.join(faulty)}")
+    overdue = [
+        view.schedule.id
+        for view in findings.schedules
+        if view.next_fire_at is not None and findings.now - view.next_fire_at > MINUTE
+    ]
+    if overdue:
+        return Check("schedules", "warning", f"{len(findings.schedules)}; overdue: {', '.join(overdue)}")
+    return Check("schedules", "ok", str(len(findings.schedules)))
+
+
+def _waiting(counts: Mapping[str, int]) -> Check:
+    parked = {state: counts.get(state, 0) for state in ("dead", "ambiguous", "unverified")}
+    if any(parked.values()):
+        told = ", ".join(f"{count:,} {state}" for state, count in parked.items() if count)
+        return Check("for a person", "warning", f"{told}: foliot runs list --state dead,ambiguous,unverified")
+    return Check("for a person", "ok", "nothing waits")

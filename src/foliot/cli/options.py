@@ -1,0 +1,83 @@
+"""The options that several commands share, and how each is read."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from foliot.app import Foliot
+from foliot.cli.settings import Settings, resolve
+from foliot.domain.instant import Duration, duration
+from foliot.errors import InvalidInput
+
+T = TypeVar("T")
+
+
+class WrongUsage(Exception):
+    """The command line itself is wrong: exit 2."""
+
+
+AppOption = Annotated[
+    str | None, typer.Option("--app", help="Where the jobs are: module:app, or a file. Else FOLIOT_APP.", metavar="APP")
+]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", help="Which store: sqlite:///path. Else FOLIOT_STORE.", metavar="URL")
+]
+Json = typer.Option("--json", help="Print JSON; times are RFC 3339 in UTC.")
+JsonOption = Annotated[bool, Json]
+ReasonOption = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit log. Required.")]
+ActorOption = Annotated[str | None, typer.Option("--actor", help="Who acts; by default the user of the system.")]
+GraceOption = Annotated[
+    str, typer.Option("--grace", help="How long running work may go on after SIGTERM.", metavar="DURATION")
+]
+QueuesOption = Annotated[
+    str | None,
+    typer.Option("--queues", help="Which queues to serve, as a,b; by default all that the app names.", metavar="NAMES"),
+]
+SlotsOption = Annotated[int, typer.Option("--slots", min=1, max=10_000, help="How many runs at a time.")]
+SupervisedOption = Annotated[int | None, typer.Option("--supervised-by", hidden=True, metavar="PID")]
+
+
+def settings_of(app: str | None, store: str | None) -> Settings:
+    return resolve(app, store, os.environ, Path.cwd())
+
+
+def with_store(app: str | None, store: str | None, body: Callable[[Foliot], Awaitable[T]]) -> T:
+    """Runs `body` with the app, on a store that exists already, and closes it."""
+    loaded = settings_of(app, store).existing()  # outside of any event loop: an app may use its plain verbs
+
+    async def begin() -> T:
+        try:
+            return await body(loaded)
+        finally:
+            await loaded.close_async()
+
+    return asyncio.run(begin())
+
+
+def stated_reason(reason: str | None) -> str:
+    if reason is None or not reason.strip():
+        raise WrongUsage('say why: --reason "..." (the audit log keeps it)')
+    return reason
+
+
+def acting(actor: str | None) -> str:
+    if actor:
+        return actor
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a container's user may have no name
+        return f"uid:{os.getuid()}"
+
+
+def read_duration(text: str, option: str) -> Duration:
+    try:
+        return duration(text)
+    except InvalidInput as error:
+        raise WrongUsage(f"{option}: {error}") from None

@@ -1,0 +1,182 @@
+"""`foliot scheduler` and `foliot worker`: one process each, until it is told to end.
+
+The first SIGTERM or SIGINT ends it in order, within the grace; the second ends it at once. A supervised process also
+ends when its supervisor is gone. None of this depends on the event loop, which a handler may block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
+
+import typer
+
+from foliot import __version__, bootstrap
+from foliot.app import Foliot
+from foliot.cli.options import (
+    AppOption,
+    GraceOption,
+    QueuesOption,
+    SlotsOption,
+    StoreOption,
+    SupervisedOption,
+    WrongUsage,
+    read_duration,
+    settings_of,
+)
+from foliot.cli.output import complain
+from foliot.domain.identity import checked_name
+from foliot.domain.instant import SECOND, Duration
+from foliot.domain.store import DEFAULT_QUEUE
+
+T = TypeVar("T")
+
+GRACE = "10s"
+SLOTS = 100
+AFTER_GRACE: Duration = 7 * SECOND
+"""What ending in order may take beyond the grace: interrupted handlers tidy up, and the store is told."""
+
+_log = logging.getLogger("foliot")
+
+
+def scheduler(
+    app: AppOption = None,
+    store: StoreOption = None,
+    apply: Annotated[
+        bool, typer.Option("--apply/--no-apply", help="Bring the store's schedules to what the app declares.")
+    ] = True,
+    supervised_by: SupervisedOption = None,
+) -> None:
+    """Fires what is due, and takes work away from workers that vanished. Runs until SIGTERM."""
+    loaded = settings_of(app, store).load()
+    _begin()
+    cards = [job.handler.card() for job in loaded.jobs.values()]
+
+    async def run(stop: asyncio.Event) -> None:
+        opened = await loaded.opened()
+        if apply and loaded.jobs:
+            await _apply(loaded)
+        await bootstrap.run_scheduler(opened, stop, cards=cards, version=__version__)
+
+    _until_told(loaded, run, AFTER_GRACE, supervised_by)
+
+
+async def _apply(loaded: Foliot) -> None:
+    applied = await loaded.apply_async()
+    for verb, names in (("created", applied.created), ("changed", applied.changed)):
+        if names:
+            _log.info("schedules %s: %s", verb, ", ".join(names))
+    if applied.vanished:
+        _log.warning("schedules in the store that the app no longer declares: %s", ", ".join(applied.vanished))
+
+
+def worker(
+    app: AppOption = None,
+    store: StoreOption = None,
+    queues: QueuesOption = None,
+    slots: SlotsOption = SLOTS,
+    grace: GraceOption = GRACE,
+    supervised_by: SupervisedOption = None,
+) -> None:
+    """Runs the app's jobs. SIGTERM lets running work finish within the grace."""
+    settings = settings_of(app, store)
+    if settings.app is None:
+        raise WrongUsage("a worker needs the code of the jobs: give --app module:app, --app file.py, or FOLIOT_APP")
+    length = read_duration(grace, "--grace")
+    loaded = settings.load()
+    served = queues_of(loaded, queues)
+    _begin()
+    handlers = {name: job.handler for name, job in loaded.jobs.items()}
+
+    async def run(stop: asyncio.Event) -> list[str]:
+        opened = await loaded.opened()
+        return await bootstrap.run_worker(
+            opened, handlers, stop, grace=length, queues=served, slots=slots, version=__version__
+        )
+
+    executing = _until_told(loaded, run, length + AFTER_GRACE, supervised_by)
+    if executing:
+        complain(f"left without waiting any longer for {', '.join(executing)}; tried again when the lease ends")
+        sys.stdout.flush()
+        os._exit(0)  # the interpreter would wait for those threads
+
+
+def queues_of(app: Foliot, given: str | None) -> list[str]:
+    """What was asked for; else every queue that the app's jobs and schedules name."""
+    if given is not None:
+        named = [name.strip() for name in given.split(",") if name.strip()]
+        if not named:
+            raise WrongUsage("--queues: give at least one name")
+        return [checked_name(name, "queue") for name in named]
+    named_by_jobs = {job.handler.queue for job in app.jobs.values()}
+    named_by_schedules = {declared.queue for declared in app.declarations() if declared.queue}
+    return sorted({DEFAULT_QUEUE} | named_by_jobs | named_by_schedules)
+
+
+def _begin() -> None:
+    # Handlers in threads hold the interpreter for 5 ms at a time by default: more than a run may be late.
+    sys.setswitchinterval(0.001)
+    # Only what the app has not set up itself.
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if logging.getLogger("foliot").level == logging.NOTSET:
+        logging.getLogger("foliot").setLevel(logging.INFO)
+
+
+def _until_told(
+    app: Foliot, run: Callable[[asyncio.Event], Awaitable[T]], longest: Duration, supervised_by: int | None
+) -> T:
+    """Runs until a signal came or the supervisor is gone, and for `longest` after that at the most."""
+
+    async def begin() -> T:
+        stop = asyncio.Event()
+        ending = _Ending(asyncio.get_running_loop(), stop, longest)
+        signal.signal(signal.SIGTERM, ending.on_signal)
+        signal.signal(signal.SIGINT, ending.on_signal)
+        if supervised_by is not None:
+            threading.Thread(target=ending.watch_parent, args=(supervised_by,), daemon=True).start()
+        try:
+            return await run(stop)
+        finally:
+            await app.close_async()
+
+    return asyncio.run(begin())
+
+
+class _Ending:
+    """Knows how this process is to end."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event, longest: Duration) -> None:
+        self._loop = loop
+        self._stop = stop
+        self._longest = longest
+        self._told = False
+
+    def on_signal(self, number: int, frame: object) -> None:
+        if self._told:
+            os._exit(128 + number)
+        self._end()
+
+    def watch_parent(self, parent: int) -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        if not self._told:
+            self._end()
+
+    def _end(self) -> None:
+        self._told = True
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop.set)
+        threading.Thread(target=self._at_last, daemon=True).start()
+
+    def _at_last(self) -> None:
+        """A handler that blocks the event loop must not keep the process for ever."""
+        time.sleep(self._longest / SECOND)
+        complain("could not end in order in time; what was running is tried again when its lease ends")
+        os._exit(1)

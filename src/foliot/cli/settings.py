@@ -1,0 +1,154 @@
+"""Which app and which store: the command line beats the environment, which beats `foliot.toml`, which beats the app."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import tomllib
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+
+from foliot import bootstrap
+from foliot.app import Foliot
+from foliot.errors import InvalidInput, StoreError
+
+FILE = "foliot.toml"
+_KEYS = ("app", "store")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What was asked for; None where nothing says it."""
+
+    app: str | None = None
+    store: str | None = None
+
+    def load(self) -> Foliot:
+        """The app, with the store that was asked for; without an app, one that knows no jobs."""
+        if self.store is not None:
+            os.environ["FOLIOT_STORE"] = self.store  # so that the app's own code sees the same store from its first line
+        if self.app is None:
+            return Foliot(self.store)
+        app = load_app(self.app)
+        if self.store is not None:
+            app.close()  # an app may have used its store while it was imported
+            app.store = bootstrap.make_store(self.store, app.clock)
+        return app
+
+    def existing(self) -> Foliot:
+        """Like `load`, for commands that look or act: they never make a store where there was none."""
+        app = self.load()
+        file = bootstrap.store_file(app.store)
+        if file is not None and not file.exists():
+            raise StoreError(f"there is no store at {file}; say which with --store, or let `foliot up` make one")
+        return app
+
+
+def resolve(app: str | None, store: str | None, environment: Mapping[str, str], folder: Path) -> Settings:
+    said = _read(folder / FILE)
+    return Settings(
+        app or environment.get("FOLIOT_APP") or said.get("app"),
+        store or environment.get("FOLIOT_STORE") or said.get("store"),
+    )
+
+
+def _read(file: Path) -> dict[str, str]:
+    try:
+        found = tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{FILE} cannot be read: {error}") from None
+    for key, value in found.items():
+        if key not in _KEYS:
+            nearest = get_close_matches(key, _KEYS, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; it may have: {', '.join(_KEYS)}"
+            raise InvalidInput(f"{FILE} has an unknown key {key!r}{hint}")
+        if not isinstance(value, str) or not value:
+            raise InvalidInput(f'{FILE}: {key} must be text, such as {key} = "{_EXAMPLES[key]}"')
+    return found
+
+
+_EXAMPLES = {"app": "shop.jobs:app", "store": "sqlite:///foliot.db"}
+
+
+def load_app(given: str) -> Foliot:
+    """`module:app`, `module`, `file.py` or `file.py:app`. InvalidInput says what is wrong, and where."""
+    place, _, name = given.partition(":")
+    if place.endswith(".py") or os.sep in place:
+        module = _import_file(given, Path(place))
+    else:
+        module = _import_module(given, place)
+    return _pick(given, module, name)
+
+
+def _import_file(given: str, file: Path) -> ModuleType:
+    if not file.is_file():
+        raise InvalidInput(f"--app {given}: there is no file {file} in {Path.cwd()}")
+    # As `python file.py` would: what lies beside the file can be imported.
+    sys.path.insert(0, str(file.absolute().parent))
+    name = file.stem if file.stem not in sys.modules else f"foliot_app_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file.absolute())
+    if spec is None or spec.loader is None:
+        raise InvalidInput(f"--app {given}: {file} cannot be imported; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # annotations are looked up there
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise _broken(given, error) from error
+    return module
+
+
+def _import_module(given: str, name: str) -> ModuleType:
+    if not name or not all(part.isidentifier() for part in name.split(".")):
+        raise InvalidInput(f"--app {given}: write it as module:app, or as a file: path/to/jobs.py")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise _broken(given, error) from error
+        hint = f"; for the file write --app {name}.py" if Path(f"{name}.py").is_file() else f" from {here}"
+        raise InvalidInput(f"--app {given}: there is no module {error.name!r} to import{hint}") from None
+    except (Exception, SystemExit) as error:
+        raise _broken(given, error) from error
+
+
+def _pick(given: str, module: ModuleType, name: str) -> Foliot:
+    found = {key: value for key, value in vars(module).items() if isinstance(value, Foliot)}
+    listed = ", ".join(sorted(found)) or "none"
+    if name:
+        if name not in found:
+            raise InvalidInput(f"--app {given}: {module.__name__} has no app {name!r}; its apps are: {listed}")
+        return found[name]
+    if "app" in found:
+        return found["app"]
+    if len({id(app) for app in found.values()}) == 1:
+        return next(iter(found.values()))
+    if not found:
+        raise InvalidInput(f"--app {given}: {module.__name__} makes no app; write in it: app = Foliot()")
+    raise InvalidInput(f"--app {given}: {module.__name__} has several apps; say which of {listed}: --app {given}:NAME")
+
+
+def _broken(given: str, error: BaseException) -> InvalidInput:
+    """The app's own mistake, and the line in which it is: a stack trace is for us, not for them."""
+    if isinstance(error, SyntaxError):
+        where = f"{error.filename}:{error.lineno}: "
+    else:
+        ours = str(Path(__file__).parents[1])
+        frames = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if not frame.filename.startswith((ours, "<frozen"))
+        ]
+        where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+    what = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+    return InvalidInput(f"--app {given} cannot be imported: {where}{what}")

@@ -1,0 +1,108 @@
+"""A supervisor: child processes that are started again when they die, and that end when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from foliot.domain.instant import SECOND, Duration
+
+FIRST_BACKOFF = 1.0
+LONGEST_BACKOFF = 30.0
+HEALTHY = 60.0
+"""Seconds of life after which the next death counts as the first."""
+
+Tell = Callable[[str, str], None]
+"""Is told what happens to a process: its name, and a phrase."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    name: str
+    command: Sequence[str]
+
+
+class Supervisor:
+    """Keeps its children alive until it is stopped."""
+
+    def __init__(self, children: Sequence[Child], tell: Tell, *, output_to_stderr: bool = False) -> None:
+        self._children = children
+        self._tell = tell
+        self._output = sys.stderr if output_to_stderr else None
+        self._stopping = asyncio.Event()
+        self._alive: dict[str, asyncio.subprocess.Process] = {}
+
+    async def run(self) -> None:
+        """Until `stop`; ends when every child has ended."""
+        await asyncio.gather(*(self._keep(child) for child in self._children))
+
+    async def stop(self, patience: Duration) -> None:
+        """Asks the children to end, and kills those which did not after `patience`."""
+        self._stopping.set()
+        for process in self._alive.values():
+            _send(process, signal.SIGTERM)
+        end = time.monotonic() + patience / SECOND
+        while self._alive and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        for name, process in list(self._alive.items()):
+            self._tell(name, f"did not end in time, killed (pid {process.pid})")
+        self.kill()
+
+    def kill(self) -> None:
+        """At once."""
+        self._stopping.set()
+        for process in self._alive.values():
+            _send(process, signal.SIGKILL)
+
+    async def _keep(self, child: Child) -> None:
+        backoff = FIRST_BACKOFF
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            process = await self._spawn(child)
+            code = await process.wait()
+            del self._alive[child.name]
+            if self._stopping.is_set():
+                return
+            if time.monotonic() - began > HEALTHY:
+                backoff = FIRST_BACKOFF
+            self._tell(child.name, f"died ({_how(code)}); starts again in {backoff:g} s")
+            try:
+                await asyncio.wait_for(self._stopping.wait(), backoff)
+            except TimeoutError:
+                backoff = min(backoff * 2, LONGEST_BACKOFF)
+
+    async def _spawn(self, child: Child) -> asyncio.subprocess.Process:
+        # A process group of its own: Ctrl-C in the terminal reaches the supervisor alone, which asks in order.
+        process = await asyncio.create_subprocess_exec(
+            *child.command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=self._output,
+            process_group=0,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self._alive[child.name] = process
+        if self._stopping.is_set():  # told to stop while it was being started
+            _send(process, signal.SIGTERM)
+        self._tell(child.name, f"started (pid {process.pid})")
+        return process
+
+
+def _send(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    try:
+        process.send_signal(number)
+    except ProcessLookupError:
+        return  # it ended before we could ask
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

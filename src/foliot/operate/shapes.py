@@ -1,0 +1,286 @@
+"""What people and programs are shown, as plain dicts: the one place that says how a thing looks in JSON.
+
+Instants are RFC 3339 in UTC, durations are seconds, cursors are text (they outgrow a double). A field that has nothing
+to say is null, never absent: programs can rely on the names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from foliot.domain.identity import attempt_id
+from foliot.domain.instant import SECOND, Duration, Instant, rfc3339, spell
+from foliot.domain.policy import CatchUp, OnLost, Overlap, Policy
+from foliot.domain.rule import Rule
+from foliot.domain.run import AttemptView, Kept, RunView
+from foliot.domain.schedule import ScheduleView
+from foliot.domain.state import PARKED, TERMINAL, State
+from foliot.domain.store import EventRow, Instance
+from foliot.errors import InvalidInput
+from foliot.timing import decode, upcoming
+
+Shape = dict[str, Any]
+
+
+def moment(when: Instant | None) -> str | None:
+    return None if when is None else rfc3339(when)
+
+
+def seconds(length: Duration | None) -> float | None:
+    return None if length is None else length / SECOND
+
+
+def run_shape(view: RunView) -> Shape:
+    """A run as it stands in a list."""
+    return {
+        "id": view.id,
+        "state": str(view.state),
+        "reason": view.reason,
+        "detail": view.detail,
+        "job": view.job,
+        "schedule": view.schedule,
+        "revision": view.revision,
+        "tenant": view.tenant,
+        "origin": str(view.origin),
+        "queue": view.queue,
+        "lane": str(view.lane),
+        "priority": view.priority,
+        "arguments": _decoded(view.payload),
+        "attempt": view.attempt,
+        "spent": view.spent,
+        "worker": view.worker,
+        "nominal": moment(view.nominal),
+        "since": moment(view.since),
+        "made_at": moment(view.made_at),
+        "fire_at": moment(view.fire_at),
+        "fired_at": moment(view.fired_at),
+        "claimed_at": moment(view.claimed_at),
+        "started_at": moment(view.started_at),
+        "finished_at": moment(view.finished_at),
+        "late": seconds(view.late_by),
+        "took": seconds(took(view)),
+        "progress": _decoded(view.progress),
+        "result": _decoded(view.result),
+        "span_until": moment(view.span_until),
+        "span_count": view.span_count,
+        "cancel_requested": view.cancel_requested,
+        "cursor": str(view.position),
+    }
+
+
+def lineage_shape(view: RunView, events: Sequence[EventRow]) -> Shape:
+    """A run with everything that is known of it."""
+    return {
+        **run_shape(view),
+        "attempts": [attempt_shape(view, attempt) for attempt in view.attempts],
+        "events": [event_shape(event) for event in events],
+        "advice": advice(view),
+    }
+
+
+def attempt_shape(view: RunView, attempt: AttemptView) -> Shape:
+    return {
+        "id": attempt_id(view.id, attempt.attempt),
+        "attempt": attempt.attempt,
+        "outcome": None if attempt.outcome is None else str(attempt.outcome),
+        "worker": attempt.worker,
+        "started_at": moment(attempt.started_at),
+        "finished_at": moment(attempt.finished_at),
+        "took": seconds(attempt_took(attempt)),
+        "error": attempt.error,
+    }
+
+
+def schedule_shape(view: ScheduleView, now: Instant, coming: int = 0) -> Shape:
+    """A schedule; with `coming`, so many of its next nominal times too."""
+    schedule = view.schedule
+    rule = readable_rule(view)
+    return {
+        "id": schedule.id,
+        "job": schedule.job,
+        "rule": _decoded(schedule.rule.encode()),
+        "words": rule.explain() if rule else None,
+        "state": schedule_state(view, now),
+        "fault": schedule.fault,
+        "paused_until": moment(schedule.paused_until) if schedule.paused(now) else None,
+        "paused_note": schedule.paused_note if schedule.paused(now) else None,
+        "revision": schedule.revision,
+        "tenant": schedule.tenant,
+        "queue": schedule.queue,
+        "priority": schedule.priority,
+        "owner": schedule.owner,
+        "runbook": schedule.runbook,
+        "changes": schedule.changes,
+        "arguments": _decoded(schedule.payload),
+        "policy": policy_shape(schedule.policy),
+        "next_run": view.next_id,
+        "next_nominal": moment(view.next_nominal),
+        "next_fire_at": moment(view.next_fire_at),
+        "last_run": view.last_run_id,
+        "last_run_state": view.last_run_state,
+        "last_success_at": moment(view.last_success_at),
+        "active": view.active,
+        "evaluated_through": moment(schedule.evaluated_through),
+        "made_at": moment(schedule.made_at),
+    } | ({"upcoming": [moment(tick) for tick in coming_ticks(view, now, coming)]} if coming else {})
+
+
+def policy_shape(policy: Policy) -> Shape:
+    def shown(name: str) -> Any:
+        value = getattr(policy, name)
+        return str(value) if isinstance(value, str) else value if name == "attempts" else seconds(value)
+
+    return {field.name: shown(field.name) for field in fields(policy)}
+
+
+def event_shape(event: EventRow) -> Shape:
+    return {
+        "at": moment(event.at),
+        "kind": event.kind,
+        "subject": event.subject,
+        "detail": event.detail,
+        "cursor": str(event.position),
+    }
+
+
+def instance_shape(instance: Instance) -> Shape:
+    return {
+        "number": instance.number,
+        "role": instance.role,
+        "host": instance.host,
+        "pid": instance.pid,
+        "version": instance.version,
+        "queues": list(instance.queues),
+        "slots": instance.slots,
+        "started_at": moment(instance.started_at),
+        "beat_at": moment(instance.beat_at),
+    }
+
+
+def kept_shape(kept: Kept) -> Shape:
+    return {"id": kept.id, "outcome": kept.outcome, "state": str(kept.state), "fire_at": moment(kept.fire_at)}
+
+
+# What the shapes are made of, for those who show the same in words.
+
+
+def took(view: RunView) -> Duration | None:
+    """How long the attempt that ended the run lasted."""
+    if view.started_at is None or view.finished_at is None:
+        return None
+    return max(view.finished_at - view.started_at, 0)
+
+
+def attempt_took(attempt: AttemptView) -> Duration | None:
+    if attempt.started_at is None or attempt.finished_at is None:
+        return None
+    return max(attempt.finished_at - attempt.started_at, 0)
+
+
+def schedule_state(view: ScheduleView, now: Instant) -> str:
+    """`set aside`, `paused`, `busy`, `waiting`, or `ended`: a rule that has no further tick."""
+    if view.schedule.fault is not None:
+        return "set aside"
+    if view.schedule.paused(now):
+        return "paused"
+    if view.active:
+        return "busy"
+    return "waiting" if view.next_id is not None else "ended"
+
+
+def readable_rule(view: ScheduleView) -> Rule | None:
+    """The schedule's rule; None when a newer release wrote one that this one cannot read."""
+    try:
+        return decode(view.schedule.rule)
+    except InvalidInput:
+        return None
+
+
+def coming_ticks(view: ScheduleView, now: Instant, count: int) -> list[Instant]:
+    """The next nominal times; a fixed delay knows at most the one that is waiting."""
+    rule = readable_rule(view)
+    if rule is None or rule.delay is not None:
+        return [] if view.next_nominal is None else [view.next_nominal]
+    return upcoming(rule, now, count)
+
+
+def policy_words(policy: Policy) -> dict[str, str]:
+    """What was chosen, in sentences, by the question that each answers."""
+    return {
+        "overlap": {
+            Overlap.SKIP: "skip a tick while an earlier run is busy",
+            Overlap.ALLOW: "runs may overlap",
+        }[policy.overlap],
+        "catch-up": _catch_up_words(policy),
+        "retry": _retry_words(policy),
+        "time": f"at most {spell(policy.timeout)} for each attempt; a silent worker is given up after "
+        f"{spell(policy.lease)}",
+        "if lost": {
+            OnLost.RETRY: "try again (the handler may run twice)",
+            OnLost.ASK: "set it aside as ambiguous until a person has decided",
+        }[policy.on_lost],
+    } | _optional_words(policy)
+
+
+def _catch_up_words(policy: Policy) -> str:
+    chosen = {
+        CatchUp.ONCE: "run the latest missed tick, once",
+        CatchUp.ALL: "run every missed tick, oldest first",
+        CatchUp.SKIP: "skip missed ticks",
+    }[policy.catch_up]
+    window = f", none older than {spell(policy.catch_up_window)}" if policy.catch_up_window is not None else ""
+    return f"{chosen}{window} (missed: more than {spell(policy.missed_after)} late)"
+
+
+def _retry_words(policy: Policy) -> str:
+    if policy.attempts == 1:
+        return "one attempt, no retry"
+    limit = f", given up after {spell(policy.give_up_after)}" if policy.give_up_after is not None else ""
+    return (
+        f"up to {policy.attempts} attempts, waiting up to {spell(policy.backoff)} after the first, doubling to "
+        f"{spell(policy.backoff_cap)}{limit}"
+    )
+
+
+def _optional_words(policy: Policy) -> dict[str, str]:
+    words = {}
+    if policy.useful_until is not None:
+        words["useful"] = f"skipped when it cannot start within {spell(policy.useful_until)} of its time"
+    if policy.jitter:
+        words["jitter"] = f"each tick is moved by up to {spell(policy.jitter)}"
+    return words
+
+
+def advice(view: RunView) -> str | None:
+    """The safest next step for a run that waits for a person; None for one that does not."""
+    if view.state not in PARKED:
+        return None
+    if view.state is State.AMBIGUOUS:
+        return (
+            "Its worker vanished, and nothing tells whether its effect happened. Find out first, in the system that "
+            "it acts upon. Retry, with an override, only if it did not happen or may safely happen twice."
+        )
+    if view.state is State.UNVERIFIED:
+        return "It finished, and its check says no. Compare the result with what was expected, then retry it."
+    if view.reason == "permanent":
+        return "The handler said that trying again cannot help. Remove the cause, then retry it; or leave it."
+    if view.reason == "bad_payload":
+        return "Its arguments do not fit the job's signature. Deploy code that accepts them, then retry it."
+    return "All its attempts failed. Read the last error, remove its cause, then retry it: its attempts are renewed."
+
+
+def has_ended(view: RunView) -> bool:
+    return view.state in TERMINAL
+
+
+def _decoded(data: bytes | None) -> Any:
+    """JSON as it was given; text when it is none, because showing something beats failing."""
+    if data is None:
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return data.decode("utf-8", "replace")

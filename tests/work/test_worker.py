@@ -1,0 +1,683 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, SECOND
+from foliot.domain.policy import Policy, choices_to_json
+from foliot.domain.state import Event, Outcome, Reason
+from foliot.domain.store import Beat
+from foliot.errors import InvalidInput, LostOwnership, StoreClosed, StoreError
+from foliot.work.context import Context
+from tests.work.fakes import START, Bench, run, until
+
+
+async def noop() -> None: ...
+
+
+async def forever(ctx: Context) -> None:
+    await asyncio.Event().wait()
+
+
+async def stubborn() -> None:
+    """Swallows one cancellation, and ends at the second."""
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        await asyncio.Event().wait()
+
+
+def test_a_worker_registers_its_jobs_when_it_starts():
+    async def scene():
+        bench = Bench(noop, forever, slots=7, queues=("mail", "default"))
+        await bench.worker.start()
+        ((role, queues, slots, cards),) = bench.store.registered
+        assert (role, queues, slots) == ("worker", ("mail", "default"), 7)
+        assert [card.name for card in cards] == ["noop", "forever"]
+
+    run(scene())
+
+
+def test_what_was_handed_off_runs_and_is_recorded():
+    async def scene():
+        bench = Bench(noop)
+        for _ in range(250):
+            bench.store.hand_off("noop")
+        await bench.work()
+        assert bench.store.outcomes == [Outcome.SUCCEEDED] * 250
+        assert bench.worker.idle
+        assert bench.worker.begun == bench.worker.ended == bench.worker.outbox.finished == 250
+
+    run(scene())
+
+
+def test_a_worker_claims_no_more_than_its_free_slots():
+    async def scene():
+        bench = Bench(forever, slots=5)
+        for _ in range(20):
+            bench.store.hand_off("forever")
+        await bench.work()
+        assert len(bench.worker.running) == 5
+        assert len(bench.store.ready) == 15
+        assert sum(bench.store.claims) == 5
+
+    run(scene())
+
+
+def test_a_worker_needs_a_slot():
+    with pytest.raises(InvalidInput, match="at least one"):
+        Bench(noop, slots=0)
+
+
+def test_a_slow_recording_keeps_no_work_from_starting_and_what_ends_meanwhile_shares_the_next():
+    async def scene():
+        bench = Bench(noop, slots=10)
+        bench.store.slow["finish"] = asyncio.Event()
+        for _ in range(40):
+            bench.store.hand_off("noop")
+        for _ in range(12):
+            await bench.worker.run_once()
+            await asyncio.sleep(0)
+        assert bench.worker.ended == 40
+        assert bench.store.finishes == []
+        bench.store.slow.pop("finish").set()
+        await bench.work()
+        assert len(bench.store.finishes) == 2
+        assert bench.store.outcomes == [Outcome.SUCCEEDED] * 40
+
+    run(scene())
+
+
+def test_endings_survive_a_store_that_cannot_take_them():
+    async def scene():
+        bench = Bench(noop)
+        bench.store.hand_off("noop")
+        await bench.worker.run_once()
+        bench.store.failing["finish"] = StoreError("disk full")
+        await bench.work()
+        assert bench.store.finished == []
+        bench.store.hand_off("noop")
+        await bench.work()
+        assert len(bench.store.ready) == 1, "what cannot be recorded is not begun"
+        assert bench.worker.next_deadline() == START + 50 * MILLISECOND
+        await bench.advance(50 * MILLISECOND)
+        assert bench.worker.next_deadline() == START + 150 * MILLISECOND, "pauses grow"
+        del bench.store.failing["finish"]
+        await bench.advance(100 * MILLISECOND)
+        await bench.work()
+        assert bench.store.outcomes == [Outcome.SUCCEEDED] * 2
+        assert bench.worker.next_deadline() is None
+
+    run(scene())
+
+
+def test_one_ending_that_the_store_refuses_does_not_hold_up_the_others():
+    async def scene():
+        bench = Bench(noop)
+        for _ in range(8):
+            bench.store.hand_off("noop")
+        taken = bench.store.finish
+
+        async def finish(worker, endings):
+            if any(ending.number == 3 for ending in endings):
+                raise ValueError("cannot take number 3")
+            return await taken(worker, endings)
+
+        bench.store.finish = finish  # type: ignore[method-assign]
+        await bench.work()
+        for _ in range(12):
+            await bench.advance(5 * SECOND)
+        assert sorted(ending.number for ending in bench.store.finished) == [1, 2, 4, 5, 6, 7, 8]
+        assert [ending.number for ending in bench.worker.outbox.endings] == [3]
+
+    run(scene())
+
+
+def test_a_claim_that_fails_is_tried_again():
+    async def scene():
+        bench = Bench(noop)
+        bench.store.hand_off("noop")
+        bench.store.failing["claim"] = StoreError("busy")
+        await bench.work()
+        del bench.store.failing["claim"]
+        await bench.work()
+        assert bench.store.finished == []
+        await bench.advance(50 * MILLISECOND)
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+
+    run(scene())
+
+
+def test_a_pause_ends_also_when_the_clock_is_set_back():
+    async def scene():
+        bench = Bench(noop)
+        bench.store.hand_off("noop")
+        bench.store.failing["claim"] = StoreError("busy")
+        await bench.work()
+        del bench.store.failing["claim"]
+        await bench.advance(-HOUR)
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+
+    run(scene())
+
+
+def test_a_closed_store_is_told_to_the_caller():
+    async def scene():
+        bench = Bench(noop)
+        await bench.worker.start()
+        bench.store.failing["claim"] = StoreClosed("closed")
+        for _ in range(2):
+            with pytest.raises(StoreClosed):
+                await bench.worker.run_once()
+
+    run(scene())
+
+
+def test_a_caller_that_gives_up_waiting_loses_no_claim():
+    async def scene():
+        bench = Bench(noop)
+        await bench.worker.start()
+        bench.store.hand_off("noop")
+        bench.store.slow["claim"] = asyncio.Event()
+        waiting = asyncio.create_task(bench.worker.run_once())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        bench.store.slow.pop("claim").set()
+        await bench.worker.settle()
+        await bench.work()
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+
+    run(scene())
+
+
+def test_a_job_that_this_worker_does_not_know_is_given_back():
+    async def scene():
+        bench = Bench(noop)
+        bench.store.hand_off("elsewhere")
+        await bench.work()
+        assert [run.job for run in bench.store.given_back] == ["elsewhere"]
+        assert bench.store.finished == []
+
+    run(scene())
+
+
+def test_an_attempt_past_its_deadline_is_cancelled_and_has_timed_out():
+    async def scene():
+        bench = Bench(forever)
+        bench.store.hand_off("forever")
+        await bench.work()
+        assert bench.worker.next_deadline() == START + 10 * SECOND
+        await bench.advance(10 * SECOND - 1)
+        assert bench.store.finished == []
+        await bench.advance(1)
+        (ending,) = bench.store.finished
+        assert (ending.event, ending.outcome) == (Event.RETRY_GRANTED, Outcome.TIMED_OUT)
+        assert (ending.started_at, ending.finished_at) == (START, START + 10 * SECOND)
+        assert ending.error == "timed out after 10 s"
+        assert bench.store.notes == []
+
+    run(scene())
+
+
+def test_a_task_that_swallows_its_cancellation_keeps_its_slot_and_is_reported_once():
+    async def scene():
+        bench = Bench(stubborn, slots=1)
+        bench.store.hand_off("stubborn")
+        await bench.work()
+        await bench.advance(10 * SECOND)
+        assert len(bench.worker.running) == 1
+        for _ in range(3):
+            await bench.advance(SECOND)
+        assert [(kind, detail) for kind, _, detail in bench.store.notes] == [
+            ("overrun", "attempt 1 of stubborn goes on after its 10s")
+        ]
+        (attempt,) = bench.worker.running
+        attempt.task.cancel()
+        await bench.work()
+        assert bench.store.outcomes == [Outcome.TIMED_OUT]
+
+    run(scene())
+
+
+def test_deadlines_come_in_any_order():
+    async def scene():
+        bench = Bench(forever)
+        for seconds in (9, 3, 6):
+            bench.store.hand_off("forever", options=choices_to_json({"timeout": seconds * SECOND}))
+        await bench.work()
+        for passed in (3, 6, 9):
+            assert bench.worker.next_deadline() == START + passed * SECOND
+            await bench.advance(3 * SECOND)
+            assert len(bench.store.finished) == passed // 3
+
+    run(scene())
+
+
+def test_options_that_cannot_be_read_are_reported_once_and_the_jobs_own_policy_counts():
+    async def scene():
+        bench = Bench(noop)
+        for _ in range(3):
+            bench.store.hand_off("noop", options=b"[")
+        await bench.work()
+        assert bench.store.outcomes == [Outcome.SUCCEEDED] * 3
+        assert [note[:2] for note in bench.store.notes] == [("bad_policy", "noop")]
+
+    run(scene())
+
+
+def test_a_cancelled_task_ends_as_requested():
+    async def scene():
+        bench = Bench(forever)
+        bench.store.hand_off("forever")
+        kept = bench.store.hand_off("forever")
+        await bench.work()
+        bench.worker.heard(bench.worker.number, Beat(True, [1]))
+        await bench.work()
+        (ending,) = bench.store.finished
+        assert (ending.number, ending.event, ending.outcome) == (1, Event.CANCEL, Outcome.CANCELLED)
+        assert ending.reason is Reason.REQUESTED
+        assert [attempt.claimed.number for attempt in bench.worker.running] == [kept.number]
+
+    run(scene())
+
+
+def test_a_request_that_is_repeated_with_every_beat_cancels_a_task_once():
+    async def scene():
+        bench = Bench(stubborn)
+        bench.store.hand_off("stubborn")
+        await bench.work()
+        for _ in range(3):
+            bench.worker.heard(bench.worker.number, Beat(True, [1]))
+            await bench.work()
+        assert len(bench.worker.running) == 1
+
+    run(scene())
+
+
+def test_a_task_that_is_cancelled_before_it_began_ends_with_a_word():
+    async def scene():
+        bench = Bench(noop)
+        await bench.worker.start()
+        bench.store.hand_off("noop")
+        bench.worker._begin(await bench.store.claim(1, (), (), 1))
+        bench.worker.heard(bench.worker.number, Beat(True, [1]))
+        await bench.work()
+        (ending,) = bench.store.finished
+        assert (ending.outcome, ending.started_at) == (Outcome.CANCELLED, None)
+
+    run(scene())
+
+
+def test_a_worker_that_was_declared_dead_drops_everything_and_begins_anew():
+    async def scene():
+        bench = Bench(forever, noop)
+        bench.store.hand_off("forever")
+        await bench.work()
+        first = bench.worker.number
+        bench.store.take_away()
+        bench.worker.heard(first, Beat(False, []))
+        bench.store.hand_off("noop")
+        await bench.work()
+        assert bench.worker.number != first
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+        assert [ending.outcome for ending in bench.store.fenced] == [Outcome.INTERRUPTED]
+        assert bench.worker.outbox.fenced == 1
+        bench.worker.heard(first, Beat(False, []))  # a late answer to the instance that was
+        await bench.work()
+        assert len(bench.store.registered) == 2
+
+    run(scene())
+
+
+def test_a_claim_that_says_ownership_is_lost_makes_the_worker_begin_anew():
+    async def scene():
+        bench = Bench(noop)
+        await bench.worker.start()
+        bench.store.hand_off("noop")
+        bench.store.failing["claim"] = LostOwnership("declared dead")
+        await bench.worker.run_once()
+        del bench.store.failing["claim"]
+        await bench.work()
+        assert bench.worker.number == 2
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+
+    run(scene())
+
+
+def test_a_fenced_ending_is_counted_and_nothing_else():
+    async def scene():
+        bench = Bench(noop)
+        bench.store.hand_off("noop")
+        await bench.worker.run_once()
+        bench.store.take_away()
+        await bench.work()
+        assert bench.worker.outbox.fenced == 1
+        assert bench.worker.idle
+
+    run(scene())
+
+
+def test_last_words_reach_the_store_before_the_ending():
+    async def fails(ctx: Context) -> None:
+        ctx.progress(3, of=9)
+        ctx.checkpoint({"page": 3})
+        raise ValueError("broken")
+
+    async def scene():
+        bench = Bench(fails)
+        bench.store.hand_off("fails")
+        bench.store.failing["beat"] = StoreError("busy")
+        await bench.work()
+        assert bench.store.finished == []
+        del bench.store.failing["beat"]
+        await bench.advance(SECOND)
+        ((_, (word,)),) = bench.store.beats
+        assert word.checkpoint == b'{"page":3}'
+        assert bench.store.outcomes == [Outcome.FAILED]
+
+    run(scene())
+
+
+# Threads
+
+
+def test_a_sync_handler_runs_in_a_thread():
+    seen = []
+
+    def sync_job(x: int) -> int:
+        seen.append(threading.current_thread().name)
+        return x + 1
+
+    async def scene():
+        bench = Bench(sync_job)
+        bench.store.hand_off("sync_job", {"x": 1})
+        await bench.work()
+        (ending,) = bench.store.finished
+        assert (ending.outcome, ending.result) == (Outcome.SUCCEEDED, b"2")
+
+    run(scene())
+    assert seen[0].startswith("foliot-handler")
+
+
+class Gate:
+    """A thread that works until it is let go, or until it looks at its context."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.begun = threading.Semaphore(0)
+
+    def ignorant(self) -> None:
+        self.begun.release()
+        assert self.open.wait(20)
+
+    def polite(self, ctx: Context) -> None:
+        self.begun.release()
+        while not self.open.wait(0.001):
+            ctx.check()
+
+
+async def begin(bench: Bench, gate: Gate, count: int = 1) -> None:
+    await bench.worker.run_once()
+    for _ in range(count):
+        await asyncio.to_thread(gate.begun.acquire)
+
+
+def test_a_thread_past_its_deadline_keeps_its_slot_is_reported_and_timed_out_when_it_ends():
+    async def scene():
+        gate = Gate()
+        bench = Bench(gate.ignorant, slots=1)
+        bench.store.hand_off("ignorant")
+        await begin(bench, gate)
+        bench.clock.advance(11 * SECOND)
+        await bench.worker.run_once()
+        await bench.worker.run_once()
+        assert len(bench.worker.running) == 1
+        assert bench.store.finished == []
+        gate.open.set()
+        await bench.work()
+        assert bench.store.outcomes == [Outcome.TIMED_OUT]
+        assert [note[0] for note in bench.store.notes] == ["overrun"]
+
+    run(scene())
+
+
+def test_a_thread_that_looks_stops_when_it_is_cancelled():
+    async def scene():
+        gate = Gate()
+        bench = Bench(gate.polite)
+        bench.store.hand_off("polite")
+        await begin(bench, gate)
+        bench.worker.heard(bench.worker.number, Beat(True, [1]))
+        await bench.work()
+        assert bench.store.outcomes == [Outcome.CANCELLED]
+
+    run(scene())
+
+
+def test_waiting_for_a_thread_counts_as_a_slot_and_the_start_is_when_it_really_begins():
+    async def scene():
+        gate = Gate()
+        bench = Bench(gate.ignorant, slots=4, threads=1)
+        for _ in range(5):
+            bench.store.hand_off("ignorant")
+        await begin(bench, gate)
+        await bench.worker.run_once()
+        assert len(bench.worker.running) == 4
+        bench.clock.advance(MINUTE)
+        gate.open.set()
+        await bench.work()
+        first, *rest = bench.store.finished
+        assert (first.started_at, first.outcome) == (START, Outcome.SUCCEEDED)
+        assert {ending.started_at for ending in rest} == {START + MINUTE}
+
+    run(scene())
+
+
+def test_a_run_that_waits_for_a_thread_can_be_cancelled():
+    async def scene():
+        gate = Gate()
+        bench = Bench(gate.ignorant, slots=4, threads=1)
+        bench.store.hand_off("ignorant")
+        waiting = bench.store.hand_off("ignorant")
+        await begin(bench, gate)
+        bench.worker.heard(bench.worker.number, Beat(True, [waiting.number]))
+        await bench.worker.run_once()
+        gate.open.set()
+        await bench.work()
+        by_number = {ending.number: ending for ending in bench.store.finished}
+        assert by_number[waiting.number].outcome is Outcome.CANCELLED
+        assert by_number[waiting.number].started_at is None
+
+    run(scene())
+
+
+# The loop
+
+
+def test_the_loop_wakes_by_itself_when_work_is_handed_off_and_when_it_ends():
+    async def scene():
+        bench = Bench(noop)
+        running = asyncio.create_task(bench.worker.run())
+        for count in (1, 2, 3):
+            bench.store.hand_off("noop")
+            await until(lambda wanted=count: len(bench.store.finished) == wanted)
+        await bench.worker.drain(0)
+        await running
+        assert bench.store.retired == [1]
+
+    run(scene())
+
+
+def test_the_loop_ends_with_what_cannot_be_helped():
+    async def scene():
+        bench = Bench(noop)
+        running = asyncio.create_task(bench.worker.run())
+        await asyncio.sleep(0)
+        bench.store.failing["claim"] = StoreClosed("closed")
+        bench.store.hand_off("noop")
+        with pytest.raises(StoreClosed):
+            await asyncio.wait_for(running, 5)
+        await bench.worker.heartbeat.stop()
+
+    run(scene())
+
+
+# Drain
+
+
+async def drained(bench: Bench, grace: int) -> list[str]:
+    """Drains while virtual time goes on."""
+    draining = asyncio.create_task(bench.worker.drain(grace))
+    for _ in range(1000):
+        await bench.worker.settle(patience=0)
+        await asyncio.sleep(0.0001)
+        if draining.done():
+            return draining.result()
+        moment = bench.clock.next_sleeper()
+        if moment is not None:
+            bench.clock.set(moment)
+    raise AssertionError("the drain never ends")
+
+
+def test_a_drain_lets_running_work_finish_within_the_grace():
+    clock: Any = None
+
+    async def takes_three_seconds() -> None:
+        await clock.sleep(3 * SECOND)
+
+    async def scene():
+        nonlocal clock
+        bench = Bench(takes_three_seconds)
+        clock = bench.clock
+        bench.store.hand_off("takes_three_seconds")
+        await bench.work()
+        bench.store.hand_off("takes_three_seconds")
+        assert await drained(bench, 5 * SECOND) == []
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+        assert len(bench.store.ready) == 1, "it claims no more"
+        assert bench.store.retired == [1]
+        assert bench.clock.now() == START + 3 * SECOND
+
+    run(scene())
+
+
+def test_a_drain_interrupts_what_outlives_the_grace_and_keeps_its_checkpoint():
+    async def tidies_up(ctx: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ctx.checkpoint({"page": 7})
+
+    async def scene():
+        bench = Bench(tidies_up)
+        bench.store.hand_off("tidies_up")
+        await bench.work()
+        assert await drained(bench, 5 * SECOND) == []
+        (ending,) = bench.store.finished
+        assert (ending.event, ending.outcome) == (Event.GIVEN_BACK, Outcome.INTERRUPTED)
+        assert ending.finished_at == START + 5 * SECOND
+        assert bench.store.ready[0].checkpoint == b'{"page":7}'
+        assert bench.store.retired == [1]
+
+    run(scene())
+
+
+def test_a_drain_gives_back_what_has_not_begun():
+    async def scene():
+        gate = Gate()
+        bench = Bench(gate.ignorant, slots=8, threads=1)
+        for _ in range(3):
+            bench.store.hand_off("ignorant")
+        await begin(bench, gate)
+        draining = asyncio.create_task(bench.worker.drain(MINUTE))
+        await until(lambda: len(bench.store.given_back) == 2)
+        gate.open.set()
+        assert await draining == []
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+        assert bench.store.retired == [1]
+
+    run(scene())
+
+
+def test_a_claim_in_flight_when_the_drain_begins_is_given_back():
+    async def scene():
+        bench = Bench(noop)
+        await bench.worker.start()
+        bench.store.hand_off("noop")
+        bench.store.slow["claim"] = asyncio.Event()
+        going_round = asyncio.create_task(bench.worker.run_once())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        draining = asyncio.create_task(bench.worker.drain(SECOND))
+        await asyncio.sleep(0)
+        bench.store.slow.pop("claim").set()
+        await draining
+        await going_round
+        assert len(bench.store.given_back) == 1
+        assert bench.store.finished == []
+        assert bench.store.retired == [1]
+
+    run(scene())
+
+
+def test_threads_that_outlive_the_drain_stay_owned_and_are_named():
+    async def scene():
+        gate = Gate()
+        bench = Bench(gate.ignorant, gate.polite)
+        bench.store.hand_off("ignorant", name="books#1")
+        bench.store.hand_off("polite", name="books#2")
+        await begin(bench, gate, 2)
+        draining = asyncio.create_task(bench.worker.drain(SECOND))
+        async with asyncio.timeout(10):
+            while not draining.done():
+                await asyncio.sleep(0.005)
+                moment = bench.clock.next_sleeper()
+                if moment is not None and (moment < START + 2 * SECOND or bench.store.finished):
+                    bench.clock.set(moment)
+        assert await draining == ["books#1"]
+        assert bench.store.outcomes == [Outcome.INTERRUPTED]
+        assert bench.store.retired == [], "it still owns a run"
+        gate.open.set()
+
+    run(scene())
+
+
+def test_a_drain_tells_the_store_when_it_comes_back():
+    async def scene():
+        bench = Bench(noop)
+        bench.store.hand_off("noop")
+        await bench.worker.run_once()
+        await asyncio.sleep(0)
+        bench.store.failing["finish"] = StoreError("busy")
+        draining = asyncio.create_task(drained(bench, SECOND))
+        await asyncio.sleep(0.001)
+        del bench.store.failing["finish"]
+        assert await draining == []
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+        assert bench.store.retired == [1]
+
+    run(scene())
+
+
+def test_a_worker_that_never_started_drains_at_once():
+    async def scene():
+        bench = Bench(noop)
+        assert await bench.worker.drain(HOUR) == []
+        assert bench.store.retired == []
+
+    run(scene())
+
+
+def test_the_shortest_lease_counts_the_options_of_runs():
+    async def scene():
+        bench = Bench(noop, policy=Policy(lease=30 * SECOND))
+        bench.store.hand_off("noop", options=choices_to_json({"lease": 3 * SECOND}))
+        await bench.work()
+        assert bench.worker.heartbeat.every == SECOND
+
+    run(scene())
