@@ -27,7 +27,9 @@ class Plan:
     bulk: int = 200_000
     pending: int = 1_000_000
     seconds: float = 20.0
-    """Of each steady load. Lean and heavy ones take turns in two halves."""
+    """Of each steady load."""
+    turns: int = 2
+    """Lean and heavy steady loads take turns, each in so many pieces."""
     single_seconds: float = 2.0
     slots: int = 1_000
     rates: tuple[int, ...] = (1_000, 5_000)
@@ -37,6 +39,7 @@ class Plan:
         return replace(
             self,
             rounds=1,
+            turns=1,
             burst=self.burst // 10,
             bulk=self.bulk // 10,
             pending=self.pending // 10,

@@ -54,6 +54,14 @@ def test_a_successor_fires_at_its_jittered_time_and_keeps_its_nominal_one() -> N
     assert decision.successor == NewTick(NOON + HOUR, NOON, fire_at)
 
 
+def test_a_jittered_tick_is_on_time_at_its_jittered_time() -> None:
+    fire_at = jittered("report", NOON, 50 * MINUTE, NOON + HOUR)
+    assert fire_at - NOON > 2 * MINUTE  # by its nominal time it would be missed
+    policy = Policy(jitter=50 * MINUTE, catch_up=CatchUp.SKIP)
+    assert decided(fire_at, policy, fire_at=fire_at).verdict == "fire"
+    assert decided(fire_at + MINUTE + 1, policy, fire_at=fire_at).reason is Reason.MISFIRE
+
+
 def test_the_last_tick_of_a_rule_has_no_successor() -> None:
     decision = decided(NOON, rule=at(to_datetime(NOON)))
     assert (decision.verdict, decision.successor, decision.fault) == ("fire", None, None)
@@ -106,6 +114,11 @@ def test_many_missed_ticks_become_the_latest_which_spans_them_all() -> None:
         successor=tick(NOON + 6 * HOUR, since=NOON + 5 * HOUR),
         evaluated_through=NOON + 5 * HOUR,
     )
+
+
+def test_a_tick_that_is_merged_alone_is_no_span() -> None:
+    decision = decided(NOON + HOUR + 2 * MINUTE, ONCE)
+    assert (decision.reason, decision.span_until, decision.span_count) == (Reason.COALESCED, None, 1)
 
 
 def test_the_merged_run_begins_where_the_first_tick_did_when_its_row_does_not_say() -> None:

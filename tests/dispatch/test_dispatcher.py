@@ -102,9 +102,7 @@ def test_a_burst_is_fired_in_full_batches_within_one_round() -> None:
         for _ in range(25):
             house.store.promise(NOON - SECOND)
         await house.dispatcher.run_once()
-        await house.settle()
-        assert sum(house.store.batches) == 25
-        assert house.store.batches[0] == 10
+        assert house.store.batches == [10, 10, 5]
         assert house.dispatcher.counters.fired == 25
 
     run(story())
@@ -164,6 +162,28 @@ def test_nothing_is_read_while_nothing_changes_and_250_ms_have_not_passed() -> N
     run(story())
 
 
+def test_what_is_committed_while_arrivals_are_read_is_seen_at_the_next_look() -> None:
+    async def story() -> None:
+        house = House()
+        await house.settle()
+        read = house.store.arrivals
+
+        async def interrupted(*arguments: Any) -> Any:
+            told = await read(*arguments)
+            house.store.arrivals = read  # type: ignore[method-assign]
+            house.store.promise(NOON)
+            return told
+
+        house.store.arrivals = interrupted  # type: ignore[method-assign, assignment]
+        house.store.commits += 1
+        await house.dispatcher.run_once()
+        assert house.fired() == []
+        await house.dispatcher.run_once()
+        assert len(house.fired()) == 1
+
+    run(story())
+
+
 def test_a_moved_run_fires_at_its_new_time_only() -> None:
     async def story() -> None:
         house = House()
@@ -218,6 +238,19 @@ def test_a_promise_made_above_the_mark_before_it_is_raised_is_in_the_next_window
         await house.live_until(NOON + MINUTE)  # arrivals have read past it, and it was not below the mark
         await house.live_until(NOON + 6 * MINUTE)
         assert house.fired() == [number]
+
+    run(story())
+
+
+def test_what_arrivals_told_is_not_loaded_once_more_with_the_next_window() -> None:
+    async def story() -> None:
+        house = House()
+        await house.settle()
+        for n in range(10):
+            house.store.promise(NOON + 4 * MINUTE + 30 * SECOND + n)
+        await house.live_until(NOON + 4 * MINUTE + SECOND)
+        assert sum(house.store.loaded) == 0
+        assert house.dispatcher.waiting == 10
 
     run(story())
 

@@ -40,14 +40,15 @@ class WheelAgainstASortedList(RuleBasedStateMachine):
         self.model: set[Entry] = set()
         self.loaded_to: Entry = (-(1 << 63), -1)
 
-    @rule(given=entries)
+    @rule(given=some.lists(some.tuples(some.integers(0, 3), some.integers(0, 5)), max_size=8))
     def load_a_slice_that_goes_on_where_the_last_ended(self, given: list[Entry]) -> None:
-        later = [entry for entry in given if entry > self.loaded_to]
+        start = max(self.loaded_to[0], -20)
+        later = [(start + ahead, number) for ahead, number in given if (start + ahead, number) > self.loaded_to]
         self.wheel.add_cells(cells(later))
         self.model |= set(later)
         self.loaded_to = max([self.loaded_to, *later])
 
-    @rule(given=entries)
+    @rule(given=some.lists(some.tuples(some.integers(-20, 60), numbers), max_size=8))
     def load_a_slice_out_of_order(self, given: list[Entry]) -> None:
         self.wheel.add_cells(cells(given))
         self.model |= set(given)
@@ -99,6 +100,14 @@ def test_everything_comes_out_once_and_in_order(loaded: list[Entry], arrived: li
         out += batch
     assert out == sorted({*loaded, *arrived})
     assert len(wheel) == 0
+
+
+def test_a_batch_is_cut_across_slices() -> None:
+    wheel = Wheel()
+    for first in range(0, 50, 10):
+        wheel.add_cells(cells([(time, time) for time in range(first, first + 10)]))
+    assert wheel.due(100, 25) == [(time, time) for time in range(25)]
+    assert wheel.due(33, 25) == [(time, time) for time in range(25, 34)]
 
 
 def test_a_loaded_run_that_is_told_again_as_an_arrival_comes_out_once() -> None:

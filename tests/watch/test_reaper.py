@@ -189,6 +189,8 @@ def test_a_clock_that_went_back_begins_to_listen_anew() -> None:
         watch.clock.set(NOON - HOUR)
         watch.store.runs(beat_at=NOON - 2 * HOUR, claimed_at=NOON - 2 * HOUR)
         assert await watch.look() == []
+        assert await watch.listen(30 * SECOND) == []
+        assert await watch.listen(SECOND) == [1]
 
     asyncio.run(story())
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from foliot.domain.policy import Policy
 from foliot.domain.run import Claimed, Ending, Progress
 from foliot.domain.state import Event, Outcome
 from foliot.domain.store import Beat, Instance, JobCard
+from foliot.work.context import Context
 from foliot.work.handler import Handler
 from foliot.work.worker import Worker
 
@@ -187,3 +189,26 @@ async def until(happened: Callable[[], object]) -> None:
 
 def run(scene: Coroutine[Any, Any, None]) -> None:
     asyncio.run(scene)
+
+
+class Gate:
+    """A thread that works until it is let go, or until it looks at its context."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.begun = threading.Semaphore(0)
+
+    def ignorant(self) -> None:
+        self.begun.release()
+        assert self.open.wait(20)
+
+    def polite(self, ctx: Context) -> None:
+        self.begun.release()
+        while not self.open.wait(0.001):
+            ctx.check()
+
+
+async def begin(bench: Bench, gate: Gate, count: int = 1) -> None:
+    await bench.worker.run_once()
+    for _ in range(count):
+        await asyncio.to_thread(gate.begun.acquire)

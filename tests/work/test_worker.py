@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from typing import Any
+from functools import partial
 
 import pytest
 
-from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, SECOND
+from foliot.domain.instant import HOUR, MILLISECOND, SECOND
 from foliot.domain.policy import Policy, choices_to_json
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import Beat
@@ -16,6 +15,10 @@ from tests.work.fakes import START, Bench, run, until
 
 
 async def noop() -> None: ...
+
+
+def recorded(bench: Bench, count: int) -> bool:
+    return len(bench.store.finished) == count
 
 
 async def forever(ctx: Context) -> None:
@@ -87,6 +90,19 @@ def test_a_slow_recording_keeps_no_work_from_starting_and_what_ends_meanwhile_sh
         await bench.work()
         assert len(bench.store.finishes) == 2
         assert bench.store.outcomes == [Outcome.SUCCEEDED] * 40
+
+    run(scene())
+
+
+def test_an_ending_that_waits_to_be_told_is_due_now():
+    async def scene():
+        bench = Bench(noop)
+        bench.store.hand_off("noop")
+        await bench.worker.run_once()
+        await bench.worker.settle()
+        assert bench.worker.next_deadline() == START
+        await bench.work()
+        assert bench.worker.next_deadline() is None
 
     run(scene())
 
@@ -383,129 +399,13 @@ def test_last_words_reach_the_store_before_the_ending():
     run(scene())
 
 
-# Threads
-
-
-def test_a_sync_handler_runs_in_a_thread():
-    seen = []
-
-    def sync_job(x: int) -> int:
-        seen.append(threading.current_thread().name)
-        return x + 1
-
-    async def scene():
-        bench = Bench(sync_job)
-        bench.store.hand_off("sync_job", {"x": 1})
-        await bench.work()
-        (ending,) = bench.store.finished
-        assert (ending.outcome, ending.result) == (Outcome.SUCCEEDED, b"2")
-
-    run(scene())
-    assert seen[0].startswith("foliot-handler")
-
-
-class Gate:
-    """A thread that works until it is let go, or until it looks at its context."""
-
-    def __init__(self) -> None:
-        self.open = threading.Event()
-        self.begun = threading.Semaphore(0)
-
-    def ignorant(self) -> None:
-        self.begun.release()
-        assert self.open.wait(20)
-
-    def polite(self, ctx: Context) -> None:
-        self.begun.release()
-        while not self.open.wait(0.001):
-            ctx.check()
-
-
-async def begin(bench: Bench, gate: Gate, count: int = 1) -> None:
-    await bench.worker.run_once()
-    for _ in range(count):
-        await asyncio.to_thread(gate.begun.acquire)
-
-
-def test_a_thread_past_its_deadline_keeps_its_slot_is_reported_and_timed_out_when_it_ends():
-    async def scene():
-        gate = Gate()
-        bench = Bench(gate.ignorant, slots=1)
-        bench.store.hand_off("ignorant")
-        await begin(bench, gate)
-        bench.clock.advance(11 * SECOND)
-        await bench.worker.run_once()
-        await bench.worker.run_once()
-        assert len(bench.worker.running) == 1
-        assert bench.store.finished == []
-        gate.open.set()
-        await bench.work()
-        assert bench.store.outcomes == [Outcome.TIMED_OUT]
-        assert [note[0] for note in bench.store.notes] == ["overrun"]
-
-    run(scene())
-
-
-def test_a_thread_that_looks_stops_when_it_is_cancelled():
-    async def scene():
-        gate = Gate()
-        bench = Bench(gate.polite)
-        bench.store.hand_off("polite")
-        await begin(bench, gate)
-        bench.worker.heard(bench.worker.number, Beat(True, [1]))
-        await bench.work()
-        assert bench.store.outcomes == [Outcome.CANCELLED]
-
-    run(scene())
-
-
-def test_waiting_for_a_thread_counts_as_a_slot_and_the_start_is_when_it_really_begins():
-    async def scene():
-        gate = Gate()
-        bench = Bench(gate.ignorant, slots=4, threads=1)
-        for _ in range(5):
-            bench.store.hand_off("ignorant")
-        await begin(bench, gate)
-        await bench.worker.run_once()
-        assert len(bench.worker.running) == 4
-        bench.clock.advance(MINUTE)
-        gate.open.set()
-        await bench.work()
-        first, *rest = bench.store.finished
-        assert (first.started_at, first.outcome) == (START, Outcome.SUCCEEDED)
-        assert {ending.started_at for ending in rest} == {START + MINUTE}
-
-    run(scene())
-
-
-def test_a_run_that_waits_for_a_thread_can_be_cancelled():
-    async def scene():
-        gate = Gate()
-        bench = Bench(gate.ignorant, slots=4, threads=1)
-        bench.store.hand_off("ignorant")
-        waiting = bench.store.hand_off("ignorant")
-        await begin(bench, gate)
-        bench.worker.heard(bench.worker.number, Beat(True, [waiting.number]))
-        await bench.worker.run_once()
-        gate.open.set()
-        await bench.work()
-        by_number = {ending.number: ending for ending in bench.store.finished}
-        assert by_number[waiting.number].outcome is Outcome.CANCELLED
-        assert by_number[waiting.number].started_at is None
-
-    run(scene())
-
-
-# The loop
-
-
 def test_the_loop_wakes_by_itself_when_work_is_handed_off_and_when_it_ends():
     async def scene():
         bench = Bench(noop)
         running = asyncio.create_task(bench.worker.run())
         for count in (1, 2, 3):
             bench.store.hand_off("noop")
-            await until(lambda wanted=count: len(bench.store.finished) == wanted)
+            await until(partial(recorded, bench, count))
         await bench.worker.drain(0)
         await running
         assert bench.store.retired == [1]
@@ -527,148 +427,25 @@ def test_the_loop_ends_with_what_cannot_be_helped():
     run(scene())
 
 
-# Drain
-
-
-async def drained(bench: Bench, grace: int) -> list[str]:
-    """Drains while virtual time goes on."""
-    draining = asyncio.create_task(bench.worker.drain(grace))
-    for _ in range(1000):
-        await bench.worker.settle(patience=0)
-        await asyncio.sleep(0.0001)
-        if draining.done():
-            return draining.result()
-        moment = bench.clock.next_sleeper()
-        if moment is not None:
-            bench.clock.set(moment)
-    raise AssertionError("the drain never ends")
-
-
-def test_a_drain_lets_running_work_finish_within_the_grace():
-    clock: Any = None
-
-    async def takes_three_seconds() -> None:
-        await clock.sleep(3 * SECOND)
-
-    async def scene():
-        nonlocal clock
-        bench = Bench(takes_three_seconds)
-        clock = bench.clock
-        bench.store.hand_off("takes_three_seconds")
-        await bench.work()
-        bench.store.hand_off("takes_three_seconds")
-        assert await drained(bench, 5 * SECOND) == []
-        assert bench.store.outcomes == [Outcome.SUCCEEDED]
-        assert len(bench.store.ready) == 1, "it claims no more"
-        assert bench.store.retired == [1]
-        assert bench.clock.now() == START + 3 * SECOND
-
-    run(scene())
-
-
-def test_a_drain_interrupts_what_outlives_the_grace_and_keeps_its_checkpoint():
-    async def tidies_up(ctx: Context) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ctx.checkpoint({"page": 7})
-
-    async def scene():
-        bench = Bench(tidies_up)
-        bench.store.hand_off("tidies_up")
-        await bench.work()
-        assert await drained(bench, 5 * SECOND) == []
-        (ending,) = bench.store.finished
-        assert (ending.event, ending.outcome) == (Event.GIVEN_BACK, Outcome.INTERRUPTED)
-        assert ending.finished_at == START + 5 * SECOND
-        assert bench.store.ready[0].checkpoint == b'{"page":7}'
-        assert bench.store.retired == [1]
-
-    run(scene())
-
-
-def test_a_drain_gives_back_what_has_not_begun():
-    async def scene():
-        gate = Gate()
-        bench = Bench(gate.ignorant, slots=8, threads=1)
-        for _ in range(3):
-            bench.store.hand_off("ignorant")
-        await begin(bench, gate)
-        draining = asyncio.create_task(bench.worker.drain(MINUTE))
-        await until(lambda: len(bench.store.given_back) == 2)
-        gate.open.set()
-        assert await draining == []
-        assert bench.store.outcomes == [Outcome.SUCCEEDED]
-        assert bench.store.retired == [1]
-
-    run(scene())
-
-
-def test_a_claim_in_flight_when_the_drain_begins_is_given_back():
+def test_the_store_is_asked_before_delivery_and_claim_which_then_leave_together():
     async def scene():
         bench = Bench(noop)
-        await bench.worker.start()
         bench.store.hand_off("noop")
-        bench.store.slow["claim"] = asyncio.Event()
-        going_round = asyncio.create_task(bench.worker.run_once())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        draining = asyncio.create_task(bench.worker.drain(SECOND))
-        await asyncio.sleep(0)
-        bench.store.slow.pop("claim").set()
-        await draining
-        await going_round
-        assert len(bench.store.given_back) == 1
-        assert bench.store.finished == []
-        assert bench.store.retired == [1]
-
-    run(scene())
-
-
-def test_threads_that_outlive_the_drain_stay_owned_and_are_named():
-    async def scene():
-        gate = Gate()
-        bench = Bench(gate.ignorant, gate.polite)
-        bench.store.hand_off("ignorant", name="books#1")
-        bench.store.hand_off("polite", name="books#2")
-        await begin(bench, gate, 2)
-        draining = asyncio.create_task(bench.worker.drain(SECOND))
-        async with asyncio.timeout(10):
-            while not draining.done():
-                await asyncio.sleep(0.005)
-                moment = bench.clock.next_sleeper()
-                if moment is not None and (moment < START + 2 * SECOND or bench.store.finished):
-                    bench.clock.set(moment)
-        assert await draining == ["books#1"]
-        assert bench.store.outcomes == [Outcome.INTERRUPTED]
-        assert bench.store.retired == [], "it still owns a run"
-        gate.open.set()
-
-    run(scene())
-
-
-def test_a_drain_tells_the_store_when_it_comes_back():
-    async def scene():
-        bench = Bench(noop)
+        await bench.work()
         bench.store.hand_off("noop")
         await bench.worker.run_once()
         await asyncio.sleep(0)
-        bench.store.failing["finish"] = StoreError("busy")
-        draining = asyncio.create_task(drained(bench, SECOND))
-        await asyncio.sleep(0.001)
-        del bench.store.failing["finish"]
-        assert await draining == []
-        assert bench.store.outcomes == [Outcome.SUCCEEDED]
-        assert bench.store.retired == [1]
+        asked = []
+        for verb in ("version", "finish", "claim"):
+            real = getattr(bench.store, verb)
 
-    run(scene())
+            def spy(*args, verb=verb, real=real):
+                asked.append(verb)
+                return real(*args)
 
-
-def test_a_worker_that_never_started_drains_at_once():
-    async def scene():
-        bench = Bench(noop)
-        assert await bench.worker.drain(HOUR) == []
-        assert bench.store.retired == []
+            setattr(bench.store, verb, spy)
+        await bench.worker.run_once()
+        assert asked == ["version", "finish", "claim"]
 
     run(scene())
 

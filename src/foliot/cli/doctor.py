@@ -61,7 +61,7 @@ def doctor(app: AppOption = None, store: StoreOption = None, as_json: JsonOption
             }
         )
     else:
-        columns = (Column("check"), Column("verdict"), Column("what was found"))
+        columns = (Column("check"), Column("verdict", coloured=True), Column("what was found", wraps=True))
         print_table(columns, checks, nothing="")
         if wrong:
             say("\nsomething is wrong: see above", "bold red")
@@ -118,7 +118,9 @@ def _clock(findings: Findings) -> Check:
         return Check("clock", "wrong", f"this host and the store are {words.length(apart)} apart")
     ahead = max([run.made_at for run in findings.newest] + [0]) - findings.now
     if ahead > SECOND:
-        return Check("clock", "warning", f"the newest run was made {words.length(ahead)} in the future: a clock went back")
+        return Check(
+            "clock", "warning", f"the newest run was made {words.length(ahead)} in the future: a clock went back"
+        )
     return Check("clock", "ok", f"{rfc3339(findings.now - findings.now % SECOND)}, with the store")
 
 

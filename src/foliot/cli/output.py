@@ -1,15 +1,16 @@
-"""How things are printed: tables and colours on a terminal, plain lines in a pipe, JSON when asked, errors in one line."""
+"""How things are printed: tables on a terminal, plain lines in a pipe, JSON when asked, errors in one line."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from foliot.cli.words import one_line
@@ -55,7 +56,16 @@ def print_json_line(value: Any) -> None:
 
 def complain(message: str) -> None:
     """One line on stderr."""
-    print(f"foliot: {one_line(message, 2_000)}", file=sys.stderr, flush=True)
+    print(f"foliot: {one_line(_flat(message), 2_000)}", file=sys.stderr, flush=True)
+
+
+def _flat(message: str) -> str:
+    """A message that points at a character with a caret on a line of its own says in words where that is."""
+    pointed = re.fullmatch(r"(.*)\n( *)(.*)\n( *)\^+ *(.*)", message.rstrip(), re.DOTALL)
+    if pointed is None:
+        return message
+    what, indent, given, place, hint = pointed.groups()
+    return f"{what.rstrip(':')}: {given!r}, character {len(place) - len(indent) + 1}" + (f": {hint}" if hint else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,41 +75,42 @@ class Column:
     title: str
     rank: int = 0
     right: bool = False
+    coloured: bool = False
+    """Its words have colours of their own: states, verdicts."""
     shrinks: bool = False
-    """May be cut with an ellipsis, when leaving out columns did not help."""
+    """Takes what is left, and is cut there with an ellipsis."""
+    wraps: bool = False
+    """Takes what is left, and goes on below itself."""
+
+
+_GAP = 2
+_LEAST = 12
+"""What a column that takes what is left must have at least."""
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, nothing: str) -> None:
-    """Rows of plain text, coloured by what they say. `nothing` is told when there are none."""
+    """Rows of plain text. `nothing` is told when there are none."""
     screen = console()
     if not rows:
         screen.print(nothing)
         return
-    shown = _fitting(columns, rows, screen.width)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for index in shown:
-        column = columns[index]
-        table.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=None if column.shrinks else _width(columns, rows, index),
-        )
+    rows = [[one_line(cell) for cell in row] for row in rows]
+    shown, widths = _layout(columns, rows, screen.width)
+    header = _row(columns, [column.title for column in columns], shown, widths)
+    screen.print(Text(header[0].plain, style="bold"), soft_wrap=True)
     for row in rows:
-        table.add_row(*(Text(one_line(row[index]), style=STYLES.get(row[index], "")) for index in shown))
-    _print_trimmed(screen, table)
+        for line in _row(columns, row, shown, widths):
+            screen.print(line, soft_wrap=True)
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
     """`label  what is known`, one per line; long text goes on below itself."""
     screen = console()
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
+    indent = max(map(len, facts)) + _GAP
     for label, fact in facts.items():
-        table.add_row(label, Text(fact, style=STYLES.get(fact, "")))
-    _print_trimmed(screen, table)
+        for number, part in enumerate(_wrapped(fact, screen.width - indent)):
+            line = Text().append(f"{'' if number else label:<{indent}}", style="dim")
+            screen.print(line.append(part, style=STYLES.get(fact, "")), soft_wrap=True)
 
 
 def heading(text: str) -> None:
@@ -110,25 +121,50 @@ def say(text: str, style: str = "") -> None:
     console().print(Text(text, style=style), soft_wrap=True)
 
 
-def _fitting(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+def _layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], list[int]]:
+    """Which columns are shown, and how wide each is."""
+    wanted = [max(len(column.title), *(len(row[index]) for row in rows), 0) for index, column in enumerate(columns)]
+    least = [
+        min(size, _LEAST) if column.shrinks or column.wraps else size
+        for column, size in zip(columns, wanted, strict=True)
+    ]
     shown = list(range(len(columns)))
-    while sum(_width(columns, rows, index) + 2 for index in shown) - 2 > width:
-        least = max(shown, key=lambda index: columns[index].rank)
-        if columns[least].rank == 0:
+    while sum(least[index] + _GAP for index in shown) - _GAP > width:
+        last = max(shown, key=lambda index: columns[index].rank)
+        if columns[last].rank == 0:
             break
-        shown.remove(least)
-    return shown
+        shown.remove(last)
+    left = width - (sum(least[index] + _GAP for index in shown) - _GAP)
+    widths = list(least)
+    for index in shown:
+        grown = min(wanted[index] - least[index], max(left, 0))
+        widths[index] += grown
+        left -= grown
+    return shown, widths
 
 
-def _width(columns: Sequence[Column], rows: Sequence[Sequence[str]], index: int) -> int:
-    # A column that shrinks asks for little: it takes what is left.
-    most = 16 if columns[index].shrinks else _ENDLESS
-    return max(len(columns[index].title), min(most, max(len(one_line(row[index])) for row in rows)))
+def _row(columns: Sequence[Column], cells: Sequence[str], shown: Sequence[int], widths: Sequence[int]) -> list[Text]:
+    """One row as lines of text, without blanks at their ends: those spoil pasting and diffs."""
+    parts = {
+        index: _wrapped(cells[index], widths[index]) if columns[index].wraps else [_cut(cells[index], widths[index])]
+        for index in shown
+    }
+    lines = []
+    for number in range(max(len(part) for part in parts.values())):
+        line = Text()
+        for index in shown:
+            cell = parts[index][number] if number < len(parts[index]) else ""
+            padded = f"{cell:>{widths[index]}}" if columns[index].right else f"{cell:<{widths[index]}}"
+            line.append(padded, style=STYLES.get(cell, "") if columns[index].coloured else "")
+            line.append(" " * _GAP)
+        line.rstrip()
+        lines.append(line)
+    return lines
 
 
-def _print_trimmed(screen: Console, table: Table) -> None:
-    """Without the blanks that rich puts at the end of lines: they spoil pasting and diffs."""
-    with screen.capture() as captured:
-        screen.print(table)
-    for line in captured.get().splitlines():
-        screen.file.write(line.rstrip() + "\n")
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 20), break_on_hyphens=False) or [""]

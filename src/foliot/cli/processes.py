@@ -56,7 +56,7 @@ def scheduler(
 ) -> None:
     """Fires what is due, and takes work away from workers that vanished. Runs until SIGTERM."""
     loaded = settings_of(app, store).load()
-    _begin()
+    _begin("scheduler", loaded, supervised_by)
     cards = [job.handler.card() for job in loaded.jobs.values()]
 
     async def run(stop: asyncio.Event) -> None:
@@ -92,7 +92,7 @@ def worker(
     length = read_duration(grace, "--grace")
     loaded = settings.load()
     served = queues_of(loaded, queues)
-    _begin()
+    _begin("worker", loaded, supervised_by)
     handlers = {name: job.handler for name, job in loaded.jobs.items()}
 
     async def run(stop: asyncio.Event) -> list[str]:
@@ -120,13 +120,23 @@ def queues_of(app: Foliot, given: str | None) -> list[str]:
     return sorted({DEFAULT_QUEUE} | named_by_jobs | named_by_schedules)
 
 
-def _begin() -> None:
+def _begin(role: str, app: Foliot, supervised_by: int | None) -> None:
     # Handlers in threads hold the interpreter for 5 ms at a time by default: more than a run may be late.
     sys.setswitchinterval(0.001)
-    # Only what the app has not set up itself.
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    if logging.getLogger("foliot").level == logging.NOTSET:
-        logging.getLogger("foliot").setLevel(logging.INFO)
+    # A supervised process speaks between the lines of the account. What the app has set up itself stays.
+    style, dates = ("%(asctime)sZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+    if supervised_by is not None:
+        style, dates = (f"%(asctime)s · {role}: %(message)s", "%H:%M:%S")
+    formatter = logging.Formatter(style, dates)
+    formatter.converter = time.gmtime
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    if _log.level == logging.NOTSET:
+        _log.setLevel(logging.INFO)
+    if supervised_by is None:
+        where = bootstrap.store_file(app.store) or "a store in memory"
+        _log.info("%s of foliot %s on %s; SIGTERM ends it in order", role, __version__, where)
 
 
 def _until_told(

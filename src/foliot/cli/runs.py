@@ -25,7 +25,7 @@ from foliot.domain.identity import attempt_id
 from foliot.domain.instant import Instant
 from foliot.domain.run import AttemptView, RunView
 from foliot.domain.state import State
-from foliot.domain.store import EventRow
+from foliot.domain.store import EventRow, JobCard
 from foliot.operate.shapes import advice, attempt_took, kept_shape, lineage_shape, run_shape, took
 
 commands = typer.Typer(help="Occurrences: list, show, cancel, retry.", no_args_is_help=True)
@@ -34,7 +34,7 @@ RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run
 
 COLUMNS = (
     Column("run"),
-    Column("state"),
+    Column("state", coloured=True),
     Column("due", right=True),
     Column("late", rank=3, right=True),
     Column("took", rank=4, right=True),
@@ -96,7 +96,7 @@ def row(view: RunView, now: Instant) -> tuple[str, ...]:
 
 def why(view: RunView) -> str:
     """Reason and detail in one phrase; empty for a run about which there is nothing to explain."""
-    told = ": ".join(text for text in (view.reason, view.detail) if text)
+    told = ": ".join(text for text in (view.reason, words.headline(view.detail or "")) if text)
     merged = f" ({view.span_count:,} ticks)" if view.span_count > 1 else ""
     asked = "asked to stop" if view.cancel_requested else ""
     return words.one_line(told + merged or asked)
@@ -106,12 +106,13 @@ def why(view: RunView) -> str:
 def show(run: RunArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """One run's whole lineage: made, due, fired, claimed, every attempt, and what to do if it waits for you."""
 
-    async def look(foliot: Foliot) -> tuple[RunView, list[EventRow], Instant]:
+    async def look(foliot: Foliot) -> tuple[RunView, list[EventRow], JobCard | None, Instant]:
         view = await foliot.operate.run_async(run)
         events = await events_of(foliot.operate, view.id, view.made_at)
-        return view, events, await (await foliot.opened()).now()
+        opened = await foliot.opened()
+        return view, events, (await opened.jobs()).get(view.job), await opened.now()
 
-    view, events, now = with_store(app, store, look)
+    view, events, card, now = with_store(app, store, look)
     if as_json:
         print_json(lineage_shape(view, events))
         return
@@ -126,7 +127,7 @@ def show(run: RunArgument, app: AppOption = None, store: StoreOption = None, as_
         heading("events")
         for event in events:
             say(f"{words.date_time(event.at)}  {event.kind}  {words.one_line(event.detail)}")
-    _print_advice(view)
+    _print_advice(view, card)
 
 
 def _facts(view: RunView) -> dict[str, str]:
@@ -183,11 +184,14 @@ def _harmless(line: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in line.expandtabs())
 
 
-def _print_advice(view: RunView) -> None:
+def _print_advice(view: RunView, card: JobCard | None) -> None:
     told = advice(view)
     if told is None:
         return
     heading("what to do")
+    for label in ("owner", "runbook", "changes"):
+        if card is not None and getattr(card, label):
+            say(f"{label:<9}{getattr(card, label)}")
     override = " --override" if view.state is State.AMBIGUOUS else ""
     say(told)
     say(f'foliot runs retry "{view.id}"{override} --reason "..."', "bold")

@@ -56,9 +56,9 @@ def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption 
         return
     columns = (
         Column("schedule"),
-        Column("state"),
+        Column("state", coloured=True),
         Column("next", right=True),
-        Column("last", rank=1),
+        Column("last", rank=1, coloured=True),
         Column("last success", rank=3, right=True),
         Column("rule", rank=2, shrinks=True),
         Column("job", rank=4),
@@ -84,9 +84,7 @@ def _rule_words(view: ScheduleView) -> str:
 
 
 @commands.command("show")
-def show(
-    schedule: NameArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
+def show(schedule: NameArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """One schedule: its rule and policies in words, what comes, and what its last runs did."""
 
     async def look(foliot: Foliot) -> tuple[ScheduleView, list[RunView], Instant]:
@@ -125,9 +123,7 @@ def _facts(view: ScheduleView, now: Instant) -> dict[str, str]:
     if schedule.payload not in (b"", b"{}"):
         facts["arguments"] = words.one_line(schedule.payload.decode("utf-8", "replace"), 1_000)
     facts |= policy_words(schedule.policy)
-    facts["last success"] = (
-        "never" if view.last_success_at is None else words.relative(view.last_success_at, now)
-    )
+    facts["last success"] = "never" if view.last_success_at is None else words.relative(view.last_success_at, now)
     return facts
 
 

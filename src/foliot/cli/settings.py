@@ -32,7 +32,9 @@ class Settings:
     def load(self) -> Foliot:
         """The app, with the store that was asked for; without an app, one that knows no jobs."""
         if self.store is not None:
-            os.environ["FOLIOT_STORE"] = self.store  # so that the app's own code sees the same store from its first line
+            os.environ["FOLIOT_STORE"] = (
+                self.store
+            )  # so that the app's own code sees the same store from its first line
         if self.app is None:
             return Foliot(self.store)
         app = load_app(self.app)

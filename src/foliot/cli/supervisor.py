@@ -35,23 +35,22 @@ class Supervisor:
         self._tell = tell
         self._output = sys.stderr if output_to_stderr else None
         self._stopping = asyncio.Event()
+        self._keeping: list[asyncio.Task[None]] = []
         self._alive: dict[str, asyncio.subprocess.Process] = {}
 
-    async def run(self) -> None:
-        """Until `stop`; ends when every child has ended."""
-        await asyncio.gather(*(self._keep(child) for child in self._children))
+    def start(self) -> None:
+        self._keeping = [asyncio.create_task(self._keep(child)) for child in self._children]
 
     async def stop(self, patience: Duration) -> None:
         """Asks the children to end, and kills those which did not after `patience`."""
         self._stopping.set()
         for process in self._alive.values():
             _send(process, signal.SIGTERM)
-        end = time.monotonic() + patience / SECOND
-        while self._alive and time.monotonic() < end:
-            await asyncio.sleep(0.02)
+        await asyncio.wait(self._keeping, timeout=patience / SECOND)
         for name, process in list(self._alive.items()):
             self._tell(name, f"did not end in time, killed (pid {process.pid})")
         self.kill()
+        await asyncio.gather(*self._keeping)
 
     def kill(self) -> None:
         """At once."""
@@ -63,33 +62,40 @@ class Supervisor:
         backoff = FIRST_BACKOFF
         while not self._stopping.is_set():
             began = time.monotonic()
-            process = await self._spawn(child)
-            code = await process.wait()
-            del self._alive[child.name]
+            how = await self._live(child)
             if self._stopping.is_set():
                 return
             if time.monotonic() - began > HEALTHY:
                 backoff = FIRST_BACKOFF
-            self._tell(child.name, f"died ({_how(code)}); starts again in {backoff:g} s")
+            self._tell(child.name, f"{how}; starts again in {backoff:g} s")
             try:
                 await asyncio.wait_for(self._stopping.wait(), backoff)
             except TimeoutError:
                 backoff = min(backoff * 2, LONGEST_BACKOFF)
 
+    async def _live(self, child: Child) -> str:
+        """One life of a child; answers how it ended."""
+        try:
+            process = await self._spawn(child)
+        except OSError as error:  # no memory or no process left, for now
+            return f"could not be started ({error})"
+        self._alive[child.name] = process
+        self._tell(child.name, f"started (pid {process.pid})")
+        if self._stopping.is_set():  # told to stop while it was being started
+            _send(process, signal.SIGTERM)
+        code = await process.wait()
+        del self._alive[child.name]
+        return f"died ({_how(code)})"
+
     async def _spawn(self, child: Child) -> asyncio.subprocess.Process:
         # A process group of its own: Ctrl-C in the terminal reaches the supervisor alone, which asks in order.
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *child.command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=self._output,
             process_group=0,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
-        self._alive[child.name] = process
-        if self._stopping.is_set():  # told to stop while it was being started
-            _send(process, signal.SIGTERM)
-        self._tell(child.name, f"started (pid {process.pid})")
-        return process
 
 
 def _send(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

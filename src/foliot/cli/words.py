@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from foliot.domain.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Duration, Instant, to_datetime
 
 
@@ -59,6 +61,12 @@ def one_line(text: str, most: int = 500) -> str:
     flat = " ".join(text.split())
     shown = "".join(letter if letter.isprintable() else "?" for letter in flat)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def headline(error: str) -> str:
+    """The first line of an error, without the module of its class: people know their errors by name."""
+    first = (error.strip().splitlines() or [""])[0]
+    return re.sub(r"^(?:[A-Za-z_]\w*\.)+([A-Z]\w*)(?=:|$)", r"\1", first)
 
 
 def counted(number: int, noun: str) -> str:

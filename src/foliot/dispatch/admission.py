@@ -185,13 +185,14 @@ def _catch_up_once(tick: Occurrence) -> TickDecision:
     successor = tick.new(due.following, since=due.latest)
     if alone:
         return _fire(tick.facts, successor=successor, through=due.latest, lane=Lane.CATCH_UP)
+    merged_through = tick.before(due)
     return TickDecision(
         tick.facts.number,
         "skip",
         Lane.CATCH_UP,
         Reason.COALESCED,
         _counted(f"into {tick_name(tick.schedule.id, due.latest)}", due),
-        span_until=tick.before(due),
+        span_until=merged_through if merged_through > tick.nominal else None,
         span_count=due.count if due.capped else due.count - 1,
         instead=tick.new(due.latest, since=tick.since),
         successor=successor,

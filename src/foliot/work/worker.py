@@ -22,7 +22,7 @@ from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.policy import Policy, choices_from_json
 from foliot.domain.run import Claimed, Ending
 from foliot.domain.store import DEFAULT_QUEUE, Beat
-from foliot.errors import InvalidInput, LostOwnership, StoreError
+from foliot.errors import InvalidInput, LostOwnership
 from foliot.work.alarm import Alarm
 from foliot.work.attempt import Attempt, Stop
 from foliot.work.deadlines import Deadlines
@@ -86,9 +86,6 @@ class Worker:
         self._chance = chance
         self._jobs = tuple(self.handlers)
         self._policies: dict[tuple[str, bytes], Policy] = {}
-        # Half of the slots at a time: while one half executes, the store is busy with the claim and the endings of
-        # the other, instead of each waiting for its turn.
-        self._claim_most = (slots + 1) // 2
         self._claiming: asyncio.Task[int] | None = None
         self._claimed_at: Instant = 0
         self._claim_pause = Pause()
@@ -124,8 +121,10 @@ class Worker:
             if number is None:
                 return False
         watched = self._deadlines.watch(now)
-        # The delivery's first request and the claim leave in the same pass of the loop, so that the store can put
-        # both into one transaction.
+        # Before the claim: what is committed meanwhile is news. And before the delivery: asking may let the store's
+        # thread run, and nothing should between the delivery and the claim. They leave in the same pass of the loop,
+        # so that the store can put both into one transaction.
+        self._seen_version = self._ask_version()
         sent = self.outbox.deliver(number, now)
         claimed = await self._claim(now)
         if sent or claimed:
@@ -136,10 +135,10 @@ class Worker:
         """Works until `drain` is called, with a heart that beats in a thread of its own until the drain is over."""
         self.heartbeat.start()
         while not self.draining:
-            before = self.begun
             await self.run_once()
-            if self.begun - before < self._claim_most or len(self.running) >= self.slots:
-                await self.alarm.sleep(self._look)
+            # Whatever could be claimed now is claimed: more comes with an ending, a commit, or the time.
+            await self.alarm.sleep(self._look)
+        self.alarm.ring()  # for the drain, which may be waiting for the ring that woke this loop
 
     async def drain(self, grace: Duration) -> list[str]:
         """Ends this worker in order; see drain.py. Answers which runs were still executing when it gave up on them."""
@@ -174,17 +173,20 @@ class Worker:
                 return not pause.holds(now)
         if len(self.running) >= self.slots:
             return False
+        return self._ask_version() != self._seen_version or not 0 <= now - self._claimed_at < _CLAIM_ANYWAY
+
+    def _ask_version(self) -> int | None:
         try:
-            return self.store.version() != self._seen_version or not 0 <= now - self._claimed_at < _CLAIM_ANYWAY
-        except StoreError:
-            return True  # the claim will say what is wrong
+            return self.store.version()
+        except Exception:
+            return None  # the claim will say what is wrong
 
     # ----------------------------------------------------------------------------------------------- claim
 
     async def _claim(self, now: Instant) -> int:
         """Takes as much as the free slots can run, and begins it; answers how much that was."""
         if self._claiming is None:
-            limit = min(self.slots - len(self.running), self._claim_most)
+            limit = self.slots - len(self.running)
             # What cannot be recorded should not be begun: no claims while endings cannot be delivered.
             if limit <= 0 or self.draining or self._claim_pause.holds(now) or self.outbox.pause.until is not None:
                 return 0
@@ -197,7 +199,6 @@ class Worker:
         number = self.number
         assert number is not None
         try:
-            self._seen_version = self.store.version()  # before the claim: what is committed meanwhile is news
             claimed = await self.store.claim(number, self.queues, self._jobs, limit)
         except LostOwnership:
             self._lose(number)
@@ -350,6 +351,8 @@ class Worker:
 
     def next_deadline(self) -> Instant | None:
         """When `run_once` must be called even if nothing else happens; None when nothing waits for a time."""
+        if self.outbox and self.outbox.delivery is None and self.outbox.pause.until is None:
+            return self.clock.now()  # something ended since
         waiting = (self._deadlines.next(), self.outbox.pause.until, self._claim_pause.until)
         return min((moment for moment in waiting if moment is not None), default=None)
 

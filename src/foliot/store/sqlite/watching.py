@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from foliot.domain.identity import attempt_id, run_id
-from foliot.domain.instant import Instant
+from foliot.domain.instant import WEEK, Instant
 from foliot.domain.run import Loss, SilentAttempt
 from foliot.domain.state import PENDING, Outcome, State, after
 from foliot.domain.store import Instance, JobCard
@@ -72,6 +72,7 @@ def jobs(tx: Transaction) -> dict[str, JobCard]:
 def register(
     tx: Transaction, role: str, version: str, queues: Sequence[str], slots: int, cards: Sequence[JobCard]
 ) -> Instance:
+    _tidy_instances(tx)
     pid, host = os.getpid(), process.this_host()
     number = tx.value(
         "add_instance",
@@ -90,6 +91,14 @@ def register(
         [(card.name, card.policy, card.queue, card.owner, card.runbook, card.changes, tx.now) for card in cards],
     )
     return Instance(number, role, host, pid, version, tx.now, tx.now, tuple(queues), slots)
+
+
+def _tidy_instances(tx: Transaction) -> None:
+    """Processes that were killed never say goodbye: those that are known to be gone, and own nothing, are ended here."""
+    for number, host, pid, birth in tx.all("unended_instances"):
+        if process.is_gone(host, pid, birth) and not tx.value("open_claims_of", worker=number):
+            tx.run("end_instance", number=number, now=tx.now)
+    tx.run("forget_instances", before=tx.now - WEEK)
 
 
 def retire(tx: Transaction, instance: int) -> None:

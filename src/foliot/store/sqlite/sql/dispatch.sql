@@ -46,9 +46,10 @@ SELECT r.fire_at, r.number FROM stir s CROSS JOIN run r ON r.number = s.number
 WHERE s.seq > :cursor AND s.seq <= :last AND r.state <= 1 AND r.fire_at < :high_water
 
 -- name: due_runs
--- The rows behind a batch of wheel entries: still pending, with the time that the store remembers.
+-- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
+-- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule FROM run
-WHERE number IN carray(:numbers) AND state <= 1
+WHERE number IN carray(:numbers) AND state <= 1 AND (schedule IS NULL OR fired_at IS NULL)
 
 -- name: due_ticks
 SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule FROM run

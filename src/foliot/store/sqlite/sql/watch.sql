@@ -26,6 +26,13 @@ INSERT INTO instance (role, host, pid, birth, version, queues, jobs, slots, star
 VALUES (:role, :host, :pid, :birth, :version, :queues, :jobs, :slots, :now, :now)
 RETURNING number
 
+-- name: unended_instances
+SELECT number, host, pid, birth FROM instance WHERE ended_at IS NULL
+
+-- name: forget_instances
+-- Starts that ended long ago; what they did is told by runs and attempts.
+DELETE FROM instance WHERE ended_at < :before
+
 -- name: put_job
 INSERT INTO job (name, policy, queue, owner, runbook, changes, seen_at) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET policy = excluded.policy, queue = excluded.queue, owner = excluded.owner,

@@ -1,0 +1,61 @@
+"""What a release must reach. A gate compares what was measured in one run; nothing fails when one is missed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.loads import together
+from bench.results import Results
+
+DRAIN = "drain 1000"
+"""The ceiling that bursts are compared to: the higher one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    name: str
+    wanted: str
+    found: str
+    met: bool
+
+
+def gates(results: Results) -> list[Gate]:
+    """Those that something was measured for."""
+    listed = [_end_to_end(results), _punctual(results), *_unmoved(results), _never_early(results)]
+    return [gate for gate in listed if gate is not None]
+
+
+def _end_to_end(results: Results) -> Gate | None:
+    rate, ceiling = results.burst_rate("lean", "finish"), results.ceiling(DRAIN)
+    if rate is None or ceiling is None:
+        return None
+    share = rate / ceiling
+    return Gate("burst, end to end, of the raw ceiling", "at least 0.33", f"{share:.2f}", share >= 1 / 3)
+
+
+def _punctual(results: Results) -> Gate | None:
+    found = results.steady.get("lean 1000")
+    if not found:
+        return None
+    late = together(found).quantile(0.99)
+    return Gate("p99 due to start at 1,000/s", "under 25 ms", f"{late:.1f} ms", late < 25)
+
+
+def _unmoved(results: Results) -> list[Gate | None]:
+    """A million pending runs change neither rate nor lateness by more than a fifth."""
+    lean, heavy = results.burst_rate("lean"), results.burst_rate("heavy")
+    slower = None
+    if lean and heavy:
+        share = heavy / lean
+        slower = Gate("burst rate with a million pending", "at least 0.80 x", f"{share:.2f} x", share >= 0.8)
+    later = None
+    quiet, loaded = results.steady.get("lean 1000"), results.steady.get("heavy 1000")
+    if quiet and loaded:
+        times = together(loaded).quantile(0.99) / together(quiet).quantile(0.99)
+        later = Gate("p99 at 1,000/s with a million pending", "at most 1.20 x", f"{times:.2f} x", times <= 1.2)
+    return [slower, later]
+
+
+def _never_early(results: Results) -> Gate | None:
+    early = results.early()
+    return None if early is None else Gate("starts before their time", "0", str(early), early == 0)

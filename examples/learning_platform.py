@@ -1,0 +1,89 @@
+"""A learning platform on which a day lasts 20 seconds, so that a minute shows everything that can become of a promise.
+
+    foliot up --app examples/learning_platform.py --store sqlite:///.demo/foliot.db
+
+`campus` stands for the product itself: every 15 seconds it announces three classes, each with a reminder one (scaled)
+day before it starts. One class is moved, and its reminder moves along; one is called off, and its reminder is
+cancelled. Beside that there are a nightly report, an expiry sweep, a calendar feed so slow that ticks are skipped, a
+receipt that fails once, and a certificate that cannot be made: a dead letter, which waits for a person.
+"""
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+from foliot import Context, Foliot, Permanent, RetryAfter, after, every
+
+DAY = timedelta(seconds=20)
+HOUR = DAY / 24
+
+app = Foliot(timeout="1m", lease="10s", backoff="2s")
+
+
+# What the platform does for its people. Plain functions: they can be called, and tested, without Foliot.
+
+
+@app.job(useful_until="10s")  # a reminder that comes too late helps nobody
+async def send_reminder(class_id: int) -> None:
+    await asyncio.sleep(0.02)  # the mail server takes a moment
+
+
+@app.job(attempts=3)
+async def send_receipt(ctx: Context, student: str) -> None:
+    if ctx.attempt == 1:
+        raise RetryAfter("1s", "the mail server is busy")  # and says when to come back
+    await asyncio.sleep(0.01)
+
+
+@app.job(owner="registry", runbook="https://wiki.example.org/certificates")
+def make_certificate(student: str) -> None:
+    raise Permanent(f"{student} has no legal name on file")  # trying again cannot help
+
+
+# What it does by the clock.
+
+
+@app.job(attempts=2)
+def report_to_instructors(ctx: Context) -> str:
+    for done in range(1, 16):
+        ctx.check()  # a good place to stop, if somebody asks
+        ctx.progress(done, of=15)
+        time.sleep(0.1)
+    return "15 instructors"
+
+
+@app.job
+async def sweep_expired() -> int:
+    await asyncio.sleep(0.05)
+    return 3  # kept as the run's result
+
+
+@app.job
+async def refresh_calendar() -> None:
+    await asyncio.sleep(12)  # slower than its schedule
+
+
+# The product: an ordinary caller of all this.
+
+
+@app.job
+async def campus(ctx: Context) -> None:
+    """Announces three classes, moves one, calls one off."""
+    now = datetime.now(UTC)
+    kept, moved, called_off = (int(ctx.nominal.timestamp()) % 1_000_000 + n for n in range(3))
+    for class_id in (kept, moved, called_off):
+        starts = now + DAY + 4 * HOUR
+        await send_reminder.using(key=f"class:{class_id}").at_async(starts - DAY, class_id=class_id)
+    await app.move_async(f"class:{moved}", now + 10 * HOUR)
+    await app.cancel_async(f"class:{called_off}", reason="the class was called off")
+    print(f"campus: a day lasts {DAY.seconds} s; class {moved} was moved, {called_off} called off")
+
+    await send_receipt.using(key=f"receipt:{kept}").delay_async("500ms", student="Ada")
+    if ctx.nominal.second == 30:
+        await make_certificate.using(key=f"certificate:{kept}").delay_async("1s", student="Grace")
+
+
+app.schedule("campus", campus, every("15s"))
+app.schedule("nightly-report", report_to_instructors, every(DAY), overlap="skip", catch_up="once")
+app.schedule("expiry-sweep", sweep_expired, after("7s"))
+app.schedule("calendar", refresh_calendar, every(DAY / 2), overlap="skip", catch_up="skip")

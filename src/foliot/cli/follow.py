@@ -1,0 +1,131 @@
+"""What is new in the store: followed through the operator's read models, a few looks a second, new rows only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from foliot.cli import account
+from foliot.cli.account import Line
+from foliot.cli.positions import last_position
+from foliot.cli.words import clock_time, counted, relative
+from foliot.domain.instant import SECOND, Duration, Instant
+from foliot.domain.run import RunView
+from foliot.domain.state import PARKED, State
+from foliot.domain.store import EventRow
+from foliot.operate import Operator
+
+LONG: Duration = SECOND
+"""A run that takes longer gets a line while it runs."""
+
+_PAGE = 1_000
+_MOST_PAGES = 10
+"""Of one look. Beyond that the account would fall behind; then it says how much it left out."""
+_LIVE = 200
+_KNOWN = 20_000
+_SHARE = 20
+"""A look at live runs may have to read many rows: it takes no more than one part in so many of the time."""
+
+
+class Follower:
+    """Remembers how far it has read, and what it has told of runs that are still there."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._ended = 0
+        self._events = 0
+        self._known: dict[tuple[int, State, int], None] = {}
+        self._live_after = 0.0
+
+    async def begin(self) -> None:
+        """What is there already is not news."""
+        self._ended = await last_position(self._operator.ended_since_async)
+        self._events = await last_position(self._operator.events_since_async)
+        for view in await self._operator.runs_async(states=[State.RETRYING, *PARKED], limit=_KNOWN):
+            self._is_new(view)
+
+    async def look(self, now: Instant) -> list[Line]:
+        """What happened since the last look, in its order."""
+        lines = [account.noticed(event) for event in await self._new_events()]
+        lines += await self._new_endings(now)
+        if time.monotonic() >= self._live_after:
+            began = time.monotonic()
+            lines += await self._live(now)
+            self._live_after = time.monotonic() + _SHARE * (time.monotonic() - began)
+        return sorted(lines, key=lambda line: line.at)
+
+    async def _new_events(self) -> list[EventRow]:
+        events = await self._operator.events_since_async(self._events, _PAGE)
+        if events:
+            self._events = events[-1].position
+        return events
+
+    async def _new_endings(self, now: Instant) -> list[Line]:
+        lines: list[Line] = []
+        for _ in range(_MOST_PAGES):
+            views = await self._operator.ended_since_async(self._ended, _PAGE)
+            lines += [account.ended(view) for view in views]
+            if views:
+                self._ended = views[-1].position
+            if len(views) < _PAGE:
+                return lines
+        last = await last_position(self._operator.ended_since_async)
+        missed, self._ended = last - self._ended, last
+        text = f"more happens than can be followed: about {counted(missed, 'ending')} not looked at"
+        return [*lines, account.note(now, text, missed=missed)]
+
+    async def _live(self, now: Instant) -> list[Line]:
+        """Runs that take long, that are tried again, or that wait for a person."""
+        lines: list[Line] = []
+        for view in await self._operator.runs_async(states=[State.RUNNING], limit=_LIVE):
+            begun = view.started_at or view.claimed_at
+            if begun is not None and now - begun > LONG and self._is_new(view):
+                lines.append(account.running(view, now))
+        for view in await self._operator.runs_async(states=[State.RETRYING, *PARKED], limit=_LIVE):
+            if self._is_new(view):
+                lines += await self._attempted(view, now)
+        return lines
+
+    async def _attempted(self, view: RunView, now: Instant) -> Iterable[Line]:
+        whole = await self._operator.run_async(view.id)
+        if (whole.state, whole.attempt) != (view.state, view.attempt):
+            return []  # it went on meanwhile; the next look tells how
+        return [account.parked(whole, now) if whole.state in PARKED else account.retrying(whole, now)]
+
+    def _is_new(self, view: RunView) -> bool:
+        key = view.number, view.state, view.attempt
+        if key in self._known:
+            return False
+        self._known[key] = None
+        if len(self._known) > 2 * _KNOWN:
+            for old in list(self._known)[:_KNOWN]:
+                del self._known[old]
+        return True
+
+    async def quiet(self, now: Instant) -> Line:
+        """What a person wants to know when nothing happens: that there is something to wait for, and when."""
+        counts = await self._operator.counts_async()
+        text = ", ".join(f"{counts[state]:,} {state}" for state in _SHOWN if counts.get(state)) or "nothing waits"
+        due = await self._next_due()
+        if due is not None:
+            identifier, when = due
+            text += f"; next due {relative(when, now)}: {identifier} at {clock_time(when)}"
+        shown = {state: counts.get(state, 0) for state in _SHOWN}
+        return account.note(now, f"quiet; {text}", kind="quiet", counts=shown)
+
+    async def _next_due(self) -> tuple[str, Instant] | None:
+        """The nearest of the schedules' next runs and of the newest few hundred promises."""
+        found = [
+            (view.next_fire_at, view.next_id)
+            for view in await self._operator.schedules_async()
+            if view.next_fire_at is not None and view.next_id is not None
+        ]
+        waiting = await self._operator.runs_async(states=[State.SCHEDULED, State.RETRYING], limit=_LIVE)
+        found += [(view.fire_at, view.id) for view in waiting]
+        if not found:
+            return None
+        when, identifier = min(found)
+        return identifier, when
+
+
+_SHOWN = ("scheduled", "held", "ready", "running", "retrying", "dead", "ambiguous", "unverified")

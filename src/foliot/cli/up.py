@@ -1,0 +1,181 @@
+"""`foliot up`: scheduler and worker as child processes, and a live account of what they do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from foliot import __version__, bootstrap
+from foliot.app import Foliot
+from foliot.cli import account
+from foliot.cli.account import Account, Line
+from foliot.cli.follow import Follower
+from foliot.cli.options import (
+    AppOption,
+    GraceOption,
+    JsonOption,
+    QueuesOption,
+    SlotsOption,
+    StoreOption,
+    WrongUsage,
+    read_duration,
+    settings_of,
+)
+from foliot.cli.output import complain, console, print_json_line
+from foliot.cli.processes import AFTER_GRACE, GRACE, SLOTS, queues_of
+from foliot.cli.settings import Settings
+from foliot.cli.supervisor import Child, Supervisor
+from foliot.cli.words import counted
+from foliot.clock import SystemClock
+from foliot.domain.instant import SECOND, Duration
+from foliot.errors import FoliotError, InvalidInput
+
+LOOK_EVERY = 0.2
+SHARE = 10
+"""A look takes no more than one part in so many of the time, however much there is to see."""
+QUIET_AFTER: Duration = 15 * SECOND
+
+
+def up(
+    app: AppOption = None,
+    store: StoreOption = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="How many worker processes.")] = 1,
+    slots: SlotsOption = SLOTS,
+    queues: QueuesOption = None,
+    grace: GraceOption = GRACE,
+    as_json: JsonOption = False,
+) -> None:
+    """Scheduler and worker, all in one, with an account of what happens. Ends with SIGTERM or Ctrl-C."""
+    settings = settings_of(app, store)
+    if settings.app is None:
+        raise WrongUsage("say where the jobs are: --app module:app, --app file.py, or FOLIOT_APP")
+    length = read_duration(grace, "--grace")
+    loaded = settings.load()  # here too, so that a mistake in it is told once, and not by children that die
+    if bootstrap.store_file(loaded.store) is None:
+        raise InvalidInput("a store in memory cannot be shared by processes; give a file: --store sqlite:///foliot.db")
+    served = queues_of(loaded, queues)
+    children = _children(settings, workers, slots, ",".join(served), grace)
+    asyncio.run(_Up(loaded, settings, children, length, as_json).run())
+
+
+def _children(settings: Settings, workers: int, slots: int, queues: str, grace: str) -> list[Child]:
+    where = ["--app", settings.app or ""] + (["--store", settings.store] if settings.store else [])
+    where += ["--supervised-by", str(os.getpid())]
+    begin = [sys.executable, "-m", "foliot"]
+    names = ["worker"] if workers == 1 else [f"worker {number}" for number in range(1, workers + 1)]
+    work = [*begin, "worker", *where, "--slots", str(slots), "--queues", queues, "--grace", grace]
+    return [Child("scheduler", [*begin, "scheduler", *where]), *(Child(name, work) for name in names)]
+
+
+class _Up:
+    """One supervisor, from its first line to its last."""
+
+    def __init__(
+        self, app: Foliot, settings: Settings, children: Sequence[Child], grace: Duration, as_json: bool
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._children = children
+        self._grace = grace
+        self._as_json = as_json
+        self._console = console()
+        self._clock = SystemClock()
+        self._account = Account(sys.maxsize if as_json else account.MOST_LINES)
+        self._supervisor = Supervisor(children, self._tell_process, output_to_stderr=as_json)
+        self._stop = asyncio.Event()
+        self._signals = 0
+        self._printed_at = self._clock.now()
+        self._failing = False
+
+    async def run(self) -> None:
+        """1. Open the store, and begin to follow it. 2. Start the children. 3. Tell, until told to end. 4. Stop them,
+        and tell how that went."""
+        await self._app.opened()
+        follower = Follower(self._app.operate)
+        await follower.begin()
+        self._greet()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._on_signal)
+        self._supervisor.start()
+        try:
+            while not self._stop.is_set():
+                await self._look(follower)
+            self._say("ending: running work may go on for a moment; again to end at once")
+            stopping = asyncio.create_task(self._supervisor.stop(self._grace + AFTER_GRACE))
+            while not stopping.done():
+                await self._look(follower)
+            await stopping
+            await self._look(follower)
+            self._say("ended")
+        finally:
+            self._supervisor.kill()
+            await self._app.close_async()
+
+    def _on_signal(self) -> None:
+        self._signals += 1
+        self._stop.set()
+        if self._signals > 1:
+            self._supervisor.kill()
+
+    async def _look(self, follower: Follower) -> None:
+        began = time.monotonic()
+        now = self._clock.now()
+        try:
+            self._print(self._account.tell(await follower.look(now), now))
+            if now - self._printed_at > QUIET_AFTER and not self._stop.is_set():
+                self._print([await follower.quiet(now)])
+            self._failing = False
+        except FoliotError as error:  # the children are not hurt by what we cannot see
+            if not self._failing:
+                complain(f"the account cannot be read, and is tried again: {error}")
+            self._failing = True
+        spent = time.monotonic() - began
+        pause = max(LOOK_EVERY, SHARE * spent)
+        if self._stop.is_set():
+            await asyncio.sleep(min(pause, 0.05))
+            return
+        try:
+            await asyncio.wait_for(self._stop.wait(), pause)
+        except TimeoutError:
+            return
+
+    def _greet(self) -> None:
+        where = bootstrap.store_file(self._app.store)
+        text = f"foliot {__version__}: {self._settings.app} on {where}"
+        if self._as_json:
+            shape = {"version": __version__, "app": self._settings.app, "store": str(where), "kind": "up"}
+            self._print([account.note(self._clock.now(), text, **shape)])
+            return
+        jobs, schedules = len(self._app.jobs), len(self._app.declarations())
+        self._console.print(Text(text, style="bold"), soft_wrap=True)
+        self._console.print(
+            f"{counted(jobs, 'job')}, {counted(schedules, 'schedule')}, "
+            f"{counted(len(self._children) - 1, 'worker')}; Ctrl-C ends it in order"
+        )
+        self._console.print(account.header())
+
+    def _tell_process(self, name: str, what: str) -> None:
+        self._print([account.note(self._clock.now(), f"{name} {what}", kind="process", process=name, what=what)])
+
+    def _say(self, text: str) -> None:
+        self._print([account.note(self._clock.now(), text)])
+
+    def _print(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            self._printed_at = self._clock.now()
+            if self._as_json:
+                print_json_line(line.shape)
+                continue
+            for text in account.rendered(line, self._console.width if self._console.is_terminal else None):
+                self._console.print(text, soft_wrap=True)
+        if lines:
+            self._console.file.flush()

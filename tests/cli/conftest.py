@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import make_history
+
+
+@pytest.fixture(scope="session")
+def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lived-in")
+    asyncio.run(make_history(f"sqlite:///{folder}/foliot.db"))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test reads a foliot.toml, a foliot.db or a setting that somebody left lying around."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("FOLIOT_APP", "FOLIOT_STORE"):
+        monkeypatch.setenv(name, "")  # set, so that whatever a command puts there is undone after the test
+    yield
+
+
+@pytest.fixture
+def store(lived_in: Path, tmp_path: Path) -> str:
+    """The URL of a store in which things have happened; each test has a copy."""
+    for file in lived_in.iterdir():
+        shutil.copy(file, tmp_path / file.name)
+    return f"sqlite:///{tmp_path}/foliot.db"

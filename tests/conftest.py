@@ -1,0 +1,105 @@
+"""What every room's tests share: async tests, and loud reports of parts that cannot be had here.
+
+A test that needs more than Python says so: `@pytest.mark.needs("postgres")`. Where that part is missing the test is
+skipped, the summary ends with `NOT RUN: postgres (why)`, and `FOLIOT_REQUIRE=postgres` makes the session fail: a build
+that was meant to prove something must not be green without having done so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Callable, Generator, Iterator
+from functools import cache
+
+import pytest
+
+# --------------------------------------------------------------------------------------------------------------- parts
+
+
+def _sqlite() -> str | None:
+    try:
+        import apsw
+    except ImportError as error:
+        return f"apsw cannot be imported: {error}"
+    if apsw.SQLITE_VERSION_NUMBER < 3_051_003:
+        return f"apsw carries SQLite {apsw.sqlite_lib_version()}; 3.51.3 or newer is needed"
+    return None
+
+
+PARTS: dict[str, Callable[[], str | None]] = {"sqlite": _sqlite}
+"""By name, how to find out why a part cannot be had; None when it can. A new part is one line here."""
+
+NEEDED = pytest.StashKey[set[str]]()
+
+
+@cache
+def missing(part: str) -> str | None:
+    """Why a part cannot be had; None when it can. Asked once per session."""
+    if part not in PARTS:
+        return f"there is no such part; known are: {', '.join(sorted(PARTS))}"
+    return PARTS[part]()
+
+
+def required() -> list[str]:
+    """The parts that this session must have."""
+    return [part.strip() for part in os.environ.get("FOLIOT_REQUIRE", "").split(",") if part.strip()]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(*parts): runs only where these parts can be had; see tests/conftest.py")
+    config.stash[NEEDED] = set()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    parts = [part for mark in item.iter_markers("needs") for part in mark.args]
+    for part in parts:
+        if part not in PARTS:
+            pytest.fail(f"needs({part!r}): {missing(part)}", pytrace=False)
+    for part in parts:
+        why = missing(part)
+        if why is not None:
+            item.config.stash[NEEDED].add(part)
+            pytest.skip(f"needs {part}: {why}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if any(missing(part) is not None for part in required()):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # the outermost one: what it writes after the others stands last
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Generator[None, None, None]:
+    yield
+    for part in sorted(config.stash[NEEDED] | set(required())):
+        why = missing(part)
+        if why is not None:
+            terminalreporter.write_line(f"NOT RUN: {part} ({why})", red=part in required(), yellow=True, bold=True)
+
+
+# ---------------------------------------------------------------------------------------------------------- async tests
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    """The event loop of one test, shared with the fixtures that open and close things in it."""
+    with asyncio.Runner() as running:
+        yield running
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """An `async def` test runs in the loop of its `runner` fixture, or else in one of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = inspect.signature(pyfuncitem.obj).parameters
+    test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted})
+    running = pyfuncitem.funcargs.get("runner")
+    if running is None:
+        asyncio.run(test)
+    else:
+        running.run(test)
+    return True

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from foliot.clock import ManualClock
+from foliot.domain.store import Store
+from tests.contract.engines import ENGINES, Engine
+from tests.contract.stage import START, Stage
+
+
+@pytest.fixture(
+    params=[pytest.param(engine, id=name, marks=pytest.mark.needs(engine.part)) for name, engine in ENGINES.items()]
+)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    given: Engine = request.param
+    return given
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START)
+
+
+@pytest.fixture
+def store(engine: Engine, clock: ManualClock, tmp_path: Path, runner: asyncio.Runner) -> Iterator[Store]:
+    """An open, empty store, whose clock is the test's."""
+    made = engine.make(tmp_path, clock)
+    runner.run(made.open())
+    yield made
+    runner.run(made.close())
+
+
+@pytest.fixture
+def stage(store: Store, clock: ManualClock) -> Stage:
+    return Stage(store, clock)

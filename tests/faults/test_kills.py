@@ -1,0 +1,113 @@
+"""kill -9 of anything, at any moment, under load: nothing acknowledged is lost, early, doubled or unexplained."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from foliot import Foliot
+from foliot.domain.instant import MILLISECOND
+from foliot.domain.run import RunView
+from foliot.domain.state import PENDING, Outcome, State
+from tests.faults import judge
+from tests.faults.processes import Fleet, eventually
+
+pytestmark = pytest.mark.faults
+
+ROUNDS = 60 if os.environ.get("FOLIOT_TORTURE") else 6
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path, CAMPUS_SCHEDULES="1")
+    yield fleet
+    fleet.close()
+
+
+async def _everything(store: str) -> tuple[dict[str, RunView], dict[tuple[str, int], Outcome | None], int]:
+    app = Foliot(store)
+    runs = await judge.read_runs(app)
+    attempts: dict[tuple[str, int], Outcome | None] = {}
+    for run in runs.values():
+        if run.attempt == 1 and run.state is State.SUCCEEDED:
+            attempts[run.id, 1] = Outcome.SUCCEEDED
+        elif run.attempt:
+            for one in (await app.operate.run_async(run.id)).attempts:
+                attempts[run.id, one.attempt] = one.outcome
+    early = (await app.operate.counts_async())["early"]
+    await app.close_async()
+    return runs, attempts, early
+
+
+async def _unended(store: str) -> int:
+    app = Foliot(store)
+    counts = await app.operate.counts_async()
+    await app.close_async()
+    # Each of the six schedules always has its one next run.
+    return sum(counts[str(state)] for state in (*PENDING, State.READY, State.RUNNING, State.HELD)) - 6
+
+
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("all_at_once", [True, False], ids=["all at once", "one at a time"])
+def test_nothing_acknowledged_is_lost_early_or_doubled_whatever_is_killed(fleet: Fleet, all_at_once: bool) -> None:
+    chance = random.Random(7 + all_at_once)
+    before: dict[str, RunView] = {}
+
+    def start_missing(round_: int) -> None:
+        if "scheduler" not in fleet.alive:
+            fleet.start_scheduler()
+        for worker in ("worker-1", "worker-2"):
+            if worker not in fleet.alive:
+                fleet.start_worker(worker, "--slots", "50")
+        if "producer" not in fleet.alive:
+            fleet.start("producer", "-m", "tests.faults.producer", str(fleet.acknowledged), str(round_ * 1_000_000))
+
+    for round_ in range(ROUNDS):
+        start_missing(round_)
+        held = len(fleet.acknowledged.read_text()) if fleet.acknowledged.exists() else 0
+        eventually(
+            lambda held=held: fleet.acknowledged.exists() and len(fleet.acknowledged.read_text()) > held,
+            within=30,
+            what=f"a new promise in round {round_}",
+        )
+        # Fault tests are about real time: the kill falls anywhere between a process's start and its full work.
+        time.sleep(chance.uniform(0.2, 2.0))
+        if all_at_once:
+            fleet.kill_all()
+        else:
+            fleet.kill(chance.choice(sorted(fleet.alive)))
+        if round_ == ROUNDS // 2:
+            before, _, _ = asyncio.run(_everything(fleet.store))
+    if "producer" in fleet.alive:
+        fleet.kill("producer")
+    start_missing_without_producer(fleet)
+    eventually(
+        lambda: asyncio.run(_unended(fleet.store)) <= 0, within=90, what="the backlog drained: " + fleet.log.name
+    )
+    fleet.kill_all()
+
+    runs, attempts, early = asyncio.run(_everything(fleet.store))
+    promised = judge.acknowledged(fleet.acknowledged)
+    log = judge.read_log(fleet.log)
+    assert len(promised) > 100, "too little load to prove anything"
+    judge.judge_promises(runs, promised)
+    judge.judge_executions(log, attempts)
+    judge.judge_verdicts_kept(before, runs)
+    for number in range(5):
+        assert judge.judge_ticks(runs, f"tick-{number}", 200 * MILLISECOND) > 10
+    judge.judge_ticks(runs, "latest", 500 * MILLISECOND)
+    assert early == 0
+
+
+def start_missing_without_producer(fleet: Fleet) -> None:
+    if "scheduler" not in fleet.alive:
+        fleet.start_scheduler()
+    for worker in ("worker-1", "worker-2"):
+        if worker not in fleet.alive:
+            fleet.start_worker(worker, "--slots", "50")

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from foliot.domain.instant import HOUR, MINUTE, SECOND
+from foliot.domain.state import Event, Outcome
+from foliot.errors import StoreError
+from foliot.work.context import Context
+from tests.work.fakes import START, Bench, Gate, begin, run, until
+
+
+async def noop() -> None: ...
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+def test_a_drain_does_not_miss_an_ending_while_the_loop_goes_home():
+    async def scene():
+        bench = Bench(forever, noop)
+        running = asyncio.create_task(bench.worker.run())
+        bench.store.hand_off("forever")
+        await until(lambda: bench.worker.running)
+        draining = asyncio.create_task(bench.worker.drain(HOUR))
+        (attempt,) = bench.worker.running
+        attempt.task.cancel()
+        await until(lambda: bench.store.finished)  # though the clock stands still
+        await draining
+        await running
+
+    run(scene())
+
+
+async def drained(bench: Bench, grace: int) -> Any:
+    """Drains while virtual time goes on."""
+    draining = asyncio.create_task(bench.worker.drain(grace))
+    for _ in range(1000):
+        await bench.worker.settle(patience=0)
+        await asyncio.sleep(0.0001)
+        if draining.done():
+            return draining.result()
+        moment = bench.clock.next_sleeper()
+        if moment is not None:
+            bench.clock.set(moment)
+    raise AssertionError("the drain never ends")
+
+
+def test_a_drain_lets_running_work_finish_within_the_grace():
+    clock: Any = None
+
+    async def takes_three_seconds() -> None:
+        await clock.sleep(3 * SECOND)
+
+    async def scene():
+        nonlocal clock
+        bench = Bench(takes_three_seconds)
+        clock = bench.clock
+        bench.store.hand_off("takes_three_seconds")
+        await bench.work()
+        bench.store.hand_off("takes_three_seconds")
+        assert await drained(bench, 5 * SECOND) == []
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+        assert len(bench.store.ready) == 1, "it claims no more"
+        assert bench.store.retired == [1]
+        assert bench.clock.now() == START + 3 * SECOND
+
+    run(scene())
+
+
+def test_a_drain_interrupts_what_outlives_the_grace_and_keeps_its_checkpoint():
+    async def tidies_up(ctx: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ctx.checkpoint({"page": 7})
+
+    async def scene():
+        bench = Bench(tidies_up)
+        bench.store.hand_off("tidies_up")
+        await bench.work()
+        assert await drained(bench, 5 * SECOND) == []
+        (ending,) = bench.store.finished
+        assert (ending.event, ending.outcome) == (Event.GIVEN_BACK, Outcome.INTERRUPTED)
+        assert ending.finished_at == START + 5 * SECOND
+        assert bench.store.ready[0].checkpoint == b'{"page":7}'
+        assert bench.store.retired == [1]
+
+    run(scene())
+
+
+def test_a_drain_gives_back_what_has_not_begun():
+    async def scene():
+        gate = Gate()
+        bench = Bench(gate.ignorant, slots=8, threads=1)
+        for _ in range(3):
+            bench.store.hand_off("ignorant")
+        await begin(bench, gate)
+        draining = asyncio.create_task(bench.worker.drain(MINUTE))
+        await until(lambda: len(bench.store.given_back) == 2)
+        gate.open.set()
+        assert await draining == []
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+        assert bench.store.retired == [1]
+
+    run(scene())
+
+
+def test_a_claim_in_flight_when_the_drain_begins_is_given_back():
+    async def scene():
+        bench = Bench(noop)
+        await bench.worker.start()
+        bench.store.hand_off("noop")
+        bench.store.slow["claim"] = asyncio.Event()
+        going_round = asyncio.create_task(bench.worker.run_once())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        draining = asyncio.create_task(bench.worker.drain(SECOND))
+        await asyncio.sleep(0)
+        bench.store.slow.pop("claim").set()
+        await draining
+        await going_round
+        assert len(bench.store.given_back) == 1
+        assert bench.store.finished == []
+        assert bench.store.retired == [1]
+
+    run(scene())
+
+
+def test_threads_that_outlive_the_drain_stay_owned_and_are_named():
+    async def scene():
+        gate = Gate()
+        bench = Bench(gate.ignorant, gate.polite)
+        bench.store.hand_off("ignorant", name="books#1")
+        bench.store.hand_off("polite", name="books#2")
+        await begin(bench, gate, 2)
+        draining = asyncio.create_task(bench.worker.drain(SECOND))
+        async with asyncio.timeout(10):
+            while not draining.done():
+                await asyncio.sleep(0.005)
+                moment = bench.clock.next_sleeper()
+                if moment is not None and (moment < START + 2 * SECOND or bench.store.finished):
+                    bench.clock.set(moment)
+        assert await draining == ["books#1"]
+        assert bench.store.outcomes == [Outcome.INTERRUPTED]
+        assert bench.store.retired == [], "it still owns a run"
+        gate.open.set()
+
+    run(scene())
+
+
+def test_a_drain_tells_the_store_when_it_comes_back():
+    async def scene():
+        bench = Bench(noop)
+        bench.store.hand_off("noop")
+        await bench.worker.run_once()
+        await asyncio.sleep(0)
+        bench.store.failing["finish"] = StoreError("busy")
+        draining = asyncio.create_task(drained(bench, SECOND))
+        await asyncio.sleep(0.001)
+        del bench.store.failing["finish"]
+        assert await draining == []
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+        assert bench.store.retired == [1]
+
+    run(scene())
+
+
+def test_a_worker_that_never_started_drains_at_once():
+    async def scene():
+        bench = Bench(noop)
+        assert await bench.worker.drain(HOUR) == []
+        assert bench.store.retired == []
+
+    run(scene())
