@@ -13,6 +13,8 @@ from typing import Any
 
 import apsw
 
+from bench.raw import now
+from foliot.domain.instant import Instant
 from foliot.store.sqlite.connection import connect
 
 APP = Path(__file__).with_name("jobs.py")
@@ -55,10 +57,10 @@ class Watcher:
             ).get
         )
 
-    def times_since(self, position: int) -> list[tuple[int, int, int]]:
-        """Fire time, start and end of every run that ended after a position, in that order of endings."""
+    def times_since(self, position: int) -> list[tuple[int, int]]:
+        """Fire time and start of every run that ended after a position, in that order of endings."""
         rows: list[Any] = self._connection.execute(
-            "SELECT fire_at, started_at, finished_at FROM history WHERE n > ? ORDER BY n", (position,)
+            "SELECT fire_at, started_at FROM history WHERE n > ? ORDER BY n", (position,)
         ).fetchall()
         return rows
 
@@ -99,14 +101,15 @@ class Fleet:
             time.sleep(0.02)
         raise Stuck(f"scheduler and worker were not ready after {PATIENCE:g} s:\n{self._said()}")
 
-    def wait_for(self, ended: int, patience: float) -> None:
-        """Until history has come to a position."""
+    def wait_for(self, ended: int, patience: float) -> Instant:
+        """Until history has come to a position; when that was, to a hundredth of a second."""
         until = time.monotonic() + patience
         while (reached := self._watcher.ended()) < ended:
             self.check()
             if time.monotonic() > until:
                 raise Stuck(f"{ended - reached} runs have not ended after {patience:.0f} s:\n{self._said()}")
-            time.sleep(0.1)
+            time.sleep(0.01)
+        return now()
 
     def check(self) -> None:
         for role, process in self._processes.items():

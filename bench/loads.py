@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.fleet import Stuck, Watcher, fleet
 from bench.jobs import NOTE, app, class_id, noop
@@ -26,11 +27,12 @@ class Burst:
     """Runs that were all due at one moment."""
 
     count: int
-    first_start: float
     last_start: float
-    last_finish: float
     """Seconds after the moment."""
+    last_finish: float
+    """Likewise, until the last ending was durable: what the ceiling counts, too."""
     early: int
+    tries: int = 1
 
     @property
     def start_rate(self) -> float:
@@ -47,46 +49,50 @@ class Steady:
 
     lateness: list[float]
     early: int
+    tries: int = 1
 
     def quantile(self, share: float) -> float:
         return self.lateness[min(int(share * len(self.lateness)), len(self.lateness) - 1)]
 
 
 def burst(path: Path, count: int, slots: int) -> Burst:
-    times, due = _drained(path, slots, count, lambda due: [due] * count)
+    drained = _drained(path, slots, count, lambda due: [due] * count)
     return Burst(
         count=count,
-        first_start=(min(row[1] for row in times) - due) / SECOND,
-        last_start=(max(row[1] for row in times) - due) / SECOND,
-        last_finish=(max(row[2] for row in times) - due) / SECOND,
-        early=sum(started < fire_at for fire_at, started, _ in times),
+        last_start=(max(started for _, started in drained.times) - drained.due) / SECOND,
+        last_finish=(drained.recorded - drained.due) / SECOND,
+        early=sum(started < fire_at for fire_at, started in drained.times),
+        tries=drained.tries,
     )
 
 
 def steady(path: Path, rate: int, seconds: float, slots: int) -> Steady:
     count = int(rate * seconds)
-    times, _ = _drained(path, slots, count, lambda due: [due + place * SECOND // rate for place in range(count)])
-    return together([_lateness(times)])
+    drained = _drained(path, slots, count, lambda due: [due + place * SECOND // rate for place in range(count)])
+    late = sorted((started - fire_at) / 1_000 for fire_at, started in drained.times)
+    return Steady(late, sum(one < 0 for one in late), drained.tries)
 
 
 def together(parts: list[Steady]) -> Steady:
     return Steady(sorted(late for part in parts for late in part.lateness), sum(part.early for part in parts))
 
 
-def _lateness(times: list[tuple[int, int, int]]) -> Steady:
-    late = [(started - fire_at) / 1_000 for fire_at, started, _ in times]
-    return Steady(late, sum(one < 0 for one in late))
+class _Drained(NamedTuple):
+    times: list[tuple[Instant, Instant]]
+    """When each run was due, and when it started."""
+    due: Instant
+    recorded: Instant
+    """When the last of them was in history."""
+    tries: int
 
 
-def _drained(
-    path: Path, slots: int, count: int, spread: Callable[[Instant], list[Instant]]
-) -> tuple[list[tuple[int, int, int]], Instant]:
+def _drained(path: Path, slots: int, count: int, spread: Callable[[Instant], list[Instant]]) -> _Drained:
     """1. Promise, with due times that leave enough time for what follows. 2. Start the processes, and let them load.
     3. Wait until everything has ended. A machine that was too slow for 1 and 2 gets more time, and tries again."""
     with Raw(path):
         pass  # makes the tables
     lead = LEAD + count / 25_000
-    for _ in range(_TRIES):
+    for tried in range(1, _TRIES + 1):
         # The watcher is there from the beginning: a log that nobody has open any more is removed, and grows anew.
         with Watcher(path) as watcher:
             due = now() + int(lead * SECOND)
@@ -96,9 +102,9 @@ def _drained(
             with fleet(path, watcher, slots) as running:
                 is_ready = now() + int(SETTLE * SECOND) <= due
                 time.sleep(max(0.0, (times[-1] - now()) / SECOND))
-                running.wait_for(before + count, patience=60.0)
+                recorded = running.wait_for(before + count, patience=60.0)
             if is_ready:
-                return watcher.times_since(before), due
+                return _Drained(watcher.times_since(before), due, recorded, tried)
         lead *= 2
     raise Stuck(f"{count} promises and two processes were not ready within {lead / 2:.0f} s")
 

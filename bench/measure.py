@@ -1,6 +1,6 @@
-"""The order of measuring: ceilings before, between and after, and whatever is compared takes turns.
+"""The order of measuring: whatever is compared takes turns, with its ceiling close by.
 
-A machine is not equally fast for five minutes. What is measured side by side in time can be compared; what is not, not.
+A machine is not equally fast for five minutes. What was measured side by side can be compared; the rest cannot.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from bench import raw
 from bench.loads import burst, steady
 from bench.plan import Plan
-from bench.promises import promise_rates
+from bench.promises import compare_promises
 from bench.results import Load, Results
 from bench.weight import fill, weigh
 
@@ -35,29 +35,30 @@ class Measurement:
         parts = self.plan.parts
         steps: list[Step] = []
         if "promises" in parts:
-            steps += [self._ceiling("promises"), ("promises", self._promises), self._ceiling("promises")]
+            steps.append(("promises and their ceilings", self._promises))
         if parts & {"pending", "memory"}:
             steps.append((f"{self.plan.pending:,} pending runs", self._fill))
         if "memory" in parts:
             steps.append(("weight of a pending run", self._weigh))
         if parts & {"burst", "pending"}:
-            for _ in range(self.plan.rounds):
-                steps += [self._ceiling("drain"), self._burst_step("lean")]
-                if "pending" in parts:
-                    steps.append(self._burst_step("heavy"))
-            steps.append(self._ceiling("drain"))
+            for place in range(self.plan.rounds):
+                steps += [("ceiling of bursts", self._drain), *self._in_turn(place, self._burst_step)]
+            steps.append(("ceiling of bursts", self._drain))
         if parts & {"steady", "pending"}:
             steps += self._steady_steps()
         return steps
+
+    def _in_turn(self, place: int, step: Callable[[Load], Step]) -> list[Step]:
+        """Lean and heavy, the other way round every second time: what drifts with time favours neither."""
+        loads: list[Load] = ["lean", "heavy"] if "pending" in self.plan.parts else ["lean"]
+        return [step(load) for load in (loads if place % 2 == 0 else reversed(loads))]
 
     def _steady_steps(self) -> list[Step]:
         plan = self.plan
         slowest, *others = plan.rates
         steps: list[Step] = []
-        for _ in range(plan.turns):
-            steps.append(self._steady_step("lean", slowest, plan.seconds / plan.turns))
-            if "pending" in plan.parts:
-                steps.append(self._steady_step("heavy", slowest, plan.seconds / plan.turns))
+        for place in range(plan.turns):
+            steps += self._in_turn(place, lambda load: self._steady_step(load, slowest, plan.seconds / plan.turns))
         if "steady" in plan.parts:
             steps += [self._steady_step("lean", rate, plan.seconds) for rate in others]
         return steps
@@ -70,22 +71,14 @@ class Measurement:
 
         return f"steady {rate:,}/s" + (f", {self.plan.pending:,} pending" if load == "heavy" else ""), measure
 
-    def _ceiling(self, which: str) -> Step:
-        return f"ceiling of {which}", self._promise_ceilings if which == "promises" else self._drain_ceilings
-
-    def _promise_ceilings(self) -> None:
-        self._found("bulk", raw.bulk_insert_rate(self._folder, self.plan.bulk))
-        self._found("single", raw.single_insert_rate(self._folder, self.plan.single_seconds))
-
-    def _drain_ceilings(self) -> None:
-        for batch in DRAIN_BATCHES:
-            self._found(f"drain {batch}", raw.drain_rate(self._folder, self.plan.burst, batch))
-
-    def _found(self, ceiling: str, rate: float) -> None:
-        self.results.ceilings.setdefault(ceiling, []).append(rate)
-
     def _promises(self) -> None:
-        self.results.promises = promise_rates(self._folder, self.plan.bulk, self.plan.single_seconds)
+        plan = self.plan
+        self.results.promises = compare_promises(self._folder, plan.bulk, plan.single_seconds, plan.slices)
+
+    def _drain(self) -> None:
+        for batch in DRAIN_BATCHES:
+            rate = raw.drain_rate(self._folder, self.plan.burst, batch)
+            self.results.drains.setdefault(batch, []).append(rate)
 
     def _fill(self) -> None:
         self._disk = fill(self._heavy, self.plan.pending)

@@ -30,7 +30,9 @@ class Plan:
     """Of each steady load."""
     turns: int = 2
     """Lean and heavy steady loads take turns, each in so many pieces."""
-    single_seconds: float = 2.0
+    single_seconds: float = 3.0
+    slices: int = 10
+    """Promises and their ceilings take turns this often."""
     slots: int = 1_000
     rates: tuple[int, ...] = (1_000, 5_000)
 
@@ -40,11 +42,12 @@ class Plan:
             self,
             rounds=1,
             turns=1,
+            slices=4,
             burst=self.burst // 10,
             bulk=self.bulk // 10,
             pending=self.pending // 10,
             seconds=self.seconds / 10,
-            single_seconds=self.single_seconds / 4,
+            single_seconds=self.single_seconds / 5,
         )
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.gates import DRAIN
 from bench.loads import together
-from bench.promises import PromiseRates
-from bench.results import Results
+from bench.promises import BULK, CONCURRENT, SINGLE
+from bench.results import Compared, Results
 
 _FIGURE, _CEILING = "#2f6f9f", "#c9c9c9"
 _COLOURS = {"lean 1000": "#2f6f9f", "heavy 1000": "#d1495b", "lean 5000": "#66a182"}
@@ -33,14 +32,15 @@ def plot(results: Results, file: Path) -> bool:
 
 def _bars(results: Results, axes: Any) -> None:
     pairs = _pairs(results)
-    for place, (_, rate, ceiling) in enumerate(pairs):
+    for place, (_, found) in enumerate(pairs):
+        rate, ceiling = found.rate, found.ceiling
         axes.barh(place + 0.2, ceiling, 0.38, color=_CEILING, label="raw ceiling" if place == 0 else None)
         axes.barh(place - 0.2, rate, 0.38, color=_FIGURE, label="Foliot" if place == 0 else None)
-        axes.text(rate, place - 0.2, f" {rate:,.0f}/s  ({rate / ceiling:.2f})", va="center", fontsize=8)
+        axes.text(rate, place - 0.2, f" {rate:,.0f}/s  ({found.ratio:.2f})", va="center", fontsize=8)
         axes.text(ceiling, place + 0.2, f" {ceiling:,.0f}/s", va="center", fontsize=8, color="#666666")
-    axes.set_yticks(range(len(pairs)), [name for name, _, _ in pairs])
+    axes.set_yticks(range(len(pairs)), [name for name, _ in pairs])
     axes.set_xscale("log")
-    axes.set_xlim(right=max((max(rate, ceiling) for _, rate, ceiling in pairs), default=1) * 6)
+    axes.set_xlim(right=max((max(found.rate, found.ceiling) for _, found in pairs), default=1) * 6)
     axes.set_xlabel("per second, log scale")
     axes.set_title("Rates and their ceilings (same tables, same statements, plain SQL)", fontsize=10)
     if pairs:
@@ -48,17 +48,15 @@ def _bars(results: Results, axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _pairs(results: Results) -> list[tuple[str, float, float]]:
-    bulk, single, drain = (results.ceiling(name) for name in ("bulk", "single", DRAIN))
-    rates = results.promises or PromiseRates(0, 0, 0, 0, 0)
-    wanted: list[tuple[str, float | None, float | None]] = [
-        ("burst, a million\npending", results.burst_rate("heavy", "finish"), drain),
-        ("burst, to last finish", results.burst_rate("lean", "finish"), drain),
-        ("32 callers", rates.concurrent, single),
-        ("one caller", rates.single, single),
-        ("promises in\nthousands", rates.bulk, bulk),
+def _pairs(results: Results) -> list[tuple[str, Compared]]:
+    wanted: list[tuple[str, Compared | None]] = [
+        ("burst, a million\npending", results.burst("heavy", "finish")),
+        ("burst, to last finish", results.burst("lean", "finish")),
+        ("32 callers", results.promises.get(CONCURRENT)),
+        ("one caller", results.promises.get(SINGLE)),
+        ("promises in\nthousands", results.promises.get(BULK)),
     ]
-    return [(name, rate, ceiling) for name, rate, ceiling in wanted if rate and ceiling]
+    return [(name, found) for name, found in wanted if found is not None]
 
 
 def _lateness(results: Results, axes: Any) -> None:

@@ -28,9 +28,6 @@ from foliot.store.sqlite.connection import connect, migrate
 FAR_FROM, FAR_TO = 30 * DAY, 365 * DAY
 """Where pending runs lie that have nothing to do with what is measured: no scheduler loads them."""
 
-_WARM = 20_000
-"""Runs that grow the log to its usual size first: an fsync of a file that grows costs twice as much."""
-
 WORKER, EPOCH, SHARD = 1, 1, 0
 _TEXT = NOTE.encode()
 
@@ -110,25 +107,14 @@ def insert(raw: Raw, times: list[Instant], batch: int = 1_000) -> float:
     return spent
 
 
-def bulk_insert_rate(folder: Path, count: int) -> float:
-    path = folder / "raw-bulk.db"
-    with Raw(path) as raw:
-        spent = insert(raw, far_times(count))
-    _remove(path)
-    return count / spent
-
-
-def single_insert_rate(folder: Path, seconds: float) -> float:
-    """One durable insert after another: what an fsync costs here."""
-    path = folder / "raw-single.db"
+def insert_singly(raw: Raw, seconds: float) -> float:
+    """One durable insert after another, per second: what an fsync costs here."""
     times = far_times(1_000)
-    with Raw(path) as raw:
-        insert(raw, far_times(_WARM))
-        first, made, began = raw.numbers(1) + 1, 0, time.perf_counter()
-        while (spent := time.perf_counter() - began) < seconds:
-            raw.each("insert_promise", _rows(first + made, [times[made % len(times)]], made))
-            made += 1
-    _remove(path)
+    first, made, began = raw.numbers(1) + 1, 0, time.perf_counter()
+    while (spent := time.perf_counter() - began) < seconds:
+        raw.each("insert_promise", _rows(first + made, [times[made % len(times)]], made))
+        made += 1
+    raw.numbers(made)  # used up
     return made / spent
 
 

@@ -98,8 +98,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     wanted = inspect.signature(pyfuncitem.obj).parameters
     test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted})
     running = pyfuncitem.funcargs.get("runner")
-    if running is None:
-        asyncio.run(test)
-    else:
+    if isinstance(running, asyncio.Runner):
         running.run(test)
+    else:
+        asyncio.run(test)
     return True

@@ -123,7 +123,7 @@ def test_arguments_are_checked_when_the_promise_is_made(campus: Campus, world: W
         with pytest.raises(InvalidInput, match="remind"):
             remind.delay("1h", **wrong)
     with pytest.raises(InvalidInput, match="no time zone"):
-        remind.at(datetime(2026, 4, 2), class_id=7)  # noqa: DTZ001 - the naive one is the point
+        remind.at(datetime(2026, 4, 2), class_id=7)
     assert world.runs() == []
 
 

@@ -250,3 +250,18 @@ def test_what_cannot_be_a_schedule_is_refused_when_it_is_declared() -> None:
         app.schedule("other", report, every("1h"), overlap="queue")
     with pytest.raises(InvalidInput, match="nothing"):
         app.schedule("other", report, every("1h"), args={"nothing": 1})
+
+
+def test_a_cancelled_next_run_is_skipped_when_due_and_its_schedule_goes_on() -> None:
+    app, seen = _app(every("1h"))
+    with virtual_time(app, start=START) as world:
+        kept = app.operate.cancel("report@2026-04-01T01:00:00Z", reason="a public holiday", actor="ana")
+        assert kept.outcome == "withdrawn"
+        world.run_for("2h")
+        assert _story(world.runs()) == [
+            ("04-01T01:00", "skipped", "operator", 1),
+            ("04-01T02:00", "succeeded", None, 1),
+            ("04-01T03:00", "scheduled", None, 1),
+        ]
+        assert world.runs()[0].detail == "a public holiday"
+    assert len(seen) == 1

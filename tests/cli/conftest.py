@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,12 +17,11 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads a foliot.toml, a foliot.db or a setting that somebody left lying around."""
     monkeypatch.chdir(tmp_path)
     for name in ("FOLIOT_APP", "FOLIOT_STORE"):
         monkeypatch.setenv(name, "")  # set, so that whatever a command puts there is undone after the test
-    yield
 
 
 @pytest.fixture

@@ -67,7 +67,6 @@ def test_an_app_is_found_in_a_module_of_this_folder():
     [
         ("missing.py", "there is no file missing.py"),
         ("missing_module:app", "there is no module 'missing_module'"),
-        ("jobs_c", "for the file write --app jobs_c.py"),
         ("not-a-module:app", "write it as module:app"),
         ("empty.py", "makes no app"),
         ("several.py", "say which of one, two"),
@@ -85,24 +84,23 @@ def test_a_wrong_app_is_refused_in_one_line_that_says_where(given: str, told: st
     write("unreadable.py", "def\n")
     write("refusing.py", f"{APP}\n@app.job(atempts=3)\ndef job(): ...\n")
     write("leaving.py", "raise SystemExit(0)\n")
-    if given == "jobs_c":
-        import sys
-
-        write("jobs_c.py", APP)
-        sys.path[:] = [place for place in sys.path if place != str(Path.cwd())]
-        told = "there is no module|for the file|makes no app|jobs_c"
-        load_app(given)  # it is a module of this folder as well, so it is simply found
-        return
     with pytest.raises(InvalidInput, match=told):
         load_app(given)
     refused(run("up", "--app", given), 1)
 
 
 def test_a_command_that_looks_never_makes_a_store():
-    with pytest.raises(StoreError, match="there is no store at nowhere.db"):
+    with pytest.raises(StoreError, match=r"there is no store at nowhere\.db"):
         Settings(None, "sqlite:///nowhere.db").existing()
     refused(run("runs", "list", "--store", "sqlite:///nowhere.db"), 1)
     assert not Path("nowhere.db").exists()
+
+
+def test_a_broken_app_does_not_keep_an_operator_from_a_store_that_is_named(store: str, monkeypatch: pytest.MonkeyPatch):
+    write("broken_e.py", "1 / 0")
+    monkeypatch.setenv("FOLIOT_APP", "broken_e.py")
+    assert run("runs", "list", "--store", store).exit_code == 0
+    assert "ZeroDivisionError" in refused(run("runs", "list"), 1)
 
 
 def test_a_store_of_an_unknown_kind_is_refused():

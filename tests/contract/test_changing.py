@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -193,10 +194,8 @@ async def test_cancelling_the_next_tick_does_not_end_its_schedule(stage: Stage) 
     """Exactly one materialised next run: an operator who cancels it wants one tick gone, not all that would follow."""
     await stage.apply(declared("hourly", START + HOUR))
     [waiting] = await stage.waiting("hourly")
-    try:
+    with suppress(Conflict):  # refusing would be an answer too: the schedule goes on
         await stage.store.cancel(waiting.id, actor="ada", note="not today")
-    except Conflict:
-        pass  # refusing would be an answer too: the schedule goes on
     stage.clock.advance(HOUR)
     await stage.fire(fires_hourly)
     assert [run.nominal for run in await stage.waiting("hourly")] == [START + 2 * HOUR]

@@ -192,16 +192,19 @@ def test_no_decision_ever_raises(
 
 
 @settings(deadline=None)
-@given(rules, moments)
-def test_an_edited_rule_that_no_longer_has_the_pending_tick_still_accounts_for_it(rule: Rule, moment: Instant) -> None:
+@given(rules, moments, some.sampled_from([0, MINUTE, HOUR]))
+def test_an_edited_rule_that_no_longer_has_the_pending_tick_still_accounts_for_it(
+    rule: Rule, moment: Instant, jitter: int
+) -> None:
     assume(rule.previous(moment + 1) != moment)
-    policy = Policy(catch_up=CatchUp.ONCE)
+    policy = Policy(catch_up=CatchUp.ONCE, jitter=jitter)
     for late in (0, 20 * MINUTE, HOUR, 2 * HOUR, 7 * HOUR):
         facts = fire_now(a_schedule(rule, policy), moment, moment + late)
         decision = decide_tick(facts, moment + late)
         ticks = accounted(facts, decision)
         assert ticks[0] == moment
         assert ticks == sorted(set(ticks))
+        assert decision.evaluated_through == ticks[-1]
         assert decision.successor is None or decision.successor.nominal > ticks[-1]
 
 

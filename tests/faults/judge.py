@@ -12,8 +12,6 @@ from foliot.domain.run import RunView
 from foliot.domain.state import TERMINAL, Outcome, State
 
 
-
-
 async def read_runs(app: Foliot) -> dict[str, RunView]:
     """Every run that the store knows, live or ended, with its attempts where there is more than one."""
     found: dict[str, RunView] = {}
@@ -53,9 +51,7 @@ def judge_executions(log: list[dict[str, object]], attempts: dict[tuple[str, int
     unrecorded = [one for one in seen if (one[0], one[1]) not in attempts]
     assert not unrecorded, f"{len(unrecorded)} executions have no recorded attempt: {unrecorded[:5]}"
     finished = {(str(line["run"]), int(str(line["attempt"]))) for line in log if line["what"] == "end"}
-    unproven = [
-        one for one, outcome in attempts.items() if outcome is Outcome.SUCCEEDED and one not in finished
-    ]
+    unproven = [one for one, outcome in attempts.items() if outcome is Outcome.SUCCEEDED and one not in finished]
     assert not unproven, f"recorded as succeeded, but no handler got to its end: {unproven[:5]}"
 
 

@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -59,23 +60,10 @@ def test_nothing_acknowledged_is_lost_early_or_doubled_whatever_is_killed(fleet:
     chance = random.Random(7 + all_at_once)
     before: dict[str, RunView] = {}
 
-    def start_missing(round_: int) -> None:
-        if "scheduler" not in fleet.alive:
-            fleet.start_scheduler()
-        for worker in ("worker-1", "worker-2"):
-            if worker not in fleet.alive:
-                fleet.start_worker(worker, "--slots", "50")
-        if "producer" not in fleet.alive:
-            fleet.start("producer", "-m", "tests.faults.producer", str(fleet.acknowledged), str(round_ * 1_000_000))
-
     for round_ in range(ROUNDS):
-        start_missing(round_)
-        held = len(fleet.acknowledged.read_text()) if fleet.acknowledged.exists() else 0
-        eventually(
-            lambda held=held: fleet.acknowledged.exists() and len(fleet.acknowledged.read_text()) > held,
-            within=30,
-            what=f"a new promise in round {round_}",
-        )
+        start_what_is_missing(fleet, producing_from=round_ * 1_000_000)
+        held = promised_so_far(fleet)
+        eventually(partial(more_than, fleet, held), within=30, what=f"a new promise in round {round_}")
         # Fault tests are about real time: the kill falls anywhere between a process's start and its full work.
         time.sleep(chance.uniform(0.2, 2.0))
         if all_at_once:
@@ -86,7 +74,7 @@ def test_nothing_acknowledged_is_lost_early_or_doubled_whatever_is_killed(fleet:
             before, _, _ = asyncio.run(_everything(fleet.store))
     if "producer" in fleet.alive:
         fleet.kill("producer")
-    start_missing_without_producer(fleet)
+    start_what_is_missing(fleet)
     eventually(
         lambda: asyncio.run(_unended(fleet.store)) <= 0, within=90, what="the backlog drained: " + fleet.log.name
     )
@@ -105,9 +93,19 @@ def test_nothing_acknowledged_is_lost_early_or_doubled_whatever_is_killed(fleet:
     assert early == 0
 
 
-def start_missing_without_producer(fleet: Fleet) -> None:
+def start_what_is_missing(fleet: Fleet, producing_from: int | None = None) -> None:
     if "scheduler" not in fleet.alive:
         fleet.start_scheduler()
     for worker in ("worker-1", "worker-2"):
         if worker not in fleet.alive:
             fleet.start_worker(worker, "--slots", "50")
+    if producing_from is not None and "producer" not in fleet.alive:
+        fleet.start("producer", "-m", "tests.faults.producer", str(fleet.acknowledged), str(producing_from))
+
+
+def promised_so_far(fleet: Fleet) -> int:
+    return fleet.acknowledged.stat().st_size if fleet.acknowledged.exists() else 0
+
+
+def more_than(fleet: Fleet, held: int) -> bool:
+    return promised_so_far(fleet) > held

@@ -129,7 +129,9 @@ def test_a_promise_of_another_process_is_started_soon_after_it_is_made(fleet: Fl
     eventually(lambda: _run(fleet, warm).state is State.SUCCEEDED, within=20, what="both processes are up")
     made = datetime.now(UTC)
     run_id = promise_slow(fleet, seconds=0)
-    run = eventually(lambda: (found := _run(fleet, run_id)).state is State.SUCCEEDED and found, within=20, what="it ran")
+    run = eventually(
+        lambda: (found := _run(fleet, run_id)).state is State.SUCCEEDED and found, within=20, what="it ran"
+    )
     # No figure is asserted: the wake-up is measured by the benchmark. Ten seconds would mean that nobody woke up.
     assert run.started_at is not None
     assert run.started_at / 1_000_000 - made.timestamp() < 10

@@ -18,10 +18,15 @@
 Sees operate, app, timing, domain, clock and bootstrap; never a store, nor the rooms that move work.
 """
 
+import sys
+
 from foliot.cli.command import foliot
 
 __all__ = ["foliot", "main"]
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a tick mark gets a question mark, not an error.
+        getattr(stream, "reconfigure", lambda **_: None)(errors="replace")
     foliot()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rich.text import Text
@@ -19,7 +19,7 @@ from foliot.cli.words import clock_time, counted, headline, lateness, length, on
 from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.run import AttemptView, RunView
 from foliot.domain.store import EventRow
-from foliot.operate.shapes import Shape, attempt_took, moment, run_shape, seconds, took
+from foliot.operate.shapes import Shape, attempt_took, event_shape, moment, run_shape, seconds, took
 
 MOST_LINES = 20
 """A second. Nobody reads faster."""
@@ -38,6 +38,12 @@ _MARKS = {
     "unverified": "✗",
     "ambiguous": "?",
 }
+_PARKED = {
+    "attempts": "gave up after {tries}",
+    "too_old": "gave up, too old after {tries}",
+    "lost": "its worker vanished",
+    "bad_payload": "its arguments do not fit",
+}
 _NOTE = "·"
 _INDENT = 9
 
@@ -48,8 +54,8 @@ class Line:
 
     at: Instant
     verdict: str
-    shape: Shape
-    """The same for programs."""
+    shape: Callable[[], Shape]
+    """The same for programs; made only when it is asked for, because a crowd of lines is never printed."""
     run: str = ""
     job: str = ""
     why: str = ""
@@ -71,10 +77,10 @@ def ended(view: RunView) -> Line:
     return Line(
         at=view.finished_at or view.fire_at,
         verdict=state,
-        shape={"kind": "ended", **run_shape(view)},
+        shape=lambda: {"kind": "ended", **run_shape(view)},
         run=view.id,
         job=view.job,
-        why=one_line(", ".join(text for text in (again, reason, ticks) if text)),
+        why=one_line(", ".join(filter(None, (again, reason, ticks)))) if again or reason or ticks else "",
         late=view.late_by,
         took=took(view),
         ordinary=state in ("succeeded", "verified") and not again,
@@ -84,8 +90,8 @@ def ended(view: RunView) -> Line:
 def parked(view: RunView, now: Instant) -> Line:
     """A run that waits for a person; `view` has its attempts."""
     last = _last(view)
-    tries = counted(view.attempt, "attempt")
-    why = f"{view.reason or 'given up'} after {tries}: {_error(view, last)}"
+    known = _PARKED.get(view.reason or "", view.reason or "given up").format(tries=counted(view.attempt, "attempt"))
+    why = f"{known}: {_error(view, last)}"
     return _attempted(view, last, "parked", one_line(why), now)
 
 
@@ -106,7 +112,7 @@ def _attempted(view: RunView, last: AttemptView | None, kind: str, why: str, now
     return Line(
         at=now if last is None or last.finished_at is None else last.finished_at,
         verdict=str(view.state),
-        shape={"kind": kind, **run_shape(view), "late": seconds(late), "took": seconds(lasted)},
+        shape=lambda: {"kind": kind, **run_shape(view), "late": seconds(late), "took": seconds(lasted)},
         run=view.id,
         job=view.job,
         why=why,
@@ -121,7 +127,7 @@ def running(view: RunView, now: Instant) -> Line:
     return Line(
         at=now,
         verdict="running",
-        shape={"kind": "running", **run_shape(view)},
+        shape=lambda: {"kind": "running", **run_shape(view)},
         run=view.id,
         job=view.job,
         why=f"attempt {view.attempt}" if view.attempt > 1 else "",
@@ -136,8 +142,7 @@ def noticed(event: EventRow) -> Line:
     return Line(
         at=event.at,
         verdict=kind,
-        shape={"kind": "event", "at": moment(event.at), "event": event.kind, "subject": event.subject}
-        | {"detail": event.detail},
+        shape=lambda: {**event_shape(event), "kind": "event", "event": event.kind},
         run=event.subject,
         why=one_line(event.detail),
     )
@@ -145,7 +150,7 @@ def noticed(event: EventRow) -> Line:
 
 def note(at: Instant, text: str, **shape: object) -> Line:
     """What the supervisor itself has to say."""
-    return Line(at=at, verdict="", shape={"kind": "note", "at": moment(at), "text": text} | shape, why=text)
+    return Line(at, "", lambda: {"kind": "note", "at": moment(at), "text": text} | shape, why=text)
 
 
 def _last(view: RunView) -> AttemptView | None:

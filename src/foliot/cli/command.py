@@ -23,7 +23,9 @@ class _Command(TyperGroup):
     def main(self, *args: Any, **settings: Any) -> Any:
         settings["standalone_mode"] = False
         try:
-            sys.exit(super().main(*args, **settings) or 0)
+            code = super().main(*args, **settings) or 0
+            sys.stdout.flush()
+            sys.exit(code)
         except FoliotError as error:
             complain(str(error))
             sys.exit(1)

@@ -76,7 +76,7 @@ async def _look(foliot: Foliot) -> Findings:
     instances = await operate.instances_async()
     schedules = await operate.schedules_async()
     newest = await operate.runs_async(limit=1)
-    store_now = await (await foliot.opened()).now()
+    store_now = await foliot.operate.now_async()
     return Findings(health, counts, instances, schedules, newest, store_now, SystemClock().now())
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 from foliot.cli import account
 from foliot.cli.account import Line
-from foliot.cli.positions import last_position
 from foliot.cli.words import clock_time, counted, relative
 from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.run import RunView
@@ -39,10 +38,10 @@ class Follower:
 
     async def begin(self) -> None:
         """What is there already is not news."""
-        self._ended = await last_position(self._operator.ended_since_async)
-        self._events = await last_position(self._operator.events_since_async)
-        for view in await self._operator.runs_async(states=[State.RETRYING, *PARKED], limit=_KNOWN):
-            self._is_new(view)
+        self._ended, self._events = await self._operator.last_positions_async()
+        for states in ([State.RETRYING], [*PARKED]):
+            for view in await self._operator.runs_async(states=states, limit=_KNOWN):
+                self._is_new(view)
 
     async def look(self, now: Instant) -> list[Line]:
         """What happened since the last look, in its order."""
@@ -69,7 +68,7 @@ class Follower:
                 self._ended = views[-1].position
             if len(views) < _PAGE:
                 return lines
-        last = await last_position(self._operator.ended_since_async)
+        last, _ = await self._operator.last_positions_async()
         missed, self._ended = last - self._ended, last
         text = f"more happens than can be followed: about {counted(missed, 'ending')} not looked at"
         return [*lines, account.note(now, text, missed=missed)]
@@ -81,9 +80,10 @@ class Follower:
             begun = view.started_at or view.claimed_at
             if begun is not None and now - begun > LONG and self._is_new(view):
                 lines.append(account.running(view, now))
-        for view in await self._operator.runs_async(states=[State.RETRYING, *PARKED], limit=_LIVE):
-            if self._is_new(view):
-                lines += await self._attempted(view, now)
+        for states in ([State.RETRYING], [*PARKED]):
+            for view in await self._operator.runs_async(states=states, limit=_LIVE):
+                if self._is_new(view):
+                    lines += await self._attempted(view, now)
         return lines
 
     async def _attempted(self, view: RunView, now: Instant) -> Iterable[Line]:
@@ -106,26 +106,11 @@ class Follower:
         """What a person wants to know when nothing happens: that there is something to wait for, and when."""
         counts = await self._operator.counts_async()
         text = ", ".join(f"{counts[state]:,} {state}" for state in _SHOWN if counts.get(state)) or "nothing waits"
-        due = await self._next_due()
+        due = await self._operator.next_pending_async()
         if due is not None:
-            identifier, when = due
-            text += f"; next due {relative(when, now)}: {identifier} at {clock_time(when)}"
+            text += f"; next due {relative(due.fire_at, now)}: {due.id} at {clock_time(due.fire_at)}"
         shown = {state: counts.get(state, 0) for state in _SHOWN}
         return account.note(now, f"quiet; {text}", kind="quiet", counts=shown)
-
-    async def _next_due(self) -> tuple[str, Instant] | None:
-        """The nearest of the schedules' next runs and of the newest few hundred promises."""
-        found = [
-            (view.next_fire_at, view.next_id)
-            for view in await self._operator.schedules_async()
-            if view.next_fire_at is not None and view.next_id is not None
-        ]
-        waiting = await self._operator.runs_async(states=[State.SCHEDULED, State.RETRYING], limit=_LIVE)
-        found += [(view.fire_at, view.id) for view in waiting]
-        if not found:
-            return None
-        when, identifier = min(found)
-        return identifier, when
 
 
 _SHOWN = ("scheduled", "held", "ready", "running", "retrying", "dead", "ambiguous", "unverified")

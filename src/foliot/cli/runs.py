@@ -20,7 +20,6 @@ from foliot.cli.options import (
     with_store,
 )
 from foliot.cli.output import STYLES, Column, heading, print_facts, print_json, print_table, say
-from foliot.cli.positions import events_of
 from foliot.domain.identity import attempt_id
 from foliot.domain.instant import Instant
 from foliot.domain.run import AttemptView, RunView
@@ -69,7 +68,7 @@ def list_(
         found = await foliot.operate.runs_async(
             states=states, schedule=schedule, job=job, tenant=tenant, limit=limit, before=position
         )
-        return found, await (await foliot.opened()).now()
+        return found, await foliot.operate.now_async()
 
     views, now = with_store(app, store, look)
     if as_json:
@@ -77,7 +76,7 @@ def list_(
         return
     print_table(COLUMNS, [row(view, now) for view in views], nothing="no such runs")
     if len(views) == limit:
-        say(f"\nthere may be more: --before {views[-1].position}", "dim")
+        say(f"\nthere may be more: --before {views[-1].number}", "dim")
 
 
 def row(view: RunView, now: Instant) -> tuple[str, ...]:
@@ -108,9 +107,8 @@ def show(run: RunArgument, app: AppOption = None, store: StoreOption = None, as_
 
     async def look(foliot: Foliot) -> tuple[RunView, list[EventRow], JobCard | None, Instant]:
         view = await foliot.operate.run_async(run)
-        events = await events_of(foliot.operate, view.id, view.made_at)
-        opened = await foliot.opened()
-        return view, events, (await opened.jobs()).get(view.job), await opened.now()
+        events = await foliot.operate.events_of_async(view.id)
+        return view, events, (await foliot.operate.jobs_async()).get(view.job), await foliot.operate.now_async()
 
     view, events, card, now = with_store(app, store, look)
     if as_json:

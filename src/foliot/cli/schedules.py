@@ -48,7 +48,7 @@ def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption 
     """All schedules: what they mean, when they are due, how they last ended."""
 
     async def look(foliot: Foliot) -> tuple[list[ScheduleView], Instant]:
-        return await foliot.operate.schedules_async(), await (await foliot.opened()).now()
+        return await foliot.operate.schedules_async(), await foliot.operate.now_async()
 
     views, now = with_store(app, store, look)
     if as_json:
@@ -90,7 +90,7 @@ def show(schedule: NameArgument, app: AppOption = None, store: StoreOption = Non
     async def look(foliot: Foliot) -> tuple[ScheduleView, list[RunView], Instant]:
         view = await foliot.operate.schedule_async(schedule)
         last = await foliot.operate.runs_async(schedule=schedule, limit=_LAST)
-        return view, last, await (await foliot.opened()).now()
+        return view, last, await foliot.operate.now_async()
 
     view, last, now = with_store(app, store, look)
     if as_json:
@@ -146,7 +146,7 @@ def pause(
     end = None if until is None else _read_instant(until)
 
     async def act(foliot: Foliot) -> Instant | None:
-        stop = end if lasting is None else await (await foliot.opened()).now() + lasting
+        stop = end if lasting is None else await foliot.operate.now_async() + lasting
         await foliot.operate.pause_async(schedule, reason=why, actor=acting(actor), until=stop)
         return stop
 
@@ -171,7 +171,7 @@ def resume(
 
     async def act(foliot: Foliot) -> tuple[ScheduleView, Instant]:
         await foliot.operate.resume_async(schedule, reason=why, actor=acting(actor))
-        return await foliot.operate.schedule_async(schedule), await (await foliot.opened()).now()
+        return await foliot.operate.schedule_async(schedule), await foliot.operate.now_async()
 
     view, now = with_store(app, store, act)
     if as_json:

@@ -44,8 +44,11 @@ class Settings:
         return app
 
     def existing(self) -> Foliot:
-        """Like `load`, for commands that look or act: they never make a store where there was none."""
-        app = self.load()
+        """For commands that look or act: they never make a store where there was none.
+
+        The app is imported only if it alone knows the store: code that is broken must not keep an operator out.
+        """
+        app = Foliot(self.store) if self.store is not None else self.load()
         file = bootstrap.store_file(app.store)
         if file is not None and not file.exists():
             raise StoreError(f"there is no store at {file}; say which with --store, or let `foliot up` make one")

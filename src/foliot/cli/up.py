@@ -39,7 +39,7 @@ from foliot.domain.instant import SECOND, Duration
 from foliot.errors import FoliotError, InvalidInput
 
 LOOK_EVERY = 0.2
-SHARE = 10
+SHARE = 4
 """A look takes no more than one part in so many of the time, however much there is to see."""
 QUIET_AFTER: Duration = 15 * SECOND
 
@@ -94,6 +94,7 @@ class _Up:
         self._signals = 0
         self._printed_at = self._clock.now()
         self._failing = False
+        self._deaf = False
 
     async def run(self) -> None:
         """1. Open the store, and begin to follow it. 2. Start the children. 3. Tell, until told to end. 4. Stop them,
@@ -170,12 +171,22 @@ class _Up:
         self._print([account.note(self._clock.now(), text)])
 
     def _print(self, lines: Sequence[Line]) -> None:
-        for line in lines:
-            self._printed_at = self._clock.now()
-            if self._as_json:
-                print_json_line(line.shape)
-                continue
-            for text in account.rendered(line, self._console.width if self._console.is_terminal else None):
-                self._console.print(text, soft_wrap=True)
-        if lines:
-            self._console.file.flush()
+        if self._deaf:
+            return
+        try:
+            for line in lines:
+                self._printed_at = self._clock.now()
+                self._print_one(line)
+            if lines:
+                self._console.file.flush()
+        except (BrokenPipeError, SystemExit):  # rich turns the one into the other
+            # Whoever read the account is gone. The children still end in order.
+            self._deaf = True
+            self._stop.set()
+
+    def _print_one(self, line: Line) -> None:
+        if self._as_json:
+            print_json_line(line.shape())
+            return
+        for text in account.rendered(line, self._console.width if self._console.is_terminal else None):
+            self._console.print(text, soft_wrap=True)

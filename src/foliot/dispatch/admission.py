@@ -63,8 +63,9 @@ def decide_tick(facts: TickFacts, now: Instant, *, most_counted: int = MOST_COUN
     3. Somebody ordered it (by hand, a rerun): it obeys overlap, and no tick follows from it.
     4. Its schedule has a fixed delay: no calendar, so no catch-up.
     5. It is a tick. Its rule cannot be read: it was promised, so it is judged alone, and the fault is told.
-    6. Its schedule is paused: skipped, and with it whatever else fell due.
-    7. By its lateness it is live, or missed; if missed, the catch-up policy speaks.
+    6. Somebody asked that it shall not run: skipped, alone.
+    7. Its schedule is paused: skipped, and with it whatever else fell due.
+    8. By its lateness it is live, or missed; if missed, the catch-up policy speaks.
 
     Whatever stays behind in time is too late in every one of these cases, once its `useful_until` has passed.
     """
@@ -146,6 +147,8 @@ def _faulty(facts: TickFacts, schedule: Schedule, now: Instant, problem: Excepti
 
 
 def _tick(tick: Occurrence) -> TickDecision:
+    if tick.facts.withdrawn is not None:
+        return _skip(tick.facts, Reason.OPERATOR, tick.facts.withdrawn, tick.next(), tick.nominal)
     if tick.schedule.paused(tick.now):
         return _skip_through(tick, tick.due_through(tick.now), Reason.PAUSED, _paused(tick.schedule))
     # Lateness counts from the tick's own due time, not from the row's fire time: a run that was held and released is

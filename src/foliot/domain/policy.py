@@ -105,7 +105,7 @@ def _member(name: str, value: Any) -> StrEnum:
         return kind(value)
     except ValueError:
         known = ", ".join(repr(str(member)) for member in kind)
-        later = " (not supported by this release yet)" if name == "overlap" and value in _LATER else ""
+        later = " (not supported by this release yet)" if name == "overlap" and str(value) in _LATER else ""
         raise InvalidInput(f"{name}={value!r}{later}; choose one of {known}") from None
 
 

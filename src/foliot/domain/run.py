@@ -70,7 +70,8 @@ class Kept(NamedTuple):
     number: int
     name: str | None
     outcome: str
-    """`made`, `kept` (it existed already), `replaced`, `renewed`, `moved`, `cancelled`, `asked` (to stop), `retried`."""
+    """`made`, `kept` (it existed already), `replaced`, `renewed`, `moved`, `cancelled`, `asked` (to stop), `withdrawn`
+    (a schedule's next run: skipped when due), `retried`."""
     state: State
     fire_at: Instant
 
@@ -210,7 +211,7 @@ class RunView:
     span_count: int = 1
     cancel_requested: bool = False
     position: int = 0
-    """Where it stands in its list: what the next page begins after."""
+    """For ended runs, its place in the order of endings: where `ended_since` goes on."""
     attempts: list[AttemptView] = field(default_factory=list)
 
     @property

@@ -101,6 +101,8 @@ class TickFacts(NamedTuple):
     """None when the template is gone; the run stands for itself then."""
     occupied_by: str | None
     """Another run of this schedule that is ready, running, retrying or being verified."""
+    withdrawn: str | None = None
+    """Why somebody asked that this tick shall not run; None when nobody did."""
 
 
 class NewTick(NamedTuple):
@@ -129,6 +131,7 @@ class TickDecision:
     successor: NewTick | None = None
     """The schedule's one next run."""
     evaluated_through: Instant | None = None
+    """The last nominal time decided upon; None leaves the schedule's cursor where it is (a hold, a retry)."""
     fault: str | None = None
 
 

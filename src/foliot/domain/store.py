@@ -122,7 +122,9 @@ class EventRow(NamedTuple):
 
 
 Decide = Callable[[Sequence[TickFacts], Instant], Sequence[TickDecision]]
-"""Pure; called inside the firing transaction with facts read under its lock and with the store's clock."""
+"""Pure; called inside the firing transaction with facts read under its lock and with the store's clock.
+
+Each call is given one run per schedule at most: what one decision does is a fact for the next."""
 
 
 class PromiseStore(Protocol):
@@ -146,7 +148,8 @@ class PromiseStore(Protocol):
 
     async def cancel(self, run_id: str, *, actor: str, note: str) -> Kept:
         """Ends a run that no attempt owns as `cancelled`; asks the worker of a running one to stop (`kept`, and the
-        state says running). Conflict when it has ended already; UnknownName if there is none."""
+        state says running). The next run of a calendar rule carries its schedule on: it is withdrawn, and ends as
+        skipped when it is due. Conflict when it has ended already; UnknownName if there is none."""
 
     async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
         """Makes a parked run due again now, with its attempts renewed. An `ambiguous` one only with `override`.
@@ -239,7 +242,7 @@ class WorkStore(Protocol):
         as a `fenced` attempt and changes nothing else."""
 
     async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
-        """Returns claims that never began: due again at once, no trace, no attempt. Fenced ones are passed over."""
+        """Returns claims that never began: handed off again, no trace, no attempt. Fenced ones are passed over."""
 
     async def beat(self, worker: int, progress: Sequence[Progress]) -> Beat:
         """The worker lives; keeps what its attempts said of themselves; tells what is to be stopped."""
@@ -299,6 +302,15 @@ class ReadStore(Protocol):
         """Ended runs in the order of their endings, after `position`."""
 
     async def events_since(self, position: int, limit: int) -> list[EventRow]: ...
+
+    async def events_of(self, subject: str) -> list[EventRow]:
+        """What happened to one run, schedule or job, oldest first."""
+
+    async def last_positions(self) -> tuple[int, int]:
+        """Where `ended_since` and `events_since` stand now: from here on, only what is new."""
+
+    async def next_pending(self) -> RunView | None:
+        """The soonest run that is not due yet; None when nothing is pending."""
 
     async def counts(self) -> Mapping[str, int]:
         """Live runs by state, plus `history` and `early` (starts before their fire time; must be 0)."""

@@ -9,7 +9,7 @@ from foliot.domain.instant import Instant
 from foliot.domain.run import Kept, RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.state import State
-from foliot.domain.store import EventRow, Instance, Store
+from foliot.domain.store import EventRow, Instance, JobCard, Store
 from foliot.errors import InvalidInput
 
 T = TypeVar("T")
@@ -97,6 +97,21 @@ class Operator:
 
     async def events_since_async(self, position: int, limit: int = 500) -> list[EventRow]:
         return await (await self._opened()).events_since(position, limit)
+
+    async def events_of_async(self, subject: str) -> list[EventRow]:
+        return await (await self._opened()).events_of(subject)
+
+    async def last_positions_async(self) -> tuple[int, int]:
+        return await (await self._opened()).last_positions()
+
+    async def next_pending_async(self) -> RunView | None:
+        return await (await self._opened()).next_pending()
+
+    async def now_async(self) -> Instant:
+        return await (await self._opened()).now()
+
+    async def jobs_async(self) -> dict[str, JobCard]:
+        return await (await self._opened()).jobs()
 
     async def counts_async(self) -> Mapping[str, int]:
         return await (await self._opened()).counts()

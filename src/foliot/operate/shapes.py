@@ -67,7 +67,7 @@ def run_shape(view: RunView) -> Shape:
         "span_until": moment(view.span_until),
         "span_count": view.span_count,
         "cancel_requested": view.cancel_requested,
-        "cursor": str(view.position),
+        "cursor": str(view.number),
     }
 
 

@@ -166,6 +166,8 @@ class World:
         for worker in self.workers:
             if worker.heartbeat.due_at <= now:
                 await worker.heartbeat.run_once()
+            # Settled first: what ends at this moment is told at this moment.
+            await worker.settle()
             busy |= await worker.run_once()
             await worker.settle()
         return busy or self.store.version() != version

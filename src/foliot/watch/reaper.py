@@ -20,8 +20,8 @@ from foliot.errors import InvalidInput
 LOOK_EVERY: Duration = SECOND
 LONGEST_GAP: Duration = 5 * SECOND
 """Between two looks. After a longer one nobody can say who was silent and who was only not heard."""
-SHORTEST_LEASE: Duration = SECOND
-"""No policy has a shorter one, so nobody heard of within it can be lost."""
+SILENT_AFTER: Duration = 1_500 * MILLISECOND
+"""Workers beat once a second at least: whoever was heard of within this is not looked at any closer."""
 
 _STEP: Duration = 100 * MILLISECOND
 _NOTES_KEPT = 1_000
@@ -55,7 +55,7 @@ class Reaper:
         5. Tell which policies could not be read, once each.
         """
         now = self._clock.now()
-        silent = await self._store.silent(now - SHORTEST_LEASE)
+        silent = await self._store.silent(now - SILENT_AFTER)
         if self._looked_at is None or not 0 <= now - self._looked_at <= LONGEST_GAP:
             self._watched_since = now
         self._looked_at = now

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from foliot.work.worker import Worker
 
 _SHORTEST: Duration = 200 * MILLISECOND
-_LONGEST: Duration = 10 * SECOND
+_LONGEST: Duration = SECOND
+"""However long the leases are: a request to stop is heard with the next beat, and somebody waits for it."""
 _GLANCE = 0.05
 """Seconds between two looks around: a run with a shorter lease may have begun, or it is time to stop."""
 

@@ -240,7 +240,7 @@ def _facts(tx: Transaction, wanted: dict[str, int]) -> list[TickFacts]:
         busy.setdefault(schedule, []).append((number, run_id(number, name)))
     facts = []
     for row in tx.all("due_ticks", numbers=carray(wanted.values())):
-        number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule = row
+        number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, withdrawn = row
         others = [other for busy_number, other in busy.get(schedule, ()) if busy_number != number]
         facts.append(
             TickFacts(
@@ -254,6 +254,7 @@ def _facts(tx: Transaction, wanted: dict[str, int]) -> list[TickFacts]:
                 attempt=attempt,
                 schedule=schedules.get(schedule),
                 occupied_by=others[0] if others else None,
+                withdrawn=withdrawn,
             )
         )
     return facts

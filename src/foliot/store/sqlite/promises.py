@@ -139,6 +139,8 @@ def _cancel(tx: Transaction, found: _Found, actor: str, note: str, reason: Reaso
     if found.state is State.RUNNING:
         tx.run("ask_to_stop", number=found.number, worker=found.worker)
         return found.kept("asked")
+    if tx.run("withdraw_tick", number=found.number, note=note or reason):
+        return found.kept("withdrawn")
     ended = after(found.state, Event.CANCEL)
     tx.run_each("end_run", [(found.number, ended, tx.now, reason, note or None, None, None)])
     tx.run("drop_runs", numbers=following.carray([found.number]))

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 from foliot.domain.identity import run_number
 from foliot.domain.run import AttemptView, Lane, Origin, RunView
-from foliot.domain.state import PENDING, Outcome, State
+from foliot.domain.state import PARKED, PENDING, TERMINAL, Outcome, State
 from foliot.domain.store import DEFAULT_QUEUE, EventRow
 from foliot.errors import UnknownName
 from foliot.store.sqlite.following import as_json
-from foliot.store.sqlite.transaction import Row, Transaction, unpacked
+from foliot.store.sqlite.transaction import Row, Transaction, carray, unpacked
 
 _ALL = (1 << 63) - 1
+_CLAIMED = {State.RUNNING, State.VERIFYING}
 
 
 def runs(
@@ -26,19 +27,50 @@ def runs(
     before: int | None,
 ) -> list[RunView]:
     # `ready` is stored as the pending state it was handed off from, so asking for it asks for those too.
-    asked = set(states) | (PENDING if State.READY in states else set())
-    filters = {
+    asked = {State(state) for state in states} or set(State)
+    stored = asked | (PENDING if State.READY in asked else set())
+    filters: dict[str, object] = {
         "before": _ALL if before is None else before,
         "schedule": schedule,
         "job": job,
         "tenant": tenant,
-        "states": as_json(sorted(asked)) if states else None,
+        "states": as_json(sorted(stored)),
         "limit": limit,
     }
-    views = [_view(row) for row in tx.all("live_runs", **filters)]
-    views = [view for view in _with_ready(tx, views) if not states or view.state in states]
-    views += [_view(row) for row in tx.all("ended_runs", **filters)]
+    views = [view for view in _with_ready(tx, _live(tx, stored, filters)) if view.state in asked]
+    if stored & TERMINAL:
+        views += [_view(row) for row in tx.all("ended_runs", **filters)]
     return sorted(views, key=lambda view: -view.number)[:limit]
+
+
+def _live(tx: Transaction, states: set[State], filters: dict[str, object]) -> list[RunView]:
+    """By the cheapest way that can find them all."""
+    if not states - TERMINAL:
+        return []
+    if not states - TERMINAL - _CLAIMED:
+        numbers = [number for (blob,) in tx.all("owned_by_workers") for number in unpacked(blob)]
+        return [_view(row) for row in tx.all("claimed_now", numbers=carray(numbers), **filters)]
+    query = "live_runs"
+    if not states - TERMINAL - PARKED:
+        query = "parked_runs"
+    elif not states - TERMINAL - {State.RETRYING}:
+        query = "retrying_runs"
+    return [_view(row) for row in tx.all(query, **filters)]
+
+
+def next_pending(tx: Transaction) -> RunView | None:
+    row = tx.one("next_pending", now=tx.now)
+    return None if row is None else _view(row)
+
+
+def events_of(tx: Transaction, subject: str) -> list[EventRow]:
+    return [EventRow(*row) for row in tx.all("events_of", subject=subject)]
+
+
+def last_positions(tx: Transaction) -> tuple[int, int]:
+    row = tx.one("last_positions")
+    assert row is not None
+    return row[0], row[1]
 
 
 def run(tx: Transaction, identifier: str) -> RunView:

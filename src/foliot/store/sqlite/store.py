@@ -246,6 +246,15 @@ class SqliteStore:
     async def events_since(self, position: int, limit: int) -> list[EventRow]:
         return await self._read(lambda tx: reading.events_since(tx, position, limit))
 
+    async def events_of(self, subject: str) -> list[EventRow]:
+        return await self._read(lambda tx: reading.events_of(tx, subject))
+
+    async def last_positions(self) -> tuple[int, int]:
+        return await self._read(reading.last_positions)
+
+    async def next_pending(self) -> RunView | None:
+        return await self._read(reading.next_pending)
+
     async def counts(self) -> Mapping[str, int]:
         return await self._read(reading.counts)
 

@@ -94,7 +94,7 @@ def register(
 
 
 def _tidy_instances(tx: Transaction) -> None:
-    """Processes that were killed never say goodbye: those that are known to be gone, and own nothing, are ended here."""
+    """A killed process never says goodbye: those that are known to be gone, and own nothing, are ended here."""
     for number, host, pid, birth in tx.all("unended_instances"):
         if process.is_gone(host, pid, birth) and not tx.value("open_claims_of", worker=number):
             tx.run("end_instance", number=number, now=tx.now)

@@ -201,16 +201,19 @@ def _fence(tx: Transaction, worker: int, fenced: Sequence[Ending]) -> None:
 
 
 def give_back(tx: Transaction, worker: int, claimed: Sequence[Claimed]) -> int:
+    """Straight back to the hand-off: the run was due, fired and decided upon, and nothing of that has changed."""
     by_token: dict[int, list[int]] = {}
     for run in claimed:
         by_token.setdefault(run.token, []).append(run.number)
-    returned: list[int] = []
+    groups: dict[tuple[str, int, int], list[int]] = {}
     for token, numbers in by_token.items():
-        back = [row[0] for row in tx.all("give_back_runs", numbers=carray(numbers), token=token)]
-        close_claims(tx, {token: len(back)})
-        returned += back
-    tx.stir(returned)
-    return len(returned)
+        rows = tx.all("give_back_runs", numbers=carray(numbers), token=token)
+        close_claims(tx, {token: len(rows)})
+        for number, *group in rows:
+            groups.setdefault((group[0], group[1], group[2]), []).append(number)
+    chunks = [(queue, lane, priority, tx.now, packed(back)) for (queue, lane, priority), back in groups.items()]
+    tx.run_each("add_handoff", chunks)
+    return sum(map(len, groups.values()))
 
 
 def beat(tx: Transaction, worker: int, progress: Sequence[Progress]) -> Beat:

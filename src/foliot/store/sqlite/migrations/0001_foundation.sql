@@ -39,13 +39,15 @@ CREATE TABLE run (
     progress      BLOB,
     checkpoint    BLOB,
     reason        TEXT,
-    detail        TEXT
+    detail        TEXT,
+    withdrawn     TEXT
 ) STRICT;
 -- Exactly what can fire, in firing order (the row number breaks ties). A five-minute cell is a range of it.
 CREATE INDEX run_due ON run (fire_at) WHERE state <= 1;
 CREATE UNIQUE INDEX run_name ON run (name) WHERE name IS NOT NULL;
 CREATE INDEX run_schedule ON run (schedule, state) WHERE schedule IS NOT NULL;
 CREATE INDEX run_parked ON run (state, number) WHERE state >= 20;
+CREATE INDEX run_retrying ON run (number) WHERE state = 1;
 
 -- Pending runs whose time or state was changed in place: how the owner of their cell hears of them. `seq` comes from
 -- sequence.run, so that one cursor orders new rows and changed rows alike.
@@ -208,6 +210,20 @@ CREATE TABLE event (
     detail   TEXT    NOT NULL
 ) STRICT;
 CREATE INDEX event_subject ON event (subject, n);
+
+-- Live and ended runs in one shape, for people.
+CREATE VIEW live_story AS
+SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
+    attempt, spent, reason, coalesce(detail, withdrawn) AS detail, payload, worker, fired_at, claimed_at, started_at,
+    NULL AS finished_at, progress, NULL AS result, NULL AS span_until, 1 AS span_count,
+    withdrawn IS NOT NULL OR number IN (SELECT number FROM cancellation) AS cancel_requested, number AS position
+FROM run;
+CREATE VIEW ended_story AS
+SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
+    attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at,
+    finished_at, progress, result, span_until, coalesce(span_count, 1) AS span_count,
+    0 AS cancel_requested, n AS position
+FROM history;
 
 CREATE TABLE audit (
     n        INTEGER PRIMARY KEY,

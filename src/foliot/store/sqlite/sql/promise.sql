@@ -20,8 +20,14 @@ UPDATE run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state = 0, r
 WHERE number = :number AND state IN (0, 2)
 
 -- name: find_live
-SELECT number, name, state, fire_at, worker, schedule, claimed_at FROM run
+SELECT number, name, state, fire_at, worker, schedule FROM run
 WHERE number = :number OR name = :name
+
+-- name: withdraw_tick
+-- The one next run of a calendar rule carries the schedule on, so it stays until it is due, and is skipped then.
+UPDATE run SET withdrawn = :note
+WHERE number = :number AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
+    AND EXISTS (SELECT 1 FROM schedule s WHERE s.id = run.schedule AND s.delay IS NULL)
 
 -- name: find_ended
 SELECT number, name, state, fire_at FROM history WHERE number = :number OR name = :name

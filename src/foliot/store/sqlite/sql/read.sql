@@ -1,38 +1,55 @@
 -- name: live_runs
-SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
-    attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at, NULL, progress, NULL, NULL, 1,
-    EXISTS (SELECT 1 FROM cancellation c WHERE c.number = run.number), number
-FROM run
+SELECT * FROM live_story
 WHERE number < :before AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
-    AND (:tenant IS NULL OR tenant = :tenant) AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
+    AND (:tenant IS NULL OR tenant = :tenant) AND state IN (SELECT value FROM json_each(:states))
+ORDER BY number DESC LIMIT :limit
+
+-- name: owned_by_workers
+SELECT numbers FROM claim
+
+-- name: claimed_now
+-- What runs now is found through its claim: there is no index of running runs, because each run would pay for it.
+SELECT * FROM live_story
+WHERE number IN carray(:numbers) AND number < :before AND (:schedule IS NULL OR schedule = :schedule)
+    AND (:job IS NULL OR job = :job) AND (:tenant IS NULL OR tenant = :tenant)
+    AND state IN (SELECT value FROM json_each(:states))
+ORDER BY number DESC LIMIT :limit
+
+-- name: retrying_runs
+SELECT * FROM live_story
+WHERE state = 1 AND number < :before AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
+    AND (:tenant IS NULL OR tenant = :tenant) AND :states IS NOT NULL
+ORDER BY number DESC LIMIT :limit
+
+-- name: parked_runs
+-- `state >= 20` is what the partial index of parked runs wants to hear.
+SELECT * FROM live_story
+WHERE state >= 20 AND state IN (SELECT value FROM json_each(:states)) AND number < :before
+    AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
+    AND (:tenant IS NULL OR tenant = :tenant)
+ORDER BY number DESC LIMIT :limit
+
+-- name: ended_runs
+SELECT * FROM ended_story
+WHERE number < :before AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
+    AND (:tenant IS NULL OR tenant = :tenant) AND state IN (SELECT value FROM json_each(:states))
 ORDER BY number DESC LIMIT :limit
 
 -- name: live_run
-SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
-    attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at, NULL, progress, NULL, NULL, 1,
-    EXISTS (SELECT 1 FROM cancellation c WHERE c.number = run.number), number
-FROM run WHERE number = :number OR name = :name
-
--- name: ended_runs
-SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
-    attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at, finished_at, progress, result,
-    span_until, coalesce(span_count, 1), 0, number
-FROM history
-WHERE number < :before AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
-    AND (:tenant IS NULL OR tenant = :tenant) AND (:states IS NULL OR state IN (SELECT value FROM json_each(:states)))
-ORDER BY number DESC LIMIT :limit
+SELECT * FROM live_story WHERE number = :number OR name = :name
 
 -- name: ended_run
-SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
-    attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at, finished_at, progress, result,
-    span_until, coalesce(span_count, 1), 0, number
-FROM history WHERE number = :number OR name = :name
+SELECT * FROM ended_story WHERE number = :number OR name = :name
 
 -- name: ended_in_order
-SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
-    attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at, finished_at, progress, result,
-    span_until, coalesce(span_count, 1), 0, n
-FROM history WHERE n > :position ORDER BY n LIMIT :limit
+SELECT * FROM ended_story WHERE position > :position ORDER BY position LIMIT :limit
+
+-- name: last_positions
+SELECT coalesce((SELECT max(n) FROM history), 0), coalesce((SELECT max(n) FROM event), 0)
+
+-- name: next_pending
+-- The soonest of what can fire.
+SELECT * FROM live_story WHERE number = (SELECT number FROM run WHERE state <= 1 AND fire_at > :now ORDER BY fire_at LIMIT 1)
 
 -- name: attempts_of
 SELECT attempt, outcome, worker, started_at, finished_at, error FROM attempt WHERE run = :number

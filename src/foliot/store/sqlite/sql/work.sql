@@ -70,10 +70,11 @@ UPDATE run SET state = ?2, nominal = coalesce(nominal, fire_at), fire_at = coale
 WHERE number = ?1
 
 -- name: give_back_runs
+-- Handed off again in the same transaction, so `fired_at` stays: what was decided about a tick is not decided twice.
 UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, attempt = attempt - 1, token = NULL, worker = NULL,
-    fired_at = NULL, claimed_at = NULL, started_at = NULL
+    claimed_at = NULL, started_at = NULL
 WHERE number IN carray(:numbers) AND state = 4 AND token = :token
-RETURNING number
+RETURNING number, coalesce(queue, 'default'), lane, priority
 
 -- name: close_claim
 UPDATE claim SET open = open - :ended WHERE token = :token RETURNING open

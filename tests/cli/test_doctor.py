@@ -1,0 +1,80 @@
+"""`foliot doctor`: what it finds, and what it makes of that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from foliot import __version__
+from foliot.cli.doctor import Findings, judge
+from foliot.domain.instant import HOUR, SECOND, parse_rfc3339
+from foliot.domain.store import Instance
+from tests.cli.support import run, run_json
+
+NOW = parse_rfc3339("2026-04-03T02:00:00Z")
+HEALTH = {
+    "engine": "sqlite",
+    "version": "3.53.0",
+    "schema": 1,
+    "journal_mode": "wal",
+    "synchronous": "full",
+    "integrity": "ok",
+}
+
+
+def instance(role: str, *, beat_at: int = NOW, version: str = __version__) -> Instance:
+    return Instance(1, role, "here", 1, version, NOW, beat_at, slots=4 if role == "worker" else 0)
+
+
+FLEET = (instance("scheduler"), instance("worker"))
+SOUND = Findings(HEALTH, {"early": 0}, FLEET, (), (), NOW, NOW)
+
+
+def verdict(name: str, findings: Findings) -> str:
+    return {check.name: check.verdict for check in judge(findings)}[name]
+
+
+def test_a_sound_house_has_nothing_to_complain_of():
+    assert {check.verdict for check in judge(SOUND)} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("check", "expected", "findings"),
+    [
+        ("durability", "wrong", SOUND._replace(health={**HEALTH, "synchronous": "normal"})),
+        ("durability", "wrong", SOUND._replace(health={**HEALTH, "journal_mode": "delete"})),
+        ("integrity", "wrong", SOUND._replace(health={**HEALTH, "integrity": "damaged"})),
+        ("clock", "wrong", SOUND._replace(store_now=NOW + 2 * SECOND)),
+        ("clock", "wrong", SOUND._replace(now=HOUR, store_now=HOUR)),
+        ("early starts", "wrong", SOUND._replace(counts={"early": 1})),
+        ("scheduler", "warning", SOUND._replace(instances=FLEET[1:])),
+        ("worker", "warning", SOUND._replace(instances=FLEET[:1])),
+        ("worker", "warning", SOUND._replace(instances=(FLEET[0], instance("worker", beat_at=NOW - HOUR)))),
+        ("versions", "warning", SOUND._replace(instances=(*FLEET, instance("worker", version="9.9")))),
+        ("for a person", "warning", SOUND._replace(counts={"early": 0, "dead": 3})),
+    ],
+)
+def test_each_fault_has_its_verdict(check: str, expected: str, findings: Findings):
+    assert verdict(check, findings) == expected
+
+
+def test_the_doctor_warns_of_a_store_that_nobody_serves(store: str):
+    found = run_json("doctor", "--store", store)
+    verdicts = {check["name"]: check["verdict"] for check in found["checks"]}
+    assert found["ok"] is True
+    assert verdicts["durability"] == verdicts["integrity"] == verdicts["early starts"] == "ok"
+    assert verdicts["scheduler"] == verdicts["worker"] == verdicts["for a person"] == "warning"
+    assert "nothing fires" in run("doctor", "--store", store).stdout
+
+
+def test_the_doctor_exits_1_when_something_is_wrong(store: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("foliot.cli.doctor._RELEASED", 1 << 62)  # as if this host's clock stood long ago
+    result = run("doctor", "--store", store)
+    assert result.exit_code == 1
+    assert "something is wrong" in result.stdout
+
+
+def test_the_doctor_makes_no_store():
+    assert run("doctor", "--store", "sqlite:///nowhere.db").exit_code == 1
+    assert not Path("nowhere.db").exists()

@@ -1,0 +1,140 @@
+"""`foliot schedules` and `foliot runs`, on a store in which things have happened."""
+
+from __future__ import annotations
+
+import pytest
+
+from foliot.domain.instant import parse_rfc3339
+from tests.cli.support import refused, run, run_json
+
+WHY = ("--reason", "a test", "--actor", "tester")
+
+
+def test_schedules_are_listed_with_what_they_mean(store: str):
+    listed = {shape["id"]: shape for shape in run_json("schedules", "list", "--store", store)}
+    assert set(listed) == {"greetings", "sweep"}
+    assert listed["greetings"]["words"] == "every hour"
+    assert listed["greetings"]["state"] == "waiting"
+    assert parse_rfc3339(listed["greetings"]["next_fire_at"]) > 0
+    assert "every hour" in run("schedules", "list", "--store", store).stdout
+
+
+def test_a_schedule_is_shown_with_its_policies_in_words_and_what_comes(store: str):
+    shown = run_json("schedules", "show", "greetings", "--store", store)
+    assert len(shown["upcoming"]) == 5
+    assert shown["policy"]["attempts"] == 4
+    assert shown["policy"]["timeout"] == 900.0
+    assert [entry["state"] for entry in shown["runs"]] == ["scheduled"]
+    told = run("schedules", "show", "greetings", "--store", store).stdout
+    assert "skip a tick while an earlier run is busy" in told
+    assert "owner         sales" in told
+
+
+def test_a_fixed_delay_shows_the_one_tick_that_waits(store: str):
+    assert len(run_json("schedules", "show", "sweep", "--store", store)["upcoming"]) == 1
+
+
+def test_a_paused_schedule_says_why_and_until_when_and_can_be_resumed(store: str):
+    until = run_json("schedules", "pause", "greetings", "--for", "2h", *WHY, "--store", store)["until"]
+    shown = run_json("schedules", "show", "greetings", "--store", store)
+    assert (shown["state"], shown["paused_until"], shown["paused_note"]) == ("paused", until, "a test")
+    assert "a test" in run("schedules", "show", "greetings", "--store", store).stdout
+    assert run_json("schedules", "resume", "greetings", *WHY, "--store", store)["outcome"] == "resumed"
+    assert run_json("schedules", "show", "greetings", "--store", store)["state"] == "waiting"
+
+
+def test_a_pause_can_end_at_an_instant_but_not_in_the_past(store: str):
+    paused = run_json("schedules", "pause", "greetings", "--until", "2100-01-01T00:00:00Z", *WHY, "--store", store)
+    assert paused["until"] == "2100-01-01T00:00:00Z"
+    refused(run("schedules", "pause", "greetings", "--until", "2001-01-01T00:00:00Z", *WHY, "--store", store), 1)
+
+
+def test_a_triggered_run_is_one_of_its_schedule(store: str):
+    made = run_json("schedules", "trigger", "greetings", *WHY, "--store", store)
+    assert made["id"].startswith("greetings@")
+    assert run_json("runs", "show", made["id"], "--store", store)["origin"] == "manual"
+
+
+def test_runs_are_listed_newest_first_and_page_by_page(store: str):
+    everything = run_json("runs", "list", "--store", store)
+    assert len(everything) == 6
+    first = run_json("runs", "list", "--limit", "4", "--store", store)
+    rest = run_json("runs", "list", "--before", first[-1]["cursor"], "--store", store)
+    assert [*first, *rest] == everything
+    assert "--before" in run("runs", "list", "--limit", "4", "--store", store).stdout
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        (("--state", "dead"), ["invoice:1#1"]),
+        (("--state", "dead,cancelled"), ["class:2#1", "invoice:1#1"]),
+        (("--state", "dead", "--state", "cancelled"), ["class:2#1", "invoice:1#1"]),
+        (("--job", "pay"), ["invoice:1#1"]),
+        (("--tenant", "acme"), ["class:1[acme]#1"]),
+        (("--schedule", "nobody"), []),
+    ],
+)
+def test_runs_are_filtered(filters: tuple[str, ...], found: list[str], store: str):
+    assert [shape["id"] for shape in run_json("runs", "list", *filters, "--store", store)] == found
+
+
+def test_an_empty_list_says_so(store: str):
+    assert run("runs", "list", "--job", "nobody", "--store", store).stdout == "no such runs\n"
+
+
+def test_a_run_that_succeeded_tells_its_whole_life(store: str):
+    shown = run_json("runs", "show", "class:1[acme]#1", "--store", store)
+    assert (shown["state"], shown["result"], shown["arguments"]) == ("succeeded", "hello Ada", {"name": "Ada"})
+    assert [attempt["outcome"] for attempt in shown["attempts"]] == ["succeeded"]
+    assert shown["late"] >= 0
+    assert shown["advice"] is None
+    order = [shown[name] for name in ("made_at", "fire_at", "claimed_at", "started_at", "finished_at")]
+    assert sorted(map(parse_rfc3339, order)) == [parse_rfc3339(moment) for moment in order]
+
+
+def test_a_dead_run_says_what_to_do_and_whom_it_concerns(store: str):
+    shown = run_json("runs", "show", "invoice:1#1", "--store", store)
+    assert (shown["state"], shown["reason"]) == ("dead", "permanent")
+    assert "invoice 1 has no address" in shown["attempts"][0]["error"]
+    told = run("runs", "show", "invoice:1#1", "--store", store).stdout
+    assert 'foliot runs retry "invoice:1#1" --reason' in told
+    assert "trying again cannot help" in told
+    assert "owner    finance" in told
+    assert "https://wiki.example.org/pay" in told
+
+
+def test_a_dead_run_can_be_retried_and_a_waiting_one_cancelled(store: str):
+    assert run_json("runs", "retry", "invoice:1#1", *WHY, "--store", store)["state"] == "scheduled"
+    assert run_json("runs", "cancel", "class:3#1", *WHY, "--store", store)["state"] == "cancelled"
+    assert run_json("runs", "show", "class:3#1", "--store", store)["detail"] == "a test"
+
+
+def test_what_cannot_be_done_is_refused_in_one_line(store: str):
+    assert "only dead" in refused(run("runs", "retry", "class:1[acme]#1", *WHY, "--store", store), 1)
+    assert "already" in refused(run("runs", "cancel", "class:2#1", *WHY, "--store", store), 1)
+    assert "there is no run" in refused(run("runs", "show", "nobody", "--store", store), 1)
+    assert "there is no schedule" in refused(run("schedules", "show", "nobody", "--store", store), 1)
+    refused(run("schedules", "trigger", "nobody", *WHY, "--store", store), 1)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        ("schedules", "pause", "greetings"),
+        ("schedules", "resume", "greetings"),
+        ("schedules", "trigger", "greetings"),
+        ("runs", "cancel", "class:3#1"),
+        ("runs", "retry", "invoice:1#1"),
+    ],
+)
+def test_no_action_without_a_reason(action: tuple[str, ...], store: str):
+    assert "say why: --reason" in refused(run(*action, "--store", store), 2)
+    assert "say why: --reason" in refused(run(*action, "--reason", " ", "--store", store), 2)
+
+
+def test_what_is_piped_is_neither_wrapped_nor_cut_nor_coloured(store: str):
+    told = run("runs", "list", "--store", store).stdout
+    assert "permanent: Permanent: invoice 1 has no address" in told
+    assert "\x1b" not in told
+    assert all(line == line.rstrip() for line in told.splitlines())

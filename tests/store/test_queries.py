@@ -1,0 +1,33 @@
+"""Named queries: SQL lives in .sql files, each statement under one name, and each is used."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import foliot.store.sqlite
+from foliot.store import queries
+
+ROOM = Path(foliot.store.sqlite.__file__).parent
+
+
+def test_queries_are_read_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_text("-- name: one\n-- What it is for.\nSELECT 1\n\n-- name: two\nSELECT 2\n")
+    (tmp_path / "b.sql").write_text("-- name: three\nSELECT 3\n")
+    (tmp_path / "notes.txt").write_text("-- name: four\nSELECT 4\n")
+    assert queries.load(tmp_path) == {"one": "-- What it is for.\nSELECT 1", "two": "SELECT 2", "three": "SELECT 3"}
+
+
+def test_a_name_that_stands_twice_is_found_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.sql").write_text("-- name: one\nSELECT 1\n")
+    (tmp_path / "b.sql").write_text("-- name: one\nSELECT 2\n")
+    with pytest.raises(RuntimeError, match=r"'one' stands twice.*b\.sql"):
+        queries.load(tmp_path)
+
+
+def test_every_query_that_is_used_exists_and_every_one_that_exists_is_used() -> None:
+    code = "\n".join(file.read_text() for file in ROOM.glob("*.py"))
+    used = set(re.findall(r"""\.(?:run|run_each|all|one|value)\(\s*"(\w+)\"""", code))
+    assert used == set(queries.load(ROOM / "sql"))
