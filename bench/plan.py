@@ -28,7 +28,7 @@ class Plan:
     pending: int = 1_000_000
     seconds: float = 20.0
     """Of each steady load."""
-    turns: int = 2
+    turns: int = 4
     """Lean and heavy steady loads take turns, each in so many pieces."""
     single_seconds: float = 3.0
     slices: int = 10

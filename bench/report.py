@@ -127,6 +127,7 @@ def as_json(results: Results) -> dict[str, Any]:
         "burst_ceilings": results.drains,
         "bursts": {load: [_burst_json(one) for one in found] for load, found in results.bursts.items()},
         "heavy_to_lean": results.heavy_to_lean(),
+        "heavy_to_lean_p99": results.heavy_to_lean_p99("1000"),
         "steady": {name: _steady_json(parts) for name, parts in results.steady.items()},
         "weight": asdict(results.weight) if results.weight else None,
         "gates": [asdict(gate) for gate in gates(results)],

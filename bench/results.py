@@ -84,6 +84,11 @@ class Results:
         pairs = zip(self.bursts.get("heavy", []), self.bursts.get("lean", []), strict=False)
         return [heavy.start_rate / lean.start_rate for heavy, lean in pairs]
 
+    def heavy_to_lean_p99(self, rate: str) -> list[float]:
+        """The same for lateness: one ratio per turn."""
+        pairs = zip(self.steady.get(f"heavy {rate}", []), self.steady.get(f"lean {rate}", []), strict=False)
+        return [heavy.quantile(0.99) / lean.quantile(0.99) for heavy, lean in pairs]
+
     def early(self) -> int | None:
         """Starts before their time, in everything that was measured; None when nothing was."""
         everything: list[Burst | Steady] = [one for listed in self.bursts.values() for one in listed]

@@ -171,11 +171,12 @@ async def test_retries_arrive(stage: Stage) -> None:
     assert await stage.told(lease.cursor) == [(START + MINUTE, run.number)]
 
 
-async def test_given_back_runs_arrive(stage: Stage) -> None:
+async def test_given_back_runs_do_not_arrive_because_they_are_handed_off_already(stage: Stage) -> None:
     run = await stage.running()
     lease = await stage.lease()
     await stage.store.give_back(await stage.worker(), [run])
-    assert await stage.told(lease.cursor) == [(START, run.number)]
+    assert await stage.told(lease.cursor) == []
+    assert await stage.loaded(await stage.lease()) == []
 
 
 async def test_interrupted_runs_arrive(stage: Stage) -> None:
@@ -214,6 +215,15 @@ async def test_what_ended_meanwhile_does_not_arrive(stage: Stage) -> None:
     lease = await stage.lease()
     kept = await stage.promise()
     await stage.store.cancel(kept.id, actor="test", note="")
+    assert await stage.told(lease.cursor) == []
+
+
+async def test_what_was_claimed_meanwhile_does_not_arrive(stage: Stage) -> None:
+    run = await stage.running()
+    lease = await stage.lease()
+    await stage.finish(stage.failed(run, 0))
+    await stage.fire()
+    assert len(await stage.claim()) == 1
     assert await stage.told(lease.cursor) == []
 
 
@@ -323,7 +333,7 @@ class Shadow:
                     self.pending[run.number] = retry_at
                 case 2:
                     await self.store.give_back(await self.stage.worker(), [run])
-                    self.pending[run.number] = run.fire_at
+                    self.ready.add(run.number)
                 case 3:
                     await self.store.lose([self.stage.lost(run, retry_at=self.stage.now + SECOND)])
                     self.pending[run.number] = self.stage.now + SECOND

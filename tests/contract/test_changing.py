@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND
 from foliot.domain.run import Claimed, Ending
+from foliot.domain.schedule import TickDecision, TickFacts
 from foliot.domain.state import Reason, State
 from foliot.errors import Conflict, UnknownName
 from tests.contract.stage import START, Stage, declared, fires_hourly, holds
@@ -110,11 +111,12 @@ async def test_cancel_ends_a_run_that_was_handed_off(stage: Stage) -> None:
 
 
 async def test_cancel_ends_a_run_that_is_held(stage: Stage) -> None:
-    await stage.apply(declared("hourly", START))
+    await stage.apply(declared("hourly", START + DAY))
+    kept = await stage.store.trigger("hourly", actor="ada", note="")
     await stage.fire(holds)
-    [held] = await stage.store.runs(states=[State.HELD])
-    assert (await stage.store.cancel(held.id, actor="ada", note="")).outcome == "cancelled"
-    assert await stage.state(held.id) is State.CANCELLED
+    assert await stage.state(kept) is State.HELD
+    assert (await stage.store.cancel(kept.id, actor="ada", note="")).outcome == "cancelled"
+    assert await stage.state(kept) is State.CANCELLED
 
 
 async def test_cancel_ends_a_run_that_waits_to_try_again(stage: Stage) -> None:
@@ -190,15 +192,57 @@ async def test_cancel_by_key_refuses_what_has_ended_and_what_is_unknown(stage: S
         await stage.store.cancel_promise("class:7", "acme", actor="app", note="")
 
 
-async def test_cancelling_the_next_tick_does_not_end_its_schedule(stage: Stage) -> None:
+async def test_cancelling_the_next_tick_withdraws_it_and_does_not_end_its_schedule(stage: Stage) -> None:
     """Exactly one materialised next run: an operator who cancels it wants one tick gone, not all that would follow."""
     await stage.apply(declared("hourly", START + HOUR))
     [waiting] = await stage.waiting("hourly")
-    with suppress(Conflict):  # refusing would be an answer too: the schedule goes on
-        await stage.store.cancel(waiting.id, actor="ada", note="not today")
+    withdrawn = await stage.store.cancel(waiting.id, actor="ada", note="not today")
+    assert (withdrawn.id, withdrawn.outcome, withdrawn.state) == (waiting.id, "withdrawn", State.SCHEDULED)
+    view = await stage.run(waiting.id)
+    assert (view.state, view.cancel_requested, view.detail) == (State.SCHEDULED, True, "not today")
     stage.clock.advance(HOUR)
+    seen: list[str | None] = []
+
+    def judge(fact: TickFacts) -> TickDecision:
+        seen.append(fact.withdrawn)
+        return replace(fires_hourly(fact), verdict="skip", reason=Reason.OPERATOR, detail=fact.withdrawn)
+
+    await stage.fire(judge)
+    assert seen == ["not today"]
+    view = await stage.run(waiting.id)
+    assert (view.state, view.reason, view.detail) == (State.SKIPPED, Reason.OPERATOR, "not today")
+    [following] = await stage.waiting("hourly")
+    assert (following.nominal, following.cancel_requested) == (START + 2 * HOUR, False)
+
+
+async def test_a_tick_that_is_withdrawn_without_a_word_is_withdrawn_too(stage: Stage) -> None:
+    await stage.apply(declared("hourly", START))
+    [waiting] = await stage.waiting("hourly")
+    await stage.store.cancel(waiting.id, actor="ada", note="")
+    seen: list[str | None] = []
+
+    def judge(fact: TickFacts) -> TickDecision:
+        seen.append(fact.withdrawn)
+        return fires_hourly(fact)
+
+    await stage.fire(judge)
+    assert seen[0] is not None
+
+
+async def test_a_held_tick_carries_its_schedule_on_so_it_is_withdrawn(stage: Stage) -> None:
+    await stage.apply(declared("hourly", START))
+    await stage.fire(holds)
+    [held] = await stage.store.runs(states=[State.HELD])
+    assert (await stage.store.cancel(held.id, actor="ada", note="")).outcome == "withdrawn"
+    assert await stage.state(held.id) is State.HELD
+
+
+async def test_a_tick_that_was_handed_off_carries_nothing_on_so_it_is_cancelled(stage: Stage) -> None:
+    await stage.apply(declared("hourly", START))
     await stage.fire(fires_hourly)
-    assert [run.nominal for run in await stage.waiting("hourly")] == [START + 2 * HOUR]
+    ended = await stage.store.cancel("hourly@2026-04-03T02:00:00Z", actor="ada", note="")
+    assert ended.outcome == "cancelled"
+    assert [run.nominal for run in await stage.waiting("hourly")] == [START + HOUR]
 
 
 async def test_cancelling_the_waiting_run_of_a_fixed_delay_makes_the_next(stage: Stage) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND
 from foliot.domain.policy import Policy
 from foliot.domain.run import Lane, Origin, Promise
+from foliot.domain.schedule import TickDecision, TickFacts
 from foliot.domain.state import Reason, State
+from foliot.errors import Conflict
 from tests.contract.stage import START, Stage, declared, fires_hourly, holds
 
 
@@ -264,23 +268,61 @@ async def test_what_never_began_is_given_back_without_a_trace(stage: Stage) -> N
     run = await stage.running()
     assert await stage.store.give_back(await stage.worker(), [run]) == 1
     view = await stage.run(run)
-    assert (view.state, view.attempt, view.spent, view.worker) == (State.SCHEDULED, 0, 0, None)
+    assert (view.state, view.attempt, view.spent, view.worker) == (State.READY, 0, 0, None)
     assert view.attempts == []
     assert await stage.events() == []
-    await stage.fire()
-    [again] = await stage.claim()
+    [again] = await stage.claim(worker=await stage.register())
     assert (again.number, again.attempt) == (run.number, 1)
     assert again.token > run.token
 
 
 async def test_a_retry_that_is_given_back_is_still_a_retry(stage: Stage) -> None:
-    run = await stage.running()
+    run = await stage.running("class:7")
     await stage.finish(stage.failed(run, 0))
     await stage.fire()
     [second] = await stage.claim()
     await stage.store.give_back(await stage.worker(), [second])
     view = await stage.run(run)
-    assert (view.state, view.attempt, view.spent) == (State.RETRYING, 1, 1)
+    assert (view.state, view.attempt, view.spent) == (State.READY, 1, 1)
+    with pytest.raises(Conflict):
+        await stage.store.move("class:7", None, START + HOUR)
+    [third] = await stage.claim()
+    assert (third.attempt, third.spent) == (2, 1)
+
+
+async def test_a_run_that_is_given_back_keeps_its_queue_lane_and_priority(stage: Stage) -> None:
+    await stage.promise(after=-HOUR, queue="mail", priority=4)
+    await stage.fire()
+    [run] = await stage.claim(queues=["mail"])
+    await stage.store.give_back(await stage.worker(), [run])
+    assert await stage.claim() == []
+    [again] = await stage.claim(queues=["mail"])
+    assert (again.queue, again.lane, again.priority) == ("mail", Lane.CATCH_UP, 4)
+
+
+async def test_a_tick_that_is_given_back_is_not_decided_again_and_occupies_its_schedule(stage: Stage) -> None:
+    run = await stage.running_tick("hourly", fires_hourly)
+    await stage.store.give_back(await stage.worker(), [run])
+    stage.clock.advance(HOUR)
+    seen: list[tuple[str, str | None]] = []
+
+    def judge(fact: TickFacts) -> TickDecision:
+        seen.append((fact.id, fact.occupied_by))
+        return holds(fact)
+
+    await stage.fire(judge)
+    assert seen == [("hourly@2026-04-03T03:00:00Z", run.id)]
+
+
+async def test_what_was_given_back_can_be_moved_and_cancelled(stage: Stage) -> None:
+    moved, cancelled = await stage.running("class:7"), await stage.running("class:8")
+    await stage.store.give_back(await stage.worker(), [moved, cancelled])
+    await stage.store.move("class:7", None, START + HOUR)
+    await stage.store.cancel(cancelled.id, actor="ada", note="")
+    assert await stage.claim() == []
+    stage.clock.advance(HOUR)
+    await stage.fire()
+    assert [run.number for run in await stage.claim()] == [moved.number]
 
 
 async def test_claims_that_were_lost_cannot_be_given_back(stage: Stage) -> None:
@@ -308,7 +350,6 @@ async def test_a_part_of_a_claim_can_be_given_back(stage: Stage) -> None:
     first, second, third = await stage.claim()
     assert await stage.store.give_back(await stage.worker(), [first, third]) == 2
     assert await stage.finish(stage.succeeded(second)) == []
-    await stage.fire()
     assert {run.number for run in await stage.claim()} == {first.number, third.number}
 
 
@@ -318,7 +359,6 @@ async def test_a_run_that_was_asked_to_stop_and_given_back_can_be_stopped_at_its
     await stage.store.give_back(await stage.worker(), [run])
     if await stage.state(run) is State.CANCELLED:
         return  # keeping the wish would be better still
-    await stage.fire()
     other = await stage.register()
     [again] = await stage.claim(worker=other)
     await stage.store.cancel(run.id, actor="ada", note="I said stop")

@@ -122,7 +122,7 @@ async def test_pages_join_without_a_gap_and_without_a_repetition(stage: Stage, l
     while page := await stage.store.runs(limit=limit, before=before):
         assert len(page) <= limit
         found += [run.number for run in page]
-        before = page[-1].position
+        before = page[-1].number
     assert found == [one.number for one in kept][::-1]
 
 
@@ -207,6 +207,48 @@ async def test_events_are_told_in_order_and_once(stage: Stage) -> None:
     rest = await stage.store.events_since(events[-1].position, 10)
     assert [event.subject for event in rest] == ["subject 3", "subject 4"]
     assert await stage.store.events_since(rest[-1].position, 10) == []
+
+
+async def test_events_can_be_asked_for_by_their_subject(stage: Stage) -> None:
+    for subject, detail in (("a", "1"), ("b", "2"), ("a", "3"), ("a b", "4")):
+        await stage.store.note("kind", subject, detail)
+    assert [event.detail for event in await stage.store.events_of("a")] == ["1", "3"]
+    assert await stage.store.events_of("nobody") == []
+
+
+async def test_the_last_positions_are_where_only_new_things_follow(stage: Stage) -> None:
+    assert await stage.store.last_positions() == (0, 0)
+    await stage.finish(stage.succeeded(await stage.running()))
+    await stage.store.note("kind", "old", "")
+    ended, events = await stage.store.last_positions()
+    assert await stage.store.ended_since(ended, 10) == []
+    assert await stage.store.events_since(events, 10) == []
+    fresh = await stage.running()
+    await stage.finish(stage.succeeded(fresh))
+    await stage.store.note("kind", "new", "")
+    assert [run.id for run in await stage.store.ended_since(ended, 10)] == [fresh.id]
+    assert [event.subject for event in await stage.store.events_since(events, 10)] == ["new"]
+
+
+async def test_the_next_pending_run_is_the_soonest_that_is_not_due_yet(stage: Stage) -> None:
+    assert await stage.store.next_pending() is None
+    await stage.promise()
+    assert await stage.store.next_pending() is None
+    await stage.promise(after=2 * HOUR)
+    soonest = await stage.promise(after=HOUR)
+    gone = await stage.promise(after=MINUTE)
+    await stage.store.cancel(gone.id, actor="test", note="")
+    found = await stage.store.next_pending()
+    assert found is not None
+    assert (found.id, found.fire_at, found.state) == (soonest.id, START + HOUR, State.SCHEDULED)
+
+
+async def test_a_retry_can_be_the_next_pending_run(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.finish(stage.failed(run))
+    found = await stage.store.next_pending()
+    assert found is not None
+    assert (found.id, found.state) == (run.id, State.RETRYING)
 
 
 # ---------------------------------------------------------------------------------------------------------- never early

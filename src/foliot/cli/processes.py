@@ -7,6 +7,7 @@ ends when its supervisor is gone. None of this depends on the event loop, which 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -123,6 +124,10 @@ def queues_of(app: Foliot, given: str | None) -> list[str]:
 def _begin(role: str, app: Foliot, supervised_by: int | None) -> None:
     # Handlers in threads hold the interpreter for 5 ms at a time by default: more than a run may be late.
     sys.setswitchinterval(0.001)
+    # What is loaded by now stays: a collector that walks all of it after every 700 claims costs a fifth of the rate.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     # A supervised process speaks between the lines of the account. What the app has set up itself stays.
     style, dates = ("%(asctime)sZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
     if supervised_by is not None:

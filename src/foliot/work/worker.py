@@ -34,7 +34,7 @@ from foliot.work.outbox import HOPELESS, Outbox, Pause, WorkerStore
 
 _LIVELY: Duration = SECOND
 """How long after the last work the store is asked every millisecond whether anything is new."""
-_LIVELY_LOOK, _IDLE_LOOK = 0.001, 0.020
+_LIVELY_LOOK, _IDLE_LOOK = 0.001, 0.005
 """Seconds between two looks at the store's version."""
 _CLAIM_ANYWAY: Duration = SECOND
 """A worker with free slots claims this often even if nothing seems to be new: a hint that is lost costs a second."""

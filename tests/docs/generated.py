@@ -1,0 +1,169 @@
+"""What the documentation shows and nobody types: written from the code, by running it where it must run.
+
+`FOLIOT_UPDATE_DOCS=1 python -m pytest tests/docs` rewrites these parts; without it, the tests say what is out of date.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, get_type_hints
+
+import typer
+from typer.models import ArgumentInfo, OptionInfo
+
+from foliot import Context, Foliot, every
+from foliot.cli import foliot as command
+from foliot.cli.words import length
+from foliot.domain.instant import MINUTE, rfc3339
+from foliot.domain.run import RunView
+from foliot.domain.state import PARKED, TERMINAL, TRANSITIONS, State
+from foliot.testing import virtual_time
+
+# --------------------------------------------------------------------------------------------------------- command line
+
+
+class Parameter(NamedTuple):
+    """An argument or an option of a command, as a person sees it."""
+
+    forms: tuple[str, ...]
+    value: str
+    help: str
+    is_argument: bool
+
+    @property
+    def shown(self) -> str:
+        return ", ".join(self.forms) + (f" {self.value}" if self.value and not self.is_argument else "")
+
+
+class Command(NamedTuple):
+    words: tuple[str, ...]
+    """`("foliot", "runs", "list")`"""
+    help: str
+    parameters: tuple[Parameter, ...]
+
+
+def commands(group: typer.Typer = command, words: tuple[str, ...] = ("foliot",)) -> Iterator[Command]:
+    """Every command, in the order of their declaration. Read from typer's own models: how its help looks changes."""
+    for registered in group.registered_commands:
+        callback = registered.callback
+        assert callback is not None
+        assert registered.name is not None
+        yield Command(
+            (*words, registered.name), " ".join((inspect.getdoc(callback) or "").split()), tuple(_parameters(callback))
+        )
+    for nested in group.registered_groups:
+        assert nested.typer_instance is not None
+        yield from commands(nested.typer_instance, (*words, str(nested.name)))
+
+
+def _parameters(callback: Callable[..., Any]) -> Iterator[Parameter]:
+    hints = get_type_hints(callback, include_extras=True)
+    for name, parameter in inspect.signature(callback).parameters.items():
+        [info] = hints[name].__metadata__
+        if info.hidden:
+            continue
+        if isinstance(info, ArgumentInfo):
+            yield Parameter((str(info.metavar),), "", str(info.help), is_argument=True)
+            continue
+        assert isinstance(info, OptionInfo)
+        value, told = _value(info, parameter.default), _option_help(info, parameter.default)
+        yield Parameter(_forms(info), value, told, is_argument=False)
+
+
+def _forms(info: OptionInfo) -> tuple[str, ...]:
+    # Inside of Annotated the first form stands where a default would: the function's own default is the default.
+    declared = (str(info.default), *(info.param_decls or ()))
+    return tuple(form for one in declared for form in one.split("/"))
+
+
+def _value(info: OptionInfo, default: object) -> str:
+    if isinstance(default, bool):
+        return ""
+    return str(info.metavar) if info.metavar else "N" if isinstance(default, int) else "TEXT"
+
+
+def _option_help(info: OptionInfo, default: object) -> str:
+    told = str(info.help)
+    if isinstance(default, int) and not isinstance(default, bool):
+        told += f" {info.min:,} to {info.max:,}; by default {default}."
+    elif isinstance(default, str):
+        told += f" By default `{default}`."
+    elif default is True:
+        told += f" By default `{_forms(info)[0]}`."
+    return told
+
+
+def cli_reference() -> str:
+    pieces = []
+    for one in commands():
+        arguments = "".join(f" {p.shown}" for p in one.parameters if p.is_argument)
+        pieces.append(f"### {' '.join(one.words)}\n\n{one.help}\n\n```\n{' '.join(one.words)}{arguments} [OPTIONS]\n```\n")
+        cells = [f"| `{p.shown}` | {_cell(p.help)} |" for p in one.parameters]
+        pieces.append("\n".join(["| argument or option | meaning |", "|---|---|", *cells]) + "\n")
+    return "\n".join(pieces) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+# --------------------------------------------------------------------------------------------------------------- states
+
+
+def state_diagram() -> str:
+    lines = ["stateDiagram-v2", "    [*] --> scheduled"]
+    lines += [f"    {state} --> {following}: {event}" for (state, event), following in TRANSITIONS.items()]
+    lines += [f"    {state} --> [*]" for state in State if state in TERMINAL]
+    lines += ["    classDef person font-weight:bold", f"    class {','.join(str(s) for s in State if s in PARKED)} person"]
+    return "```mermaid\n" + "\n".join(lines) + "\n```\n"
+
+
+def state_table() -> str:
+    cells = [f"| {state} | {event} | {following} |" for (state, event), following in TRANSITIONS.items()]
+    return "\n".join(["| a run that is | and is | becomes |", "|---|---|---|", *cells]) + "\n"
+
+
+# --------------------------------------------------------------------------------------------------------------- outage
+
+START = datetime(2026, 4, 1, 0, 30, tzinfo=UTC)
+
+
+def outage(**settings: Any) -> str:
+    """The rows of an hourly report that takes six minutes, around an outage from 01:30 to 06:40."""
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job
+    async def report(ctx: Context) -> None:
+        await world.clock.sleep(6 * MINUTE)
+
+    app.schedule("report", report, every("1h"), **settings)
+    with virtual_time(app, start=START) as world:
+        world.run_for("1h")
+        world.outage("5h10m")
+        world.run_for("1h45m")
+        told = [_outage_row(run) for run in world.runs()]
+    header = ["| run | state | started | late | interval | why |", "|---|---|---|---|---|---|"]
+    return "\n".join([*header, *told]) + "\n"
+
+
+def _outage_row(run: RunView) -> str:
+    started = "" if run.started_at is None else rfc3339(run.started_at)[11:16]
+    late = "" if run.late_by is None else length(run.started_at - run.nominal) if run.started_at else ""
+    interval = "" if run.since is None else f"{rfc3339(run.since)[11:16]} to {rfc3339(run.nominal)[11:16]}"
+    why = ": ".join(filter(None, (run.reason, run.detail)))
+    ticks = f" ({run.span_count} ticks)" if run.span_count > 1 else ""
+    return f"| `{run.id}` | {run.state} | {started} | {late} | {interval} | {why}{ticks} |"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "cli": cli_reference,
+    "state-diagram": state_diagram,
+    "state-table": state_table,
+    "outage-once": lambda: outage(catch_up="once"),
+    "outage-all": lambda: outage(catch_up="all"),
+    "outage-skip": lambda: outage(catch_up="skip"),
+    "outage-window": lambda: outage(catch_up="all", catch_up_window="2h"),
+    "outage-useful": lambda: outage(catch_up="once", useful_until="20m"),
+}
