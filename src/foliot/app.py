@@ -102,15 +102,17 @@ class Foliot:
         checked_name(name, "schedule")
         if name in self._schedules:
             raise InvalidInput(f"there is a schedule {name!r} already")
-        if not isinstance(job, Job) or self.jobs.get(job.name) is not job:
+        if not isinstance(job, Job) or job.app is not self:
             raise InvalidInput(f"schedule {name!r}: {job!r:.80} is not a job of this app; decorate it with @app.job")
+        if self.jobs.get(job.name) is not job:
+            raise InvalidInput(f"schedule {name!r}: give the job itself, and what using(...) says to schedule(...)")
         if not isinstance(rule, Rule):
             raise InvalidInput(f'schedule {name!r}: {rule!r:.80} is not a rule; use cron("0 2 * * *") or every("15m")')
         if tenant is not None:
             checked_tenant(tenant)
         card = job.handler
         described = {
-            "queue": queue,
+            "queue": queue or card.own_queue,
             "priority": priority,
             "tenant": tenant,
             "owner": owner or card.owner,
@@ -126,6 +128,7 @@ class Foliot:
         for name, (job, rule, payload, described, chosen) in self._schedules.items():
             policy = job.handler.policy.merged(chosen)
             first = None if rule.delay is not None else rule.next(now)
+            since = None if first is None else rule.previous(first)
             fire_at = None if first is None else jittered(name, first, policy.jitter, rule.next(first))
             words = (name, job.name, rule.encode(), payload, sorted(described.items()), sorted(chosen.items()), policy)
             found.append(
@@ -139,6 +142,7 @@ class Foliot:
                     delay=rule.delay,
                     first=first,
                     first_fire_at=fire_at,
+                    first_since=since,
                     fingerprint=blake2b(repr(words).encode(), digest_size=16).hexdigest(),
                     **described,
                 )

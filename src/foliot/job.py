@@ -56,7 +56,7 @@ class Job(Generic[P, R]):
         self.app = app
         self.handler = handler
         self.name = handler.name
-        self._options = options or _Options(queue=None if handler.queue == "default" else handler.queue)
+        self._options = options or _Options(queue=handler.own_queue)
         self._encoded_settings = choices_to_json(self._options.settings)
         update_wrapper(self, handler.function)
 

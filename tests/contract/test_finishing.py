@@ -118,13 +118,23 @@ async def test_an_interruption_costs_no_attempt(stage: Stage) -> None:
     assert (again.number, again.spent) == (run.number, 0)
 
 
-async def test_a_run_that_stopped_on_request_ends_as_cancelled(stage: Stage) -> None:
-    run = await stage.running()
-    await stage.store.cancel(run.id, actor="ada", note="")
-    await stage.finish(stage.stopped(run))
-    view = await stage.run(run)
-    assert (view.state, view.reason, view.cancel_requested) == (State.CANCELLED, Reason.REQUESTED, False)
-    assert await attempts(stage, run) == [(1, "cancelled")]
+async def test_a_run_that_stopped_on_request_ends_as_cancelled_for_the_reason_of_whoever_asked(stage: Stage) -> None:
+    by_operator, by_key = await stage.running("class:7"), await stage.running("class:8")
+    await stage.store.cancel(by_operator.id, actor="ada", note="wrong class")
+    await stage.store.cancel_promise("class:8", None, actor="app", note="class is off")
+    await stage.finish(stage.stopped(by_operator), stage.stopped(by_key))
+    for run, reason, detail in (
+        (by_operator, Reason.OPERATOR, "wrong class"),
+        (by_key, Reason.REQUESTED, "class is off"),
+    ):
+        view = await stage.run(run)
+        assert (view.state, view.reason, view.detail, view.cancel_requested) == (
+            State.CANCELLED,
+            reason,
+            detail,
+            False,
+        )
+        assert await attempts(stage, run) == [(1, "cancelled")]
 
 
 async def test_the_wish_to_stop_is_dropped_when_the_attempt_ended(stage: Stage) -> None:
@@ -206,6 +216,18 @@ async def test_a_late_ending_does_not_change_the_verdict_that_stands(stage: Stag
     after = await stage.run(lost)
     assert (after.state, after.finished_at, after.spent) == (verdict.state, verdict.finished_at, verdict.spent)
     assert len(await stage.events("fenced")) == 1
+
+
+async def test_a_refused_ending_does_not_hide_the_attempt_that_counts(stage: Stage) -> None:
+    """A claim that was given back leaves its number to the next: both attempts are the first."""
+    given_back = await stage.running()
+    await stage.store.give_back(await stage.worker(), [given_back])
+    other = await stage.register()
+    [owner] = await stage.claim(worker=other)
+    assert len(await stage.finish(stage.succeeded(given_back))) == 1
+    assert sorted(await attempts(stage, owner), key=str) == [(1, "fenced"), (1, None)]
+    await stage.finish(stage.succeeded(owner), worker=other)
+    assert sorted(await attempts(stage, owner), key=str) == [(1, "fenced"), (1, "succeeded")]
 
 
 async def test_a_fenced_ending_does_not_harm_the_others_of_its_batch(stage: Stage) -> None:
@@ -325,6 +347,7 @@ async def test_a_fixed_delay_has_one_chain_also_when_runs_are_triggered_beside_i
     await stage.store.trigger("poll", actor="ada", note="")
     await stage.fire()
     [manual] = await stage.claim()
+    stage.clock.advance(MINUTE)
     await stage.finish(stage.succeeded(manual))
     assert [run.fire_at for run in await stage.waiting("poll")] == [START + HOUR]
     stage.clock.advance(HOUR)
@@ -332,6 +355,7 @@ async def test_a_fixed_delay_has_one_chain_also_when_runs_are_triggered_beside_i
     [run] = await stage.claim()
     told = stage.succeeded(run)
     await stage.finish(told)
+    stage.clock.advance(MINUTE)
     await stage.finish(told)
     assert len(await stage.waiting("poll")) == 1
 

@@ -69,6 +69,8 @@ async def test_the_same_owner_may_take_its_shard_again_and_the_epoch_rises(stage
     assert again.epoch > lease.epoch
     with pytest.raises(LostOwnership):
         await stage.store.renew(lease, TTL, START)
+    with pytest.raises(LostOwnership):
+        await stage.store.fire(lease, [], lease.cursor, deciding(fires))
 
 
 async def test_an_owner_may_renew_late_as_long_as_nobody_took_its_shard(stage: Stage) -> None:

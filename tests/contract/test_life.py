@@ -53,10 +53,10 @@ async def test_a_closed_store_has_no_version(stage: Stage) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_store_that_was_never_opened_says_so_too(
-    engine: Engine, tmp_path: Path, clock: ManualClock, verb: str
+    engine: Engine, folder: Path, clock: ManualClock, verb: str
 ) -> None:
     with pytest.raises(StoreClosed):
-        await VERBS[verb](engine.make(tmp_path, clock))
+        await VERBS[verb](engine.make(folder, clock))
 
 
 async def test_closing_twice_is_closing_once(stage: Stage) -> None:

@@ -71,6 +71,27 @@ async def test_the_first_run_of_a_schedule_is_useful_as_long_as_its_policy_says(
     assert seen[0].useful_until == START + HOUR + MINUTE
 
 
+async def test_the_first_tick_stands_for_the_interval_that_was_declared_with_it(stage: Stage) -> None:
+    await stage.apply(declared("hourly", START + HOUR, first_since=START))
+    assert (await stage.run("hourly@2026-04-03T03:00:00Z")).since == START
+
+
+async def test_a_fixed_delay_run_is_useful_as_long_as_its_policy_says(stage: Stage) -> None:
+    await stage.apply(declared("poll", None, delay=HOUR, policy=Policy(useful_until=MINUTE)))
+    seen: list[TickFacts] = []
+
+    def judge(fact: TickFacts) -> TickDecision:
+        seen.append(fact)
+        return TickDecision(fact.number, "fire")
+
+    for _ in range(2):
+        stage.clock.advance(HOUR)
+        await stage.fire(judge)
+        [run] = await stage.claim()
+        await stage.finish(stage.succeeded(run))
+    assert [fact.useful_until for fact in seen] == [START + HOUR + MINUTE, START + 2 * HOUR + MINUTE]
+
+
 async def test_a_rule_without_a_first_time_has_no_waiting_run(stage: Stage) -> None:
     await stage.apply(declared("never", None))
     assert await stage.store.runs() == []

@@ -31,6 +31,10 @@ async def test_an_attempt_that_says_nothing_new_keeps_what_it_said(stage: Stage)
     for note, checkpoint in ((b"1", b"a"), (None, None)):
         await stage.store.beat(await stage.worker(), [Progress(run.number, run.token, START, note, checkpoint)])
     assert (await stage.run(run)).progress == b"1"
+    await stage.finish(stage.failed(run, 0))
+    await stage.fire()
+    [again] = await stage.claim()
+    assert again.checkpoint == b"a"
 
 
 async def test_a_checkpoint_is_there_for_the_next_attempt(stage: Stage) -> None:
@@ -60,6 +64,14 @@ async def test_what_an_attempt_says_after_it_lost_its_lease_is_not_kept(stage: S
     assert (view.progress, view.started_at) == (None, None)
 
 
+async def test_what_an_instance_says_that_is_no_longer_known_is_not_kept(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.store.retire(await stage.worker())
+    beat = await stage.store.beat(await stage.worker(), [Progress(run.number, run.token, START, b"1", None)])
+    assert beat.known is False
+    assert (await stage.run(run)).progress is None
+
+
 async def test_an_unknown_or_retired_instance_is_told_that_it_is_not_known(stage: Stage) -> None:
     retired = await stage.register()
     await stage.store.retire(retired)
@@ -79,7 +91,7 @@ async def test_attempts_of_a_worker_that_was_not_heard_of_are_silent(stage: Stag
     [attempt] = await stage.store.silent(START + 1)
     assert (attempt.number, attempt.name, attempt.job, attempt.token) == (run.number, "class:7#1", "job", run.token)
     assert (attempt.attempt, attempt.spent, attempt.options) == (1, 0, b'{"lease":5}')
-    assert (attempt.fire_at, attempt.claimed_at, attempt.beat_at) == (START + SECOND, START + SECOND, START)
+    assert (attempt.nominal, attempt.claimed_at, attempt.beat_at) == (START + SECOND, START + SECOND, START)
     assert attempt.gone is False
 
 
@@ -105,7 +117,7 @@ async def test_a_silent_attempt_tells_when_its_run_was_first_due(stage: Stage) -
     await stage.fire()
     await stage.claim()
     [attempt] = await stage.store.silent(stage.now + 1)
-    assert (attempt.fire_at, attempt.attempt, attempt.spent) == (START, 2, 1)
+    assert (attempt.nominal, attempt.attempt, attempt.spent) == (START, 2, 1)
 
 
 # ----------------------------------------------------------------------------------------------------------------- lose

@@ -99,7 +99,9 @@ def cli_reference() -> str:
     pieces = []
     for one in commands():
         arguments = "".join(f" {p.shown}" for p in one.parameters if p.is_argument)
-        pieces.append(f"### {' '.join(one.words)}\n\n{one.help}\n\n```\n{' '.join(one.words)}{arguments} [OPTIONS]\n```\n")
+        pieces.append(
+            f"### {' '.join(one.words)}\n\n{one.help}\n\n```\n{' '.join(one.words)}{arguments} [OPTIONS]\n```\n"
+        )
         cells = [f"| `{p.shown}` | {_cell(p.help)} |" for p in one.parameters]
         pieces.append("\n".join(["| argument or option | meaning |", "|---|---|", *cells]) + "\n")
     return "\n".join(pieces) + "\n"
@@ -116,7 +118,10 @@ def state_diagram() -> str:
     lines = ["stateDiagram-v2", "    [*] --> scheduled"]
     lines += [f"    {state} --> {following}: {event}" for (state, event), following in TRANSITIONS.items()]
     lines += [f"    {state} --> [*]" for state in State if state in TERMINAL]
-    lines += ["    classDef person font-weight:bold", f"    class {','.join(str(s) for s in State if s in PARKED)} person"]
+    lines += [
+        "    classDef person font-weight:bold",
+        f"    class {','.join(str(s) for s in State if s in PARKED)} person",
+    ]
     return "```mermaid\n" + "\n".join(lines) + "\n```\n"
 
 
@@ -131,26 +136,27 @@ START = datetime(2026, 4, 1, 0, 30, tzinfo=UTC)
 
 
 def outage(**settings: Any) -> str:
-    """The rows of an hourly report that takes six minutes, around an outage from 01:30 to 06:40."""
+    """The rows of an hourly report that takes a minute, around an outage from 01:30 to 06:58."""
     app = Foliot("sqlite:///:memory:")
 
     @app.job
     async def report(ctx: Context) -> None:
-        await world.clock.sleep(6 * MINUTE)
+        await world.clock.sleep(MINUTE)
 
     app.schedule("report", report, every("1h"), **settings)
     with virtual_time(app, start=START) as world:
         world.run_for("1h")
-        world.outage("5h10m")
-        world.run_for("1h45m")
+        world.outage("5h28m")
+        world.run_for("15m")
         told = [_outage_row(run) for run in world.runs()]
     header = ["| run | state | started | late | interval | why |", "|---|---|---|---|---|---|"]
     return "\n".join([*header, *told]) + "\n"
 
 
 def _outage_row(run: RunView) -> str:
-    started = "" if run.started_at is None else rfc3339(run.started_at)[11:16]
-    late = "" if run.late_by is None else length(run.started_at - run.nominal) if run.started_at else ""
+    started, late = "", ""
+    if run.started_at is not None:
+        started, late = rfc3339(run.started_at)[11:16], length(run.started_at - run.nominal)
     interval = "" if run.since is None else f"{rfc3339(run.since)[11:16]} to {rfc3339(run.nominal)[11:16]}"
     why = ": ".join(filter(None, (run.reason, run.detail)))
     ticks = f" ({run.span_count} ticks)" if run.span_count > 1 else ""

@@ -1,7 +1,8 @@
 """The documentation as data: its pages, their code blocks, their links, and the parts that are generated.
 
-    <!-- not run: why -->        before a Python block that must not run; `test_docs` counts these
-    <!-- generated: name -->     what follows, up to `<!-- end -->`, is written by `tests/docs/generated.py`
+`<!-- not run: why -->` stands before a Python block that must not run; `test_docs` counts these. A `text` block right
+after a Python block is what that one prints. What stands between `<!-- generated: name -->` and `<!-- end -->` is
+written by `tests/docs/generated.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ PAGES = [
 ]
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+_PRINTED = re.compile(r"\s*^```text\n(.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 _NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\s*\Z")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 _GENERATED = re.compile(r"(<!-- generated: ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -34,6 +36,8 @@ class Block(NamedTuple):
     language: str
     text: str
     not_run: str | None
+    prints: str | None
+    """The `text` block right after it, if there is one."""
 
 
 def name_of(page: Path) -> str:
@@ -46,7 +50,8 @@ def blocks(page: Path) -> list[Block]:
     for match in _FENCE.finditer(text):
         marked = _NOT_RUN.search(text[: match.start()])
         line = text.count("\n", 0, match.start(2))
-        found.append(Block(page, line, match[1], match[2], marked[1] if marked else None))
+        after = _PRINTED.match(text, match.end())
+        found.append(Block(page, line, match[1], match[2], marked[1] if marked else None, after[1] if after else None))
     return found
 
 

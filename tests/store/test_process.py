@@ -33,8 +33,10 @@ def test_a_process_lives_until_it_ended() -> None:
 
 
 def test_a_process_that_ended_and_was_not_buried_yet_is_gone() -> None:
-    with child("pass") as process:
-        birth = birth_of(os.getpid())
+    with child() as process:
+        birth = birth_of(process.pid)
+        assert process.stdin is not None
+        process.stdin.close()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert is_gone(this_host(), process.pid, birth)
 
@@ -71,6 +73,7 @@ def test_a_process_has_a_birth_whatever_its_name_looks_like() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         assert name in Path(f"/proc/{process.pid}/stat").read_text()
+        assert birth_of(process.pid)
         assert not is_gone(this_host(), process.pid, birth_of(process.pid))
         process.communicate()
 

@@ -162,6 +162,15 @@ async def test_closing_serves_what_waits_and_refuses_what_comes_later(store: Sql
     await again.close()
 
 
+async def test_a_writer_that_was_closed_takes_nothing_any_more(store: SqliteStore) -> None:
+    """A caller that had the writer in its hand when the store was closed must not wait for ever."""
+    writing = store._writer
+    assert writing is not None
+    await store.close()
+    with pytest.raises(StoreClosed):
+        await writing.submit(lambda tx: None)
+
+
 async def test_a_caller_whose_event_loop_is_gone_does_not_stop_the_writer(store: SqliteStore) -> None:
     async with writer_busy(store):
 

@@ -43,7 +43,7 @@ class FakeStore:
             "token": number * 10,
             "attempt": 1,
             "spent": 0,
-            "fire_at": NOON,
+            "nominal": NOON,
             "options": None,
             "claimed_at": NOON,
             "beat_at": NOON,

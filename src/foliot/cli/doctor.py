@@ -21,7 +21,7 @@ from foliot.domain.store import Instance
 from foliot.operate.shapes import instance_shape
 
 STALE = 30 * SECOND
-"""A beat older than this is worth a warning: workers beat every 10 s at least."""
+"""A beat older than this is worth a warning: workers beat every second."""
 _RELEASED: Instant = parse_rfc3339("2025-01-01T00:00:00Z")
 
 

@@ -145,7 +145,7 @@ class SilentAttempt(NamedTuple):
     token: int
     attempt: int
     spent: int
-    fire_at: Instant
+    nominal: Instant
     options: bytes | None
     claimed_at: Instant
     beat_at: Instant

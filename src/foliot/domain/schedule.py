@@ -29,6 +29,8 @@ class Declaration:
     first: Instant | None
     """The first nominal time, counted from when it is declared; None when the rule has none."""
     first_fire_at: Instant | None
+    first_since: Instant | None = None
+    """Where the first tick's interval begins: the nominal time before it."""
     queue: str | None = None
     priority: int = 0
     tenant: str | None = None

@@ -147,7 +147,7 @@ class PromiseStore(Protocol):
         """Like `cancel`, by key: the latest generation. UnknownName if absent."""
 
     async def cancel(self, run_id: str, *, actor: str, note: str) -> Kept:
-        """Ends a run that no attempt owns as `cancelled`; asks the worker of a running one to stop (`kept`, and the
+        """Ends a run that no attempt owns as `cancelled`; asks the worker of a running one to stop (`asked`, and the
         state says running). The next run of a calendar rule carries its schedule on: it is withdrawn, and ends as
         skipped when it is due. Conflict when it has ended already; UnknownName if there is none."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from foliot.domain.instant import Instant
+from foliot.domain.instant import Instant, instant
 from foliot.domain.run import Kept, RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.state import State
@@ -30,14 +31,17 @@ class Operator:
 
     # Acting
 
-    async def pause_async(self, schedule: str, *, reason: str, actor: str, until: Instant | None = None) -> None:
+    async def pause_async(
+        self, schedule: str, *, reason: str, actor: str, until: datetime | Instant | None = None
+    ) -> None:
         """Ticks that fall due from now on end as `skipped: paused`, until it is resumed or `until` has come."""
         store = await self._opened()
-        if until is not None and until <= await store.now():
+        end = instant(until) if isinstance(until, datetime) else until
+        if end is not None and end <= await store.now():
             raise InvalidInput("the pause would end before it begins; give a later time")
-        await store.pause(schedule, until=until, actor=actor, note=_stated(reason))
+        await store.pause(schedule, until=end, actor=actor, note=_stated(reason))
 
-    def pause(self, schedule: str, *, reason: str, actor: str, until: Instant | None = None) -> None:
+    def pause(self, schedule: str, *, reason: str, actor: str, until: datetime | Instant | None = None) -> None:
         self._call(lambda: self.pause_async(schedule, reason=reason, actor=actor, until=until), "pause_async")
 
     async def resume_async(self, schedule: str, *, reason: str, actor: str) -> None:

@@ -5,6 +5,7 @@ here is used in production.
 """
 
 from foliot.clock import ManualClock
+from foliot.domain.state import Outcome, State
 from foliot.testing.world import World, virtual_time
 
-__all__ = ["ManualClock", "World", "virtual_time"]
+__all__ = ["ManualClock", "Outcome", "State", "World", "virtual_time"]

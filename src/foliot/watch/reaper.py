@@ -58,13 +58,15 @@ class Reaper:
         silent = await self._store.silent(now - SILENT_AFTER)
         if self._looked_at is None or not 0 <= now - self._looked_at <= LONGEST_GAP:
             self._watched_since = now
-        self._looked_at = now
+        # A look counts once everything in it succeeded: a store that can be read but not written hears no beat either.
+        self._looked_at = None
         if silent:
             policies = _Policies(await self._store.jobs())
             losses = [loss for attempt in silent if (loss := self._judge(attempt, policies, now)) is not None]
             if losses:
                 await self._store.lose(losses)
             await self._tell(policies.unreadable)
+        self._looked_at = now
         return now + LOOK_EVERY
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -91,7 +93,7 @@ class Reaper:
         ):
             return None
         # `spent` is what earlier attempts cost; this one is charged now.
-        following = after_loss(policy, spent=attempt.spent + 1, due_at=attempt.fire_at, now=now, chance=self._chance())
+        following = after_loss(policy, spent=attempt.spent + 1, due_at=attempt.nominal, now=now, chance=self._chance())
         if attempt.gone:
             error = "the worker's process has ended"
         else:

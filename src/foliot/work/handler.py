@@ -73,6 +73,11 @@ class Handler:
         )
 
     @property
+    def own_queue(self) -> str | None:
+        """The job's queue as runs store it: None for the default, which most have."""
+        return None if self.queue == DEFAULT_QUEUE else self.queue
+
+    @property
     def wants_context(self) -> str | None:
         """The name of the parameter that is given the Context; None when there is none."""
         return self.arguments.context

@@ -53,8 +53,8 @@ def runs_ended(tx: Transaction, schedules: Collection[str]) -> None:
     """
     listed = as_json(list(schedules))
     tx.stir([row[0] for row in tx.all("release_held", schedules=listed)])
-    for schedule, delay in tx.all("delayed_schedules", schedules=listed):
+    for schedule, delay, useful in tx.all("delayed_schedules", schedules=listed):
         due = tx.now + delay
-        made = make_tick(tx, schedule, NewTick(nominal=due, since=None, fire_at=due))
+        made = make_tick(tx, schedule, NewTick(due, None, due, None if useful is None else due + useful))
         if made is not None:
             tx.run("schedule_made", id=schedule, name=made[1])

@@ -137,7 +137,7 @@ def _cancel(tx: Transaction, found: _Found, actor: str, note: str, reason: Reaso
         raise Conflict(f"{found.id} is {found.state} already")
     _audit(tx, actor, "cancel", found.id, note)
     if found.state is State.RUNNING:
-        tx.run("ask_to_stop", number=found.number, worker=found.worker)
+        tx.run("ask_to_stop", number=found.number, worker=found.worker, reason=reason, note=note)
         return found.kept("asked")
     if tx.run("withdraw_tick", number=found.number, note=note or reason):
         return found.kept("withdrawn")

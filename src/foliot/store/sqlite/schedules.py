@@ -73,13 +73,15 @@ def _put(tx: Transaction, declaration: Declaration) -> None:
     )
     busy = tx.value("unended_ticks", id=declaration.id)
     first: NewTick | None = None
+    useful = declaration.policy.useful_until
     if declaration.delay is not None:
         # The end of the run that is busy now makes the next one; with none busy, the chain begins here.
-        first = None if busy else NewTick(tx.now + declaration.delay, None, tx.now + declaration.delay)
+        due = tx.now + declaration.delay
+        first = None if busy else NewTick(due, None, due, None if useful is None else due + useful)
     elif declaration.first is not None:
-        useful = declaration.policy.useful_until
         until = None if useful is None else declaration.first + useful
-        first = NewTick(declaration.first, None, declaration.first_fire_at or declaration.first, until)
+        fire_at = declaration.first_fire_at or declaration.first
+        first = NewTick(declaration.first, declaration.first_since, fire_at, until)
     if first is not None:
         made = following.make_tick(tx, declaration.id, first)
         if made is not None:

@@ -143,11 +143,17 @@ def _end(tx: Transaction, worker: int, ended: Sequence[tuple[Ending, State]]) ->
         return
     _remember(tx, worker, [ending for ending, state in ended if state is not State.SUCCEEDED])
     rows = [
-        (e.number, state, e.started_at, e.finished_at, e.reason, e.error, e.result and e.result.decode())
+        (e.number, state, e.started_at, e.finished_at, *_why(tx, e, state), e.result and e.result.decode())
         for e, state in ended
     ]
     tx.run("end_attempts", endings=as_json(rows))
     tx.run("drop_runs", numbers=carray(array("q", [ending.number for ending, _ in ended])))
+
+
+def _why(tx: Transaction, ending: Ending, state: State) -> tuple[str | None, str | None]:
+    """Reason and detail. Whoever asked a run to stop said why; the worker only knows that somebody did."""
+    asked = tx.one("cancellation_of", number=ending.number) if state is State.CANCELLED else None
+    return (ending.reason, ending.error) if asked is None else (asked[0], asked[1])
 
 
 def _remember(tx: Transaction, worker: int, endings: Iterable[Ending]) -> None:

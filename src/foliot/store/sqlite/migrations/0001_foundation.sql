@@ -89,7 +89,9 @@ CREATE TABLE claim (
 -- Running attempts that somebody asked to stop, until they end.
 CREATE TABLE cancellation (
     number  INTEGER PRIMARY KEY,
-    worker  INTEGER NOT NULL
+    worker  INTEGER NOT NULL,
+    reason  TEXT    NOT NULL,
+    note    TEXT    NOT NULL
 ) STRICT;
 
 -- Ended runs, insert-only, in the order of their endings.

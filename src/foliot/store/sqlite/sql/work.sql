@@ -85,6 +85,9 @@ DELETE FROM claim WHERE token = :token
 -- name: any_cancellation
 SELECT EXISTS (SELECT 1 FROM cancellation)
 
+-- name: cancellation_of
+SELECT reason, nullif(note, '') FROM cancellation WHERE number = :number
+
 -- name: drop_cancellations
 DELETE FROM cancellation WHERE number IN carray(:numbers)
 
@@ -102,5 +105,6 @@ WHERE schedule IN (SELECT value FROM json_each(:schedules)) AND state = 2 RETURN
 
 -- name: delayed_schedules
 -- Schedules of fixed delay among these that have nothing pending or busy left: their next run is due now.
-SELECT id, delay FROM schedule s WHERE id IN (SELECT value FROM json_each(:schedules)) AND delay IS NOT NULL
+SELECT id, delay, CASE WHEN json_valid(CAST(policy AS TEXT)) THEN CAST(policy AS TEXT)->>'useful_until' END
+FROM schedule s WHERE id IN (SELECT value FROM json_each(:schedules)) AND delay IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM run r WHERE r.schedule = s.id AND r.state < 20 AND r.origin = 0)

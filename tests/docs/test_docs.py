@@ -1,0 +1,314 @@
+"""The documentation is true: its code runs, its generated parts are fresh, and nothing that exists goes unmentioned."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import foliot
+from foliot import Context, Foliot, every
+from foliot.cli import account
+from foliot.domain.instant import spell
+from foliot.domain.policy import Policy
+from foliot.domain.state import Outcome, Reason, State
+from foliot.domain.store import EventRow
+from foliot.errors import FoliotError
+from foliot.operate import shapes
+from foliot.testing import World, virtual_time
+from tests.docs import generated, pages
+from tests.docs.pages import DOCS, PAGES, ROOT
+
+README, GUIDE, POLICIES, STATES, TESTING, CLI = (
+    ROOT / "README.md",
+    DOCS / "guide.md",
+    DOCS / "policies.md",
+    DOCS / "states.md",
+    DOCS / "testing.md",
+    DOCS / "cli.md",
+)
+SOURCE = ROOT / "src" / "foliot"
+RUNNING = [page for page in PAGES if pages.python_blocks(page)]
+NOT_RUN: dict[str, int] = {}
+"""By page, how many Python blocks are marked as not run. Each is a promise that nobody checks: keep this empty."""
+
+
+@pytest.fixture(autouse=True)
+def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("FOLIOT_APP", "FOLIOT_STORE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+# ------------------------------------------------------------------------------------------------------- code that runs
+
+
+def _run(page: Path) -> dict[str, Any]:
+    """All Python blocks of a page in order, in one namespace; a traceback shows the page and its line."""
+    module = ModuleType(f"docs_{page.stem.lower()}")
+    for block in pages.python_blocks(page):
+        if block.not_run is None:
+            code = compile("\n" * block.line + block.text, str(page), "exec")
+            with redirect_stdout(io.StringIO()) as printed:
+                exec(code, module.__dict__)
+            if block.prints is not None:
+                assert _lines(printed.getvalue()) == _lines(block.prints)
+    return module.__dict__
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+@pytest.mark.parametrize("page", RUNNING, ids=pages.name_of)
+def test_every_python_block_runs(page: Path) -> None:
+    namespace = _run(page)
+    try:
+        for name, value in list(namespace.items()):
+            if name.startswith("test_"):
+                value()
+    finally:
+        for value in namespace.values():
+            if isinstance(value, Foliot):
+                value.close()
+
+
+def test_the_blocks_that_do_not_run_are_counted() -> None:
+    marked = {pages.name_of(page): [b for b in pages.python_blocks(page) if b.not_run is not None] for page in PAGES}
+    assert {name: len(found) for name, found in marked.items() if found} == NOT_RUN
+
+
+def test_the_first_app_of_the_readme_makes_its_promise(tmp_path: Path) -> None:
+    block = pages.python_blocks(README)[0]
+    (tmp_path / "reminders.py").write_text(block.text, "utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE.parent)}
+    subprocess.run([sys.executable, "reminders.py"], cwd=tmp_path, env=environment, check=True, timeout=60)
+    with Foliot(f"sqlite:///{tmp_path}/foliot.db") as app:
+        [run] = app.portal.call(app.operate.runs_async, "runs_async")
+    assert (run.id, run.job, str(run.state)) == ("class:7#1", "send_reminder", "scheduled")
+
+
+def _commands_shown() -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        for line in pages.command_lines(page):
+            yield pages.name_of(page), line
+
+
+@pytest.mark.parametrize(("page", "line"), list(_commands_shown()))
+def test_every_command_that_is_shown_exists_with_its_options(page: str, line: str) -> None:
+    known = {one.words: one for one in generated.commands()}
+    words = shlex.split(line.replace("…", ""), comments=True)
+    found = next((known[tuple(words[:n])] for n in (3, 2) if tuple(words[:n]) in known), None)
+    assert found is not None, f"{page}: there is no such command: {line}"
+    options = {form for parameter in found.parameters for form in parameter.forms} | {"--help", "-h"}
+    for word in words[len(found.words) :]:
+        if word.startswith("-"):
+            assert word.split("=")[0] in options, f"{page}: {' '.join(found.words)} has no {word}: {line}"
+
+
+# ------------------------------------------------------------------------------------------------------ generated parts
+
+
+def _generated() -> list[tuple[Path, str]]:
+    return [(page, name) for page in PAGES for name in pages.generated_parts(page)]
+
+
+def test_every_generated_part_has_its_place() -> None:
+    assert sorted(name for _, name in _generated()) == sorted(generated.PARTS)
+
+
+@pytest.mark.parametrize("page", sorted({page for page, _ in _generated()}), ids=pages.name_of)
+def test_generated_parts_are_fresh(page: Path) -> None:
+    shown = pages.generated_parts(page)
+    made = {name: generated.PARTS[name]() for name in shown}
+    if os.environ.get("FOLIOT_UPDATE_DOCS"):
+        pages.rewrite(page, made)
+        shown = pages.generated_parts(page)
+    stale = difflib.unified_diff("".join(shown.values()).splitlines(), "".join(made.values()).splitlines(), lineterm="")
+    assert shown == made, "FOLIOT_UPDATE_DOCS=1 python -m pytest tests/docs brings it up to date\n" + "\n".join(stale)
+
+
+# ------------------------------------------------------------------------------------------------- nothing unmentioned
+
+
+def test_every_command_and_option_is_documented() -> None:
+    for one in generated.commands():
+        told = pages.section(CLI, " ".join(one.words))
+        for parameter in one.parameters:
+            for form in parameter.forms:
+                assert form in told, f"{' '.join(one.words)} {form}"
+
+
+def test_every_command_that_prints_json_says_what() -> None:
+    told = pages.rows(pages.section(CLI, "JSON"))
+    printing = {
+        " ".join(one.words[1:]) for one in generated.commands() if any("--json" in p.forms for p in one.parameters)
+    }
+    assert printing - told.keys() == set()
+
+
+def test_every_policy_setting_is_documented_with_its_default() -> None:
+    told = pages.rows(pages.section(POLICIES, "Every setting"))
+    assert list(told) == [field.name for field in fields(Policy)]
+    for field in fields(Policy):
+        default = getattr(Policy(), field.name)
+        if default is None:
+            shown = "none"
+        elif isinstance(default, str):
+            shown = f"`{default}`"
+        else:
+            shown = str(default) if field.name == "attempts" else spell(default)
+        assert told[field.name][0] == shown, field.name
+
+
+@pytest.mark.parametrize(
+    ("title", "words"),
+    [
+        ("What each state answers", [str(state) for state in State]),
+        ("Reasons", [str(reason) for reason in Reason]),
+        ("How an attempt ends", [str(outcome) for outcome in Outcome]),
+    ],
+)
+def test_every_state_reason_and_outcome_is_documented(title: str, words: list[str]) -> None:
+    assert sorted(pages.rows(pages.section(STATES, title))) == sorted(words)
+
+
+def test_what_is_said_to_be_unused_is_unused() -> None:
+    used = {
+        name
+        for file in SOURCE.rglob("*.py")
+        for name in re.findall(r"\b(?:Reason|Outcome)\.[A-Z_]+", file.read_text("utf-8"))
+    }
+    for title, kind in (("Reasons", Reason), ("How an attempt ends", Outcome)):
+        for word, cells in pages.rows(pages.section(STATES, title)).items():
+            unused = f"{kind.__name__}.{kind(word).name}" not in used
+            assert unused == any("ot used by this release" in cell for cell in cells), word
+
+
+def test_every_event_kind_is_documented() -> None:
+    kinds = {kind for file in SOURCE.rglob("*.py") for kind in _event_kinds(ast.parse(file.read_text("utf-8")))}
+    assert {"lost", "fenced", "overrun", "bad_policy"} <= kinds, "the search misses what it should find"
+    assert sorted(pages.rows(pages.section(STATES, "Events"))) == sorted(kinds)
+
+
+def _event_kinds(tree: ast.AST) -> Iterator[str]:
+    """First arguments of `….event(kind, …)` and `….note(kind, …)`, and of tuples that are handed on to them."""
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+            continue
+        called, first = node.func.attr, node.args[0]
+        handed_on = called == "_report" or (called == "append" and ast.unparse(node.func.value).endswith("events"))
+        if handed_on and isinstance(first, ast.Tuple):
+            first = first.elts[0]
+        elif called not in ("event", "note"):
+            continue
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            yield first.value
+
+
+def test_every_public_name_is_listed_importable_and_documented() -> None:
+    public = {
+        name for name, value in vars(foliot).items() if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert sorted(public) == foliot.__all__
+    told = GUIDE.read_text("utf-8") + POLICIES.read_text("utf-8")
+    for name in foliot.__all__:
+        assert getattr(foliot, name) is not None
+        assert re.search(rf"\b{name}\b", told), f"{name} is neither in the guide nor in the policies"
+
+
+def test_every_verb_of_a_context_and_of_a_world_is_documented() -> None:
+    for kind, told in ((Context, pages.section(GUIDE, "Say how far you are")), (World, TESTING.read_text("utf-8"))):
+        internal = {"app", "store", "schedulers", "workers", "start", "call", "close"} if kind is World else set()
+        for name in {name for name in vars(kind) if not name.startswith("_")} - internal:
+            assert re.search(rf"\b{name}\b", told), f"{kind.__name__}.{name}"
+
+
+def test_every_error_is_in_the_tree_that_the_guide_points_to() -> None:
+    tree = foliot.errors.__doc__ or ""
+    known: list[type] = [FoliotError]
+    for kind in known:
+        known += kind.__subclasses__()
+    assert [kind.__name__ for kind in known if kind.__module__ == "foliot.errors" and kind.__name__ not in tree] == []
+
+
+def test_every_field_of_the_json_forms_is_documented() -> None:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job
+    def report() -> None: ...
+
+    app.schedule("report", report, every("1h"))
+    with virtual_time(app) as world:
+        kept = app.operate.trigger("report", reason="to look at it", actor="ana")
+        world.run_for("2h")
+        run, now = world.run(kept.id), world.clock.now()
+        forms: dict[str, list[str]] = {
+            "A run": list(shapes.lineage_shape(run, [])),
+            "A schedule": list(shapes.schedule_shape(world.schedule("report"), now)),
+            "What an action did": list(shapes.kept_shape(kept)),
+        }
+        attempt = list(shapes.attempt_shape(run, run.attempts[0]))
+        instance = list(shapes.instance_shape(world.call(world.store.instances())[0]))
+    for title, names in forms.items():
+        assert sorted(pages.rows(pages.section(CLI, title))) == sorted(names), title
+    event = list(shapes.event_shape(EventRow(1, now, "lost", "x", "y")))
+    for title, row, names in (
+        ("A run", "attempts", attempt),
+        ("A run", "events", event),
+        ("What doctor found", "instances", instance),
+    ):
+        told = " ".join(pages.rows(pages.section(CLI, title))[row])
+        assert [name for name in names if f"`{name}`" not in told] == [], row
+    told_kinds = pages.rows(pages.section(CLI, "The account"))
+    source = Path(account.__file__).read_text("utf-8") + (SOURCE / "cli" / "up.py").read_text("utf-8")
+    assert set(re.findall(r'"kind": "(\w+)"', source)) - told_kinds.keys() - {"summary"} == set()
+
+
+# --------------------------------------------------------------------------------------------------------- links, lists
+
+
+@pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
+def test_links_resolve(page: Path) -> None:
+    for link in pages.links(page):
+        if link.startswith(("http://", "https://", "mailto:")):
+            continue
+        place, _, anchor = link.partition("#")
+        target = (page.parent / place).resolve() if place else page
+        assert target.exists(), f"{pages.name_of(page)} points to {link}, which is not there"
+        if anchor:
+            assert anchor in pages.anchors(target), f"{pages.name_of(page)} points to {link}: no such heading"
+
+
+def test_the_map_lists_every_page_and_every_decision() -> None:
+    listed = {(DOCS / link.partition("#")[0]).resolve() for link in pages.links(DOCS / "README.md")}
+    wanted = {page for page in DOCS.rglob("*.md") if page.name not in ("README.md", "0000-template.md")}
+    assert {pages.name_of(page) for page in wanted - listed} == set()
+
+
+def test_every_room_is_shown_to_contributors() -> None:
+    told = pages.rows((ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    rooms = {f"{entry.name}/" for entry in SOURCE.iterdir() if (entry / "__init__.py").exists()}
+    rooms |= {entry.name for entry in SOURCE.glob("*.py") if not entry.name.startswith("__")}
+    assert rooms - told.keys() == set()
+
+
+def test_pages_speak_of_the_product_alone() -> None:
+    """No machine's paths, no private hosts: what only one person's computer knows helps nobody else."""
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        found = re.findall(r"/(?:home|root|Users|work|tmp)/\S+|\b(?:10|192\.168)\.\d+\.\d+(?:\.\d+)?|#\d{2,}\b", text)
+        assert found == [], pages.name_of(page)
