@@ -41,7 +41,7 @@ def main() -> None:
         _take_steps(measurement)
         results.seconds = time.monotonic() - began
         results.machine["others"] = company.share()
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
     if given.quick:
         console.print("QUICK: a smoke test. Its figures say little.")
     print_report(results, console)

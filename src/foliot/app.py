@@ -17,13 +17,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from foliot import bootstrap
 from foliot.clock import Clock, SystemClock
 from foliot.domain.identity import checked_key, checked_name, checked_tenant
-from foliot.domain.instant import instant
+from foliot.domain.instant import Instant, instant
 from foliot.domain.policy import Policy, choices, choices_to_json
 from foliot.domain.rule import Rule
 from foliot.domain.run import Kept, Promise
 from foliot.domain.schedule import Applied, Declaration
 from foliot.domain.store import Store
-from foliot.errors import InvalidInput, UnknownName
+from foliot.errors import Conflict, InvalidInput, UnknownName
 from foliot.job import Job, Moment
 from foliot.operate import Operator
 from foliot.portal import Portal
@@ -121,13 +121,15 @@ class Foliot:
         }
         self._schedules[name] = (job, rule, card.encode((), dict(args or {})), described, choices(settings))
 
-    def declarations(self) -> list[Declaration]:
-        """The declared schedules, as the store wants them."""
+    def declarations(self, evaluated: Mapping[str, Instant] | None = None) -> list[Declaration]:
+        """The declared schedules, as the store wants them. `evaluated`: how far the store has come with each."""
         now = self.clock.now()
         found = []
         for name, (job, rule, payload, described, chosen) in self._schedules.items():
             policy = job.handler.policy.merged(chosen)
-            first = None if rule.delay is not None else rule.next(now)
+            # Never again what was decided already, also when the clock was set back since.
+            begin = max(now, (evaluated or {}).get(name, now))
+            first = None if rule.delay is not None else rule.next(begin)
             since = None if first is None else rule.previous(first)
             fire_at = None if first is None else jittered(name, first, policy.jitter, rule.next(first))
             words = (name, job.name, rule.encode(), payload, sorted(described.items()), sorted(chosen.items()), policy)
@@ -154,7 +156,13 @@ class Foliot:
     async def apply_async(self, *, prune: bool = False, actor: str = "code") -> Applied:
         """Brings the store's schedules to what is declared here, where a declaration changed since it was applied."""
         store = await self.opened()
-        return await store.apply(self.declarations(), prune=prune, actor=actor)
+        for _ in range(_TRIES):
+            evaluated = {view.schedule.id: view.schedule.evaluated_through or 0 for view in await store.schedules()}
+            try:
+                return await store.apply(self.declarations(evaluated), prune=prune, actor=actor)
+            except Conflict:
+                continue  # a tick was fired between our look and our word: look again
+        raise Conflict("the schedules changed again and again while they were being applied; try once more")
 
     def apply(self, *, prune: bool = False, actor: str = "code") -> Applied:
         return self.portal.call(lambda: self.apply_async(prune=prune, actor=actor), "apply_async")
@@ -239,6 +247,7 @@ class Foliot:
             ) from None
 
 
+_TRIES = 5
 _HANDLER_SETTINGS = ("name", "retry_on", "give_up_on", "queue", "owner", "runbook", "changes")
 
 

@@ -222,7 +222,8 @@ async def test_what_was_claimed_meanwhile_does_not_arrive(stage: Stage) -> None:
     run = await stage.running()
     lease = await stage.lease()
     await stage.finish(stage.failed(run, 0))
-    await stage.fire()
+    assert await stage.told(lease.cursor) == [(START, run.number)]
+    await stage.store.fire(lease, [(START, run.number)], lease.cursor, deciding(fires))
     assert len(await stage.claim()) == 1
     assert await stage.told(lease.cursor) == []
 

@@ -134,6 +134,8 @@ def _after_delay(facts: TickFacts, schedule: Schedule, delay: Duration, now: Ins
 def _faulty(facts: TickFacts, schedule: Schedule, now: Instant, problem: Exception) -> TickDecision:
     """The tick itself was promised while the rule could be read; what its other policies say still holds."""
     fault = f"{type(problem).__name__}: {problem}"
+    if facts.withdrawn is not None:
+        return _skip(facts, Reason.OPERATOR, facts.withdrawn, through=facts.nominal, fault=fault)
     if schedule.paused(now):
         return _skip(facts, Reason.PAUSED, _paused(schedule), through=facts.nominal, fault=fault)
     if too_late(facts.useful_until, now):

@@ -93,7 +93,8 @@ class Fired(NamedTuple):
     early: int
     """Refused, because the store's clock had not reached them; put them back."""
     stale: int
-    """Moved, cancelled, claimed or fired meanwhile."""
+    """Moved, cancelled or claimed meanwhile; ticks also when they were fired. (A delayed run that is fired twice is in
+    two chunks, and claimed once.)"""
     skipped: int
     held: int
     created: int
@@ -165,7 +166,8 @@ class ScheduleStore(Protocol):
 
         A new or changed one gets exactly one pending run, at `first` (none while it is held up or running, for a
         fixed delay). Operators' pauses survive. Schedules that code once declared and no longer does are reported;
-        with `prune` they and their pending runs are removed (the run ends as skipped, `revised`).
+        with `prune` they and their pending runs are removed (the run ends as skipped, `revised`). Conflict, and nothing
+        is changed, when a `first` was made meanwhile: look at the schedules again.
         """
 
     async def schedules(self) -> list[ScheduleView]: ...

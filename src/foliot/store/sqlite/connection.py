@@ -13,6 +13,9 @@ from foliot.errors import SchemaMismatch, StoreError, StoreTooOld
 SAFE_VERSION = 3_051_003
 """Earlier releases can corrupt a database when its write-ahead log is reset while another connection reads."""
 
+APPLICATION = int.from_bytes(b"Foli")
+"""What the file says it is, in its header."""
+
 BUSY_LIMIT = 30.0
 """How many seconds to wait for another process's write transaction before giving up."""
 
@@ -27,7 +30,8 @@ def connect(path: str) -> apsw.Connection:
     try:
         connection = apsw.Connection(path)
         connection.set_busy_handler(_wait_for_writer())
-        mode = connection.pragma("journal_mode", "wal")
+        _refuse_foreign(connection, path)
+        mode = _write_ahead(connection)
         if path != ":memory:" and mode != "wal":
             raise StoreError(
                 f"{path}: the file system gives no write-ahead log (journal mode is {mode!r}); use a local disk"
@@ -40,6 +44,26 @@ def connect(path: str) -> apsw.Connection:
     except apsw.Error as error:
         raise StoreError(f"{path}: cannot be opened as a store: {error}") from error
     return connection
+
+
+def _refuse_foreign(connection: apsw.Connection, path: str) -> None:
+    """Before anything is changed: a file with tables that are not ours belongs to somebody else."""
+    if connection.pragma("application_id") == APPLICATION:
+        return
+    if connection.execute("SELECT count(*) FROM sqlite_schema").get:
+        raise SchemaMismatch(f"{path} is a SQLite file of something else; give Foliot a file of its own")
+
+
+def _write_ahead(connection: apsw.Connection) -> str:
+    """Turns the write-ahead log on. SQLite does not ask the busy handler here, so we wait ourselves."""
+    until = time.monotonic() + BUSY_LIMIT
+    while True:
+        try:
+            return str(connection.pragma("journal_mode", "wal"))
+        except apsw.BusyError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.005)
 
 
 def _wait_for_writer() -> Callable[[int], bool]:
@@ -72,8 +96,9 @@ def migrate(connection: apsw.Connection, path: str) -> int:
                     f"{path} has schema {current}, and this release of Foliot knows {latest}: it was made by a newer "
                     f"release; upgrade this one"
                 )
-            if current == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").get:
-                raise SchemaMismatch(f"{path} is a SQLite file of something else; give Foliot a file of its own")
+            if current == 0:
+                _refuse_foreign(connection, path)
+                connection.pragma("application_id", APPLICATION)
             if current == latest:
                 return latest
             connection.execute(files(__package__).joinpath("migrations", steps[current]).read_text("utf-8"))

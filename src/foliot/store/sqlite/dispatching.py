@@ -120,21 +120,24 @@ def fire(tx: Transaction, lease: Lease, due: Sequence[tuple[Instant, int]], curs
     longer pending at that time are passed over. 4. Ticks are decided, too late runs end. 5. The rest is handed off."""
     if tx.one("own_shard", shard=lease.shard, owner=lease.owner, epoch=lease.epoch) is None:
         raise LostOwnership(f"shard {lease.shard} is no longer owned under epoch {lease.epoch}")
-    reached = {number: fire_at for fire_at, number in due if fire_at <= tx.now}
-    rows = {row[0]: row for row in tx.all("due_runs", numbers=carray(reached))}
+    reached = [entry for entry in due if entry[0] <= tx.now]
+    rows = {row[0]: row for row in tx.all("due_runs", numbers=carray([number for _, number in reached]))}
     firing = _Firing(tx)
     ticks: list[int] = []
-    for number, fire_at in reached.items():
+    for fire_at, number in reached:
         row = rows.get(number)
         if row is None or row[1] != fire_at:
-            firing.stale += 1
-        elif row[6] is not None:
+            firing.stale += 1  # moved, cancelled, claimed or decided meanwhile; a moved one has another entry
+            continue
+        del rows[number]  # once, also when the wheel names it twice
+        if row[6] is not None:
             ticks.append(number)
+            firing.rows[number] = row
         elif too_late(row[5], tx.now):
             firing.skip(number, Reason.TOO_LATE, None)
         else:
             firing.hand_off(row)
-    firing.decide_ticks(ticks, rows, decide)
+    firing.decide_ticks(ticks, decide)
     firing.write()
     tx.run("forget_stirs", cursor=cursor)
     return Fired(
@@ -142,7 +145,7 @@ def fire(tx: Transaction, lease: Lease, due: Sequence[tuple[Instant, int]], curs
         handed_off=firing.handed_off,
         early=len(due) - len(reached),
         stale=firing.stale,
-        skipped=len(firing.skips),
+        skipped=firing.skipped,
         held=firing.held,
         created=firing.created,
         faults=firing.faults,
@@ -154,9 +157,11 @@ class _Firing:
 
     def __init__(self, tx: Transaction) -> None:
         self.tx = tx
+        self.rows: dict[int, Row] = {}
+        """The due rows of ticks."""
         self.groups: dict[Group, list[int]] = {}
-        self.skips: list[tuple[object, ...]] = []
-        self.stale = self.handed_off = self.held = self.created = 0
+        self.skips: list[tuple[int, State, Instant, Reason, str | None, Instant | None, int]] = []
+        self.stale = self.handed_off = self.skipped = self.held = self.created = 0
         self.faults: list[str] = []
 
     def hand_off(self, row: Row, lane: int | None = None) -> None:
@@ -171,21 +176,22 @@ class _Firing:
     ) -> None:
         self.skips.append((number, State.SKIPPED, self.tx.now, reason, detail, until, count))
 
-    def decide_ticks(self, numbers: list[int], rows: dict[int, Row], decide: Decide) -> None:
+    def decide_ticks(self, numbers: list[int], decide: Decide) -> None:
         """One run per schedule at a time: what the first decision does is a fact for the second."""
         waiting = numbers
         while waiting:
             first: dict[str, int] = {}
             rest: list[int] = []
             for number in waiting:
-                schedule = rows[number][6]
+                schedule = self.rows[number][6]
                 if schedule in first:
                     rest.append(number)
                 else:
                     first[schedule] = number
             facts = _facts(self.tx, first)
             for fact, decision in zip(facts, decide(facts, self.tx.now), strict=True):
-                self._carry_out(fact, decision, rows[fact.number])
+                self._carry_out(fact, decision, self.rows[fact.number])
+            self._end_skipped()
             waiting = rest
 
     def _carry_out(self, fact: TickFacts, decision: TickDecision, row: Row) -> None:
@@ -218,10 +224,20 @@ class _Firing:
             through = decision.evaluated_through or 0
             self.tx.run_each("schedule_evaluated", [(through, made, decision.fault, schedule)])
 
+    def _end_skipped(self) -> None:
+        """What does not run ends here, and sets free whatever was held for it."""
+        if not self.skips:
+            return
+        self.tx.run_each("end_run", self.skips)
+        self.tx.run("drop_runs", numbers=carray([skip[0] for skip in self.skips]))
+        schedules = {self.rows[skip[0]][6] for skip in self.skips if skip[0] in self.rows}
+        if schedules:
+            following.runs_ended(self.tx, schedules)
+        self.skipped += len(self.skips)
+        self.skips.clear()
+
     def write(self) -> None:
-        if self.skips:
-            self.tx.run_each("end_run", self.skips)
-            self.tx.run("drop_runs", numbers=carray(int(str(skip[0])) for skip in self.skips))
+        self._end_skipped()
         self.tx.run_each(
             "add_handoff",
             [

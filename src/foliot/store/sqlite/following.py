@@ -10,9 +10,8 @@ from foliot.domain.identity import tick_name
 from foliot.domain.instant import Instant
 from foliot.domain.run import Lane, Origin
 from foliot.domain.schedule import NewTick
+from foliot.domain.state import State
 from foliot.store.sqlite.transaction import Transaction, carray
-
-__all__ = ["carray", "make_tick", "runs_ended"]
 
 
 def as_json(values: object) -> str:
@@ -44,6 +43,23 @@ def make_tick(
     return number, name
 
 
+def end_cancelled(tx: Transaction, numbers: Collection[int]) -> list[int]:
+    """Somebody asked for these to stop while an attempt owned them. Now that none does, they end; returns the rest."""
+    if not numbers or not tx.value("any_cancellation"):
+        return list(numbers)
+    asked = tx.all("cancelled_among", numbers=carray(numbers))
+    ended = [row[0] for row in asked]
+    tx.run_each(
+        "end_run", [(number, State.CANCELLED, tx.now, reason, note, None, None) for number, reason, note, _ in asked]
+    )
+    tx.run("drop_runs", numbers=carray(ended))
+    tx.run("drop_cancellations", numbers=carray(ended))
+    schedules = {row[3] for row in asked if row[3] is not None}
+    if schedules:
+        runs_ended(tx, schedules)
+    return [number for number in numbers if number not in ended]
+
+
 def runs_ended(tx: Transaction, schedules: Collection[str]) -> None:
     """Runs of these schedules ended or were parked.
 
@@ -55,6 +71,8 @@ def runs_ended(tx: Transaction, schedules: Collection[str]) -> None:
     tx.stir([row[0] for row in tx.all("release_held", schedules=listed)])
     for schedule, delay, useful in tx.all("delayed_schedules", schedules=listed):
         due = tx.now + delay
+        while tx.value("name_exists", name=tick_name(schedule, due)):
+            due += 1  # a run that was made and ended within this very moment has the name already
         made = make_tick(tx, schedule, NewTick(due, None, due, None if useful is None else due + useful))
         if made is not None:
             tx.run("schedule_made", id=schedule, name=made[1])

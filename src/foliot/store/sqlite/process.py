@@ -24,18 +24,26 @@ def this_host() -> str:
 
 def birth_of(pid: int) -> str:
     """When the process began, in the kernel's own words; "" where the system does not tell."""
+    found = _birth(pid)
+    return found or ""
+
+
+def _birth(pid: int) -> str | None:
+    """As `birth_of`; None when there is certainly no such process, or only what is left of one."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None if Path("/proc/self/stat").exists() else ""
     except OSError:
         return ""
     # The command's name may hold spaces and brackets; the 20th field after its closing bracket is the start time.
     fields = stat.rpartition(")")[2].split()
-    return f"{boot} {fields[19]}" if fields[0] not in ("Z", "X") else ""
+    return f"{boot} {fields[19]}" if fields[0] not in ("Z", "X") else None
 
 
 def is_gone(host: str, pid: int, birth: str) -> bool:
-    """Whether that process has certainly ended."""
+    """Whether that process has certainly ended. What cannot be known counts as living: its lease will tell."""
     if host != this_host():
         return False
     try:
@@ -45,5 +53,5 @@ def is_gone(host: str, pid: int, birth: str) -> bool:
     except OSError:
         return False
     # The pid is in use. Only a birth that is known and differs proves that it is somebody else's now.
-    now_born = birth_of(pid)
-    return birth != "" and now_born != birth
+    found = _birth(pid)
+    return found is None or (birth != "" and found != "" and found != birth)

@@ -11,7 +11,7 @@ from foliot.domain.run import Kept, OnConflict, Promise
 from foliot.domain.state import PARKED, Event, Reason, State, after
 from foliot.errors import Conflict, UnknownName
 from foliot.store.sqlite import following
-from foliot.store.sqlite.transaction import Transaction
+from foliot.store.sqlite.transaction import Transaction, carray
 
 
 class _Found(NamedTuple):
@@ -143,7 +143,7 @@ def _cancel(tx: Transaction, found: _Found, actor: str, note: str, reason: Reaso
         return found.kept("withdrawn")
     ended = after(found.state, Event.CANCEL)
     tx.run_each("end_run", [(found.number, ended, tx.now, reason, note or None, None, None)])
-    tx.run("drop_runs", numbers=following.carray([found.number]))
+    tx.run("drop_runs", numbers=carray([found.number]))
     if found.schedule is not None:
         following.runs_ended(tx, {found.schedule})
     return Kept(found.number, found.name, "cancelled", ended, found.fire_at)

@@ -37,10 +37,23 @@ def runs(
         "states": as_json(sorted(stored)),
         "limit": limit,
     }
-    views = [view for view in _with_ready(tx, _live(tx, stored, filters)) if view.state in asked]
+    views = _live_asked(tx, asked, stored, filters, limit)
     if stored & TERMINAL:
         views += [_view(row) for row in tx.all("ended_runs", **filters)]
     return sorted(views, key=lambda view: -view.number)[:limit]
+
+
+def _live_asked(
+    tx: Transaction, asked: set[State], stored: set[State], filters: dict[str, object], limit: int
+) -> list[RunView]:
+    """Pages through the stored states until enough of what was asked for is there: `ready` is derived page by page."""
+    found: list[RunView] = []
+    while True:
+        page = _live(tx, stored, filters)
+        found += [view for view in _with_ready(tx, page) if view.state in asked]
+        if len(page) < limit or len(found) >= limit:
+            return found
+        filters = {**filters, "before": page[-1].number}
 
 
 def _live(tx: Transaction, states: set[State], filters: dict[str, object]) -> list[RunView]:
@@ -106,22 +119,28 @@ def events_since(tx: Transaction, position: int, limit: int) -> list[EventRow]:
 def counts(tx: Transaction) -> dict[str, int]:
     found = {str(state): 0 for state in State}
     found |= {str(State(state)): count for state, count in tx.all("count_states")}
-    found["ready"] = sum(len(unpacked(blob)) for (blob,) in tx.all("handed_off"))
-    found["scheduled"] = max(found["scheduled"] - found["ready"], 0)
+    for state, count in tx.all("count_ready", numbers=carray(_handed_off(tx)), now=tx.now):
+        found[str(State(state))] -= count
+        found["ready"] += count
     found["history"] = tx.value("count_history")
     found["early"] = tx.value("count_early")
     return found
 
 
 def _with_ready(tx: Transaction, views: list[RunView]) -> list[RunView]:
-    """`ready` is derived: a pending run that a hand-off chunk names."""
+    """`ready` is derived: a pending run that is due and that a hand-off chunk names."""
     if not any(view.state in PENDING and view.fire_at <= tx.now for view in views):
         return views
-    handed_off = {number for (blob,) in tx.all("handed_off") for number in unpacked(blob)}
-    return [
-        replace(view, state=State.READY) if view.state in PENDING and view.number in handed_off else view
-        for view in views
-    ]
+    handed_off = _handed_off(tx)
+
+    def is_ready(view: RunView) -> bool:
+        return view.state in PENDING and view.fire_at <= tx.now and view.number in handed_off
+
+    return [replace(view, state=State.READY) if is_ready(view) else view for view in views]
+
+
+def _handed_off(tx: Transaction) -> set[int]:
+    return {number for (blob,) in tx.all("handed_off") for number in unpacked(blob)}
 
 
 def _view(row: Row) -> RunView:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from foliot.domain.identity import run_id, trigger_name
-from foliot.domain.instant import Instant
+from foliot.domain.instant import Instant, rfc3339
 from foliot.domain.policy import Policy, policy_from_json, policy_to_json
 from foliot.domain.run import Kept, Lane, Origin
 from foliot.domain.schedule import Applied, Declaration, NewTick, Schedule, ScheduleView
 from foliot.domain.state import OCCUPYING, Reason, State
-from foliot.errors import UnknownName
+from foliot.errors import Conflict, UnknownName
 from foliot.store.sqlite import following
 from foliot.store.sqlite.transaction import Row, Transaction, carray
 
@@ -51,8 +51,13 @@ def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, act
 
 
 def _put(tx: Transaction, declaration: Declaration) -> None:
-    """Writes the template and replaces its one waiting run, in one step."""
-    _retire_waiting(tx, declaration.id, "the schedule was changed before this tick was fired", explain_after=tx.now)
+    """Writes the template and replaces its one waiting run, in one step.
+
+    A waiting tick that the new rule has too is kept, with what operators said of it; it gets the new template.
+    """
+    kept = tx.all("waiting_tick_at", id=declaration.id, nominal=declaration.first)
+    detail = "the schedule was changed before this tick was fired"
+    _retire_waiting(tx, declaration.id, detail, explain_after=tx.now, but={number for (number,) in kept})
     tx.run(
         "put_schedule",
         id=declaration.id,
@@ -82,19 +87,29 @@ def _put(tx: Transaction, declaration: Declaration) -> None:
         until = None if useful is None else declaration.first + useful
         fire_at = declaration.first_fire_at or declaration.first
         first = NewTick(declaration.first, declaration.first_since, fire_at, until)
-    if first is not None:
-        made = following.make_tick(tx, declaration.id, first)
-        if made is not None:
-            tx.run("schedule_made", id=declaration.id, name=made[1])
+    if first is None:
+        return
+    if kept:
+        until, fire_at = first.useful_until, first.fire_at
+        tx.run("refresh_tick", number=kept[0][0], id=declaration.id, fire_at=fire_at, useful_until=until)
+        tx.stir([kept[0][0]])
+        return
+    made = following.make_tick(tx, declaration.id, first)
+    if made is None:
+        # Fired since the caller looked: only the rule knows what comes after it, so the caller has to look again.
+        raise Conflict(f"schedule {declaration.id!r}: its tick at {rfc3339(first.nominal)} was made meanwhile")
+    tx.run("schedule_made", id=declaration.id, name=made[1])
 
 
-def _retire_waiting(tx: Transaction, schedule: str, detail: str, explain_after: Instant | None = None) -> None:
+def _retire_waiting(
+    tx: Transaction, schedule: str, detail: str, explain_after: Instant | None = None, but: Container[int] = ()
+) -> None:
     """Removes the waiting run of a template that changes or goes.
 
     A tick that was due, or whose schedule goes, leaves a row that says why it did not run. One that lies ahead of an
     edit leaves none: the new rule decides whether it will exist.
     """
-    waiting = tx.all("waiting_ticks", id=schedule)
+    waiting = [row for row in tx.all("waiting_ticks", id=schedule) if row[0] not in but]
     explained = [number for number, fire_at in waiting if explain_after is None or fire_at <= explain_after]
     ending = (State.SKIPPED, tx.now, Reason.REVISED, detail, None, None)
     tx.run_each("end_run", [(number, *ending) for number in explained])
@@ -114,7 +129,10 @@ def resume(tx: Transaction, schedule: str, actor: str, note: str) -> None:
 
 
 def trigger(tx: Transaction, schedule: str, actor: str, note: str) -> Kept:
-    number, name = tx.numbers(1), trigger_name(schedule, tx.now)
+    moment = tx.now
+    while tx.value("name_exists", name=trigger_name(schedule, moment)):
+        moment += 1  # two people, or two requests of one commit, at one moment
+    number, name = tx.numbers(1), trigger_name(schedule, moment)
     made = tx.run(
         "insert_tick",
         number=number,

@@ -77,11 +77,14 @@ class SqliteStore:
         await asyncio.get_running_loop().run_in_executor(None, writer.close)
         if self._threads is not None:
             self._threads.shutdown()
+            self._threads = None
         for connection in {id(c): c for c in (self._reader, self._sentry, writer.connection) if c is not None}.values():
             connection.close()
         self._reader = self._sentry = None
 
     async def now(self) -> Instant:
+        if self._writer is None:
+            raise StoreClosed("the store is closed")
         return self._clock.now()
 
     def version(self) -> int:

@@ -14,7 +14,7 @@ from foliot.domain.run import Loss, SilentAttempt
 from foliot.domain.state import PENDING, Outcome, State, after
 from foliot.domain.store import Instance, JobCard
 from foliot.store.sqlite import process
-from foliot.store.sqlite.following import as_json, runs_ended
+from foliot.store.sqlite.following import as_json, end_cancelled, runs_ended
 from foliot.store.sqlite.transaction import Transaction, carray, unpacked
 from foliot.store.sqlite.working import close_claims
 
@@ -36,6 +36,7 @@ def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
     schedules: set[str] = set()
     workers: set[int] = set()
     pending: list[int] = []
+    lost: list[int] = []
     for loss in losses:
         row = tx.one("lost_run", number=loss.number, token=loss.token)
         if row is None:
@@ -47,14 +48,15 @@ def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
         tx.run_each("unend_run", [(loss.number, state, loss.retry_at, 1, loss.reason, loss.error)])
         identifier = run_id(loss.number, name)
         tx.event("lost", identifier, f"{attempt_id(identifier, loss.attempt)} on worker {worker}: {loss.error}")
+        lost.append(loss.number)
         closed[loss.token] += 1
         workers.add(worker)
         if state in PENDING:
             pending.append(loss.number)
         elif schedule is not None:
             schedules.add(schedule)
-    tx.run("drop_cancellations", numbers=carray([loss.number for loss in losses]))
-    tx.stir(pending)
+    tx.stir(end_cancelled(tx, pending))
+    tx.run("drop_cancellations", numbers=carray(lost))
     close_claims(tx, closed)
     for worker in workers:
         # An instance without claims that fell silent has nothing left to say under this number.
@@ -62,7 +64,7 @@ def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
             tx.run("end_instance", number=worker, now=tx.now)
     if schedules:
         runs_ended(tx, schedules)
-    return sum(closed.values())
+    return len(lost)
 
 
 def jobs(tx: Transaction) -> dict[str, JobCard]:

@@ -13,7 +13,7 @@ from foliot.domain.instant import HOUR, MINUTE
 from foliot.domain.run import Claimed, Ending, Progress
 from foliot.domain.state import TERMINAL, UNCHARGED, Outcome, Reason, State, after
 from foliot.domain.store import Beat
-from foliot.store.sqlite.following import as_json, runs_ended
+from foliot.store.sqlite.following import as_json, end_cancelled, runs_ended
 from foliot.store.sqlite.transaction import Row, Transaction, carray, packed, unpacked
 
 _CHUNKS_AT_ONCE = 64
@@ -27,7 +27,7 @@ def claim(tx: Transaction, worker: int, queues: Sequence[str], jobs: Sequence[st
     claimed: list[Claimed] = []
     known = as_json(list(jobs))
     token = 0
-    chunks = tx.all("ready_chunks", queues=as_json(list(queues)), jobs=known, limit=_CHUNKS_AT_ONCE)
+    chunks = tx.all("ready_chunks", queues=as_json(list(queues)), jobs=known, now=tx.now, limit=_CHUNKS_AT_ONCE)
     for chunk in chunks:
         if len(claimed) >= limit:
             break
@@ -111,12 +111,16 @@ def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> list[Endi
     fenced: list[Ending] = []
     schedules: set[str] = set()
     closed: Counter[int] = Counter()
+    matched: set[int] = set()
     for ending in endings:
         token, schedule = owned.get(ending.number, (None, None))
         if token != ending.token:
             if not tx.value("told_already", number=ending.number, token=ending.token):
                 fenced.append(ending)  # its lease was lost: another attempt owns the run, or has ended it
             continue
+        if ending.number in matched:
+            continue  # said twice in one breath
+        matched.add(ending.number)
         closed[token] += 1
         state = after(State.RUNNING, ending.event)
         if state in TERMINAL:
@@ -129,7 +133,7 @@ def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> list[Endi
     _go_on(tx, worker, going_on)
     close_claims(tx, closed)
     if tx.value("any_cancellation"):
-        tx.run("drop_cancellations", numbers=carray([ending.number for ending in endings if ending.number in owned]))
+        tx.run("drop_cancellations", numbers=carray(matched))
     if schedules:
         runs_ended(tx, schedules)
     if fenced:
@@ -175,7 +179,7 @@ def _go_on(tx: Transaction, worker: int, endings: Sequence[Ending]) -> None:
             pending.append(ending.number)
         elif ending.reason is Reason.BAD_PAYLOAD:
             tx.event("run_set_aside", run_id(ending.number, _name_of(tx, ending.number)), ending.error or "bad payload")
-    tx.stir(pending)
+    tx.stir(end_cancelled(tx, pending))
 
 
 def _name_of(tx: Transaction, number: int) -> str | None:
@@ -211,15 +215,17 @@ def give_back(tx: Transaction, worker: int, claimed: Sequence[Claimed]) -> int:
     by_token: dict[int, list[int]] = {}
     for run in claimed:
         by_token.setdefault(run.token, []).append(run.number)
-    groups: dict[tuple[str, int, int], list[int]] = {}
+    returned: dict[int, tuple[str, int, int]] = {}
     for token, numbers in by_token.items():
         rows = tx.all("give_back_runs", numbers=carray(numbers), token=token)
         close_claims(tx, {token: len(rows)})
-        for number, *group in rows:
-            groups.setdefault((group[0], group[1], group[2]), []).append(number)
+        returned |= {number: (queue, lane, priority) for number, queue, lane, priority in rows}
+    groups: dict[tuple[str, int, int], list[int]] = {}
+    for number in end_cancelled(tx, list(returned)):
+        groups.setdefault(returned[number], []).append(number)
     chunks = [(queue, lane, priority, tx.now, packed(back)) for (queue, lane, priority), back in groups.items()]
     tx.run_each("add_handoff", chunks)
-    return sum(map(len, groups.values()))
+    return len(returned)
 
 
 def beat(tx: Transaction, worker: int, progress: Sequence[Progress]) -> Beat:

@@ -33,7 +33,7 @@ WHERE number = :number AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fi
 SELECT number, name, state, fire_at FROM history WHERE number = :number OR name = :name
 
 -- name: ask_to_stop
-INSERT OR IGNORE INTO cancellation (number, worker, reason, note) VALUES (:number, :worker, :reason, :note)
+INSERT OR REPLACE INTO cancellation (number, worker, reason, note) VALUES (:number, :worker, :reason, :note)
 
 -- name: revive_run
 -- A parked run is due again now, with its attempts renewed.

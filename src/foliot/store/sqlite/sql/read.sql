@@ -64,8 +64,12 @@ SELECT n, at, kind, subject, detail FROM event WHERE subject = :subject ORDER BY
 -- name: count_states
 SELECT state, count(*) FROM run GROUP BY state
 
+-- name: count_ready
+SELECT state, count(*) FROM run WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :now GROUP BY state
+
 -- name: count_history
 SELECT count(*) FROM history
 
 -- name: count_early
-SELECT (SELECT count(*) FROM history WHERE started_at < fire_at) + (SELECT count(*) FROM attempt WHERE started_at < fire_at)
+-- A cancelled attempt is told by its run's history row too, and counts once.
+SELECT (SELECT count(*) FROM history WHERE started_at < fire_at) + (SELECT count(*) FROM attempt WHERE started_at < fire_at AND outcome <> 'cancelled')

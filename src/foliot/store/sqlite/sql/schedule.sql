@@ -29,6 +29,17 @@ DELETE FROM schedule WHERE id = :id
 -- The one next run of a schedule: made by its rule, never tried yet, and not handed off.
 SELECT number, fire_at FROM run WHERE schedule = :id AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
 
+-- name: waiting_tick_at
+SELECT number FROM run
+WHERE schedule = :id AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL AND nominal = :nominal
+
+-- name: refresh_tick
+-- The same tick under the new template.
+UPDATE run SET state = 0, reason = NULL, detail = NULL, fire_at = :fire_at, useful_until = :useful_until,
+    (priority, job, payload, revision, tenant, queue, options) =
+    (SELECT priority, job, payload, revision, tenant, queue, options FROM schedule WHERE id = :id)
+WHERE number = :number
+
 -- name: unended_ticks
 SELECT count(*) FROM run WHERE schedule = :id AND state < 20 AND origin = 0
 

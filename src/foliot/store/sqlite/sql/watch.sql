@@ -41,6 +41,3 @@ ON CONFLICT (name) DO UPDATE SET policy = excluded.policy, queue = excluded.queu
 -- name: live_instances
 SELECT number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth FROM instance
 WHERE ended_at IS NULL ORDER BY number
-
--- name: is_live_instance
-SELECT 1 FROM instance WHERE number = :number AND ended_at IS NULL

@@ -1,7 +1,8 @@
 -- name: ready_chunks
--- By lane, then priority, then order. A chunk with a job is for workers that know it.
+-- By lane, then priority, then order. A chunk with a job is for workers that know it. A chunk that was fired at a later
+-- time than it is now waits until the clock, which was set back, has come there again: its runs are not due.
 SELECT n, lane, fired_at, numbers, queue, priority, job FROM handoff
-WHERE queue IN (SELECT value FROM json_each(:queues)) AND (job IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
+WHERE fired_at <= :now AND queue IN (SELECT value FROM json_each(:queues)) AND (job IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
 ORDER BY lane, priority DESC, n LIMIT :limit
 
 -- name: shrink_chunk
@@ -59,7 +60,8 @@ FROM json_each(:endings) e CROSS JOIN run r ON r.number = e.value->>0
 -- name: add_attempts
 -- Finished attempts, as one JSON array of [number, attempt, token, started_at, finished_at, outcome, error].
 INSERT OR IGNORE INTO attempt (run, attempt, token, worker, fire_at, claimed_at, started_at, finished_at, outcome, error)
-SELECT e.value->>0, e.value->>1, e.value->>2, :worker, r.fire_at, r.claimed_at, e.value->>3, e.value->>4,
+SELECT e.value->>0, e.value->>1, e.value->>2, :worker, r.fire_at, r.claimed_at,
+    coalesce(e.value->>3, r.started_at), e.value->>4,
     e.value->>5, e.value->>6
 FROM json_each(:endings) e LEFT JOIN run r ON r.number = e.value->>0 AND r.token = e.value->>2
 
@@ -87,6 +89,10 @@ SELECT EXISTS (SELECT 1 FROM cancellation)
 
 -- name: cancellation_of
 SELECT reason, nullif(note, '') FROM cancellation WHERE number = :number
+
+-- name: cancelled_among
+SELECT c.number, c.reason, nullif(c.note, ''), r.schedule FROM cancellation c JOIN run r ON r.number = c.number
+WHERE c.number IN carray(:numbers)
 
 -- name: drop_cancellations
 DELETE FROM cancellation WHERE number IN carray(:numbers)
