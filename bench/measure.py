@@ -34,6 +34,8 @@ class Measurement:
     def steps(self) -> list[Step]:
         parts = self.plan.parts
         steps: list[Step] = []
+        if parts & {"burst", "pending"}:
+            steps.append(("rehearsal", self._rehearse))
         if "promises" in parts:
             steps.append(("promises and their ceilings", self._promises))
         if parts & {"pending", "memory"}:
@@ -74,6 +76,10 @@ class Measurement:
     def _promises(self) -> None:
         plan = self.plan
         self.results.promises = compare_promises(self._folder, plan.bulk, plan.single_seconds, plan.slices)
+
+    def _rehearse(self) -> None:
+        """A ceiling that no longer fits the engine's statements should say so now, not in a minute."""
+        raw.drain_rate(self._folder, 10, 5)
 
     def _drain(self) -> None:
         for batch in DRAIN_BATCHES:

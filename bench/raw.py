@@ -47,7 +47,10 @@ class Raw:
         self.connection.close()
 
     def execute(self, query: str, /, **values: Any) -> apsw.Cursor:
-        return self.connection.execute(self._queries[query], values)
+        try:
+            return self.connection.execute(self._queries[query], values)
+        except (KeyError, apsw.SQLError, apsw.BindingsError) as error:
+            raise RuntimeError(f"the engine's {query!r} has changed, and bench/raw.py must follow: {error}") from error
 
     def each(self, query: str, rows: Any) -> None:
         self.connection.executemany(self._queries[query], rows)
@@ -182,10 +185,10 @@ def _fire(raw: Raw, batch: _Batch) -> None:
 
 
 def _claim(raw: Raw, batch: _Batch, jobs: str, lists: str) -> int:
-    chunk = raw.execute("ready_chunks", queues=lists, jobs=jobs, limit=64).fetchall()[0]
+    moment = now()
+    chunk = raw.execute("ready_chunks", queues=lists, jobs=jobs, now=moment, limit=64).fetchall()[0]
     raw.execute("drop_chunk", n=chunk[0])
     token = int(raw.execute("take_token").get)
-    moment = now()
     raw.execute(
         "claim_runs",
         numbers=apsw.carray(batch.numbers),

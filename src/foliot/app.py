@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from hashlib import blake2b
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
@@ -23,7 +24,7 @@ from foliot.domain.rule import Rule
 from foliot.domain.run import Kept, Promise
 from foliot.domain.schedule import Applied, Declaration
 from foliot.domain.store import Store
-from foliot.errors import Conflict, InvalidInput, UnknownName
+from foliot.errors import Conflict, InvalidInput, TickTaken, UnknownName
 from foliot.job import Job, Moment
 from foliot.operate import Operator
 from foliot.portal import Portal
@@ -132,7 +133,9 @@ class Foliot:
             first = None if rule.delay is not None else rule.next(begin)
             since = None if first is None else rule.previous(first)
             fire_at = None if first is None else jittered(name, first, policy.jitter, rule.next(first))
-            words = (name, job.name, rule.encode(), payload, sorted(described.items()), sorted(chosen.items()), policy)
+            # Only what differs from the defaults: a release that adds a setting changes nobody's declaration.
+            apart = [(one, value) for one, value in asdict(policy).items() if value != getattr(_DEFAULTS, one)]
+            words = (name, job.name, rule.encode(), payload, sorted(described.items()), sorted(chosen.items()), apart)
             found.append(
                 Declaration(
                     id=name,
@@ -156,12 +159,12 @@ class Foliot:
     async def apply_async(self, *, prune: bool = False, actor: str = "code") -> Applied:
         """Brings the store's schedules to what is declared here, where a declaration changed since it was applied."""
         store = await self.opened()
+        evaluated = {view.schedule.id: view.schedule.evaluated_through or 0 for view in await store.schedules()}
         for _ in range(_TRIES):
-            evaluated = {view.schedule.id: view.schedule.evaluated_through or 0 for view in await store.schedules()}
             try:
                 return await store.apply(self.declarations(evaluated), prune=prune, actor=actor)
-            except Conflict:
-                continue  # a tick was fired between our look and our word: look again
+            except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
+                evaluated[taken.schedule] = taken.nominal
         raise Conflict("the schedules changed again and again while they were being applied; try once more")
 
     def apply(self, *, prune: bool = False, actor: str = "code") -> Applied:
@@ -247,7 +250,8 @@ class Foliot:
             ) from None
 
 
-_TRIES = 5
+_DEFAULTS = Policy()
+_TRIES = 10_000
 _HANDLER_SETTINGS = ("name", "retry_on", "give_up_on", "queue", "owner", "runbook", "changes")
 
 

@@ -6,6 +6,7 @@
     |   |   +-- InvalidRule     a rule of time that cannot be read, or that never fires
     |   +-- UnknownName         no such job, schedule, run or key
     |   +-- Conflict            it exists already, has started already, or changed meanwhile
+    |   |   +-- TickTaken       a schedule's tick was made already; what follows it is to be counted anew
     |   +-- IllegalTransition   the state table has no such step
     +-- StoreError              the store cannot do what was asked
     |   +-- StoreTooOld         the engine's version is one that may corrupt or lose data
@@ -47,6 +48,15 @@ class UnknownName(Refused):
 
 class Conflict(Refused):
     """It exists already, has started already, or changed meanwhile."""
+
+
+class TickTaken(Conflict):
+    """A schedule's tick was made already; what follows it is to be counted anew."""
+
+    def __init__(self, schedule: str, nominal: int) -> None:
+        super().__init__(f"schedule {schedule!r} has a run for its tick already")
+        self.schedule = schedule
+        self.nominal = nominal
 
 
 class IllegalTransition(Refused):

@@ -13,6 +13,7 @@ from foliot.domain.run import Claimed, Ending, Kept, Loss, Promise, RunView
 from foliot.domain.schedule import Applied, Declaration, NewTick, TickDecision, TickFacts
 from foliot.domain.state import Event, Outcome, Reason, State
 from foliot.domain.store import DEFAULT_QUEUE, Cells, EventRow, Fired, JobCard, Lease, Store
+from foliot.errors import LostOwnership
 
 START: Instant = parse_rfc3339("2026-04-03T02:00:00Z")
 BEGINNING: tuple[Instant, int] = (-(1 << 63), -1)
@@ -136,8 +137,14 @@ class Stage:
     # Working
 
     async def claim(self, limit: int = 100, *, worker: int | None = None, **more: Any) -> list[Claimed]:
-        by = worker or await self.worker()
-        return await self.store.claim(by, more.get("queues", [DEFAULT_QUEUE]), more.get("jobs", ["job"]), limit)
+        queues, jobs = more.get("queues", [DEFAULT_QUEUE]), more.get("jobs", ["job"])
+        try:
+            return await self.store.claim(worker or await self.worker(), queues, jobs, limit)
+        except LostOwnership:
+            if worker is not None:
+                raise
+            del self._actors["worker"]  # declared dead: as a worker does, it registers anew
+            return await self.store.claim(await self.worker(), queues, jobs, limit)
 
     async def running(self, key: str | None = None, *, worker: int | None = None, **more: Any) -> Claimed:
         """A promise that is due, handed off and claimed."""

@@ -6,10 +6,10 @@ import pytest
 
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND
 from foliot.domain.policy import Policy
-from foliot.domain.run import Lane, Origin, Promise
+from foliot.domain.run import Lane, OnConflict, Origin, Promise
 from foliot.domain.schedule import TickDecision, TickFacts
 from foliot.domain.state import Reason, State
-from foliot.errors import Conflict
+from foliot.errors import Conflict, LostOwnership
 from tests.contract.stage import START, Stage, declared, fires_hourly, holds
 
 
@@ -363,3 +363,35 @@ async def test_a_run_that_was_asked_to_stop_and_given_back_can_be_stopped_at_its
     [again] = await stage.claim(worker=other)
     await stage.store.cancel(run.id, actor="ada", note="I said stop")
     assert (await stage.store.beat(other, [])).cancel == [again.number]
+
+
+async def test_a_worker_that_was_declared_dead_claims_nothing_until_it_registers_anew(stage: Stage) -> None:
+    worker = await stage.register()
+    await stage.promise()
+    await stage.fire()
+    await stage.store.retire(worker)
+    with pytest.raises(LostOwnership):
+        await stage.claim(worker=worker)
+    assert len(await stage.claim(worker=await stage.register())) == 1
+
+
+async def test_what_was_fired_by_a_clock_that_ran_ahead_is_claimed_when_it_is_due_and_not_before(stage: Stage) -> None:
+    soon = await stage.promise(after=10 * MINUTE)
+    later = await stage.promise(after=20 * HOUR)
+    stage.clock.advance(DAY)
+    await stage.fire()
+    stage.clock.set(START)
+    assert await stage.claim() == []
+    stage.clock.advance(10 * MINUTE)
+    assert [run.number for run in await stage.claim()] == [soon.number]
+    stage.clock.advance(DAY)
+    assert [run.number for run in await stage.claim()] == [later.number]
+
+
+async def test_a_run_that_was_replaced_into_another_queue_is_not_claimed_from_the_old_one(stage: Stage) -> None:
+    await stage.promise("render")
+    await stage.fire()
+    await stage.promise("render", queue="gpu", on_conflict=OnConflict.REPLACE)
+    assert await stage.claim() == []
+    await stage.fire()
+    assert len(await stage.claim(queues=["gpu"])) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foliot.domain.instant import DAY, SECOND
+from foliot.domain.instant import DAY, HOUR, SECOND
 from foliot.domain.state import State
 from foliot.domain.store import Lease
 from foliot.errors import LostOwnership
@@ -137,3 +137,11 @@ async def test_the_shard_of_a_scheduler_that_retired_is_free_at_once(stage: Stag
     lease = await stage.lease()
     await stage.store.retire(lease.owner)
     assert (await taken(stage, await stage.register("scheduler"))).epoch > lease.epoch
+
+
+async def test_a_lease_from_a_clock_that_ran_ahead_is_not_believed(stage: Stage) -> None:
+    first, second = await stage.register("scheduler"), await stage.register("scheduler")
+    stage.clock.advance(HOUR)
+    assert await stage.store.take(0, first, TTL) is not None
+    stage.clock.set(START)
+    assert await stage.store.take(0, second, TTL) is not None

@@ -124,21 +124,41 @@ async def test_an_edit_that_keeps_the_time_of_the_next_tick_keeps_that_tick(stag
     assert await stage.events() == []
 
 
-async def test_a_tick_that_was_due_when_its_schedule_was_edited_leaves_a_row(stage: Stage) -> None:
+async def test_a_tick_that_was_due_when_its_schedule_was_edited_is_kept_and_runs_under_the_new_template(
+    stage: Stage,
+) -> None:
+    """It was promised; the new rule says what follows it, and nothing that was missed goes without a row."""
     await stage.apply(declared("hourly", START + HOUR))
-    stage.clock.advance(HOUR)
-    await stage.apply(declared("hourly", START + 2 * HOUR, fingerprint="v2"))
-    run = await stage.run("hourly@2026-04-03T03:00:00Z")
-    assert (run.state, run.reason) == (State.SKIPPED, Reason.REVISED)
-    assert [one.nominal for one in await stage.waiting("hourly")] == [START + 2 * HOUR]
+    stage.clock.advance(3 * HOUR)
+    await stage.apply(declared("hourly", START + 4 * HOUR, fingerprint="v2", payload=b'{"new":1}'))
+    [run] = await stage.waiting("hourly")
+    assert (run.nominal, run.payload, run.revision) == (START + HOUR, b'{"new":1}', 2)
 
 
-async def test_a_held_tick_of_an_edited_schedule_leaves_a_row_too(stage: Stage) -> None:
+async def test_a_held_tick_of_an_edited_schedule_is_decided_anew(stage: Stage) -> None:
     await stage.apply(declared("hourly", START))
     await stage.fire(holds)
     await stage.apply(declared("hourly", START + HOUR, fingerprint="v2"))
-    assert (await stage.run("hourly@2026-04-03T02:00:00Z")).reason == Reason.REVISED
-    assert len(await stage.waiting("hourly")) == 1
+    [run] = await stage.waiting("hourly")
+    assert (run.nominal, run.state) == (START, State.SCHEDULED)
+
+
+async def test_a_schedule_that_lost_its_next_run_gets_one_when_it_is_applied_again_unchanged(stage: Stage) -> None:
+    """As after a release that could not read its rule: it fired the tick, and could not say what comes next."""
+    await stage.apply(declared("hourly", START))
+    await stage.fire(lambda fact: TickDecision(fact.number, "fire", fault="unreadable"))
+    assert await stage.waiting("hourly") == []
+    applied = await stage.apply(declared("hourly", START + HOUR))
+    assert applied.unchanged == ["hourly"]
+    assert [run.nominal for run in await stage.waiting("hourly")] == [START + HOUR]
+    assert (await stage.store.schedule("hourly")).schedule.fault is None
+
+
+async def test_a_pruned_schedule_can_be_declared_again(stage: Stage) -> None:
+    await stage.apply(declared("yearly", START + HOUR))
+    await stage.apply(prune=True)
+    await stage.apply(declared("yearly", START + HOUR))
+    assert [run.nominal for run in await stage.waiting("yearly")] == [START + HOUR]
 
 
 async def test_an_edit_does_not_touch_runs_that_were_handed_off(stage: Stage) -> None:
@@ -191,8 +211,9 @@ async def test_schedules_that_are_no_longer_declared_are_reported_and_kept(stage
     assert len(await stage.store.runs()) == 3
 
 
-async def test_pruning_removes_them_and_their_waiting_runs_end_as_skipped(stage: Stage) -> None:
+async def test_pruning_removes_them_and_a_waiting_run_that_was_due_ends_as_skipped(stage: Stage) -> None:
     await stage.apply(declared("a", START + HOUR), declared("b", START + HOUR))
+    stage.clock.advance(HOUR)
     applied = await stage.apply(declared("b", START + HOUR), prune=True)
     assert (applied.vanished, applied.pruned) == (["a"], ["a"])
     assert [view.schedule.id for view in await stage.store.schedules()] == ["b"]

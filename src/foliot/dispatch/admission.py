@@ -99,7 +99,7 @@ def _rule(text: str) -> Rule:
 
 def _again(facts: TickFacts, schedule: Schedule, now: Instant) -> TickDecision:
     if not too_late(facts.useful_until, now):
-        return _fire(facts)
+        return _fire(facts, lane=facts.lane)
     # The end of a fixed-delay run makes the next one, also this end.
     fixed = schedule.delay is not None and facts.origin is Origin.SCHEDULED
     return _too_late_alone(facts, _after_delay(facts, schedule, schedule.delay or 0, now) if fixed else None)

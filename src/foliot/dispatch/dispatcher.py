@@ -13,7 +13,7 @@ from foliot.dispatch.cells import lease_through, next_lease_at
 from foliot.dispatch.wheel import Entry, Wheel
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
 from foliot.domain.store import DispatchStore, Fired, Lease
-from foliot.errors import LostOwnership, StoreError
+from foliot.errors import FoliotError, LostOwnership, StoreError
 
 RENEW_EVERY: Duration = SECOND
 TAKE_EVERY: Duration = SECOND
@@ -90,6 +90,7 @@ class Dispatcher:
         self._lease_ttl = lease_ttl
         self._slice_size = slice_size
         self._batch = batch
+        self._most = batch
         # A whole slice in one go would keep due runs waiting for as long as it takes to read it.
         self._piece = min(slice_size, max(batch, slice_size // 10))
         self._wheel = Wheel()
@@ -197,6 +198,8 @@ class Dispatcher:
             return
         renewed = await self._store.renew(lease, self._lease_ttl, mark)
         self._renewed_at = now
+        # Measured every second, so that a clock which jumped is believed no longer than that.
+        self._store_behind = max(0, now - (renewed.until - self._lease_ttl))
         if mark == lease.high_water:
             self._lease = renewed._replace(cursor=lease.cursor)
             return
@@ -232,11 +235,12 @@ class Dispatcher:
         while True:
             # Whatever woke us (timers wake early here and there): the clock is read again before firing.
             now = self._clock.now()
-            due = self._wheel.due(now - self._store_behind, self._batch)
+            most = self._most
+            due = self._wheel.due(now - self._store_behind, most)
             if not due:
                 return False
             await self._fire(due, now)
-            if len(due) < self._batch:
+            if len(due) < most:
                 return False
             if not began <= self._clock.now() < began + POLL_EVERY:
                 return True
@@ -244,11 +248,20 @@ class Dispatcher:
     async def _fire(self, due: list[Entry], now: Instant) -> None:
         try:
             fired = await self._store.fire(self._held(), due, self._cursor, decide_ticks)
-        except BaseException:
-            # Nothing was fired, or nobody can say: put back, what was fired all the same will be stale. Also when this
-            # task is cancelled here; and after LostOwnership the wheel is dropped as a whole.
+        except (FoliotError, asyncio.CancelledError):
+            # Nothing was fired. After LostOwnership the wheel is dropped as a whole.
             self._wheel.put_back(due)
             raise
+        except Exception:
+            # Not the store's fault but a run's: smaller batches, until the one that cannot be fired stands alone. It is
+            # left out here, stays pending, and is tried again by the next owner.
+            self._most = max(len(due) // 2, 1)
+            if len(due) > 1:
+                self._wheel.put_back(due)
+            else:
+                _log.exception("run %d cannot be fired; it is left out", due[0][1])
+            raise
+        self._most = min(self._most * 2, self._batch)
         self.counters.add(fired)
         # Read before the call, so never more than the store's clock really lags. It keeps a host whose clock is fast
         # from asking again and again: a refused run has fire_at > fired.at, so fire_at + lag lies after `now`.

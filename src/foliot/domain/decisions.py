@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from foliot.domain.instant import Duration, Instant
+from foliot.domain.instant import LAST, Duration, Instant
 from foliot.domain.policy import CatchUp, OnLost, Policy
 from foliot.domain.state import Event, Outcome, Reason
 
@@ -49,7 +49,7 @@ def after_failure(
         return Next(Event.GAVE_UP, reason=Reason.PERMANENT)
     if spent >= policy.attempts:
         return Next(Event.EXHAUSTED, reason=Reason.ATTEMPTS)
-    retry_at = max(now + retry_delay(policy, spent, chance), not_before or 0)
+    retry_at = min(max(now + retry_delay(policy, spent, chance), not_before or 0), LAST)
     if policy.give_up_after is not None and retry_at > due_at + policy.give_up_after:
         return Next(Event.EXHAUSTED, reason=Reason.TOO_OLD)
     return Next(Event.RETRY_GRANTED, retry_at=retry_at)
@@ -66,9 +66,11 @@ def is_lost(*, beat_at: Instant, watched_since: Instant, lease: Duration, gone: 
     """Whether a silent attempt's lease has ended.
 
     A process that is known to have ended renews nothing any more. Otherwise silence counts only while somebody
-    listened: after an absence of the watch every lease gets one full period first.
+    listened: after an absence of the watch every lease gets one full period first. A beat from the future was made by
+    a clock that has been set back since, and says nothing.
     """
-    return gone or max(beat_at, watched_since) + lease < now
+    heard_at = max(beat_at, watched_since) if beat_at <= now else watched_since
+    return gone or heard_at + lease < now
 
 
 class Misfire(StrEnum):

@@ -103,6 +103,8 @@ class TickFacts(NamedTuple):
     """None when the template is gone; the run stands for itself then."""
     occupied_by: str | None
     """Another run of this schedule that is ready, running, retrying or being verified."""
+    lane: Lane = Lane.LIVE
+    """The road that it took before."""
     withdrawn: str | None = None
     """Why somebody asked that this tick shall not run; None when nobody did."""
 

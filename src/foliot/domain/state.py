@@ -180,5 +180,5 @@ class Reason(StrEnum):
     TOO_OLD = "too_old"
     LOST = "lost"
     BAD_PAYLOAD = "bad_payload"
-    BAD_RULE = "bad_rule"
+    BAD_ROW = "bad_row"
     REVISED = "revised"

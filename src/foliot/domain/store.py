@@ -164,10 +164,11 @@ class ScheduleStore(Protocol):
     async def apply(self, declarations: Sequence[Declaration], *, prune: bool, actor: str) -> Applied:
         """Brings schedules to what is declared, where the declaration differs from the one last applied.
 
-        A new or changed one gets exactly one pending run, at `first` (none while it is held up or running, for a
-        fixed delay). Operators' pauses survive. Schedules that code once declared and no longer does are reported;
-        with `prune` they and their pending runs are removed (the run ends as skipped, `revised`). Conflict, and nothing
-        is changed, when a `first` was made meanwhile: look at the schedules again.
+        Each has exactly one pending run then: the one that was due already, or the one at `first` (none while one
+        is busy, for a fixed delay). That is also made for an unchanged one that lost it. Operators' pauses survive.
+        Schedules that code once declared and no longer does are reported; with `prune` they and their pending runs are
+        removed (one that was due ends as skipped, `revised`). TickTaken, and nothing is changed, when a `first` was
+        made before: count on from there.
         """
 
     async def schedules(self) -> list[ScheduleView]: ...

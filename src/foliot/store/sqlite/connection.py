@@ -41,6 +41,7 @@ def connect(path: str) -> apsw.Connection:
         connection.pragma("temp_store", "memory")
         # The log is folded back a little later than the default, so that fewer commits pay for it.
         connection.pragma("wal_autocheckpoint", 4_000)
+        connection.pragma("journal_size_limit", 64 << 20)
     except apsw.Error as error:
         raise StoreError(f"{path}: cannot be opened as a store: {error}") from error
     return connection
@@ -86,6 +87,8 @@ def migrate(connection: apsw.Connection, path: str) -> int:
         entry.name for entry in files(__package__).joinpath("migrations").iterdir() if entry.name.endswith(".sql")
     )
     latest = len(steps)
+    if int(connection.pragma("user_version")) == latest:
+        return latest  # nothing to do, and whoever only wants to look need not wait for a writer
     while True:
         # The number is read under the write lock: of several processes that start together, one makes each step.
         connection.execute("BEGIN IMMEDIATE")

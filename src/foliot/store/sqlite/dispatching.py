@@ -10,7 +10,7 @@ from foliot.domain.decisions import too_late
 from foliot.domain.identity import run_id
 from foliot.domain.instant import MINUTE, Duration, Instant
 from foliot.domain.run import Lane, Origin
-from foliot.domain.schedule import TickDecision, TickFacts
+from foliot.domain.schedule import Schedule, TickDecision, TickFacts
 from foliot.domain.state import Reason, State
 from foliot.domain.store import DEFAULT_QUEUE, Arrivals, Cells, Decide, Fired, Lease
 from foliot.errors import LostOwnership
@@ -34,7 +34,8 @@ def take(tx: Transaction, shard: int, owner: int, ttl: Duration) -> tuple[Lease 
     row = tx.one("shard_row", shard=shard)
     if row is not None:
         holder, _, until, _, host, pid, birth, ended_at = row
-        held = holder is not None and until > tx.now and ended_at is None
+        # A lease that ends later than any could was made by a clock that has been set back since: it says nothing.
+        held = holder is not None and tx.now < until <= tx.now + ttl and ended_at is None
         if held and holder != owner and not process.is_gone(host, pid, birth):
             return None, NOTHING
     epoch = tx.one(
@@ -256,21 +257,34 @@ def _facts(tx: Transaction, wanted: dict[str, int]) -> list[TickFacts]:
         busy.setdefault(schedule, []).append((number, run_id(number, name)))
     facts = []
     for row in tx.all("due_ticks", numbers=carray(wanted.values())):
-        number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, withdrawn = row
-        others = [other for busy_number, other in busy.get(schedule, ()) if busy_number != number]
-        facts.append(
-            TickFacts(
-                number=number,
-                id=run_id(number, name),
-                origin=Origin(origin),
-                nominal=fire_at if nominal is None else nominal,
-                since=since,
-                fire_at=fire_at,
-                useful_until=useful_until,
-                attempt=attempt,
-                schedule=schedules.get(schedule),
-                occupied_by=others[0] if others else None,
-                withdrawn=withdrawn,
-            )
-        )
+        try:
+            facts.append(_fact(row, schedules, busy))
+        except ValueError as error:
+            _set_aside(tx, row[0], row[1], error)
     return facts
+
+
+def _fact(row: Row, schedules: dict[str, Schedule], busy: dict[str, list[tuple[int, str]]]) -> TickFacts:
+    number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn = row
+    others = [other for busy_number, other in busy.get(schedule, ()) if busy_number != number]
+    return TickFacts(
+        number=number,
+        id=run_id(number, name),
+        origin=Origin(origin),
+        nominal=fire_at if nominal is None else nominal,
+        since=since,
+        fire_at=fire_at,
+        useful_until=useful_until,
+        attempt=attempt,
+        schedule=schedules.get(schedule),
+        occupied_by=others[0] if others else None,
+        lane=Lane(lane),
+        withdrawn=withdrawn,
+    )
+
+
+def _set_aside(tx: Transaction, number: int, name: str | None, error: ValueError) -> None:
+    """A row that this release cannot read, as a newer one may write it: it waits for a person, and the rest goes on."""
+    told = f"the run cannot be read by this release: {error}"
+    tx.run_each("unend_run", [(number, State.DEAD, None, 0, Reason.BAD_ROW, told)])
+    tx.event("run_set_aside", run_id(number, name), told)

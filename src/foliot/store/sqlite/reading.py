@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import IntEnum
+from typing import TypeVar
 
 from foliot.domain.identity import run_number
 from foliot.domain.run import AttemptView, Lane, Origin, RunView
@@ -13,6 +15,7 @@ from foliot.errors import UnknownName
 from foliot.store.sqlite.following import as_json
 from foliot.store.sqlite.transaction import Row, Transaction, carray, unpacked
 
+Number = TypeVar("Number", bound=IntEnum)
 _ALL = (1 << 63) - 1
 _CLAIMED = {State.RUNNING, State.VERIFYING}
 
@@ -143,6 +146,11 @@ def _handed_off(tx: Transaction) -> set[int]:
     return {number for (blob,) in tx.all("handed_off") for number in unpacked(blob)}
 
 
+def _member(kind: type[Number], value: int, otherwise: Number) -> Number:
+    """A number that a newer release wrote must not hide the whole list."""
+    return kind(value) if value in kind._value2member_map_ else otherwise
+
+
 def _view(row: Row) -> RunView:
     (number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at) = (
         row[:14]
@@ -153,13 +161,13 @@ def _view(row: Row) -> RunView:
         number=number,
         name=name,
         state=State(state),
-        origin=Origin(origin),
+        origin=_member(Origin, origin, Origin.DELAYED),
         job=job,
         schedule=schedule,
         revision=revision,
         tenant=tenant,
         queue=queue or DEFAULT_QUEUE,
-        lane=Lane(lane),
+        lane=_member(Lane, lane, Lane.LIVE),
         priority=priority,
         nominal=fire_at if nominal is None else nominal,
         since=since,

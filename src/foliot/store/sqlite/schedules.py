@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from foliot.domain.identity import run_id, trigger_name
-from foliot.domain.instant import Instant, rfc3339
+from foliot.domain.identity import run_id, tick_name, trigger_name
+from foliot.domain.instant import Instant
 from foliot.domain.policy import Policy, policy_from_json, policy_to_json
 from foliot.domain.run import Kept, Lane, Origin
 from foliot.domain.schedule import Applied, Declaration, NewTick, Schedule, ScheduleView
 from foliot.domain.state import OCCUPYING, Reason, State
-from foliot.errors import Conflict, UnknownName
+from foliot.errors import TickTaken, UnknownName
 from foliot.store.sqlite import following
 from foliot.store.sqlite.transaction import Row, Transaction, carray
 
@@ -29,18 +29,22 @@ def schedule_of(row: Row) -> Schedule:
 
 def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, actor: str) -> Applied:
     applied = Applied()
-    known = {row[0]: row[1] for row in tx.all("schedule_versions")}
+    known = {row[0]: (row[1], row[2]) for row in tx.all("schedule_versions")}
     for declaration in declarations:
-        last = known.get(declaration.id)
-        if last == declaration.fingerprint:
-            applied.unchanged.append(declaration.id)
-            continue
-        _put(tx, declaration)
-        _audit(tx, actor, "apply", declaration.id, declaration.rule)
-        (applied.created if last is None else applied.changed).append(declaration.id)
+        fingerprint, fault = known.get(declaration.id, (None, None))
+        changed = fingerprint != declaration.fingerprint
+        if changed:
+            _put(tx, declaration)
+            _audit(tx, actor, "apply", declaration.id, declaration.rule)
+        # Also an unchanged one may need its next run: it was set aside by a release that could not read its rule.
+        _arm(tx, declaration)
+        if fault is not None and not changed:
+            tx.run("clear_fault", id=declaration.id)
+        kinds = {True: applied.changed, False: applied.unchanged}
+        (applied.created if fingerprint is None else kinds[changed]).append(declaration.id)
     declared = {declaration.id for declaration in declarations}
     # A schedule made at run time has no fingerprint: code never declared it, so code cannot have dropped it.
-    applied.vanished.extend(sorted(name for name, print_ in known.items() if print_ and name not in declared))
+    applied.vanished.extend(sorted(name for name, (print_, _) in known.items() if print_ and name not in declared))
     if prune:
         for name in applied.vanished:
             _retire_waiting(tx, name, f"the schedule was removed by {actor}")
@@ -51,13 +55,11 @@ def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, act
 
 
 def _put(tx: Transaction, declaration: Declaration) -> None:
-    """Writes the template and replaces its one waiting run, in one step.
+    """Writes the template, and brings its waiting run in line with it.
 
-    A waiting tick that the new rule has too is kept, with what operators said of it; it gets the new template.
+    A waiting tick that is due was promised, and stays: the new rule says what follows it. So does one that the new rule
+    has too, with what operators said of it. Any other lies ahead, and the new rule has no such tick: it goes.
     """
-    kept = tx.all("waiting_tick_at", id=declaration.id, nominal=declaration.first)
-    detail = "the schedule was changed before this tick was fired"
-    _retire_waiting(tx, declaration.id, detail, explain_after=tx.now, but={number for (number,) in kept})
     tx.run(
         "put_schedule",
         id=declaration.id,
@@ -76,44 +78,47 @@ def _put(tx: Transaction, declaration: Declaration) -> None:
         fingerprint=declaration.fingerprint,
         now=tx.now,
     )
-    busy = tx.value("unended_ticks", id=declaration.id)
-    first: NewTick | None = None
+    for number, nominal, fire_at in tx.all("waiting_ticks", id=declaration.id):
+        if nominal == declaration.first:
+            fire_at = declaration.first_fire_at or nominal
+        elif nominal > tx.now:
+            tx.run("drop_runs", numbers=carray([number]))
+            continue
+        useful = declaration.policy.useful_until
+        until = None if useful is None else nominal + useful
+        tx.run("refresh_tick", number=number, id=declaration.id, fire_at=fire_at, useful_until=until)
+        tx.stir([number])
+
+
+def _arm(tx: Transaction, declaration: Declaration) -> None:
+    """Makes the schedule's next run, unless one waits already, or one is busy that will make it when it ends."""
     useful = declaration.policy.useful_until
     if declaration.delay is not None:
-        # The end of the run that is busy now makes the next one; with none busy, the chain begins here.
+        if tx.value("unended_ticks", id=declaration.id):
+            return
         due = tx.now + declaration.delay
-        first = None if busy else NewTick(due, None, due, None if useful is None else due + useful)
-    elif declaration.first is not None:
+        first = NewTick(due, None, due, None if useful is None else due + useful)
+    elif declaration.first is None or tx.all("waiting_ticks", id=declaration.id):
+        return
+    else:
         until = None if useful is None else declaration.first + useful
         fire_at = declaration.first_fire_at or declaration.first
         first = NewTick(declaration.first, declaration.first_since, fire_at, until)
-    if first is None:
-        return
-    if kept:
-        until, fire_at = first.useful_until, first.fire_at
-        tx.run("refresh_tick", number=kept[0][0], id=declaration.id, fire_at=fire_at, useful_until=until)
-        tx.stir([kept[0][0]])
-        return
+    if tx.value("name_exists", name=tick_name(declaration.id, first.nominal)):
+        # Only the rule knows what comes after it, so the caller has to count on.
+        raise TickTaken(declaration.id, first.nominal)
     made = following.make_tick(tx, declaration.id, first)
-    if made is None:
-        # Fired since the caller looked: only the rule knows what comes after it, so the caller has to look again.
-        raise Conflict(f"schedule {declaration.id!r}: its tick at {rfc3339(first.nominal)} was made meanwhile")
-    tx.run("schedule_made", id=declaration.id, name=made[1])
+    if made is not None:
+        tx.run("schedule_made", id=declaration.id, name=made[1])
 
 
-def _retire_waiting(
-    tx: Transaction, schedule: str, detail: str, explain_after: Instant | None = None, but: Container[int] = ()
-) -> None:
-    """Removes the waiting run of a template that changes or goes.
-
-    A tick that was due, or whose schedule goes, leaves a row that says why it did not run. One that lies ahead of an
-    edit leaves none: the new rule decides whether it will exist.
-    """
-    waiting = [row for row in tx.all("waiting_ticks", id=schedule) if row[0] not in but]
-    explained = [number for number, fire_at in waiting if explain_after is None or fire_at <= explain_after]
+def _retire_waiting(tx: Transaction, schedule: str, detail: str) -> None:
+    """Removes the waiting run of a schedule that goes. A tick that was due leaves a row that says why it did not run;
+    one that lies ahead leaves none, so that it can exist again if the schedule is declared again."""
+    waiting = tx.all("waiting_ticks", id=schedule)
     ending = (State.SKIPPED, tx.now, Reason.REVISED, detail, None, None)
-    tx.run_each("end_run", [(number, *ending) for number in explained])
-    tx.run("drop_runs", numbers=carray(number for number, _ in waiting))
+    tx.run_each("end_run", [(number, *ending) for number, nominal, _ in waiting if nominal <= tx.now])
+    tx.run("drop_runs", numbers=carray([number for number, _, _ in waiting]))
 
 
 def pause(tx: Transaction, schedule: str, until: Instant | None, actor: str, note: str) -> None:

@@ -8,6 +8,7 @@ a thread of its own, so that neither blocks the event loop. In memory all three 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
@@ -21,7 +22,7 @@ from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, Promise, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Declaration, ScheduleView
 from foliot.domain.store import Arrivals, Beat, Cells, Decide, EventRow, Fired, Instance, JobCard, Lease
-from foliot.errors import StoreClosed, UnknownName
+from foliot.errors import StoreClosed, StoreError, UnknownName
 from foliot.store import queries
 from foliot.store.sqlite import dispatching, promises, reading, schedules, watching, working
 from foliot.store.sqlite.connection import connect, migrate
@@ -45,6 +46,7 @@ class SqliteStore:
         self._sentry: apsw.Connection | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._schema = 0
+        self._inode = 0
         self._handed_off: dict[tuple[int, int], dispatching.HandedOff] = {}
         """By shard and epoch; dropped once the first window of the lease is loaded."""
 
@@ -68,16 +70,29 @@ class SqliteStore:
         self._reader = connect(self.path)
         self._sentry = connect(self.path)
         self._threads = ThreadPoolExecutor(1, "foliot-reader")
-        self._writer = Writer(connection, self._queries, self._clock)
+        self._writer = Writer(connection, self._queries, self._clock, self._refuse_another_file)
+        self._inode = os.stat(self.path).st_ino
+
+    def _refuse_another_file(self) -> None:
+        """What is written to a file that has no name any more is acknowledged, and gone with the process."""
+        try:
+            same = os.stat(self.path).st_ino == self._inode
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StoreError(
+                f"{self.path} was deleted or replaced while it was in use; nothing was written. Stop all processes, "
+                f"put the file back, and start again"
+            )
 
     async def close(self) -> None:
         writer, self._writer = self._writer, None
         if writer is None:
             return
         await asyncio.get_running_loop().run_in_executor(None, writer.close)
-        if self._threads is not None:
-            self._threads.shutdown()
-            self._threads = None
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            await asyncio.get_running_loop().run_in_executor(None, threads.shutdown)
         for connection in {id(c): c for c in (self._reader, self._sentry, writer.connection) if c is not None}.values():
             connection.close()
         self._reader = self._sentry = None

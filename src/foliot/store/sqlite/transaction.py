@@ -47,8 +47,12 @@ class Transaction:
         return row[0]
 
     def numbers(self, count: int) -> int:
-        """The first of `count` fresh run numbers, in commit order and after the moment they were drawn in."""
-        candidate = number_at(self.now, random.getrandbits(22) % SPREAD)
+        """The first of `count` fresh run numbers, in commit order and after the moment they were drawn in.
+
+        Drawn from the lower half of the millisecond: the other half is room for what comes within it, so that the
+        number still tells when a run was made.
+        """
+        candidate = number_at(self.now, random.randrange(SPREAD // 2))
         return int(self.value("take_numbers", candidate=candidate, count=count)) - count + 1
 
     def token(self) -> int:

@@ -22,8 +22,9 @@ from foliot.store.sqlite.working import close_claims
 def silent(tx: Transaction, beat_before: Instant) -> list[SilentAttempt]:
     attempts: list[SilentAttempt] = []
     for worker, host, pid, birth, beat_at in tx.all("working_instances"):
-        gone = process.is_gone(host, pid, birth)
-        if not gone and beat_at >= beat_before:
+        gone = host is None or process.is_gone(host, pid, birth)
+        # A beat from the future was made by a clock that has been set back since: it says nothing.
+        if not gone and beat_before <= beat_at <= tx.now:
             continue
         for token, numbers in tx.all("claims_of", worker=worker):
             rows = tx.all("claimed_runs", numbers=carray(unpacked(numbers)), token=token)

@@ -13,6 +13,7 @@ from foliot.domain.instant import HOUR, MINUTE
 from foliot.domain.run import Claimed, Ending, Progress
 from foliot.domain.state import TERMINAL, UNCHARGED, Outcome, Reason, State, after
 from foliot.domain.store import Beat
+from foliot.errors import LostOwnership
 from foliot.store.sqlite.following import as_json, end_cancelled, runs_ended
 from foliot.store.sqlite.transaction import Row, Transaction, carray, packed, unpacked
 
@@ -24,6 +25,8 @@ _ALIVE = MINUTE
 
 def claim(tx: Transaction, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int) -> list[Claimed]:
     """Takes chunks in order until the limit is reached; a chunk that is larger than what is left is taken in part."""
+    if tx.one("is_live_instance", number=worker) is None:
+        raise LostOwnership(f"worker {worker} was declared dead; it has to register anew")
     claimed: list[Claimed] = []
     known = as_json(list(jobs))
     token = 0
@@ -42,6 +45,7 @@ def claim(tx: Transaction, worker: int, queues: Sequence[str], jobs: Sequence[st
             fired_at=chunk[2],
             now=tx.now,
             jobs=known,
+            queue=chunk[4],
         )
         # A chunk is in firing order; the engine returns its rows by number.
         claimed.extend(sorted(map(Claimed._make, rows), key=_firing_order))
@@ -70,34 +74,37 @@ def _take_numbers(tx: Transaction, chunk: Row, limit: int) -> array[int]:
 
 def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
     """Some runs of a chunk were not claimed. Moved and ended ones need nothing. Those that are too late end here; those
-    of jobs which this worker does not know wait in a chunk of their own for a worker that does."""
+    of jobs which this worker does not know wait in a chunk of their own for a worker that does; those that are not due,
+    because the clock was set back since they were fired, wait in one until they are."""
     _, lane, fired_at, _, queue, priority, _ = chunk
-    by_job: dict[str, list[int]] = {}
+    waiting: dict[tuple[str | None, int], list[int]] = {}
     late: list[int] = []
     schedules: set[str] = set()
-    for number, job, useful_until, schedule in tx.all("unclaimed_runs", numbers=carray(numbers), now=tx.now):
+    for number, job, useful_until, schedule, fire_at in tx.all(
+        "unclaimed_runs", numbers=carray(numbers), fired_at=fired_at, queue=queue
+    ):
         if too_late(useful_until, tx.now):
             late.append(number)
             schedules.update((schedule,) if schedule else ())
+        elif fire_at > tx.now:
+            waiting.setdefault((None, fire_at), []).append(number)
         else:
-            by_job.setdefault(job, []).append(number)
+            waiting.setdefault((job, 0), []).append(number)
     if late:
         tx.run_each("end_run", [(n, State.SKIPPED, tx.now, Reason.TOO_LATE, None, None, None) for n in late])
         tx.run("drop_runs", numbers=carray(late))
         runs_ended(tx, schedules)
-    for job, waiting in by_job.items():
-        tx.run(
-            "add_job_chunk",
-            queue=queue,
-            lane=lane,
-            priority=priority,
-            job=job,
-            fired_at=fired_at,
-            numbers=packed(waiting),
-        )
-        unknown = not tx.value("job_is_known", job=job, since=tx.now - _ALIVE)
-        if unknown and not tx.value("event_since", subject=job, kind="unknown_job", since=tx.now - HOUR):
-            tx.event("unknown_job", job, f"no live worker knows the job {job!r}; its due runs wait for one that does")
+    for (job, ready_at), left in waiting.items():
+        common = {"queue": queue, "lane": lane, "priority": priority, "fired_at": fired_at}
+        tx.run("add_job_chunk", job=job, ready_at=ready_at, numbers=packed(left), **common)
+        if job is not None:
+            _report_unknown(tx, job)
+
+
+def _report_unknown(tx: Transaction, job: str) -> None:
+    unknown = not tx.value("job_is_known", job=job, since=tx.now - _ALIVE)
+    if unknown and not tx.value("event_since", subject=job, kind="unknown_job", since=tx.now - HOUR):
+        tx.event("unknown_job", job, f"no live worker knows the job {job!r}; its due runs wait for one that does")
 
 
 def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> list[Ending]:

@@ -41,10 +41,14 @@ class _Request:
 class Writer:
     """Runs write requests one transaction after another, in a thread of its own."""
 
-    def __init__(self, connection: apsw.Connection, queries: dict[str, str], clock: Clock) -> None:
+    def __init__(
+        self, connection: apsw.Connection, queries: dict[str, str], clock: Clock, check: Callable[[], None]
+    ) -> None:
+        """`check` is asked before each transaction, and raises when the file must not be written."""
         self.connection = connection
         self._queries = queries
         self._clock = clock
+        self._check = check
         self._waiting: deque[_Request] = deque()
         self._bell = threading.Condition()
         self._closing = False
@@ -86,6 +90,7 @@ class Writer:
 
     def _commit(self, batch: list[_Request]) -> None:
         try:
+            self._check()
             commit_together(self.connection, self._queries, self._clock, batch)
         except BaseException as error:
             for request in batch:

@@ -66,16 +66,18 @@ CREATE TABLE shard (
 ) STRICT;
 
 -- Chunks of runs waiting for a worker: run numbers as packed 64-bit integers. `job` is set on chunks that only a
--- worker which knows that job may take.
+-- worker which knows that job may take; `ready_at` on what was fired by a clock that has been set back since.
 CREATE TABLE handoff (
     n         INTEGER PRIMARY KEY,
     queue     TEXT    NOT NULL,
     lane      INTEGER NOT NULL,
     priority  INTEGER NOT NULL,
     job       TEXT,
+    ready_at  INTEGER NOT NULL DEFAULT 0,
     fired_at  INTEGER NOT NULL,
     numbers   BLOB    NOT NULL
 ) STRICT;
+CREATE INDEX handoff_order ON handoff (lane, priority DESC, n);
 
 -- Chunks owned by a worker. `open` counts the runs that have not ended; at zero the row goes.
 CREATE TABLE claim (
@@ -131,6 +133,7 @@ CREATE TABLE history (
 CREATE UNIQUE INDEX history_number ON history (number);
 CREATE UNIQUE INDEX history_name ON history (name) WHERE name IS NOT NULL;
 CREATE INDEX history_schedule ON history (schedule, nominal) WHERE schedule IS NOT NULL;
+CREATE INDEX history_kept ON history (schedule, nominal) WHERE state IN (10, 11) AND schedule IS NOT NULL;
 -- The early-fire counter: the size of an index that must stay empty, and that costs nothing while it does.
 CREATE INDEX history_early ON history (n) WHERE started_at < fire_at;
 

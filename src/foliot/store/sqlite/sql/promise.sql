@@ -3,15 +3,19 @@ INSERT INTO run (number, name, state, origin, priority, job, payload, fire_at, u
 VALUES (?, ?, 0, 1, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: generations
--- All generations of a keyed promise, live and ended. The range ends after '#': '$' is the next character.
-SELECT number, name, state, fire_at, 1 FROM run WHERE name >= :stem AND name < :stem_end
+-- The generations of a keyed promise, live and ended. The range ends after '#': '$' is the next character.
+-- The newest one of each, by length and then by text: the order of numbers written without leading zeros.
+SELECT * FROM (SELECT number, name, state, fire_at, 1 FROM run WHERE name >= :stem AND name < :stem_end
+    AND substr(name, length(:stem) + 1) NOT GLOB '*[^0-9]*' ORDER BY length(name) DESC, name DESC LIMIT 1)
 UNION ALL
-SELECT number, name, state, fire_at, 0 FROM history WHERE name >= :stem AND name < :stem_end
+SELECT * FROM (SELECT number, name, state, fire_at, 0 FROM history WHERE name >= :stem AND name < :stem_end
+    AND substr(name, length(:stem) + 1) NOT GLOB '*[^0-9]*' ORDER BY length(name) DESC, name DESC LIMIT 1)
 
 -- name: replace_promise
 -- Only while no attempt owns it; a stale chunk that still names it claims nothing before the new time.
 UPDATE run SET job = :job, payload = :payload, fire_at = :fire_at, nominal = NULL, useful_until = :useful_until,
-    priority = :priority, queue = :queue, options = :options, fired_at = NULL, state = 0, reason = NULL, detail = NULL
+    priority = :priority, queue = :queue, options = :options, fired_at = NULL, state = 0, reason = NULL, detail = NULL,
+    spent = 0, progress = NULL, checkpoint = NULL
 WHERE number = :number AND state IN (0, 2)
 
 -- name: move_promise

@@ -9,7 +9,10 @@ SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, 
 FROM schedule WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: schedule_versions
-SELECT id, fingerprint, revision FROM schedule
+SELECT id, fingerprint, fault FROM schedule
+
+-- name: clear_fault
+UPDATE schedule SET fault = NULL WHERE id = :id
 
 -- name: put_schedule
 -- Pauses and the cursor survive an edit; a fault does not.
@@ -27,11 +30,8 @@ DELETE FROM schedule WHERE id = :id
 
 -- name: waiting_ticks
 -- The one next run of a schedule: made by its rule, never tried yet, and not handed off.
-SELECT number, fire_at FROM run WHERE schedule = :id AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
-
--- name: waiting_tick_at
-SELECT number FROM run
-WHERE schedule = :id AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL AND nominal = :nominal
+SELECT number, coalesce(nominal, fire_at), fire_at FROM run
+WHERE schedule = :id AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
 
 -- name: refresh_tick
 -- The same tick under the new template.
@@ -58,7 +58,8 @@ SELECT schedule, number, name, coalesce(nominal, fire_at), fire_at, state, origi
 WHERE schedule IS NOT NULL AND (:id IS NULL OR schedule = :id) AND state < 20
 
 -- name: schedule_last_success
-SELECT finished_at FROM history WHERE schedule = :id AND state IN (10, 11) ORDER BY nominal DESC LIMIT 1
+SELECT finished_at FROM history INDEXED BY history_kept
+WHERE schedule = :id AND schedule IS NOT NULL AND state IN (10, 11) ORDER BY nominal DESC LIMIT 1
 
 -- name: schedule_last_run
 SELECT number, name, state FROM history WHERE schedule = :id ORDER BY nominal DESC LIMIT 1

@@ -1,6 +1,7 @@
 -- name: working_instances
-SELECT number, host, pid, birth, beat_at FROM instance
-WHERE role = 'worker' AND number IN (SELECT DISTINCT worker FROM claim)
+-- Whoever owns claims; a worker that is not in the table any more is gone.
+SELECT c.worker, i.host, i.pid, i.birth, coalesce(i.beat_at, 0) FROM (SELECT DISTINCT worker FROM claim) c
+LEFT JOIN instance i ON i.number = c.worker
 
 -- name: claims_of
 SELECT token, numbers FROM claim WHERE worker = :worker
@@ -31,7 +32,10 @@ SELECT number, host, pid, birth FROM instance WHERE ended_at IS NULL
 
 -- name: forget_instances
 -- Starts that ended long ago; what they did is told by runs and attempts.
-DELETE FROM instance WHERE ended_at < :before
+DELETE FROM instance WHERE ended_at < :before AND number NOT IN (SELECT worker FROM claim)
+
+-- name: is_live_instance
+SELECT 1 FROM instance WHERE number = :number AND ended_at IS NULL
 
 -- name: put_job
 INSERT INTO job (name, policy, queue, owner, runbook, changes, seen_at) VALUES (?, ?, ?, ?, ?, ?, ?)

@@ -1,8 +1,7 @@
 -- name: ready_chunks
--- By lane, then priority, then order. A chunk with a job is for workers that know it. A chunk that was fired at a later
--- time than it is now waits until the clock, which was set back, has come there again: its runs are not due.
+-- By lane, then priority, then order. A chunk with a job is for workers that know it.
 SELECT n, lane, fired_at, numbers, queue, priority, job FROM handoff
-WHERE fired_at <= :now AND queue IN (SELECT value FROM json_each(:queues)) AND (job IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
+WHERE ready_at <= :now AND queue IN (SELECT value FROM json_each(:queues)) AND (job IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
 ORDER BY lane, priority DESC, n LIMIT :limit
 
 -- name: shrink_chunk
@@ -12,21 +11,23 @@ UPDATE handoff SET numbers = :numbers WHERE n = :n
 DELETE FROM handoff WHERE n = :n
 
 -- name: add_job_chunk
-INSERT INTO handoff (queue, lane, priority, job, fired_at, numbers)
-VALUES (:queue, :lane, :priority, :job, :fired_at, :numbers)
+INSERT INTO handoff (queue, lane, priority, job, ready_at, fired_at, numbers)
+VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers)
 
 -- name: claim_runs
 -- Compare and set: whatever was cancelled, moved or claimed since the chunk was made is passed over.
 UPDATE run SET state = 4, token = :token, worker = :worker, attempt = attempt + 1, lane = :lane,
     fired_at = :fired_at, claimed_at = :now
 WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :now
-    AND (useful_until IS NULL OR useful_until >= :now) AND job IN (SELECT value FROM json_each(:jobs))
+    AND (useful_until IS NULL OR useful_until >= :now) AND coalesce(queue, 'default') = :queue AND job IN (SELECT value FROM json_each(:jobs))
 RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, since, schedule, revision, tenant,
     queue, priority, origin, lane, options, checkpoint
 
 -- name: unclaimed_runs
--- What a claim passed over although it still waits: a job that this worker does not know, or a run that is too late.
-SELECT number, job, useful_until, schedule FROM run WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :now
+-- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or
+-- one that is not due by a clock that was set back since it was fired. What was moved or replaced is fired anew.
+SELECT number, job, useful_until, schedule, fire_at FROM run
+WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :fired_at AND coalesce(queue, 'default') = :queue
 
 -- name: add_claim
 INSERT INTO claim (token, worker, claimed_at, open, numbers) VALUES (:token, :worker, :now, :open, :numbers)
