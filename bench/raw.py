@@ -186,6 +186,7 @@ def _fire(raw: Raw, batch: _Batch) -> None:
 
 def _claim(raw: Raw, batch: _Batch, jobs: str, lists: str) -> int:
     moment = now()
+    raw.execute("is_live_instance", number=WORKER).fetchall()
     chunk = raw.execute("ready_chunks", queues=lists, jobs=jobs, now=moment, limit=64).fetchall()[0]
     raw.execute("drop_chunk", n=chunk[0])
     token = int(raw.execute("take_token").get)
@@ -198,6 +199,7 @@ def _claim(raw: Raw, batch: _Batch, jobs: str, lists: str) -> int:
         fired_at=chunk[2],
         now=moment,
         jobs=jobs,
+        queue="default",
     ).fetchall()
     raw.execute("add_claim", token=token, worker=WORKER, now=moment, open=len(batch.numbers), numbers=batch.packed)
     return token

@@ -7,6 +7,7 @@ runs it in a thread of its own, and refuses to block a running event loop.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,21 +15,22 @@ from dataclasses import asdict
 from hashlib import blake2b
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from weakref import WeakSet
 
 from foliot import bootstrap
 from foliot.clock import Clock, SystemClock
-from foliot.domain.identity import checked_key, checked_name, checked_tenant
+from foliot.domain.identity import checked_key, checked_line, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import Instant, instant
 from foliot.domain.policy import Policy, choices, choices_to_json
 from foliot.domain.rule import Rule
 from foliot.domain.run import Kept, Promise
 from foliot.domain.schedule import Applied, Declaration
 from foliot.domain.store import Store
-from foliot.errors import Conflict, InvalidInput, TickTaken, UnknownName
-from foliot.job import Job, Moment
+from foliot.errors import Conflict, InvalidInput, StoreError, TickTaken, UnknownName
+from foliot.job import Job, Moment, checked_due
 from foliot.operate import Operator
-from foliot.portal import Portal
-from foliot.timing import jittered
+from foliot.portal import Portal, refuse_to_block
+from foliot.timing import decode, jittered
 from foliot.work.context import Context
 from foliot.work.handler import Handler
 
@@ -44,6 +46,8 @@ class Foliot:
     """
 
     def __init__(self, store: str | Store | None = None, *, clock: Clock | None = None, **settings: Any) -> None:
+        if not isinstance(store, str | None) and not hasattr(store, "promise"):
+            raise InvalidInput(f"{store!r:.80} is not a store; give its URL, such as sqlite:///foliot.db")
         self.clock: Clock = clock or SystemClock()
         self._is_open: bool = store is not None and not isinstance(store, str)
         self.store: Store = bootstrap.make_store(store, self.clock) if isinstance(store, str | None) else store
@@ -52,6 +56,11 @@ class Foliot:
         self._schedules: dict[str, tuple[Job[..., Any], Rule, bytes, dict[str, Any], dict[str, Any]]] = {}
         self.portal = Portal()
         self._opening = threading.Lock()
+        self._is_lent = False
+        """Whether others than the plain verbs may be using the open store."""
+        self._is_inherited = False
+        """Whether the store was open, in a file, when this process was forked off."""
+        _apps.add(self)
         self.operate = Operator(self.opened, self.portal.call)
 
     # Declaring
@@ -74,6 +83,9 @@ class Foliot:
 
     def _register(self, function: Callable[..., Any], settings: dict[str, Any]) -> Job[..., Any]:
         describing = {name: settings.pop(name) for name in _HANDLER_SETTINGS if name in settings}
+        if describing.get("name") is not None:
+            checked_name(describing["name"], "job")
+        _check_lines(describing)
         handler = Handler.of(function, policy=self.policy.merged(choices(settings)), **describing)
         if handler.name in self.jobs:
             raise InvalidInput(f'there is a job {handler.name!r} already; give this one another: @app.job(name="...")')
@@ -109,13 +121,17 @@ class Foliot:
             raise InvalidInput(f"schedule {name!r}: give the job itself, and what using(...) says to schedule(...)")
         if not isinstance(rule, Rule):
             raise InvalidInput(f'schedule {name!r}: {rule!r:.80} is not a rule; use cron("0 2 * * *") or every("15m")')
-        if tenant is not None:
-            checked_tenant(tenant)
+        _check_readable(name, rule)
+        if not isinstance(args, Mapping | None) or not all(isinstance(key, str) for key in args or ()):
+            raise InvalidInput(
+                f'schedule {name!r}: args={args!r:.80}: give them by name, as in args={{"day": "monday"}}'
+            )
+        _check_lines({"owner": owner, "runbook": runbook, "changes": changes})
         card = job.handler
         described = {
-            "queue": queue or card.own_queue,
-            "priority": priority,
-            "tenant": tenant,
+            "queue": card.own_queue if queue is None else checked_name(queue, "queue"),
+            "priority": checked_priority(priority),
+            "tenant": _tenant(tenant),
             "owner": owner or card.owner,
             "runbook": runbook or card.runbook,
             "changes": changes or card.changes,
@@ -172,6 +188,8 @@ class Foliot:
 
     async def promise_many_async(self, promises: Iterable[Promise]) -> list[Kept]:
         """Makes all of them, or none: one transaction, one answer each, in order."""
+        if not isinstance(promises, Iterable):
+            raise InvalidInput(f"{promises!r:.80} is no list of promises; make them with job.promise_at(when, ...)")
         listed = list(promises)
         for promise in listed:
             if not isinstance(promise, Promise):
@@ -184,16 +202,17 @@ class Foliot:
 
     async def move_async(self, key: str, when: Moment, *, tenant: str | None = None) -> Kept:
         """Changes when a keyed promise is due, until an attempt owns it."""
-        store = await self.opened()
-        return await store.move(checked_key(key), tenant, instant(when))
+        wanted = checked_key(key), _tenant(tenant), checked_due(instant(when), f"move {key!r:.80}")
+        return await (await self.opened()).move(*wanted)
 
     def move(self, key: str, when: Moment, *, tenant: str | None = None) -> Kept:
         return self.portal.call(lambda: self.move_async(key, when, tenant=tenant), "move_async")
 
     async def cancel_async(self, key: str, *, tenant: str | None = None, reason: str = "") -> Kept:
         """Cancels a keyed promise; one that runs is asked to stop."""
-        store = await self.opened()
-        return await store.cancel_promise(checked_key(key), tenant, actor="code", note=reason)
+        wanted = checked_key(key), _tenant(tenant)
+        note = reason and checked_line(reason, "reason")
+        return await (await self.opened()).cancel_promise(*wanted, actor="code", note=note)
 
     def cancel(self, key: str, *, tenant: str | None = None, reason: str = "") -> Kept:
         return self.portal.call(lambda: self.cancel_async(key, tenant=tenant, reason=reason), "cancel_async")
@@ -201,7 +220,14 @@ class Foliot:
     # Its own life
 
     async def opened(self) -> Store:
-        """The store, opened by whoever comes first."""
+        """The store, opened by whoever comes first, and again by whoever comes after `close`."""
+        if self._is_inherited:
+            raise StoreError(
+                "this process was forked off while its parent had the store open, and SQLite could lose writes; "
+                "close the app before the fork (app.close()), or use it only after"
+            )
+        if not self.portal.is_here():
+            self._is_lent = True
         if not self._is_open:
             await asyncio.get_running_loop().run_in_executor(None, self._open)
         return self.store
@@ -209,19 +235,23 @@ class Foliot:
     def _open(self) -> None:
         with self._opening:
             if not self._is_open:
-                asyncio.run(self.store.open())
+                asyncio.run(bootstrap.open_store(self.store))
                 self._is_open = True
 
     async def close_async(self) -> None:
-        """Closes the store. Nothing is lost: what was acknowledged is durable already."""
-        if self._is_open:
+        """Closes the store. Nothing is lost: what was acknowledged is durable already. The next use opens it again."""
+        if self._is_open and not self._is_inherited:
             await self.store.close()
-            self._is_open = False
+            self._is_open = self._is_lent = False
 
     def close(self) -> None:
-        if self._is_open:
-            self.portal.call(self.close_async, "close_async")
-        self.portal.close()
+        """As `close_async`; plain verbs that are under way in other threads have some seconds to end."""
+        refuse_to_block("close_async")
+        self.portal.rest(cut_off=True)
+        try:
+            asyncio.run(self.close_async())
+        finally:
+            self.portal.resume()
 
     def __enter__(self) -> Foliot:
         return self
@@ -234,12 +264,38 @@ class Foliot:
     @contextmanager
     def standing_on(self, store: Store, clock: Clock) -> Iterator[None]:
         """For tests: the same jobs and schedules on another store, which is open, and another clock."""
-        before = self.store, self.clock, self._is_open
-        self.store, self.clock, self._is_open = store, clock, True
+        before = self.store, self.clock, self._is_open, self._is_lent, self._is_inherited
+        self.store, self.clock, self._is_open, self._is_lent, self._is_inherited = store, clock, True, True, False
         try:
             yield
         finally:
-            self.store, self.clock, self._is_open = before
+            self.store, self.clock, self._is_open, self._is_lent, self._is_inherited = before
+
+    # Forks
+
+    def _before_fork(self) -> None:
+        """Closes the store if the plain verbs alone use it, so that parent and child each open their own.
+
+        SQLite counts a process's locks in memory. A child that inherits the count believes in locks that it does not
+        hold, even on a connection of its own: when the parent closes the file, the child writes on into a log that was
+        deleted, and what it was told is durable is gone.
+        """
+        at_rest = self.portal.rest(cut_off=False)
+        self._opening.acquire()
+        if at_rest and self._is_open and not self._is_lent and bootstrap.store_file(self.store) is not None:
+            # In a thread: the one that forks may be running an event loop.
+            closing = threading.Thread(target=asyncio.run, args=(self.close_async(),))
+            closing.start()
+            closing.join()
+
+    def _after_fork_in_parent(self) -> None:
+        self._opening.release()
+        self.portal.resume()
+
+    def _after_fork_in_child(self) -> None:
+        self._opening = threading.Lock()
+        self.portal.forget()
+        self._is_inherited = self._is_open and bootstrap.store_file(self.store) is not None
 
     def job_named(self, name: str) -> Job[..., Any]:
         try:
@@ -253,6 +309,58 @@ class Foliot:
 _DEFAULTS = Policy()
 _TRIES = 10_000
 _HANDLER_SETTINGS = ("name", "retry_on", "give_up_on", "queue", "owner", "runbook", "changes")
+
+
+def _tenant(given: str | None) -> str | None:
+    return None if given is None else checked_tenant(given)
+
+
+def _check_lines(given: Mapping[str, Any]) -> None:
+    for name in ("owner", "runbook", "changes"):
+        if given.get(name) is not None:
+            checked_line(given[name], name)
+
+
+def _check_readable(schedule: str, rule: Rule) -> None:
+    """The scheduler knows a rule by its stored text alone: what cannot be read back would never fire."""
+    try:
+        is_read_back = decode(rule.encode()) == rule
+    except Exception as error:
+        raise InvalidInput(f"schedule {schedule!r}: the rule {rule!r:.80} cannot be stored: {error}") from error
+    if not is_read_back:
+        raise InvalidInput(
+            f"schedule {schedule!r}: the rule {rule!r:.80} is read back from the store as another one; use cron(...), "
+            f"every(...), after(...) or at(...)"
+        )
+
+
+_apps: WeakSet[Foliot] = WeakSet()
+_resting: list[Foliot] = []
+_forking = threading.Lock()
+
+
+def _before_fork() -> None:
+    _forking.acquire()
+    for app in list(_apps):
+        app._before_fork()
+        _resting.append(app)
+
+
+def _after_fork_in_parent() -> None:
+    while _resting:
+        _resting.pop()._after_fork_in_parent()
+    _forking.release()
+
+
+def _after_fork_in_child() -> None:
+    global _forking
+    _forking = threading.Lock()
+    _resting.clear()
+    for app in list(_apps):
+        app._after_fork_in_child()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 class _Decorator:

@@ -13,7 +13,7 @@ from foliot.clock import Clock, SystemClock
 from foliot.dispatch.dispatcher import Dispatcher
 from foliot.domain.instant import SECOND, Duration
 from foliot.domain.store import JobCard, Store
-from foliot.errors import FoliotError, InvalidInput
+from foliot.errors import FoliotError, InvalidInput, StoreError
 from foliot.store.sqlite import SqliteStore
 from foliot.watch.reaper import Reaper
 from foliot.work.handler import Handler
@@ -40,6 +40,17 @@ def make_store(url: str | None, clock: Clock | None = None) -> Store:
         f"{url!r:.80} is not a store; write sqlite:///foliot.db for a file here, sqlite:////var/lib/foliot.db for one "
         f"anywhere, or sqlite:///:memory: for tests"
     )
+
+
+async def open_store(store: Store) -> None:
+    """Opens it; a file that cannot be made or reached is a StoreError that says which."""
+    try:
+        await store.open()
+    except OSError as error:
+        raise StoreError(
+            f"the store {store_file(store) or 'in memory'} cannot be opened: {error.strerror or error}; "
+            f"give a path in a folder that exists or can be made, and that this user may write to"
+        ) from error
 
 
 def store_file(store: Store) -> Path | None:
@@ -99,6 +110,8 @@ async def _beat(store: Store, number: int, clock: Clock) -> None:
             await store.beat(number, [])
         except FoliotError as error:  # the next one is not far
             _log.warning("the scheduler's heartbeat failed: %s", error)
+        except Exception:  # a bug, here or in the store; without a heartbeat a scheduler that works would seem dead
+            _log.exception("the scheduler's heartbeat failed")
 
 
 async def run_worker(
@@ -119,7 +132,7 @@ async def run_worker(
     """
     beat_store = _another_handle(store, clock)
     if beat_store is not None:
-        await beat_store.open()
+        await open_store(beat_store)
     worker = make_worker(
         store, handlers, clock=clock, queues=queues, slots=slots, beat_store=beat_store, version=version
     )

@@ -9,9 +9,9 @@ from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from foliot.clock import Clock
-from foliot.domain.identity import checked_key, checked_name, checked_tenant
+from foliot.domain.identity import checked_key, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import LAST, Duration, Instant, duration, instant, rfc3339
-from foliot.domain.policy import choices, choices_to_json
+from foliot.domain.policy import OF_SCHEDULES, choices, choices_to_json
 from foliot.domain.run import Kept, OnConflict, Promise
 from foliot.errors import InvalidInput
 from foliot.portal import Portal
@@ -83,6 +83,12 @@ class Job(Generic[P, R]):
         `key`: one promise per key (and tenant); `on_conflict` says what happens to the one that exists: `keep`
         (default), `replace`, `error`, `renew`. `priority`: higher goes first. Further settings are policies.
         """
+        for name in OF_SCHEDULES:
+            if name in settings:
+                raise InvalidInput(
+                    f"{self.name}: {name} speaks of a schedule's ticks, and a promise is due once; "
+                    f"give it to @app.job or to app.schedule"
+                )
         chosen: dict[str, Any] = {}
         if key is not None:
             chosen["key"] = checked_key(key)
@@ -91,7 +97,7 @@ class Job(Generic[P, R]):
         if queue is not None:
             chosen["queue"] = checked_name(queue, "queue")
         if priority is not None:
-            chosen["priority"] = _checked_priority(priority)
+            chosen["priority"] = checked_priority(priority)
         if on_conflict is not None:
             chosen["on_conflict"] = _checked_conflict(on_conflict)
         if unique_for is not None:
@@ -136,13 +142,11 @@ class Job(Generic[P, R]):
         return self._promise(self.app.clock.now() + duration(length), args, kwargs)
 
     def _promise(self, fire_at: Instant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Promise:
-        if not 0 <= fire_at <= LAST:
-            raise InvalidInput(f"{self.name}: the time must lie between 1970 and 9999")
         options = self._options
         return Promise(
             job=self.name,
             payload=self.handler.encode(args, kwargs),
-            fire_at=fire_at,
+            fire_at=checked_due(fire_at, self.name),
             key=options.key,
             tenant=options.tenant,
             queue=options.queue,
@@ -163,7 +167,7 @@ class Job(Generic[P, R]):
                 )
             return options.useful_until
         useful_for = self.handler.policy.useful_until if options.useful_for is None else options.useful_for
-        return None if useful_for is None else fire_at + useful_for
+        return None if useful_for is None else min(fire_at + useful_for, LAST)
 
     async def _make(self, fire_at: Instant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kept:
         return (await self.app.promise_many_async([self._promise(fire_at, args, kwargs)]))[0]
@@ -172,10 +176,11 @@ class Job(Generic[P, R]):
         return self.app.portal.call(begin, f"{self.name}.{twin}")
 
 
-def _checked_priority(priority: int) -> int:
-    if not isinstance(priority, int) or isinstance(priority, bool) or not -1_000 <= priority <= 1_000:
-        raise InvalidInput(f"priority={priority!r}: give a whole number from -1000 to 1000; higher goes first")
-    return priority
+def checked_due(moment: Instant, what: str) -> Instant:
+    """When a promise may be due."""
+    if not 0 <= moment <= LAST:
+        raise InvalidInput(f"{what}: the time must lie between 1970 and 9999")
+    return moment
 
 
 def _checked_conflict(given: str) -> OnConflict:

@@ -5,39 +5,93 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future, wait
 from typing import Any, TypeVar
+
+from foliot.errors import StoreClosed
 
 T = TypeVar("T")
 
+PATIENCE = 5.0
+"""Seconds that calls under way are given to end before the portal rests."""
+
 
 class Portal:
-    """One event loop in one thread, started when it is first needed."""
+    """One event loop in one thread, started when it is first needed.
+
+    idle ── call ──▶ running ── rest ──▶ resting ── resume ──▶ idle
+
+    Who calls while it rests waits until it is resumed. A child process that inherits one must `forget` it first.
+    """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begins anew. After a fork: the threads are the parent's, and its locks may be held by one of them."""
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._under_way: set[Future[Any]] = set()
 
     def call(self, begin: Callable[[], Coroutine[Any, Any, T]], twin: str) -> T:
         """Runs what `begin` makes, and waits for it; `twin` names the verb that a running loop should await."""
+        refuse_to_block(twin)
+        with self._lock:
+            future = asyncio.run_coroutine_threadsafe(begin(), self._running())
+            self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
         try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run_coroutine_threadsafe(begin(), self._running()).result()
-        raise RuntimeError(f"this would block the running event loop; await {twin}(...) instead")
+            return future.result()
+        except CancelledError:
+            raise StoreClosed("the app was closed before the answer came; look whether it was done") from None
+
+    def is_here(self) -> bool:
+        """Whether this very code was begun by `call`."""
+        return threading.current_thread() is self._thread
+
+    def rest(self, *, cut_off: bool) -> bool:
+        """Lets no call begin until `resume`; those under way end, and their loop with them.
+
+        What has not ended after PATIENCE is cut off; or else, when it must not be, all runs on and the answer is False.
+        """
+        self._lock.acquire()
+        if self._loop is None or self._thread is None:
+            return True
+        late = wait(tuple(self._under_way), PATIENCE).not_done
+        if late and not cut_off:
+            return False
+        for future in late:
+            future.cancel()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop = self._thread = None
+        return True
+
+    def resume(self) -> None:
+        self._lock.release()
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="foliot-portal", daemon=True)
-                self._thread.start()
-            return self._loop
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=_serve, args=(self._loop,), name="foliot-portal", daemon=True)
+            self._thread.start()
+        return self._loop
 
-    def close(self) -> None:
-        with self._lock:
-            if self._loop is not None and self._thread is not None:
-                self._loop.call_soon_threadsafe(self._loop.stop)
-                self._thread.join()
-                self._loop.close()
-                self._loop = self._thread = None
+
+def refuse_to_block(twin: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(f"this would block the running event loop; await {twin}(...) instead")
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    left = asyncio.all_tasks(loop)  # of calls that were cut off
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left))
+    loop.close()

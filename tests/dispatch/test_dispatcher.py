@@ -555,3 +555,30 @@ def test_the_loop_outlives_trouble_notes_it_once_and_backs_off(caplog: pytest.Lo
         await loop
 
     run(story())
+
+
+def test_a_run_that_cannot_be_fired_is_left_out_alone_and_its_neighbours_fire() -> None:
+    """Whatever it is that the store's code cannot read about it: the batch is halved until it stands alone."""
+
+    class Poisoned(FakeStore):
+        async def fire(self, lease: Any, due: Any, cursor: int, decide: Any) -> Any:
+            if any(number == poison for _, number in due):
+                raise ValueError("this row cannot be read")
+            return await super().fire(lease, due, cursor, decide)
+
+    async def story() -> None:
+        for _ in range(50):
+            try:
+                await house.settle()
+                return
+            except ValueError:
+                continue
+        raise AssertionError("the poisoned run is never left out")
+
+    house = House()
+    house.store = Poisoned(house.clock)
+    house.dispatcher = Dispatcher(house.store, house.clock, owner=1)
+    numbers = [house.store.promise(NOON) for _ in range(20)]
+    poison = numbers[7]
+    run(story())
+    assert sorted(number for _, _, number in house.store.fired) == sorted(set(numbers) - {poison})

@@ -452,3 +452,32 @@ def test_the_version_is_cheap_to_ask(path: Path) -> None:
         return time.perf_counter() - began
 
     assert with_store(path, look) < 0.5
+
+
+def test_nothing_is_acknowledged_once_the_file_was_deleted_or_replaced(path: Path) -> None:
+    """A write to a file without a name succeeds, and is gone with the process."""
+
+    async def use(store: SqliteStore) -> None:
+        await store.promise([Promise("job", b"{}", START)])
+        path.rename(path.with_suffix(".moved"))
+        with pytest.raises(StoreError, match="deleted or replaced"):
+            await store.promise([Promise("job", b"{}", START)])
+        path.with_suffix(".moved").rename(path)
+        await store.promise([Promise("job", b"{}", START)])
+
+    with_store(path, use)
+
+
+def test_a_tick_that_a_newer_release_wrote_is_set_aside_and_the_others_fire(path: Path) -> None:
+    async def use(store: SqliteStore) -> None:
+        clock = ManualClock(START)
+        store._clock = clock
+        stage = Stage(store, clock)
+        await stage.apply(declared("odd", START), declared("even", START))
+        await store._write(lambda tx: tx._connection.execute("UPDATE run SET origin = 9 WHERE schedule = 'odd'"))
+        fired = await stage.fire()
+        assert fired.handed_off == 1
+        assert [str(run.state) for run in await store.runs(schedule="odd")] == ["dead"]
+        assert [event.kind for event in await store.events_since(0, 10)] == ["run_set_aside"]
+
+    with_store(path, use)

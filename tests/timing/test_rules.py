@@ -182,3 +182,11 @@ def test_a_refused_rule_is_invalid_input_and_a_value_error() -> None:
     with pytest.raises(ValueError, match="too short"):
         after(0)
     assert At(0) == at(datetime(1970, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("given_", ["36526d", timedelta(days=36_526), "400000d"])
+def test_more_than_a_century_is_refused_because_its_next_tick_might_have_no_date(given_: str | timedelta) -> None:
+    for rule in (every, after):
+        with pytest.raises(InvalidRule, match="too long; the longest is 36525"):
+            rule(given_)
+        rule("36525d")

@@ -17,7 +17,7 @@ from tests.work.fakes import START, claimed
 
 def context(**more):
     clock = ManualClock(START)
-    return Context(claimed(**more), clock, START + 10 * SECOND), clock
+    return Context(claimed(**more), clock, START + 10 * SECOND, clock.monotonic() + 10 * SECOND), clock
 
 
 def test_a_job_sees_which_run_and_attempt_it_is():
@@ -46,6 +46,14 @@ def test_time_left_shrinks_to_zero_and_no_further():
     assert ctx.time_left == timedelta(seconds=6)
     clock.advance(HOUR)
     assert ctx.time_left == timedelta(0)
+
+
+def test_time_left_does_not_go_by_a_clock_that_can_be_set():
+    ctx, clock = context()
+    clock.step(HOUR)
+    assert ctx.time_left == timedelta(seconds=10)
+    clock.step(-2 * HOUR)
+    assert ctx.time_left == timedelta(seconds=10)
 
 
 def test_check_raises_only_when_asked_to_stop():

@@ -7,7 +7,7 @@ from foliot.domain.instant import HOUR, MINUTE, SECOND
 from foliot.domain.state import Event, Outcome
 from foliot.errors import StoreError
 from foliot.work.context import Context
-from tests.work.fakes import START, Bench, Gate, begin, run, until
+from tests.work.fakes import START, Bench, Gate, begin, occupy, run, until
 
 
 async def noop() -> None: ...
@@ -90,10 +90,47 @@ def test_a_drain_interrupts_what_outlives_the_grace_and_keeps_its_checkpoint():
     run(scene())
 
 
+def test_setting_the_hosts_clock_does_not_end_the_grace():
+    clock: Any = None
+
+    async def takes_three_seconds() -> None:
+        await clock.sleep(SECOND)
+        clock.step(HOUR)
+        await clock.sleep(2 * SECOND)
+
+    async def scene():
+        nonlocal clock
+        bench = Bench(takes_three_seconds)
+        clock = bench.clock
+        bench.store.hand_off("takes_three_seconds")
+        await bench.work()
+        assert await drained(bench, 5 * SECOND) == []
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+        assert bench.clock.monotonic() == 3 * SECOND
+
+    run(scene())
+
+
+def test_a_task_that_others_cancel_while_the_worker_drains_costs_its_run_nothing():
+    async def scene():
+        bench = Bench(forever)
+        bench.store.hand_off("forever")
+        await bench.work()
+        (attempt,) = bench.worker.running
+        draining = asyncio.create_task(bench.worker.drain(HOUR))
+        await until(lambda: bench.worker.draining)
+        attempt.task.cancel()
+        assert await draining == []
+        assert bench.store.outcomes == [Outcome.INTERRUPTED]
+
+    run(scene())
+
+
 def test_a_drain_gives_back_what_has_not_begun():
     async def scene():
         gate = Gate()
-        bench = Bench(gate.ignorant, slots=8, threads=1)
+        bench = Bench(gate.ignorant, slots=8, threads=3)
+        await occupy(bench, gate, 2)
         for _ in range(3):
             bench.store.hand_off("ignorant")
         await begin(bench, gate)

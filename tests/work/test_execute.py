@@ -16,7 +16,7 @@ from foliot.work.attempt import Attempt, Stop
 from foliot.work.context import Context
 from foliot.work.execute import MOST_ERROR, MOST_RESULT, execute, execute_in_thread
 from foliot.work.handler import Handler
-from tests.work.fakes import START, claimed
+from tests.work.fakes import START, Liar, claimed
 
 POLICY = Policy(attempts=3, backoff=8 * SECOND, timeout=MINUTE)
 
@@ -117,6 +117,18 @@ def test_retry_after_is_honoured_and_an_unreadable_delay_costs_only_the_delay(de
     assert (ending.event, ending.outcome, ending.retry_at) == (Event.RETRY_GRANTED, Outcome.FAILED, retry_at)
 
 
+class RateLimited(RetryAfter):
+    def __init__(self) -> None:
+        Exception.__init__(self, "429")  # and not RetryAfter's, so it has no delay
+
+
+def test_a_retry_after_without_its_delay_is_a_failure_that_is_tried_again():
+    for job in raising(RateLimited()):
+        ending = ending_of(job, retry_on=OSError)
+        assert (ending.event, ending.outcome) == (Event.RETRY_GRANTED, Outcome.FAILED)
+        assert "RateLimited: 429" in ending.error
+
+
 def test_a_payload_that_does_not_fit_is_a_dead_letter_and_the_handler_never_runs():
     async def job(x: int) -> None:
         pytest.fail("it ran")
@@ -142,18 +154,29 @@ def test_a_cancellation_of_the_handlers_own_making_is_a_failure():
     assert ending_of(raising(asyncio.CancelledError())[1]).outcome is Outcome.FAILED
 
 
-def test_a_cancellation_that_nobody_here_asked_for_gives_the_run_back():
+def cancelled_from_outside(*, draining):
     async def job() -> None:
         await asyncio.sleep(3600)
 
     async def scene() -> Any:
         attempt = attempt_of(job)
+        attempt.draining = draining
         attempt.task = task = asyncio.ensure_future(execute(attempt, ManualClock(START), lambda: 0.5))
         await asyncio.sleep(0)
         task.cancel()
         return await task
 
-    ending = asyncio.run(scene())
+    return asyncio.run(scene())
+
+
+def test_a_task_that_is_cancelled_although_nobody_asked_has_failed_and_pays_for_it():
+    ending = cancelled_from_outside(draining=False)
+    assert (ending.event, ending.outcome) == (Event.RETRY_GRANTED, Outcome.FAILED)
+    assert "CancelledError" in ending.error
+
+
+def test_a_task_that_is_cancelled_while_its_worker_drains_gives_the_run_back():
+    ending = cancelled_from_outside(draining=True)
     assert (ending.event, ending.outcome) == (Event.GIVEN_BACK, Outcome.INTERRUPTED)
 
 
@@ -215,6 +238,56 @@ def test_a_coroutine_that_nobody_awaits_is_told_to_the_author():
 class Nasty(Exception):
     def __str__(self) -> str:
         raise RuntimeError("even this fails")
+
+
+class Exiting(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class Untraceable(Exception):
+    @property
+    def __traceback__(self):  # type: ignore[override]
+        raise RuntimeError("it does not say where")
+
+
+class Indecisive(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        raise RuntimeError("it cannot say whose it is")
+
+
+class Undecided(Exception, metaclass=Indecisive): ...
+
+
+@pytest.mark.parametrize("error", [Exiting, Liar, Untraceable, RateLimited])
+@pytest.mark.parametrize("stop", [None, *Stop])
+def test_an_error_that_misbehaves_while_it_is_looked_at_still_ends_the_attempt(error, stop):
+    attempt: Any = None
+
+    async def job() -> None:
+        attempt.stop = stop
+        raise error
+
+    def in_a_thread() -> None:
+        attempt.stop = stop
+        raise error
+
+    attempt = attempt_of(job)
+    first: Any = asyncio.run(execute(attempt, ManualClock(START), lambda: 0.5))
+    attempt = attempt_of(in_a_thread)
+    second: Any = execute_in_thread(attempt, ManualClock(START), lambda: 0.5)
+    if stop is None:
+        for ending in (first, second):
+            assert (ending.event, ending.outcome) == (Event.RETRY_GRANTED, Outcome.FAILED)
+            assert error.__name__ in ending.error
+
+
+def test_what_cannot_be_classified_is_a_failure_within_the_runs_attempts():
+    first = ending_of(raising(ValueError("no"))[1], give_up_on=Undecided)
+    assert (first.outcome, first.retry_at) == (Outcome.FAILED, START + 4 * SECOND)
+    assert first.error.startswith("ValueError: no\nHow it ended could not be classified: RuntimeError: it cannot say")
+    last = ending_of(raising(ValueError("no"))[1], give_up_on=Undecided, spent=2, attempt=3)
+    assert (last.event, last.reason) == (Event.EXHAUSTED, Reason.ATTEMPTS)
 
 
 @pytest.mark.parametrize(

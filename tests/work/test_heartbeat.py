@@ -10,7 +10,7 @@ from foliot.domain.policy import Policy
 from foliot.domain.state import Outcome
 from foliot.errors import StoreClosed, StoreError
 from foliot.work.context import Context
-from tests.work.fakes import START, Bench, run, until
+from tests.work.fakes import START, Bench, FakeStore, run, until
 
 
 async def reports(ctx: Context) -> None:
@@ -121,6 +121,27 @@ def test_a_handler_that_blocks_the_loop_does_not_stop_the_heart_which_takes_real
         await bench.worker.drain(0)
         await running
         assert beats >= 3
+
+    run(scene())
+
+
+@pytest.mark.parametrize("blocked", ["claim", "finish"])
+def test_a_store_that_is_long_at_work_does_not_silence_a_heart_with_a_handle_of_its_own(blocked):
+    async def scene():
+        beside = FakeStore()
+        bench = Bench(noop, silent, policy=Policy(lease=300 * MILLISECOND), beat_store=beside)
+        await bench.worker.start()
+        written = asyncio.Event()
+        bench.store.slow = {blocked: written, "beat": written}  # who asks the same handle has to wait
+        bench.store.hand_off("noop")
+        running = asyncio.create_task(bench.worker.run())
+        await until(lambda: len(beside.beats) >= 3)
+        assert bench.store.finished == []
+        assert bench.store.beats == []
+        written.set()
+        await until(lambda: bench.store.finished)
+        await bench.worker.drain(0)
+        await running
 
     run(scene())
 

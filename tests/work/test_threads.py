@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import threading
+from unittest import mock
 
 from foliot.domain.instant import MINUTE, SECOND
+from foliot.domain.policy import Policy
 from foliot.domain.state import Outcome
 from foliot.domain.store import Beat
-from tests.work.fakes import START, Bench, Gate, begin, run
+from foliot.work.attempt import Attempt
+from foliot.work.deadlines import Deadlines
+from foliot.work.handler import Handler
+from tests.work.fakes import START, Bench, Gate, begin, claimed, occupy, run
 
 
 def test_a_sync_handler_runs_in_a_thread():
@@ -58,10 +63,88 @@ def test_a_thread_that_looks_stops_when_it_is_cancelled():
     run(scene())
 
 
+def test_a_worker_claims_no_more_sync_runs_than_it_has_free_threads():
+    async def scene():
+        gate = Gate()
+        bench = Bench(gate.ignorant, slots=10, threads=2)
+        for _ in range(5):
+            bench.store.hand_off("ignorant")
+        await begin(bench, gate, 2)
+        asked = len(bench.store.claims)
+        bench.clock.advance(5 * SECOND)
+        bench.worker._look()
+        assert not bench.worker.alarm.ringing, "nothing can be claimed, so it need not wake"
+        await bench.worker.run_once()
+        assert len(bench.store.claims) == asked, "the store is not asked for nothing"
+        assert (len(bench.worker.running), len(bench.store.ready)) == (2, 3)
+        gate.open.set()
+        await bench.work()
+        assert bench.store.outcomes == [Outcome.SUCCEEDED] * 5
+        assert max(bench.store.claims) == 2
+
+    run(scene())
+
+
+def test_async_work_goes_on_while_no_thread_is_free():
+    async def quick() -> None: ...
+
+    async def scene():
+        gate = Gate()
+        bench = Bench(gate.ignorant, quick, slots=10, threads=1)
+        bench.store.hand_off("ignorant")
+        bench.store.hand_off("ignorant")
+        for _ in range(20):
+            bench.store.hand_off("quick")
+        await begin(bench, gate)
+        while await bench.worker.run_once():
+            await bench.worker.settle(patience=0)
+        assert bench.store.outcomes == [Outcome.SUCCEEDED] * 20
+        assert [waiting.job for waiting in bench.store.ready] == ["ignorant"]
+        gate.open.set()
+        await bench.work()
+        assert bench.worker.idle
+        assert len(bench.store.finished) == 22
+
+    run(scene())
+
+
+def test_without_sync_jobs_threads_do_not_limit_a_claim():
+    async def quick() -> None: ...
+
+    async def scene():
+        bench = Bench(quick, slots=50, threads=1)
+        for _ in range(50):
+            bench.store.hand_off("quick")
+        await bench.work()
+        assert bench.store.claims[0] == 50
+
+    run(scene())
+
+
+class Sudden(Attempt):
+    """Its thread begins just after it was asked for its deadline."""
+
+    def deadline(self):
+        found = super().deadline()
+        self.begun_at = self.started_at = 0
+        return found
+
+
+def test_a_thread_that_begins_while_deadlines_are_looked_at_is_not_forgotten():
+    def job() -> None: ...
+
+    attempt = Sudden(claimed(), Handler.of(job), Policy(timeout=10 * SECOND))
+    deadlines = Deadlines([attempt], mock.Mock(), mock.Mock())
+    deadlines.nearest = SECOND
+    deadlines.watch(SECOND)
+    assert deadlines.nearest == 11 * SECOND
+
+
 def test_waiting_for_a_thread_counts_as_a_slot_and_the_start_is_when_it_really_begins():
     async def scene():
         gate = Gate()
-        bench = Bench(gate.ignorant, slots=4, threads=1)
+        bench = Bench(gate.ignorant, slots=4, threads=4)
+        await occupy(bench, gate, 3)
         for _ in range(5):
             bench.store.hand_off("ignorant")
         await begin(bench, gate)
@@ -70,7 +153,7 @@ def test_waiting_for_a_thread_counts_as_a_slot_and_the_start_is_when_it_really_b
         bench.clock.advance(MINUTE)
         gate.open.set()
         await bench.work()
-        first, *rest = bench.store.finished
+        first, *rest = sorted(bench.store.finished)
         assert (first.started_at, first.outcome) == (START, Outcome.SUCCEEDED)
         assert {ending.started_at for ending in rest} == {START + MINUTE}
 
@@ -80,7 +163,8 @@ def test_waiting_for_a_thread_counts_as_a_slot_and_the_start_is_when_it_really_b
 def test_a_run_that_waits_for_a_thread_can_be_cancelled():
     async def scene():
         gate = Gate()
-        bench = Bench(gate.ignorant, slots=4, threads=1)
+        bench = Bench(gate.ignorant, slots=4, threads=2)
+        await occupy(bench, gate, 1)
         bench.store.hand_off("ignorant")
         waiting = bench.store.hand_off("ignorant")
         await begin(bench, gate)

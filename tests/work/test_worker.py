@@ -11,7 +11,7 @@ from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import Beat
 from foliot.errors import InvalidInput, LostOwnership, StoreClosed, StoreError
 from foliot.work.context import Context
-from tests.work.fakes import START, Bench, run, until
+from tests.work.fakes import START, Bench, Liar, run, until
 
 
 async def noop() -> None: ...
@@ -274,6 +274,43 @@ def test_deadlines_come_in_any_order():
     run(scene())
 
 
+@pytest.mark.parametrize("step", [HOUR, -HOUR])
+def test_setting_the_hosts_clock_neither_times_work_out_nor_prolongs_it(step):
+    async def scene():
+        bench = Bench(forever)
+        bench.store.hand_off("forever")
+        await bench.work()
+        await bench.advance(4 * SECOND)
+        bench.clock.step(step)
+        await bench.work()
+        assert bench.store.finished == []
+        assert bench.worker.next_deadline() == bench.clock.now() + 6 * SECOND, "in terms of the clock as it is now"
+        await bench.advance(6 * SECOND)
+        (ending,) = bench.store.finished
+        assert (ending.outcome, ending.error) == (Outcome.TIMED_OUT, "timed out after 10 s")
+        assert (ending.started_at, ending.finished_at) == (START, START + step + 10 * SECOND), "recorded as shown"
+
+    run(scene())
+
+
+def test_an_ending_that_cannot_be_classified_frees_its_slot():
+    def in_a_thread() -> None:
+        raise Liar
+
+    async def in_a_task() -> None:
+        raise Liar
+
+    async def scene():
+        bench = Bench(in_a_thread, in_a_task)
+        bench.store.hand_off("in_a_thread")
+        bench.store.hand_off("in_a_task")
+        await bench.work()
+        assert bench.worker.idle
+        assert bench.store.outcomes == [Outcome.FAILED] * 2
+
+    run(scene())
+
+
 def test_options_that_cannot_be_read_are_reported_once_and_the_jobs_own_policy_counts():
     async def scene():
         bench = Bench(noop)
@@ -320,7 +357,7 @@ def test_a_task_that_is_cancelled_before_it_began_ends_with_a_word():
         bench = Bench(noop)
         await bench.worker.start()
         bench.store.hand_off("noop")
-        bench.worker._begin(await bench.store.claim(1, (), (), 1))
+        bench.worker._begin(await bench.store.claim(1, (), ("noop",), 1))
         bench.worker.heard(bench.worker.number, Beat(True, [1]))
         await bench.work()
         (ending,) = bench.store.finished

@@ -23,16 +23,34 @@ class WrongUsage(Exception):
     """The command line itself is wrong: exit 2."""
 
 
+def legible(given: str | None) -> str | None:
+    """Bytes that are no text in the terminal's encoding arrive as halves of letters, which nothing can store."""
+    if given is not None and not given.isascii() and any("\ud800" <= letter <= "\udfff" for letter in given):
+        raise WrongUsage(f"{given!r:.80} is not text in UTF-8; type it again")
+    return given
+
+
 AppOption = Annotated[
-    str | None, typer.Option("--app", help="Where the jobs are: module:app, or a file. Else FOLIOT_APP.", metavar="APP")
+    str | None,
+    typer.Option(
+        "--app",
+        help="Where the jobs are: module:app, or a file. Else FOLIOT_APP.",
+        metavar="APP",
+        callback=legible,
+    ),
 ]
 StoreOption = Annotated[
-    str | None, typer.Option("--store", help="Which store: sqlite:///path. Else FOLIOT_STORE.", metavar="URL")
+    str | None,
+    typer.Option("--store", help="Which store: sqlite:///path. Else FOLIOT_STORE.", metavar="URL", callback=legible),
 ]
 Json = typer.Option("--json", help="Print JSON; times are RFC 3339 in UTC.")
 JsonOption = Annotated[bool, Json]
-ReasonOption = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit log. Required.")]
-ActorOption = Annotated[str | None, typer.Option("--actor", help="Who acts; by default the user of the system.")]
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", help="Why; kept in the audit log. Required.", callback=legible)
+]
+ActorOption = Annotated[
+    str | None, typer.Option("--actor", help="Who acts; by default the user of the system.", callback=legible)
+]
 GraceOption = Annotated[
     str, typer.Option("--grace", help="How long running work may go on after SIGTERM.", metavar="DURATION")
 ]

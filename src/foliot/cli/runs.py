@@ -16,6 +16,7 @@ from foliot.cli.options import (
     StoreOption,
     WrongUsage,
     acting,
+    legible,
     stated_reason,
     with_store,
 )
@@ -29,7 +30,9 @@ from foliot.operate.shapes import advice, attempt_took, kept_shape, lineage_shap
 
 commands = typer.Typer(help="Occurrences: list, show, cancel, retry.", no_args_is_help=True)
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The id of a run, as `runs list` prints it.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help="The id of a run, as `runs list` prints it.", callback=legible)
+]
 
 COLUMNS = (
     Column("run"),
@@ -49,9 +52,11 @@ def list_(
     state: Annotated[
         list[str] | None, typer.Option("--state", help="Only these: dead, running, … Several are allowed.")
     ] = None,
-    schedule: Annotated[str | None, typer.Option("--schedule", help="Only runs of this schedule.")] = None,
-    job: Annotated[str | None, typer.Option("--job", help="Only runs of this job.")] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Only runs of this tenant.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option("--schedule", help="Only runs of this schedule.", callback=legible)
+    ] = None,
+    job: Annotated[str | None, typer.Option("--job", help="Only runs of this job.", callback=legible)] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only runs of this tenant.", callback=legible)] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many.")] = 20,
     before: Annotated[
         str | None, typer.Option("--before", help="Go on after the page that ended with this cursor.", metavar="CURSOR")

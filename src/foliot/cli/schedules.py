@@ -16,6 +16,7 @@ from foliot.cli.options import (
     StoreOption,
     WrongUsage,
     acting,
+    legible,
     read_duration,
     stated_reason,
     with_store,
@@ -39,7 +40,7 @@ from foliot.operate.shapes import (
 
 commands = typer.Typer(help="Standing rules: list, show, pause, resume, trigger.", no_args_is_help=True)
 
-NameArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The name of a schedule.")]
+NameArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The name of a schedule.", callback=legible)]
 _COMING, _LAST = 5, 8
 
 

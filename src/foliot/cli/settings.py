@@ -50,9 +50,16 @@ class Settings:
         """
         app = Foliot(self.store) if self.store is not None else self.load()
         file = bootstrap.store_file(app.store)
-        if file is not None and not file.exists():
+        if file is not None and not _is_there(file):
             raise StoreError(f"there is no store at {file}; say which with --store, or let `foliot up` make one")
         return app
+
+
+def _is_there(file: Path) -> bool:
+    try:
+        return file.exists()
+    except OSError as error:  # a folder that is not ours, a name that is too long
+        raise StoreError(f"the store {file} cannot be reached: {error.strerror or error}") from None
 
 
 def resolve(app: str | None, store: str | None, environment: Mapping[str, str], folder: Path) -> Settings:

@@ -11,6 +11,7 @@ attempt    class:7#1/2
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from foliot.domain.instant import MILLISECOND, Instant, rfc3339
 from foliot.errors import InvalidInput
@@ -25,6 +26,8 @@ SPREAD = 1 << _SPREAD_BITS
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,199}", re.ASCII)
 _TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,99}", re.ASCII)
+_NO_LETTERS = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode's control characters, halves of letters, and ends of lines and paragraphs."""
 
 
 def number_at(moment: Instant, spread: int) -> int:
@@ -93,6 +96,23 @@ def checked_name(name: str, what: str) -> str:
             f"{name!r:.80} cannot name a {what}; use 1 to 200 letters, digits and . _ : / -, a letter or digit first"
         )
     return name
+
+
+def checked_line(text: str, what: str) -> str:
+    """What people write for people, in any script: an owner, a reason. One line, and nothing that cannot be stored."""
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput(f"{what}={text!r:.80}: give some text, on one line")
+    if any(unicodedata.category(letter) in _NO_LETTERS for letter in text):
+        raise InvalidInput(
+            f"{what}={text!r:.80}: give one line of text, without line breaks, control characters or broken letters"
+        )
+    return text
+
+
+def checked_priority(priority: int) -> int:
+    if not isinstance(priority, int) or isinstance(priority, bool) or not -1_000 <= priority <= 1_000:
+        raise InvalidInput(f"priority={priority!r:.40}: give a whole number from -1000 to 1000; higher goes first")
+    return priority
 
 
 def checked_key(key: str) -> str:

@@ -53,6 +53,8 @@ class Policy:
     timeout: Duration = 15 * MINUTE
     lease: Duration = 30 * SECOND
     on_lost: OnLost = OnLost.RETRY
+    """What becomes of a run whose worker vanished, and of no other: after a timeout it is tried again while it has
+    attempts left, and a drain gives it back, whatever this says."""
     overlap: Overlap = Overlap.SKIP
     catch_up: CatchUp = CatchUp.ONCE
     catch_up_window: Duration | None = None
@@ -67,6 +69,9 @@ class Policy:
         """This policy with some settings chosen otherwise."""
         return replace(self, **choices) if choices else self
 
+
+OF_SCHEDULES = ("overlap", "catch_up", "catch_up_window", "missed_after", "jitter")
+"""Settings that speak of ticks: a single promise has none."""
 
 _DURATIONS = {field.name for field in fields(Policy) if "Duration" in str(field.type)}
 _ENUMS: dict[str, type[StrEnum]] = {"overlap": Overlap, "catch_up": CatchUp, "on_lost": OnLost}

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from foliot.domain.instant import Instant, instant
+from foliot.domain.identity import checked_line
+from foliot.domain.instant import LAST, Instant, instant
 from foliot.domain.run import Kept, RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.state import State
@@ -36,38 +37,38 @@ class Operator:
     ) -> None:
         """Ticks that fall due from now on end as `skipped: paused`, until it is resumed or `until` has come."""
         store = await self._opened()
-        end = instant(until) if isinstance(until, datetime) else until
+        end = None if until is None else _moment(until)
         if end is not None and end <= await store.now():
             raise InvalidInput("the pause would end before it begins; give a later time")
-        await store.pause(schedule, until=end, actor=actor, note=_stated(reason))
+        await store.pause(schedule, until=end, actor=_acting(actor), note=_stated(reason))
 
     def pause(self, schedule: str, *, reason: str, actor: str, until: datetime | Instant | None = None) -> None:
         self._call(lambda: self.pause_async(schedule, reason=reason, actor=actor, until=until), "pause_async")
 
     async def resume_async(self, schedule: str, *, reason: str, actor: str) -> None:
         """The next tick runs; ticks that passed during the pause stay skipped."""
-        await (await self._opened()).resume(schedule, actor=actor, note=_stated(reason))
+        await (await self._opened()).resume(schedule, actor=_acting(actor), note=_stated(reason))
 
     def resume(self, schedule: str, *, reason: str, actor: str) -> None:
         self._call(lambda: self.resume_async(schedule, reason=reason, actor=actor), "resume_async")
 
     async def trigger_async(self, schedule: str, *, reason: str, actor: str) -> Kept:
         """One run now, beside the schedule's ticks; it obeys overlap."""
-        return await (await self._opened()).trigger(schedule, actor=actor, note=_stated(reason))
+        return await (await self._opened()).trigger(schedule, actor=_acting(actor), note=_stated(reason))
 
     def trigger(self, schedule: str, *, reason: str, actor: str) -> Kept:
         return self._call(lambda: self.trigger_async(schedule, reason=reason, actor=actor), "trigger_async")
 
     async def cancel_async(self, run: str, *, reason: str, actor: str) -> Kept:
         """Ends a run that has not begun; asks a running one to stop."""
-        return await (await self._opened()).cancel(run, actor=actor, note=_stated(reason))
+        return await (await self._opened()).cancel(run, actor=_acting(actor), note=_stated(reason))
 
     def cancel(self, run: str, *, reason: str, actor: str) -> Kept:
         return self._call(lambda: self.cancel_async(run, reason=reason, actor=actor), "cancel_async")
 
     async def retry_async(self, run: str, *, reason: str, actor: str, override: bool = False) -> Kept:
         """Makes a dead, unverified or (with an override) ambiguous run due again, with its attempts renewed."""
-        return await (await self._opened()).retry(run, actor=actor, note=_stated(reason), override=override)
+        return await (await self._opened()).retry(run, actor=_acting(actor), note=_stated(reason), override=override)
 
     def retry(self, run: str, *, reason: str, actor: str, override: bool = False) -> Kept:
         return self._call(lambda: self.retry_async(run, reason=reason, actor=actor, override=override), "retry_async")
@@ -130,4 +131,15 @@ class Operator:
 def _stated(reason: str) -> str:
     if not isinstance(reason, str) or not reason.strip():
         raise InvalidInput("say why: an operator's action needs a reason, which the audit log keeps")
-    return reason.strip()
+    return checked_line(reason, "reason").strip()
+
+
+def _acting(actor: str) -> str:
+    return checked_line(actor, "actor").strip()
+
+
+def _moment(given: datetime | Instant) -> Instant:
+    """A person's datetime, or an instant that was read already."""
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= LAST:
+        return given
+    return instant(given)  # type: ignore[arg-type]  # it refuses whatever is no datetime

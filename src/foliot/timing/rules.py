@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from foliot.domain.instant import LAST, MILLISECOND, Duration, Instant, duration, instant, rfc3339, spell
+from foliot.domain.instant import DAY, LAST, MILLISECOND, Duration, Instant, duration, instant, rfc3339, spell
 from foliot.errors import InvalidInput, InvalidRule
 from foliot.timing.crontab import Cron
 from foliot.timing.words import each, elapsed
@@ -21,6 +21,9 @@ SHORTEST_INTERVAL: Duration = 100 * MILLISECOND
 
 SHORTEST_DELAY: Duration = MILLISECOND
 """Below this a fixed delay would be a busy loop through the store."""
+
+LONGEST: Duration = 36_525 * DAY
+"""A hundred years: any time of today and this much still has a date."""
 
 _FIRST: Instant = instant(datetime.min.replace(tzinfo=UTC))
 
@@ -69,6 +72,7 @@ class Every:
                 f"an interval of {self.interval / MILLISECOND:g} ms is too short; the shortest is "
                 f"{spell(SHORTEST_INTERVAL)}. For a faster pace, loop inside one job"
             )
+        _check_length(self.interval, "an interval")
 
     @property
     def delay(self) -> Duration | None:
@@ -108,6 +112,7 @@ class After:
             raise InvalidRule(
                 f"a delay of {self.delay / MILLISECOND:g} ms is too short; the shortest is {spell(SHORTEST_DELAY)}"
             )
+        _check_length(self.delay, "a delay")
 
     def next(self, after: Instant) -> Instant | None:
         """None: the end of a run makes the next tick."""
@@ -160,6 +165,11 @@ def _check_instant(moment: Instant) -> None:
     # An aware datetime near either end of the calendar can lie outside it once it is turned to UTC.
     if not _FIRST <= moment <= LAST:
         raise InvalidRule("the instant lies outside the years 1 to 9999 in UTC; give one inside")
+
+
+def _check_length(length: Duration, what: str) -> None:
+    if length > LONGEST:
+        raise InvalidRule(f"{what} of {length // DAY} days is too long; the longest is {LONGEST // DAY}, a century")
 
 
 def _line(**fields: str) -> str:

@@ -30,8 +30,10 @@ class Attempt:
     """Made for every run, so it is small and holds no behaviour that the happy path does not need."""
 
     __slots__ = (
+        "begun_at",
         "claimed",
         "context",
+        "draining",
         "future",
         "handler",
         "overrun",
@@ -49,19 +51,23 @@ class Attempt:
         self.policy = policy
         self.started_at: Instant | None = None
         """When the handler really began: a thread may have to wait for its turn."""
+        self.begun_at: Instant | None = None
+        """The same by the monotonic clock, which deadlines go by: the host's may be set meanwhile."""
         self.context: Context | None = None
         self.task: asyncio.Task[None] | None = None
         self.future: Future[Any] | None = None
         self.stop: Stop | None = None
+        self.draining = False
+        """The worker is shutting down. It still lets this go on, but somebody else may cancel the task for that."""
         self.told: tuple[bytes | None, bytes | None] | None = None
         """The note and checkpoint that the store knows; None until it knows that the handler began."""
         self.watch_at: Instant | None = None
-        """Set when the deadline has passed: when to look whether the handler heeded it."""
+        """Set when the deadline has passed: when to look whether the handler heeded it. Monotonic."""
         self.overrun = False
 
     def deadline(self) -> Instant | None:
-        """None until the handler has begun."""
-        return None if self.started_at is None else self.started_at + self.policy.timeout
+        """By the monotonic clock; None until the handler has begun."""
+        return None if self.begun_at is None else self.begun_at + self.policy.timeout
 
     def asked(self) -> bool:
         """Whether anybody wants it to stop. A question, because the answer may change between two lines."""

@@ -27,12 +27,14 @@ class Context:
     an underscore is between the context and its attempt.
     """
 
-    __slots__ = ("_checkpoint", "_claimed", "_clock", "_deadline", "_note", "_saw_stop", "_stopping")
+    __slots__ = ("_checkpoint", "_claimed", "_clock", "_deadline", "_ends_at", "_note", "_saw_stop", "_stopping")
 
-    def __init__(self, claimed: Claimed, clock: Clock, deadline: Instant) -> None:
+    def __init__(self, claimed: Claimed, clock: Clock, deadline: Instant, ends_at: Instant) -> None:
+        """`ends_at` is the deadline by the monotonic clock."""
         self._claimed = claimed
         self._clock = clock
         self._deadline = deadline
+        self._ends_at = ends_at
         self._note: bytes | None = None
         self._checkpoint = claimed.checkpoint
         self._stopping = False
@@ -78,13 +80,13 @@ class Context:
 
     @property
     def deadline(self) -> datetime:
-        """When this attempt times out, in UTC."""
+        """When this attempt times out, in UTC, by the host's clock as it was when the attempt began."""
         return to_datetime(self._deadline)
 
     @property
     def time_left(self) -> timedelta:
-        """Until the deadline; never negative."""
-        return timedelta(microseconds=max(self._deadline - self._clock.now(), 0))
+        """Until the deadline; never negative. Right also when the host's clock was set meanwhile."""
+        return timedelta(microseconds=max(self._ends_at - self._clock.monotonic(), 0))
 
     @property
     def cancelled(self) -> bool:

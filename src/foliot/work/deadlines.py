@@ -1,4 +1,7 @@
-"""Deadlines of running attempts: one look at all of them when the nearest may have come, not a timer for each."""
+"""Deadlines of running attempts: one look at all of them when the nearest may have come, not a timer for each.
+
+Every moment here is one of the monotonic clock: setting the host's clock must neither cancel work nor prolong it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class Deadlines:
                 acted = True
                 self._act(attempt, now)
                 due = _due(attempt)
-            elif attempt.started_at is None:
+            elif due is None and not attempt.overrun:  # not begun when it was looked at; a thread may have since
                 due = now + attempt.policy.timeout
             nearest = nearest if due is None else min(nearest, due)
         self.nearest = nearest
@@ -70,4 +73,6 @@ class Deadlines:
 
 def _due(attempt: Attempt) -> Instant | None:
     """When an attempt must be looked at: at its deadline, then once more to see whether it heeded that."""
-    return None if attempt.overrun else attempt.watch_at or attempt.deadline()
+    if attempt.overrun:
+        return None
+    return attempt.deadline() if attempt.watch_at is None else attempt.watch_at

@@ -32,17 +32,18 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
     worker.draining = True
     worker.alarm.ring()
     for attempt in list(worker.running):
+        attempt.draining = True
         if attempt.future is not None:
             worker.withdraw(attempt)
         elif attempt.started_at is None:
             worker.stop(attempt, Stop.DRAIN)
     try:
         if worker.number is not None:
-            await _work_until(worker, worker.clock.now() + grace)
+            await _work_until(worker, worker.clock.monotonic() + grace)
             for attempt in list(worker.running):
                 worker.stop(attempt, Stop.DRAIN)
-            await _work_until(worker, worker.clock.now() + LAST_MOMENT)
-            await _deliver_until(worker, worker.clock.now() + LAST_DELIVERY)
+            await _work_until(worker, worker.clock.monotonic() + LAST_MOMENT)
+            await _deliver_until(worker, worker.clock.monotonic() + LAST_DELIVERY)
             if worker.idle:
                 await worker.store.retire(worker.number)
     finally:
@@ -52,8 +53,8 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
 
 
 async def _work_until(worker: Worker, end: Instant) -> None:
-    """Goes on without claiming until nothing runs, or until `end`."""
-    while worker.running and worker.clock.now() < end:
+    """Goes on without claiming until nothing runs, or until `end`, by the monotonic clock."""
+    while worker.running and worker.clock.monotonic() < end:
         await worker.run_once()
         await _sleep(worker, end)
 
@@ -61,15 +62,18 @@ async def _work_until(worker: Worker, end: Instant) -> None:
 async def _deliver_until(worker: Worker, end: Instant) -> None:
     while True:
         await worker.run_once()
-        if worker.idle or (not worker.outbox and worker.running) or worker.clock.now() >= end:
+        if worker.idle or (not worker.outbox and worker.running) or worker.clock.monotonic() >= end:
             return
         await _sleep(worker, end)
 
 
 async def _sleep(worker: Worker, end: Instant) -> None:
     """Until something happened, a deadline or `end`, by the worker's clock."""
-    wake_at = min(end, worker.next_deadline() or end)
-    sleeper = asyncio.ensure_future(worker.clock.sleep(max(wake_at - worker.clock.now(), 0)))
+    length = end - worker.clock.monotonic()
+    deadline = worker.next_deadline()
+    if deadline is not None:
+        length = min(length, deadline - worker.clock.now())
+    sleeper = asyncio.ensure_future(worker.clock.sleep(max(length, 0)))
     sleeper.add_done_callback(lambda _: worker.alarm.ring())
     try:
         await worker.alarm.sleep(lambda: 3600.0)

@@ -16,7 +16,7 @@ import msgspec
 
 from foliot.clock import Clock
 from foliot.domain.decisions import Next, after_failure
-from foliot.domain.instant import Instant, duration, instant
+from foliot.domain.instant import SECOND, Duration, Instant, duration, instant
 from foliot.domain.run import Ending
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.errors import Cancelled, InvalidInput, Permanent, RetryAfter
@@ -40,9 +40,9 @@ async def execute(attempt: Attempt, clock: Clock, chance: Chance) -> Ending | No
         arguments = _start(attempt, clock)
         result = await attempt.handler.function(**arguments)
     except BaseException as error:  # also SystemExit: a handler's verdict about itself, not about the worker
-        return _ended(attempt, error, None, clock.now(), chance)
+        return _concluded(attempt, error, None, clock, chance)
     if attempt.asked():
-        return _ended(attempt, None, result, clock.now(), chance)
+        return _concluded(attempt, None, result, clock, chance)
     return _completed(attempt, result, clock.now())
 
 
@@ -61,8 +61,8 @@ def execute_in_thread(attempt: Attempt, clock: Clock, chance: Chance) -> Ending 
                 f"{attempt.handler.name} returned a coroutine that nobody awaits; declare it with async def"
             )
     except BaseException as error:
-        return _ended(attempt, error, None, clock.now(), chance)
-    return _ended(attempt, None, result, clock.now(), chance)
+        return _concluded(attempt, error, None, clock, chance)
+    return _concluded(attempt, None, result, clock, chance)
 
 
 class _Unreadable(Exception):
@@ -71,6 +71,7 @@ class _Unreadable(Exception):
 
 def _start(attempt: Attempt, clock: Clock) -> dict[str, Any]:
     """The arguments of the call; from here on the attempt has begun, and costs one when it fails."""
+    attempt.begun_at = begun_at = clock.monotonic()
     attempt.started_at = started_at = clock.now()
     arguments_of = attempt.handler.arguments
     try:
@@ -78,7 +79,8 @@ def _start(attempt: Attempt, clock: Clock) -> dict[str, Any]:
     except InvalidInput as error:
         raise _Unreadable(str(error)) from None
     if arguments_of.context is not None:
-        attempt.context = Context(attempt.claimed, clock, started_at + attempt.policy.timeout)
+        timeout = attempt.policy.timeout
+        attempt.context = Context(attempt.claimed, clock, started_at + timeout, begun_at + timeout)
         arguments[arguments_of.context] = attempt.context
     return arguments
 
@@ -104,17 +106,35 @@ def _result(result: Any) -> tuple[bytes | None, str | None]:
     """A result is a convenience: one that cannot be kept does not turn success into failure."""
     try:
         encoded = _encode(result)
-    except Exception as error:
-        return None, _clean(f"note: the result was not kept: {error}")
+    except BaseException as error:  # whatever the code of its author's classes raises
+        return None, _clean(f"note: the result was not kept: {_headline(error)}")
     if len(encoded) > MOST_RESULT:
         return None, f"note: the result was not kept: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}"
     return encoded, None
 
 
-def _ended(attempt: Attempt, error: BaseException | None, result: Any, now: Instant, chance: Chance) -> Ending:
+def _concluded(attempt: Attempt, error: BaseException | None, result: Any, clock: Clock, chance: Chance) -> Ending:
+    """An ending, whatever happens: without one the attempt would keep its slot and its lease for ever.
+
+    Classifying an error runs code of its author: attributes, `__class__`, `__instancecheck__`. What is wrong there
+    makes the attempt one that failed.
+    """
+    now = clock.now()
+    lasted = 0 if attempt.begun_at is None else clock.monotonic() - attempt.begun_at
+    try:
+        return _ended(attempt, error, result, now, lasted, chance)
+    except BaseException as fault:
+        told = _headline(fault if error is None else error)
+        text = _clean(f"{told}\nHow it ended could not be classified: {_describe(fault)}")
+        return _ending(attempt, _next(attempt, Outcome.FAILED, now, chance), Outcome.FAILED, now, text)
+
+
+def _ended(
+    attempt: Attempt, error: BaseException | None, result: Any, now: Instant, lasted: Duration, chance: Chance
+) -> Ending:
     """Classifies: what the attempt was asked comes first, then what its handler said, then what befell it."""
     if attempt.stop is not None and _heeded(attempt, error):
-        return _stopped(attempt, attempt.stop, error, now, chance)
+        return _stopped(attempt, attempt.stop, error, now, lasted, chance)
     if error is None:
         return _completed(attempt, result, now)
     if isinstance(error, _Unreadable):
@@ -123,7 +143,7 @@ def _ended(attempt: Attempt, error: BaseException | None, result: Any, now: Inst
     if isinstance(error, Cancelled):
         return _ending(attempt, Next(Event.CANCEL, reason=Reason.REQUESTED), Outcome.CANCELLED, now, _describe(error))
     if isinstance(error, asyncio.CancelledError) and _cancelled_from_outside(attempt):
-        # Nobody in this room asked for it: the loop itself is being shut down.
+        # Nobody in this room asked for it: the process is being shut down around the drain.
         return _ending(attempt, Next(Event.GIVEN_BACK), Outcome.INTERRUPTED, now, _describe(error))
     return _failed(attempt, error, now, chance)
 
@@ -140,12 +160,14 @@ def _heeded(attempt: Attempt, error: BaseException | None) -> bool:
     return isinstance(error, Cancelled) or (attempt.stop is Stop.CANCEL and error is not None)
 
 
-def _stopped(attempt: Attempt, stop: Stop, error: BaseException | None, now: Instant, chance: Chance) -> Ending:
+def _stopped(
+    attempt: Attempt, stop: Stop, error: BaseException | None, now: Instant, lasted: Duration, chance: Chance
+) -> Ending:
     text = None if error is None or isinstance(error, Cancelled | asyncio.CancelledError) else _describe(error)
     if stop is Stop.CANCEL:
         return _ending(attempt, Next(Event.CANCEL, reason=Reason.REQUESTED), Outcome.CANCELLED, now, text)
     if stop is Stop.TIMEOUT:
-        text = f"timed out after {(now - (attempt.started_at or now)) / 1e6:g} s" + (f"\n{text}" if text else "")
+        text = f"timed out after {lasted / SECOND:g} s" + (f"\n{text}" if text else "")
         return _ending(attempt, _next(attempt, Outcome.TIMED_OUT, now, chance), Outcome.TIMED_OUT, now, text)
     # Drained, or taken away: the run is due again at once and nothing was spent. If it was taken away, the token has
     # gone with it, and the store refuses this ending.
@@ -210,26 +232,32 @@ def _ending(
 
 
 def _cancelled_from_outside(attempt: Attempt) -> bool:
-    """A handler can also let a CancelledError of its own making escape; that is an ordinary failure."""
-    return attempt.task is not None and attempt.task.cancelling() > 0
+    """Only while the worker shuts down. Otherwise the handler cancelled itself, or let a CancelledError of its own
+    making escape: an ordinary failure, since whatever costs no attempt would be tried again for ever."""
+    return attempt.draining and attempt.task is not None and attempt.task.cancelling() > 0
 
 
 def _describe(error: BaseException) -> str:
     """Type and message first, then the traceback of the handler's own frames, its newest end kept when it is long."""
+    headline = _headline(error)
     try:
-        headline = "".join(traceback.format_exception_only(error)).strip()
-    except Exception:  # a __str__ that raises
-        headline = type(error).__name__
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
-        frames = frames.tb_next
-    try:
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+            frames = frames.tb_next
         trace = "".join(traceback.format_exception(type(error), error, frames)) if frames is not None else ""
-    except Exception:
+    except BaseException:
         trace = ""
-    headline = _clean(headline, MOST_ERROR // 4)
     room = MOST_ERROR - len(headline.encode()) - 1
     return f"{headline}\n{_clean(trace, room, keep_end=True)}" if trace else headline
+
+
+def _headline(error: BaseException) -> str:
+    """Type and message; the type alone when the error's own code cannot tell them."""
+    try:
+        text = "".join(traceback.format_exception_only(error))
+    except BaseException:
+        text = type.__repr__(type(error))  # not the metaclass's own
+    return _clean(text, MOST_ERROR // 4)
 
 
 def _clean(text: str, most: int = MOST_ERROR, *, keep_end: bool = False) -> str:

@@ -79,12 +79,16 @@ class Worker:
         self.shortest_lease: Duration = min((h.policy.lease for h in self.handlers.values()), default=30 * SECOND)
         self.alarm = Alarm()
         self.outbox = Outbox(store, clock, self._delivered)
-        self.pool = ThreadPoolExecutor(threads or min(32, slots), thread_name_prefix="foliot-handler")
+        self.threads = threads or min(32, slots)
+        self.pool = ThreadPoolExecutor(self.threads, thread_name_prefix="foliot-handler")
         self.heartbeat = Heartbeat(self, beat_store or store)
         self._deadlines = Deadlines(self.running, self.stop, self.outbox.events.append)
         self._version = version
         self._chance = chance
         self._jobs = tuple(self.handlers)
+        self._async_jobs = tuple(name for name, handler in self.handlers.items() if handler.is_async)
+        self._in_threads = 0
+        """How many of `running` have a thread, or soon will."""
         self._policies: dict[tuple[str, bytes], Policy] = {}
         self._claiming: asyncio.Task[int] | None = None
         self._claimed_at: Instant = 0
@@ -120,7 +124,7 @@ class Worker:
             number = await self._register_anew(now)
             if number is None:
                 return False
-        watched = self._deadlines.watch(now)
+        watched = self._deadlines.watch(self.clock.monotonic())
         # Before the claim: what is committed meanwhile is news. And before the delivery: asking may let the store's
         # thread run, and nothing should between the delivery and the claim. They leave in the same pass of the loop,
         # so that the store can put both into one transaction.
@@ -166,12 +170,12 @@ class Worker:
         return _LIVELY_LOOK if now < self._lively_until else _IDLE_LOOK
 
     def _may_have_work(self, now: Instant) -> bool:
-        if now >= self._deadlines.nearest:
+        if self.clock.monotonic() >= self._deadlines.nearest:
             return True
         for pause in (self.outbox.pause, self._claim_pause):
             if pause.until is not None:
                 return not pause.holds(now)
-        if len(self.running) >= self.slots:
+        if self._room()[1] <= 0:
             return False
         return self._ask_version() != self._seen_version or not 0 <= now - self._claimed_at < _CLAIM_ANYWAY
 
@@ -183,23 +187,37 @@ class Worker:
 
     # ----------------------------------------------------------------------------------------------- claim
 
+    def _room(self) -> tuple[tuple[str, ...], int]:
+        """Of which jobs how many runs can begin now.
+
+        What waited here for a thread could run at once in another worker. So a claim that may bring sync runs takes
+        no more than there are free threads, and one without a free thread is for async jobs only.
+        """
+        free = self.slots - len(self.running)
+        if len(self._async_jobs) == len(self._jobs):
+            return self._jobs, free
+        threads = self.threads - self._in_threads
+        if threads > 0:
+            return self._jobs, min(free, threads)
+        return self._async_jobs, free if self._async_jobs else 0
+
     async def _claim(self, now: Instant) -> int:
-        """Takes as much as the free slots can run, and begins it; answers how much that was."""
+        """Takes as much as the free slots and threads can run, and begins it; answers how much that was."""
         if self._claiming is None:
-            limit = self.slots - len(self.running)
+            jobs, limit = self._room()
             # What cannot be recorded should not be begun: no claims while endings cannot be delivered.
             if limit <= 0 or self.draining or self._claim_pause.holds(now) or self.outbox.pause.until is not None:
                 return 0
             self._claimed_at = now
-            self._claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(limit))
+            self._claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(jobs, limit))
         # Shielded: whoever stops waiting, what was claimed is begun or given back, never forgotten.
         return await asyncio.shield(self._claiming)
 
-    async def _claim_and_begin(self, limit: int) -> int:
+    async def _claim_and_begin(self, jobs: Sequence[str], limit: int) -> int:
         number = self.number
         assert number is not None
         try:
-            claimed = await self.store.claim(number, self.queues, self._jobs, limit)
+            claimed = await self.store.claim(number, self.queues, jobs, limit)
         except LostOwnership:
             self._lose(number)
             return 0
@@ -222,7 +240,7 @@ class Worker:
     def _begin(self, claimed: list[Claimed]) -> None:
         loop, handlers, running, deadlines = self._loop, self.handlers, self.running, self._deadlines
         assert loop is not None
-        now = self.clock.now()
+        now = self.clock.monotonic()
         for item in claimed:
             handler = handlers.get(item.job)
             if handler is None:  # not ours, whatever the store thinks: somebody else will know it
@@ -234,6 +252,7 @@ class Worker:
             if handler.is_async:
                 attempt.task = loop.create_task(self._execute(attempt))
             else:
+                self._in_threads += 1
                 attempt.future = self.pool.submit(self._execute_in_thread, attempt)
             if now + policy.timeout < deadlines.nearest:
                 deadlines.nearest = now + policy.timeout
@@ -269,6 +288,8 @@ class Worker:
         """The slot is free, and the outcome is on its way; None when the attempt never began."""
         del self.running[attempt]
         self.ended += 1
+        if attempt.future is not None:
+            self._in_threads -= 1
         if ending is None:
             self.outbox.unbegun.append(attempt.claimed)
         else:
@@ -353,7 +374,9 @@ class Worker:
         """When `run_once` must be called even if nothing else happens; None when nothing waits for a time."""
         if self.outbox and self.outbox.delivery is None and self.outbox.pause.until is None:
             return self.clock.now()  # something ended since
-        waiting = (self._deadlines.next(), self.outbox.pause.until, self._claim_pause.until)
+        due = self._deadlines.next()
+        deadline = None if due is None else self.clock.now() + due - self.clock.monotonic()
+        waiting = (deadline, self.outbox.pause.until, self._claim_pause.until)
         return min((moment for moment in waiting if moment is not None), default=None)
 
     async def settle(self, *, patience: float = 5.0) -> bool:
