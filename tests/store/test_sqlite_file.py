@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -459,10 +460,10 @@ def test_nothing_is_acknowledged_once_the_file_was_deleted_or_replaced(path: Pat
 
     async def use(store: SqliteStore) -> None:
         await store.promise([Promise("job", b"{}", START)])
-        path.rename(path.with_suffix(".moved"))
+        os.rename(path, f"{path}.moved")
         with pytest.raises(StoreError, match="deleted or replaced"):
             await store.promise([Promise("job", b"{}", START)])
-        path.with_suffix(".moved").rename(path)
+        os.rename(f"{path}.moved", path)
         await store.promise([Promise("job", b"{}", START)])
 
     with_store(path, use)
