@@ -135,7 +135,7 @@ def cancel(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
 def _cancel(tx: Transaction, found: _Found, actor: str, note: str, reason: Reason) -> Kept:
     if not found.live or found.state in PARKED:
         raise Conflict(f"{found.id} is {found.state} already")
-    _audit(tx, actor, "cancel", found.id, note)
+    tx.audit(actor, "cancel", found.id, note)
     if found.state is State.RUNNING:
         tx.run("ask_to_stop", number=found.number, worker=found.worker, reason=reason, note=note)
         return found.kept("asked")
@@ -158,7 +158,7 @@ def retry(tx: Transaction, identifier: str, actor: str, note: str, override: boo
             f"{found.id} is ambiguous: its effect may have happened. Find out first; to retry all the same, "
             f"give an override and a reason"
         )
-    _audit(tx, actor, "retry", found.id, note)
+    tx.audit(actor, "retry", found.id, note)
     tx.run("revive_run", number=found.number, state=found.state, now=tx.now)
     tx.stir([found.number])
     return Kept(found.number, found.name, "retried", after(found.state, Event.RETRY_ORDERED), tx.now)
@@ -180,7 +180,3 @@ def _by_id(tx: Transaction, identifier: str) -> _Found:
     if row is not None:
         return _Found(row[0], row[1], State(row[2]), row[3], False)
     raise UnknownName(f"there is no run {identifier!r}")
-
-
-def _audit(tx: Transaction, actor: str, action: str, subject: str, note: str) -> None:
-    tx.run("add_audit", at=tx.now, actor=actor, action=action, subject=subject, note=note)

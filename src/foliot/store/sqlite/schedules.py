@@ -35,7 +35,7 @@ def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, act
         changed = fingerprint != declaration.fingerprint
         if changed:
             _put(tx, declaration)
-            _audit(tx, actor, "apply", declaration.id, declaration.rule)
+            tx.audit(actor, "apply", declaration.id, declaration.rule)
         # Also an unchanged one may need its next run: it was set aside by a release that could not read its rule.
         _arm(tx, declaration)
         if fault is not None and not changed:
@@ -49,7 +49,7 @@ def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, act
         for name in applied.vanished:
             _retire_waiting(tx, name, f"the schedule was removed by {actor}")
             tx.run("delete_schedule", id=name)
-            _audit(tx, actor, "delete", name, "no longer declared")
+            tx.audit(actor, "delete", name, "no longer declared")
             applied.pruned.append(name)
     return applied
 
@@ -124,13 +124,13 @@ def _retire_waiting(tx: Transaction, schedule: str, detail: str) -> None:
 def pause(tx: Transaction, schedule: str, until: Instant | None, actor: str, note: str) -> None:
     if not tx.run("pause_schedule", id=schedule, now=tx.now, until=until, note=note):
         raise UnknownName(f"there is no schedule {schedule!r}")
-    _audit(tx, actor, "pause", schedule, note)
+    tx.audit(actor, "pause", schedule, note)
 
 
 def resume(tx: Transaction, schedule: str, actor: str, note: str) -> None:
     if not tx.run("resume_schedule", id=schedule):
         raise UnknownName(f"there is no schedule {schedule!r}")
-    _audit(tx, actor, "resume", schedule, note)
+    tx.audit(actor, "resume", schedule, note)
 
 
 def trigger(tx: Transaction, schedule: str, actor: str, note: str) -> Kept:
@@ -153,7 +153,7 @@ def trigger(tx: Transaction, schedule: str, actor: str, note: str) -> Kept:
     )
     if not made:
         raise UnknownName(f"there is no schedule {schedule!r}")
-    _audit(tx, actor, "trigger", schedule, note)
+    tx.audit(actor, "trigger", schedule, note)
     return Kept(number, name, "made", State.SCHEDULED, tx.now)
 
 
@@ -190,7 +190,3 @@ def _view(tx: Transaction, schedule: Schedule, live: list[Row]) -> ScheduleView:
         last_run_state=str(State(last[2])) if last else None,
         active=active,
     )
-
-
-def _audit(tx: Transaction, actor: str, action: str, subject: str, note: str) -> None:
-    tx.run("add_audit", at=tx.now, actor=actor, action=action, subject=subject, note=note)

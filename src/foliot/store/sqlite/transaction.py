@@ -61,6 +61,10 @@ class Transaction:
     def event(self, kind: str, subject: str, detail: str) -> None:
         self.run("add_event", at=self.now, kind=kind, subject=subject, detail=detail)
 
+    def audit(self, actor: str, action: str, subject: str, note: str) -> None:
+        """Who did what, and why: beside the action, in its own transaction."""
+        self.run("add_audit", at=self.now, actor=actor, action=action, subject=subject, note=note)
+
     def stir(self, numbers: Sequence[int]) -> None:
         """Tells the owner of the cells that these runs are pending again, or at another time."""
         if numbers:
