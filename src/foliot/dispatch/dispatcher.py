@@ -188,8 +188,8 @@ class Dispatcher:
         A window is loaded as of the cursor that arrivals had come to when its mark was raised. What became visible up
         to there is in its cells; what came later is told by `arrivals`, which goes on from that very cursor, below
         the raised mark. So no run is told by neither. A backlog that is still being loaded then is loaded on as of
-        the new cursor, and may bring runs that arrivals told before: such twins leave the wheel together, and once
-        handed off they are no longer in the cells.
+        the new cursor, and may bring runs that arrivals told before: such twins leave the wheel together, and a run
+        that is handed off twice all the same is claimed once.
         """
         lease = self._held()
         # A clock that went back must not lower the mark: what is loaded stays loaded.
