@@ -19,8 +19,24 @@ class Gate:
 
 def gates(results: Results) -> list[Gate]:
     """Those that something was measured for."""
-    listed = [_end_to_end(results), _punctual(results), *_unmoved(results), _never_early(results)]
+    listed = [*_rules(results), _end_to_end(results), _punctual(results), *_unmoved(results), _never_early(results)]
     return [gate for gate in listed if gate is not None]
+
+
+def _rules(results: Results) -> list[Gate | None]:
+    """Twice as fast as either of the others, warm and cold; and nobody waits for a rule that is rare or wrong."""
+    found: list[Gate | None] = []
+    for state in ("warm", "cold"):
+        ratios = [
+            speed.throughput(engine) for speed in results.rules if speed.state == state for engine in speed.others
+        ]
+        if ratios:
+            least = min(ratios)
+            found.append(Gate(f"next occurrence, {state}", "at least 2 x", f"{least:.1f} x at least", least >= 2))
+    if results.slowest_answer is not None:
+        spent, rule = results.slowest_answer
+        found.append(Gate("a rare or bad rule", "under 5 ms", f"{spent:.2f} ms ({rule})", spent < 5))
+    return found
 
 
 def _end_to_end(results: Results) -> Gate | None:

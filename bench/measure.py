@@ -13,6 +13,7 @@ from bench.loads import burst, steady
 from bench.plan import Plan
 from bench.promises import compare_promises
 from bench.results import Load, Results
+from bench.rules import compare_rules, slowest_answer
 from bench.weight import fill, weigh
 
 DRAIN_BATCHES = (500, 1_000)
@@ -34,6 +35,8 @@ class Measurement:
     def steps(self) -> list[Step]:
         parts = self.plan.parts
         steps: list[Step] = []
+        if "rules" in parts:
+            steps.append(("rules of time", self._rules))
         if parts & {"burst", "pending"}:
             steps.append(("rehearsal", self._rehearse))
         if "promises" in parts:
@@ -72,6 +75,10 @@ class Measurement:
             self.results.steady.setdefault(f"{load} {rate}", []).append(found)
 
         return f"steady {rate:,}/s" + (f", {self.plan.pending:,} pending" if load == "heavy" else ""), measure
+
+    def _rules(self) -> None:
+        self.results.rules = compare_rules(self.plan.rule_seconds)
+        self.results.slowest_answer = slowest_answer()
 
     def _promises(self) -> None:
         plan = self.plan

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-PARTS = ("promises", "burst", "steady", "pending", "memory")
+PARTS = ("rules", "promises", "burst", "steady", "pending", "memory")
 """What `--only` can name. Ceilings are measured with whatever is compared to them."""
 
 _IN_MEMORY = ("tmpfs", "ramfs", "overlay")
@@ -35,6 +35,8 @@ class Plan:
     """Promises and their ceilings take turns this often."""
     slots: int = 1_000
     rates: tuple[int, ...] = (1_000, 5_000)
+    rule_seconds: float = 0.2
+    """For each rule, zone and state of the caches."""
 
     def quick(self) -> Plan:
         """Ten times smaller: shows that it works, and little else."""
@@ -48,6 +50,7 @@ class Plan:
             pending=self.pending // 10,
             seconds=self.seconds / 10,
             single_seconds=self.single_seconds / 5,
+            rule_seconds=self.rule_seconds / 10,
         )
 
 

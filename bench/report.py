@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.text import Text
 from bench.gates import gates
 from bench.loads import Burst, Steady, together
 from bench.results import Compared, Load, Results, spread
+from bench.rules import RuleSpeed
 
 LOADS: tuple[Load, ...] = ("lean", "heavy")
 NOISY = 0.1
@@ -25,7 +27,7 @@ _SHARES = [place / 1_000 for place in range(1_000)] + [0.9995, 0.9999, 1.0]
 
 def print_report(results: Results, console: Console) -> None:
     _print_machine(results, console)
-    for table in (_rates(results), _lateness(results)):
+    for table in (_rules(results), _rates(results), _lateness(results)):
         if table.row_count:
             console.print(table)
             console.print()
@@ -66,6 +68,17 @@ def compared(results: Results) -> Iterator[tuple[str, Compared]]:
                 label = f"burst of {results.bursts[load][0].count:,}"
                 label += f", {results.machine['pending']:,} pending" if load == "heavy" else ""
                 yield f"{label}: to last {what}", found
+
+
+def _rules(results: Results) -> Table:
+    table = _table("next occurrence, 30 rules", "Foliot", "cronsim", "times", "least", "croniter", "times", "least")
+    for speed in results.rules:
+        cells = []
+        for engine in ("cronsim", "croniter"):
+            mean = statistics.fmean(speed.others[engine])
+            cells += [f"{mean:.1f} µs", f"{speed.throughput(engine):.1f} x", f"{speed.worst(engine)[0]:.1f} x"]
+        table.add_row(speed.label, f"{statistics.fmean(speed.ours):.1f} µs", *cells)
+    return table
 
 
 def _rates(results: Results) -> Table:
@@ -122,6 +135,8 @@ def as_json(results: Results) -> dict[str, Any]:
     return {
         "machine": results.machine,
         "seconds": round(results.seconds, 1),
+        "rules": [_rule_json(speed) for speed in results.rules],
+        "slowest_answer_ms": results.slowest_answer,
         "steps": results.steps,
         "compared": {name: {**asdict(found), "ratio": found.ratio} for name, found in compared(results)},
         "burst_ceilings": results.drains,
@@ -132,6 +147,11 @@ def as_json(results: Results) -> dict[str, Any]:
         "weight": asdict(results.weight) if results.weight else None,
         "gates": [asdict(gate) for gate in gates(results)],
     }
+
+
+def _rule_json(speed: RuleSpeed) -> dict[str, Any]:
+    found = {name: {"times": speed.throughput(name), "least": speed.worst(name)} for name in speed.others}
+    return {**asdict(speed), "compared": found}
 
 
 def _burst_json(one: Burst) -> dict[str, Any]:

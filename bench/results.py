@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bench.loads import Burst, Steady
+from bench.rules import RuleSpeed
 from bench.weight import Weight
 
 Load = Literal["lean", "heavy"]
@@ -56,6 +57,9 @@ class Results:
     """Everything that one run of the bench found out. What was not measured is empty."""
 
     machine: dict[str, Any] = field(default_factory=dict)
+    rules: list[RuleSpeed] = field(default_factory=list)
+    slowest_answer: tuple[float, str] | None = None
+    """Of rare and bad rules: milliseconds, and which."""
     promises: dict[str, Compared] = field(default_factory=dict)
     drains: dict[int, list[float]] = field(default_factory=dict)
     """The ceiling of bursts by size of batch: before, between and after the rounds, so one more than there are."""

@@ -30,7 +30,9 @@ from foliot.errors import Conflict, InvalidInput, StoreError, TickTaken, Unknown
 from foliot.job import Job, Moment, checked_due
 from foliot.operate import Operator
 from foliot.portal import Portal, refuse_to_block
-from foliot.timing import decode, jittered
+from foliot.timing import decode
+from foliot.timing.binding import Binding, binding
+from foliot.timing.ticks import first_tick
 from foliot.work.context import Context
 from foliot.work.handler import Handler
 
@@ -53,7 +55,7 @@ class Foliot:
         self.store: Store = bootstrap.make_store(store, self.clock) if isinstance(store, str | None) else store
         self.policy = Policy().merged(choices(settings))
         self.jobs: dict[str, Job[..., Any]] = {}
-        self._schedules: dict[str, tuple[Job[..., Any], Rule, bytes, dict[str, Any], dict[str, Any]]] = {}
+        self._schedules: dict[str, tuple[Job[..., Any], Rule, bytes, dict[str, Any], dict[str, Any], Binding]] = {}
         self.portal = Portal()
         self._opening = threading.Lock()
         self._is_lent = False
@@ -100,6 +102,7 @@ class Foliot:
         rule: Rule,
         *,
         args: Mapping[str, Any] | None = None,
+        bind: Mapping[str, str] | None = None,
         queue: str | None = None,
         priority: int = 0,
         tenant: str | None = None,
@@ -110,6 +113,8 @@ class Foliot:
     ) -> None:
         """Declares a standing rule. It is applied when a scheduler starts, or by `apply`.
 
+        `args` are the same for every run; `bind` names arguments that each run gets from its tick, in the rule's zone:
+        `bind={"day": "tick.date"}` (see `foliot.timing.binding`).
         Settings are policies: `overlap`, `catch_up`, `useful_until`, `jitter`, and what the job chose otherwise.
         """
         checked_name(name, "schedule")
@@ -119,8 +124,9 @@ class Foliot:
             raise InvalidInput(f"schedule {name!r}: {job!r:.80} is not a job of this app; decorate it with @app.job")
         if self.jobs.get(job.name) is not job:
             raise InvalidInput(f"schedule {name!r}: give the job itself, and what using(...) says to schedule(...)")
-        if not isinstance(rule, Rule):
+        if not isinstance(rule, Rule) or isinstance(rule, type):
             raise InvalidInput(f'schedule {name!r}: {rule!r:.80} is not a rule; use cron("0 2 * * *") or every("15m")')
+        rule = rule.named(name)
         _check_readable(name, rule)
         if not isinstance(args, Mapping | None) or not all(isinstance(key, str) for key in args or ()):
             raise InvalidInput(
@@ -136,22 +142,25 @@ class Foliot:
             "runbook": runbook or card.runbook,
             "changes": changes or card.changes,
         }
-        self._schedules[name] = (job, rule, card.encode((), dict(args or {})), described, choices(settings))
+        bound = binding(bind or {}, rule.tz)
+        payload = card.encode((), dict(args or {}), bound.values("", 0, 0))
+        self._schedules[name] = (job, rule, payload, described, choices(settings), bound)
 
     def declarations(self, evaluated: Mapping[str, Instant] | None = None) -> list[Declaration]:
         """The declared schedules, as the store wants them. `evaluated`: how far the store has come with each."""
         now = self.clock.now()
         found = []
-        for name, (job, rule, payload, described, chosen) in self._schedules.items():
+        for name, (job, rule, payload, described, chosen, bound) in self._schedules.items():
             policy = job.handler.policy.merged(chosen)
             # Never again what was decided already, also when the clock was set back since.
             begin = max(now, (evaluated or {}).get(name, now))
-            first = None if rule.delay is not None else rule.next(begin)
-            since = None if first is None else rule.previous(first)
-            fire_at = None if first is None else jittered(name, first, policy.jitter, rule.next(first))
+            first = first_tick(rule, name, begin, policy.jitter)
             # Only what differs from the defaults: a release that adds a setting changes nobody's declaration.
             apart = [(one, value) for one, value in asdict(policy).items() if value != getattr(_DEFAULTS, one)]
+            extra = bound.encoded() if bound.arguments else {}
+            words: tuple[Any, ...]
             words = (name, job.name, rule.encode(), payload, sorted(described.items()), sorted(chosen.items()), apart)
+            words += (extra,) if extra else ()
             found.append(
                 Declaration(
                     id=name,
@@ -159,11 +168,14 @@ class Foliot:
                     rule=rule.encode(),
                     payload=payload,
                     policy=policy,
-                    options=choices_to_json(chosen),
+                    options=choices_to_json(chosen | extra),
                     delay=rule.delay,
-                    first=first,
-                    first_fire_at=fire_at,
-                    first_since=since,
+                    first=first.nominal,
+                    first_fire_at=first.fire_at,
+                    first_since=first.since,
+                    first_wall=first.wall,
+                    after=begin,
+                    tables=first.tables,
                     fingerprint=blake2b(repr(words).encode(), digest_size=16).hexdigest(),
                     **described,
                 )

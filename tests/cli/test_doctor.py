@@ -9,7 +9,10 @@ import pytest
 from foliot import __version__
 from foliot.cli.doctor import Findings, judge
 from foliot.domain.instant import HOUR, SECOND, parse_rfc3339
+from foliot.domain.policy import Policy
+from foliot.domain.schedule import Schedule, ScheduleView
 from foliot.domain.store import Instance
+from foliot.timing.zones import VERSION
 from tests.cli.support import run, run_json
 
 NOW = parse_rfc3339("2026-04-03T02:00:00Z")
@@ -29,6 +32,29 @@ def instance(role: str, *, beat_at: int = NOW, version: str = __version__) -> In
 
 FLEET = (instance("scheduler"), instance("worker"))
 SOUND = Findings(HEALTH, {"early": 0}, FLEET, (), (), NOW, NOW)
+
+
+def computed_with(tables: str) -> ScheduleView:
+    schedule = Schedule(
+        "report",
+        "report",
+        "{}",
+        b"{}",
+        Policy(),
+        None,
+        None,
+        None,
+        0,
+        None,
+        None,
+        None,
+        None,
+        1,
+        "",
+        NOW,
+        tables=tables,
+    )
+    return ScheduleView(schedule, None, None, None, None, None, None, 0)
 
 
 def verdict(name: str, findings: Findings) -> str:
@@ -52,6 +78,9 @@ def test_a_sound_house_has_nothing_to_complain_of():
         ("worker", "warning", SOUND._replace(instances=FLEET[:1])),
         ("worker", "warning", SOUND._replace(instances=(FLEET[0], instance("worker", beat_at=NOW - HOUR)))),
         ("versions", "warning", SOUND._replace(instances=(*FLEET, instance("worker", version="9.9")))),
+        ("tables", "ok", SOUND._replace(schedules=(computed_with(f"tzdata={VERSION}"),))),
+        ("tables", "warning", SOUND._replace(schedules=(computed_with("tzdata=1999a"),))),
+        ("tables", "warning", SOUND._replace(schedules=(computed_with("tzdata=2999a"),))),
         ("for a person", "warning", SOUND._replace(counts={"early": 0, "dead": 3})),
     ],
 )
@@ -78,3 +107,10 @@ def test_the_doctor_exits_1_when_something_is_wrong(store: str, monkeypatch: pyt
 def test_the_doctor_makes_no_store():
     assert run("doctor", "--store", "sqlite:///nowhere.db").exit_code == 1
     assert not Path("nowhere.db").exists()
+
+
+def test_the_doctor_says_on_which_side_the_older_tables_are():
+    for tables, advice in (("tzdata=2999a", "upgrade tzdata"), ("tzdata=1999a", "restart the scheduler")):
+        findings = SOUND._replace(schedules=(computed_with(tables),))
+        [told] = [check.detail for check in judge(findings) if check.name == "tables"]
+        assert advice in told

@@ -10,7 +10,7 @@ from foliot.clock import ManualClock
 from foliot.domain.identity import tick_name
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Origin
-from foliot.domain.schedule import NewTick, Schedule, TickFacts
+from foliot.domain.schedule import Armed, NewTick, Rearming, Schedule, TickFacts
 from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease
 from foliot.errors import LostOwnership
 
@@ -134,6 +134,12 @@ class FakeStore:
         self.commits += 1
         stale = len(reached) - len(valid)
         return Fired(now, len(valid), len(due) - len(reached), stale, 0, 0, created, [])
+
+    async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
+        return []  # its schedules keep to elapsed time
+
+    async def rearm(self, rearmings: Sequence[Rearming]) -> int:
+        raise AssertionError("there is nothing to move")
 
     # Its own
 

@@ -6,8 +6,10 @@
     output       tables, JSON, one-line errors
     words        times and lengths as people read them
     rules        next, explain
+    preview      a rule on a calendar, before it is saved
     schedules    list, show, pause, resume, trigger
     runs         list, show, cancel, retry
+    imports      schedules from other schedulers: crontab
     doctor       checks store, clock and fleet
     processes    scheduler and worker, until they are told to end
     up           all in one: a supervisor with child processes, and a live account of what happens

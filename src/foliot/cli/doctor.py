@@ -19,6 +19,7 @@ from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.store import Instance
 from foliot.operate.shapes import instance_shape
+from foliot.timing.tables import is_ahead, releases, stamps
 
 STALE = 30 * SECOND
 """A beat older than this is worth a warning: workers beat every second."""
@@ -57,7 +58,7 @@ def doctor(app: AppOption = None, store: StoreOption = None, as_json: JsonOption
                 "store": dict(findings.health),
                 "counts": dict(findings.counts),
                 "instances": [instance_shape(instance) for instance in findings.instances],
-                "versions": {"foliot": __version__, "python": platform.python_version()},
+                "versions": {"foliot": __version__, "python": platform.python_version(), **releases()},
             }
         )
     else:
@@ -90,6 +91,7 @@ def judge(findings: Findings) -> list[Check]:
         _fleet(findings, "worker", "nothing runs: start `foliot up`, or `foliot worker --app ...`"),
         _versions(findings.instances),
         _schedules(findings),
+        _tables(findings.schedules),
         _waiting(findings.counts),
     ]
 
@@ -163,6 +165,20 @@ def _schedules(findings: Findings) -> Check:
     if overdue:
         return Check("schedules", "warning", f"{len(findings.schedules)}; overdue: {', '.join(overdue)}")
     return Check("schedules", "ok", str(len(findings.schedules)))
+
+
+def _tables(schedules: Sequence[ScheduleView]) -> Check:
+    """A scheduler looks at ticks that were computed with older tables when it starts; ones with newer tables than ours
+    mean that this machine is behind."""
+    here = " ".join(f"{name} {release}" for name, release in releases().items())
+    others = sorted({view.schedule.tables for view in schedules if view.schedule.tables} - set(stamps()))
+    newer = [stamp for stamp in others if is_ahead(stamp)]
+    if newer:
+        return Check("tables", "warning", f"{here}; older than some schedules' ({', '.join(newer)}): upgrade tzdata")
+    if others:
+        told = f"{here}; some next ticks were computed with {', '.join(others)}"
+        return Check("tables", "warning", f"{told}: restart the scheduler, and it looks at them anew")
+    return Check("tables", "ok", here)
 
 
 def _waiting(counts: Mapping[str, int]) -> Check:

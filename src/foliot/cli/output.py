@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +111,14 @@ def print_facts(facts: Mapping[str, str]) -> None:
         for number, part in enumerate(_wrapped(fact, screen.width - indent)):
             line = Text().append(f"{'' if number else label:<{indent}}", style="dim")
             screen.print(line.append(part, style=STYLES.get(fact, "")), soft_wrap=True)
+
+
+def print_items(items: Iterable[str]) -> None:
+    """`- one thing`, one per line; long text goes on below itself."""
+    screen = console()
+    for item in items:
+        for number, part in enumerate(_wrapped(item, screen.width - 2)):
+            screen.print(f"{'  ' if number else '- '}{part}", soft_wrap=True)
 
 
 def heading(text: str) -> None:

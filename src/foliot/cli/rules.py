@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from foliot import timing
-from foliot.cli.options import JsonOption
-from foliot.cli.output import print_json, say
+from foliot.cli.options import JsonOption, legible
+from foliot.cli.output import Column, console, heading, print_items, print_json, print_table, say
+from foliot.cli.words import relative
 from foliot.clock import SystemClock
-from foliot.domain.instant import Instant, parse_rfc3339, rfc3339
+from foliot.domain.instant import DAY, MINUTE, SECOND, Instant, instant, parse_rfc3339, rfc3339, to_datetime
 from foliot.domain.rule import Rule
+from foliot.timing.mistakes import classic_mistakes
+from foliot.timing.surprises import dst_surprises, offset_text, wall_rules
+from foliot.timing.zones import VERSION, zone
 
 RuleArgument = Annotated[
-    str, typer.Argument(help='"0 2 * * *", "every 15m", "after 10m", "at 2026-04-03T02:00:00Z"', metavar="RULE")
+    str,
+    typer.Argument(
+        help='"0 2 * * *", "every 15m", "after 10m", "at 2026-04-03T02:00:00Z", "FREQ=DAILY;BYHOUR=2", '
+        """'business_day(-1, country="FR", at="18:00") | every("6h")'""",
+        metavar="RULE",
+        callback=legible,
+    ),
 ]
-ZoneOption = Annotated[str, typer.Option("--tz", help="The zone in which cron fields are read.", metavar="ZONE")]
+ZoneOption = Annotated[
+    str, typer.Option("--tz", help="The zone in which cron is read, and times are shown.", metavar="ZONE")
+]
 FromOption = Annotated[
     str | None, typer.Option("--from", help="Times after this one; by default now.", metavar="RFC3339")
 ]
 CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=10_000, help="How many.")]
+PresetOption = Annotated[
+    str | None, typer.Option("--preset", help="Another scheduler's answers: systemd, quartz, temporal.", metavar="NAME")
+]
+GapOption = Annotated[
+    str | None,
+    typer.Option("--gap", help="Missing wall times: run_after, skip, shift_forward, shift_backward.", metavar="POLICY"),
+]
+FoldOption = Annotated[
+    str | None, typer.Option("--fold", help="Wall times that come twice: first, second, both.", metavar="POLICY")
+]
+IntervalOption = Annotated[
+    str | None,
+    typer.Option("--interval-like", help="Whether a star means elapsed time: auto, never.", metavar="POLICY"),
+]
+SecondsOption = Annotated[bool, typer.Option("--seconds", help="The first of six cron fields is the second.")]
+YearOption = Annotated[bool, typer.Option("--year", help="The last of six cron fields is the year.")]
+IdOption = Annotated[
+    str | None, typer.Option("--id", help="The schedule whose slot H is.", metavar="SCHEDULE", callback=legible)
+]
 
 
 def upcoming_times(
@@ -28,43 +61,154 @@ def upcoming_times(
     tz: ZoneOption = "UTC",
     start: FromOption = None,
     count: CountOption = 5,
+    preset: PresetOption = None,
+    gap: GapOption = None,
+    fold: FoldOption = None,
+    interval_like: IntervalOption = None,
+    seconds: SecondsOption = False,
+    year: YearOption = False,
+    schedule: IdOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """When a rule fires next: UTC instants strictly after --from."""
-    parsed = timing.parse(rule, tz)
-    times = [rfc3339(moment) for moment in timing.upcoming(parsed, _start(start), count)]
+    parsed = timing.parse(
+        rule, tz, preset=preset, gap=gap, fold=fold, interval_like=interval_like, seconds=seconds, year=year
+    )
+    named = parsed if schedule is None else parsed.named(schedule)
+    times = [rfc3339(moment) for moment in timing.upcoming(named, begin(start), count)]
     if as_json:
         print_json(times)
         return
     for time in times:
         say(time)
     if not times:
-        say(_why_none(parsed))
+        say(why_none(named))
 
 
 def explain(
     rule: RuleArgument,
     tz: ZoneOption = "UTC",
     start: FromOption = None,
-    count: CountOption = 3,
+    count: CountOption = 5,
+    preset: PresetOption = None,
+    gap: GapOption = None,
+    fold: FoldOption = None,
+    interval_like: IntervalOption = None,
+    seconds: SecondsOption = False,
+    year: YearOption = False,
+    schedule: IdOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """A rule in words, and its next times."""
-    parsed = timing.parse(rule, tz)
-    times = [rfc3339(moment) for moment in timing.upcoming(parsed, _start(start), count)]
+    """A rule in words, its next times, what the clocks do to it, and what is easily got wrong."""
+    parsed = timing.parse(
+        rule, tz, preset=preset, gap=gap, fold=fold, interval_like=interval_like, seconds=seconds, year=year
+    )
+    named = parsed if schedule is None else parsed.named(schedule)
+    after, shown = begin(start), shown_zone(named, tz)
+    ticks = timing.upcoming(named, after, count)
+    changes = _changes(named, after, shown)
+    warnings = classic_mistakes(named)
+    if schedule is None and named.named("any") != named:
+        warnings.append("each schedule gets a slot of its own; see that of one with --id NAME")
     if as_json:
-        print_json({"rule": rule, "tz": tz, "words": parsed.explain(), "next": times})
+        print_json(
+            {
+                "rule": rule,
+                "tz": shown,
+                "words": named.explain(),
+                "next": [rfc3339(tick) for tick in ticks],
+                "local": [local(tick, shown).isoformat() for tick in ticks],
+                "dst": changes,
+                "warnings": warnings,
+                "policy": _policy(named),
+                "tzdata": VERSION,
+            }
+        )
         return
-    say(parsed.explain())
-    for time in times:
-        say(f"  {time}")
-    if not times:
-        say(f"  {_why_none(parsed)}")
+    say_in_words(named)
+    say("")
+    _print_ticks(named, ticks, shown, after if start is None else None)
+    if changes:
+        heading(f"when the clocks change ({_policy_words(named)})")
+        print_items(changes)
+    elif wall_rules(named) and zone(shown).changes(after // SECOND, (after + 366 * DAY) // SECOND):
+        say(f"\nthe clocks of {shown} change, but not at its times")
+    if warnings:
+        heading("worth knowing")
+        print_items(warnings)
 
 
-def _start(given: str | None) -> Instant:
+def begin(given: str | None) -> Instant:
+    """What --from says."""
     return SystemClock().now() if given is None else parse_rfc3339(given)
 
 
-def _why_none(rule: Rule) -> str:
+def say_in_words(rule: Rule) -> None:
+    """On a terminal, wrapped between words."""
+    console().print(Text(rule.explain()))
+
+
+def why_none(rule: Rule) -> str:
+    """Why there is no next time."""
     return "no times to list: the end of each run makes the next" if rule.delay is not None else "never again"
+
+
+def shown_zone(rule: Rule, tz: str) -> str:
+    """A rule is shown in its own zone; one that has none, as elapsed time, in the one that is asked for."""
+    return zone(tz).name if rule.tz == "UTC" else rule.tz
+
+
+def local(moment: Instant, tz: str) -> datetime:
+    """An instant on the clocks of a zone."""
+    try:
+        return to_datetime(moment).astimezone(timezone(timedelta(seconds=zone(tz).offset(moment // SECOND))))
+    except OverflowError:  # on the last day of the calendar, where it is the year 10000 already
+        return to_datetime(moment)
+
+
+def _print_ticks(rule: Rule, ticks: list[Instant], tz: str, now: Instant | None) -> None:
+    columns = [Column("day"), Column("UTC")] if tz == "UTC" else [Column(tz), Column("UTC", rank=1)]
+    precision = "minutes" if all(tick % MINUTE == 0 for tick in ticks) else "auto"
+    rows = []
+    for tick in ticks:
+        when = local(tick, tz)
+        rows.append([f"{when:%a}" if tz == "UTC" else _local_text(when, precision), rfc3339(tick)])
+    if now is not None:
+        columns.append(Column("", rank=2, right=True))
+        rows = [[*row, relative(tick, now)] for tick, row in zip(ticks, rows, strict=True)]
+    print_table(columns, rows, nothing=why_none(rule))
+
+
+def _local_text(when: datetime, precision: str) -> str:
+    """`Sun 2026-03-08 03:00 -04:00`."""
+    offset = (when.utcoffset() or timedelta()) // timedelta(seconds=1)
+    return f"{when:%a} {when.replace(tzinfo=None).isoformat(' ', precision)} {offset_text(offset)}"
+
+
+def _changes(rule: Rule, after: Instant, tz: str) -> list[str]:
+    """What the clocks do to it in what is left of the year; when that is nothing, in the next year."""
+    year = local(after, tz).year
+    ends = [
+        instant(datetime(min(year + more, 9999), 1, 1, tzinfo=UTC)) - zone(tz).offset(after // SECOND) * SECOND
+        for more in (1, 2)
+    ]
+    found = dst_surprises(rule, after, ends[0]) or dst_surprises(rule, ends[0], ends[1])
+    return [surprise.text for surprise in found]
+
+
+def _policy(rule: Rule) -> dict[str, str | bool] | None:
+    """What is in force; None where it is not one answer: elapsed time alone, or rules with different ones."""
+    found = {(leaf.dst, leaf.is_elapsed) for leaf in wall_rules(rule)}
+    if len(found) != 1:
+        return None
+    policy, is_elapsed = found.pop()
+    return {**{name: str(value) for name, value in policy._asdict().items()}, "elapsed": is_elapsed}
+
+
+def _policy_words(rule: Rule) -> str:
+    policy = _policy(rule)
+    if policy is None:
+        return "each rule by its own policy"
+    if policy["elapsed"]:
+        return "a star in minute or hour means elapsed time"
+    return f"gap={policy['gap']}, fold={policy['fold']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -26,7 +27,7 @@ from foliot.domain.instant import Instant
 from foliot.domain.run import AttemptView, RunView
 from foliot.domain.state import State
 from foliot.domain.store import EventRow, JobCard
-from foliot.operate.shapes import advice, attempt_took, kept_shape, lineage_shape, run_shape, took
+from foliot.operate.shapes import advice, arguments, attempt_took, kept_shape, lineage_shape, run_shape, took
 
 commands = typer.Typer(help="Occurrences: list, show, cancel, retry.", no_args_is_help=True)
 
@@ -144,7 +145,7 @@ def _facts(view: RunView) -> dict[str, str]:
         facts["tenant"] = view.tenant
     facts["origin"] = str(view.origin)
     facts["queue"] = f"{view.queue}, lane {view.lane}" + (f", priority {view.priority}" if view.priority else "")
-    facts["arguments"] = words.one_line(view.payload.decode("utf-8", "replace"), 1_000)
+    facts["arguments"] = words.one_line(json.dumps(arguments(view), ensure_ascii=False), 1_000)
     if view.progress is not None:
         facts["progress"] = words.one_line(view.progress.decode("utf-8", "replace"))
     if view.result is not None:

@@ -29,6 +29,7 @@ from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.errors import InvalidInput
 from foliot.operate.shapes import (
+    bound_arguments,
     coming_ticks,
     kept_shape,
     policy_words,
@@ -123,6 +124,8 @@ def _facts(view: ScheduleView, now: Instant) -> dict[str, str]:
             facts[label] = str(getattr(schedule, label))
     if schedule.payload not in (b"", b"{}"):
         facts["arguments"] = words.one_line(schedule.payload.decode("utf-8", "replace"), 1_000)
+    if bound := bound_arguments(view):
+        facts["bound"] = ", ".join(f"{argument} to {source}" for argument, source in bound.items())
     facts |= policy_words(schedule.policy)
     facts["last success"] = "never" if view.last_success_at is None else words.relative(view.last_success_at, now)
     return facts

@@ -82,7 +82,8 @@ def decide_tick(facts: TickFacts, now: Instant, *, most_counted: int = MOST_COUN
         rule = _rule(schedule.rule)
         if rule.delay is not None:
             return _delayed(facts, schedule, rule.delay, now)
-        return _tick(Occurrence(facts, schedule, rule, now, most_counted))
+        tick = Occurrence(facts, schedule, rule, now, most_counted)
+        return tick.remembered(_tick(tick))
     except Exception as problem:
         # Whatever a rule does wrong (also one that reads well and fails later) is a fault of its schedule alone.
         return _faulty(facts, schedule, now, problem)
@@ -187,7 +188,7 @@ def _catch_up_once(tick: Occurrence) -> TickDecision:
         return _skip_through(tick, due, Reason.TOO_LATE, _TOO_LATE)
     if tick.facts.occupied_by is not None and tick.policy.overlap is not Overlap.ALLOW:
         return _hold(tick.facts)
-    successor = tick.new(due.following, since=due.latest)
+    successor = tick.following(due.following, due.latest)
     if alone:
         return _fire(tick.facts, successor=successor, through=due.latest, lane=Lane.CATCH_UP)
     merged_through = tick.before(due)
@@ -289,7 +290,7 @@ def _skip_through(tick: Occurrence, ended: Overdue, reason: Reason, detail: str)
         detail=_counted(detail, ended),
         span_until=ended.latest if ended.latest > tick.nominal else None,
         span_count=ended.count,
-        successor=tick.new(ended.following, since=ended.latest),
+        successor=tick.following(ended.following, ended.latest),
         evaluated_through=ended.latest,
     )
 

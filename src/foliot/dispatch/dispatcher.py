@@ -10,6 +10,7 @@ from typing import Protocol
 from foliot.clock import Clock
 from foliot.dispatch.admission import decide_ticks
 from foliot.dispatch.cells import lease_through, next_lease_at
+from foliot.dispatch.retabling import RetablingStore, retable
 from foliot.dispatch.wheel import Entry, Wheel
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
 from foliot.domain.store import DispatchStore, Fired, Lease
@@ -30,7 +31,7 @@ _BEGINNING: Entry = (-(1 << 63), -1)
 _log = logging.getLogger("foliot.dispatch")
 
 
-class DispatcherStore(DispatchStore, Protocol):
+class DispatcherStore(DispatchStore, RetablingStore, Protocol):
     """What the dispatcher needs of a store."""
 
     def version(self) -> int: ...
@@ -104,6 +105,8 @@ class Dispatcher:
         self._looked_at: Instant = 0
         self._store_behind: Duration = 0
         self._failures = 0
+        self._retabling: str | None = None
+        """Where to go on with the ticks that newer tables may move; None when all were looked at."""
 
     @property
     def lease(self) -> Lease | None:
@@ -131,6 +134,7 @@ class Dispatcher:
         3. Read arrivals when anything was committed since the last look, and every 250 ms in any case.
         4. Load the next piece of the leased window while there is room for it.
         5. Fire what is due, batch after batch, for a little while.
+        6. After a takeover, see whether ticks were computed with older tables of zones and holidays, page by page.
 
         When the store says that somebody else owns the shard, everything is dropped and the next round asks again.
         """
@@ -142,6 +146,9 @@ class Dispatcher:
             await self._look(now)
             await self._load()
             more = await self._fire_due(now)
+            if self._retabling is not None:
+                self._retabling = await retable(self._store, self._retabling)
+                more = more or self._retabling is not None
         except LostOwnership:
             # A new owner's epoch is in the store. Whatever the wheel holds, the new owner has loaded it too.
             self.counters.lost += 1
@@ -180,6 +187,7 @@ class Dispatcher:
         self._drop()
         # Its mark is at the beginning of time: the window from there on is open, and `_renew` gives it an end.
         self._lease, self._cursor, self._window_open = lease, lease.cursor, True
+        self._retabling = ""
         return True
 
     async def _renew(self, now: Instant) -> None:

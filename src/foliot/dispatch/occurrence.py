@@ -8,8 +8,9 @@ from typing import NamedTuple, overload
 from foliot.domain.instant import Instant
 from foliot.domain.policy import Policy
 from foliot.domain.rule import Rule
-from foliot.domain.schedule import NewTick, Schedule, TickFacts
+from foliot.domain.schedule import NewTick, Schedule, TickDecision, TickFacts
 from foliot.timing import Overdue, jittered, overdue
+from foliot.timing.tables import not_again, stamp_of
 
 MOST_COUNTED = 10_000
 """Ticks of one decision are counted up to here: a clock that jumped by years must not hold up the others."""
@@ -52,7 +53,29 @@ class Occurrence(NamedTuple):
 
     def next(self) -> NewTick | None:
         """The tick after this one; None when the rule has ended."""
-        return self.new(self.rule.next(self.nominal), since=self.nominal)
+        return self.following(self.rule.next(self.nominal), self.nominal)
+
+    def following(self, nominal: Instant | None, since: Instant) -> NewTick | None:
+        """The run that comes next, at `nominal` or, should newer tables say that this wall time ran already, later."""
+        if self.schedule.tables is not None and self.schedule.tables != stamp_of(self.rule):
+            nominal = not_again(self.rule, nominal, self._wall(since))
+        return self.new(nominal, since)
+
+    def remembered(self, decision: TickDecision) -> TickDecision:
+        """With the wall times that the schedule's cursor keeps, for rules whose zone may change."""
+        through, successor = decision.evaluated_through, decision.successor
+        if through is None or not self.rule.tables:
+            return decision
+        return replace(
+            decision,
+            last_wall=self._wall(through),
+            next_wall=None if successor is None else self.rule.wall(successor.nominal),
+            tables=stamp_of(self.rule),
+        )
+
+    def _wall(self, tick: Instant) -> str | None:
+        """Of this tick, what it was made for: its zone may have changed since."""
+        return (self.schedule.next_wall if tick == self.nominal else None) or self.rule.wall(tick)
 
     @overload
     def new(self, nominal: Instant, since: Instant | None) -> NewTick: ...

@@ -212,6 +212,8 @@ class RunView:
     cancel_requested: bool = False
     position: int = 0
     """For ended runs, its place in the order of endings: where `ended_since` goes on."""
+    options: bytes | None = None
+    """What its schedule or its caller chose for it."""
     attempts: list[AttemptView] = field(default_factory=list)
 
     @property

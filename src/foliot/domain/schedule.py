@@ -31,6 +31,12 @@ class Declaration:
     first_fire_at: Instant | None
     first_since: Instant | None = None
     """Where the first tick's interval begins: the nominal time before it."""
+    first_wall: str | None = None
+    """The first tick's wall time; see `Rule.wall`."""
+    after: Instant | None = None
+    """Nothing up to here is promised: the first tick is the rule's first one after it."""
+    tables: str | None = None
+    """The release of zones and holidays that `first` was computed with."""
     queue: str | None = None
     priority: int = 0
     tenant: str | None = None
@@ -38,6 +44,8 @@ class Declaration:
     runbook: str | None = None
     changes: str | None = None
     fingerprint: str = ""
+    paused: str | None = None
+    """Why it begins its life paused; None when it does not. What operators said later survives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +72,19 @@ class Schedule:
     paused_until: Instant | None = None
     paused_note: str | None = None
     evaluated_through: Instant | None = None
-    """The last nominal time that has been decided upon."""
+    """All ticks up to here have been decided upon, or lie before what was promised."""
     last_created: str | None = None
     """The last run that was made: "should exist" and "exists" can disagree visibly."""
     fault: str | None = None
     """Why it was set aside (an unreadable rule); None for one that works."""
+    tables: str | None = None
+    """The release of zones and holidays that the pending tick was computed with; None when it depends on none."""
+    last_wall: str | None = None
+    """The wall time of the last tick that was decided upon, as it was understood when that tick was made."""
+    next_wall: str | None = None
+    """The wall time of the pending tick."""
+    source: str = "code"
+    """Who states it: `code`, or an import."""
 
     def paused(self, now: Instant) -> bool:
         return self.paused_at is not None and (self.paused_until is None or now < self.paused_until)
@@ -137,6 +153,32 @@ class TickDecision:
     evaluated_through: Instant | None = None
     """The last nominal time decided upon; None leaves the schedule's cursor where it is (a hold, a retry)."""
     fault: str | None = None
+    last_wall: str | None = None
+    next_wall: str | None = None
+    tables: str | None = None
+
+
+class Armed(NamedTuple):
+    """A schedule with its pending tick."""
+
+    schedule: Schedule
+    nominal: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Rearming:
+    """What becomes of a schedule's pending tick under newer tables of zones and holidays."""
+
+    schedule: str
+    revision: int
+    nominal: Instant
+    """The pending tick that was looked at; when another one waits by now, nothing happens."""
+    tick: NewTick | None
+    """What replaces it: None when it stays where it is."""
+    wall: str | None
+    tables: str | None
+    has_ended: bool = False
+    """The rule has no tick any more."""
 
 
 @dataclass(frozen=True, slots=True)

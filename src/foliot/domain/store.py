@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, Promise, RunView, SilentAttempt
-from foliot.domain.schedule import Applied, Declaration, ScheduleView, TickDecision, TickFacts
+from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView, TickDecision, TickFacts
 
 DEFAULT_QUEUE = "default"
 
@@ -161,13 +161,16 @@ class PromiseStore(Protocol):
 class ScheduleStore(Protocol):
     """Standing rules."""
 
-    async def apply(self, declarations: Sequence[Declaration], *, prune: bool, actor: str) -> Applied:
+    async def apply(
+        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code"
+    ) -> Applied:
         """Brings schedules to what is declared, where the declaration differs from the one last applied.
 
         Each has exactly one pending run then: the one that was due already, or the one at `first` (none while one
         is busy, for a fixed delay). That is also made for an unchanged one that lost it. Operators' pauses survive.
-        Schedules that code once declared and no longer does are reported; with `prune` they and their pending runs are
-        removed (one that was due ends as skipped, `revised`). TickTaken, and nothing is changed, when a `first` was
+        Schedules that this `source` once declared and no longer does are reported; with `prune` they and their pending
+        runs are removed (one that was due ends as skipped, `revised`). A schedule of another source is not touched:
+        Conflict. TickTaken, and nothing is changed, when a `first` was
         made before: count on from there.
         """
 
@@ -182,8 +185,9 @@ class ScheduleStore(Protocol):
     async def resume(self, schedule_id: str, *, actor: str, note: str) -> None:
         """The next tick runs; ticks that were skipped while it was paused stay skipped."""
 
-    async def trigger(self, schedule_id: str, *, actor: str, note: str) -> Kept:
-        """One run of the schedule's job, due now, beside its ticks. It obeys overlap when it fires."""
+    async def trigger(self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str) -> Kept:
+        """One run of the schedule's job, due now, beside its ticks, for the time since `since`. It obeys overlap when
+        it fires."""
 
 
 class DispatchStore(Protocol):
@@ -227,6 +231,15 @@ class DispatchStore(Protocol):
         recurrence's next run is inserted here. `cursor`: arrivals up to there need not be told again.
         LostOwnership when the epoch is no longer the store's; then nothing was fired.
         """
+
+    async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
+        """Schedules with a pending tick that was computed with tables of the world, and with none of these releases
+        of them; by id, those after `after`."""
+
+    async def rearm(self, rearmings: Sequence[Rearming]) -> int:
+        """Moves pending ticks to where newer tables put them. Each names revision and tick: a schedule that was
+        edited, or whose tick is due, handed off or decided by now, is passed over. Returns how many were moved; each
+        of these leaves an event `tick_moved`."""
 
 
 class WorkStore(Protocol):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from foliot.domain.identity import checked_line
 from foliot.domain.instant import LAST, Instant, instant
 from foliot.domain.run import Kept, RunView
-from foliot.domain.schedule import ScheduleView
+from foliot.domain.schedule import Applied, Declaration, ScheduleView
 from foliot.domain.state import State
 from foliot.domain.store import EventRow, Instance, JobCard, Store
-from foliot.errors import InvalidInput
+from foliot.errors import Conflict, InvalidInput, TickTaken
+from foliot.operate.shapes import last_tick
+from foliot.timing import decode
+from foliot.timing.ticks import first_tick
 
 T = TypeVar("T")
 
@@ -53,11 +57,34 @@ class Operator:
         self._call(lambda: self.resume_async(schedule, reason=reason, actor=actor), "resume_async")
 
     async def trigger_async(self, schedule: str, *, reason: str, actor: str) -> Kept:
-        """One run now, beside the schedule's ticks; it obeys overlap."""
-        return await (await self._opened()).trigger(schedule, actor=_acting(actor), note=_stated(reason))
+        """One run now, beside the schedule's ticks, for the time since the last of them; it obeys overlap."""
+        store, acting, note = await self._opened(), _acting(actor), _stated(reason)
+        since = last_tick(await store.schedule(schedule), await store.now())
+        return await store.trigger(schedule, since=since, actor=acting, note=note)
 
     def trigger(self, schedule: str, *, reason: str, actor: str) -> Kept:
         return self._call(lambda: self.trigger_async(schedule, reason=reason, actor=actor), "trigger_async")
+
+    async def import_schedules_async(self, declarations: Sequence[Declaration], *, source: str, actor: str) -> Applied:
+        """Creates schedules, or brings them to what `source` says now. Each begins with its first tick after now.
+
+        Conflict when one of them exists and belongs to another source, such as code.
+        """
+        store, acting = await self._opened(), _acting(actor)
+        now = await store.now()
+        known = {view.schedule.id: view.schedule.evaluated_through or 0 for view in await store.schedules()}
+        armed = {one.id: _armed(one, max(now, known.get(one.id, 0))) for one in declarations}
+        for _ in range(_TRIES):
+            try:
+                return await store.apply(list(armed.values()), prune=False, actor=acting, source=source)
+            except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
+                armed[taken.schedule] = _armed(armed[taken.schedule], taken.nominal)
+        raise Conflict("the schedules changed again and again while they were being imported; try once more")
+
+    def import_schedules(self, declarations: Sequence[Declaration], *, source: str, actor: str) -> Applied:
+        return self._call(
+            lambda: self.import_schedules_async(declarations, source=source, actor=actor), "import_schedules_async"
+        )
 
     async def cancel_async(self, run: str, *, reason: str, actor: str) -> Kept:
         """Ends a run that has not begun; asks a running one to stop."""
@@ -126,6 +153,23 @@ class Operator:
 
     async def health_async(self) -> Mapping[str, Any]:
         return await (await self._opened()).health()
+
+
+_TRIES = 10_000
+
+
+def _armed(declaration: Declaration, after: Instant) -> Declaration:
+    """With its first tick, when nothing up to `after` is promised."""
+    first = first_tick(decode(declaration.rule), declaration.id, after, declaration.policy.jitter)
+    return replace(
+        declaration,
+        first=first.nominal,
+        first_fire_at=first.fire_at,
+        first_since=first.since,
+        first_wall=first.wall,
+        after=after,
+        tables=first.tables,
+    )
 
 
 def _stated(reason: str) -> str:

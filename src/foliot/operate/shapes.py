@@ -21,6 +21,7 @@ from foliot.domain.state import PARKED, TERMINAL, State
 from foliot.domain.store import EventRow, Instance
 from foliot.errors import InvalidInput
 from foliot.timing import decode, upcoming
+from foliot.timing.binding import Binding, binding_in
 
 Shape = dict[str, Any]
 
@@ -48,7 +49,7 @@ def run_shape(view: RunView) -> Shape:
         "queue": view.queue,
         "lane": str(view.lane),
         "priority": view.priority,
-        "arguments": _decoded(view.payload),
+        "arguments": arguments(view),
         "attempt": view.attempt,
         "spent": view.spent,
         "worker": view.worker,
@@ -69,6 +70,30 @@ def run_shape(view: RunView) -> Shape:
         "cancel_requested": view.cancel_requested,
         "cursor": str(view.number),
     }
+
+
+def arguments(view: RunView) -> Any:
+    """What its handler is given: what was stated, and what its tick gives."""
+    stated, bound = _decoded(view.payload), _binding(view.options)
+    if bound is None or not isinstance(stated, dict):
+        return stated
+    try:
+        return stated | bound.values(view.id, view.nominal, view.since)
+    except InvalidInput:  # it has no interval: its attempt will say so
+        return stated | dict(bound.arguments)
+
+
+def bound_arguments(view: ScheduleView) -> dict[str, str] | None:
+    """By argument, what each run gets it from; None when there are none."""
+    bound = _binding(view.schedule.options)
+    return None if bound is None else dict(bound.arguments)
+
+
+def _binding(options: bytes | None) -> Binding | None:
+    try:
+        return binding_in(options)
+    except InvalidInput:
+        return None
 
 
 def lineage_shape(view: RunView, events: Sequence[EventRow]) -> Shape:
@@ -115,6 +140,10 @@ def schedule_shape(view: ScheduleView, now: Instant, coming: int = 0) -> Shape:
         "runbook": schedule.runbook,
         "changes": schedule.changes,
         "arguments": _decoded(schedule.payload),
+        "bind": bound_arguments(view),
+        "tz": rule.tz if rule else None,
+        "source": schedule.source,
+        "tables": schedule.tables,
         "policy": policy_shape(schedule.policy),
         "next_run": view.next_id,
         "next_nominal": moment(view.next_nominal),
@@ -197,6 +226,12 @@ def readable_rule(view: ScheduleView) -> Rule | None:
         return decode(view.schedule.rule)
     except InvalidInput:
         return None
+
+
+def last_tick(view: ScheduleView, now: Instant) -> Instant | None:
+    """The nominal time before now: where the interval of a run begins that is made now."""
+    rule = readable_rule(view)
+    return None if rule is None else rule.previous(now)
 
 
 def coming_ticks(view: ScheduleView, now: Instant, count: int) -> list[Instant]:

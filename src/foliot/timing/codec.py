@@ -3,59 +3,147 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from foliot.domain.instant import duration, parse_rfc3339
 from foliot.domain.rule import Rule
 from foliot.errors import InvalidRule
-from foliot.timing.expression import LONGEST
-from foliot.timing.rules import After, At, Every, after, cron, every, refused_as_rule
+from foliot.timing.business import business_day, business_days, nearest_business_day, only_on
+from foliot.timing.combine import Bounded, Composable, Exclusion, Intersection, Outside, Union, refused_as_rule
+from foliot.timing.cron import Cron, cron
+from foliot.timing.dst import Dst, dst
+from foliot.timing.elapsed import After, At, Every, after, every
+from foliot.timing.recurrence import Recurrence, rrule
+from foliot.timing.spoken import is_spoken, spoken
+from foliot.timing.workdays import workdays
 
-_SHORT_FORMS = 'a cron expression such as "0 2 * * *", "every 15m", "after 10m", or "at 2026-04-03T02:00:00Z"'
+_CALENDAR = {"country", "subdivision", "market", "closed", "opened", "weekend"}
+LONGEST = 20_000
+"""Every honest rule fits in far less; the bound keeps hostile text away from the readers."""
+
+_RRULE = re.compile(r"\s*(?:(?:RRULE|DTSTART|EXDATE|RDATE)[:;]|(?:[A-Z]+=[^;\s]*;)*FREQ=)", re.IGNORECASE)
+_SHORT_FORMS = (
+    'a cron expression such as "0 2 * * *", "every 15m", "after 10m", "at 2026-04-03T02:00:00Z", '
+    'or calls such as cron("0 2 * * *") | every("6h")'
+)
 
 
 def decode(text: str) -> Rule:
     """Reads what `Rule.encode` wrote, and nothing else."""
-    fields = _load(text)
     with refused_as_rule():
-        match fields:
-            case {"cron": str(expression), "tz": str(tz), **rest} if not rest:
-                return cron(expression, tz=tz)
-            case {"every": str(interval), "start": str(start), **rest} if not rest:
-                return Every(duration(interval), parse_rfc3339(start))
-            case {"after": str(delay), **rest} if not rest:
-                return After(duration(delay))
-            case {"at": str(when), **rest} if not rest:
-                return At(parse_rfc3339(when))
+        return _rule(_load(text))
+
+
+def _rule(shape: Any) -> Composable:
+    match shape:
+        case {"cron": str(expression), "tz": str(tz), **rest} if (
+            more := _texts(rest, "gap fold interval_like six id")
+        ) is not None:
+            return Cron(expression, tz, _dst(more), more.get("six"), more.get("id") or "")
+        case {"rrule": str(rule), "tz": str(tz), "start": str(start), **rest} if (
+            more := _texts(rest, "gap fold interval_like")
+        ) is not None:
+            return Recurrence(rule, start, tz, _dst(more))
+        case {"every": str(interval), "start": str(start), **rest} if rest in ({}, {"spread": True}):
+            return Every(duration(interval), parse_rfc3339(start), "spread" in rest)
+        case {"after": str(delay), **rest} if not rest:
+            return After(duration(delay))
+        case {"at": str(when), **rest} if not rest:
+            return At(parse_rfc3339(when))
+        case {"business_day": int(n), "of": of, **rest} if (more := _arguments(rest)) is not None:
+            return business_day(n, of=of, **more)
+        case {"business_days": True, **rest} if (more := _arguments(rest)) is not None:
+            return business_days(**more)
+        case {"nearest_business_day": int(day), "roll": roll, **rest} if (more := _arguments(rest)) is not None:
+            return nearest_business_day(day, roll=roll, **more)
+        case {"of": of, "only_on": dict(days), "tz": str(tz), **rest} if not rest and days.keys() <= _CALENDAR:
+            return only_on(_rule(of), workdays(**days), tz=tz)
+        case {"any": [_, _, *_] as parts, **rest} if not rest:
+            return Union(tuple(map(_rule, parts)))
+        case {"all": [_, _, *_] as parts, **rest} if not rest:
+            return Intersection(tuple(map(_rule, parts)))
+        case {"of": of, "without": other, **rest} if not rest:
+            return Exclusion(_rule(of), _rule(other))
+        case {"of": of, "outside": opening, "for": str(length), **rest} if not rest:
+            return Outside(_rule(of), _rule(opening), duration(length))
+        case {"of": of, **rest} if more := _texts(rest, "start end"):
+            bounds = (parse_rfc3339(more[name]) if name in more else None for name in ("start", "end"))
+            return Bounded(_rule(of), *bounds)
     raise InvalidRule(
-        f'{text!r:.80} is not a stored rule; it must have exactly the fields "cron" and "tz", "every" and "start", '
-        f'"after", or "at", each a text. A newer release may have written it'
+        f"{json.dumps(shape)!r:.80} is not a stored rule: no rule has just these fields. "
+        f"A newer release may have written it"
     )
 
 
-def parse(text: str, tz: str = "UTC") -> Rule:
-    """Reads what a person types: cron text, `every 15m`, `after 10m`, `at 2026-04-03T02:00:00Z`.
+def _texts(rest: dict[object, object], allowed: str) -> dict[str, Any] | None:
+    """What else a rule says, when all of it is text, and known; else None."""
+    texts = {name: value for name, value in rest.items() if isinstance(name, str) and isinstance(value, str)}
+    return texts if len(texts) == len(rest) and texts.keys() <= set(allowed.split()) else None
 
-    `tz` matters to cron alone: the other forms are elapsed time, or carry their own offset.
+
+def _arguments(rest: dict[object, Any]) -> dict[str, Any] | None:
+    """What a rule about business days says, when all of it is known; else None. Its values are read as a caller's."""
+    named = {str(name): value for name, value in rest.items()}
+    return named if {"at", "tz"} <= named.keys() <= _CALENDAR | {"at", "tz", "months", "gap", "fold"} else None
+
+
+def _dst(rest: dict[str, Any]) -> Dst:
+    return dst(None, rest.get("gap"), rest.get("fold"), rest.get("interval_like"))
+
+
+def parse(
+    text: str,
+    tz: str = "UTC",
+    *,
+    preset: str | None = None,
+    gap: str | None = None,
+    fold: str | None = None,
+    interval_like: str | None = None,
+    seconds: bool = False,
+    year: bool = False,
+) -> Rule:
+    """Reads what a person types: cron text, `every 15m`, `after 10m`, `at 2026-04-03T02:00:00Z`, an RRULE, a rule as
+    it is written in Python (`cron("0 9 * * *") | every("6h")`), or the JSON of a stored one.
+
+    `tz` and the others are for cron text and RRULEs; elapsed time has no zone, and a call or stored rule says its own.
     """
     if not isinstance(text, str) or not text.strip() or len(text) > LONGEST:
         raise InvalidRule(f"{text!r:.80} is not a rule; write {_SHORT_FORMS}")
+    settings = {"preset": preset, "gap": gap, "fold": fold, "interval_like": interval_like}
+    flags = {"seconds": seconds, "year": year}
+    given = {name: value for name, value in (settings | flags).items() if value not in (None, False)}
+    if text.lstrip().startswith("{") or is_spoken(text):
+        _refuse(given if tz == "UTC" else {"tz": tz} | given, "this rule says its own, inside of it")
+        return decode(text) if text.lstrip().startswith("{") else spoken(text)
+    if _RRULE.match(text):
+        _refuse((name for name, value in flags.items() if value), "an RRULE says its own seconds and years")
+        return rrule(text, tz=tz, **settings)
     word, *rest = text.split(maxsplit=1)
     value = "".join(rest).strip()
     match word.lower():
         case "every" | "@every":
+            _refuse(given, "elapsed time knows nothing of it")
             return every(value)
         case "after":
+            _refuse(given, "elapsed time knows nothing of it")
             return after(value)
         case "at":
+            _refuse(given, "one instant knows nothing of it")
             with refused_as_rule():
                 return At(parse_rfc3339(value))
-    return cron(text, tz=tz)
+    return cron(text, tz=tz, seconds=seconds, year=year, **settings)
+
+
+def _refuse(given: Iterable[str], why: str) -> None:
+    if names := " and ".join(given):
+        raise InvalidRule(f"{names} cannot be given here: {why}")
 
 
 def _load(text: str) -> Any:
     # Every rule that can be made fits in far less; the bound keeps hostile text away from the JSON reader.
-    if not isinstance(text, str) or len(text) > LONGEST + 200:
+    if not isinstance(text, str) or len(text) > LONGEST:
         raise InvalidRule(f"{text!r:.80} is not a stored rule: it must be one short line of JSON")
     try:
         return json.loads(text)

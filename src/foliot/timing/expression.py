@@ -1,4 +1,4 @@
-"""Reads a five-field cron expression, strictly, as Vixie cron means it.
+"""Reads a cron expression, strictly, as Vixie cron means it, with the additions that Quartz and Jenkins made.
 
 Every refusal shows the expression, points at the character and says what to write instead.
 """
@@ -6,15 +6,21 @@ Every refusal shows the expression, points at the character and says what to wri
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import NamedTuple
+from hashlib import blake2b
+from typing import Literal, NoReturn
 
 from foliot.errors import InvalidRule
+from foliot.timing.fields import DayMark, Fields, WeekdayMark
+from foliot.timing.pieces import Piece, words
 
 LONGEST = 1_000
 """No honest expression has more characters; anything longer is refused before it is looked at."""
+
+Sixth = Literal["seconds", "year"]
+"""What the sixth of six fields is: seconds, which come first, or the year, which comes last."""
 
 NICKNAMES = {
     "@hourly": "0 * * * *",
@@ -28,88 +34,66 @@ NICKNAMES = {
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_LONGEST_MONTHS = {month: 29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31 for month in range(1, 13)}
-
-_NOT_YET = {
-    "L": ("L (the last day) is not supported yet", "for now, list plain days"),
-    "W": ("W (the nearest working day) is not supported yet", "for now, list plain days"),
-    "#": ("# (the n-th weekday of the month) is not supported yet", "for now, list plain days"),
-    "H": ("H (a slot spread by hash) is not supported yet", "for now, pick a number, or use jitter"),
-    "?": ("? (no particular day) is not supported yet", "write * instead"),
-}
 
 _VALUE = "[0-9]+|[A-Za-z]+"
-_ITEM = re.compile(rf"(?:(?P<star>\*)|(?P<first>{_VALUE})(?:-(?P<last>{_VALUE}))?)(?:/(?P<step>[0-9]+))?")
-_WORD = re.compile(r"[^ \t]+")
-_LOOKS_LIKE_A_FIELD = re.compile(rf"(?:[0-9]+|{'|'.join(_MONTHS + _WEEKDAYS)}|[LWH*?#/,-])+", re.IGNORECASE)
+_STEP = "(?:/(?P<step>[0-9]+))?"
+_ITEM = re.compile(rf"(?:(?P<star>\*)|(?P<first>{_VALUE})(?:-(?P<last>{_VALUE}))?){_STEP}")
+_HASH = re.compile(rf"H(?![A-Za-z])(?:\((?P<first>{_VALUE})-(?P<last>{_VALUE})\))?{_STEP}", re.IGNORECASE)
+_DAY_MARK = re.compile(r"(?:(?P<last>L)(?:-(?P<back>[0-9]+))?|(?P<day>[0-9]+)(?=W))(?P<working>W)?", re.IGNORECASE)
+_WEEKDAY_MARK = re.compile(r"(?P<day>[0-9]+|[A-Za-z]{3})(?:(?P<last>L)|#(?P<nth>[0-9]+))", re.IGNORECASE)
+# One digit at a time: a repeat inside a repeat could be cut in so many ways that a refusal would take hours.
+_SPREADS = re.compile(r"(?:^|[ \t,])[Hh](?![A-Za-z])")
+_LOOKS_LIKE_A_FIELD = re.compile(rf"(?:{'|'.join(_MONTHS + _WEEKDAYS)}|[0-9LWH*?#/,()-])+", re.IGNORECASE)
 
 
-class Fields(NamedTuple):
-    """What an expression says, as sorted values: all that the search for the next tick needs."""
-
-    minutes: tuple[int, ...]
-    hours: tuple[int, ...]
-    days: tuple[int, ...]
-    months: tuple[int, ...]
-    weekdays: tuple[int, ...]
-    """0 is Sunday, 6 is Saturday."""
-    either: bool
-    """True when a day needs only one of `days` and `weekdays`; False when it needs both."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Kind:
-    """One of the five places: what it is called and which values it takes."""
+    """One of the places: what it is called and which values it takes."""
 
     name: str
     low: int
     high: int
     names: dict[str, int] = field(default_factory=dict)
+    whole: range = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "whole", range(self.low, self.high + 1))
+
+    @property
+    def top(self) -> int:
+        """The highest value that is not another name of the lowest."""
+        return 6 if self.names and self.high == 7 else self.high
+
+    @property
+    def spread(self) -> range:
+        """Where `H` may put its slot: on days that every month has."""
+        return range(self.low, (28 if self.high == 31 else self.top) + 1)
 
 
-_KINDS = (
-    _Kind("minute", 0, 59),
-    _Kind("hour", 0, 23),
-    _Kind("day of month", 1, 31),
-    _Kind("month", 1, 12, {name: number for number, name in enumerate(_MONTHS, 1)}),
-    _Kind("day of week", 0, 7, {name: number for number, name in enumerate(_WEEKDAYS)}),
-)
+_SECOND = _Kind("second", 0, 59)
+_MINUTE = _Kind("minute", 0, 59)
+_HOUR = _Kind("hour", 0, 23)
+_MONTH = _Kind("month", 1, 12, {name: number for number, name in enumerate(_MONTHS, 1)})
+_DAY = _Kind("day of month", 1, 31)
+_WEEKDAY = _Kind("day of week", 0, 7, {name: number for number, name in enumerate(_WEEKDAYS)})
+_YEAR = _Kind("year", 1970, 2199)
+_HASHED = frozenset("Hh")
+_MARKS = frozenset("LlWw#?")
+_ZERO = Piece("0", 0, "0")
+_STAR = Piece("*", 0, "*")
+
+# What is allowed in one place, and asked for in another.
+_ELSEWHERE = {
+    "L": ("L (the last) belongs in the day of month, or behind a day of week", "write L or L-3 there, or 5L"),
+    "W": ("W (the nearest working day) belongs behind a day of month", "write 15W or LW there"),
+    "#": ("# (the n-th weekday) belongs behind a day of week", "write 5#3 there, for the third Friday"),
+    "?": ("? (no particular day) stands alone, in the day of month or the day of week", "write * instead"),
+    "H": ("H (a slot spread by hash) cannot stand here", "write H, H/15, H(0-29) or H(0-29)/10, by itself"),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A stretch of the expression that remembers where it stands, so that a refusal can point at it."""
-
-    whole: str
-    start: int
-    text: str
-
-    def beyond(self, offset: int) -> _Piece:
-        """What is left of this piece after `offset` characters."""
-        return _Piece(self.whole, self.start + offset, self.text[offset:])
-
-    def group(self, match: re.Match[str], name: str) -> _Piece:
-        """The part of this piece that a named group matched."""
-        return _Piece(self.whole, self.start + match.start(name), match[name])
-
-    def items(self) -> Iterator[_Piece]:
-        """The parts between commas."""
-        column = self.start
-        for text in self.text.split(","):
-            yield _Piece(self.whole, column, text)
-            column += len(text) + 1
-
-    def refusal(self, problem: str, advice: str) -> InvalidRule:
-        """An error that shows the expression with a caret under this piece."""
-        left = max(0, self.start - 60)
-        excerpt = self.whole[left : self.start + 60]
-        # A tab or a stray control character must not push the caret away from its target.
-        shown = "".join(character if character.isprintable() else " " for character in excerpt)
-        return InvalidRule(f"{problem}\n    {shown}\n    {' ' * (self.start - left)}^ {advice}")
-
-
-def read(expression: str) -> Fields:
-    """The fields of a cron expression or nickname; InvalidRule when it is not one, or could never fire."""
+def checked_text(expression: str) -> str:
+    """Refuses what is no text, and what is too long to be looked at."""
     if not isinstance(expression, str):
         raise InvalidRule(f'{expression!r:.80} is not a cron expression; give text such as "0 2 * * *"')
     if len(expression) > LONGEST:
@@ -117,20 +101,46 @@ def read(expression: str) -> Fields:
             f"a cron expression has at most {LONGEST:,} characters, and this one has {len(expression):,}; "
             f"it begins {expression[:40]!r}"
         )
-    text = expression.strip(" \t\r\n")
-    pieces = [_Piece(text, match.start(), match[0]) for match in _WORD.finditer(text)]
+    return expression
+
+
+def read(expression: str, sixth: Sixth | None = None, seed: str = "") -> Fields:
+    """The fields of a cron expression or nickname; InvalidRule when it is not one, or could never fire.
+
+    `sixth` says what six fields mean; `seed` settles where `H` puts its slots: the schedule's id.
+    """
+    text = checked_text(expression).strip(" \t\r\n")
+    if sixth not in (None, "seconds", "year"):
+        raise InvalidRule(f"the sixth field is {sixth!r:.20}; it can be seconds, or year")
+    pieces = words(text)
     if pieces and pieces[0].text.startswith("@"):
         return read(_expand(*pieces))
-    _check_count(text, pieces)
-    minutes, hours, days, months, weekdays = (_values(piece, kind) for piece, kind in zip(pieces, _KINDS, strict=True))
-    # Vixie's rule looks at how the text starts, not at what it covers: `*/2` is a star, `1-31` is not.
-    starred = pieces[2].text.startswith("*") or pieces[4].text.startswith("*")
-    fields = Fields(minutes, hours, days, months, tuple(sorted({day % 7 for day in weekdays})), not starred)
-    _check_that_it_fires(fields, pieces[2])
+    second, (minute, hour, day, month, weekday), year = _places(text, pieces, sixth)
+    spreads = _SPREADS.search(text) is not None
+    seed = seed if spreads else ""
+    days, day_marks = _days(day, seed)
+    weekdays, weekday_marks = _weekdays(weekday, seed)
+    fields = Fields(
+        seconds=(0,) if second is _ZERO else _values(second, _SECOND, seed),
+        minutes=_values(minute, _MINUTE, seed),
+        hours=_values(hour, _HOUR, seed),
+        days=days,
+        months=_values(month, _MONTH, seed),
+        weekdays=weekdays,
+        years=None if year.text == "*" else _values(year, _YEAR, seed),
+        day_marks=day_marks,
+        weekday_marks=weekday_marks,
+        # Vixie's rule looks at how the text starts, not at what it covers: `*/2` is a star, `1-31` is not.
+        either=day.text[0] not in "*?" and weekday.text[0] not in "*?",
+        is_interval=minute.text[0] == "*" or hour.text[0] == "*",
+        is_spread=spreads,
+    )
+    if not fields.ever():
+        raise day.refusal("this rule can never fire: no day matches", _why_never(fields))
     return fields
 
 
-def _expand(nickname: _Piece, *rest: _Piece) -> str:
+def _expand(nickname: Piece, *rest: Piece) -> str:
     word = nickname.text.lower()
     if word == "@reboot":
         raise nickname.refusal(
@@ -148,96 +158,186 @@ def _expand(nickname: _Piece, *rest: _Piece) -> str:
     return NICKNAMES[word]
 
 
-def _check_count(text: str, pieces: list[_Piece]) -> None:
-    five = "write five: minute, hour, day of month, month, day of week"
-    if len(pieces) < 5:
-        end = _Piece(text, len(text), "")
-        raise end.refusal(f"a cron expression has five fields, and this one has {len(pieces) or 'none'}", five)
-    extra = pieces[5:]
-    for piece in extra:
+def _places(text: str, pieces: list[Piece], sixth: Sixth | None) -> tuple[Piece, list[Piece], Piece]:
+    """Second, the five fields, year."""
+    wanted = 6 if sixth else 5
+    listed = "minute, hour, day of month, month, day of week"
+    for piece in pieces[wanted:]:
         if not _LOOKS_LIKE_A_FIELD.fullmatch(piece.text):
-            raise piece.refusal("there is text after the five fields of the cron expression", "remove this")
-    if len(extra) == 1:
-        raise extra[0].refusal("six fields are ambiguous: seconds first, or year last; neither is supported yet", five)
-    if len(extra) == 2:
-        raise extra[0].refusal("seven fields carry seconds first and year last; neither is supported yet", five)
-    if extra:
-        raise extra[0].refusal(f"a cron expression has five fields, and this one has {len(pieces)}", five)
+            raise piece.refusal(
+                f"there is text after the {_spelled(wanted)} fields of the cron expression", "remove this"
+            )
+    if len(pieces) == 7:
+        return pieces[0], pieces[1:6], pieces[6]
+    if len(pieces) == 6 and sixth is None:
+        raise pieces[5].refusal(
+            "six fields are ambiguous: seconds first, or year last",
+            "say which: seconds=True or year=True (--seconds or --year), or write five",
+        )
+    if len(pieces) != wanted:
+        place = pieces[wanted] if len(pieces) > wanted else Piece(text, len(text), "")
+        count = _spelled(len(pieces)) if pieces else "none"
+        raise place.refusal(
+            f"a cron expression has {_spelled(wanted)} fields, and this one has {count}",
+            f"write {_spelled(wanted)}: {'second, ' * (sixth == 'seconds')}{listed}{', year' * (sixth == 'year')}",
+        )
+    if sixth == "seconds":
+        return pieces[0], pieces[1:], _STAR
+    return _ZERO, pieces[:5], pieces[5] if sixth else _STAR
 
 
-def _values(piece: _Piece, kind: _Kind) -> tuple[int, ...]:
-    return tuple(sorted({value for item in piece.items() for value in _item(item, kind)}))
+def _spelled(number: int) -> str:
+    return {5: "five", 6: "six", 7: "seven"}.get(number, str(number))
 
 
-def _item(piece: _Piece, kind: _Kind) -> range:
+def _days(piece: Piece, seed: str) -> tuple[tuple[int, ...], tuple[DayMark, ...]]:
+    if _MARKS.isdisjoint(piece.text):
+        return _values(piece, _DAY, seed), ()
+    plain, marks = [], []
+    for item in _listed(piece):
+        match = _DAY_MARK.fullmatch(item.text)
+        if match is None:
+            plain.append(item)
+        elif match["last"]:
+            back = int(match["back"] or 0) if len(match["back"] or "") < 3 else 99
+            if match["back"] and not 1 <= back <= 30:
+                raise item.group(match, "back").refusal(f"no month has a day L-{match['back']:.20}", "use L-1 to L-30")
+            marks.append(DayMark(-back, bool(match["working"])))
+        else:
+            marks.append(DayMark(_value(item.group(match, "day"), _DAY), True))
+    return _union(plain, _DAY, seed), tuple(marks)
+
+
+def _weekdays(piece: Piece, seed: str) -> tuple[tuple[int, ...], tuple[WeekdayMark, ...]]:
+    if _MARKS.isdisjoint(piece.text):
+        values = _values(piece, _WEEKDAY, seed)
+        return values if values[-1] < 7 else tuple(sorted({day % 7 for day in values})), ()
+    plain, marks = [], []
+    for item in _listed(piece):
+        match = _WEEKDAY_MARK.fullmatch(item.text)
+        if item.text in ("L", "l"):
+            raise item.refusal(
+                "L alone is no day of week", "write 5L for the last Friday, or L in the day of month for its last day"
+            )
+        if match is None:
+            plain.append(item)
+            continue
+        weekday = _value(item.group(match, "day"), _WEEKDAY) % 7
+        nth = 0 if match["last"] else int(match["nth"][:2])
+        if not match["last"] and not 1 <= nth <= 5:
+            raise item.group(match, "nth").refusal(f"no month has a weekday number {match['nth']:.20}", "use 1 to 5")
+        marks.append(WeekdayMark(weekday, nth))
+    return tuple(sorted({day % 7 for day in _union(plain, _WEEKDAY, seed)})), tuple(marks)
+
+
+def _listed(piece: Piece) -> Iterable[Piece]:
+    """The items of a field for days, where `?` is another way to write `*`."""
+    return [Piece(piece.whole, piece.start, "*")] if piece.text == "?" else piece.items()
+
+
+def _values(piece: Piece, kind: _Kind, seed: str) -> tuple[int, ...]:
+    if "," not in piece.text:
+        return tuple(_item(piece, kind, seed))
+    return _union(piece.items(), kind, seed)
+
+
+def _union(items: Iterable[Piece], kind: _Kind, seed: str) -> tuple[int, ...]:
+    return tuple(sorted({value for item in items for value in _item(item, kind, seed)}))
+
+
+def _item(piece: Piece, kind: _Kind, seed: str) -> range:
+    if piece.text == "*":
+        return kind.whole
+    if piece.text[:1] in _HASHED and kind is not _YEAR and (hashed := _HASH.fullmatch(piece.text)):
+        return _slot(piece, hashed, kind, seed)
     match = _ITEM.match(piece.text)
     if match is None or match.end() < len(piece.text):
-        raise _unreadable(piece.beyond(match.end() if match else 0), kind)
+        _refuse(piece, piece.beyond(match.end() if match else 0), kind)
+    star, _, last, step = match.groups()
     low, high = kind.low, kind.high
-    if not match["star"]:
+    if not star:
         low = high = _value(piece.group(match, "first"), kind)
-    if match["last"]:
+    if last:
         high = _value(piece.group(match, "last"), kind)
     if high < low:
         raise piece.refusal(
             f"the {kind.name} range {piece.text:.20} runs backwards", f"write {_wrapped(low, high, kind)}"
         )
-    if not match["step"]:
+    if not step:
         return range(low, high + 1)
-    if not match["star"] and not match["last"]:
+    if not star and not last:
         # Vixie steps only through a range; other crons read `5/10` as `5-59/10`, so ask which is meant.
-        top = 6 if kind.high == 7 else kind.high
         raise piece.refusal(
-            f"the {kind.name} {piece.text:.20} steps through no range", f"write {low}-{top}/{match['step']:.20}"
+            f"the {kind.name} {piece.text:.20} steps through no range", f"write {low}-{kind.top}/{step:.20}"
         )
-    step = int(match["step"])
+    return range(low, high + 1, _step(piece.group(match, "step"), kind))
+
+
+def _slot(piece: Piece, match: re.Match[str], kind: _Kind, seed: str) -> range:
+    """`H`: one value, or one offset for a step, that the same schedule always gets, and others mostly do not."""
+    span = kind.spread
+    if match["first"]:
+        low, high = (_value(piece.group(match, name), kind) for name in ("first", "last"))
+        if high < low:
+            raise piece.refusal(f"the {kind.name} range of H runs backwards", f"write H({high}-{low})")
+        span = range(low, high + 1)
+    step = _step(piece.group(match, "step"), kind) if match["step"] else len(span)
+    if step > len(span):
+        raise piece.group(match, "step").refusal(
+            f"the step {step} is longer than the {kind.name}s that H may use", f"use 1 to {len(span)}"
+        )
+    digest = blake2b(f"{seed}\n{kind.name}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return span[int.from_bytes(digest) % step :: step]
+
+
+def _step(piece: Piece, kind: _Kind) -> int:
+    if len(piece.text) > 4:
+        raise piece.refusal(f"the {kind.name} step is too long", f"use 1 to {kind.high}")
+    step = int(piece.text)
     if step == 0:
-        raise piece.group(match, "step").refusal(f"the {kind.name} step is zero", "write 1 or more")
-    return range(low, high + 1, step)
+        raise piece.refusal(f"the {kind.name} step is zero", "write 1 or more")
+    return step
 
 
-def _value(piece: _Piece, kind: _Kind) -> int:
+def _value(piece: Piece, kind: _Kind) -> int:
     if piece.text.isdigit():
-        number = int(piece.text)
-        if kind.low <= number <= kind.high:
+        if len(piece.text) <= 9 and kind.low <= (number := int(piece.text)) <= kind.high:
             return number
         raise piece.refusal(f"{kind.name} {piece.text:.20} is out of range", f"use {kind.low} to {kind.high}")
     word = piece.text.lower()
     if word in kind.names:
         return kind.names[word]
     if set(word) <= set("lwh"):
-        raise piece.refusal(*_NOT_YET[word[0].upper()])
+        raise piece.refusal(*_ELSEWHERE[word[0].upper()])
     near = [word[:3]] if word[:3] in kind.names else get_close_matches(word, kind.names, 1, 0.5)
     advice = f"did you mean {near[0]}?" if near else f"use {kind.low} to {kind.high}"
     raise piece.refusal(f"{piece.text:.20} is not a {kind.name}", advice)
 
 
-def _unreadable(piece: _Piece, kind: _Kind) -> InvalidRule:
-    if not piece.text:
-        return piece.refusal(f"the {kind.name} is missing beside a comma", "write a value here, or remove the comma")
-    character = piece.text[0]
-    if character.upper() in _NOT_YET:
-        return piece.refusal(*_NOT_YET[character.upper()])
+def _refuse(item: Piece, rest: Piece, kind: _Kind) -> NoReturn:
+    if not rest.text:
+        raise rest.refusal(f"the {kind.name} is missing beside a comma", "write a value here, or remove the comma")
+    character = rest.text[0]
+    if item.text[0] in "Hh" and kind is not _YEAR and not item.text[1:2].isalpha():
+        raise item.refusal(*_ELSEWHERE["H"])
+    if character.upper() in _ELSEWHERE:
+        raise rest.refusal(*_ELSEWHERE[character.upper()])
     advice = {
         "/": "a step is a whole number, as in */5 or 10-50/10",
         "-": f"a range has two ends, as in {kind.low}-{kind.high}",
     }.get(character, "write *, a value, a range such as 1-5, or a step such as */5, with commas between")
-    return piece.refusal(f"unexpected {character!r} in the {kind.name}", advice)
+    raise rest.refusal(f"unexpected {character!r} in the {kind.name}", advice)
 
 
 def _wrapped(low: int, high: int, kind: _Kind) -> str:
     """What somebody who wrote `22-2` meant."""
-    top = 6 if kind.high == 7 else kind.high
-    spans = ((low, top), (kind.low, high))
+    spans = ((low, kind.top), (kind.low, high))
     return ",".join(f"{first}-{last}" if first < last else f"{first}" for first, last in spans)
 
 
-def _check_that_it_fires(fields: Fields, days: _Piece) -> None:
-    # With `either`, some weekday always comes. Otherwise it is enough that one of the days exists in one of the months:
-    # in the 400 years of the Gregorian cycle every date, 29 February included, falls on each of the seven weekdays.
-    longest = max(_LONGEST_MONTHS[month] for month in fields.months)
-    if not fields.either and min(fields.days) > longest:
-        raise days.refusal(
-            f"this rule can never fire: none of its months has a day {min(fields.days)}",
-            f"the longest of its months has {longest} days",
-        )
+def _why_never(fields: Fields) -> str:
+    if fields.days and not fields.day_marks and not fields.either:
+        longest = max(29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31 for month in fields.months)
+        if min(fields.days) > longest:
+            return f"the longest of its months has {longest} days"
+    return "no month of its years has such a day"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from foliot.domain.instant import LAST, Duration, Instant
 from foliot.domain.rule import Rule
 from foliot.errors import InvalidInput
-from foliot.timing.rules import Every
+from foliot.timing.elapsed import Every
+from foliot.timing.tables import stamp_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,26 @@ class Overdue:
     """True when there are more than `count` says."""
     following: Instant | None
     """The first tick that is not due yet; None when there is none, or when the rule has a delay."""
+
+
+class FirstTick(NamedTuple):
+    """The tick that a schedule begins with; all None for a rule with a delay, or one that has ended."""
+
+    nominal: Instant | None = None
+    since: Instant | None = None
+    """Where its interval begins: the tick before it."""
+    fire_at: Instant | None = None
+    wall: str | None = None
+    tables: str | None = None
+
+
+def first_tick(rule: Rule, schedule_id: str, after: Instant, jitter: Duration) -> FirstTick:
+    """What a schedule has to do first, when nothing up to `after` is promised."""
+    nominal = None if rule.delay is not None else rule.next(after)
+    if nominal is None:
+        return FirstTick(tables=stamp_of(rule))
+    fire_at = jittered(schedule_id, nominal, jitter, rule.next(nominal))
+    return FirstTick(nominal, rule.previous(nominal), fire_at, rule.wall(nominal), stamp_of(rule))
 
 
 def upcoming(rule: Rule, after: Instant, count: int) -> list[Instant]:

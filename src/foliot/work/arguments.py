@@ -62,9 +62,12 @@ class Arguments:
         self._shape = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True, gc=False)
         self._decode = msgspec.json.Decoder(self._shape).decode
 
-    def decode(self, payload: bytes) -> dict[str, Any]:
-        """The keyword arguments in a payload, typed; InvalidInput when they do not fit the signature."""
+    def decode(self, payload: bytes, bound: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The keyword arguments in a payload, typed, with those that the tick gives; InvalidInput when they do not
+        fit the signature."""
         try:
+            if bound:
+                payload = _encode({**msgspec.json.decode(payload, type=dict[str, Any]), **bound})
             return self._read(payload)
         except _CANNOT_HOLD as error:
             raise InvalidInput(f"{self.job}: the payload does not fit the job's arguments: {error}") from None
@@ -83,14 +86,20 @@ class Arguments:
             found = {name: value for name, value in found.items() if value is not msgspec.UNSET}
         return {**found, **others} if others else found
 
-    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], bound: Mapping[str, Any] | None = None) -> bytes:
         """The payload of a call, checked as the worker will check it; only what was given is in it.
 
+        `bound`: examples of arguments that each run will get from its tick. They are checked, and not written.
         Encoding and decoding again costs less than a microsecond, and is the one check that cannot disagree with
         what the worker will do.
         """
         if args:
             kwargs = self._named(args, kwargs)
+        if bound:
+            if twice := bound.keys() & kwargs.keys():
+                raise InvalidInput(f"{self.job}: {min(twice)} is given, and bound to the tick as well; leave one out")
+            self.encode((), {**kwargs, **bound})
+            return _encode(kwargs)
         try:
             payload = _encode(kwargs)
             found = self._read(payload)

@@ -17,9 +17,10 @@ import msgspec
 from foliot.clock import Clock
 from foliot.domain.decisions import Next, after_failure
 from foliot.domain.instant import SECOND, Duration, Instant, duration, instant
-from foliot.domain.run import Ending
+from foliot.domain.run import Claimed, Ending
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.errors import Cancelled, InvalidInput, Permanent, RetryAfter
+from foliot.timing.binding import binding_in
 from foliot.work.attempt import Attempt, Stop
 from foliot.work.context import Context
 
@@ -75,7 +76,7 @@ def _start(attempt: Attempt, clock: Clock) -> dict[str, Any]:
     attempt.started_at = started_at = clock.now()
     arguments_of = attempt.handler.arguments
     try:
-        arguments = arguments_of.decode(attempt.claimed.payload)
+        arguments = arguments_of.decode(attempt.claimed.payload, _bound(attempt.claimed))
     except InvalidInput as error:
         raise _Unreadable(str(error)) from None
     if arguments_of.context is not None:
@@ -83,6 +84,14 @@ def _start(attempt: Attempt, clock: Clock) -> dict[str, Any]:
         attempt.context = Context(attempt.claimed, clock, started_at + timeout, begun_at + timeout)
         arguments[arguments_of.context] = attempt.context
     return arguments
+
+
+def _bound(claimed: Claimed) -> dict[str, str] | None:
+    """Arguments that the run has from its tick."""
+    found = binding_in(claimed.options) if claimed.options is not None else None
+    if found is None:
+        return None
+    return found.values(claimed.id, claimed.fire_at if claimed.nominal is None else claimed.nominal, claimed.since)
 
 
 def never_began(attempt: Attempt, now: Instant) -> Ending | None:

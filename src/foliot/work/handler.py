@@ -82,9 +82,9 @@ class Handler:
         """The name of the parameter that is given the Context; None when there is none."""
         return self.arguments.context
 
-    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+    def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], bound: Mapping[str, Any] | None = None) -> bytes:
         """The payload of a call; InvalidInput when the call does not fit the signature."""
-        return self.arguments.encode(args, kwargs)
+        return self.arguments.encode(args, kwargs, bound)
 
     def decode(self, payload: bytes) -> dict[str, Any]:
         """The typed keyword arguments in a payload; InvalidInput when they do not fit the signature."""

@@ -156,7 +156,7 @@ def _view(row: Row) -> RunView:
         row[:14]
     )
     attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at, finished_at = row[14:24]
-    progress, result, span_until, span_count, cancel_requested, position = row[24:]
+    progress, result, span_until, span_count, cancel_requested, position, options = row[24:]
     return RunView(
         number=number,
         name=name,
@@ -188,4 +188,5 @@ def _view(row: Row) -> RunView:
         span_count=span_count,
         cancel_requested=bool(cancel_requested),
         position=position,
+        options=options,
     )

@@ -3,39 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from foliot.domain.identity import run_id, tick_name, trigger_name
-from foliot.domain.instant import Instant
+from foliot.domain.instant import Instant, rfc3339
 from foliot.domain.policy import Policy, policy_from_json, policy_to_json
 from foliot.domain.run import Kept, Lane, Origin
-from foliot.domain.schedule import Applied, Declaration, NewTick, Schedule, ScheduleView
+from foliot.domain.schedule import Applied, Armed, Declaration, NewTick, Rearming, Schedule, ScheduleView
 from foliot.domain.state import OCCUPYING, Reason, State
-from foliot.errors import TickTaken, UnknownName
+from foliot.errors import Conflict, TickTaken, UnknownName
 from foliot.store.sqlite import following
 from foliot.store.sqlite.transaction import Row, Transaction, carray
+
+_COLUMNS = [field.name for field in fields(Schedule)]
+"""The queries give them in this order."""
 
 
 def schedule_of(row: Row) -> Schedule:
     """One unreadable row must not stop the others: it gets the default policy, and says so as its fault."""
-    columns: list[Any] = list(row)
+    columns: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
     try:
-        columns[4] = policy_from_json(columns[4])
+        columns["policy"] = policy_from_json(columns["policy"])
     except ValueError as error:
-        columns[4] = Policy()
-        columns[-1] = columns[-1] or f"its policy cannot be read: {error}"
-    return Schedule(*columns)
+        columns["policy"] = Policy()
+        columns["fault"] = columns["fault"] or f"its policy cannot be read: {error}"
+    return Schedule(**columns)
 
 
-def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, actor: str) -> Applied:
+def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, actor: str, source: str) -> Applied:
     applied = Applied()
-    known = {row[0]: (row[1], row[2]) for row in tx.all("schedule_versions")}
+    known = {row[0]: row[1:] for row in tx.all("schedule_versions")}
     for declaration in declarations:
-        fingerprint, fault = known.get(declaration.id, (None, None))
+        fingerprint, fault, stated_by = known.get(declaration.id, (None, None, source))
+        if stated_by != source:
+            raise Conflict(
+                f"there is a schedule {declaration.id!r} already, stated by {stated_by}; {source} must give its own "
+                f"another name"
+            )
         changed = fingerprint != declaration.fingerprint
         if changed:
-            _put(tx, declaration)
+            _put(tx, declaration, source)
             tx.audit(actor, "apply", declaration.id, declaration.rule)
+        if fingerprint is None and declaration.paused is not None:
+            pause(tx, declaration.id, None, actor, declaration.paused)
         # Also an unchanged one may need its next run: it was set aside by a release that could not read its rule.
         _arm(tx, declaration)
         if fault is not None and not changed:
@@ -43,8 +54,10 @@ def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, act
         kinds = {True: applied.changed, False: applied.unchanged}
         (applied.created if fingerprint is None else kinds[changed]).append(declaration.id)
     declared = {declaration.id for declaration in declarations}
-    # A schedule made at run time has no fingerprint: code never declared it, so code cannot have dropped it.
-    applied.vanished.extend(sorted(name for name, (print_, _) in known.items() if print_ and name not in declared))
+    # Who never declared a schedule cannot have dropped it. One made at run time has no fingerprint.
+    applied.vanished.extend(
+        sorted(name for name, (print_, _, by) in known.items() if print_ and by == source and name not in declared)
+    )
     if prune:
         for name in applied.vanished:
             _retire_waiting(tx, name, f"the schedule was removed by {actor}")
@@ -54,7 +67,7 @@ def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, act
     return applied
 
 
-def _put(tx: Transaction, declaration: Declaration) -> None:
+def _put(tx: Transaction, declaration: Declaration, source: str) -> None:
     """Writes the template, and brings its waiting run in line with it.
 
     A waiting tick that is due was promised, and stays: the new rule says what follows it. So does one that the new rule
@@ -77,6 +90,10 @@ def _put(tx: Transaction, declaration: Declaration) -> None:
         changes=declaration.changes,
         fingerprint=declaration.fingerprint,
         now=tx.now,
+        after=declaration.after,
+        tables=declaration.tables,
+        wall=declaration.first_wall,
+        source=source,
     )
     for number, nominal, fire_at in tx.all("waiting_ticks", id=declaration.id):
         if nominal == declaration.first:
@@ -133,7 +150,7 @@ def resume(tx: Transaction, schedule: str, actor: str, note: str) -> None:
     tx.audit(actor, "resume", schedule, note)
 
 
-def trigger(tx: Transaction, schedule: str, actor: str, note: str) -> Kept:
+def trigger(tx: Transaction, schedule: str, since: Instant | None, actor: str, note: str) -> Kept:
     moment = tx.now
     while tx.value("name_exists", name=trigger_name(schedule, moment)):
         moment += 1  # two people, or two requests of one commit, at one moment
@@ -146,7 +163,7 @@ def trigger(tx: Transaction, schedule: str, actor: str, note: str) -> Kept:
         lane=Lane.LIVE,
         fire_at=tx.now,
         nominal=tx.now,
-        since=None,
+        since=None if since is None else min(since, tx.now),
         useful_until=None,
         fired_at=None,
         schedule=schedule,
@@ -155,6 +172,41 @@ def trigger(tx: Transaction, schedule: str, actor: str, note: str) -> Kept:
         raise UnknownName(f"there is no schedule {schedule!r}")
     tx.audit(actor, "trigger", schedule, note)
     return Kept(number, name, "made", State.SCHEDULED, tx.now)
+
+
+def computed_otherwise(tx: Transaction, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
+    rows = tx.all("computed_otherwise", tables=following.as_json(list(tables)), after=after, limit=limit)
+    return [Armed(schedule_of(row[:-1]), row[-1]) for row in rows]
+
+
+def rearm(tx: Transaction, rearmings: Sequence[Rearming]) -> int:
+    return sum(_rearm(tx, rearming) for rearming in rearmings)
+
+
+def _rearm(tx: Transaction, rearming: Rearming) -> bool:
+    """A tick that is due was promised, and stays; so does one that somebody moved on from meanwhile."""
+    waiting = {nominal: number for number, nominal, _ in tx.all("waiting_ticks", id=rearming.schedule)}
+    if rearming.nominal not in waiting or rearming.nominal <= tx.now:
+        return False
+    known = {"id": rearming.schedule, "revision": rearming.revision, "tables": rearming.tables, "wall": rearming.wall}
+    if not tx.run("retabled", **known) or (rearming.tick is None and not rearming.has_ended):
+        return False
+    number, tick = waiting[rearming.nominal], rearming.tick
+    if tick is None:
+        tx.run("drop_runs", numbers=carray([number]))
+    else:
+        name = tick_name(rearming.schedule, tick.nominal)
+        if tx.value("name_exists", name=name):
+            return False  # it was made and decided before, by hand or under other tables
+        # In place: the row keeps where its interval begins, and what operators said of it.
+        tx.run(
+            "move_tick", number=number, name=name, nominal=tick.nominal, fire_at=tick.fire_at, until=tick.useful_until
+        )
+        tx.run("schedule_made", id=rearming.schedule, name=name)
+        tx.stir([number])
+    told = "nowhere: the rule has no tick any more" if tick is None else rfc3339(tick.nominal)
+    tx.event("tick_moved", rearming.schedule, f"{rearming.tables}: from {rfc3339(rearming.nominal)} to {told}")
+    return True
 
 
 def views(tx: Transaction, schedule: str | None) -> list[ScheduleView]:

@@ -20,7 +20,7 @@ import apsw
 from foliot.clock import Clock, SystemClock
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, Promise, RunView, SilentAttempt
-from foliot.domain.schedule import Applied, Declaration, ScheduleView
+from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
 from foliot.domain.store import Arrivals, Beat, Cells, Decide, EventRow, Fired, Instance, JobCard, Lease
 from foliot.errors import StoreClosed, StoreError, UnknownName
 from foliot.store import queries
@@ -151,8 +151,10 @@ class SqliteStore:
 
     # Schedules
 
-    async def apply(self, declarations: Sequence[Declaration], *, prune: bool, actor: str) -> Applied:
-        return await self._write(lambda tx: schedules.apply(tx, declarations, prune, actor))
+    async def apply(
+        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code"
+    ) -> Applied:
+        return await self._write(lambda tx: schedules.apply(tx, declarations, prune, actor, source))
 
     async def schedules(self) -> list[ScheduleView]:
         return await self._read(lambda tx: schedules.views(tx, None))
@@ -169,8 +171,8 @@ class SqliteStore:
     async def resume(self, schedule_id: str, *, actor: str, note: str) -> None:
         await self._write(lambda tx: schedules.resume(tx, schedule_id, actor, note))
 
-    async def trigger(self, schedule_id: str, *, actor: str, note: str) -> Kept:
-        return await self._write(lambda tx: schedules.trigger(tx, schedule_id, actor, note))
+    async def trigger(self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str) -> Kept:
+        return await self._write(lambda tx: schedules.trigger(tx, schedule_id, since, actor, note))
 
     # Dispatch
 
@@ -199,6 +201,12 @@ class SqliteStore:
 
     async def fire(self, lease: Lease, due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide) -> Fired:
         return await self._write(lambda tx: dispatching.fire(tx, lease, due, cursor, decide))
+
+    async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
+        return await self._read(lambda tx: schedules.computed_otherwise(tx, tables, after, limit))
+
+    async def rearm(self, rearmings: Sequence[Rearming]) -> int:
+        return await self._write(lambda tx: schedules.rearm(tx, rearmings))
 
     # Work
 

@@ -1,15 +1,17 @@
 -- name: schedule_columns
 SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
-    fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault
+    fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
+    tables, last_wall, next_wall, source
 FROM schedule ORDER BY id
 
 -- name: schedules_by_id
 SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
-    fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault
+    fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
+    tables, last_wall, next_wall, source
 FROM schedule WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: schedule_versions
-SELECT id, fingerprint, fault FROM schedule
+SELECT id, fingerprint, fault, source FROM schedule
 
 -- name: clear_fault
 UPDATE schedule SET fault = NULL WHERE id = :id
@@ -17,13 +19,16 @@ UPDATE schedule SET fault = NULL WHERE id = :id
 -- name: put_schedule
 -- Pauses and the cursor survive an edit; a fault does not.
 INSERT INTO schedule (id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes,
-    revision, fingerprint, made_at)
+    revision, fingerprint, made_at, evaluated_through, tables, next_wall, source)
 VALUES (:id, :job, :rule, :payload, :policy, :options, :delay, :queue, :priority, :tenant, :owner, :runbook, :changes,
-    1, :fingerprint, :now)
+    1, :fingerprint, :now, :after, :tables, :wall, :source)
 ON CONFLICT (id) DO UPDATE SET job = excluded.job, rule = excluded.rule, payload = excluded.payload,
     policy = excluded.policy, options = excluded.options, delay = excluded.delay, queue = excluded.queue,
     priority = excluded.priority, tenant = excluded.tenant, owner = excluded.owner, runbook = excluded.runbook,
-    changes = excluded.changes, revision = revision + 1, fingerprint = excluded.fingerprint, fault = NULL
+    changes = excluded.changes, revision = revision + 1, fingerprint = excluded.fingerprint, fault = NULL,
+    evaluated_through = coalesce(max(evaluated_through, excluded.evaluated_through), evaluated_through,
+        excluded.evaluated_through),
+    tables = excluded.tables, next_wall = excluded.next_wall
 
 -- name: delete_schedule
 DELETE FROM schedule WHERE id = :id
@@ -63,3 +68,19 @@ WHERE schedule = :id AND schedule IS NOT NULL AND state IN (10, 11) ORDER BY nom
 
 -- name: schedule_last_run
 SELECT number, name, state FROM history WHERE schedule = :id ORDER BY nominal DESC LIMIT 1
+
+-- name: computed_otherwise
+SELECT s.id, s.job, s.rule, s.payload, s.policy, s.options, s.delay, s.queue, s.priority, s.tenant, s.owner, s.runbook,
+    s.changes, s.revision, s.fingerprint, s.made_at, s.paused_at, s.paused_until, s.paused_note, s.evaluated_through,
+    s.last_created, s.fault, s.tables, s.last_wall, s.next_wall, s.source, coalesce(r.nominal, r.fire_at)
+FROM schedule s JOIN run r ON r.schedule = s.id
+WHERE s.tables IS NOT NULL AND s.tables NOT IN (SELECT value FROM json_each(:tables)) AND s.id > :after
+    AND r.state IN (0, 2) AND r.origin = 0 AND r.attempt = 0 AND r.fired_at IS NULL
+ORDER BY s.id LIMIT :limit
+
+-- name: retabled
+-- Zero rows: it was edited meanwhile, and the edit was computed with some release of the tables too.
+UPDATE schedule SET tables = :tables, next_wall = :wall WHERE id = :id AND revision = :revision
+
+-- name: move_tick
+UPDATE run SET name = :name, nominal = :nominal, fire_at = :fire_at, useful_until = :until WHERE number = :number

@@ -1,0 +1,169 @@
+"""`foliot preview`: a rule on a calendar, before it is saved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from foliot import timing
+from foliot.cli.options import JsonOption
+from foliot.cli.output import console, heading, print_items, print_json, say
+from foliot.cli.rules import (
+    FoldOption,
+    FromOption,
+    GapOption,
+    IdOption,
+    IntervalOption,
+    PresetOption,
+    RuleArgument,
+    SecondsOption,
+    YearOption,
+    ZoneOption,
+    begin,
+    local,
+    say_in_words,
+    shown_zone,
+    why_none,
+)
+from foliot.cli.words import counted
+from foliot.domain.instant import rfc3339
+from foliot.domain.rule import Rule
+from foliot.timing.preview import Day, by_hour, preview
+from foliot.timing.words import MONTHS, WEEKDAYS, clock
+
+WeeksOption = Annotated[int, typer.Option("--weeks", min=1, max=53, help="How many weeks.")]
+
+_MOST_WIDE = 84
+"""Columns. In a pipe, and on wide screens: days further apart are harder to read."""
+_MOST_TIMES = 3
+"""A day with more ticks shows their number."""
+
+
+def preview_days(
+    rule: RuleArgument,
+    tz: ZoneOption = "UTC",
+    start: FromOption = None,
+    weeks: WeeksOption = 4,
+    preset: PresetOption = None,
+    gap: GapOption = None,
+    fold: FoldOption = None,
+    interval_like: IntervalOption = None,
+    seconds: SecondsOption = False,
+    year: YearOption = False,
+    schedule: IdOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """A rule on a calendar: its times, or how many they are, and the days on which the clocks change."""
+    parsed = timing.parse(
+        rule, tz, preset=preset, gap=gap, fold=fold, interval_like=interval_like, seconds=seconds, year=year
+    )
+    named = parsed if schedule is None else parsed.named(schedule)
+    shown = shown_zone(named, tz)
+    first = begin(start)
+    days = preview(named, first, weeks * 7, shown)
+    if as_json:
+        print_json([_shape(day) for day in days])
+        return
+    say_in_words(named)
+    if not any(day.count for day in days):
+        tick = named.next(first)
+        say(
+            why_none(named)
+            if tick is None
+            else f"nothing in {counted(weeks, 'week')}; it comes next at {rfc3339(tick)}"
+        )
+        return
+    _print_calendar(days, shown)
+    _print_hours(named, days)
+    changes = [day.change for day in days if day.change]
+    if changes:
+        heading("* the clocks change")
+        print_items(changes)
+
+
+def _shape(day: Day) -> dict[str, object]:
+    times = [rfc3339(tick) for tick in day.times]
+    return {
+        "date": day.date.isoformat(),
+        "count": day.count,
+        "capped": day.is_capped,
+        "times": times,
+        "dst": day.change,
+    }
+
+
+def _width() -> int:
+    return min(console().width, _MOST_WIDE)
+
+
+def _print_calendar(days: Sequence[Day], tz: str) -> None:
+    """Weeks as rows, Monday to Sunday; a day is its number, and below that its times."""
+    width = _width() // 7
+    heading(f"days and times in {tz}")
+    console().print(Text("".join(f"{name[:3]:<{width}}" for name in WEEKDAYS).rstrip(), style="dim"), soft_wrap=True)
+    blank = [None] * days[0].date.weekday()
+    cells: list[Day | None] = [*blank, *days]
+    for first in range(0, len(cells), 7):
+        _print_week(cells[first : first + 7], days[0], tz, width)
+
+
+def _print_week(week: Sequence[Day | None], first: Day, tz: str, width: int) -> None:
+    dates = Text()
+    for day in week:
+        is_new = day is not None and (day is first or day.date.day == 1)
+        dates.append(
+            f"{_number(day, is_new):<{width}}",
+            style="bold yellow" if day and day.change else "bold" if is_new else "dim",
+        )
+    if any(day is not None and day is not first and day.date.day == 1 for day in week):
+        say("")
+    told = [_told(day, tz, width) for day in week]
+    lines = [Text("".join(f"{_at(one, number):<{width}}" for one in told)) for number in range(max(map(len, told)))]
+    for line in (dates, *lines):
+        line.rstrip()
+        console().print(line, soft_wrap=True)
+
+
+def _at(lines: Sequence[str], number: int) -> str:
+    return lines[number] if number < len(lines) else ""
+
+
+def _number(day: Day | None, is_new: bool) -> str:
+    if day is None:
+        return ""
+    month = f" {MONTHS[day.date.month][:3]}" if is_new else ""
+    return f"{day.date.day}{month}{'*' if day.change else ''}"
+
+
+def _told(day: Day | None, tz: str, width: int) -> list[str]:
+    if day is None:
+        return [""]
+    if not day.count:
+        return ["-"]
+    whens = [local(tick, tz) for tick in day.times[:_MOST_TIMES]]
+    times = [clock(when.hour, when.minute, when.second) for when in whens]
+    if day.count <= _MOST_TIMES and max(map(len, times)) < width:
+        return times
+    number = f"{day.count:,}{'+' if day.is_capped else ''}"
+    return [f"{number}x" if len(number) + 1 < width else number]
+
+
+def _print_hours(rule: Rule, days: Sequence[Day]) -> None:
+    """Where there are many: how they lie in the day, of the kind that is most common."""
+    many = [day for day in days if day.count > _MOST_TIMES and not day.change]
+    if not many:
+        return
+    usual, _ = Counter(day.count for day in many).most_common(1)[0]
+    day = next(day for day in many if day.count == usual)
+    counts = [f"{count:,}" if count else "." for count in by_hour(rule, day)]
+    size = max(3, *(len(count) + 1 for count in counts))
+    across = next((hours for hours in (24, 12, 8, 6) if hours * size <= _width()), 4)
+    heading(f"how many in each hour, as on {day.date:%a} {day.date.day} {MONTHS[day.date.month]}")
+    for first in range(0, len(counts), across):
+        hours = range(first, min(first + across, len(counts)))
+        console().print(Text("".join(f"{hour:0>2}".rjust(size) for hour in hours), style="dim"), soft_wrap=True)
+        console().print("".join(counts[hour].rjust(size) for hour in hours), soft_wrap=True)

@@ -1,0 +1,359 @@
+"""What every rule can do with other rules: or, and, without, between two instants, outside of windows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from foliot.domain.instant import FIRST, LAST, Duration, Instant, duration, instant, rfc3339, spell
+from foliot.errors import InvalidInput, InvalidRule
+
+MOST_TRIES = 50_000
+"""How many ticks a search leaves out before it gives up, loudly: a tenth of a second or so."""
+
+
+class Composable:
+    """The base of all rules: their common answers, and their operators."""
+
+    __slots__ = ()
+
+    @property
+    def delay(self) -> Duration | None:
+        """None: the ticks are on the calendar."""
+        return None
+
+    @property
+    def tz(self) -> str:
+        """Elapsed time is shown in UTC."""
+        return "UTC"
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """None, for elapsed time."""
+        return frozenset()
+
+    def next(self, after: Instant) -> Instant | None:
+        """The first tick strictly after `after`."""
+        raise NotImplementedError
+
+    def previous(self, before: Instant) -> Instant | None:
+        """The last tick strictly before `before`."""
+        raise NotImplementedError
+
+    def wall(self, tick: Instant) -> str | None:
+        """None: elapsed time promises instants."""
+        return None
+
+    def named(self, schedule: str) -> Composable:
+        """This rule itself, where it spreads nothing by hash."""
+        return self
+
+    def shape(self) -> dict[str, Any]:
+        """The rule as what JSON can hold; `codec` reads it back."""
+        raise NotImplementedError
+
+    def encode(self) -> str:
+        """One line of JSON, for the store."""
+        return json.dumps(self.shape(), separators=(",", ":"), ensure_ascii=False)
+
+    def explain(self) -> str:
+        """The rule in plain words."""
+        raise NotImplementedError
+
+    def has(self, moment: Instant) -> bool:
+        """Whether it has a tick at this very instant."""
+        return self.next(moment - 1) == moment
+
+    def __or__(self, other: Composable) -> Union:
+        """The ticks of either; one that both have is one tick."""
+        return Union((*_parts(Union, self), *_parts(Union, other)))
+
+    def __and__(self, other: Composable) -> Intersection:
+        """The ticks that both have, at the same instant."""
+        return Intersection((*_parts(Intersection, self), *_parts(Intersection, other)))
+
+    def __sub__(self, other: Composable) -> Exclusion:
+        """The ticks of this rule that the other does not have."""
+        return Exclusion(checked(self), checked(other))
+
+    def between(self, start: datetime | None = None, end: datetime | None = None) -> Bounded:
+        """The ticks from `start` on, itself included, and before `end`."""
+        with refused_as_rule():
+            return Bounded(
+                checked(self), None if start is None else instant(start), None if end is None else instant(end)
+            )
+
+    def outside(self, opening: Composable, length: str | float | timedelta) -> Outside:
+        """The ticks that do not fall into a blackout window, which begins at each tick of `opening`.
+
+        `cron("*/5 * * * *").outside(cron("0 22 * * *", tz="Europe/Paris"), "8h")`
+        """
+        with refused_as_rule():
+            return Outside(checked(self), checked(opening), duration(length))
+
+
+@contextmanager
+def refused_as_rule() -> Iterator[None]:
+    """Whatever is wrong with a part of a rule makes it an InvalidRule."""
+    try:
+        yield
+    except InvalidInput as problem:
+        raise InvalidRule(str(problem)) from None
+
+
+class Composed(Composable):
+    """A rule made of others."""
+
+    __slots__ = ()
+
+    @property
+    def parts(self) -> tuple[Composable, ...]:
+        """The rules that it is made of; the first is the one whose ticks are kept or left out."""
+        raise NotImplementedError
+
+    @property
+    def tz(self) -> str:
+        zones = {part.tz for part in self.parts}
+        return zones.pop() if len(zones) == 1 else "UTC"
+
+    @property
+    def tables(self) -> frozenset[str]:
+        return frozenset().union(*(part.tables for part in self.parts))
+
+    def wall(self, tick: Instant) -> str | None:
+        """As the rule says whose ticks these are."""
+        return self.parts[0].wall(tick)
+
+
+@dataclass(frozen=True, slots=True)
+class Union(Composed):
+    """The ticks of any of its rules."""
+
+    rules: tuple[Composable, ...]
+
+    @property
+    def parts(self) -> tuple[Composable, ...]:
+        return self.rules
+
+    def next(self, after: Instant) -> Instant | None:
+        return min((tick for rule in self.rules if (tick := rule.next(after)) is not None), default=None)
+
+    def previous(self, before: Instant) -> Instant | None:
+        return max((tick for rule in self.rules if (tick := rule.previous(before)) is not None), default=None)
+
+    def wall(self, tick: Instant) -> str | None:
+        """Wall times of different zones cannot be told apart by their text, so only one zone's are compared."""
+        if len({part.tz for part in self.rules}) > 1 or any(rule.wall(tick) is None for rule in self.rules):
+            return None
+        return self.rules[0].wall(tick)
+
+    def named(self, schedule: str) -> Union:
+        return Union(tuple(rule.named(schedule) for rule in self.rules))
+
+    def shape(self) -> dict[str, Any]:
+        return {"any": [rule.shape() for rule in self.rules]}
+
+    def explain(self) -> str:
+        return "; or ".join(rule.explain() for rule in self.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Intersection(Composed):
+    """The instants at which all of its rules have a tick."""
+
+    rules: tuple[Composable, ...]
+
+    def __post_init__(self) -> None:
+        check_that_it_fires(self)
+
+    @property
+    def parts(self) -> tuple[Composable, ...]:
+        return self.rules
+
+    def next(self, after: Instant) -> Instant | None:
+        """Each rule in turn leaps to the latest candidate, until all agree."""
+        candidate = after + 1
+        for _ in range(MOST_TRIES):
+            ticks = [rule.next(candidate - 1) for rule in self.rules]
+            if None in ticks:
+                return None
+            furthest = max(tick for tick in ticks if tick is not None)
+            if all(tick == furthest for tick in ticks):
+                return furthest
+            candidate = furthest
+        raise gave_up(self)
+
+    def previous(self, before: Instant) -> Instant | None:
+        candidate = before - 1
+        for _ in range(MOST_TRIES):
+            ticks = [rule.previous(candidate + 1) for rule in self.rules]
+            if None in ticks:
+                return None
+            furthest = min(tick for tick in ticks if tick is not None)
+            if all(tick == furthest for tick in ticks):
+                return furthest
+            candidate = furthest
+        raise gave_up(self)
+
+    def named(self, schedule: str) -> Intersection:
+        return Intersection(tuple(rule.named(schedule) for rule in self.rules))
+
+    def shape(self) -> dict[str, Any]:
+        return {"all": [rule.shape() for rule in self.rules]}
+
+    def explain(self) -> str:
+        return ", and at the same time ".join(rule.explain() for rule in self.rules)
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion(Composed):
+    """The ticks of one rule that another does not have."""
+
+    rule: Composable
+    other: Composable
+
+    def __post_init__(self) -> None:
+        check_that_it_fires(self)
+
+    @property
+    def parts(self) -> tuple[Composable, ...]:
+        return (self.rule, self.other)
+
+    def next(self, after: Instant) -> Instant | None:
+        tick = self.rule.next(after)
+        for _ in range(MOST_TRIES):
+            if tick is None or not self.other.has(tick):
+                return tick
+            tick = self.rule.next(tick)
+        raise gave_up(self)
+
+    def previous(self, before: Instant) -> Instant | None:
+        tick = self.rule.previous(before)
+        for _ in range(MOST_TRIES):
+            if tick is None or not self.other.has(tick):
+                return tick
+            tick = self.rule.previous(tick)
+        raise gave_up(self)
+
+    def named(self, schedule: str) -> Exclusion:
+        return Exclusion(self.rule.named(schedule), self.other.named(schedule))
+
+    def shape(self) -> dict[str, Any]:
+        return {"of": self.rule.shape(), "without": self.other.shape()}
+
+    def explain(self) -> str:
+        return f"{self.rule.explain()}, except {self.other.explain()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded(Composed):
+    """The ticks of a rule from `start` on, and before `end`."""
+
+    rule: Composable
+    start: Instant | None
+    end: Instant | None
+
+    def __post_init__(self) -> None:
+        if self.start is not None and self.end is not None and self.end <= self.start:
+            raise InvalidRule(f"the end, {rfc3339(self.end)}, is not after the start, {rfc3339(self.start)}")
+        check_that_it_fires(self, 0 if self.start is None else self.start - 1)
+
+    @property
+    def parts(self) -> tuple[Composable, ...]:
+        return (self.rule,)
+
+    def next(self, after: Instant) -> Instant | None:
+        tick = self.rule.next(after if self.start is None else max(after, self.start - 1))
+        return tick if tick is not None and (self.end is None or tick < self.end) else None
+
+    def previous(self, before: Instant) -> Instant | None:
+        tick = self.rule.previous(before if self.end is None else min(before, self.end))
+        return tick if tick is not None and (self.start is None or tick >= self.start) else None
+
+    def named(self, schedule: str) -> Bounded:
+        return Bounded(self.rule.named(schedule), self.start, self.end)
+
+    def shape(self) -> dict[str, Any]:
+        bounds = {"start": self.start, "end": self.end}
+        return {"of": self.rule.shape()} | {name: rfc3339(at) for name, at in bounds.items() if at is not None}
+
+    def explain(self) -> str:
+        start = "" if self.start is None else f", from {rfc3339(self.start)}"
+        return f"{self.rule.explain()}{start}" + ("" if self.end is None else f", before {rfc3339(self.end)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Outside(Composed):
+    """The ticks of a rule that fall into no blackout window."""
+
+    rule: Composable
+    opening: Composable
+    length: Duration
+
+    def __post_init__(self) -> None:
+        if self.length <= 0:
+            raise InvalidRule("a blackout window of no length covers nothing; give how long it lasts, such as 8h")
+        check_that_it_fires(self)
+
+    @property
+    def parts(self) -> tuple[Composable, ...]:
+        return (self.rule, self.opening)
+
+    def next(self, after: Instant) -> Instant | None:
+        tick = self.rule.next(after)
+        for _ in range(MOST_TRIES):
+            window = None if tick is None else self._window(tick)
+            if tick is None or window is None:
+                return tick
+            tick = self.rule.next(window + self.length - 1)
+        raise gave_up(self)
+
+    def previous(self, before: Instant) -> Instant | None:
+        tick = self.rule.previous(before)
+        for _ in range(MOST_TRIES):
+            window = None if tick is None else self._window(tick)
+            if tick is None or window is None:
+                return tick
+            tick = self.rule.previous(window)
+        raise gave_up(self)
+
+    def _window(self, tick: Instant) -> Instant | None:
+        """When the window opened that a tick falls into. All are equally long, so the last that opened ends last."""
+        opened = self.opening.previous(tick + 1)
+        return opened if opened is not None and tick < opened + self.length else None
+
+    def named(self, schedule: str) -> Outside:
+        return Outside(self.rule.named(schedule), self.opening.named(schedule), self.length)
+
+    def shape(self) -> dict[str, Any]:
+        return {"of": self.rule.shape(), "outside": self.opening.shape(), "for": spell(self.length)}
+
+    def explain(self) -> str:
+        return f"{self.rule.explain()}, but not for {spell(self.length)} from: {self.opening.explain()}"
+
+
+def checked(rule: Composable) -> Composable:
+    if not isinstance(rule, Composable):
+        raise InvalidRule(f'{rule!r:.80} is not a rule; combine rules such as cron("0 2 * * *") and every("15m")')
+    if rule.delay is not None:
+        raise InvalidRule("a fixed delay has no calendar: its ticks are made by the ends of runs, so it stands alone")
+    return rule
+
+
+def _parts(kind: type[Union] | type[Intersection], rule: Composable) -> tuple[Composable, ...]:
+    """`a | b | c` is one union of three."""
+    return rule.rules if isinstance(rule, kind) else (checked(rule),)
+
+
+def check_that_it_fires(rule: Composable, after: Instant = 0) -> None:
+    """From 1970 on, or from a later start: what fired only before that will not fire again either."""
+    if rule.next(min(max(after, FIRST), LAST)) is None:
+        raise InvalidRule(f"this rule can never fire: {rule.explain():.200}")
+
+
+def gave_up(rule: Composable) -> InvalidRule:
+    return InvalidRule(f"no tick was found, having left out {MOST_TRIES:,} in a row, of: {rule.explain():.200}")

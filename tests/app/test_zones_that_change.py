@@ -1,0 +1,215 @@
+"""A new release of the zone tables: pending ticks move to where they belong, and a wall time that ran never runs again.
+
+A zone that changes is had by serving the tables of one place under the name of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from foliot import Context, Foliot, cron
+from foliot.dispatch import admission
+from foliot.testing import World, virtual_time
+from foliot.timing import Composable, tables, zones
+
+START = datetime(2026, 1, 4, 12, tzinfo=UTC)
+HERE = "Europe/Paris"
+
+Release = Callable[[str, str], None]
+"""Installs a release: its name, and the place whose tables it has for HERE."""
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
+    """Each release is as good as a new process: nothing that was read before is remembered."""
+
+    def install(name: str, place: str) -> None:
+        with files("tzdata").joinpath("zoneinfo", *place.split("/")).open("rb") as table:
+            made = zones.Zone(HERE, ZoneInfo.from_file(table, key=HERE))
+        monkeypatch.setattr(zones, "_zone", lambda asked: made if asked == HERE else read(asked))
+        monkeypatch.setattr(zones, "VERSION", name)
+        forget()
+
+    def forget() -> None:
+        tables.stamp.cache_clear()
+        admission._rule.cache_clear()
+
+    read = zones._zone
+    yield install
+    monkeypatch.undo()
+    forget()
+
+
+def _app(expression: str, **settings: Any) -> tuple[Foliot, list[str]]:
+    app = Foliot("sqlite:///:memory:")
+    seen: list[str] = []
+
+    @app.job
+    async def report(ctx: Context) -> None:
+        seen.append(f"{ctx.nominal:%d %H:%M}")
+
+    app.schedule("report", report, cron(expression, tz=HERE), **settings)
+    return app, seen
+
+
+def _restart(world: World) -> None:
+    world.kill_scheduler()
+    world.add_scheduler()
+    world.run_for("10s")
+
+
+def _next(world: World) -> str | None:
+    return world.schedule("report").next_id
+
+
+def _at(day: int, hour: int, minute: int = 0) -> datetime:
+    return datetime(2026, 1, day, hour, minute, tzinfo=UTC)
+
+
+def test_a_pending_tick_moves_with_its_zone(release: Release) -> None:
+    release("2026a", "Europe/Berlin")
+    app, seen = _app("0 9 * * *")
+    with virtual_time(app, start=START) as world:
+        world.run_until(_at(5, 6))
+        assert _next(world) == "report@2026-01-05T08:00:00Z"
+        release("2026b", "Europe/London")
+        _restart(world)
+        assert _next(world) == "report@2026-01-05T09:00:00Z"
+        world.run_until(_at(6, 12))
+        assert seen == ["05 09:00", "06 09:00"]
+        [moved] = [event for event in world.events() if event.kind == "tick_moved"]
+        assert (moved.subject, moved.detail) == (
+            "report",
+            "tzdata=2026b: from 2026-01-05T08:00:00Z to 2026-01-05T09:00:00Z",
+        )
+        assert world.schedule("report").schedule.tables == "tzdata=2026b"
+
+
+def test_a_wall_time_that_ran_does_not_run_again_when_its_zone_sets_the_clocks_back(release: Release) -> None:
+    release("2026a", "Europe/Berlin")
+    app, seen = _app("0 9 * * *")
+    with virtual_time(app, start=START) as world:
+        world.run_until(_at(5, 8, 30))
+        release("2026b", "Europe/London")
+        _restart(world)
+        assert _next(world) == "report@2026-01-06T09:00:00Z"
+        world.run_until(_at(6, 12))
+        assert seen == ["05 08:00", "06 09:00"]
+
+
+def test_a_tick_that_is_due_was_promised_and_its_wall_time_is_not_run_once_more(release: Release) -> None:
+    release("2026a", "Europe/Berlin")
+    app, seen = _app("0 9 * * *")
+    with virtual_time(app, start=START) as world:
+        world.run_until(_at(5, 7))
+        release("2026b", "Europe/London")
+        world.outage("70m")
+        world.run_until(_at(6, 12))
+        assert seen == ["05 08:00", "06 09:00"]
+
+
+def test_a_tick_that_now_lies_in_the_past_was_missed_and_is_caught_up(release: Release) -> None:
+    release("2026a", "Europe/London")
+    app, seen = _app("0 9 * * *")
+    with virtual_time(app, start=START) as world:
+        world.run_until(_at(5, 8, 30))
+        release("2026b", "Europe/Berlin")
+        _restart(world)
+        assert seen == ["05 08:00"]
+        assert _next(world) == "report@2026-01-06T08:00:00Z"
+
+
+def test_an_older_release_takes_nothing_back(release: Release) -> None:
+    release("2026b", "Europe/London")
+    app, _ = _app("0 9 * * *")
+    with virtual_time(app, start=START) as world:
+        world.run_until(_at(5, 6))
+        release("2026a", "Europe/Berlin")
+        _restart(world)
+        assert _next(world) == "report@2026-01-05T09:00:00Z"
+        assert world.schedule("report").schedule.tables == "tzdata=2026b"
+
+
+def test_a_release_that_changes_nothing_for_a_schedule_only_leaves_its_name(release: Release) -> None:
+    release("2026a", "Europe/Berlin")
+    app, seen = _app("0 9 * * *")
+    with virtual_time(app, start=START) as world:
+        release("2026b", "Europe/Rome")
+        _restart(world)
+        assert world.schedule("report").schedule.tables == "tzdata=2026b"
+        assert not world.events()
+        world.run_until(_at(5, 12))
+        assert seen == ["05 08:00"]
+
+
+def test_a_rule_that_means_elapsed_time_runs_on_through_the_change(release: Release) -> None:
+    release("2026a", "Europe/Berlin")
+    app, seen = _app("0 * * * *")
+    with virtual_time(app, start=START) as world:
+        world.run_until(_at(4, 14, 30))
+        release("2026b", "Europe/London")
+        _restart(world)
+        world.run_until(_at(4, 17, 30))
+    assert seen == ["04 13:00", "04 14:00", "04 15:00", "04 16:00", "04 17:00"]
+
+
+def test_an_edit_is_no_promise_about_the_time_before_it(release: Release) -> None:
+    release("2026a", "Europe/Berlin")
+    app, _ = _app("0 9 1 1 *")
+    with virtual_time(app, start=START) as world:
+        world.run_for("20d")
+        edited, seen = _app("0 9 * * *")
+        world.app = edited
+        with edited.standing_on(world.store, world.clock):
+            world.call(edited.apply_async())
+            world.kill_worker()
+            world.add_worker()
+            release("2026b", "Europe/London")
+            _restart(world)
+            assert _next(world) == "report@2026-01-25T09:00:00Z"
+            world.run_for("1d")
+    assert seen == ["25 09:00"]
+
+
+def test_what_an_operator_said_of_a_tick_moves_with_it(release: Release) -> None:
+    release("2026a", "Europe/Berlin")
+    app, seen = _app("0 9 * * *")
+    with virtual_time(app, start=START) as world:
+        world.call(app.operate.cancel_async("report@2026-01-05T08:00:00Z", reason="a holiday", actor="ada"))
+        release("2026b", "Europe/London")
+        _restart(world)
+        world.run_until(_at(5, 12))
+        run = world.run("report@2026-01-05T09:00:00Z")
+        assert (str(run.state), run.reason) == ("skipped", "operator")
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("ours", "stored", "newer"),
+    [
+        ("tzdata=2026b", "tzdata=2026a", True),
+        ("tzdata=2026a", "tzdata=2026b", False),
+        ("tzdata=2027a", "tzdata=2026f", True),
+        ("holidays=0.108 tzdata=2026a", "holidays=0.99 tzdata=2026a", True),
+        ("holidays=0.99 tzdata=2026b", "holidays=0.108 tzdata=2026a", False),
+        ("tzdata=2026a", "tzdata=2026a", False),
+        (None, "tzdata=2026a", True),
+    ],
+)
+def test_a_release_is_newer_when_no_table_is_older(ours: str | None, stored: str, newer: bool) -> None:
+    assert tables.is_newer(ours, stored) is newer
+
+
+def test_a_rule_names_the_tables_that_it_depends_on() -> None:
+    def stamp(rule: Composable) -> str | None:
+        return tables.stamp_of(rule)
+
+    assert stamp(cron("0 9 * * *")) is None
+    assert stamp(cron("0 9 * * *", tz=HERE)) == f"tzdata={zones.VERSION}"
+    assert stamp(cron("0 9 * * *") | cron("0 9 * * *", tz=HERE)) == f"tzdata={zones.VERSION}"

@@ -1,0 +1,143 @@
+"""The classic mistakes: pointed out with their fix, and never where there is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from foliot.domain.instant import to_datetime
+from foliot.domain.rule import Rule
+from foliot.timing import cron, every, parse
+from foliot.timing.mistakes import classic_mistakes
+
+
+def only(rule: Rule) -> str:
+    (mistake,) = classic_mistakes(rule)
+    return mistake
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        cron("* * * * *"),
+        cron("*/15 * * * *"),
+        cron("5 */6 * * *"),
+        cron("5 2 * * *"),
+        cron("30 9-17 * * 1-5"),
+        cron("* 9-17 * * 1-5"),
+        cron("*/7 1,5,9 * * *"),
+        cron("5 */5 * * 1"),
+        cron("5 0 1-31 * 1"),
+        cron("5 0 28 * *"),
+        cron("5 0 30 4,6 *"),
+        cron("5 0 L * *"),
+        cron("H 0 * * *"),
+        cron("30 2 * * *", tz="Asia/Tokyo"),
+        cron("30 4 * * *", tz="America/New_York"),
+        cron("5 * * * *", tz="America/New_York"),
+        cron("5 0-23 * * *", tz="America/New_York"),
+        cron("* * * * * *", seconds=True),
+        cron("*/7 5 2 * * *", seconds=True),
+        every("15m"),
+        every("7s"),
+        every("8h"),
+        parse("after 7m"),
+        parse("at 2026-04-03T02:00:00Z"),
+    ],
+)
+def test_an_honest_rule_is_left_in_peace(rule: Rule) -> None:
+    assert classic_mistakes(rule) == []
+
+
+def test_days_of_month_and_week_that_are_both_set_mean_either() -> None:
+    mistake = only(cron("5 0 13 * 5"))
+    assert "it runs on day 13, and also on Friday" in mistake
+    assert '"5 0 13 * *"' in mistake
+    assert '"5 0 * * 5"' in mistake
+    tick = parse('cron("5 0 13 * *") & cron("5 0 * * 5")').next(0)
+    assert tick is not None
+    assert f"{to_datetime(tick):%a %d}" == "Fri 13"
+
+
+def test_a_day_field_that_starts_with_a_star_means_both() -> None:
+    mistake = only(cron("5 0 */2 * 1"))
+    assert "the day of month starts with *, so both days must hold" in mistake
+    assert "write 1-31/2 instead of */2" in mistake
+    assert "write 0-6/3 instead of */3" in only(cron("5 0 13 * */3"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("*/7 * * * *", 'its last minutes are 4 apart, not 7. For an even pace, use every("7m")'),
+        ("*/40 * * * *", 'its last minutes are 20 apart, not 40. For an even pace, use every("40m")'),
+        ("5 */5 * * *", 'its last hours are 4 apart, not 5. For an even pace, use every("5h")'),
+        ("5 0 */2 * *", '*/2 starts again with day 1 of each month, however near the last one was. '
+         'For every 2 days, use rrule("FREQ=DAILY;INTERVAL=2", start=...)'),
+    ],
+)  # fmt: skip
+def test_a_step_that_does_not_fit_is_uneven(expression: str, text: str) -> None:
+    assert only(cron(expression)).endswith(text)
+
+
+def test_a_step_of_seconds_can_be_uneven_too() -> None:
+    assert only(cron("*/7 * * * * *", seconds=True)).endswith('its last seconds are 4 apart, not 7. '
+                                                               'For an even pace, use every("7s")')  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("5 0 31 * *", "February, April, June, September and November have no day 31"),
+        ("5 0 15,30 * *", "February has no day 30"),
+        ("5 0 31 4,5 *", "April has no day 31"),
+        ("5 0 29 * *", "day 29 comes in February in leap years alone"),
+        ("5 0 29 2 *", "29 February comes in leap years alone"),
+    ],
+)
+def test_a_day_that_some_months_do_not_have_is_told_with_the_fix(expression: str, text: str) -> None:
+    assert only(cron(expression)).startswith(text)
+    assert only(cron(expression)).endswith("write L")
+
+
+@pytest.mark.parametrize(
+    ("expression", "fix"),
+    [("* 2 * * *", '60 times; for once, write "0 2 * * *"'), ("* * 1 * *", '1,440 times; for once, write "0 0 1 * *"')],
+)
+def test_a_star_where_a_zero_was_meant_is_told(expression: str, fix: str) -> None:
+    assert only(cron(expression)).endswith(fix)
+
+
+def test_a_star_among_the_seconds_where_a_zero_was_meant_is_told() -> None:
+    assert "60 times" in only(cron("* 5 2 * * *", seconds=True))
+
+
+def test_the_time_at_which_everybody_comes_is_told() -> None:
+    assert only(cron("0 7 * * *")).startswith("it comes at minute 0, as most jobs do")
+    assert '"H 7 * * *"' in only(cron("0 7 * * *"))
+    assert only(cron("@daily")).startswith("it comes at midnight")
+
+
+def test_a_time_at_which_the_clocks_change_is_told_with_those_that_are_safe() -> None:
+    assert only(cron("30 2 * * *", tz="America/New_York")).endswith("outside 01:00 to 03:00 that cannot happen")
+    assert only(cron("30 23 * * *", tz="Africa/Cairo")).endswith(
+        "outside 00:00 to 01:00 and 23:00 to 24:00 that cannot happen"
+    )
+    assert "02:00 to 03:00" in only(parse("FREQ=DAILY;BYHOUR=2;BYMINUTE=30", tz="Europe/Paris"))
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        ("7m", "every 7 minutes does not divide a day"),
+        ("5h", "every 5 hours does not divide a day"),
+        ("24h", "every 24 hours is elapsed time"),
+        ("7d", "every 168 hours is elapsed time"),
+    ],
+)
+def test_a_rate_that_drifts_over_the_day_is_told(interval: str, text: str) -> None:
+    assert only(every(interval)).startswith(text)
+
+
+def test_the_parts_of_a_rule_are_looked_at_once_each() -> None:
+    rule = parse('(cron("0 7 * * *") | every("7m")) - cron("0 7 * * *", tz="Asia/Tokyo")')
+    assert len(classic_mistakes(rule)) == 2
