@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import shutil
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 
@@ -28,7 +29,10 @@ def _sqlite() -> str | None:
     return None
 
 
-PARTS: dict[str, Callable[[], str | None]] = {"sqlite": _sqlite}
+PARTS: dict[str, Callable[[], str | None]] = {
+    "sqlite": _sqlite,
+    "systemd-analyze": lambda: None if shutil.which("systemd-analyze") else "systemd-analyze is not on the PATH",
+}
 """By name, how to find out why a part cannot be had; None when it can. A new part is one line here."""
 
 NEEDED = pytest.StashKey[set[str]]()

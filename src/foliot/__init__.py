@@ -4,7 +4,21 @@ from foliot.app import Foliot
 from foliot.domain.run import Kept, Promise
 from foliot.errors import Cancelled, FoliotError, Permanent, RetryAfter
 from foliot.job import Job
-from foliot.timing import after, at, cron, every
+from foliot.timing import (
+    after,
+    at,
+    business_day,
+    business_days,
+    cron,
+    every,
+    last_weekday,
+    month_end,
+    nearest_business_day,
+    nth_weekday,
+    only_on,
+    rrule,
+    workdays,
+)
 from foliot.work.context import Context
 
 __all__ = [
@@ -19,7 +33,16 @@ __all__ = [
     "RetryAfter",
     "after",
     "at",
+    "business_day",
+    "business_days",
     "cron",
     "every",
+    "last_weekday",
+    "month_end",
+    "nearest_business_day",
+    "nth_weekday",
+    "only_on",
+    "rrule",
+    "workdays",
 ]
 __version__ = "0.1.0"

@@ -6,7 +6,7 @@ A zone that changes is had by serving the tables of one place under the name of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -15,8 +15,9 @@ import pytest
 
 from foliot import Context, Foliot, cron
 from foliot.dispatch import admission
+from foliot.domain.instant import instant, to_datetime
 from foliot.testing import World, virtual_time
-from foliot.timing import Composable, tables, zones
+from foliot.timing import Composable, business_day, tables, zones
 
 START = datetime(2026, 1, 4, 12, tzinfo=UTC)
 HERE = "Europe/Paris"
@@ -213,3 +214,25 @@ def test_a_rule_names_the_tables_that_it_depends_on() -> None:
     assert stamp(cron("0 9 * * *")) is None
     assert stamp(cron("0 9 * * *", tz=HERE)) == f"tzdata={zones.VERSION}"
     assert stamp(cron("0 9 * * *") | cron("0 9 * * *", tz=HERE)) == f"tzdata={zones.VERSION}"
+
+
+def test_a_rule_whose_holidays_end_does_not_end_in_silence() -> None:
+    app = Foliot("sqlite:///:memory:")
+    seen: list[str] = []
+
+    @app.job
+    async def report(ctx: Context) -> None:
+        seen.append(f"{ctx.nominal:%Y-%m-%d}")
+
+    # The package knows the holidays of Sri Lanka for few years.
+    rule = business_day(-1, country="LK", at="09:00", tz="Asia/Colombo")
+    last = rule.previous(instant(datetime(9000, 1, 1, tzinfo=UTC)))
+    assert last is not None
+    app.schedule("report", report, rule)
+    app.schedule("bounded", report, rule.between(end=to_datetime(last + 1)))
+    with virtual_time(app, start=to_datetime(last) - timedelta(days=2)) as world:
+        world.run_for("7d")
+        assert len(seen) == 2
+        assert "install a newer release" in str(world.schedule("report").schedule.fault)
+        assert world.schedule("bounded").schedule.fault is None
+        assert [event.subject for event in world.events() if event.kind == "schedule_set_aside"] == ["report"]

@@ -57,8 +57,8 @@ def table(name: str) -> ZoneInfo:
 
 @cache
 def zones() -> list[str]:
-    """One name for each table: most names are links to another's."""
-    names = files("tzdata").joinpath("zones").read_text(encoding="utf-8").split()
+    """One name for each table: most names are links to another's. `Factory` is no zone, but a placeholder."""
+    names = set(files("tzdata").joinpath("zones").read_text(encoding="utf-8").split()) - {"Factory"}
     return sorted({table_bytes(name): name for name in sorted(names, reverse=True)}.values())
 
 
@@ -82,6 +82,11 @@ def shifts(name: str) -> list[Shift]:
             place = bisect_left(range(low, high), True, key=lambda second, old=before: offset(name, second) != old)  # type: ignore[misc]
             found.append(Shift(low + place, before, after))
     return found
+
+
+def near(shift: Shift) -> datetime:
+    """A wall time that this shift jumps over, or doubles."""
+    return EPOCH + timedelta(seconds=shift.at + max(shift.before, shift.after) - HOUR // 2)
 
 
 # ---------------------------------------------------------------------------------------------------------- cron lines

@@ -182,5 +182,3 @@ def test_large_but_permitted_input_is_refused_with_a_short_message(text: str) ->
 def test_what_is_not_text_is_refused(value: object) -> None:
     with pytest.raises(InvalidRule, match="is not a cron expression"):
         cron(value)  # type: ignore[arg-type]
-
-

@@ -117,6 +117,7 @@ def test_a_rule_that_is_not_touched_has_no_surprises(rule: Rule) -> None:
         ('cron("30 2 * * *", tz="America/New_York") - cron("0 3 * * 0", tz="America/New_York")', 0),
         ('cron("30 2 * * *", tz="America/New_York") - cron("0 4 * * 0", tz="America/New_York")', 1),
         ('every("1h") - cron("30 2 * * *", tz="America/New_York")', 0),
+        ('every("7m") - cron("*/15 * * * *", tz="America/New_York")', 0),
         ('only_on(cron("30 2 * * *", tz="America/New_York", gap="skip"), workdays("US"))', 0),
         ('only_on(cron("*/15 * * * *", tz="America/New_York"), workdays("US"))', 0),
         ('cron("*/15 * * * *", tz="Europe/Paris").outside(cron("0 12 * * *", tz="Europe/Paris"), "1h")', 2),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Annotated
 
 import typer
@@ -25,8 +26,8 @@ from foliot.cli.rules import (
     ZoneOption,
     begin,
     local,
-    say_in_words,
     shown_zone,
+    tell,
     why_none,
 )
 from foliot.cli.words import counted
@@ -68,14 +69,11 @@ def preview_days(
     if as_json:
         print_json([_shape(day) for day in days])
         return
-    say_in_words(named)
+    tell(named.explain())
     if not any(day.count for day in days):
         tick = named.next(first)
-        say(
-            why_none(named)
-            if tick is None
-            else f"nothing in {counted(weeks, 'week')}; it comes next at {rfc3339(tick)}"
-        )
+        rare = f"nothing in {counted(weeks, 'week')}; it comes next at"
+        tell(why_none(named) if tick is None else f"{rare} {rfc3339(tick)}")
         return
     _print_calendar(days, shown)
     _print_hours(named, days)
@@ -112,31 +110,25 @@ def _print_calendar(days: Sequence[Day], tz: str) -> None:
 
 
 def _print_week(week: Sequence[Day | None], first: Day, tz: str, width: int) -> None:
+    if any(day is not None and day is not first and day.date.day == 1 for day in week):
+        say("")
     dates = Text()
     for day in week:
         is_new = day is not None and (day is first or day.date.day == 1)
-        dates.append(
-            f"{_number(day, is_new):<{width}}",
-            style="bold yellow" if day and day.change else "bold" if is_new else "dim",
-        )
-    if any(day is not None and day is not first and day.date.day == 1 for day in week):
-        say("")
-    told = [_told(day, tz, width) for day in week]
-    lines = [Text("".join(f"{_at(one, number):<{width}}" for one in told)) for number in range(max(map(len, told)))]
-    for line in (dates, *lines):
+        style = "bold yellow" if day and day.change else "bold" if is_new else "dim"
+        dates.append(f"{_number(day, is_new):<{width}}", style=style)
+    rows = zip_longest(*(_told(day, tz, width) for day in week), fillvalue="")
+    for line in (dates, *(Text("".join(f"{cell:<{width}}" for cell in row)) for row in rows)):
         line.rstrip()
         console().print(line, soft_wrap=True)
 
 
-def _at(lines: Sequence[str], number: int) -> str:
-    return lines[number] if number < len(lines) else ""
-
-
 def _number(day: Day | None, is_new: bool) -> str:
+    """`8`, `8*`, `8 Mar`, `8*Mar`."""
     if day is None:
         return ""
-    month = f" {MONTHS[day.date.month][:3]}" if is_new else ""
-    return f"{day.date.day}{month}{'*' if day.change else ''}"
+    month = MONTHS[day.date.month][:3] if is_new else ""
+    return f"{day.date.day}{'*' if day.change else ' '}{month}"
 
 
 def _told(day: Day | None, tz: str, width: int) -> list[str]:

@@ -23,7 +23,7 @@ RuleArgument = Annotated[
     str,
     typer.Argument(
         help='"0 2 * * *", "every 15m", "after 10m", "at 2026-04-03T02:00:00Z", "FREQ=DAILY;BYHOUR=2", '
-        """'business_day(-1, country="FR", at="18:00") | every("6h")'""",
+        """'business_day(-1, country="FR", at="18:00")'""",
         metavar="RULE",
         callback=legible,
     ),
@@ -125,14 +125,14 @@ def explain(
             }
         )
         return
-    say_in_words(named)
+    tell(named.explain())
     say("")
     _print_ticks(named, ticks, shown, after if start is None else None)
     if changes:
         heading(f"when the clocks change ({_policy_words(named)})")
         print_items(changes)
     elif wall_rules(named) and zone(shown).changes(after // SECOND, (after + 366 * DAY) // SECOND):
-        say(f"\nthe clocks of {shown} change, but not at its times")
+        tell(f"\nthe clocks of {shown} change, but not at its times")
     if warnings:
         heading("worth knowing")
         print_items(warnings)
@@ -143,9 +143,9 @@ def begin(given: str | None) -> Instant:
     return SystemClock().now() if given is None else parse_rfc3339(given)
 
 
-def say_in_words(rule: Rule) -> None:
-    """On a terminal, wrapped between words."""
-    console().print(Text(rule.explain()))
+def tell(text: str) -> None:
+    """A sentence; on a terminal it is wrapped between words."""
+    console().print(Text(text))
 
 
 def why_none(rule: Rule) -> str:

@@ -71,6 +71,8 @@ class Occurrence(NamedTuple):
             last_wall=self._wall(through),
             next_wall=None if successor is None else self.rule.wall(successor.nominal),
             tables=stamp_of(self.rule),
+            # A rule whose tables end goes on when newer ones are installed; until then it must not end in silence.
+            fault=decision.fault or (self.rule.known_until if successor is None else None),
         )
 
     def _wall(self, tick: Instant) -> str | None:

@@ -26,6 +26,10 @@ class Rule(Protocol):
     def tables(self) -> frozenset[str]:
         """The tables of the world that its answers come from, which change with new releases: `tzdata`, `holidays`."""
 
+    @property
+    def known_until(self) -> str | None:
+        """Where its tables end, in words: beyond, `next` is None because nobody knows, not because the rule ended."""
+
     def next(self, after: Instant) -> Instant | None:
         """The first nominal time strictly after `after`; None when there is none any more."""
 

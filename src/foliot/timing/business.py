@@ -31,7 +31,6 @@ _PRESENT = begin_of(2026)
 """What fired only before this was written will not fire again."""
 _DAY = 86_400
 _EPOCH = date(1970, 1, 1).toordinal()
-_FIRST_DAY, _LAST_DAY = date.min.toordinal() - _EPOCH, date.max.toordinal() - _EPOCH
 _LONGEST: dict[Period, int] = {"week": 7, "month": 31, "quarter": 92, "year": 366}
 _MONTHS_IN: dict[Period, int] = {"month": 1, "quarter": 3, "year": 12}
 
@@ -79,6 +78,11 @@ class _OnDays(WallRule):
     def tables(self) -> frozenset[str]:
         """Those of zones and of holidays, where it needs them."""
         return super().tables | self.workdays.tables
+
+    @property
+    def known_until(self) -> str | None:
+        """The last year of the holidays."""
+        return self.workdays.known_until
 
     def rest(self) -> dict[str, Any]:
         """What the rules have in common, as JSON: the arguments of the functions that make them."""
@@ -230,7 +234,12 @@ class OnlyOn(Composed):
         zones = frozenset() if self.tz == "UTC" else frozenset({"tzdata"})
         return self.rule.tables | self.workdays.tables | zones
 
+    @property
+    def known_until(self) -> str | None:
+        return self.workdays.known_until or self.rule.known_until
+
     def next(self, after: Instant) -> Instant | None:
+        # Before the first year that is known there is nothing to look for, and behind the last.
         return self._search(self.rule.next(max(after, begin_of(self.workdays.known[0]))), 1)
 
     def previous(self, before: Instant) -> Instant | None:
@@ -380,8 +389,8 @@ def _period(of: Period, day: Day, first_weekday: int) -> tuple[Day, Day, int]:
     """The first and the last day of the period that a day lies in, and the month of that day."""
     this = date.fromordinal(day + _EPOCH)
     if of == "week":
-        first = max(day - (this.weekday() - first_weekday) % 7, _FIRST_DAY)
-        return first, min(first + 6, _LAST_DAY), this.month
+        first = day - (this.weekday() - first_weekday) % 7
+        return first, first + 6, this.month
     length = _MONTHS_IN[of]
     begin = (this.month - 1) // length * length + 1
     end = begin + length - 1

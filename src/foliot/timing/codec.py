@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
 from foliot.domain.instant import duration, parse_rfc3339
 from foliot.domain.rule import Rule
 from foliot.errors import InvalidRule
 from foliot.timing.business import business_day, business_days, nearest_business_day, only_on
-from foliot.timing.combine import Bounded, Composable, Exclusion, Intersection, Outside, Union, refused_as_rule
+from foliot.timing.combine import Bounded, Composable, Exclusion, Intersection, Outside, Union, checked, refused_as_rule
 from foliot.timing.cron import Cron, cron
 from foliot.timing.dst import Dst, dst
 from foliot.timing.elapsed import After, At, Every, after, every
@@ -22,6 +23,9 @@ from foliot.timing.workdays import workdays
 _CALENDAR = {"country", "subdivision", "market", "closed", "opened", "weekend"}
 LONGEST = 20_000
 """Every honest rule fits in far less; the bound keeps hostile text away from the readers."""
+
+DEEPEST = 100
+"""Rules inside of rules: far beyond what anybody needs, and far from where Python gives up."""
 
 _RRULE = re.compile(r"\s*(?:(?:RRULE|DTSTART|EXDATE|RDATE)[:;]|(?:[A-Z]+=[^;\s]*;)*FREQ=)", re.IGNORECASE)
 _SHORT_FORMS = (
@@ -61,20 +65,24 @@ def _rule(shape: Any) -> Composable:
         case {"of": of, "only_on": dict(days), "tz": str(tz), **rest} if not rest and days.keys() <= _CALENDAR:
             return only_on(_rule(of), workdays(**days), tz=tz)
         case {"any": [_, _, *_] as parts, **rest} if not rest:
-            return Union(tuple(map(_rule, parts)))
+            return Union(tuple(map(_part, parts)))
         case {"all": [_, _, *_] as parts, **rest} if not rest:
-            return Intersection(tuple(map(_rule, parts)))
+            return Intersection(tuple(map(_part, parts)))
         case {"of": of, "without": other, **rest} if not rest:
-            return Exclusion(_rule(of), _rule(other))
+            return Exclusion(_part(of), _part(other))
         case {"of": of, "outside": opening, "for": str(length), **rest} if not rest:
-            return Outside(_rule(of), _rule(opening), duration(length))
+            return Outside(_part(of), _part(opening), duration(length))
         case {"of": of, **rest} if more := _texts(rest, "start end"):
             bounds = (parse_rfc3339(more[name]) if name in more else None for name in ("start", "end"))
-            return Bounded(_rule(of), *bounds)
+            return Bounded(_part(of), *bounds)
     raise InvalidRule(
         f"{json.dumps(shape)!r:.80} is not a stored rule: no rule has just these fields. "
         f"A newer release may have written it"
     )
+
+
+def _part(shape: Any) -> Composable:
+    return checked(_rule(shape))
 
 
 def _texts(rest: dict[object, object], allowed: str) -> dict[str, Any] | None:
@@ -145,6 +153,8 @@ def _load(text: str) -> Any:
     # Every rule that can be made fits in far less; the bound keeps hostile text away from the JSON reader.
     if not isinstance(text, str) or len(text) > LONGEST:
         raise InvalidRule(f"{text!r:.80} is not a stored rule: it must be one short line of JSON")
+    if text.count("{") > DEEPEST and max(accumulate((one == "{") - (one == "}") for one in text)) > DEEPEST:
+        raise InvalidRule(f"{text!r:.80} is not a stored rule: it is nested more than {DEEPEST} deep")
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

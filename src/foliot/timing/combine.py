@@ -36,6 +36,11 @@ class Composable:
         """None, for elapsed time."""
         return frozenset()
 
+    @property
+    def known_until(self) -> str | None:
+        """None: it is known for ever."""
+        return None
+
     def next(self, after: Instant) -> Instant | None:
         """The first tick strictly after `after`."""
         raise NotImplementedError
@@ -123,6 +128,10 @@ class Composed(Composable):
     @property
     def tables(self) -> frozenset[str]:
         return frozenset().union(*(part.tables for part in self.parts))
+
+    @property
+    def known_until(self) -> str | None:
+        return next((part.known_until for part in self.parts if part.known_until is not None), None)
 
     def wall(self, tick: Instant) -> str | None:
         """As the rule says whose ticks these are."""
@@ -265,6 +274,11 @@ class Bounded(Composed):
     @property
     def parts(self) -> tuple[Composable, ...]:
         return (self.rule,)
+
+    @property
+    def known_until(self) -> str | None:
+        """A rule that states its own end is expected to end."""
+        return self.rule.known_until if self.end is None else None
 
     def next(self, after: Instant) -> Instant | None:
         tick = self.rule.next(after if self.start is None else max(after, self.start - 1))

@@ -74,14 +74,14 @@ class _Reader:
     """Reads one text."""
 
     def __init__(self, text: str) -> None:
-        self._text = text.strip()
+        # A line break means nothing between brackets, and nobody should have to add those.
+        self._text = re.sub(r"[\r\n\f]", " ", text).strip()
 
     def read(self) -> Composable:
         try:
             tree = ast.parse(self._text, mode="eval")
         except SyntaxError as problem:
-            column = len((problem.text or "")[: max(problem.offset or 1, 1) - 1].encode("utf-8", "replace"))
-            place = self._place(problem.lineno or 1, column)
+            place = Piece(self._text, max(problem.offset or 1, 1) - 1, "")
             raise place.refusal(f"this cannot be read: {problem.msg}", "look for a missing quote or bracket") from None
         except (ValueError, RecursionError, MemoryError):
             raise InvalidRule(f"{self._text!r:.80} is not a rule: it is no text, or nested too deeply") from None
@@ -153,18 +153,16 @@ class _Reader:
         return self._refusal(node, "this is not understood", "write calls, text in quotes, numbers and lists")
 
     def _refusal(self, node: ast.expr | ast.keyword, problem: str, advice: str) -> InvalidRule:
-        return self._place(node.lineno, node.col_offset).refusal(problem, advice)
+        return self._place(node.col_offset).refusal(problem, advice)
 
     def _end(self, node: ast.expr, further: int) -> Piece:
         """Where a part of the text ends, and some bytes further."""
-        return self._place(node.end_lineno or node.lineno, (node.end_col_offset or 0) + further)
+        return self._place((node.end_col_offset or 0) + further)
 
-    def _place(self, line: int, column: int) -> Piece:
-        """Where that is in the text; Python counts the bytes of a line."""
-        lines = self._text.split("\n")
-        before = sum(len(one) + 1 for one in lines[: line - 1])
-        this = "".join(lines[line - 1 : line]).encode("utf-8", "replace")[:column].decode(errors="ignore")
-        return Piece(self._text, before + len(this), "")
+    def _place(self, column: int) -> Piece:
+        """Where that is in the text; Python counts bytes."""
+        before = self._text.encode("utf-8", "replace")[:column].decode(errors="ignore")
+        return Piece(self._text, len(before), "")
 
 
 def _names(accepted: Signature) -> list[str]:

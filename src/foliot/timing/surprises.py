@@ -68,16 +68,20 @@ def _of_leaf(whole: Rule, rule: WallRule, first: Instant, last: Instant, is_kept
         if not walls:
             continue
         if rule.is_elapsed:
-            near = whole.next((at - high + low) * SECOND - 1)
-            if not is_kept and (near is None or near > (at + high - low) * SECOND):
+            if not is_kept and not _comes(whole, at - high + low, at + high - low):
                 continue
             text = _of_pace(whole, rule, walls, low, high, after > before)
         else:
             ticks = sorted({tick for wall in walls for tick in rule.instants(wall)})
-            if not is_kept and not any(whole.next(tick * SECOND - 1) == tick * SECOND for tick in ticks):
+            if not is_kept and not any(_comes(whole, tick, tick) for tick in ticks):
                 continue
             text = _of_gap(rule, walls, ticks) if after > before else _of_fold(rule, walls, ticks, before)
         yield Surprise(at * SECOND, f"on {_date(walls[0])} {text}")
+
+
+def _comes(rule: Rule, first: int, last: int) -> bool:
+    tick = rule.next(first * SECOND - 1)
+    return tick is not None and tick <= last * SECOND
 
 
 def _of_pace(whole: Rule, rule: WallRule, walls: Sequence[int], low: int, high: int, is_gap: bool) -> str:

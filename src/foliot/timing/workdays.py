@@ -90,6 +90,13 @@ class Workdays:
         return frozenset() if self.source is None else frozenset({"holidays"})
 
     @property
+    def known_until(self) -> str | None:
+        """What to do when the years that are known have ended; None without holidays, which need no tables."""
+        if self.source is None:
+            return None
+        return f"its holidays ({self.words()}) end with {self.known[-1]}: install a newer release of `holidays`"
+
+    @property
     def first_weekday(self) -> int:
         """On which weekday its weeks begin, Monday being 0: behind the weekend, such as Sunday in Saudi Arabia."""
         off = _present_weekend(self.source) if self.weekend is None else {*map(WEEKDAYS.index, self.weekend)}

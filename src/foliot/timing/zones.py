@@ -90,7 +90,8 @@ class Zone:
 
     def changes(self, first: int, last: int) -> list[tuple[int, int, int]]:
         """Every change of offset from `first` to `last`, both instants: when, the offset before, the offset after."""
-        years = range(_year(first), _year(last) + 1)
+        # A change at the very start of a year is found by looking through the year before it.
+        years = range(_year(first - 1), _year(last) + 1)
         return [change for year in years for change in self._in_year(year) if first <= change[0] <= last]
 
     def _find(self, second: int) -> Stretch:
@@ -116,8 +117,9 @@ class Zone:
             return []
         if year not in self._changes:
             looks = [*range(_new_year(year), _new_year(year + 1), _STRIDE), _new_year(year + 1)]
+            seen = [(second, self._offset(second)) for second in looks]
             self._changes[year] = [
-                self._change(low, high) for low, high in pairwise(looks) if self._offset(low) != self._offset(high)
+                self._change(low, high) for (low, before), (high, after) in pairwise(seen) if before != after
             ]
         return self._changes[year]
 
@@ -146,8 +148,9 @@ def zone(name: str) -> Zone:
 
 
 def zone_names() -> list[str]:
-    """Every name that the tables have."""
-    return files("tzdata").joinpath("zones").read_text(encoding="utf-8").split()
+    """Every name that the tables have, but for `Factory`, which stands for clocks that nobody has set."""
+    names = files("tzdata").joinpath("zones").read_text(encoding="utf-8").split()
+    return [name for name in names if name != "Factory"]
 
 
 @lru_cache(maxsize=1_000)
