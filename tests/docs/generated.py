@@ -8,18 +8,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any, NamedTuple, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from foliot import Context, Foliot, every
+from foliot import Context, Foliot, cron, every
 from foliot.cli import foliot as command
 from foliot.cli.words import length
-from foliot.domain.instant import MINUTE, rfc3339
+from foliot.domain.instant import HOUR, MINUTE, SECOND, instant, rfc3339, to_datetime
 from foliot.domain.run import RunView
 from foliot.domain.state import PARKED, TERMINAL, TRANSITIONS, State
 from foliot.testing import virtual_time
+from foliot.timing import upcoming
+from foliot.timing.zones import zone
 
 # --------------------------------------------------------------------------------------------------------- command line
 
@@ -163,8 +166,55 @@ def _outage_row(run: RunView) -> str:
     return f"| `{run.id}` | {run.state} | {started} | {late} | {interval} | {why}{ticks} |"
 
 
+# --------------------------------------------------------------------------------------------------------------- clocks
+
+NIGHTS = (
+    ("30 2 * * *", datetime(2026, 3, 8, 5, tzinfo=UTC)),
+    ("*/30 2 * * *", datetime(2026, 3, 8, 5, tzinfo=UTC)),
+    ("30 1 * * *", datetime(2026, 11, 1, 4, tzinfo=UTC)),
+    ("*/30 1 * * *", datetime(2026, 11, 1, 4, tzinfo=UTC)),
+)
+"""Rules, and the midnight in New York before a night on which its clocks are changed."""
+
+CHOICES: tuple[dict[str, str], ...] = (
+    {},
+    {"gap": "skip"},
+    {"gap": "shift_forward"},
+    {"gap": "shift_backward"},
+    {"fold": "second"},
+    {"fold": "both"},
+    {"interval_like": "never"},
+    {"preset": "systemd"},
+    {"preset": "quartz"},
+    {"preset": "temporal"},
+)
+
+
+def clock_changes() -> str:
+    """What each policy makes of a night without 02:30, and of one with two 01:30."""
+    heads = [f"{begin.day} {begin:%B}: `{expression}`" for expression, begin in NIGHTS]
+    rows = []
+    for chosen in CHOICES:
+        named = ", ".join(f'`{name}="{value}"`' for name, value in chosen.items()) or "the default"
+        rows.append([named, *(_night(expression, begin, chosen) for expression, begin in NIGHTS)])
+    header = f"| {' | '.join(['policy', *heads])} |\n|{'---|' * (1 + len(heads))}\n"
+    return header + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _night(expression: str, begin: datetime, chosen: dict[str, str]) -> str:
+    """The times of one night, each with the name of New York's offset."""
+    rule = cron(expression, tz="America/New_York", **chosen)  # type: ignore[arg-type]  # all of these are text
+    morning = instant(begin) + 12 * HOUR
+    times = []
+    for tick in takewhile(lambda tick: tick < morning, upcoming(rule, instant(begin), 10)):
+        offset = zone(rule.tz).offset(tick // SECOND) // 3600
+        times.append(f"{to_datetime(tick + offset * HOUR):%H:%M} {'EDT' if offset == -4 else 'EST'}")
+    return ", ".join(times) or "nothing"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "cli": cli_reference,
+    "clock-changes": clock_changes,
     "state-diagram": state_diagram,
     "state-table": state_table,
     "outage-once": lambda: outage(catch_up="once"),

@@ -56,8 +56,8 @@ class WallRule(Composable):
         return self._nearest((before - 1) // SECOND, -1)
 
     def wall(self, tick: Instant) -> str | None:
-        """The wall time of a tick; None for a rule that runs on through gap and fold."""
-        if self._is_elapsed:
+        """The wall time of a tick; None for a rule that runs in both passes of a fold: its wall times do come again."""
+        if self._fold is Fold.BOTH:
             return None
         local, second_pass = self._zone.local(tick // SECOND)
         return local.isoformat() + ("/2" if second_pass else "")

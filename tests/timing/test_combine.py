@@ -1,0 +1,269 @@
+"""Rules made of rules: the ticks of a combination are those that set algebra gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND, Instant, instant, to_datetime
+from foliot.domain.rule import Rule
+from foliot.errors import InvalidRule
+from foliot.timing import Composable, after, at, cron, decode, every, upcoming
+from foliot.timing.combine import Bounded, Exclusion, Intersection, Outside, Union
+
+# New York sets its clocks back on the second day.
+FIRST, LAST = (instant(datetime(2025, 11, day, 4, tzinfo=UTC)) for day in (1, 5))
+NEW_YORK = "America/New_York"
+
+instants = some.integers(FIRST, LAST)
+simple = some.sampled_from(
+    [
+        cron("*/20 * * * *"),
+        cron("0,40 */2 * * *", tz=NEW_YORK),
+        cron("30 1 * * *", tz=NEW_YORK),
+        cron("30 1 * * *", tz=NEW_YORK, fold="both"),
+        cron("*/30 1-3 * * *", tz=NEW_YORK, interval_like="never"),
+        cron("15 6-22 2-3 * *", tz="Europe/Paris"),
+        every("35m"),
+        every("1h", start=datetime(2025, 11, 2, 6, 30, tzinfo=UTC)),
+        at(datetime(2025, 11, 2, 6, tzinfo=UTC)),
+    ]
+)
+
+
+def ticks_of(rule: Composable) -> set[Instant]:
+    """All ticks of the four days, as the rule itself lists them; the other way round it lists the same."""
+    forwards, tick = [], rule.next(FIRST - 1)
+    while tick is not None and tick < LAST:
+        forwards.append(tick)
+        tick = rule.next(tick)
+    backwards, tick = [], rule.previous(LAST)
+    while tick is not None and tick >= FIRST:
+        backwards.append(tick)
+        tick = rule.previous(tick)
+    assert forwards == backwards[::-1] == sorted(set(forwards))
+    return set(forwards)
+
+
+def combined(build: Callable[[], Composable], expected: set[Instant], moment: Instant) -> None:
+    """The combination has exactly these ticks, and finds them from anywhere; or it is refused, having none."""
+    try:
+        rule = build()
+    except InvalidRule as refused:
+        assert not expected, f"refused, though it fires: {refused}"
+        return
+    assert ticks_of(rule) == expected
+    later, earlier = [one for one in expected if one > moment], [one for one in expected if one < moment]
+    if later:
+        assert rule.next(moment) == min(later)
+    if earlier:
+        assert rule.previous(moment) == max(earlier)
+    assert rule.has(moment) == (moment in expected)
+
+
+# ---------------------------------------------------------------------------------------------------------------- laws
+
+
+@given(simple, simple, instants)
+def test_a_union_has_the_ticks_of_either(one: Composable, other: Composable, moment: Instant) -> None:
+    combined(lambda: one | other, ticks_of(one) | ticks_of(other), moment)
+
+
+@given(simple, simple, instants)
+def test_an_intersection_has_the_ticks_of_both(one: Composable, other: Composable, moment: Instant) -> None:
+    combined(lambda: one & other, ticks_of(one) & ticks_of(other), moment)
+
+
+@given(simple, simple, instants)
+def test_an_exclusion_has_the_ticks_that_the_other_lacks(one: Composable, other: Composable, moment: Instant) -> None:
+    combined(lambda: one - other, ticks_of(one) - ticks_of(other), moment)
+
+
+@given(simple, instants, instants, instants)
+def test_a_bounded_rule_has_the_ticks_from_start_to_end(
+    rule: Composable, start: Instant, end: Instant, moment: Instant
+) -> None:
+    kept = {tick for tick in ticks_of(rule) if start <= tick < end}
+    combined(lambda: rule.between(to_datetime(start), to_datetime(end)), kept, moment)
+
+
+@given(simple, simple, some.integers(1, 300), instants)
+def test_outside_of_windows_are_the_ticks_in_none_of_them(
+    rule: Composable, opening: Composable, minutes: int, moment: Instant
+) -> None:
+    length = minutes * MINUTE
+    # A window that opened before the four days may reach into them.
+    opened = ticks_of(opening) | set(islice(before(opening, FIRST), 20))
+    kept = {tick for tick in ticks_of(rule) if not any(start <= tick < start + length for start in opened)}
+    if kept:  # without any, it may still fire on other days
+        combined(lambda: rule.outside(opening, timedelta(minutes=minutes)), kept, moment)
+
+
+def before(rule: Composable, moment: Instant) -> Iterator[Instant]:
+    while (tick := rule.previous(moment)) is not None:
+        yield tick
+        moment = tick
+
+
+@settings(max_examples=50)
+@given(simple, simple, simple, instants)
+def test_combinations_combine(first: Composable, second: Composable, third: Composable, moment: Instant) -> None:
+    one, two, three = map(ticks_of, (first, second, third))
+    combined(lambda: (first | second) - third, (one | two) - three, moment)
+    combined(lambda: (first | second) & (second | third), (one | two) & (two | three), moment)
+    combined(lambda: first | second | third, one | two | three, moment)
+    if two - three:
+        combined(lambda: first - (second - third), one - (two - three), moment)
+
+
+# ------------------------------------------------------------------------------------------------------------- meaning
+
+
+def test_a_tick_of_both_is_one_tick() -> None:
+    rule = cron("0 * * * *") | cron("0 0 * * *") | every("1h")
+    assert upcoming(rule, 0, 3) == [HOUR, 2 * HOUR, 3 * HOUR]
+
+
+def test_chains_are_flat() -> None:
+    rules = [cron(f"{minute} * * * *") for minute in (1, 2, 3)]
+    assert rules[0] | rules[1] | rules[2] == Union(tuple(rules)) == rules[0] | (rules[1] | rules[2])
+    hours = [every("1h"), every("2h"), every("3h")]
+    assert hours[0] & hours[1] & hours[2] == Intersection(tuple(hours))
+
+
+def test_a_blackout_holds_to_its_own_zone() -> None:
+    rule = cron("0 * * * *").outside(cron("0 22 * * *", tz="Europe/Paris"), "8h")
+    hours = [to_datetime(tick).hour for tick in upcoming(rule, instant(datetime(2026, 7, 1, 12, tzinfo=UTC)), 16)]
+    assert hours == [13, 14, 15, 16, 17, 18, 19, 4, 5, 6, 7, 8, 9, 10, 11, 12], "22:00 to 06:00 in Paris, in summer"
+
+
+def test_a_window_takes_in_its_opening_and_not_its_end() -> None:
+    rule = every("1h").outside(cron("0 2 * * *"), "2h")
+    assert [rule.has(hour * HOUR) for hour in (1, 2, 3, 4)] == [True, False, False, True]
+
+
+def test_windows_may_overlap() -> None:
+    rule = every("1h").outside(cron("0 2,3 * * *"), "2h")
+    assert [rule.has(hour * HOUR) for hour in (1, 2, 3, 4, 5)] == [True, False, False, False, True]
+
+
+def test_the_zone_is_that_of_all_parts_or_utc() -> None:
+    paris, lima = cron("0 2 * * *", tz="Europe/Paris"), cron("0 2 * * *", tz="America/Lima")
+    assert (paris | cron("0 3 * * *", tz="Europe/Paris")).tz == "Europe/Paris"
+    assert (paris | lima).tz == "UTC"
+    assert (paris | every("1h")).tables == {"tzdata"}
+    assert (cron("0 2 * * *") | every("1h")).tables == frozenset()
+
+
+def test_a_wall_time_is_that_of_the_rule_whose_ticks_these_are() -> None:
+    paris = cron("0 2 * * *", tz="Europe/Paris")
+    tick = paris.next(FIRST) or 0
+    assert (paris - cron("0 2 25 12 *", tz="Europe/Paris")).wall(tick) == paris.wall(tick) == "2025-11-02T02:00:00"
+    assert (paris | cron("0 3 * * *", tz="Europe/Paris")).wall(tick) == paris.wall(tick)
+    assert (paris | cron("0 2 * * *", tz="America/Lima")).wall(tick) is None, "texts of two zones cannot be compared"
+    assert (paris | every("1h")).wall(tick) is None
+
+
+def test_a_slot_by_hash_is_settled_in_every_part() -> None:
+    rule = cron("H 2 * * *") | every("1h", spread=True)
+    named = rule.named("nightly")
+    assert named == cron("H 2 * * *").named("nightly") | every("1h", spread=True).named("nightly")
+    for build in (
+        lambda part: part - cron("H 3 * * *"),
+        lambda part: part & part,
+        lambda part: part.between(end=datetime(2030, 1, 1, tzinfo=UTC)),
+        lambda part: part.outside(cron("H 22 * * *"), "8h"),
+    ):
+        assert build(cron("H 2 * * *")).named("nightly").next(0) == cron("H 2 * * *").named("nightly").next(0)
+
+
+@given(simple, simple)
+def test_a_combination_comes_back_equal_from_its_text(one: Composable, other: Composable) -> None:
+    kinds: list[Callable[[], Composable]] = [
+        lambda: one | other,
+        lambda: one & other,
+        lambda: one - other,
+        lambda: one.between(start=datetime(2025, 11, 1, tzinfo=UTC)),
+        lambda: one.between(end=datetime(2025, 11, 3, 0, 0, 0, 5, tzinfo=UTC)),
+        lambda: one.outside(other, "90m"),
+        lambda: (one | other).outside(other, "90m").between(end=datetime(2026, 1, 1, tzinfo=UTC)) - (one | other),
+    ]
+    for build in kinds:
+        try:
+            rule = build()
+        except InvalidRule:
+            continue
+        restored = decode(rule.encode())
+        assert restored == rule
+        assert restored.next(FIRST) == rule.next(FIRST)
+        assert rule.explain()
+        assert isinstance(rule, Rule)
+
+
+# ------------------------------------------------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: cron("0 2 * * *") & cron("0 3 1 1 *"),
+        lambda: cron("0 2 29 2 *", tz="Europe/Paris") - cron("0 2 29 2 *", tz="Europe/Paris"),
+        lambda: at(datetime(2026, 1, 1, tzinfo=UTC)) - at(datetime(2026, 1, 1, tzinfo=UTC)),
+        lambda: at(datetime(2026, 1, 1, tzinfo=UTC)).between(start=datetime(2026, 1, 2, tzinfo=UTC)),
+        lambda: cron("0 2 * * *").outside(cron("0 1 * * *"), "2h"),
+        lambda: cron("* * * * *") - cron("* * * * *"),
+        lambda: every("1h").outside(every("1h"), "1h"),
+    ],
+)
+def test_a_combination_that_never_fires_is_refused_when_it_is_made(build: Callable[[], Composable]) -> None:
+    with pytest.raises(InvalidRule, match=r"this rule can never fire|no tick was found"):
+        build()
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        partial(cron("0 2 * * *").__or__, after("10m")),
+        partial(cron("0 2 * * *").__and__, after("10m")),
+        partial(cron("0 2 * * *").__sub__, after("10m")),
+        partial(cron("0 2 * * *").outside, after("10m"), "1h"),
+        partial(after("10m").__or__, cron("0 2 * * *")),
+        partial(after("10m").between, start=datetime(2026, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_a_fixed_delay_stands_alone(build: Callable[[], Composable]) -> None:
+    with pytest.raises(InvalidRule, match="a fixed delay has no calendar"):
+        build()
+
+
+@pytest.mark.parametrize("other", ["0 2 * * *", None, 5, [cron("0 2 * * *")]])
+def test_only_rules_can_be_combined(other: Composable) -> None:
+    for combine in (cron("0 2 * * *").__or__, cron("0 2 * * *").__and__, cron("0 2 * * *").__sub__):
+        with pytest.raises(InvalidRule, match="is not a rule; combine rules such as"):
+            combine(other)
+
+
+def test_bounds_must_be_aware_and_in_order() -> None:
+    with pytest.raises(InvalidRule, match="has no time zone"):
+        every("1h").between(start=datetime(2026, 1, 1))
+    with pytest.raises(InvalidRule, match="is not after the start"):
+        every("1h").between(datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("length", [0, "0s", -5, "soon", timedelta(0), None])
+def test_a_window_must_have_a_length(length: str) -> None:
+    with pytest.raises(InvalidRule):
+        every("1h").outside(every("1d"), length)
+
+
+def test_the_parts_are_what_they_were() -> None:
+    one, other = every("1h"), cron("0 2 * * *")
+    assert Exclusion(one, other).parts == (one, other)
+    assert Bounded(one, 0, DAY).parts == (one,)
+    assert Outside(one, other, 2 * HOUR + SECOND).shape()["for"] == "2h1s"
