@@ -6,16 +6,22 @@
 day before it starts. One class is moved, and its reminder moves along; one is called off, and its reminder is
 cancelled. Beside that there are a nightly report, an expiry sweep, a calendar feed so slow that ticks are skipped, a
 receipt that fails once, and a certificate that cannot be made: a dead letter, which waits for a person.
+
+Two schedules go by the clocks of New York: its campus is greeted every 20 seconds, and its books are settled on the
+first business day of each month. Who cannot wait for that says:
+
+    foliot schedules trigger books --reason "to see it" --store sqlite:///.demo/foliot.db
 """
 
 import asyncio
-import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from time import sleep
 
-from foliot import Context, Foliot, Permanent, RetryAfter, after, every
+from foliot import Context, Foliot, Permanent, RetryAfter, after, business_day, cron, every
 
 DAY = timedelta(seconds=20)
 HOUR = DAY / 24
+NEW_YORK = "America/New_York"
 
 app = Foliot(timeout="1m", lease="10s", backoff="2s")
 
@@ -48,7 +54,7 @@ def report_to_instructors(ctx: Context) -> str:
     for done in range(1, 16):
         ctx.check()  # a good place to stop, if somebody asks
         ctx.progress(done, of=15)
-        time.sleep(0.1)
+        sleep(0.1)
     return "15 instructors"
 
 
@@ -56,6 +62,17 @@ def report_to_instructors(ctx: Context) -> str:
 async def sweep_expired() -> int:
     await asyncio.sleep(0.05)
     return 3  # kept as the run's result
+
+
+@app.job
+async def greet(clock: time) -> str:
+    part = "morning" if clock.hour < 12 else "afternoon" if clock.hour < 18 else "evening"
+    return f"good {part}, New York: it is {clock}"
+
+
+@app.job
+async def settle_books(day: date) -> str:
+    return f"settled up to {day}"
 
 
 @app.job
@@ -87,3 +104,8 @@ app.schedule("campus", campus, every("15s"))
 app.schedule("nightly-report", report_to_instructors, every(DAY), overlap="skip", catch_up="once")
 app.schedule("expiry-sweep", sweep_expired, after("7s"))
 app.schedule("calendar", refresh_calendar, every(DAY / 2), overlap="skip", catch_up="skip")
+
+# By the clocks of a place. What a run is about comes from its tick, also when it is late or tried again.
+app.schedule("greeting", greet, cron("*/20 * * * * *", seconds=True, tz=NEW_YORK), bind={"clock": "tick.time"})
+books = business_day(1, country="US", at="06:00", tz=NEW_YORK)
+app.schedule("books", settle_books, books, bind={"day": "tick.date"})

@@ -1,7 +1,8 @@
 """The documentation as data: its pages, their code blocks, their links, and the parts that are generated.
 
 `<!-- not run: why -->` stands before a Python block that must not run; `test_docs` counts these. A `text` block right
-after a Python block is what that one prints. What stands between `<!-- generated: name -->` and `<!-- end -->` is
+after a Python block, or after commands, is what these print. A `crontab` block is a file, named in its first line; it
+is there for the commands below it. What stands between `<!-- generated: name -->` and `<!-- end -->` is
 written by `tests/docs/generated.py`.
 """
 
@@ -63,6 +64,11 @@ def command_lines(page: Path) -> list[str]:
     """Every line of a block that is no program, and that calls `foliot`."""
     lines = [line.strip() for block in blocks(page) if block.language != "python" for line in block.text.splitlines()]
     return [line for line in lines if line.startswith("foliot ") and not re.match(r"foliot \d", line)]
+
+
+def shown_commands(page: Path) -> list[Block]:
+    """The blocks of commands whose output is shown, and the files that they need, in order."""
+    return [block for block in blocks(page) if block.language == "crontab" or (not block.language and block.prints)]
 
 
 def links(page: Path) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import difflib
+import inspect
 import io
+import json
 import os
 import re
 import shlex
@@ -18,23 +20,28 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import foliot
 from foliot import Context, Foliot, every
-from foliot.cli import account
-from foliot.domain.instant import spell
+from foliot.cli import account, imports
+from foliot.clock import SystemClock
+from foliot.domain.instant import parse_rfc3339, spell
 from foliot.domain.policy import Policy
 from foliot.domain.state import Outcome, Reason, State
 from foliot.domain.store import EventRow
 from foliot.errors import FoliotError
 from foliot.operate import shapes
 from foliot.testing import World, virtual_time
+from foliot.timing import binding, dst, spoken
+from foliot.timing.expression import NICKNAMES
 from tests.docs import generated, pages
 from tests.docs.pages import DOCS, PAGES, ROOT
 
-README, GUIDE, POLICIES, STATES, TESTING, CLI = (
+README, GUIDE, TIME, POLICIES, STATES, TESTING, CLI = (
     ROOT / "README.md",
     DOCS / "guide.md",
+    DOCS / "time.md",
     DOCS / "policies.md",
     DOCS / "states.md",
     DOCS / "testing.md",
@@ -44,6 +51,9 @@ SOURCE = ROOT / "src" / "foliot"
 RUNNING = [page for page in PAGES if pages.python_blocks(page)]
 NOT_RUN: dict[str, int] = {}
 """By page, how many Python blocks are marked as not run. Each is a promise that nobody checks: keep this empty."""
+
+NOW = parse_rfc3339("2026-06-01T12:00:00Z")
+"""When the commands are given whose output is shown."""
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +127,19 @@ def test_every_command_that_is_shown_exists_with_its_options(page: str, line: st
     for word in words[len(found.words) :]:
         if word.startswith("-"):
             assert word.split("=")[0] in options, f"{page}: {' '.join(found.words)} has no {word}: {line}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if pages.shown_commands(page)], ids=pages.name_of)
+def test_what_a_command_is_shown_to_print_it_prints(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SystemClock, "now", lambda self: NOW)
+    for block in pages.shown_commands(page):
+        if block.language == "crontab":
+            Path(block.text.split()[1]).write_text(block.text, "utf-8")
+            continue
+        lines = [shlex.split(line, comments=True) for line in block.text.splitlines()]
+        assert all(words[0] == "foliot" for words in lines), f"{pages.name_of(page)}, line {block.line}"
+        printed = "".join(CliRunner().invoke(generated.command, words[1:]).output for words in lines)
+        assert _lines(printed) == _lines(block.prints or "")
 
 
 # ------------------------------------------------------------------------------------------------------ generated parts
@@ -230,6 +253,24 @@ def test_every_public_name_is_listed_importable_and_documented() -> None:
         assert re.search(rf"\b{name}\b", told), f"{name} is neither in the guide nor in the policies"
 
 
+def test_every_rule_is_documented_with_each_of_its_arguments() -> None:
+    told = TIME.read_text("utf-8")
+    for name, make in (spoken.CONSTRUCTORS | spoken.METHODS).items():
+        assert f"{name}(" in told, name
+        for argument in set(inspect.signature(make).parameters) - {"self", "expression", "text", "interval", "delay"}:
+            assert re.search(rf"\b{argument}\b", told), f"{name}({argument}=)"
+
+
+def test_every_choice_that_a_rule_has_is_documented() -> None:
+    told = pages.section(TIME, "Where the clocks change")
+    choices = [*dst.Gap, *dst.Fold, *dst.IntervalLike, *dst.PRESETS]
+    assert [choice for choice in choices if f'`"{choice}"`' not in told] == []
+    assert [name for name in NICKNAMES if f"`{name}`" not in pages.section(TIME, "Cron")] == []
+    assert sorted(pages.rows(pages.section(TIME, "Arguments from the tick"))) == sorted(binding.KNOWN)
+    taken = {name for chosen in generated.CHOICES for name in chosen.values()} | {*dst.VIXIE, "vixie"}
+    assert set(choices) - taken == set(), "the table of nights leaves a policy out"
+
+
 def test_every_verb_of_a_context_and_of_a_world_is_documented() -> None:
     for kind, told in ((Context, pages.section(GUIDE, "Say how far you are")), (World, TESTING.read_text("utf-8"))):
         internal = {"app", "store", "schedulers", "workers", "start", "call", "close"} if kind is World else set()
@@ -276,6 +317,37 @@ def test_every_field_of_the_json_forms_is_documented() -> None:
     told_kinds = pages.rows(pages.section(CLI, "The account"))
     source = Path(account.__file__).read_text("utf-8") + (SOURCE / "cli" / "up.py").read_text("utf-8")
     assert set(re.findall(r'"kind": "(\w+)"', source)) - told_kinds.keys() - {"summary"} == set()
+
+
+def test_every_field_that_is_told_of_rules_and_imports_is_documented() -> None:
+    Path("crontab.txt").write_text("A=b\n0 2 * * * true\n@reboot true\n", "utf-8")
+    explained, days = _json("explain", "0 2 * * *"), _json("preview", "0 2 * * *")
+    imported = _json("import", "crontab", "crontab.txt", "--tz", "UTC", "--dry-run", exit_code=1)
+    kinds = {line["kind"]: line for line in imported["lines"]}
+    told = pages.section(CLI, "What an import did")
+    assert sorted(pages.rows(pages.section(CLI, "A rule"))) == sorted(explained)
+    assert [name for name in explained["policy"] if f"`{name}`" not in pages.section(CLI, "A rule")] == []
+    assert sorted(pages.rows(pages.section(CLI, "A day of a preview"))) == sorted(days[0])
+    assert sorted(pages.rows(told)) == sorted([*imported, *kinds])
+    for kind, line in kinds.items():
+        words = told if kind == "problem" else " ".join(pages.rows(told)[kind])
+        assert [name for name in line.keys() - {"line", "text", "kind"} if f"`{name}`" not in words] == [], kind
+    assert all(f"`{name}`" in told for name in ("line", "text", "kind", *imported["summary"], *imports._OUTCOMES))
+
+
+def test_every_check_of_the_doctor_is_documented() -> None:
+    Foliot("sqlite:///foliot.db").apply()
+    found = _json("doctor", "--store", "sqlite:///foliot.db")
+    told = pages.section(CLI, "What doctor found")
+    assert found.keys() - pages.rows(told).keys() == set()
+    assert [name for name in found["versions"] if f"`{name}`" not in " ".join(pages.rows(told)["versions"])] == []
+    assert [check["name"] for check in found["checks"] if f"`{check['name']}`" not in told] == []
+
+
+def _json(*words: str, exit_code: int = 0) -> Any:
+    result = CliRunner().invoke(generated.command, [*words, "--json"])
+    assert result.exit_code == exit_code, result.output
+    return json.loads(result.stdout)
 
 
 # --------------------------------------------------------------------------------------------------------- links, lists

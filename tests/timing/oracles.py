@@ -160,17 +160,17 @@ class Line:
         of_month, month, of_week = self.fields[3:]
         if not in_field(month, day.month, 1, 12, " ".join(MONTHS), 1):
             return False
-        dated = self._has(of_month, day, "LW", lambda item: in_field(item, day.day, 1, 31))
-        sunday_twice = (0, 7) if day.isoweekday() == 7 else (day.isoweekday(),)
-        named = self._has(
-            of_week, day, "L#", lambda item: any(in_field(item, one, 0, 7, " ".join(WEEKDAYS)) for one in sunday_twice)
+        dated = any(
+            is_marked(item, day) if {*item} & {*"LW"} else in_field(item, day.day, 1, 31)
+            for item in of_month.split(",")
+        )
+        numbers = (0, 7) if day.isoweekday() == 7 else (day.isoweekday(),)
+        named = any(
+            is_marked(item, day) if {*item} & {*"L#"} else in_field(item, number, 0, 7, " ".join(WEEKDAYS))
+            for item in of_week.split(",")
+            for number in numbers
         )
         return dated and named if of_month[0] in "*?" or of_week[0] in "*?" else dated or named
-
-    def _has(self, field, day, marks, plain):
-        return any(
-            is_marked(item, day) if any(mark in item for mark in marks) else plain(item) for item in field.split(",")
-        )
 
     def has_minute(self, wall: datetime) -> bool:
         """Whether cron would fire in this minute of the wall clock: the question Vixie asks of every line."""

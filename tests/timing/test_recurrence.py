@@ -403,7 +403,7 @@ def test_a_rule_that_names_all_it_needs_has_no_start() -> None:
     ],
 )
 def test_a_rule_that_needs_a_start_is_refused_with_the_fix(text: str) -> None:
-    with pytest.raises(InvalidRule, match='give start="2026-01-05T09:00", or'):
+    with pytest.raises(InvalidRule, match='give start="2026-01-05T09:00" or a DTSTART line, or'):
         rrule(text)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from foliot.domain.instant import DAY, SECOND, Instant
 from foliot.errors import InvalidRule
-from foliot.timing.combine import MOST_TRIES, Composable, Composed, check_that_it_fires, checked, gave_up
+from foliot.timing.combine import Composable, Composed, check_that_it_fires, checked, searching
 from foliot.timing.dst import VIXIE, Dst, IntervalLike, dst
 from foliot.timing.names import EVERY_MONTH, among, clock, listed, ordinal
 from foliot.timing.names import months as months_of
@@ -240,28 +240,29 @@ class OnlyOn(Composed):
 
     def next(self, after: Instant) -> Instant | None:
         # Before the first year that is known there is nothing to look for, and behind the last.
-        return self._search(self.rule.next(max(after, begin_of(self.workdays.known[0]))), 1)
+        return self._search(max(after, begin_of(self.workdays.known[0])), 1)
 
     def previous(self, before: Instant) -> Instant | None:
-        return self._search(self.rule.previous(min(before, begin_of(self.workdays.known[-1] + 1) + 4 * DAY)), -1)
+        return self._search(min(before, begin_of(self.workdays.known[-1] + 1) + 4 * DAY), -1)
 
-    def _search(self, tick: Instant | None, step: Step) -> Instant | None:
+    def _search(self, start: Instant, step: Step) -> Instant | None:
         """From tick to tick, and over closed days in one leap: a rule may have a tick in every second of them."""
         where = zone(self.tz)
-        for _ in range(MOST_TRIES):
-            if tick is None:
-                return None
-            stretch = where.at(tick // SECOND)
-            today = (tick // SECOND + stretch.offset) // _DAY
-            day = self.workdays.onward(today, step)
-            if day is None or day == today:
-                return None if day is None else tick
-            # To where that day begins or ends; but where the offset changes, it has to be computed anew.
-            if step > 0:
-                tick = self.rule.next(min(day * _DAY - stretch.offset, stretch.end) * SECOND - 1)
-            else:
-                tick = self.rule.previous(max((day + 1) * _DAY - stretch.offset, stretch.start) * SECOND)
-        raise gave_up(self)
+        with searching(self, start) as leave_out:
+            tick = self.rule.next(start) if step > 0 else self.rule.previous(start)
+            while tick is not None:
+                stretch = where.at(tick // SECOND)
+                today = (tick // SECOND + stretch.offset) // _DAY
+                day = self.workdays.onward(today, step)
+                if day is None or day == today:
+                    return None if day is None else tick
+                leave_out(tick)
+                # To where that day begins or ends; but where the offset changes, it has to be computed anew.
+                if step > 0:
+                    tick = self.rule.next(min(day * _DAY - stretch.offset, stretch.end) * SECOND - 1)
+                else:
+                    tick = self.rule.previous(max((day + 1) * _DAY - stretch.offset, stretch.start) * SECOND)
+        return None
 
     def named(self, schedule: str) -> OnlyOn:
         return OnlyOn(self.rule.named(schedule), self.workdays, self.tz)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,9 +11,7 @@ from typing import Any
 
 from foliot.domain.instant import FIRST, LAST, Duration, Instant, duration, instant, rfc3339, spell
 from foliot.errors import InvalidInput, InvalidRule
-
-MOST_TRIES = 50_000
-"""How many ticks a search leaves out before it gives up, loudly: a tenth of a second or so."""
+from foliot.timing.effort import FURTHEST, effort
 
 
 class Composable:
@@ -149,10 +147,14 @@ class Union(Composed):
         return self.rules
 
     def next(self, after: Instant) -> Instant | None:
-        return min((tick for rule in self.rules if (tick := rule.next(after)) is not None), default=None)
+        with effort() as left:
+            left[0] -= len(self.rules)
+            return min((tick for rule in self.rules if (tick := rule.next(after)) is not None), default=None)
 
     def previous(self, before: Instant) -> Instant | None:
-        return max((tick for rule in self.rules if (tick := rule.previous(before)) is not None), default=None)
+        with effort() as left:
+            left[0] -= len(self.rules)
+            return max((tick for rule in self.rules if (tick := rule.previous(before)) is not None), default=None)
 
     def wall(self, tick: Instant) -> str | None:
         """Wall times of different zones cannot be told apart by their text, so only one zone's are compared."""
@@ -186,27 +188,27 @@ class Intersection(Composed):
     def next(self, after: Instant) -> Instant | None:
         """Each rule in turn leaps to the latest candidate, until all agree."""
         candidate = after + 1
-        for _ in range(MOST_TRIES):
-            ticks = [rule.next(candidate - 1) for rule in self.rules]
-            if None in ticks:
-                return None
-            furthest = max(tick for tick in ticks if tick is not None)
-            if all(tick == furthest for tick in ticks):
-                return furthest
-            candidate = furthest
-        raise gave_up(self)
+        with searching(self, after) as leave_out:
+            while True:
+                ticks = [rule.next(candidate - 1) for rule in self.rules]
+                if None in ticks:
+                    return None
+                furthest = max(tick for tick in ticks if tick is not None)
+                if all(tick == furthest for tick in ticks):
+                    return furthest
+                candidate = leave_out(furthest)
 
     def previous(self, before: Instant) -> Instant | None:
         candidate = before - 1
-        for _ in range(MOST_TRIES):
-            ticks = [rule.previous(candidate + 1) for rule in self.rules]
-            if None in ticks:
-                return None
-            furthest = min(tick for tick in ticks if tick is not None)
-            if all(tick == furthest for tick in ticks):
-                return furthest
-            candidate = furthest
-        raise gave_up(self)
+        with searching(self, before) as leave_out:
+            while True:
+                ticks = [rule.previous(candidate + 1) for rule in self.rules]
+                if None in ticks:
+                    return None
+                furthest = min(tick for tick in ticks if tick is not None)
+                if all(tick == furthest for tick in ticks):
+                    return furthest
+                candidate = leave_out(furthest)
 
     def named(self, schedule: str) -> Intersection:
         return Intersection(tuple(rule.named(schedule) for rule in self.rules))
@@ -233,20 +235,18 @@ class Exclusion(Composed):
         return (self.rule, self.other)
 
     def next(self, after: Instant) -> Instant | None:
-        tick = self.rule.next(after)
-        for _ in range(MOST_TRIES):
-            if tick is None or not self.other.has(tick):
-                return tick
-            tick = self.rule.next(tick)
-        raise gave_up(self)
+        with searching(self, after) as leave_out:
+            tick = self.rule.next(after)
+            while tick is not None and self.other.has(tick):
+                tick = self.rule.next(leave_out(tick))
+            return tick
 
     def previous(self, before: Instant) -> Instant | None:
-        tick = self.rule.previous(before)
-        for _ in range(MOST_TRIES):
-            if tick is None or not self.other.has(tick):
-                return tick
-            tick = self.rule.previous(tick)
-        raise gave_up(self)
+        with searching(self, before) as leave_out:
+            tick = self.rule.previous(before)
+            while tick is not None and self.other.has(tick):
+                tick = self.rule.previous(leave_out(tick))
+            return tick
 
     def named(self, schedule: str) -> Exclusion:
         return Exclusion(self.rule.named(schedule), self.other.named(schedule))
@@ -318,22 +318,18 @@ class Outside(Composed):
         return (self.rule, self.opening)
 
     def next(self, after: Instant) -> Instant | None:
-        tick = self.rule.next(after)
-        for _ in range(MOST_TRIES):
-            window = None if tick is None else self._window(tick)
-            if tick is None or window is None:
-                return tick
-            tick = self.rule.next(window + self.length - 1)
-        raise gave_up(self)
+        with searching(self, after) as leave_out:
+            tick = self.rule.next(after)
+            while tick is not None and (window := self._window(tick)) is not None:
+                tick = self.rule.next(leave_out(window) + self.length - 1)
+            return tick
 
     def previous(self, before: Instant) -> Instant | None:
-        tick = self.rule.previous(before)
-        for _ in range(MOST_TRIES):
-            window = None if tick is None else self._window(tick)
-            if tick is None or window is None:
-                return tick
-            tick = self.rule.previous(window)
-        raise gave_up(self)
+        with searching(self, before) as leave_out:
+            tick = self.rule.previous(before)
+            while tick is not None and (window := self._window(tick)) is not None:
+                tick = self.rule.previous(leave_out(window))
+            return tick
 
     def _window(self, tick: Instant) -> Instant | None:
         """When the window opened that a tick falls into. All are equally long, so the last that opened ends last."""
@@ -369,5 +365,15 @@ def check_that_it_fires(rule: Composable, after: Instant = 0) -> None:
         raise InvalidRule(f"this rule can never fire: {rule.explain():.200}")
 
 
-def gave_up(rule: Composable) -> InvalidRule:
-    return InvalidRule(f"no tick was found, having left out {MOST_TRIES:,} in a row, of: {rule.explain():.200}")
+@contextmanager
+def searching(rule: Composed, start: Instant) -> Iterator[Callable[[Instant], Instant]]:
+    """A search from tick to tick: gives what it calls with each that it leaves out, and that stops it, loudly."""
+    with effort() as left:
+
+        def leave_out(tick: Instant) -> Instant:
+            left[0] -= len(rule.parts)
+            if left[0] < 0 or abs(tick - start) > FURTHEST:
+                raise InvalidRule(f"no tick was found, having left out all that were near, of: {rule.explain():.200}")
+            return tick
+
+        yield leave_out

@@ -17,6 +17,7 @@ from foliot.timing.periods import Frequency, Weekday
 LONGEST = 10_000
 """Six hundred dates fit; the bound keeps hostile text away."""
 MOST_COUNT = 10_000
+"""They are counted once, when the rule is made: some 40 ms."""
 
 _WEEKDAYS = "MO TU WE TH FR SA SU".split()
 _NUMBERS = {

@@ -23,8 +23,10 @@ def describe(given: Given, days: Days, times: Times, tz: str, start: datetime | 
         told = f"{pace}{_days(given.frequency, days)} {_times(times)} {tz}"
     else:
         told = f"{pace}{_within(given.frequency, times)}{_days(given.frequency, days)}, {tz}"
-    positions = given.numbers.get("BYSETPOS")
+    positions = sorted(given.numbers.get("BYSETPOS", ()), key=lambda position: (position < 0, position))
     chosen = f", only the {listed([_place(one) for one in positions])} of each {period}" if positions else ""
+    if days.week_start and (days.weeks or (given.frequency is Frequency.WEEKLY and (positions or given.interval > 1))):
+        chosen += f", weeks beginning on {WEEKDAYS[days.week_start]}"
     return f"{told}{chosen}{_bounds(given, times, start)}"
 
 

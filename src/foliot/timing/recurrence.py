@@ -76,7 +76,7 @@ class Recurrence(WallRule):
         pattern = _pattern(given, begin, end)
         first = pattern.nearest(_seconds(begin), 1, FEW_TRIES)
         if first is None:
-            raise InvalidRule(f"this rule can never fire: no day and time from {self.start} on is in {self.text:.200}")
+            raise InvalidRule(f"this rule can never fire: from {self.start} on no time is in {self.text[:200]!r}")
         self.settle(_pattern(given, begin, min(end, first + _HORIZON)), is_interval)
         object.__setattr__(self, "_last", None)
         early = _seconds(begin) - 2 * DAY
@@ -197,7 +197,9 @@ def _check_that_no_start_is_needed(given: Given) -> None:
         problem, fix = "takes its time of day from its start", "name the time: BYHOUR=9;BYMINUTE=0, for example"
     else:
         return
-    raise InvalidRule(f'{given.text[:200]!r} {problem}, and there is none; give start="2026-01-05T09:00", or {fix}')
+    raise InvalidRule(
+        f'{given.text[:200]!r} {problem}, and there is none; give start="2026-01-05T09:00" or a DTSTART line, or {fix}'
+    )
 
 
 def _pattern(given: Given, begin: datetime, until: int) -> PeriodPattern:
