@@ -32,7 +32,7 @@ from foliot.operate import Operator
 from foliot.portal import Portal, refuse_to_block
 from foliot.timing import decode
 from foliot.timing.binding import Binding, binding
-from foliot.timing.ticks import first_tick
+from foliot.timing.ticks import armed
 from foliot.work.context import Context
 from foliot.work.handler import Handler
 
@@ -154,32 +154,24 @@ class Foliot:
             policy = job.handler.policy.merged(chosen)
             # Never again what was decided already, also when the clock was set back since.
             begin = max(now, (evaluated or {}).get(name, now))
-            first = first_tick(rule, name, begin, policy.jitter)
             # Only what differs from the defaults: a release that adds a setting changes nobody's declaration.
             apart = [(one, value) for one, value in asdict(policy).items() if value != getattr(_DEFAULTS, one)]
             extra = bound.encoded() if bound.arguments else {}
             words: tuple[Any, ...]
             words = (name, job.name, rule.encode(), payload, sorted(described.items()), sorted(chosen.items()), apart)
             words += (extra,) if extra else ()
-            found.append(
-                Declaration(
-                    id=name,
-                    job=job.name,
-                    rule=rule.encode(),
-                    payload=payload,
-                    policy=policy,
-                    options=choices_to_json(chosen | extra),
-                    delay=rule.delay,
-                    first=first.nominal,
-                    first_fire_at=first.fire_at,
-                    first_since=first.since,
-                    first_wall=first.wall,
-                    after=begin,
-                    tables=first.tables,
-                    fingerprint=blake2b(repr(words).encode(), digest_size=16).hexdigest(),
-                    **described,
-                )
+            declaration = Declaration(
+                id=name,
+                job=job.name,
+                rule=rule.encode(),
+                payload=payload,
+                policy=policy,
+                options=choices_to_json(chosen | extra),
+                delay=rule.delay,
+                fingerprint=blake2b(repr(words).encode(), digest_size=16).hexdigest(),
+                **described,
             )
+            found.append(armed(declaration, rule, begin))
         return found
 
     # Acting

@@ -236,3 +236,6 @@ def test_a_rule_whose_holidays_end_does_not_end_in_silence() -> None:
         assert "install a newer release" in str(world.schedule("report").schedule.fault)
         assert world.schedule("bounded").schedule.fault is None
         assert [event.subject for event in world.events() if event.kind == "schedule_set_aside"] == ["report"]
+        world.call(app.apply_async())
+        assert "install a newer release" in str(world.schedule("report").schedule.fault)
+        assert world.schedule("bounded").schedule.fault is None

@@ -169,3 +169,14 @@ async def test_a_run_by_hand_may_have_an_interval(stage: Stage) -> None:
     kept = await stage.store.trigger("report", since=START - HOUR, actor="ada", note="now")
     run = await stage.run(kept)
     assert (run.since, run.nominal, run.state) == (START - HOUR, START, State.SCHEDULED)
+
+
+async def test_a_declaration_without_a_first_tick_keeps_saying_why_until_it_has_one(stage: Stage) -> None:
+    ended = declared("report", None, fault="the holidays end with 2026")
+    await stage.apply(ended)
+    assert (await stage.store.schedule("report")).schedule.fault == "the holidays end with 2026"
+    await stage.apply(ended)
+    assert (await stage.store.schedule("report")).schedule.fault == "the holidays end with 2026"
+    await stage.apply(declared("report", DUE))
+    view = await stage.store.schedule("report")
+    assert (view.schedule.fault, view.next_nominal) == (None, DUE)

@@ -26,9 +26,9 @@ class Declaration:
     """Only what the schedule itself chose: carried by each of its runs, for the worker."""
     delay: Duration | None
     """For a fixed-delay rule; the end of each run makes the next."""
-    first: Instant | None
+    first: Instant | None = None
     """The first nominal time, counted from when it is declared; None when the rule has none."""
-    first_fire_at: Instant | None
+    first_fire_at: Instant | None = None
     first_since: Instant | None = None
     """Where the first tick's interval begins: the nominal time before it."""
     first_wall: str | None = None
@@ -46,6 +46,8 @@ class Declaration:
     fingerprint: str = ""
     paused: str | None = None
     """Why it begins its life paused; None when it does not. What operators said later survives."""
+    fault: str | None = None
+    """Why it has no first tick, although its rule has not ended; None when all is well."""
 
 
 @dataclass(frozen=True, slots=True)

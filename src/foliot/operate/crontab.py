@@ -36,7 +36,7 @@ _AS_CRON: dict[str, Any] = {
     "catch_up": CatchUp.SKIP,
 }
 NOTES = (
-    f"The schedules begin paused. Commands are run by the job {JOB}, which does nothing until an operator enables it.",
+    f"The schedules begin paused: commands are for the job {JOB}, which no worker of this release has.",
     "Take a line out of the crontab before you resume its schedule, or both will run it.",
     "As under cron, runs may overlap, a missed one is not made up for, and a failed one is not tried again.",
     "A command is stopped after a week; cron never stops one. No mail is sent.",
@@ -126,8 +126,6 @@ def _declaration(command: Command, schedule: str) -> Declaration:
         policy=Policy().merged(chosen),
         options=options,
         delay=None,
-        first=None,
-        first_fire_at=None,
         fingerprint=blake2b(
             repr((schedule, JOB, rule.encode(), payload, options)).encode(), digest_size=16
         ).hexdigest(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -16,7 +15,7 @@ from foliot.domain.store import EventRow, Instance, JobCard, Store
 from foliot.errors import Conflict, InvalidInput, TickTaken
 from foliot.operate.shapes import last_tick
 from foliot.timing import decode
-from foliot.timing.ticks import first_tick
+from foliot.timing.ticks import armed
 
 T = TypeVar("T")
 
@@ -73,12 +72,13 @@ class Operator:
         store, acting = await self._opened(), _acting(actor)
         now = await store.now()
         known = {view.schedule.id: view.schedule.evaluated_through or 0 for view in await store.schedules()}
-        armed = {one.id: _armed(one, max(now, known.get(one.id, 0))) for one in declarations}
+        wanted = {one.id: armed(one, decode(one.rule), max(now, known.get(one.id, 0))) for one in declarations}
         for _ in range(_TRIES):
             try:
-                return await store.apply(list(armed.values()), prune=False, actor=acting, source=source)
+                return await store.apply(list(wanted.values()), prune=False, actor=acting, source=source)
             except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
-                armed[taken.schedule] = _armed(armed[taken.schedule], taken.nominal)
+                late = wanted[taken.schedule]
+                wanted[taken.schedule] = armed(late, decode(late.rule), taken.nominal)
         raise Conflict("the schedules changed again and again while they were being imported; try once more")
 
     def import_schedules(self, declarations: Sequence[Declaration], *, source: str, actor: str) -> Applied:
@@ -156,20 +156,6 @@ class Operator:
 
 
 _TRIES = 10_000
-
-
-def _armed(declaration: Declaration, after: Instant) -> Declaration:
-    """With its first tick, when nothing up to `after` is promised."""
-    first = first_tick(decode(declaration.rule), declaration.id, after, declaration.policy.jitter)
-    return replace(
-        declaration,
-        first=first.nominal,
-        first_fire_at=first.fire_at,
-        first_since=first.since,
-        first_wall=first.wall,
-        after=after,
-        tables=first.tables,
-    )
 
 
 def _stated(reason: str) -> str:

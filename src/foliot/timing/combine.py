@@ -68,7 +68,7 @@ class Composable:
         raise NotImplementedError
 
     def has(self, moment: Instant) -> bool:
-        """Whether it has a tick at this very instant."""
+        """Whether it has a tick at this very instant. Rules made of others ask these, and search for nothing."""
         return self.next(moment - 1) == moment
 
     def __or__(self, other: Composable) -> Union:
@@ -162,6 +162,9 @@ class Union(Composed):
             return None
         return self.rules[0].wall(tick)
 
+    def has(self, moment: Instant) -> bool:
+        return any(rule.has(moment) for rule in self.rules)
+
     def named(self, schedule: str) -> Union:
         return Union(tuple(rule.named(schedule) for rule in self.rules))
 
@@ -210,6 +213,9 @@ class Intersection(Composed):
                     return furthest
                 candidate = leave_out(furthest)
 
+    def has(self, moment: Instant) -> bool:
+        return all(rule.has(moment) for rule in self.rules)
+
     def named(self, schedule: str) -> Intersection:
         return Intersection(tuple(rule.named(schedule) for rule in self.rules))
 
@@ -247,6 +253,9 @@ class Exclusion(Composed):
             while tick is not None and self.other.has(tick):
                 tick = self.rule.previous(leave_out(tick))
             return tick
+
+    def has(self, moment: Instant) -> bool:
+        return self.rule.has(moment) and not self.other.has(moment)
 
     def named(self, schedule: str) -> Exclusion:
         return Exclusion(self.rule.named(schedule), self.other.named(schedule))
@@ -287,6 +296,10 @@ class Bounded(Composed):
     def previous(self, before: Instant) -> Instant | None:
         tick = self.rule.previous(before if self.end is None else min(before, self.end))
         return tick if tick is not None and (self.start is None or tick >= self.start) else None
+
+    def has(self, moment: Instant) -> bool:
+        begun = self.start is None or self.start <= moment
+        return begun and (self.end is None or moment < self.end) and self.rule.has(moment)
 
     def named(self, schedule: str) -> Bounded:
         return Bounded(self.rule.named(schedule), self.start, self.end)
@@ -335,6 +348,9 @@ class Outside(Composed):
         """When the window opened that a tick falls into. All are equally long, so the last that opened ends last."""
         opened = self.opening.previous(tick + 1)
         return opened if opened is not None and tick < opened + self.length else None
+
+    def has(self, moment: Instant) -> bool:
+        return self.rule.has(moment) and self._window(moment) is None
 
     def named(self, schedule: str) -> Outside:
         return Outside(self.rule.named(schedule), self.opening.named(schedule), self.length)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import NamedTuple
 
 from foliot.domain.instant import LAST, Duration, Instant
 from foliot.domain.rule import Rule
-from foliot.errors import InvalidInput
+from foliot.domain.schedule import Declaration
+from foliot.errors import InvalidInput, InvalidRule
 from foliot.timing.elapsed import Every
 from foliot.timing.tables import stamp_of
 
@@ -29,24 +29,25 @@ class Overdue:
     """The first tick that is not due yet; None when there is none, or when the rule has a delay."""
 
 
-class FirstTick(NamedTuple):
-    """The tick that a schedule begins with; all None for a rule with a delay, or one that has ended."""
+def armed(declaration: Declaration, rule: Rule, after: Instant) -> Declaration:
+    """A declaration with its first tick, when nothing up to `after` is promised.
 
-    nominal: Instant | None = None
-    since: Instant | None = None
-    """Where its interval begins: the tick before it."""
-    fire_at: Instant | None = None
-    wall: str | None = None
-    tables: str | None = None
-
-
-def first_tick(rule: Rule, schedule_id: str, after: Instant, jitter: Duration) -> FirstTick:
-    """What a schedule has to do first, when nothing up to `after` is promised."""
-    nominal = None if rule.delay is not None else rule.next(after)
-    if nominal is None:
-        return FirstTick(tables=stamp_of(rule))
-    fire_at = jittered(schedule_id, nominal, jitter, rule.next(nominal))
-    return FirstTick(nominal, rule.previous(nominal), fire_at, rule.wall(nominal), stamp_of(rule))
+    One whose rule cannot answer says so as its fault: it must not stop the others.
+    """
+    declaration = replace(declaration, after=after, tables=stamp_of(rule))
+    try:
+        nominal = None if rule.delay is not None else rule.next(after)
+        if nominal is None:
+            return declaration if rule.delay is not None else replace(declaration, fault=rule.known_until)
+        return replace(
+            declaration,
+            first=nominal,
+            first_fire_at=jittered(declaration.id, nominal, declaration.policy.jitter, rule.next(nominal)),
+            first_since=rule.previous(nominal),
+            first_wall=rule.wall(nominal),
+        )
+    except InvalidRule as problem:
+        return replace(declaration, fault=f"InvalidRule: {problem}")
 
 
 def upcoming(rule: Rule, after: Instant, count: int) -> list[Instant]:

@@ -49,8 +49,8 @@ def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, act
             pause(tx, declaration.id, None, actor, declaration.paused)
         # Also an unchanged one may need its next run: it was set aside by a release that could not read its rule.
         _arm(tx, declaration)
-        if fault is not None and not changed:
-            tx.run("clear_fault", id=declaration.id)
+        if fault is not None or declaration.fault is not None:
+            tx.run("set_fault", id=declaration.id, fault=declaration.fault)
         kinds = {True: applied.changed, False: applied.unchanged}
         (applied.created if fingerprint is None else kinds[changed]).append(declaration.id)
     declared = {declaration.id for declaration in declarations}

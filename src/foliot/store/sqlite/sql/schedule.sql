@@ -13,8 +13,8 @@ FROM schedule WHERE id IN (SELECT value FROM json_each(:ids))
 -- name: schedule_versions
 SELECT id, fingerprint, fault, source FROM schedule
 
--- name: clear_fault
-UPDATE schedule SET fault = NULL WHERE id = :id
+-- name: set_fault
+UPDATE schedule SET fault = :fault WHERE id = :id
 
 -- name: put_schedule
 -- Pauses and the cursor survive an edit; a fault does not.
