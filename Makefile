@@ -30,8 +30,8 @@ fmt: venv  ## format, and fix what can be fixed safely
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-torture: venv  ## the long forms of the fault tests
-	FOLIOT_TORTURE=1 $(BIN)/python -m pytest tests/faults $(ARGS)
+torture: venv  ## the long forms of the fault tests, and of those that compare the time engine with others
+	FOLIOT_TORTURE=1 $(BIN)/python -m pytest -v tests/faults tests/timing $(ARGS)
 
 bench:  ## measure, and plot
 	@scripts/bootstrap_venv dev bench

@@ -43,8 +43,8 @@ def _released(path: Path, schema: int) -> None:
     )
     connection.execute(
         "INSERT INTO history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, schedule, "
-        "attempt, spent, finished_at) VALUES (2, 'daily@2026-04-03T02:00:00Z', 10, 0, 0, 0, 'report', CAST('{}' AS BLOB), ?, ?, "
-        "'daily', 1, 1, ?)",
+        "attempt, spent, finished_at) "
+        "VALUES (2, 'daily@2026-04-03T02:00:00Z', 10, 0, 0, 0, 'report', CAST('{}' AS BLOB), ?, ?, 'daily', 1, 1, ?)",
         (NOW, NOW, NOW),
     )
     connection.close()

@@ -154,7 +154,6 @@ class Line:
     def has_time(self, hour: int, minute: int) -> bool:
         return in_field(self.fields[1], minute, 0, 59) and in_field(self.fields[2], hour, 0, 23)
 
-    @cache  # noqa: B019 - the lines of a test are few
     def has_day(self, day: date) -> bool:
         """Both day fields must hold when either starts with a star; otherwise one suffices."""
         of_month, month, of_week = self.fields[3:]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,8 @@ from hypothesis import strategies as some
 from foliot.domain.instant import DAY, LAST, MILLISECOND, Instant
 from foliot.domain.rule import Rule
 from foliot.errors import InvalidRule
-from foliot.timing import After, At, Every, after, at, cron, decode, every, parse
+from foliot.timing import After, At, Cron, Every, after, at, cron, decode, every, parse
+from foliot.timing.dst import Dst, Fold, Gap, IntervalLike
 
 MOMENT = datetime(2026, 4, 3, 2, tzinfo=UTC)
 instants = some.integers(-LAST // 5, LAST)
@@ -44,10 +47,49 @@ def test_a_cron_rule_comes_back_equal(expression: str) -> None:
     assert restored.next(0) == rule.next(0)
 
 
+@pytest.mark.parametrize("policy", list(product(Gap, Fold, IntervalLike)))
+def test_a_policy_for_gaps_and_folds_comes_back_equal(policy: tuple[Gap, Fold, IntervalLike]) -> None:
+    for six in (None, "seconds", "year"):
+        rule = Cron("0 2 * * *" if six is None else "5 2 1 1 * 2030" if six == "year" else "30 0 2 * * *", sixth=six)
+        rule = replace(rule, tz="Europe/Paris", dst=Dst(*policy))
+        restored = decode(rule.encode())
+        assert restored == rule
+        assert restored.next(0) == rule.next(0)
+
+
+@given(some.text(max_size=50))
+def test_a_slot_by_hash_comes_back_as_it_was_settled(schedule: str) -> None:
+    rule = cron("H H * * *", tz="Europe/Paris").named(schedule)
+    restored = decode(rule.encode())
+    assert restored == rule
+    assert restored.next(0) == rule.next(0)
+
+
 @pytest.mark.parametrize(
     ("rule", "line"),
     [
         (cron("0 2 * * *"), '{"cron":"0 2 * * *","tz":"UTC"}'),
+        (cron("0 2 * * *", tz="Europe/Paris"), '{"cron":"0 2 * * *","tz":"Europe/Paris"}'),
+        (cron("0 2 * * *", fold="both"), '{"cron":"0 2 * * *","tz":"UTC","fold":"both"}'),
+        (
+            cron("0 2 * * *", preset="quartz"),
+            '{"cron":"0 2 * * *","tz":"UTC","gap":"skip","fold":"second","interval_like":"never"}',
+        ),
+        (cron("5 0 2 * * *", seconds=True), '{"cron":"5 0 2 * * *","tz":"UTC","six":"seconds"}'),
+        (cron("H 2 * * *").named("nightly"), '{"cron":"H 2 * * *","tz":"UTC","id":"nightly"}'),
+        (every("1h", spread=True), '{"every":"1h","start":"1970-01-01T00:00:00Z","spread":true}'),
+        (
+            every("1h") | every("5h"),
+            '{"any":[{"every":"1h","start":"1970-01-01T00:00:00Z"},{"every":"5h","start":"1970-01-01T00:00:00Z"}]}',
+        ),
+        (
+            cron("0 2 * * *") - cron("0 2 1 1 *"),
+            '{"of":{"cron":"0 2 * * *","tz":"UTC"},"without":{"cron":"0 2 1 1 *","tz":"UTC"}}',
+        ),
+        (
+            cron("0 2 * * *").between(end=MOMENT),
+            '{"of":{"cron":"0 2 * * *","tz":"UTC"},"end":"2026-04-03T02:00:00Z"}',
+        ),
         (every("1h"), '{"every":"1h","start":"1970-01-01T00:00:00Z"}'),
         (every("1h30m", start=MOMENT), '{"every":"1h30m","start":"2026-04-03T02:00:00Z"}'),
         (after("10m"), '{"after":"10m"}'),
@@ -108,6 +150,36 @@ def test_anything_else_is_refused(line: str) -> None:
 def test_a_stored_rule_with_a_bad_part_is_refused_as_a_rule(line: str) -> None:
     with pytest.raises(InvalidRule):
         decode(line)
+
+
+CRON = '{"cron":"0 2 * * *","tz":"UTC"}'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"of":' * 900 + CRON + ',"end":"2030-01-01T00:00:00Z"}' * 900,
+        '{"of":' * 300 + CRON + ',"end":"2030-01-01T00:00:00Z"}' * 300,
+        '{"any":[' * 400 + CRON + f",{CRON}]}}" * 400,
+        '{"any":' + "[" * 9_000 + "]" * 9_000 + "}",
+        '{"cron":"0 2 * * *","tz":"../../etc/passwd"}',
+        '{"cron":"0 2 * * *","tz":"\\ud800"}',
+        '{"cron":"0 2 * * *\\u0000","tz":"UTC"}',
+        '{"cron":"%s","tz":"UTC"}' % ("," * 10_000),
+        '{"every":"1h","start":%s}' % ("9" * 10_000),
+        '{"every":"%s","start":"1970-01-01T00:00:00Z"}' % ("9" * 10_000),
+        '{"of":NaN,"end":"2030-01-01T00:00:00Z"}',
+        '{"of":{"after":"10m"},"end":"2030-01-01T00:00:00Z"}',
+        f'{{"any":[{CRON}]}}',
+        '{"any":"ab"}',
+        f'{{"of":{CRON},"outside":{CRON},"for":"-1h"}}',
+    ],
+)
+def test_hostile_lines_are_refused_with_a_short_message(line: str) -> None:
+    with pytest.raises(InvalidRule) as refused:
+        decode(line)
+    assert len(str(refused.value)) < 500
+    str(refused.value).encode()  # it can be printed anywhere
 
 
 @pytest.mark.parametrize("value", [None, 5, b"{}", {"after": "10m"}])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import os
+from datetime import UTC, date, datetime, timedelta
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -12,10 +14,9 @@ from foliot.domain.instant import DAY, LAST, MINUTE, Instant, instant, to_dateti
 from foliot.errors import InvalidRule
 from foliot.timing import cron, upcoming
 from foliot.timing.expression import read
+from tests.timing.oracles import MONTHS, WEEKDAYS, Line
 
 FIRST = instant(datetime(1, 1, 1, tzinfo=UTC))
-MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 
 
 def utc(year: int, month: int = 1, day: int = 1, hour: int = 0, minute: int = 0) -> Instant:
@@ -29,44 +30,9 @@ def following(expression: str, *start: int) -> str:
     return to_datetime(tick).strftime("%Y-%m-%d %H:%M")
 
 
-# ----------------------------------------------------------------------------------------------- an independent oracle
-
-
-def number(word: str, names: list[str], base: int) -> int:
-    return names.index(word.lower()) + base if word.lower() in names else int(word)
-
-
-def in_field(field: str, value: int, low: int, high: int, names: list[str], base: int = 0) -> bool:
-    """Whether `value` is in the field, decided item by item and without making any set of values."""
-    for item in field.split(","):
-        span, _, step = item.partition("/")
-        if span == "*":
-            first, last = low, high
-        elif "-" in span:
-            first, last = (number(end, names, base) for end in span.split("-"))
-        else:
-            first = last = number(span, names, base)
-        if first <= value <= last and (value - first) % int(step or 1) == 0:
-            return True
-    return False
-
-
 def matches(expression: str, moment: Instant) -> bool:
-    """Whether cron would fire in this minute: the question Vixie asks, once a minute, of every line."""
-    minute, hour, day, month, weekday = expression.split()
-    when = to_datetime(moment)
-    if when.second or when.microsecond:
-        return False
-    dated = in_field(day, when.day, 1, 31, [])
-    sunday_twice = {0: (0, 7)}.get(when.isoweekday() % 7, (when.isoweekday(),))
-    named = any(in_field(weekday, each, 0, 7, WEEKDAYS) for each in sunday_twice)
-    both = day[0] == "*" or weekday[0] == "*"
-    return (
-        in_field(minute, when.minute, 0, 59, [])
-        and in_field(hour, when.hour, 0, 23, [])
-        and in_field(month, when.month, 1, 12, MONTHS, 1)
-        and (dated and named if both else dated or named)
-    )
+    """Whether cron would fire at this instant, by definition."""
+    return moment % MINUTE == 0 and Line(expression).has_minute(to_datetime(moment))
 
 
 @some.composite
@@ -228,6 +194,66 @@ def test_there_is_no_tick_before_the_year_1() -> None:
     assert rule.previous(FIRST) is None
     assert rule.previous(-(10**30)) is None
     assert rule.next(-(10**30)) == FIRST
+
+
+# --------------------------------------------------------------------------------------------------- what never happens
+
+DATES = [date(2000, 1, 1) + timedelta(days=count) for count in range(146_097)]
+"""Every date there is: after 400 years they fall on the same weekdays again."""
+
+
+def rare_line(random: Random) -> str:
+    """A line that has few days, or none."""
+    day = random.choice(
+        [
+            "29",
+            "30",
+            "31",
+            "30-31",
+            "29W",
+            "30W",
+            "31W",
+            "L",
+            "LW",
+            "L-27",
+            "L-28",
+            "L-29",
+            "L-30",
+            "*/29",
+            "*/30",
+            "*/31,31",
+        ]
+    )
+    month = random.choice(["2", "2", "4", "4,6,9,11", "2,4", "1", "feb", "*/13"])
+    weekday = random.choice(["*", "*", "*/7", "*/6", "1#5", "0#5", "3#1", "6L", "1-5", "*/4,2#5", "sun"])
+    return f"0 0 {day} {month} {weekday}"
+
+
+@pytest.mark.timeout(900)
+def test_a_line_is_refused_exactly_when_none_of_all_dates_has_it() -> None:
+    random = Random(400)
+    lines = {rare_line(random) for _ in range(2_000 if os.environ.get("FOLIOT_TORTURE") else 120)}
+    outcomes = set()
+    for text in sorted(lines):
+        line = Line(text)
+        fires = next((day for day in DATES if line.has_day(day)), None)
+        outcomes.add(fires is None)
+        if fires is None:
+            with pytest.raises(InvalidRule, match="this rule can never fire"):
+                cron(text)
+        else:
+            tick = cron(text).next(instant(datetime(1999, 12, 31, 23, tzinfo=UTC)))
+            assert tick is not None
+            assert to_datetime(tick).date() == fires, text
+    assert outcomes == {True, False}, "both kinds were among them"
+
+
+def test_years_are_part_of_the_question() -> None:
+    for line in ("0 0 0 29 2 * 2025-2027", "0 0 0 29 2 * 2100", "0 0 0 * 2 1#5 2025-2043"):
+        with pytest.raises(InvalidRule, match="this rule can never fire"):
+            cron(line)
+    assert cron("0 0 0 29 2 * 2025-2028").next(0) == instant(datetime(2028, 2, 29, tzinfo=UTC))
+    assert cron("0 0 0 * 2 1#5 2025-2044").next(0) == instant(datetime(2044, 2, 29, tzinfo=UTC))
 
 
 # --------------------------------------------------------------------------------------------------------------- words

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from datetime import UTC, datetime
+
 import pytest
 
+from foliot.domain.instant import instant, rfc3339
 from foliot.errors import InvalidRule
-from foliot.timing import Cron, cron
+from foliot.timing import Cron, cron, every, upcoming
 from foliot.timing.expression import read
+from foliot.timing.fields import Fields
 
 
 def refusal(expression: str) -> str:
@@ -63,12 +68,113 @@ def test_a_nickname_stands_for_its_expression(nickname: str, meaning: str) -> No
     assert read(nickname) == read(meaning)
 
 
+@pytest.mark.parametrize(
+    ("days", "months", "expected"),
+    [
+        ("L", "2", ["2026-02-28", "2027-02-28", "2028-02-29"]),
+        ("L-3", "2", ["2026-02-25", "2027-02-25", "2028-02-26"]),
+        ("L-28", "2", ["2028-02-01", "2032-02-01"]),
+        ("15W", "8", ["2026-08-14", "2027-08-16"]),  # a Saturday, a Sunday
+        ("1W", "8", ["2026-08-03", "2027-08-02"]),  # a Saturday, a Sunday: it stays in its month
+        ("31W", "10", ["2026-10-30", "2027-10-29"]),
+        ("LW", "1", ["2026-01-30", "2027-01-29", "2028-01-31"]),
+        ("L-1W", "1", ["2026-01-30", "2027-01-29", "2028-01-31"]),  # the 30th: a Friday, a Saturday, a Sunday
+        ("l,1", "1", ["2026-01-31", "2027-01-01"]),
+    ],
+)
+def test_days_that_depend_on_their_month(days: str, months: str, expected: list[str]) -> None:
+    ticks = upcoming(cron(f"0 0 {days} {months} *"), instant(datetime(2026, 1, 1, tzinfo=UTC)), len(expected))
+    assert [rfc3339(tick)[:10] for tick in ticks] == expected
+
+
+@pytest.mark.parametrize(
+    ("weekday", "expected"),
+    [
+        ("5#3", ["2026-01-16", "2026-02-20"]),
+        ("fri#3", ["2026-01-16", "2026-02-20"]),
+        ("7#1", ["2026-01-04", "2026-02-01"]),
+        ("5L", ["2026-01-30", "2026-02-27"]),
+        ("SUNL", ["2026-01-25", "2026-02-22"]),
+        ("1#5", ["2026-03-30", "2026-06-29"]),
+        ("1#1,3L", ["2026-01-05", "2026-01-28"]),
+    ],
+)
+def test_weekdays_by_number(weekday: str, expected: list[str]) -> None:
+    ticks = upcoming(cron(f"0 0 * * {weekday}"), instant(datetime(2026, 1, 2, tzinfo=UTC)), 2)
+    assert [rfc3339(tick)[:10] for tick in ticks] == expected
+
+
+def test_no_particular_day_is_a_star() -> None:
+    assert read("0 0 ? * 5") == read("0 0 * * 5")
+    assert read("0 0 13 * ?") == read("0 0 13 * *")
+
+
+def test_six_fields_are_what_the_caller_says() -> None:
+    assert cron("30 0 12 * * sun", seconds=True).fields.seconds == (30,)  # type: ignore[union-attr]
+    assert cron("0 12 1 1 * 2027,2030", year=True).fields.years == (2027, 2030)  # type: ignore[union-attr]
+    assert read("0 0 12 1 1 * 2027-2029").years == (2027, 2028, 2029), "seven are both"
+    assert read("0 0 12 1 1 * *").years is None
+    with pytest.raises(InvalidRule, match="seven fields"):
+        cron("0 0 12 * * *", seconds=True, year=True)
+
+
+def test_a_rule_with_years_ends() -> None:
+    rule = Cron("0 12 1 1 * 2027", sixth="year")
+    assert upcoming(rule, 0, 5) == [instant(datetime(2027, 1, 1, 12, tzinfo=UTC))]
+    assert rule.next(instant(datetime(2027, 1, 1, 12, tzinfo=UTC))) is None
+    assert rule.previous(0) is None
+
+
+def test_every_of_other_schedulers_is_a_rate() -> None:
+    assert cron("@every 90s") == every("90s")
+    with pytest.raises(InvalidRule, match="is not a duration"):
+        cron("@every")
+
+
 def test_blanks_do_not_make_another_rule() -> None:
     assert cron(" 0\t2  * * *\n") == cron("0 2 * * *")
 
 
 def test_both_names_of_utc_are_the_same_rule() -> None:
     assert cron("0 2 * * *", tz="Etc/UTC") == cron("0 2 * * *", tz="UTC") == Cron("0 2 * * *")
+
+
+# -------------------------------------------------------------------------------------------------------- slots by hash
+
+
+def slots(expression: str, count: int = 200) -> list[Fields]:
+    return [read(expression, seed=f"schedule-{number}") for number in range(count)]
+
+
+def test_a_slot_is_the_same_for_the_same_schedule() -> None:
+    assert read("H H * * *", seed="nightly") == read("H H * * *", seed="nightly")
+    assert cron("H H * * *").named("nightly") == cron("H H * * *").named("nightly")
+    assert cron("H H * * *").named("nightly") != cron("H H * * *").named("hourly")
+    assert cron("5 2 * * *").named("nightly") == cron("5 2 * * *"), "nothing is spread"
+
+
+def test_slots_are_spread_over_the_whole_field() -> None:
+    assert {fields.minutes for fields in slots("H * * * *", 1_000)} == {(minute,) for minute in range(60)}
+    assert {fields.hours for fields in slots("0 H * * *", 1_000)} == {(hour,) for hour in range(24)}
+    assert {fields.days for fields in slots("0 0 H * *", 1_000)} == {(day,) for day in range(1, 29)}, "in every month"
+    assert {fields.weekdays for fields in slots("0 0 * * H")} == {(day,) for day in range(7)}
+
+
+def test_a_slot_keeps_to_its_range_and_its_step() -> None:
+    assert {fields.minutes for fields in slots("H(10-14) * * * *")} == {(minute,) for minute in range(10, 15)}
+    assert {fields.minutes for fields in slots("H/20 * * * *")} == {
+        (first, first + 20, first + 40) for first in range(20)
+    }
+    assert {fields.minutes for fields in slots("H(0-29)/15 * * * *")} == {(first, first + 15) for first in range(15)}
+
+
+def test_a_slot_is_a_fixed_time_and_not_elapsed_time() -> None:
+    assert not read("H H * * *").is_interval
+    assert read("H * * * *").is_interval, "its hour is a star"
+
+
+def test_fields_of_one_schedule_get_slots_of_their_own() -> None:
+    assert len({(fields.minutes[0] % 24, fields.hours[0]) for fields in slots("H H * * *")}) > 100
 
 
 # ------------------------------------------------------------------------------------------------------------ refusals
@@ -151,9 +257,72 @@ def test_a_refusal_points_at_the_character_and_says_what_to_write(
     assert advice in caret
 
 
-@pytest.mark.parametrize("digit", ["٣", "５", "²", "௧"])  # noqa: RUF001 - that they look like digits is the point
-def test_only_ascii_digits_are_digits(digit: str) -> None:
-    assert "unexpected" in refusal(f"{digit} * * * *")
+@pytest.mark.parametrize("digit", ["٣", "５", "²", "௧", "①", "Ⅴ", "𝟓", "1²", "1٣"])  # noqa: RUF001 - so they look
+@pytest.mark.parametrize(
+    "form", ["{} * * * *", "*/{} * * * *", "H/{} * * * *", "0 0 L-{} * *", "0 0 * * 5#{}", "0 0 {}W * *"]
+)
+def test_only_ascii_digits_are_digits(digit: str, form: str) -> None:
+    refusal(form.format(digit))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "0 0 * * \N{LATIN SMALL LETTER LONG S}un",
+        "0 0 * * \N{LATIN SMALL LETTER LONG S}un#3",
+        "0 0 * * \N{KELVIN SIGN}",
+        "0\u00a02 * * *",
+        "0 2 * * *\u2028",
+        "0 2 * * *\x0b",
+        "0\0 2 * * *",
+        "\0",
+        "0 2 * * \ud800",
+        "\udcff 2 * * *",
+        "@\ud800",
+        "H(H(0-5)-9) * * * *",
+        "H((0-5)) * * * *",
+        "H(" * 400 + " * * * *",
+        "H" + "(" * 400 + "0-5" + ")" * 400 + " * * * *",
+        "H(0-5" + ")" * 900 + " * * * *",
+        "0 0 * * 5" + "#5" * 400,
+        "0 0 " + "L" * 900 + " * *",
+        "0 0 " + "1W" * 400 + " * *",
+        "0 2 * * * " + "1" * 900 + "!",
+        "0 2 * * * " + "jan" * 300 + "!",
+        "0 2 * * * " + "LWH*" * 200 + "!",
+        "-" * 990,
+        "*/" * 490,
+        "H" * 990,
+        "9" * 20 + " * * * *",
+        "1-" + "9" * 400 + " * * * *",
+        "0 0 L-" + "9" * 400 + " * *",
+        "0 0 * * 5#" + "9" * 400,
+        "0 0 0 1 1 * " + "9" * 400,
+        "0 0 0 1 1 * 0-9999",
+    ],
+)
+def test_hostile_text_is_refused_with_few_steps_and_a_short_message(expression: str) -> None:
+    """The work is counted, not timed: these are a thousand characters at most, so nothing may take many steps."""
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        with pytest.raises(InvalidRule) as refused:
+            cron(expression)
+    finally:
+        sys.setprofile(None)
+    assert calls < 20_000
+    assert len(str(refused.value)) < 500
+    assert all(line.isprintable() for line in str(refused.value).splitlines())
+
+
+@pytest.mark.parametrize("seed", ["", "\ud800", "\0", "é" * 10_000, "a\nminute"])
+def test_any_id_has_a_slot(seed: str) -> None:
+    assert Cron("H H H * *", seed=seed).next(0) is not None
 
 
 def test_a_caret_far_to_the_right_still_points_at_its_character() -> None:

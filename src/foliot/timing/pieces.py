@@ -36,8 +36,10 @@ class Piece(NamedTuple):
         left = max(0, self.start - 60)
         excerpt = self.whole[left : self.start + 60]
         # A tab or a stray control character must not push the caret away from its target.
-        shown = "".join(character if character.isprintable() else " " for character in excerpt)
-        return InvalidRule(f"{problem}\n    {shown}\n    {' ' * (self.start - left)}^ {advice}")
+        said, shown = (
+            "".join(character if character.isprintable() else " " for character in text) for text in (problem, excerpt)
+        )
+        return InvalidRule(f"{said}\n    {shown}\n    {' ' * (self.start - left)}^ {advice}")
 
 
 def words(text: str) -> list[Piece]:
