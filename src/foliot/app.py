@@ -24,7 +24,7 @@ from foliot.domain.instant import Instant, instant
 from foliot.domain.policy import Policy, choices, choices_to_json
 from foliot.domain.rule import Rule
 from foliot.domain.run import Kept, Promise
-from foliot.domain.schedule import Applied, Declaration
+from foliot.domain.schedule import Applied, Declaration, Schedule
 from foliot.domain.store import Store
 from foliot.errors import Conflict, InvalidInput, StoreError, TickTaken, UnknownName
 from foliot.job import Job, Moment, checked_due
@@ -143,17 +143,21 @@ class Foliot:
             "changes": changes or card.changes,
         }
         bound = binding(bind or {}, rule.tz)
+        _check_binding(name, bound, rule)
         payload = card.encode((), dict(args or {}), bound.values("", 0, 0))
         self._schedules[name] = (job, rule, payload, described, choices(settings), bound)
 
-    def declarations(self, evaluated: Mapping[str, Instant] | None = None) -> list[Declaration]:
-        """The declared schedules, as the store wants them. `evaluated`: how far the store has come with each."""
+    def declarations(
+        self, known: Mapping[str, Schedule] | None = None, taken: Mapping[str, Instant] | None = None
+    ) -> list[Declaration]:
+        """The declared schedules, as the store wants them. `known`: as it has them; `taken`: ticks that exist there."""
         now = self.clock.now()
         found = []
         for name, (job, rule, payload, described, chosen, bound) in self._schedules.items():
             policy = job.handler.policy.merged(chosen)
+            before = (known or {}).get(name)
             # Never again what was decided already, also when the clock was set back since.
-            begin = max(now, (evaluated or {}).get(name, now))
+            begin = max(now, (before and before.evaluated_through) or 0, (taken or {}).get(name, 0))
             # Only what differs from the defaults: a release that adds a setting changes nobody's declaration.
             apart = [(one, value) for one, value in asdict(policy).items() if value != getattr(_DEFAULTS, one)]
             extra = bound.encoded() if bound.arguments else {}
@@ -171,7 +175,7 @@ class Foliot:
                 fingerprint=blake2b(repr(words).encode(), digest_size=16).hexdigest(),
                 **described,
             )
-            found.append(armed(declaration, rule, begin))
+            found.append(armed(declaration, rule, begin, before))
         return found
 
     # Acting
@@ -179,12 +183,13 @@ class Foliot:
     async def apply_async(self, *, prune: bool = False, actor: str = "code") -> Applied:
         """Brings the store's schedules to what is declared here, where a declaration changed since it was applied."""
         store = await self.opened()
-        evaluated = {view.schedule.id: view.schedule.evaluated_through or 0 for view in await store.schedules()}
+        known = {view.schedule.id: view.schedule for view in await store.schedules()}
+        ticks: dict[str, Instant] = {}
         for _ in range(_TRIES):
             try:
-                return await store.apply(self.declarations(evaluated), prune=prune, actor=actor)
+                return await store.apply(self.declarations(known, ticks), prune=prune, actor=actor)
             except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
-                evaluated[taken.schedule] = taken.nominal
+                ticks[taken.schedule] = taken.nominal
         raise Conflict("the schedules changed again and again while they were being applied; try once more")
 
     def apply(self, *, prune: bool = False, actor: str = "code") -> Applied:
@@ -336,6 +341,20 @@ def _check_readable(schedule: str, rule: Rule) -> None:
             f"schedule {schedule!r}: the rule {rule!r:.80} is read back from the store as another one; use cron(...), "
             f"every(...), after(...) or at(...)"
         )
+
+
+def _check_binding(schedule: str, bound: Binding, rule: Rule) -> None:
+    for argument, source in bound.arguments:
+        if rule.delay is not None and source.startswith("tick.start"):
+            raise InvalidInput(
+                f"schedule {schedule!r}: {argument} is bound to {source}, but the ticks of a fixed delay have no "
+                f"interval; use every(...), or tick.at"
+            )
+        if len(rule.zones) > 1 and source.endswith((".date", ".time")):
+            raise InvalidInput(
+                f"schedule {schedule!r}: {argument} is bound to {source}, but its rules are read in different zones "
+                f"({', '.join(sorted(rule.zones))}); bind an instant, such as tick.at"
+            )
 
 
 _apps: WeakSet[Foliot] = WeakSet()

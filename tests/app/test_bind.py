@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import pytest
 
-from foliot import Foliot, after, cron, every
-from foliot.domain.state import State
+from foliot import Foliot, after, at, cron, every
 from foliot.errors import InvalidInput
 from foliot.operate.shapes import run_shape
 from foliot.testing import virtual_time
@@ -93,18 +92,56 @@ def test_a_run_by_hand_stands_for_the_time_since_the_last_tick() -> None:
     assert seen == [datetime(2026, 4, 1, 12, tzinfo=UTC)]
 
 
-def test_a_run_without_an_interval_says_so_and_is_not_tried_again() -> None:
+def test_the_first_tick_of_a_rule_stands_for_the_time_since_it_was_declared() -> None:
+    app, seen = _app()
+
+    @app.job
+    async def load(start: datetime) -> None:
+        seen.append(start)
+
+    app.schedule("once", load, at(START + timedelta(hours=2)), bind={"start": "tick.start"})
+    app.schedule("load", load, every("1h", start=START + timedelta(hours=1)), bind={"start": "tick.start"})
+    with virtual_time(app, start=START) as world:
+        world.run_for("90m")
+        world.run_for("1h")
+    assert seen == [START, START, START + timedelta(hours=1)]
+
+
+def test_a_fixed_delay_has_no_interval_to_bind_to() -> None:
     app, _ = _app()
 
     @app.job
     async def load(start: datetime) -> None: ...
 
-    app.schedule("load", load, after("10m"), bind={"start": "tick.start"})
+    with pytest.raises(InvalidInput, match="no interval"):
+        app.schedule("load", load, after("10m"), bind={"start": "tick.start"})
+    app.schedule("load", load, after("10m"), bind={"start": "tick.at"})
+
+
+def test_a_rule_in_several_zones_has_no_date_to_bind_to() -> None:
+    app, _ = _app()
+
+    @app.job
+    async def load(day: date) -> None: ...
+
+    joined = cron("0 9 * * *", tz="Asia/Tokyo") | cron("0 9 * * *", tz="Europe/Paris")
+    with pytest.raises(InvalidInput, match="different zones"):
+        app.schedule("load", load, joined, bind={"day": "tick.date"})
+
+
+def test_what_is_only_left_out_does_not_change_the_zone_of_the_rest() -> None:
+    app, seen = _app()
+
+    @app.job
+    async def load(day: date) -> None:
+        seen.append(day)
+
+    rule = cron("30 22 * * *", tz="America/New_York") - at(START)
+    assert rule.tz == rule.outside(every("7d"), "1s").tz == "America/New_York"
+    app.schedule("load", load, rule, bind={"day": "tick.date"})
     with virtual_time(app, start=START) as world:
-        world.run_for("15m")
-        [run] = [run for run in world.runs() if run.state is State.DEAD]
-        assert run.reason == "bad_payload"
-        assert "no interval" in str(world.run(run.id).attempts[-1].error)
+        world.run_for("1d")
+    assert seen == [date(2026, 4, 1)]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ import pytest
 from foliot import Context, Foliot, cron
 from foliot.dispatch import admission
 from foliot.domain.instant import instant, to_datetime
+from foliot.domain.rule import Rule
 from foliot.testing import World, virtual_time
-from foliot.timing import Composable, business_day, tables, zones
+from foliot.timing import Composable, business_day, business_days, tables, zones
 
 START = datetime(2026, 1, 4, 12, tzinfo=UTC)
 HERE = "Europe/Paris"
@@ -191,6 +192,68 @@ def test_what_an_operator_said_of_a_tick_moves_with_it(release: Release) -> None
     assert seen == []
 
 
+def _deploy(world: World, app: Foliot) -> None:
+    """A new process with other code: it applies its schedules, and runs the jobs from now on."""
+    app.store, app.clock, app._is_open = world.store, world.clock, True
+    world.app = app
+    world.call(app.apply_async())
+    world.kill_worker()
+    world.add_worker()
+
+
+def test_a_wall_time_that_ran_does_not_run_again_when_the_deploy_also_edits_the_schedule(release: Release) -> None:
+    release("2026a", "Europe/Berlin")
+    app, before = _app("0 9 * * *")
+    with virtual_time(app, start=START) as world:
+        world.run_until(_at(5, 8, 30))
+        release("2026b", "Europe/London")
+        edited, seen = _app("0 9 * * *", attempts=2)
+        _deploy(world, edited)
+        assert _next(world) == "report@2026-01-06T09:00:00Z"
+        again, seen = _app("0 9 * * *", attempts=3)
+        _deploy(world, again)
+        assert _next(world) == "report@2026-01-06T09:00:00Z"
+        _restart(world)
+        world.run_until(_at(6, 12))
+        assert (before, seen) == (["05 08:00"], ["06 09:00"])
+
+
+def test_an_edit_while_a_tick_is_due_leaves_its_wall_time_its_own(release: Release) -> None:
+    release("2026a", "Europe/Paris")
+    app, _ = _app("0 9 * * 1")
+    with virtual_time(app, start=START) as world:
+        world.schedulers.clear()
+        world.clock.advance(2 * 86_400 * 1_000_000)
+        edited, seen = _app("0 9 * * 1", attempts=2)
+        _deploy(world, edited)
+        world.add_scheduler()
+        world.run_for("1m")
+        release("2026b", "Europe/Rome")
+        _restart(world)
+        world.run_until(_at(20, 12))
+        assert seen == ["05 08:00", "12 08:00", "19 08:00"]
+
+
+def test_wall_times_of_another_zone_say_nothing_about_a_rule_that_was_moved(release: Release) -> None:
+    release("2026a", "Asia/Tokyo")
+    app, _ = _app("0 9 * * *")
+    with virtual_time(app, start=START) as world:
+        world.run_until(_at(5, 1))
+        moved = Foliot("sqlite:///:memory:")
+        seen: list[str] = []
+
+        @moved.job
+        async def report(ctx: Context) -> None:
+            seen.append(f"{ctx.nominal:%d %H:%M}")
+
+        moved.schedule("report", report, cron("0 9 * * *", tz="America/Los_Angeles"))
+        _deploy(world, moved)
+        release("2026b", "Asia/Tokyo")
+        _restart(world)
+        world.run_until(_at(6, 18))
+        assert seen == ["05 17:00", "06 17:00"]
+
+
 @pytest.mark.parametrize(
     ("ours", "stored", "newer"),
     [
@@ -239,3 +302,30 @@ def test_a_rule_whose_holidays_end_does_not_end_in_silence() -> None:
         world.call(app.apply_async())
         assert "install a newer release" in str(world.schedule("report").schedule.fault)
         assert world.schedule("bounded").schedule.fault is None
+
+
+def _faults(rule: Rule, last: datetime) -> tuple[list[str], str | None]:
+    app = Foliot("sqlite:///:memory:")
+    seen: list[str] = []
+
+    @app.job
+    async def report(ctx: Context) -> None:
+        seen.append(f"{ctx.nominal:%Y-%m-%d}")
+
+    app.schedule("report", report, rule)
+    with virtual_time(app, start=last - timedelta(hours=3)) as world:
+        world.run_for("3d")
+        return seen, world.schedule("report").schedule.fault
+
+
+def test_nothing_made_of_rules_whose_holidays_end_goes_on_in_silence() -> None:
+    colombo = {"country": "LK", "at": "09:00", "tz": "Asia/Colombo"}
+    working = business_days(**colombo)
+    last = to_datetime(working.previous(instant(datetime(9000, 1, 1, tzinfo=UTC))) or 0)
+    morning = cron("0 9 * * *", tz="Asia/Colombo")
+    for rule in (working.between(end=last + timedelta(days=9_000)), working | cron("0 9 1 1 *"), morning - working):
+        _, fault = _faults(rule, last)
+        assert "install a newer release" in str(fault), rule.explain()
+    # The days that it shall leave out are not known any more, so it has none: better none than a wrong one.
+    assert [day for day in _faults(morning - working, last)[0] if day > f"{last:%Y-%m-%d}"] == []
+    assert _faults(working.between(end=last + timedelta(hours=1)), last)[1] is None

@@ -10,8 +10,8 @@ import pytest
 from foliot.domain.instant import HOUR, Instant
 from foliot.domain.schedule import NewTick, Rearming, TickDecision, TickFacts
 from foliot.domain.state import Reason, State
-from foliot.errors import Conflict
-from tests.contract.stage import START, Stage, declared
+from foliot.errors import UnknownName
+from tests.contract.stage import START, Stage, declared, fires_hourly
 
 OLD, NEW = "tzdata=2026a", "tzdata=2026b"
 DUE = START + HOUR
@@ -146,11 +146,45 @@ async def test_a_source_drops_only_what_it_stated_itself(stage: Stage) -> None:
     assert [view.schedule.id for view in await stage.store.schedules()] == ["theirs"]
 
 
-async def test_a_source_cannot_take_another_ones_schedule(stage: Stage) -> None:
+async def test_a_source_cannot_take_another_ones_schedule_and_its_others_are_applied(stage: Stage) -> None:
     await _apply(stage, "code", "report")
-    with pytest.raises(Conflict, match="stated by code"):
-        await _apply(stage, "crontab", "mine", "report")
-    assert [view.schedule.id for view in await stage.store.schedules()] == ["report"]
+    applied = await _apply(stage, "crontab", "report", "mine")
+    assert (applied.refused, applied.created) == ({"report": "code"}, ["mine"])
+    assert {view.schedule.id: view.schedule.source for view in await stage.store.schedules()} == {
+        "report": "code",
+        "mine": "crontab",
+    }
+
+
+async def test_a_deleted_schedule_goes_with_its_next_run_and_leaves_its_history(stage: Stage) -> None:
+    claimed = await stage.running_tick("report", judge=fires_hourly)
+    await stage.store.delete("report", actor="ada", note="not needed")
+    assert await stage.store.schedules() == []
+    assert await stage.waiting("report") == []
+    await stage.finish(stage.succeeded(claimed))
+    assert [run.state for run in await stage.store.runs(schedule="report")] == [State.SUCCEEDED]
+    with pytest.raises(UnknownName):
+        await stage.store.delete("report", actor="ada", note="again")
+
+
+async def test_an_edit_keeps_the_wall_times_of_the_same_rule_and_drops_those_of_another(stage: Stage) -> None:
+    await _armed(stage, rule="one")
+    stage.clock.advance(HOUR)
+    await stage.fire(
+        lambda fact: TickDecision(fact.number, "fire", evaluated_through=DUE, last_wall="a", next_wall="b", tables=OLD)
+    )
+    for rule, kept in (("one", "a"), ("two", None)):
+        await stage.apply(declared("daily", DUE + HOUR, rule=rule, fingerprint=rule, tables=NEW, first_wall="c"))
+        schedule = (await stage.store.schedule("daily")).schedule
+        assert (schedule.last_wall, schedule.next_wall, schedule.tables) == (kept, "c", NEW)
+
+
+async def test_an_edit_leaves_a_tick_that_is_due_the_wall_time_that_it_was_made_for(stage: Stage) -> None:
+    await _armed(stage)
+    stage.clock.advance(HOUR)
+    await stage.apply(declared("daily", DUE + HOUR, fingerprint="edited", tables=NEW, first_wall="c"))
+    schedule = (await stage.store.schedule("daily")).schedule
+    assert (schedule.next_wall, schedule.tables) == ("2026-04-03T05:00:00", OLD)
 
 
 async def test_a_schedule_may_begin_its_life_paused_and_stays_as_operators_left_it(stage: Stage) -> None:

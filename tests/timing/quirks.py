@@ -89,7 +89,7 @@ def skips_a_day_and_runs_after_it(case: Case, expected: Answer, theirs: Answer) 
 
 def differs_only(expected: Answer, theirs: Answer, spans: list[range]) -> bool:
     """Whether what only one of the two has lies within these spans of time."""
-    if not expected or not theirs or theirs != sorted(set(theirs)):
+    if not theirs or len(theirs) != len(expected) or theirs != sorted(set(theirs)):
         return False
     last = min(expected[-1], theirs[-1])
     return all(any(tick in span for span in spans) for tick in {*expected} ^ {*theirs} if tick <= last)

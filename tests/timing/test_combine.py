@@ -169,6 +169,15 @@ def test_a_window_takes_in_its_opening_and_not_its_end() -> None:
     assert [rule.has(hour * HOUR) for hour in (1, 2, 3, 4)] == [True, False, False, True]
 
 
+def test_bounds_take_in_the_start_and_not_the_end() -> None:
+    rule = every("1h").between(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 2, tzinfo=UTC))
+    start = instant(datetime(2026, 1, 1, tzinfo=UTC))
+    assert upcoming(rule, 0, 5) == [start, start + HOUR]
+    assert rule.previous(10**18) == start + HOUR
+    assert rule.previous(start) is None
+    assert [rule.has(start + hour * HOUR) for hour in (-1, 0, 1, 2)] == [False, True, True, False]
+
+
 def test_windows_may_overlap() -> None:
     rule = every("1h").outside(cron("0 2,3 * * *"), "2h")
     assert [rule.has(hour * HOUR) for hour in (1, 2, 3, 4, 5)] == [True, False, False, False, True]
@@ -319,7 +328,7 @@ class Counted(Composable):
 def test_rules_within_rules_do_not_multiply_their_searches() -> None:
     seconds = Counted(every("1s"))
     sparse = seconds - (seconds - every("40000s"))
-    assert seconds.asked > 40_000, "one tick in 40,000"
+    assert seconds.asked > 20_000, "one tick in 40,000"
     seconds.asked = 0
     with pytest.raises(InvalidRule, match="no tick was found"):
         sparse - (sparse - every("2000000000s"))

@@ -74,6 +74,8 @@ async def _apply(loaded: Foliot) -> None:
     for verb, names in (("created", applied.created), ("changed", applied.changed)):
         if names:
             _log.info("schedules %s: %s", verb, ", ".join(names))
+    for name, source in applied.refused.items():
+        _log.warning("schedule %s was not applied: one with this name belongs to %s", name, source)
     if applied.vanished:
         _log.warning("schedules in the store that the app no longer declares: %s", ", ".join(applied.vanished))
 

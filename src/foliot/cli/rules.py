@@ -15,6 +15,7 @@ from foliot.cli.words import relative
 from foliot.clock import SystemClock
 from foliot.domain.instant import DAY, MINUTE, SECOND, Instant, instant, parse_rfc3339, rfc3339, to_datetime
 from foliot.domain.rule import Rule
+from foliot.errors import InvalidInput
 from foliot.timing.mistakes import classic_mistakes
 from foliot.timing.surprises import dst_surprises, offset_text, wall_rules
 from foliot.timing.zones import VERSION, zone
@@ -140,7 +141,13 @@ def explain(
 
 def begin(given: str | None) -> Instant:
     """What --from says."""
-    return SystemClock().now() if given is None else parse_rfc3339(given)
+    if given is None:
+        return SystemClock().now()
+    try:
+        return parse_rfc3339(given)
+    except InvalidInput:
+        told = f"--from {given!r:.80} is no date and time with its offset; write it as 2026-04-03T02:00:00Z"
+        raise InvalidInput(told) from None
 
 
 def tell(text: str) -> None:

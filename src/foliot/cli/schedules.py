@@ -185,6 +185,31 @@ def resume(
         say(f"resumed {schedule}; next due {words.relative(view.next_fire_at, now)}")
 
 
+@commands.command("delete")
+def delete(
+    schedule: NameArgument,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Removes a schedule and its next run; its history stays. One that code declares comes back with the code."""
+    why = stated_reason(reason)
+
+    async def act(foliot: Foliot) -> ScheduleView:
+        view = await foliot.operate.schedule_async(schedule)
+        await foliot.operate.delete_async(schedule, reason=why, actor=acting(actor))
+        return view
+
+    source = with_store(app, store, act).schedule.source
+    if as_json:
+        print_json({"id": schedule, "outcome": "deleted", "source": source})
+    else:
+        back = "; it comes back when the app that declares it is started" if source == "code" else ""
+        say(f"deleted {schedule}{back}")
+
+
 @commands.command("trigger")
 def trigger(
     schedule: NameArgument,

@@ -7,6 +7,7 @@ change them between the decision and its effect.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from foliot.dispatch.occurrence import MOST_COUNTED, Occurrence
@@ -85,8 +86,10 @@ def decide_tick(facts: TickFacts, now: Instant, *, most_counted: int = MOST_COUN
         tick = Occurrence(facts, schedule, rule, now, most_counted)
         return tick.remembered(_tick(tick))
     except Exception as problem:
-        # Whatever a rule does wrong (also one that reads well and fails later) is a fault of its schedule alone.
-        return _faulty(facts, schedule, now, problem)
+        # Whatever a rule does wrong (also one that reads well and fails later) is a fault of its schedule alone. The
+        # wall time that it was made for is remembered: it must not run again when the rule can be read.
+        decision = _faulty(facts, schedule, now, problem)
+        return replace(decision, last_wall=schedule.next_wall or schedule.last_wall, tables=schedule.tables)
 
 
 @lru_cache(maxsize=10_000)

@@ -71,9 +71,15 @@ class Occurrence(NamedTuple):
             last_wall=self._wall(through),
             next_wall=None if successor is None else self.rule.wall(successor.nominal),
             tables=stamp_of(self.rule),
-            # A rule whose tables end goes on when newer ones are installed; until then it must not end in silence.
-            fault=decision.fault or (self.rule.known_until if successor is None else None),
+            fault=decision.fault or self._beyond(successor),
         )
+
+    def _beyond(self, successor: NewTick | None) -> str | None:
+        """Told once, when the tables end: the rule goes on when newer ones come, and must not end in silence."""
+        beyond = self.rule.horizon
+        if beyond is None or self.schedule.fault is not None:
+            return None
+        return beyond.told if successor is None or successor.nominal >= beyond.end else None
 
     def _wall(self, tick: Instant) -> str | None:
         """Of this tick, what it was made for: its zone may have changed since."""

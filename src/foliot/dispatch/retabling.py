@@ -39,13 +39,13 @@ async def retable(store: RetablingStore, after: str) -> str | None:
     return page[-1].schedule.id if page else None
 
 
-def rearmed(schedule: Schedule, pending: Instant) -> Rearming | None:
+def rearmed(schedule: Schedule, pending: Instant | None) -> Rearming | None:
     """What becomes of a schedule's pending tick. None: it is not ours to judge.
 
     Counted from where the schedule was evaluated through, not from now: a tick that newer tables put into the past
     was missed, and its catch-up policy has the say.
     """
-    if schedule.tables is None or schedule.evaluated_through is None:
+    if pending is None or schedule.tables is None or schedule.evaluated_through is None:
         return None
     try:
         rule = decode(schedule.rule)

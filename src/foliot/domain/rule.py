@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from foliot.domain.instant import Duration, Instant
+
+
+class Horizon(NamedTuple):
+    """The end of what is known: beyond it ticks are missing because nobody knows of them, not because none are due."""
+
+    end: Instant
+    told: str
+    """What ends, and what to do about it."""
 
 
 @runtime_checkable
@@ -27,8 +35,12 @@ class Rule(Protocol):
         """The tables of the world that its answers come from, which change with new releases: `tzdata`, `holidays`."""
 
     @property
-    def known_until(self) -> str | None:
-        """Where its tables end, in words: beyond, `next` is None because nobody knows, not because the rule ended."""
+    def zones(self) -> frozenset[str]:
+        """The zones that its times are read in: several for rules that are joined, none for elapsed time."""
+
+    @property
+    def horizon(self) -> Horizon | None:
+        """Where its tables end; None when they do not, or the rule ends before."""
 
     def next(self, after: Instant) -> Instant | None:
         """The first nominal time strictly after `after`; None when there is none any more."""

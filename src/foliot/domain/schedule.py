@@ -161,10 +161,10 @@ class TickDecision:
 
 
 class Armed(NamedTuple):
-    """A schedule with its pending tick."""
+    """A schedule with its pending tick; None while it has none."""
 
     schedule: Schedule
-    nominal: Instant
+    nominal: Instant | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,3 +193,5 @@ class Applied:
     vanished: list[str] = field(default_factory=list)
     """Declared by code once, and no longer; reported, removed only on request."""
     pruned: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    """Names that another source has: by schedule id, which one. These were left as they are."""

@@ -169,8 +169,8 @@ class ScheduleStore(Protocol):
         Each has exactly one pending run then: the one that was due already, or the one at `first` (none while one
         is busy, for a fixed delay). That is also made for an unchanged one that lost it. Operators' pauses survive.
         Schedules that this `source` once declared and no longer does are reported; with `prune` they and their pending
-        runs are removed (one that was due ends as skipped, `revised`). A schedule of another source is not touched:
-        Conflict. TickTaken, and nothing is changed, when a `first` was
+        runs are removed (one that was due ends as skipped, `revised`). A schedule of another source is left as it is,
+        and reported. TickTaken, and nothing is changed, when a `first` was
         made before: count on from there.
         """
 
@@ -184,6 +184,10 @@ class ScheduleStore(Protocol):
 
     async def resume(self, schedule_id: str, *, actor: str, note: str) -> None:
         """The next tick runs; ticks that were skipped while it was paused stay skipped."""
+
+    async def delete(self, schedule_id: str, *, actor: str, note: str) -> None:
+        """Removes a schedule and its pending run; one that was due ends as skipped, `revised`. History stays, and runs
+        that were handed off go on. UnknownName if there is none."""
 
     async def trigger(self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str) -> Kept:
         """One run of the schedule's job, due now, beside its ticks, for the time since `since`. It obeys overlap when
@@ -233,8 +237,8 @@ class DispatchStore(Protocol):
         """
 
     async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
-        """Schedules with a pending tick that was computed with tables of the world, and with none of these releases
-        of them; by id, those after `after`."""
+        """Schedules whose pending tick was computed with tables of the world, and with none of these releases of them;
+        by id, those after `after`. An empty list means that there are no more."""
 
     async def rearm(self, rearmings: Sequence[Rearming]) -> int:
         """Moves pending ticks to where newer tables put them. Each names revision and tick: a schedule that was

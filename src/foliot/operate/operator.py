@@ -71,20 +71,38 @@ class Operator:
         """
         store, acting = await self._opened(), _acting(actor)
         now = await store.now()
-        known = {view.schedule.id: view.schedule.evaluated_through or 0 for view in await store.schedules()}
-        wanted = {one.id: armed(one, decode(one.rule), max(now, known.get(one.id, 0))) for one in declarations}
+        known = {view.schedule.id: view.schedule for view in await store.schedules()}
+        for one in declarations:
+            if one.id in known and known[one.id].source != source:
+                raise Conflict(
+                    f"there is a schedule {one.id!r} already, stated by {known[one.id].source}; give this one another "
+                    f"name"
+                )
+
+        def first(one: Declaration, after: Instant) -> Declaration:
+            before = known.get(one.id)
+            begin = max(after, (before and before.evaluated_through) or 0)
+            return armed(one, decode(one.rule), begin, before)
+
+        wanted = {one.id: first(one, now) for one in declarations}
         for _ in range(_TRIES):
             try:
                 return await store.apply(list(wanted.values()), prune=False, actor=acting, source=source)
             except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
-                late = wanted[taken.schedule]
-                wanted[taken.schedule] = armed(late, decode(late.rule), taken.nominal)
+                wanted[taken.schedule] = first(wanted[taken.schedule], taken.nominal)
         raise Conflict("the schedules changed again and again while they were being imported; try once more")
 
     def import_schedules(self, declarations: Sequence[Declaration], *, source: str, actor: str) -> Applied:
         return self._call(
             lambda: self.import_schedules_async(declarations, source=source, actor=actor), "import_schedules_async"
         )
+
+    async def delete_async(self, schedule: str, *, reason: str, actor: str) -> None:
+        """Removes a schedule and its pending run; its history stays. What code declares comes back with the code."""
+        await (await self._opened()).delete(schedule, actor=_acting(actor), note=_stated(reason))
+
+    def delete(self, schedule: str, *, reason: str, actor: str) -> None:
+        self._call(lambda: self.delete_async(schedule, reason=reason, actor=actor), "delete_async")
 
     async def cancel_async(self, run: str, *, reason: str, actor: str) -> Kept:
         """Ends a run that has not begun; asks a running one to stop."""

@@ -231,7 +231,8 @@ def readable_rule(view: ScheduleView) -> Rule | None:
 def last_tick(view: ScheduleView, now: Instant) -> Instant | None:
     """The nominal time before now: where the interval of a run begins that is made now."""
     rule = readable_rule(view)
-    return None if rule is None else rule.previous(now)
+    before = None if rule is None else rule.previous(now)
+    return view.schedule.made_at if before is None else before
 
 
 def coming_ticks(view: ScheduleView, now: Instant, count: int) -> list[Instant]:

@@ -13,6 +13,7 @@ from datetime import date
 from typing import Any, Literal, get_args
 
 from foliot.domain.instant import DAY, SECOND, Instant
+from foliot.domain.rule import Horizon
 from foliot.errors import InvalidRule
 from foliot.timing.combine import Composable, Composed, check_that_it_fires, checked, searching
 from foliot.timing.dst import VIXIE, Dst, IntervalLike, dst
@@ -80,9 +81,9 @@ class _OnDays(WallRule):
         return super().tables | self.workdays.tables
 
     @property
-    def known_until(self) -> str | None:
-        """The last year of the holidays."""
-        return self.workdays.known_until
+    def horizon(self) -> Horizon | None:
+        """The end of the holidays."""
+        return self.workdays.horizon(self.tz)
 
     def rest(self) -> dict[str, Any]:
         """What the rules have in common, as JSON: the arguments of the functions that make them."""
@@ -235,8 +236,13 @@ class OnlyOn(Composed):
         return self.rule.tables | self.workdays.tables | zones
 
     @property
-    def known_until(self) -> str | None:
-        return self.workdays.known_until or self.rule.known_until
+    def zones(self) -> frozenset[str]:
+        return self.rule.zones | {self.tz}
+
+    @property
+    def horizon(self) -> Horizon | None:
+        ends = (self.workdays.horizon(self.tz), self.rule.horizon)
+        return min((end for end in ends if end is not None), default=None)
 
     def next(self, after: Instant) -> Instant | None:
         # Before the first year that is known there is nothing to look for, and behind the last.

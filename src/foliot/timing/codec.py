@@ -36,8 +36,11 @@ _SHORT_FORMS = (
 
 def decode(text: str) -> Rule:
     """Reads what `Rule.encode` wrote, and nothing else."""
-    with refused_as_rule():
-        return _rule(_load(text))
+    try:
+        with refused_as_rule():
+            return _rule(_load(text))
+    except (TypeError, OverflowError) as problem:
+        raise InvalidRule(f"{text!r:.80} is not a stored rule: {problem}") from None
 
 
 def _rule(shape: Any) -> Composable:
@@ -58,7 +61,7 @@ def _rule(shape: Any) -> Composable:
             return At(parse_rfc3339(when))
         case {"business_day": int(n), "of": of, **rest} if (more := _arguments(rest)) is not None:
             return business_day(n, of=of, **more)
-        case {"business_days": True, **rest} if (more := _arguments(rest)) is not None:
+        case {"business_days": True, **rest} if (more := _arguments(rest)) is not None and "months" not in more:
             return business_days(**more)
         case {"nearest_business_day": int(day), "roll": roll, **rest} if (more := _arguments(rest)) is not None:
             return nearest_business_day(day, roll=roll, **more)

@@ -6,12 +6,15 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from foliot.domain.instant import FIRST, LAST, Duration, Instant, duration, instant, rfc3339, spell
+from foliot.domain.rule import Horizon
 from foliot.errors import InvalidInput, InvalidRule
 from foliot.timing.effort import FURTHEST, effort
+
+_PRESENT: Instant = instant(datetime(2026, 1, 1, tzinfo=UTC))
 
 
 class Composable:
@@ -35,7 +38,12 @@ class Composable:
         return frozenset()
 
     @property
-    def known_until(self) -> str | None:
+    def zones(self) -> frozenset[str]:
+        """None: elapsed time is the same everywhere."""
+        return frozenset()
+
+    @property
+    def horizon(self) -> Horizon | None:
         """None: it is known for ever."""
         return None
 
@@ -119,17 +127,27 @@ class Composed(Composable):
         raise NotImplementedError
 
     @property
+    def kept(self) -> tuple[Composable, ...]:
+        """Those whose ticks it has: the others only take some away."""
+        return self.parts[:1]
+
+    @property
+    def zones(self) -> frozenset[str]:
+        return frozenset().union(*(part.zones for part in self.kept))
+
+    @property
     def tz(self) -> str:
-        zones = {part.tz for part in self.parts}
-        return zones.pop() if len(zones) == 1 else "UTC"
+        zones = self.zones
+        return min(zones) if len(zones) == 1 else "UTC"
 
     @property
     def tables(self) -> frozenset[str]:
         return frozenset().union(*(part.tables for part in self.parts))
 
     @property
-    def known_until(self) -> str | None:
-        return next((part.known_until for part in self.parts if part.known_until is not None), None)
+    def horizon(self) -> Horizon | None:
+        """The nearest: from there on, some of its ticks are missing, or too many are left in."""
+        return min((part.horizon for part in self.parts if part.horizon is not None), default=None)
 
     def wall(self, tick: Instant) -> str | None:
         """As the rule says whose ticks these are."""
@@ -173,6 +191,10 @@ class Union(Composed):
 
     def explain(self) -> str:
         return "; or ".join(rule.explain() for rule in self.rules)
+
+    @property
+    def kept(self) -> tuple[Composable, ...]:
+        return self.rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +247,10 @@ class Intersection(Composed):
     def explain(self) -> str:
         return ", and at the same time ".join(rule.explain() for rule in self.rules)
 
+    @property
+    def kept(self) -> tuple[Composable, ...]:
+        return self.rules
+
 
 @dataclass(frozen=True, slots=True)
 class Exclusion(Composed):
@@ -245,17 +271,17 @@ class Exclusion(Composed):
             tick = self.rule.next(after)
             while tick is not None and self.other.has(tick):
                 tick = self.rule.next(leave_out(tick))
-            return tick
+            return _while_known(self.other, tick)
 
     def previous(self, before: Instant) -> Instant | None:
         with searching(self, before) as leave_out:
-            tick = self.rule.previous(before)
+            tick = self.rule.previous(_known(self.other, before))
             while tick is not None and self.other.has(tick):
                 tick = self.rule.previous(leave_out(tick))
             return tick
 
     def has(self, moment: Instant) -> bool:
-        return self.rule.has(moment) and not self.other.has(moment)
+        return self.rule.has(moment) and not self.other.has(moment) and _known(self.other, moment + 1) > moment
 
     def named(self, schedule: str) -> Exclusion:
         return Exclusion(self.rule.named(schedule), self.other.named(schedule))
@@ -285,9 +311,10 @@ class Bounded(Composed):
         return (self.rule,)
 
     @property
-    def known_until(self) -> str | None:
-        """A rule that states its own end is expected to end."""
-        return self.rule.known_until if self.end is None else None
+    def horizon(self) -> Horizon | None:
+        """A rule that states its own end is expected to end there, and not before."""
+        beyond = self.rule.horizon
+        return None if beyond is None or (self.end is not None and self.end <= beyond.end) else beyond
 
     def next(self, after: Instant) -> Instant | None:
         tick = self.rule.next(after if self.start is None else max(after, self.start - 1))
@@ -335,11 +362,11 @@ class Outside(Composed):
             tick = self.rule.next(after)
             while tick is not None and (window := self._window(tick)) is not None:
                 tick = self.rule.next(leave_out(window) + self.length - 1)
-            return tick
+            return _while_known(self.opening, tick)
 
     def previous(self, before: Instant) -> Instant | None:
         with searching(self, before) as leave_out:
-            tick = self.rule.previous(before)
+            tick = self.rule.previous(_known(self.opening, before))
             while tick is not None and (window := self._window(tick)) is not None:
                 tick = self.rule.previous(leave_out(window))
             return tick
@@ -350,7 +377,8 @@ class Outside(Composed):
         return opened if opened is not None and tick < opened + self.length else None
 
     def has(self, moment: Instant) -> bool:
-        return self.rule.has(moment) and self._window(moment) is None
+        is_known = _known(self.opening, moment + 1) > moment
+        return is_known and self.rule.has(moment) and self._window(moment) is None
 
     def named(self, schedule: str) -> Outside:
         return Outside(self.rule.named(schedule), self.opening.named(schedule), self.length)
@@ -375,10 +403,22 @@ def _parts(kind: type[Union] | type[Intersection], rule: Composable) -> tuple[Co
     return rule.rules if isinstance(rule, kind) else (checked(rule),)
 
 
-def check_that_it_fires(rule: Composable, after: Instant = 0) -> None:
-    """From 1970 on, or from a later start: what fired only before that will not fire again either."""
-    if rule.next(min(max(after, FIRST), LAST)) is None:
+def check_that_it_fires(rule: Composable, after: Instant | None = None) -> None:
+    """From a stated start on, or from the year in which this was written, else from 1970."""
+    starts = (_PRESENT, 0) if after is None else (min(max(after, FIRST), LAST),)
+    if all(rule.next(start) is None for start in starts):
         raise InvalidRule(f"this rule can never fire: {rule.explain():.200}")
+
+
+def _known(left_out: Composable, before: Instant) -> Instant:
+    """The earlier of an instant and the end of what is known about the ticks that shall be left out."""
+    beyond = left_out.horizon
+    return before if beyond is None else min(before, beyond.end)
+
+
+def _while_known(left_out: Composable, tick: Instant | None) -> Instant | None:
+    """A tick that nobody can say is not to be left out is none: better silent, and told, than on the wrong day."""
+    return None if tick is None or _known(left_out, tick + 1) <= tick else tick
 
 
 @contextmanager

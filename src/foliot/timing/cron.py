@@ -74,7 +74,9 @@ def cron(
     scheduler's answers. Six fields are ambiguous: `seconds=True` or `year=True` says what the sixth one is.
     """
     policy = dst(preset, gap, fold, interval_like)
-    if isinstance(expression, str) and expression.lstrip()[:6].lower() == "@every":
+    if isinstance(expression, str) and expression.split(maxsplit=1)[:1] in (["@every"], ["@EVERY"]):
+        if policy is not VIXIE:
+            raise InvalidRule("@every counts elapsed time, which knows nothing of gaps and folds; leave the policy out")
         return every(expression.strip()[6:].strip())
     if seconds and year and len(str(expression).split()) != 7:
         raise InvalidRule("seconds=True and year=True together mean seven fields: second, the five of cron, year")

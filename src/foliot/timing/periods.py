@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from foliot.errors import InvalidRule
+from foliot.timing.effort import effort
 from foliot.timing.fields import FieldPattern, Fields
 from foliot.timing.resolver import Step
 
@@ -123,7 +124,11 @@ class PeriodPattern:
         3. With BYSETPOS a period is taken as a whole: only some of its times count, and there may be none left.
         """
         wall = max(wall, self._start) if step > 0 else min(wall, self._until)
-        left = tries
+        with effort() as store:
+            return self._search(wall, step, tries, store)
+
+    def _search(self, wall: int, step: Step, tries: int, store: list[int]) -> int | None:
+        left = min(tries, store[0])
         while left > 0:
             found = self._match(wall, step)
             if found is None or not self._start <= found <= self._until:
@@ -134,7 +139,8 @@ class PeriodPattern:
                 chosen = self._choose(period, wall, step) if self._positions else found
                 if chosen is not None:
                     return chosen if self._start <= chosen <= self._until else None
-            left -= 1 if beyond else _SET_COST
+            cost = 1 if beyond else _SET_COST
+            left, store[0] = left - cost, store[0] - cost
             if step > 0:
                 wall = self._begin(period - beyond + self._interval)
             else:

@@ -18,7 +18,7 @@ from foliot.timing.zones import Zone, zone
 
 MOST_TIMES = 100
 """How many times of a day are kept one by one."""
-MOST_COUNTED = 10_000
+MOST_COUNTED = 1_500
 """How far the ticks of a day are counted one by one, where no arithmetic counts them."""
 _DAY = 86_400
 _EPOCH = date(1970, 1, 1).toordinal()

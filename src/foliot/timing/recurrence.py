@@ -13,6 +13,7 @@ from foliot.errors import InvalidRule
 from foliot.timing import ical
 from foliot.timing.combine import refused_as_rule
 from foliot.timing.dst import VIXIE, Dst, dst
+from foliot.timing.effort import effort
 from foliot.timing.ical import Given, Moment
 from foliot.timing.periods import DAY, Days, Frequency, PeriodPattern, Times, Weekday
 from foliot.timing.phrases import describe
@@ -96,11 +97,12 @@ class Recurrence(WallRule):
     def _counted(self, count: int, second: int) -> int | None:
         """The second of the last of `count` ticks, as they run: a time that is skipped is not counted."""
         last = None
-        for _ in range(count):
-            found = nearest(self._pattern, self._zone, self._gap, self._fold, second, 1)
-            if found is None:
-                break
-            second, last = found + 1, found
+        with effort():  # all of them together may cost as much as one question: rare rules are not counted for minutes
+            for _ in range(count):
+                found = nearest(self._pattern, self._zone, self._gap, self._fold, second, 1)
+                if found is None:
+                    break
+                second, last = found + 1, found
         return last
 
     def _nearest(self, second: int, step: Step) -> Instant | None:

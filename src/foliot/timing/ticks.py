@@ -7,10 +7,11 @@ from hashlib import blake2b
 
 from foliot.domain.instant import LAST, Duration, Instant
 from foliot.domain.rule import Rule
-from foliot.domain.schedule import Declaration
+from foliot.domain.schedule import Declaration, Schedule
 from foliot.errors import InvalidInput, InvalidRule
+from foliot.timing.effort import effort
 from foliot.timing.elapsed import Every
-from foliot.timing.tables import stamp_of
+from foliot.timing.tables import not_again, stamp_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +30,27 @@ class Overdue:
     """The first tick that is not due yet; None when there is none, or when the rule has a delay."""
 
 
-def armed(declaration: Declaration, rule: Rule, after: Instant) -> Declaration:
+def armed(declaration: Declaration, rule: Rule, after: Instant, known: Schedule | None = None) -> Declaration:
     """A declaration with its first tick, when nothing up to `after` is promised.
 
+    `known`: the schedule as the store has it. While its rule stays, a wall time that ran does not run again.
     One whose rule cannot answer says so as its fault: it must not stop the others.
     """
     declaration = replace(declaration, after=after, tables=stamp_of(rule))
     try:
         nominal = None if rule.delay is not None else rule.next(after)
+        if known is not None and known.rule == declaration.rule:
+            nominal = not_again(rule, nominal, known.last_wall)
+        if rule.horizon is not None and (nominal is None or nominal >= rule.horizon.end):
+            declaration = replace(declaration, fault=rule.horizon.told)
         if nominal is None:
-            return declaration if rule.delay is not None else replace(declaration, fault=rule.known_until)
+            return declaration
         return replace(
             declaration,
             first=nominal,
             first_fire_at=jittered(declaration.id, nominal, declaration.policy.jitter, rule.next(nominal)),
-            first_since=rule.previous(nominal),
+            # Before its first tick a rule has none: the time since it was declared is what that tick stands for.
+            first_since=after if (before := rule.previous(nominal)) is None else before,
             first_wall=rule.wall(nominal),
         )
     except InvalidRule as problem:
@@ -53,9 +60,13 @@ def armed(declaration: Declaration, rule: Rule, after: Instant) -> Declaration:
 def upcoming(rule: Rule, after: Instant, count: int) -> list[Instant]:
     """The next `count` ticks strictly after `after`; fewer when the rule ends."""
     ticks: list[Instant] = []
-    while len(ticks) < count and (tick := rule.next(after)) is not None:
-        ticks.append(tick)
-        after = tick
+    try:
+        while len(ticks) < count and (tick := rule.next(after)) is not None:
+            ticks.append(tick)
+            after = tick
+    except InvalidRule:  # it gave up its search for a further one; those that it found are true
+        if not ticks:
+            raise
     return ticks
 
 
@@ -68,8 +79,8 @@ def overdue(rule: Rule, first: Instant, now: Instant, *, cap: int = 10_000) -> O
         raise InvalidInput("the pending tick is still to come, so nothing is overdue")
     newest = rule.previous(now + 1)
     latest = first if newest is None else max(first, newest)
-    count = _count(rule, first, latest, cap + 1)
-    return Overdue(first, latest, min(count, cap), count > cap, rule.next(latest))
+    count, is_capped = _count(rule, first, latest, cap)
+    return Overdue(first, latest, count, is_capped, rule.next(latest))
 
 
 def jittered(schedule_id: str, nominal: Instant, jitter: Duration, following: Instant | None) -> Instant:
@@ -85,11 +96,23 @@ def jittered(schedule_id: str, nominal: Instant, jitter: Duration, following: In
     return nominal + int.from_bytes(digest) % (room + 1)
 
 
-def _count(rule: Rule, first: Instant, latest: Instant, limit: int) -> int:
-    """The ticks from `first` to `latest`, both included, counted no further than `limit`."""
+def _count(rule: Rule, first: Instant, latest: Instant, cap: int) -> tuple[int, bool]:
+    """The ticks from `first` to `latest`, both included, counted up to the cap; and whether there are more.
+
+    The questions share one store of effort: a rule that is slow to answer is counted less far, not for minutes.
+    """
     if isinstance(rule, Every):
-        return min(1 + rule.index(latest) - rule.index(first), limit)
-    count, tick = 1, rule.next(first)
-    while count < limit and tick is not None and tick <= latest:
-        count, tick = count + 1, rule.next(tick)
-    return count
+        count = 1 + rule.index(latest) - rule.index(first)
+        return min(count, cap), count > cap
+    count, tick = 0, first
+    try:
+        with effort():
+            while count < cap and tick <= latest:
+                count += 1
+                following = rule.next(tick)
+                if following is None or following > latest:
+                    return count, False
+                tick = following
+    except InvalidRule:
+        return max(count, 1), True
+    return count, True

@@ -47,6 +47,11 @@ class WallRule(Composable):
         """The zones' tables, unless it keeps to UTC."""
         return frozenset() if self.tz == "UTC" else frozenset({"tzdata"})
 
+    @property
+    def zones(self) -> frozenset[str]:
+        """Its own, also when that is UTC."""
+        return frozenset({self.tz})
+
     def next(self, after: Instant) -> Instant | None:
         """The first tick strictly after `after`; None when there is none any more."""
         return self._nearest(after // SECOND + 1, 1)

@@ -14,9 +14,12 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from foliot.domain.instant import SECOND
+from foliot.domain.rule import Horizon
 from foliot.errors import InvalidInput, InvalidRule
 from foliot.timing.names import WEEKDAYS, weekday
 from foliot.timing.resolver import Step
+from foliot.timing.zones import zone
 
 if TYPE_CHECKING:
     from holidays import HolidayBase
@@ -89,12 +92,13 @@ class Workdays:
         """The package's, unless weekends and own dates are all there is."""
         return frozenset() if self.source is None else frozenset({"holidays"})
 
-    @property
-    def known_until(self) -> str | None:
-        """What to do when the years that are known have ended; None without holidays, which need no tables."""
+    def horizon(self, tz: str) -> Horizon | None:
+        """Where the years that are known end in a zone; None without holidays, which need no tables."""
         if self.source is None:
             return None
-        return f"its holidays ({self.words()}) end with {self.known[-1]}: install a newer release of `holidays`"
+        wall = (date(self.known[-1] + 1, 1, 1).toordinal() - _EPOCH) * 86_400
+        told = f"its holidays ({self.words()}) end with {self.known[-1]}: install a newer release of `holidays`"
+        return Horizon((wall - zone(tz).offset(wall)) * SECOND, told)
 
     @property
     def first_weekday(self) -> int:

@@ -12,7 +12,7 @@ from foliot.domain.policy import Policy, policy_from_json, policy_to_json
 from foliot.domain.run import Kept, Lane, Origin
 from foliot.domain.schedule import Applied, Armed, Declaration, NewTick, Rearming, Schedule, ScheduleView
 from foliot.domain.state import OCCUPYING, Reason, State
-from foliot.errors import Conflict, TickTaken, UnknownName
+from foliot.errors import TickTaken, UnknownName
 from foliot.store.sqlite import following
 from foliot.store.sqlite.transaction import Row, Transaction, carray
 
@@ -37,10 +37,8 @@ def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, act
     for declaration in declarations:
         fingerprint, fault, stated_by = known.get(declaration.id, (None, None, source))
         if stated_by != source:
-            raise Conflict(
-                f"there is a schedule {declaration.id!r} already, stated by {stated_by}; {source} must give its own "
-                f"another name"
-            )
+            applied.refused[declaration.id] = stated_by
+            continue
         changed = fingerprint != declaration.fingerprint
         if changed:
             _put(tx, declaration, source)
@@ -60,11 +58,16 @@ def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, act
     )
     if prune:
         for name in applied.vanished:
-            _retire_waiting(tx, name, f"the schedule was removed by {actor}")
-            tx.run("delete_schedule", id=name)
-            tx.audit(actor, "delete", name, "no longer declared")
+            delete(tx, name, actor, "no longer declared")
             applied.pruned.append(name)
     return applied
+
+
+def delete(tx: Transaction, schedule: str, actor: str, note: str) -> None:
+    _retire_waiting(tx, schedule, f"the schedule was removed by {actor}")
+    if not tx.run("delete_schedule", id=schedule):
+        raise UnknownName(f"there is no schedule {schedule!r}")
+    tx.audit(actor, "delete", schedule, note)
 
 
 def _put(tx: Transaction, declaration: Declaration, source: str) -> None:
@@ -91,13 +94,12 @@ def _put(tx: Transaction, declaration: Declaration, source: str) -> None:
         fingerprint=declaration.fingerprint,
         now=tx.now,
         after=declaration.after,
-        tables=declaration.tables,
-        wall=declaration.first_wall,
         source=source,
     )
     for number, nominal, fire_at in tx.all("waiting_ticks", id=declaration.id):
         if nominal == declaration.first:
             fire_at = declaration.first_fire_at or nominal
+            _armed(tx, declaration, None)
         elif nominal > tx.now:
             tx.run("drop_runs", numbers=carray([number]))
             continue
@@ -126,7 +128,11 @@ def _arm(tx: Transaction, declaration: Declaration) -> None:
         raise TickTaken(declaration.id, first.nominal)
     made = following.make_tick(tx, declaration.id, first)
     if made is not None:
-        tx.run("schedule_made", id=declaration.id, name=made[1])
+        _armed(tx, declaration, made[1])
+
+
+def _armed(tx: Transaction, declaration: Declaration, name: str | None) -> None:
+    tx.run("schedule_armed", id=declaration.id, name=name, tables=declaration.tables, wall=declaration.first_wall)
 
 
 def _retire_waiting(tx: Transaction, schedule: str, detail: str) -> None:
@@ -188,16 +194,16 @@ def _rearm(tx: Transaction, rearming: Rearming) -> bool:
     waiting = {nominal: number for number, nominal, _ in tx.all("waiting_ticks", id=rearming.schedule)}
     if rearming.nominal not in waiting or rearming.nominal <= tx.now:
         return False
-    known = {"id": rearming.schedule, "revision": rearming.revision, "tables": rearming.tables, "wall": rearming.wall}
-    if not tx.run("retabled", **known) or (rearming.tick is None and not rearming.has_ended):
-        return False
     number, tick = waiting[rearming.nominal], rearming.tick
+    name = None if tick is None else tick_name(rearming.schedule, tick.nominal)
+    if name is not None and tx.value("name_exists", name=name):
+        return False  # it was made and decided before, under other tables
+    known = {"id": rearming.schedule, "revision": rearming.revision, "tables": rearming.tables, "wall": rearming.wall}
+    if not tx.run("retabled", **known) or (tick is None and not rearming.has_ended):
+        return False
     if tick is None:
         tx.run("drop_runs", numbers=carray([number]))
     else:
-        name = tick_name(rearming.schedule, tick.nominal)
-        if tx.value("name_exists", name=name):
-            return False  # it was made and decided before, by hand or under other tables
         # In place: the row keeps where its interval begins, and what operators said of it.
         tx.run(
             "move_tick", number=number, name=name, nominal=tick.nominal, fire_at=tick.fire_at, until=tick.useful_until

@@ -171,6 +171,9 @@ class SqliteStore:
     async def resume(self, schedule_id: str, *, actor: str, note: str) -> None:
         await self._write(lambda tx: schedules.resume(tx, schedule_id, actor, note))
 
+    async def delete(self, schedule_id: str, *, actor: str, note: str) -> None:
+        await self._write(lambda tx: schedules.delete(tx, schedule_id, actor, note))
+
     async def trigger(self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str) -> Kept:
         return await self._write(lambda tx: schedules.trigger(tx, schedule_id, since, actor, note))
 

@@ -9,17 +9,16 @@ ALTER TABLE schedule ADD COLUMN next_wall TEXT;
 ALTER TABLE schedule ADD COLUMN source TEXT NOT NULL DEFAULT 'code';
 CREATE INDEX schedule_tables ON schedule (tables) WHERE tables IS NOT NULL;
 
--- The views of runs, with what the schedule chose for them: arguments that are bound to the tick among it.
-DROP VIEW live_story;
-CREATE VIEW live_story AS
+-- The views of runs, with what the schedule chose for them: arguments that are bound to the tick among it. Processes of
+-- the release before go on reading the old ones.
+CREATE VIEW live_runs AS
 SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
     attempt, spent, reason, coalesce(detail, withdrawn) AS detail, payload, worker, fired_at, claimed_at, started_at,
     NULL AS finished_at, progress, NULL AS result, NULL AS span_until, 1 AS span_count,
     withdrawn IS NOT NULL OR number IN (SELECT number FROM cancellation) AS cancel_requested, number AS position,
     options
 FROM run;
-DROP VIEW ended_story;
-CREATE VIEW ended_story AS
+CREATE VIEW ended_runs AS
 SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
     attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at,
     finished_at, progress, result, span_until, coalesce(span_count, 1) AS span_count,

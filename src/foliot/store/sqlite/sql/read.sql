@@ -1,5 +1,5 @@
 -- name: live_runs
-SELECT * FROM live_story
+SELECT * FROM live_runs
 WHERE number < :before AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
     AND (:tenant IS NULL OR tenant = :tenant) AND state IN (SELECT value FROM json_each(:states))
 ORDER BY number DESC LIMIT :limit
@@ -9,47 +9,47 @@ SELECT numbers FROM claim
 
 -- name: claimed_now
 -- What runs now is found through its claim: there is no index of running runs, because each run would pay for it.
-SELECT * FROM live_story
+SELECT * FROM live_runs
 WHERE number IN carray(:numbers) AND number < :before AND (:schedule IS NULL OR schedule = :schedule)
     AND (:job IS NULL OR job = :job) AND (:tenant IS NULL OR tenant = :tenant)
     AND state IN (SELECT value FROM json_each(:states))
 ORDER BY number DESC LIMIT :limit
 
 -- name: retrying_runs
-SELECT * FROM live_story
+SELECT * FROM live_runs
 WHERE state = 1 AND number < :before AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
     AND (:tenant IS NULL OR tenant = :tenant) AND :states IS NOT NULL
 ORDER BY number DESC LIMIT :limit
 
 -- name: parked_runs
 -- `state >= 20` is what the partial index of parked runs wants to hear.
-SELECT * FROM live_story
+SELECT * FROM live_runs
 WHERE state >= 20 AND state IN (SELECT value FROM json_each(:states)) AND number < :before
     AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
     AND (:tenant IS NULL OR tenant = :tenant)
 ORDER BY number DESC LIMIT :limit
 
 -- name: ended_runs
-SELECT * FROM ended_story
+SELECT * FROM ended_runs
 WHERE number < :before AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
     AND (:tenant IS NULL OR tenant = :tenant) AND state IN (SELECT value FROM json_each(:states))
 ORDER BY number DESC LIMIT :limit
 
 -- name: live_run
-SELECT * FROM live_story WHERE number = :number OR name = :name
+SELECT * FROM live_runs WHERE number = :number OR name = :name
 
 -- name: ended_run
-SELECT * FROM ended_story WHERE number = :number OR name = :name
+SELECT * FROM ended_runs WHERE number = :number OR name = :name
 
 -- name: ended_in_order
-SELECT * FROM ended_story WHERE position > :position ORDER BY position LIMIT :limit
+SELECT * FROM ended_runs WHERE position > :position ORDER BY position LIMIT :limit
 
 -- name: last_positions
 SELECT coalesce((SELECT max(n) FROM history), 0), coalesce((SELECT max(n) FROM event), 0)
 
 -- name: next_pending
 -- The soonest of what can fire.
-SELECT * FROM live_story WHERE number = (SELECT number FROM run WHERE state <= 1 AND fire_at > :now ORDER BY fire_at LIMIT 1)
+SELECT * FROM live_runs WHERE number = (SELECT number FROM run WHERE state <= 1 AND fire_at > :now ORDER BY fire_at LIMIT 1)
 
 -- name: attempts_of
 SELECT attempt, outcome, worker, started_at, finished_at, error FROM attempt WHERE run = :number

@@ -19,16 +19,23 @@ UPDATE schedule SET fault = :fault WHERE id = :id
 -- name: put_schedule
 -- Pauses and the cursor survive an edit; a fault does not.
 INSERT INTO schedule (id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes,
-    revision, fingerprint, made_at, evaluated_through, tables, next_wall, source)
+    revision, fingerprint, made_at, evaluated_through, source)
 VALUES (:id, :job, :rule, :payload, :policy, :options, :delay, :queue, :priority, :tenant, :owner, :runbook, :changes,
-    1, :fingerprint, :now, :after, :tables, :wall, :source)
+    1, :fingerprint, :now, :after, :source)
 ON CONFLICT (id) DO UPDATE SET job = excluded.job, rule = excluded.rule, payload = excluded.payload,
     policy = excluded.policy, options = excluded.options, delay = excluded.delay, queue = excluded.queue,
     priority = excluded.priority, tenant = excluded.tenant, owner = excluded.owner, runbook = excluded.runbook,
     changes = excluded.changes, revision = revision + 1, fingerprint = excluded.fingerprint, fault = NULL,
     evaluated_through = coalesce(max(evaluated_through, excluded.evaluated_through), evaluated_through,
         excluded.evaluated_through),
-    tables = excluded.tables, next_wall = excluded.next_wall
+    -- Wall times of another rule say nothing about this one's.
+    tables = CASE WHEN rule = excluded.rule THEN tables END,
+    last_wall = CASE WHEN rule = excluded.rule THEN last_wall END,
+    next_wall = CASE WHEN rule = excluded.rule THEN next_wall END
+
+-- name: schedule_armed
+-- With the tick that now waits, and what that was computed with.
+UPDATE schedule SET last_created = coalesce(:name, last_created), tables = :tables, next_wall = :wall WHERE id = :id
 
 -- name: delete_schedule
 DELETE FROM schedule WHERE id = :id
@@ -70,13 +77,18 @@ WHERE schedule = :id AND schedule IS NOT NULL AND state IN (10, 11) ORDER BY nom
 SELECT number, name, state FROM history WHERE schedule = :id ORDER BY nominal DESC LIMIT 1
 
 -- name: computed_otherwise
+-- The narrow index finds the few that are to be looked at; the joins are kept in this order.
+WITH otherwise AS MATERIALIZED (
+    SELECT id FROM schedule INDEXED BY schedule_tables
+    WHERE tables IS NOT NULL AND tables NOT IN (SELECT value FROM json_each(:tables)) AND id > :after
+    ORDER BY id LIMIT :limit
+)
 SELECT s.id, s.job, s.rule, s.payload, s.policy, s.options, s.delay, s.queue, s.priority, s.tenant, s.owner, s.runbook,
     s.changes, s.revision, s.fingerprint, s.made_at, s.paused_at, s.paused_until, s.paused_note, s.evaluated_through,
     s.last_created, s.fault, s.tables, s.last_wall, s.next_wall, s.source, coalesce(r.nominal, r.fire_at)
-FROM schedule s JOIN run r ON r.schedule = s.id
-WHERE s.tables IS NOT NULL AND s.tables NOT IN (SELECT value FROM json_each(:tables)) AND s.id > :after
-    AND r.state IN (0, 2) AND r.origin = 0 AND r.attempt = 0 AND r.fired_at IS NULL
-ORDER BY s.id LIMIT :limit
+FROM otherwise o CROSS JOIN schedule s ON s.id = o.id
+LEFT JOIN run r ON r.schedule = s.id AND r.state IN (0, 2) AND r.origin = 0 AND r.attempt = 0 AND r.fired_at IS NULL
+ORDER BY s.id
 
 -- name: retabled
 -- Zero rows: it was edited meanwhile, and the edit was computed with some release of the tables too.
