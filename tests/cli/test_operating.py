@@ -106,6 +106,18 @@ def test_a_dead_run_says_what_to_do_and_whom_it_concerns(store: str):
     assert "https://wiki.example.org/pay" in told
 
 
+def test_a_deleted_schedule_is_gone_and_says_whether_it_comes_back(store: str):
+    [first, *_] = run_json("schedules", "list", "--store", store)
+    assert "say why" in refused(run("schedules", "delete", first["id"], "--store", store), 2)
+    assert run_json("schedules", "delete", first["id"], *WHY, "--store", store) == {
+        "id": first["id"],
+        "outcome": "deleted",
+        "source": "code",
+    }
+    assert first["id"] not in [left["id"] for left in run_json("schedules", "list", "--store", store)]
+    assert "there is no schedule" in refused(run("schedules", "delete", first["id"], *WHY, "--store", store), 1)
+
+
 def test_a_dead_run_can_be_retried_and_a_waiting_one_cancelled(store: str):
     assert run_json("runs", "retry", "invoice:1#1", *WHY, "--store", store)["state"] == "scheduled"
     assert run_json("runs", "cancel", "class:3#1", *WHY, "--store", store)["state"] == "cancelled"

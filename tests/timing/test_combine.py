@@ -360,7 +360,9 @@ def test_after_giving_up_the_next_question_may_cost_as_much_again() -> None:
 
 
 def test_a_tick_itself_is_asked_for_without_a_search() -> None:
-    ended = every("1h") - every("1h").between(start=datetime(1970, 1, 2, tzinfo=UTC))
-    assert ended.has(HOUR)
-    assert not ended.has(30 * HOUR)
-    assert upcoming(every("1h") - ended, 20 * HOUR, 2) == [24 * HOUR, 25 * HOUR]
+    new_year = instant(datetime(2026, 1, 1, tzinfo=UTC))
+    ended = every("1h") - every("1h").between(start=to_datetime(new_year + DAY))
+    assert ended.has(new_year + HOUR)
+    assert not ended.has(new_year + 30 * HOUR)
+    rest = every("1h") - ended
+    assert upcoming(rest, new_year, 2) == [new_year + DAY, new_year + DAY + HOUR], "what has ended takes nothing away"
