@@ -20,6 +20,7 @@ MOST_TIMES = 100
 """How many times of a day are kept one by one."""
 MOST_COUNTED = 1_500
 """How far the ticks of a day are counted one by one, where no arithmetic counts them."""
+_MOST_IN_AN_HOUR = 10_000
 _DAY = 86_400
 _EPOCH = date(1970, 1, 1).toordinal()
 
@@ -54,7 +55,8 @@ def preview(rule: Rule, first: Instant, days: int, tz: str | None = None) -> lis
 
 def by_hour(rule: Rule, day: Day) -> list[int]:
     """How many ticks each hour of a day has, counted from its start."""
-    return [_count(rule, start, min(start + HOUR, day.end))[0] for start in range(day.start, day.end, HOUR)]
+    hours = range(day.start, day.end, HOUR)
+    return [_count(rule, start, min(start + HOUR, day.end), _MOST_IN_AN_HOUR)[0] for start in hours]
 
 
 def _day(rule: Rule, where: Zone, day: date, surprises: list[Surprise]) -> Day:
