@@ -141,3 +141,10 @@ def test_a_rate_that_drifts_over_the_day_is_told(interval: str, text: str) -> No
 def test_the_parts_of_a_rule_are_looked_at_once_each() -> None:
     rule = parse('(cron("0 7 * * *") | every("7m")) - cron("0 7 * * *", tz="Asia/Tokyo")')
     assert len(classic_mistakes(rule)) == 2
+
+
+def test_what_is_only_left_out_is_not_judged() -> None:
+    nights = cron("0 22 * * *", tz="Europe/Paris")
+    assert classic_mistakes(cron("7 * * * *").outside(nights, "8h")) == []
+    assert classic_mistakes(cron("7 * * * *") - nights) == []
+    assert classic_mistakes(cron("7 * * * *") | nights) != []

@@ -33,7 +33,8 @@ def classic_mistakes(rule: Rule) -> list[str]:
     if isinstance(rule, Every):
         found += _of_rate(rule)
     if isinstance(rule, Composed):
-        found += (mistake for part in rule.parts for mistake in classic_mistakes(part))
+        # Of what is only left out, nothing comes.
+        found += (mistake for part in rule.kept for mistake in classic_mistakes(part))
     return list(dict.fromkeys(found))
 
 

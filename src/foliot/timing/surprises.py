@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from foliot.domain.instant import SECOND, Instant
 from foliot.domain.rule import Rule
-from foliot.timing.combine import Bounded, Composed, Intersection, Union
+from foliot.timing.combine import Bounded, Composed, Union
 from foliot.timing.wall import WallRule
 from foliot.timing.words import MONTHS, clock, elapsed, listed
 from foliot.timing.zones import zone
@@ -55,8 +55,7 @@ def _leaves(
         yield rule, first, last, is_kept
     if isinstance(rule, Composed):
         # What is only left out has no say here.
-        parts = rule.parts if isinstance(rule, Union | Intersection) else rule.parts[:1]
-        for part in parts:
+        for part in rule.kept:
             yield from _leaves(part, first, last, is_kept and isinstance(rule, Union | Bounded))
 
 
