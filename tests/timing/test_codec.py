@@ -262,3 +262,8 @@ def test_any_text_is_a_rule_or_refused_as_one(text: str) -> None:
     except InvalidRule:
         return
     assert decode(rule.encode()) == rule
+
+
+def test_a_field_that_belongs_to_another_kind_of_rule_is_refused() -> None:
+    with pytest.raises(InvalidRule, match="is not a stored rule"):
+        decode('{"business_days":true,"at":["00:00"],"tz":"UTC","months":[1]}')

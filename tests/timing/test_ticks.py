@@ -132,3 +132,14 @@ def test_jitter_reaches_both_ends_of_its_room() -> None:
 
 def test_jitter_is_the_same_in_every_process_and_release() -> None:
     assert jittered("feed", MOMENT, HOUR, None) - MOMENT == 3_046_964_638
+
+
+def test_a_rule_that_is_slow_to_answer_is_counted_less_far() -> None:
+    seconds = every("1s")
+    sparse = seconds - (seconds - every("40000s"))
+    first = sparse.next(instant(datetime(2026, 1, 1, tzinfo=UTC)))
+    assert first is not None
+    ticks = overdue(sparse, first, first + 10 * 40_000 * SECOND)
+    assert ticks.capped
+    assert 1 <= ticks.count < 11
+    assert ticks.latest == first + 10 * 40_000 * SECOND
