@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def computed_with(tables: str) -> ScheduleView:
         NOW,
         tables=tables,
     )
-    return ScheduleView(schedule, None, None, None, None, None, None, 0)
+    return ScheduleView(schedule, "report@2026-04-04T02:00:00Z", NOW, NOW, None, None, None, 0)
 
 
 def verdict(name: str, findings: Findings) -> str:
@@ -114,3 +115,8 @@ def test_the_doctor_says_on_which_side_the_older_tables_are():
         findings = SOUND._replace(schedules=(computed_with(tables),))
         [told] = [check.detail for check in judge(findings) if check.name == "tables"]
         assert advice in told
+
+
+def test_the_doctor_does_not_mind_the_tables_of_a_schedule_that_has_ended():
+    ended = replace(computed_with("tzdata=1999a"), next_id=None)
+    assert verdict("tables", SOUND._replace(schedules=(ended,))) == "ok"

@@ -171,7 +171,8 @@ def _tables(schedules: Sequence[ScheduleView]) -> Check:
     """A scheduler looks at ticks that were computed with older tables when it starts; ones with newer tables than ours
     mean that this machine is behind."""
     here = " ".join(f"{name} {release}" for name, release in releases().items())
-    others = sorted({view.schedule.tables for view in schedules if view.schedule.tables} - set(stamps()))
+    waiting = {view.schedule.tables for view in schedules if view.schedule.tables and view.next_id is not None}
+    others = sorted(waiting - set(stamps()))
     newer = [stamp for stamp in others if is_ahead(stamp)]
     if newer:
         return Check("tables", "warning", f"{here}; older than some schedules' ({', '.join(newer)}): upgrade tzdata")

@@ -231,7 +231,12 @@ def readable_rule(view: ScheduleView) -> Rule | None:
 def last_tick(view: ScheduleView, now: Instant) -> Instant | None:
     """The nominal time before now: where the interval of a run begins that is made now."""
     rule = readable_rule(view)
-    before = None if rule is None else rule.previous(now)
+    if rule is None or rule.delay is not None:
+        return None  # a fixed delay has no intervals
+    try:
+        before = rule.previous(now)
+    except InvalidInput:  # it gave its search up; a run by hand must not fail for that
+        before = None
     return view.schedule.made_at if before is None else before
 
 

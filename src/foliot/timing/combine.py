@@ -123,7 +123,7 @@ class Composed(Composable):
 
     @property
     def parts(self) -> tuple[Composable, ...]:
-        """The rules that it is made of; the first is the one whose ticks are kept or left out."""
+        """The rules that it is made of."""
         raise NotImplementedError
 
     @property

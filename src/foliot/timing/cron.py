@@ -74,7 +74,7 @@ def cron(
     scheduler's answers. Six fields are ambiguous: `seconds=True` or `year=True` says what the sixth one is.
     """
     policy = dst(preset, gap, fold, interval_like)
-    if isinstance(expression, str) and expression.split(maxsplit=1)[:1] in (["@every"], ["@EVERY"]):
+    if isinstance(expression, str) and [word.lower() for word in expression.split(maxsplit=1)[:1]] == ["@every"]:
         if policy is not VIXIE:
             raise InvalidRule("@every counts elapsed time, which knows nothing of gaps and folds; leave the policy out")
         return every(expression.strip()[6:].strip())

@@ -221,11 +221,12 @@ class _Firing:
         if decision.fault is not None:
             self.faults.append(schedule)
             self.tx.event("schedule_set_aside", schedule, decision.fault)
-        if fact.schedule is not None and (made or decision.fault):
-            self.tx.run_each("schedule_noted", [(made, decision.fault, schedule)])
         if fact.schedule is not None and decision.evaluated_through is not None:
             walls = (decision.last_wall, decision.next_wall, decision.tables)
-            self.tx.run_each("schedule_evaluated", [(decision.evaluated_through, *walls, schedule)])
+            told = (decision.evaluated_through, made, decision.fault, *walls, schedule)
+            self.tx.run_each("schedule_evaluated", [told])
+        elif fact.schedule is not None and (made or decision.fault):
+            self.tx.run_each("schedule_noted", [(made, decision.fault, schedule)])
 
     def _end_skipped(self) -> None:
         """What does not run ends here, and sets free whatever was held for it."""

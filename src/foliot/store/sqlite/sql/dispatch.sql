@@ -70,8 +70,10 @@ UPDATE run SET fired_at = ?, lane = ? WHERE number = ?
 UPDATE run SET state = 2, reason = ?, detail = ? WHERE number = ?
 
 -- name: schedule_noted
+-- The cursor and its wall times stay where they are.
 UPDATE schedule SET last_created = coalesce(?, last_created), fault = coalesce(?, fault) WHERE id = ?
 
 -- name: schedule_evaluated
-UPDATE schedule SET evaluated_through = max(coalesce(evaluated_through, 0), ?), last_wall = ?, next_wall = ?, tables = ?
+UPDATE schedule SET evaluated_through = max(coalesce(evaluated_through, 0), ?),
+    last_created = coalesce(?, last_created), fault = coalesce(?, fault), last_wall = ?, next_wall = ?, tables = ?
 WHERE id = ?
