@@ -5,12 +5,12 @@ BIN := .venv/bin
 DEMO := .demo
 ARGS ?=
 
-.PHONY: all help run test check fmt torture bench venv clean
+.PHONY: all help run test check fmt torture bench bench-peers venv clean
 
 all: test check  ## test and lint (the default)
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-9s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-11s %s\n", $$1, $$2 }'
 
 run:  ## start scheduler and worker on a fresh store, with the example app
 	@scripts/bootstrap_venv
@@ -36,6 +36,10 @@ torture: venv  ## the long forms of the fault tests, and of those that compare t
 bench:  ## measure, and plot
 	@scripts/bootstrap_venv dev bench
 	$(BIN)/python -m bench $(ARGS)
+
+bench-peers:  ## measure other schedulers and ours on one PostgreSQL server, and plot
+	@scripts/bootstrap_venv dev bench
+	$(BIN)/python -m bench.peers $(ARGS)
 
 venv:  ## make or refresh .venv
 	@scripts/bootstrap_venv dev

@@ -69,12 +69,12 @@ async def _load(store: Store, wheel: Wheel) -> int:
     instance = await store.register("scheduler", version="", queues=(), slots=0, jobs=())
     lease = await store.take(0, instance.number, MINUTE)
     assert lease is not None, "nobody else has this store"
-    lease = await store.renew(lease, MINUTE, now() + 2 * FAR_TO)
+    [lease] = await store.renew([lease], MINUTE, now() + 2 * FAR_TO)
     start, exhausted = (0, 0), False
     while not exhausted:
         cells = await store.load(lease, start, _PIECE)
         wheel.add_cells(cells)
         start, exhausted = cells.last, cells.exhausted
-    await store.release(lease)
+    await store.release([lease])
     await store.retire(instance.number)
     return wheel.loaded

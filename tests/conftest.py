@@ -2,7 +2,8 @@
 
 A test that needs more than Python says so: `@pytest.mark.needs("postgres")`. Where that part is missing the test is
 skipped, the summary ends with `NOT RUN: postgres (why)`, and `FOLIOT_REQUIRE=postgres` makes the session fail: a build
-that was meant to prove something must not be green without having done so.
+that was meant to prove something must not be green without having done so. A test that asks for the fixture `postgres`,
+`database` or `pgbouncer` needs that part, and does not have to say so.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
+from uuid import uuid4
 
 import pytest
+
+from tests.servers.pgbouncer import PgBouncer, missing_pgbouncer
+from tests.servers.postgres import PostgresServer, missing_postgres
 
 # --------------------------------------------------------------------------------------------------------------- parts
 
@@ -30,6 +35,8 @@ def _sqlite() -> str | None:
 
 
 PARTS: dict[str, Callable[[], str | None]] = {
+    "pgbouncer": missing_pgbouncer,
+    "postgres": missing_postgres,
     "sqlite": _sqlite,
     "systemd-analyze": lambda: None if shutil.which("systemd-analyze") else "systemd-analyze is not on the PATH",
 }
@@ -56,8 +63,21 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[NEEDED] = set()
 
 
+def parts_of(item: pytest.Item) -> list[str]:
+    """What a test needs: what it says, and the parts whose fixtures it asks for."""
+    said = [part for mark in item.iter_markers("needs") for part in mark.args]
+    return said + [part for part in PARTS if part in getattr(item, "fixturenames", ())]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Get the parts now: to install a server takes longer than a single test may."""
+    if not session.config.option.collectonly:
+        for part in {part for item in session.items for part in parts_of(item)}:
+            missing(part)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    parts = [part for mark in item.iter_markers("needs") for part in mark.args]
+    parts = parts_of(item)
     for part in parts:
         if part not in PARTS:
             pytest.fail(f"needs({part!r}): {missing(part)}", pytrace=False)
@@ -82,6 +102,32 @@ def pytest_terminal_summary(
         why = missing(part)
         if why is not None:
             terminalreporter.write_line(f"NOT RUN: {part} ({why})", red=part in required(), yellow=True, bold=True)
+
+
+# -------------------------------------------------------------------------------------------------------------- servers
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server for all tests that only use databases. A test that stops, freezes or sets it makes one of its own."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres: PostgresServer) -> Iterator[PgBouncer]:
+    """A pooler in transaction mode in front of that server; `pgbouncer.through(database)` is a database's address."""
+    with PgBouncer(postgres) as pooler:
+        yield pooler
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[str]:
+    """The DSN of an empty database that nobody else uses."""
+    name = f"test_{uuid4().hex}"
+    postgres.create_database(name)
+    yield postgres.dsn(name)
+    postgres.drop_database(name)
 
 
 # ---------------------------------------------------------------------------------------------------------- async tests

@@ -23,6 +23,7 @@ What a handler raises to say how its attempt ended:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 
@@ -81,6 +82,11 @@ class StoreClosed(StoreError):
 
 class LostOwnership(FoliotError):
     """Somebody else owns it now: drop what you hold and ask again."""
+
+    def __init__(self, message: str, shards: Collection[int] = ()) -> None:
+        super().__init__(message)
+        self.shards = frozenset(shards)
+        """Which shards were lost; empty when it is not about shards."""
 
 
 class Permanent(Exception):

@@ -35,9 +35,11 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def store(engine: Engine, clock: ManualClock, folder: Path, runner: asyncio.Runner) -> Iterator[Store]:
+def store(
+    engine: Engine, clock: ManualClock, folder: Path, runner: asyncio.Runner, request: pytest.FixtureRequest
+) -> Iterator[Store]:
     """An open, empty store, whose clock is the test's."""
-    made = engine.make(folder, clock)
+    made = engine.make(request, folder, clock)
     runner.run(made.open())
     yield made
     runner.run(made.close())

@@ -6,19 +6,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from foliot.clock import Clock
 from foliot.domain.store import Store
+from foliot.store.postgres import PostgresStore
 from foliot.store.sqlite import SqliteStore
+from tests.servers.emptied import emptied
 
 
 class Engine(NamedTuple):
     part: str
     """What it needs to be there; see tests/conftest.py."""
-    make: Callable[[Path, Clock], Store]
+    make: Callable[[pytest.FixtureRequest, Path, Clock], Store]
     """A store that is not open yet, on nothing: each test has its own."""
 
 
+def _postgres(request: pytest.FixtureRequest, folder: Path, clock: Clock) -> Store:
+    """With one shard, as SQLite has, so that a test that takes shard 0 has all; `test_shards` is about many."""
+    return PostgresStore(emptied(request.getfixturevalue("postgres"), shards=1), clock)
+
+
 ENGINES: dict[str, Engine] = {
-    "sqlite": Engine("sqlite", lambda folder, clock: SqliteStore(str(folder / "foliot.db"), clock)),
-    "sqlite-memory": Engine("sqlite", lambda folder, clock: SqliteStore(":memory:", clock)),
+    "sqlite": Engine("sqlite", lambda request, folder, clock: SqliteStore(str(folder / "foliot.db"), clock)),
+    "sqlite-memory": Engine("sqlite", lambda request, folder, clock: SqliteStore(":memory:", clock)),
+    "postgres": Engine("postgres", _postgres),
 }

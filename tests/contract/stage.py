@@ -115,7 +115,7 @@ class Stage:
         """The shard, with all cells below the mark leased."""
         lease = await self.store.take(0, owner or await self.scheduler(), TTL)
         assert lease is not None
-        return await self.store.renew(lease, TTL, high_water)
+        return (await self.store.renew([lease], TTL, high_water))[0]
 
     async def loaded(self, lease: Lease, start: Entry = BEGINNING, limit: int = 100) -> list[Entry]:
         """All that the window holds, slice by slice."""
@@ -132,7 +132,7 @@ class Stage:
         """What a scheduler does that was just started: takes the shard, loads everything, fires what is due."""
         lease = await self.lease()
         due = [entry for entry in await self.loaded(lease) if entry[0] <= self.now]
-        return await self.store.fire(lease, due, lease.cursor, deciding(judge))
+        return await self.store.fire([lease], due, lease.cursor, deciding(judge))
 
     # Working
 
@@ -205,7 +205,7 @@ class Stage:
     async def told(self, cursor: int) -> list[Entry]:
         """What a scheduler that holds everything hears after `cursor`; it holds the shard already."""
         lease = Lease(0, await self.scheduler(), 0, 0, FAR, cursor)
-        return entries(await self.store.arrivals(lease, cursor))
+        return entries(await self.store.arrivals([lease], cursor))
 
     async def waiting(self, schedule: str) -> list[RunView]:
         """Runs of a schedule that have not been handed off."""

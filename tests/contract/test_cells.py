@@ -56,7 +56,7 @@ async def test_the_next_window_begins_where_the_last_one_ended(stage: Stage) -> 
     for after in (HOUR - 1, HOUR, HOUR + 1):
         await stage.promise(after=after)
     lease = await stage.lease(high_water=START + HOUR)
-    raised = await stage.store.renew(lease, TTL, FAR)
+    [raised] = await stage.store.renew([lease], TTL, FAR)
     told = await stage.loaded(raised, (lease.high_water, -1))
     assert [fire_at for fire_at, _ in told] == [START + HOUR, START + HOUR + 1]
 
@@ -128,7 +128,7 @@ async def test_new_promises_below_the_mark_arrive(stage: Stage) -> None:
     past = await stage.promise(after=-DAY)
     near = await stage.promise(after=MINUTE)
     await stage.promise(after=HOUR)
-    arrivals = await stage.store.arrivals(lease, lease.cursor)
+    arrivals = await stage.store.arrivals([lease], lease.cursor)
     assert sorted(entries(arrivals)) == [(START - DAY, past.number), (START + MINUTE, near.number)]
     assert arrivals.cursor > lease.cursor
 
@@ -136,32 +136,32 @@ async def test_new_promises_below_the_mark_arrive(stage: Stage) -> None:
 async def test_what_was_told_once_is_not_told_again(stage: Stage) -> None:
     lease = await stage.lease()
     await stage.promise()
-    arrivals = await stage.store.arrivals(lease, lease.cursor)
-    again = await stage.store.arrivals(lease, arrivals.cursor)
-    assert (entries(again), again.cursor) == ([], arrivals.cursor)
+    arrivals = await stage.store.arrivals([lease], lease.cursor)
+    again = await stage.store.arrivals([lease], arrivals.cursor)
+    assert entries(again) == []
     kept = await stage.promise()
-    assert entries(await stage.store.arrivals(lease, again.cursor)) == [(START, kept.number)]
+    assert entries(await stage.store.arrivals([lease], again.cursor)) == [(START, kept.number)]
 
 
 async def test_a_moved_promise_arrives_at_its_new_time(stage: Stage) -> None:
     kept = await stage.promise("class:7", after=DAY)
     lease = await stage.lease(high_water=START + HOUR)
     await stage.store.move("class:7", None, START + MINUTE)
-    assert entries(await stage.store.arrivals(lease, lease.cursor)) == [(START + MINUTE, kept.number)]
+    assert entries(await stage.store.arrivals([lease], lease.cursor)) == [(START + MINUTE, kept.number)]
 
 
 async def test_a_replaced_promise_arrives_at_its_new_time(stage: Stage) -> None:
     kept = await stage.promise("class:7", after=DAY)
     lease = await stage.lease(high_water=START + HOUR)
     await stage.promise("class:7", after=MINUTE, on_conflict="replace")
-    assert entries(await stage.store.arrivals(lease, lease.cursor)) == [(START + MINUTE, kept.number)]
+    assert entries(await stage.store.arrivals([lease], lease.cursor)) == [(START + MINUTE, kept.number)]
 
 
 async def test_a_promise_moved_beyond_the_mark_does_not_arrive(stage: Stage) -> None:
     await stage.promise("class:7", after=MINUTE)
     lease = await stage.lease(high_water=START + HOUR)
     await stage.store.move("class:7", None, START + DAY)
-    assert entries(await stage.store.arrivals(lease, lease.cursor)) == []
+    assert entries(await stage.store.arrivals([lease], lease.cursor)) == []
 
 
 async def test_retries_arrive(stage: Stage) -> None:
@@ -223,7 +223,7 @@ async def test_what_was_claimed_meanwhile_does_not_arrive(stage: Stage) -> None:
     lease = await stage.lease()
     await stage.finish(stage.failed(run, 0))
     assert await stage.told(lease.cursor) == [(START, run.number)]
-    await stage.store.fire(lease, [(START, run.number)], lease.cursor, deciding(fires))
+    await stage.store.fire([lease], [(START, run.number)], lease.cursor, deciding(fires))
     assert len(await stage.claim()) == 1
     assert await stage.told(lease.cursor) == []
 
@@ -231,7 +231,7 @@ async def test_what_was_claimed_meanwhile_does_not_arrive(stage: Stage) -> None:
 async def test_successors_of_a_firing_arrive_and_what_it_handed_off_does_not(stage: Stage) -> None:
     await stage.apply(declared("hourly", START))
     lease = await stage.lease()
-    await stage.store.fire(lease, await stage.loaded(lease), lease.cursor, deciding(fires_hourly))
+    await stage.store.fire([lease], await stage.loaded(lease), lease.cursor, deciding(fires_hourly))
     assert [fire_at for fire_at, _ in await stage.told(lease.cursor)] == [START + HOUR]
 
 
@@ -268,7 +268,7 @@ class Shadow:
         if self.open and not fresh:
             return
         mark = max(self.lease.high_water, self.stage.now + self.chance.choice([0, MINUTE, 5 * MINUTE, 10 * MINUTE]))
-        renewed = await self.store.renew(self.lease, TTL, mark)
+        [renewed] = await self.store.renew([self.lease], TTL, mark)
         if not fresh:
             self.place = (self.lease.high_water, -1)
         self.lease, self.open = renewed._replace(cursor=self.cursor), True
@@ -282,7 +282,7 @@ class Shadow:
             self.place, self.open = cells.last, not cells.exhausted
 
     async def look(self) -> None:
-        arrivals = await self.store.arrivals(self.lease, self.cursor)
+        arrivals = await self.store.arrivals([self.lease], self.cursor)
         self.told.update(entries(arrivals))
         self.cursor = arrivals.cursor
 
@@ -313,7 +313,7 @@ class Shadow:
         due = sorted(
             entry for entry in self.told if entry[0] <= self.stage.now and self.pending.get(entry[1]) == entry[0]
         )
-        fired = await self.store.fire(self.lease, due, self.cursor, deciding(fires))
+        fired = await self.store.fire([self.lease], due, self.cursor, deciding(fires))
         assert (fired.handed_off, fired.early, fired.stale) == (len(due), 0, 0)
         for _, number in due:
             del self.pending[number]

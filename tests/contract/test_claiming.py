@@ -141,10 +141,10 @@ async def test_what_was_moved_since_it_was_handed_off_is_passed_over_until_its_t
 async def test_a_run_in_two_chunks_is_claimed_once(stage: Stage) -> None:
     kept = await stage.promise("class:7")
     lease = await stage.lease()
-    await stage.store.fire(lease, [(START, kept.number)], lease.cursor, lambda facts, now: [])
+    await stage.store.fire([lease], [(START, kept.number)], lease.cursor, lambda facts, now: [])
     await stage.store.move("class:7", None, START + SECOND)
     stage.clock.advance(SECOND)
-    await stage.store.fire(lease, [(START + SECOND, kept.number)], lease.cursor, lambda facts, now: [])
+    await stage.store.fire([lease], [(START + SECOND, kept.number)], lease.cursor, lambda facts, now: [])
     assert [run.number for run in await stage.claim()] == [kept.number]
     assert await stage.claim(worker=await stage.register()) == []
     assert (await stage.run(kept)).attempt == 1
@@ -153,10 +153,10 @@ async def test_a_run_in_two_chunks_is_claimed_once(stage: Stage) -> None:
 async def test_a_run_in_two_chunks_is_also_claimed_once_one_by_one(stage: Stage) -> None:
     kept = await stage.promise("class:7")
     lease = await stage.lease()
-    await stage.store.fire(lease, [(START, kept.number)], lease.cursor, lambda facts, now: [])
+    await stage.store.fire([lease], [(START, kept.number)], lease.cursor, lambda facts, now: [])
     await stage.store.move("class:7", None, START + SECOND)
     stage.clock.advance(SECOND)
-    await stage.store.fire(lease, [(START + SECOND, kept.number)], lease.cursor, lambda facts, now: [])
+    await stage.store.fire([lease], [(START + SECOND, kept.number)], lease.cursor, lambda facts, now: [])
     assert [len(await stage.claim(1)), len(await stage.claim(1))] == [1, 0]
 
 
@@ -192,12 +192,12 @@ async def test_what_a_claim_refused_because_the_clock_stepped_back_is_not_forgot
     """It was handed off, so the wheel holds it no more: the chunk must keep it, or the owner must be told."""
     kept = await stage.promise()
     lease = await stage.lease()
-    await stage.store.fire(lease, await stage.loaded(lease), lease.cursor, lambda facts, now: [])
+    await stage.store.fire([lease], await stage.loaded(lease), lease.cursor, lambda facts, now: [])
     stage.clock.advance(-SECOND)
     await stage.claim()
     stage.clock.advance(SECOND)
     told = await stage.told(lease.cursor)
-    await stage.store.fire(lease, told, lease.cursor, lambda facts, now: [])
+    await stage.store.fire([lease], told, lease.cursor, lambda facts, now: [])
     assert [run.number for run in await stage.claim()] == [kept.number]
 
 

@@ -25,7 +25,7 @@ def nothing_to_decide(facts: Sequence[TickFacts], now: Instant) -> Sequence[Tick
 async def test_what_the_clock_has_not_reached_is_refused(stage: Stage) -> None:
     due, early = await stage.promise(), await stage.promise(after=1)
     lease = await stage.lease()
-    fired = await stage.store.fire(lease, await stage.loaded(lease), lease.cursor, nothing_to_decide)
+    fired = await stage.store.fire([lease], await stage.loaded(lease), lease.cursor, nothing_to_decide)
     assert (fired.at, fired.handed_off, fired.early, fired.stale) == (START, 1, 1, 0)
     assert await stage.state(due) is State.READY
     assert await stage.state(early) is State.SCHEDULED
@@ -39,7 +39,7 @@ async def test_nothing_fires_early_when_the_clock_steps_back(stage: Stage) -> No
     due = await stage.loaded(lease)
     stage.clock.advance(SECOND)
     stage.clock.advance(-1)
-    fired = await stage.store.fire(lease, due, lease.cursor, nothing_to_decide)
+    fired = await stage.store.fire([lease], due, lease.cursor, nothing_to_decide)
     assert (fired.handed_off, fired.early) == (0, 1)
     assert await stage.state(kept) is State.SCHEDULED
 
@@ -54,7 +54,7 @@ async def test_a_firing_tells_the_moment_at_which_it_was_decided(stage: Stage) -
         heard.append(now)
         return [fires(fact) for fact in facts]
 
-    fired = await stage.store.fire(lease, await stage.loaded(lease), lease.cursor, decide)
+    fired = await stage.store.fire([lease], await stage.loaded(lease), lease.cursor, decide)
     assert (fired.at, heard) == (START + 12_345, [START + 12_345])
 
 
@@ -66,7 +66,7 @@ async def test_a_run_that_was_moved_is_passed_over(stage: Stage) -> None:
     lease = await stage.lease()
     due = await stage.loaded(lease)
     await stage.store.move("class:7", None, START - 1)
-    fired = await stage.store.fire(lease, due, lease.cursor, nothing_to_decide)
+    fired = await stage.store.fire([lease], due, lease.cursor, nothing_to_decide)
     assert (fired.handed_off, fired.stale, fired.early) == (0, 1, 0)
     assert await stage.state(kept) is State.SCHEDULED
 
@@ -79,7 +79,7 @@ async def test_cancelled_claimed_and_unknown_runs_are_passed_over(stage: Stage) 
     await stage.finish(stage.succeeded(ended))
     lease = await stage.lease()
     due = [(START, cancelled.number), (START, claimed.number), (START, ended.number), (START, 7)]
-    fired = await stage.store.fire(lease, due, lease.cursor, nothing_to_decide)
+    fired = await stage.store.fire([lease], due, lease.cursor, nothing_to_decide)
     assert (fired.handed_off, fired.stale) == (0, 4)
     assert await stage.claim() == []
 
@@ -89,8 +89,8 @@ async def test_a_delayed_run_that_is_fired_twice_is_claimed_once(stage: Stage) -
     await stage.promise()
     lease = await stage.lease()
     due = await stage.loaded(lease)
-    await stage.store.fire(lease, due, lease.cursor, nothing_to_decide)
-    await stage.store.fire(lease, due, lease.cursor, nothing_to_decide)
+    await stage.store.fire([lease], due, lease.cursor, nothing_to_decide)
+    await stage.store.fire([lease], due, lease.cursor, nothing_to_decide)
     assert len(await stage.claim()) == 1
     assert await stage.claim() == []
 
@@ -99,8 +99,8 @@ async def test_a_tick_that_was_fired_already_is_not_decided_again(stage: Stage) 
     await stage.apply(declared("hourly", START))
     lease = await stage.lease()
     due = await stage.loaded(lease)
-    await stage.store.fire(lease, due, lease.cursor, deciding(fires_hourly))
-    again = await stage.store.fire(lease, due, lease.cursor, nothing_to_decide)
+    await stage.store.fire([lease], due, lease.cursor, deciding(fires_hourly))
+    again = await stage.store.fire([lease], due, lease.cursor, nothing_to_decide)
     assert (again.handed_off, again.stale) == (0, 1)
     assert await stage.events() == []
 
@@ -112,7 +112,7 @@ async def test_the_old_and_the_new_time_of_a_moved_run_in_one_batch_fire_it_once
     due = await stage.loaded(lease)
     await stage.store.move("class:7", None, START + SECOND)
     stage.clock.advance(MINUTE)
-    fired = await stage.store.fire(lease, [(START + SECOND, kept.number), *due], lease.cursor, nothing_to_decide)
+    fired = await stage.store.fire([lease], [(START + SECOND, kept.number), *due], lease.cursor, nothing_to_decide)
     assert (fired.handed_off, fired.stale, fired.early) == (1, 1, 0)
     assert await stage.state(kept) is State.READY
 
@@ -121,14 +121,14 @@ async def test_one_entry_twice_in_one_batch_fires_once_and_is_not_early(stage: S
     await stage.promise()
     lease = await stage.lease()
     due = await stage.loaded(lease) * 2
-    fired = await stage.store.fire(lease, due, lease.cursor, nothing_to_decide)
+    fired = await stage.store.fire([lease], due, lease.cursor, nothing_to_decide)
     assert (fired.handed_off, fired.early) == (1, 0)
     assert len(await stage.claim()) == 1
 
 
 async def test_firing_nothing_is_allowed(stage: Stage) -> None:
     lease = await stage.lease()
-    fired = await stage.store.fire(lease, [], lease.cursor, nothing_to_decide)
+    fired = await stage.store.fire([lease], [], lease.cursor, nothing_to_decide)
     assert (fired.handed_off, fired.early, fired.stale, fired.skipped, fired.held, fired.created) == (0,) * 6
 
 
@@ -137,9 +137,9 @@ async def test_arrivals_up_to_the_cursor_of_a_firing_are_not_told_again_and_late
     await stage.promise("class:8", after=DAY)
     lease = await stage.lease()
     await stage.store.move("class:7", None, START + HOUR)
-    told = await stage.store.arrivals(lease, lease.cursor)
+    told = await stage.store.arrivals([lease], lease.cursor)
     await stage.store.move("class:8", None, START + HOUR)
-    await stage.store.fire(lease, [], told.cursor, nothing_to_decide)
+    await stage.store.fire([lease], [], told.cursor, nothing_to_decide)
     assert len(await stage.told(told.cursor)) == 1
 
 
@@ -400,7 +400,7 @@ async def test_a_tick_fired_instead_is_not_told_to_the_owner_of_the_cells(stage:
     lease = await stage.lease()
     late = NewTick(START + HOUR, START, START + HOUR)
     decide = deciding(lambda fact: TickDecision(fact.number, "skip", reason=Reason.COALESCED, instead=late))
-    await stage.store.fire(lease, await stage.loaded(lease), lease.cursor, decide)
+    await stage.store.fire([lease], await stage.loaded(lease), lease.cursor, decide)
     assert await stage.told(lease.cursor) == []
     assert await stage.loaded(await stage.lease()) == []
 
@@ -489,11 +489,11 @@ async def test_everything_is_rolled_back_when_deciding_fails(stage: Stage) -> No
         raise ZeroDivisionError("a bug in deciding")
 
     with pytest.raises(ZeroDivisionError):
-        await stage.store.fire(lease, due, lease.cursor, decide)
+        await stage.store.fire([lease], due, lease.cursor, decide)
     for run in (plain.id, late.id, "a@2026-04-03T02:00:00Z", "b@2026-04-03T02:00:00Z"):
         assert await stage.state(run) is State.SCHEDULED
     assert await stage.claim() == []
-    assert (await stage.store.fire(lease, due, lease.cursor, deciding(fires_hourly))).handed_off == 3
+    assert (await stage.store.fire([lease], due, lease.cursor, deciding(fires_hourly))).handed_off == 3
 
 
 async def test_a_second_round_of_decisions_that_fails_takes_the_first_one_back(stage: Stage) -> None:

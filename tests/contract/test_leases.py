@@ -40,7 +40,7 @@ async def test_a_second_owner_is_refused_while_the_shard_is_held(stage: Stage) -
     lease = await taken(stage, first)
     stage.clock.set(lease.until - 1)
     assert await stage.store.take(0, second, TTL) is None
-    await stage.store.renew(lease, TTL, START)
+    assert await stage.store.renew([lease], TTL, START) != []
 
 
 async def test_a_lease_that_has_ended_is_taken_with_a_higher_epoch(stage: Stage) -> None:
@@ -56,7 +56,7 @@ async def test_a_renewed_lease_lasts_longer(stage: Stage) -> None:
     first, second = await stage.scheduler(), await stage.register("scheduler")
     lease = await taken(stage, first)
     stage.clock.advance(4 * SECOND)
-    renewed = await stage.store.renew(lease, TTL, START)
+    [renewed] = await stage.store.renew([lease], TTL, START)
     assert renewed.until == START + 4 * SECOND + TTL
     assert renewed.epoch == lease.epoch
     stage.clock.set(lease.until)
@@ -67,21 +67,20 @@ async def test_the_same_owner_may_take_its_shard_again_and_the_epoch_rises(stage
     lease = await taken(stage, await stage.scheduler())
     again = await taken(stage, await stage.scheduler())
     assert again.epoch > lease.epoch
+    assert await stage.store.renew([lease], TTL, START) == []
     with pytest.raises(LostOwnership):
-        await stage.store.renew(lease, TTL, START)
-    with pytest.raises(LostOwnership):
-        await stage.store.fire(lease, [], lease.cursor, deciding(fires))
+        await stage.store.fire([lease], [], lease.cursor, deciding(fires))
 
 
 async def test_an_owner_may_renew_late_as_long_as_nobody_took_its_shard(stage: Stage) -> None:
     lease = await taken(stage, await stage.scheduler())
     stage.clock.advance(DAY)
-    assert (await stage.store.renew(lease, TTL, START)).until == START + DAY + TTL
+    assert (await stage.store.renew([lease], TTL, START))[0].until == START + DAY + TTL
 
 
 async def test_renewing_never_lowers_the_high_water_mark(stage: Stage) -> None:
     lease = await stage.lease(high_water=START + DAY)
-    assert (await stage.store.renew(lease, TTL, START)).high_water == START + DAY
+    assert (await stage.store.renew([lease], TTL, START))[0].high_water == START + DAY
 
 
 async def test_an_old_epoch_can_neither_renew_nor_fire(stage: Stage) -> None:
@@ -90,46 +89,43 @@ async def test_an_old_epoch_can_neither_renew_nor_fire(stage: Stage) -> None:
     due = await stage.loaded(old)
     stage.clock.set(old.until)
     new = await stage.lease(await stage.register("scheduler"))
+    assert await stage.store.renew([old], TTL, START) == []
     with pytest.raises(LostOwnership):
-        await stage.store.renew(old, TTL, START)
-    with pytest.raises(LostOwnership):
-        await stage.store.fire(old, due, old.cursor, deciding(fires))
+        await stage.store.fire([old], due, old.cursor, deciding(fires))
     assert await stage.state(kept) is State.SCHEDULED
     assert await stage.claim() == []
-    assert (await stage.store.fire(new, due, new.cursor, deciding(fires))).handed_off == 1
+    assert (await stage.store.fire([new], due, new.cursor, deciding(fires))).handed_off == 1
 
 
 async def test_a_lease_of_the_right_epoch_in_a_wrong_hand_is_refused(stage: Stage) -> None:
     lease = await stage.lease()
     forged = lease._replace(owner=await stage.register("scheduler"))
+    assert await stage.store.renew([forged], TTL, START) == []
     with pytest.raises(LostOwnership):
-        await stage.store.renew(forged, TTL, START)
-    with pytest.raises(LostOwnership):
-        await stage.store.fire(forged, [], 0, deciding(fires))
+        await stage.store.fire([forged], [], 0, deciding(fires))
 
 
 async def test_a_released_shard_is_free_at_once(stage: Stage) -> None:
     lease = await stage.lease()
-    await stage.store.release(lease)
+    await stage.store.release([lease])
     again = await taken(stage, await stage.register("scheduler"))
     assert again.epoch > lease.epoch
 
 
 async def test_after_a_release_the_old_lease_is_worth_nothing(stage: Stage) -> None:
     lease = await stage.lease()
-    await stage.store.release(lease)
+    await stage.store.release([lease])
+    assert await stage.store.renew([lease], TTL, START) == []
     with pytest.raises(LostOwnership):
-        await stage.store.renew(lease, TTL, START)
-    with pytest.raises(LostOwnership):
-        await stage.store.fire(lease, [], 0, deciding(fires))
+        await stage.store.fire([lease], [], 0, deciding(fires))
 
 
 async def test_releasing_what_was_lost_harms_nobody(stage: Stage) -> None:
     lost = await stage.lease()
     stage.clock.set(lost.until)
     held = await stage.lease(await stage.register("scheduler"))
-    await stage.store.release(lost)
-    await stage.store.renew(held, TTL, START)
+    await stage.store.release([lost])
+    assert await stage.store.renew([held], TTL, START) != []
     assert await stage.store.take(0, await stage.register("scheduler"), TTL) is None
 
 

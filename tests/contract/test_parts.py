@@ -33,10 +33,11 @@ def session(tmp_path: Path):
 
     def run(*arguments: str, require: str = "", tests: str = TESTS) -> tuple[int, list[str]]:
         (tmp_path / "test_parts_here.py").write_text(tests)
+        path = {"PYTHONPATH": str(CONFTEST.parents[1])}  # it imports tests.servers
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *arguments],
             cwd=tmp_path,
-            env={**os.environ, "FOLIOT_REQUIRE": require, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            env={**os.environ, **path, "FOLIOT_REQUIRE": require, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             capture_output=True,
             text=True,
             timeout=60,
@@ -88,7 +89,7 @@ def test_a_required_part_that_nobody_knows_fails_the_session(session) -> None:
 def test_a_test_that_needs_a_part_nobody_knows_fails(session) -> None:
     code, lines = session(tests='import pytest\n@pytest.mark.needs("mooon")\ndef test_it(): pass\n')
     assert code == 1
-    assert any("there is no such part; known are: moon, sea, sqlite" in line for line in lines)
+    assert any("there is no such part; known are: moon, pgbouncer, postgres, sea, sqlite" in line for line in lines)
 
 
 def test_a_failing_session_stays_failed(session) -> None:

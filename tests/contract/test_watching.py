@@ -271,7 +271,7 @@ async def test_instances_are_those_that_have_not_ended(stage: Stage) -> None:
 async def test_renewing_a_lease_is_a_sign_of_life(stage: Stage) -> None:
     lease = await stage.lease()
     stage.clock.advance(SECOND)
-    await stage.store.renew(lease, TTL, START)
+    assert await stage.store.renew([lease], TTL, START) != []
     [scheduler] = await stage.store.instances()
     assert scheduler.beat_at == START + SECOND
 

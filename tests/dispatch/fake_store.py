@@ -11,7 +11,7 @@ from foliot.domain.identity import tick_name
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Origin
 from foliot.domain.schedule import Armed, NewTick, Rearming, Schedule, TickFacts
-from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease
+from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease, Shard, Standing, shard_of
 from foliot.errors import LostOwnership
 
 BEGINNING: Instant = -(1 << 62)
@@ -24,6 +24,15 @@ class Row:
     schedule: Schedule | None = None
     nominal: Instant | None = None
     state: str = "pending"
+
+
+@dataclass
+class Held:
+    """Who has a shard."""
+
+    owner: int | None = None
+    epoch: int = 0
+    until: Instant = 0
 
 
 @dataclass
@@ -42,9 +51,12 @@ class FakeStore:
     commits: int = 0
     sequence: int = 0
     stirred: list[tuple[int, int]] = field(default_factory=list)
-    owner: int | None = None
-    epoch: int = 0
-    until: Instant = 0
+    shard_count: int = 1
+    held: dict[int, Held] = field(default_factory=dict)
+    schedulers: dict[int, Instant] = field(default_factory=dict)
+    """When each was heard of."""
+    fired_with: list[set[int]] = field(default_factory=list)
+    """The shards whose leases came with each firing."""
 
     # What other processes do
 
@@ -74,50 +86,74 @@ class FakeStore:
         self._called("version")
         return self.commits
 
+    async def standing(self, owner: int, ttl: Duration) -> Standing:
+        self._called("standing")
+        now = self.clock.now()
+        self.schedulers[owner] = now
+        self.commits += 1
+        shards = [Shard(number, self.owner_of(number)) for number in range(self.shard_count)]
+        return Standing(shards, sorted(one for one, heard in self.schedulers.items() if heard > now - ttl))
+
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
         self._called("take")
-        now = self.clock.now()
-        if self.owner is not None and self.owner != owner and self.until > now:
+        held = self.held.setdefault(shard, Held())
+        if self.owner_of(shard) not in (None, owner):
             return None
-        self.owner, self.epoch, self.until = owner, self.epoch + 1, now + ttl
+        held.owner, held.epoch, held.until = owner, held.epoch + 1, self.clock.now() + ttl
         self.commits += 1
-        return Lease(shard, owner, self.epoch, self.until, BEGINNING, self.sequence)
+        return Lease(shard, owner, held.epoch, held.until, BEGINNING, self.cursor())
 
-    async def renew(self, lease: Lease, ttl: Duration, high_water: Instant) -> Lease:
+    async def renew(self, leases: Sequence[Lease], ttl: Duration, high_water: Instant) -> list[Lease]:
         self._called("renew")
-        self._check(lease)
-        self.until = self.clock.now() + ttl
+        mine = [lease for lease in leases if not self._lost([lease])]
+        until = self.clock.now() + ttl
+        for lease in mine:
+            self.held[lease.shard].until = until
         self.commits += 1
-        return lease._replace(until=self.until, high_water=max(lease.high_water, high_water))
+        return [lease._replace(until=until, high_water=max(lease.high_water, high_water)) for lease in mine]
 
-    async def release(self, lease: Lease) -> None:
+    async def release(self, leases: Sequence[Lease]) -> None:
         self._called("release")
-        if lease.epoch == self.epoch:
-            self.owner = None
+        for lease in leases:
+            if not self._lost([lease]):
+                self.held[lease.shard].owner = None
+                self.commits += 1
 
     async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
         self._called("load")
         rows = sorted(
             (row.fire_at, row.number)
             for row in self.rows.values()
-            if row.state in ("pending", "ready") and row.fire_at < lease.high_water and row.number <= lease.cursor
+            if row.state in ("pending", "ready")
+            and row.fire_at < lease.high_water
+            and row.number <= -lease.cursor
+            and shard_of(row.number, self.shard_count) == lease.shard
         )
         page = [entry for entry in rows if entry > start][:limit]
         kept = [entry for entry in page if self.rows[entry[1]].state == "pending"]
         self.loaded.append(len(kept))
         return Cells(*_arrays(kept), last=page[-1] if page else start, exhausted=len(page) < limit)
 
-    async def arrivals(self, lease: Lease, cursor: int) -> Arrivals:
+    async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
         self._called("arrivals")
-        numbers = [number for number in self.rows if number > cursor]
-        numbers += [number for sequence, number in self.stirred if sequence > cursor]
-        rows = [self.rows[number] for number in numbers]
-        told = [(r.fire_at, r.number) for r in rows if r.state == "pending" and r.fire_at < lease.high_water]
-        return Arrivals(*_arrays(told), cursor=self.sequence)
+        marks = {lease.shard: lease.high_water for lease in leases}
+        numbers = [number for number in self.rows if number > -cursor]
+        numbers += [number for sequence, number in self.stirred if sequence > -cursor]
+        told = [
+            (row.fire_at, row.number)
+            for row in (self.rows[number] for number in numbers)
+            if row.state == "pending" and row.fire_at < marks.get(shard_of(row.number, self.shard_count), BEGINNING)
+        ]
+        return Arrivals(*_arrays(told), cursor=self.cursor())
 
-    async def fire(self, lease: Lease, due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide) -> Fired:
+    async def fire(
+        self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+    ) -> Fired:
         self._called("fire")
-        self._check(lease)
+        if lost := self._lost(leases):
+            raise LostOwnership("somebody else owns them", lost)
+        assert {shard_of(number, self.shard_count) for _, number in due} <= {lease.shard for lease in leases}
+        self.fired_with.append({lease.shard for lease in leases})
         now = self.clock.now()
         reached = [entry for entry in due if entry[0] <= now]
         valid = [self.rows[number] for fire_at, number in reached if self._fires(fire_at, number)]
@@ -148,9 +184,21 @@ class FakeStore:
         if self.trouble.get(verb):
             raise self.trouble[verb].pop(0)
 
-    def _check(self, lease: Lease) -> None:
-        if (lease.owner, lease.epoch) != (self.owner, self.epoch):
-            raise LostOwnership("somebody else owns it")
+    def cursor(self) -> int:
+        """Runs downwards: whoever compares cursors finds out that they mean something only to the store."""
+        return -self.sequence
+
+    def owner_of(self, shard: int) -> int | None:
+        """None when it is free."""
+        held = self.held.get(shard)
+        return None if held is None or held.until <= self.clock.now() else held.owner
+
+    def _lost(self, leases: Sequence[Lease]) -> set[int]:
+        return {
+            lease.shard
+            for lease in leases
+            if (lease.owner, lease.epoch) != (self.held[lease.shard].owner, self.held[lease.shard].epoch)
+        }
 
     def _fires(self, fire_at: Instant, number: int) -> bool:
         row = self.rows[number]

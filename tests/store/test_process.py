@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from foliot.store.sqlite.process import birth_of, is_gone, this_host
+from foliot.store.process import birth_of, is_gone, this_host
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
 

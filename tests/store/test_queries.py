@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 import foliot.store.sqlite
+import foliot.store.verbs
 from foliot.store import queries
 
 ROOM = Path(foliot.store.sqlite.__file__).parent
+VERBS = Path(foliot.store.verbs.__file__).parent
 
 
 def test_queries_are_read_by_name(tmp_path: Path) -> None:
@@ -28,7 +30,7 @@ def test_a_name_that_stands_twice_is_found_at_once(tmp_path: Path) -> None:
 
 
 def test_every_query_that_is_used_exists_and_every_one_that_exists_is_used() -> None:
-    code = "\n".join(file.read_text() for file in ROOM.glob("*.py"))
+    code = "\n".join(file.read_text() for room in (ROOM, VERBS) for file in room.glob("*.py"))
     known = set(queries.load(ROOM / "sql"))
     called = set(re.findall(r"""\.(?:run|run_each|all|one|value)\(\s*"(\w+)\"""", code))
     assert called <= known

@@ -433,9 +433,9 @@ def test_what_was_stirred_is_forgotten_by_the_firing_that_knows_it(path: Path) -
         lease = await stage.lease()
         for _ in range(3):
             await store.move("class:7", None, START + HOUR)
-        told = await store.arrivals(lease, lease.cursor)
+        told = await store.arrivals([lease], lease.cursor)
         await store.move("class:7", None, START + HOUR)
-        await store.fire(lease, [], told.cursor, lambda facts, now: [])
+        await store.fire([lease], [], told.cursor, lambda facts, now: [])
         inside = apsw.Connection(str(path))
         assert inside.execute("SELECT count(*) FROM stir").get == 1
         inside.close()
@@ -470,12 +470,15 @@ def test_nothing_is_acknowledged_once_the_file_was_deleted_or_replaced(path: Pat
 
 
 def test_a_tick_that_a_newer_release_wrote_is_set_aside_and_the_others_fire(path: Path) -> None:
+    async def meddle(tx: Any) -> None:
+        tx._connection.execute("UPDATE run SET origin = 9 WHERE schedule = 'odd'")
+
     async def use(store: SqliteStore) -> None:
         clock = ManualClock(START)
         store._clock = clock
         stage = Stage(store, clock)
         await stage.apply(declared("odd", START), declared("even", START))
-        await store._write(lambda tx: tx._connection.execute("UPDATE run SET origin = 9 WHERE schedule = 'odd'"))
+        await store._write(meddle)
         fired = await stage.fire()
         assert fired.handed_off == 1
         assert [str(run.state) for run in await store.runs(schedule="odd")] == ["dead"]

@@ -16,8 +16,8 @@ from foliot.clock import ManualClock
 from foliot.domain.run import Promise
 from foliot.errors import Conflict, StoreClosed, StoreError
 from foliot.store.sqlite import SqliteStore, writer
-from foliot.store.sqlite.transaction import Transaction
 from foliot.store.sqlite.writer import MOST_AT_ONCE
+from foliot.store.verbs.transaction import Transaction
 from tests.contract.stage import START, Stage, declared
 
 pytestmark = pytest.mark.needs("sqlite")
@@ -36,7 +36,7 @@ async def writer_busy(store: SqliteStore):
     """While the block lasts, the writer is in a transaction: requests that come now wait for the next one."""
     begun, go_on = threading.Event(), threading.Event()
 
-    def hold(tx: Transaction) -> None:
+    async def hold(tx: Transaction) -> None:
         begun.set()
         go_on.wait(10)
 
@@ -54,15 +54,23 @@ def wish(key: str, **more: Any) -> list[Promise]:
     return [Promise("job", b"", START, key=key, **more)]
 
 
+async def moment(tx: Transaction) -> tuple[int, int]:
+    return id(tx), tx.now
+
+
+async def itself(tx: Transaction) -> Transaction:
+    return tx
+
+
 async def test_requests_that_wait_together_share_one_transaction_and_one_moment(store: SqliteStore) -> None:
     async with writer_busy(store):
-        tasks = [asyncio.create_task(store._write(lambda tx: (id(tx), tx.now))) for _ in range(10)]
+        tasks = [asyncio.create_task(store._write(moment)) for _ in range(10)]
     assert len(set(await asyncio.gather(*tasks))) == 1
 
 
 async def test_no_more_than_so_many_requests_share_a_transaction(store: SqliteStore) -> None:
     async with writer_busy(store):
-        tasks = [asyncio.create_task(store._write(lambda tx: tx)) for _ in range(MOST_AT_ONCE + 1)]
+        tasks = [asyncio.create_task(store._write(itself)) for _ in range(MOST_AT_ONCE + 1)]
     assert len({id(transaction) for transaction in await asyncio.gather(*tasks)}) == 2
 
 
@@ -84,8 +92,8 @@ async def test_a_request_that_fails_takes_back_its_own_and_nothing_else(store: S
 
 
 async def test_a_request_that_the_engine_refuses_fails_alone_too(store: SqliteStore) -> None:
-    def nonsense(tx: Transaction) -> None:
-        tx.event("kind", "subject", "before the mistake")
+    async def nonsense(tx: Transaction) -> None:
+        await tx.event("kind", "subject", "before the mistake")
         tx._connection.execute("INSERT INTO run (number) VALUES (1)")
 
     async with writer_busy(store):
@@ -98,8 +106,8 @@ async def test_a_request_that_the_engine_refuses_fails_alone_too(store: SqliteSt
 
 
 async def test_a_mistake_in_a_request_reaches_its_caller_as_it_is(store: SqliteStore) -> None:
-    def mistaken(tx: Transaction) -> None:
-        tx.event("kind", "subject", "detail")
+    async def mistaken(tx: Transaction) -> None:
+        await tx.event("kind", "subject", "detail")
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
@@ -168,7 +176,7 @@ async def test_a_writer_that_was_closed_takes_nothing_any_more(store: SqliteStor
     assert writing is not None
     await store.close()
     with pytest.raises(StoreClosed):
-        await writing.submit(lambda tx: None)
+        await writing.submit(itself)
 
 
 async def test_a_caller_whose_event_loop_is_gone_does_not_stop_the_writer(store: SqliteStore) -> None:

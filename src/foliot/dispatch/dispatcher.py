@@ -1,24 +1,29 @@
-"""The dispatcher: owns a shard, keeps its near future in the wheel, and hands off what is due."""
+"""The dispatcher: owns shards, keeps their near future in wheels, and hands off what is due."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
 from foliot.clock import Clock
 from foliot.dispatch.admission import decide_ticks
+from foliot.dispatch.balance import Balance
 from foliot.dispatch.cells import lease_through, next_lease_at
 from foliot.dispatch.retabling import RetablingStore, retable
-from foliot.dispatch.wheel import Entry, Wheel
+from foliot.dispatch.shards import Shards
+from foliot.dispatch.wheel import Entry
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
-from foliot.domain.store import DispatchStore, Fired, Lease
+from foliot.domain.store import DispatchStore, Fired, shard_of
 from foliot.errors import FoliotError, LostOwnership, StoreError
 
 RENEW_EVERY: Duration = SECOND
-TAKE_EVERY: Duration = SECOND
-"""How often a shard that somebody else holds is asked for."""
+SHARE_EVERY: Duration = SECOND
+"""How often the fleet is looked at, and shards are taken or given up."""
+HURRY_EVERY: Duration = 100 * MILLISECOND
+"""The same, while others are about to give up what is ours: until we take it, nobody fires it."""
 LOOK_EVERY: Duration = 250 * MILLISECOND
 """Arrivals are read at least this often; `version` only makes it sooner."""
 POLL_EVERY: Duration = 20 * MILLISECOND
@@ -26,7 +31,7 @@ POLL_EVERY: Duration = 20 * MILLISECOND
 FIRST_BACKOFF: Duration = 50 * MILLISECOND
 LONGEST_BACKOFF: Duration = 5 * SECOND
 
-_BEGINNING: Entry = (-(1 << 63), -1)
+_LONG_AGO: Instant = -(1 << 62)
 
 _log = logging.getLogger("foliot.dispatch")
 
@@ -64,12 +69,11 @@ class DispatchCounters:
 
 
 class Dispatcher:
-    """Fires the pending runs of one shard.
+    """Fires the pending runs of any number of shards.
 
-    It is in one of two states. *Without a lease* it holds nothing, and asks for the shard now and then. *With a lease*
-    the wheel holds a part of what is pending below the lease's high-water mark: everything up to `_loaded_to` that was
-    visible at the cursor of the lease, and everything that `arrivals` told up to `_cursor`. Only the store knows
-    whether the lease is still true; it says so in `renew` and in `fire`, and then everything here is dropped.
+    It looks at the fleet once per second, and takes its share. What it holds it renews, watches and fires together;
+    see `Shards` for what is in memory, and why nothing is missing there. The store knows better than this memory who
+    owns what: it says so in `renew` and in `fire`, and then what was lost is dropped, and the rest goes on.
     """
 
     def __init__(
@@ -78,70 +82,71 @@ class Dispatcher:
         clock: Clock,
         *,
         owner: int,
-        shard: int = 0,
         lease_ttl: Duration = 5 * SECOND,
         slice_size: int = 50_000,
         batch: int = 1_000,
     ) -> None:
+        """`slice_size` is how much of each shard's window is in memory at most, late arrivals apart."""
         self.counters = DispatchCounters()
         self._store = store
         self._clock = clock
         self._owner = owner
-        self._shard = shard
         self._lease_ttl = lease_ttl
-        self._slice_size = slice_size
         self._batch = batch
         self._most = batch
         # A whole slice in one go would keep due runs waiting for as long as it takes to read it.
         self._piece = min(slice_size, max(batch, slice_size // 10))
-        self._wheel = Wheel()
-        self._lease: Lease | None = None
-        self._loaded_to = _BEGINNING
-        self._window_open = False
-        self._cursor = 0
+        self._room = slice_size - self._piece
+        self._shards = Shards(store.shard_count)
+        self._balance = Balance(owner)
         self._version: int | None = None
-        self._asked_at: Instant = _BEGINNING[0]
-        self._renewed_at: Instant = 0
-        self._looked_at: Instant = 0
+        self._shared_at = _LONG_AGO
+        self._share_every = SHARE_EVERY
+        self._renewed_at = _LONG_AGO
+        self._looked_at = _LONG_AGO
         self._store_behind: Duration = 0
         self._failures = 0
         self._retabling: str | None = None
         """Where to go on with the ticks that newer tables may move; None when all were looked at."""
 
     @property
-    def lease(self) -> Lease | None:
+    def shards(self) -> frozenset[int]:
         """What this dispatcher believes to own; the store knows better."""
-        return self._lease
+        return frozenset(self._shards)
 
     @property
     def waiting(self) -> int:
         """How many runs are in memory."""
-        return len(self._wheel)
+        return self._shards.waiting()
 
     def next_event(self) -> Instant | None:
         """When something can happen if nobody makes a new promise: a run is due, or the next cells are to be leased."""
-        if self._lease is None:
+        if not self._shards:
             return None
-        due = self._wheel.next_at()
-        ahead = next_lease_at(self._lease.high_water)
+        due = self._shards.next_at()
+        ahead = next_lease_at(min(self._shards.marks()))
         return ahead if due is None else min(due, ahead)
 
     async def run_once(self) -> Instant:
         """One round; returns when the next one is wanted (a time that has come already: at once).
 
-        1. Without a lease, ask for the shard; while somebody else holds it, no more than once per second.
-        2. Renew the lease every second, or sooner when the next cells must be leased ahead.
+        1. Renew the leases every second, or sooner when the next cells must be leased ahead.
+        2. Look at the fleet every second, and take or give up shards. What was just taken is renewed once more, which
+           gives it its first window.
         3. Read arrivals when anything was committed since the last look, and every 250 ms in any case.
-        4. Load the next piece of the leased window while there is room for it.
+        4. Load the next piece of a leased window while there is room for it.
         5. Fire what is due, batch after batch, for a little while.
         6. After a takeover, see whether ticks were computed with older tables of zones and holidays, page by page.
 
-        When the store says that somebody else owns the shard, everything is dropped and the next round asks again.
+        Shards that the store says are not ours are dropped; the next round looks at the fleet, and goes on.
         """
         now = self._clock.now()
-        if self._lease is None and not await self._take(now):
-            return min(now, self._asked_at) + TAKE_EVERY
         try:
+            # First, or leases that ended while this process slept would seem to be free, and be taken anew.
+            await self._renew(now)
+            await self._share(now)
+            if not self._shards:
+                return min(now, self._shared_at) + self._share_every
             await self._renew(now)
             await self._look(now)
             await self._load()
@@ -149,13 +154,10 @@ class Dispatcher:
             if self._retabling is not None:
                 self._retabling = await retable(self._store, self._retabling)
                 more = more or self._retabling is not None
-        except LostOwnership:
-            # A new owner's epoch is in the store. Whatever the wheel holds, the new owner has loaded it too.
-            self.counters.lost += 1
-            _log.warning("shard %d is owned by another scheduler now", self._shard)
-            self._drop()
+        except LostOwnership as lost:
+            self._lose(lost.shards or self.shards)
             return now
-        return self._clock.now() if more or self._may_load() else self._next_wanted()
+        return self._clock.now() if more or self._shards.to_load(self._room) else self._next_wanted()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Rounds until `stop` is set (noticed within 20 ms of the clock). An error of the store never ends the loop."""
@@ -167,76 +169,77 @@ class Dispatcher:
             except Exception:
                 await self._back_off(stop)
 
-    async def release(self) -> None:
-        """Gives the shard up at once, so that whoever comes next need not wait for the lease to end."""
-        lease = self._lease
-        self._drop()
-        if lease is not None:
-            await self._store.release(lease)
+    async def release(self, shards: Collection[int] | None = None) -> None:
+        """Gives up these shards, or all, at once: whoever comes next need not wait for the leases to end."""
+        leases = self._shards.drop(self.shards if shards is None else shards)
+        if leases:
+            await self._store.release(leases)
 
     # ------------------------------------------------------------------------------------------------------------ steps
 
-    async def _take(self, now: Instant) -> bool:
-        if not _passed(self._asked_at, TAKE_EVERY, now):
-            return False
-        lease = await self._store.take(self._shard, self._owner, self._lease_ttl)
-        if lease is None:
-            self._asked_at = now
-            return False
-        self.counters.takeovers += 1
-        self._drop()
-        # Its mark is at the beginning of time: the window from there on is open, and `_renew` gives it an end.
-        self._lease, self._cursor, self._window_open = lease, lease.cursor, True
-        self._retabling = ""
-        return True
-
     async def _renew(self, now: Instant) -> None:
-        """Prolongs the lease, and opens the next window when it is time.
-
-        A window is loaded as of the cursor that arrivals had come to when its mark was raised. What became visible up
-        to there is in its cells; what came later is told by `arrivals`, which goes on from that very cursor, below
-        the raised mark. So no run is told by neither. A backlog that is still being loaded then is loaded on as of
-        the new cursor, and may bring runs that arrivals told before: such twins leave the wheel together, and a run
-        that is handed off twice all the same is claimed once.
-        """
-        lease = self._held()
+        """Prolongs all leases, and opens the next window of each when it is time."""
+        if not self._shards:
+            return
+        marks = self._shards.marks()
         # A clock that went back must not lower the mark: what is loaded stays loaded.
-        mark = max(lease.high_water, lease_through(now - self._store_behind))
-        if mark == lease.high_water and not _passed(self._renewed_at, RENEW_EVERY, now):
+        mark = max(*marks, lease_through(now - self._store_behind))
+        if marks == {mark} and not _passed(self._renewed_at, RENEW_EVERY, now):
             return
-        renewed = await self._store.renew(lease, self._lease_ttl, mark)
+        renewed = await self._store.renew(self._shards.leases(), self._lease_ttl, mark)
         self._renewed_at = now
-        # Measured every second, so that a clock which jumped is believed no longer than that.
-        self._store_behind = max(0, now - (renewed.until - self._lease_ttl))
-        if mark == lease.high_water:
-            self._lease = renewed._replace(cursor=lease.cursor)
+        lost = self._shards.renew(renewed)
+        if renewed:
+            # Measured every second, so that a clock which jumped is believed no longer than that.
+            self._store_behind = max(0, now - (renewed[0].until - self._lease_ttl))
+        if lost:
+            raise LostOwnership("they were not renewed", lost)
+
+    async def _share(self, now: Instant) -> None:
+        """Takes the shards that are for this scheduler to have, and gives up what is more than its share."""
+        if self._has_the_only_one() or not _passed(self._shared_at, self._share_every, now):
             return
-        self._lease = renewed._replace(cursor=self._cursor)
-        if not self._window_open:
-            # All below the old mark is loaded, or told by arrivals: go on from the mark, not from the last run.
-            self._loaded_to, self._window_open = (lease.high_water, -1), True
+        standing = await self._store.standing(self._owner, self._lease_ttl)
+        plan = self._balance.plan(standing, now)
+        await self.release(plan.release)
+        # What the store says is ours and we do not have: the answer to its taking was lost, or we dropped it.
+        ours = [shard for shard, owner in standing.shards if owner == self._owner and shard not in plan.release]
+        for shard in [*ours, *plan.take]:
+            if shard not in self._shards:
+                await self._take(shard)
+        # Noted once everything succeeded: what failed is tried again as soon as the loop has backed off.
+        self._shared_at = now
+        self._share_every = HURRY_EVERY if plan.is_waiting else SHARE_EVERY
+
+    def _has_the_only_one(self) -> bool:
+        """One shard cannot be shared: whoever has it need not ask."""
+        return self._store.shard_count == len(self._shards) == 1
+
+    async def _take(self, shard: int) -> None:
+        lease = await self._store.take(shard, self._owner, self._lease_ttl)
+        if lease is None:
+            return  # somebody got there first
+        self.counters.takeovers += 1
+        self._shards.hold(lease)
+        self._version, self._retabling = None, ""
 
     async def _look(self, now: Instant) -> None:
         # Asked before reading: what is committed during the reading then shows as a difference at the next look.
         version = self._store.version()
         if version == self._version and not _passed(self._looked_at, LOOK_EVERY, now):
             return
-        arrivals = await self._store.arrivals(self._held(), self._cursor)
-        self._wheel.add_arrivals(arrivals)
-        self._cursor, self._version, self._looked_at = arrivals.cursor, version, now
+        self._shards.add_arrivals(await self._store.arrivals(self._shards.leases(), self._shards.cursor))
+        self._version, self._looked_at = version, now
 
     async def _load(self) -> None:
-        """One piece of the window; overdue cells are streamed this way, however many there are."""
-        if not self._may_load():
+        """One piece of one window; overdue cells are streamed this way, however many there are."""
+        held = self._shards.to_load(self._room)
+        if held is None:
             return
-        cells = await self._store.load(self._held(), self._loaded_to, self._piece)
-        if cells.last <= self._loaded_to and not cells.exhausted:
+        cells = await self._store.load(held.lease, held.loaded_to, self._piece)
+        if cells.last <= held.loaded_to and not cells.exhausted:
             raise StoreError("the store gives nothing of a window that it says is not exhausted")
-        self._wheel.add_cells(cells)
-        self._loaded_to, self._window_open = cells.last, not cells.exhausted
-
-    def _may_load(self) -> bool:
-        return self._window_open and self._wheel.loaded + self._piece <= self._slice_size
+        held.add(cells)
 
     async def _fire_due(self, began: Instant) -> bool:
         """Fires until a batch was not full or its time is used up. True when more may be due already."""
@@ -244,7 +247,7 @@ class Dispatcher:
             # Whatever woke us (timers wake early here and there): the clock is read again before firing.
             now = self._clock.now()
             most = self._most
-            due = self._wheel.due(now - self._store_behind, most)
+            due = self._shards.due(now - self._store_behind, most)
             if not due:
                 return False
             await self._fire(due, now)
@@ -254,18 +257,20 @@ class Dispatcher:
                 return True
 
     async def _fire(self, due: list[Entry], now: Instant) -> None:
+        count = self._store.shard_count
+        leases = self._shards.leases({shard_of(number, count) for _, number in due})
         try:
-            fired = await self._store.fire(self._held(), due, self._cursor, decide_ticks)
+            fired = await self._store.fire(leases, due, self._shards.cursor, decide_ticks)
         except (FoliotError, asyncio.CancelledError):
-            # Nothing was fired. After LostOwnership the wheel is dropped as a whole.
-            self._wheel.put_back(due)
+            # Nothing was fired. After LostOwnership the wheels of what was lost are dropped as a whole.
+            self._shards.put_back(due)
             raise
         except Exception:
             # Not the store's fault but a run's: smaller batches, until the one that cannot be fired stands alone. It is
             # left out here, stays pending, and is tried again by the next owner.
             self._most = max(len(due) // 2, 1)
             if len(due) > 1:
-                self._wheel.put_back(due)
+                self._shards.put_back(due)
             else:
                 _log.exception("run %d cannot be fired; it is left out", due[0][1])
             raise
@@ -275,7 +280,7 @@ class Dispatcher:
         # from asking again and again: a refused run has fire_at > fired.at, so fire_at + lag lies after `now`.
         self._store_behind = max(0, now - fired.at)
         if fired.early:
-            self._wheel.put_back(entry for entry in due if entry[0] > fired.at)
+            self._shards.put_back(entry for entry in due if entry[0] > fired.at)
         for fault in fired.faults:
             _log.warning("schedule set aside: %s", fault)
 
@@ -283,7 +288,9 @@ class Dispatcher:
 
     def _next_wanted(self) -> Instant:
         wanted = min(self._renewed_at + RENEW_EVERY, self._looked_at + LOOK_EVERY)
-        due = self._wheel.next_at()
+        if not self._has_the_only_one():
+            wanted = min(wanted, self._shared_at + self._share_every)
+        due = self._shards.next_at()
         return wanted if due is None else min(wanted, due + self._store_behind)
 
     async def _wait(self, wanted: Instant, stop: asyncio.Event) -> None:
@@ -295,31 +302,26 @@ class Dispatcher:
         await asyncio.sleep(0)  # a backlog is fired without pause, but others on this event loop have their turn
         # Slept, not read from the clock: a clock that goes back meanwhile must not stretch the wait.
         slept = 0
-        while not stop.is_set() and slept < TAKE_EVERY:
+        while not stop.is_set() and slept < SHARE_EVERY:
             step = min(wanted - self._clock.now(), POLL_EVERY)
             if step <= 0:
                 return
             await self._clock.sleep(step)
             slept += step
-            if self._lease is not None and self._store.version() != self._version:
+            if self._shards and self._store.version() != self._version:
                 return
 
-    def _held(self) -> Lease:
-        if self._lease is None:
-            raise LostOwnership(f"shard {self._shard} is not ours")
-        return self._lease
-
-    def _drop(self) -> None:
-        self._lease = None
-        self._wheel.clear()
-        self._loaded_to = _BEGINNING
-        self._window_open = False
-        self._version = None
+    def _lose(self, shards: Collection[int]) -> None:
+        """New epochs are in the store. Whatever the wheels hold, a new owner has loaded it too."""
+        lost = self._shards.drop(shards)
+        self.counters.lost += len(lost)
+        self._shared_at = _LONG_AGO
+        _log.warning("no longer owned by this scheduler: shards %s", sorted(lease.shard for lease in lost))
 
     async def _back_off(self, stop: asyncio.Event) -> None:
         """Notes the first failure of a burst, and waits longer after each."""
         if not self._failures:
-            _log.warning("the dispatcher of shard %d failed, and tries again", self._shard, exc_info=True)
+            _log.warning("the dispatcher failed, and tries again", exc_info=True)
         self._failures += 1
         self.counters.failures += 1
         left = min(LONGEST_BACKOFF, FIRST_BACKOFF << min(self._failures - 1, 20))
@@ -329,7 +331,7 @@ class Dispatcher:
 
     def _recovered(self) -> None:
         if self._failures:
-            _log.warning("the dispatcher of shard %d works again, after %d failures", self._shard, self._failures)
+            _log.warning("the dispatcher works again, after %d failures", self._failures)
             self._failures = 0
 
 

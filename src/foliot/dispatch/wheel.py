@@ -112,10 +112,12 @@ class Wheel:
 
     def next_at(self) -> Instant | None:
         """The time of the next entry; None when there is none."""
-        times = [self._heap[0] >> _NUMBER_BITS] if self._heap else []
-        if self._slices:
-            times.append(self._slices[0].fire_at[self._slices[0].position])
-        return min(times, default=None)
+        arrived = self._heap[0] >> _NUMBER_BITS if self._heap else None
+        if not self._slices:
+            return arrived
+        first = self._slices[0]
+        loaded = first.fire_at[first.position]
+        return loaded if arrived is None or loaded < arrived else arrived
 
     def clear(self) -> None:
         self._slices.clear()

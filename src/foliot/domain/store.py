@@ -13,6 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 from foliot.domain.instant import Duration, Instant
@@ -52,6 +53,18 @@ class JobCard:
     changes: str | None = None
 
 
+class Duty(IntEnum):
+    """What one instance of the fleet does for all; leased like a shard."""
+
+    WATCH = -1
+    RETENTION = -2
+
+
+def shard_of(number: int, shard_count: int) -> int:
+    """The shard that a run belongs to, for all of its life."""
+    return number % shard_count
+
+
 class Lease(NamedTuple):
     """Ownership of a shard's cells, from the distant past up to the high-water mark."""
 
@@ -64,6 +77,22 @@ class Lease(NamedTuple):
     """All cells below this instant are leased and loaded; promises made below it are late arrivals."""
     cursor: int
     """What became visible up to here is in the cells; what came after is told by `arrivals`."""
+
+
+class Shard(NamedTuple):
+    """Who has a shard."""
+
+    shard: int
+    owner: int | None
+    """None when it is free: nobody has it, its lease has ended, or its owner is known to be gone."""
+
+
+class Standing(NamedTuple):
+    """How the fleet of schedulers stands."""
+
+    shards: list[Shard]
+    schedulers: list[int]
+    """Those that were heard of within a lease's time, and trust their clocks."""
 
 
 class Cells(NamedTuple):
@@ -195,7 +224,19 @@ class ScheduleStore(Protocol):
 
 
 class DispatchStore(Protocol):
-    """From durable promise to handed-off work."""
+    """From durable promise to handed-off work.
+
+    Pending runs are spread over shards by their numbers (`shard_of`). Each shard is leased apart, so that any number of
+    schedulers can share them; what one scheduler holds it renews, watches and fires together. Shards below zero have no
+    runs: they are the duties that one instance does for all (see `Duty`), and are leased in the same way.
+    """
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards the runs of this store are spread over; it never changes."""
+
+    async def standing(self, owner: int, ttl: Duration) -> Standing:
+        """Who has which shard, and who could. Says at the same time that the scheduler `owner` lives."""
 
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
         """Leases a shard that is free, whose lease has ended, or whose owner's process is known to be gone.
@@ -204,36 +245,40 @@ class DispatchStore(Protocol):
         holds it. The new lease has its high-water mark at the beginning of time: load everything.
         """
 
-    async def renew(self, lease: Lease, ttl: Duration, high_water: Instant) -> Lease:
-        """Prolongs a lease, and may raise its high-water mark: from then on promises below it are late arrivals.
+    async def renew(self, leases: Sequence[Lease], ttl: Duration, high_water: Instant) -> list[Lease]:
+        """Prolongs leases of one owner, and may raise their high-water marks: from then on promises below are late
+        arrivals. Returns those that are still held; what is missing was lost.
 
         Load the newly leased window with the cursor that `arrivals` had come to when the mark was raised: what lies
         at or below it is in the window's cells, what lies above is told by `arrivals`, and nothing by both.
-        LostOwnership when the epoch is no longer the store's.
         """
 
-    async def release(self, lease: Lease) -> None:
-        """Gives a shard up at once, for whoever comes next. Nothing happens when it was lost already."""
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Gives shards of one owner up at once, for whoever comes next. Nothing happens to what was lost already."""
 
     async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
-        """Pending runs after `start` (fire time, number) and below the high-water mark, no more than `limit`.
+        """Pending runs of a shard after `start` (fire time, number) and below its high-water mark, at most `limit`.
 
         Leaves out what a hand-off chunk names already, and what came after `lease.cursor`: `arrivals` tells that.
         """
 
-    async def arrivals(self, lease: Lease, cursor: int) -> Arrivals:
-        """What became pending below the high-water mark since `cursor`: new promises, moved ones, retries, releases.
+    async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
+        """What became pending in these shards, below their marks, since `cursor`: new promises, moved ones, retries,
+        releases. A cursor means something only to the store that gave it.
 
         Everything is told at least once, also when its transaction was open for long.
         """
 
-    async def fire(self, lease: Lease, due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide) -> Fired:
-        """One transaction: check the epoch, refuse what the clock has not reached, hand off the rest in chunks.
+    async def fire(
+        self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+    ) -> Fired:
+        """Checks the epochs, refuses what the clock has not reached, hands off the rest in chunks: all of it or nothing,
+        in one transaction for runs without a schedule, and one for those with.
 
         A run whose fire time is not the one given, or that is no longer pending, is stale and is passed over. Runs
         past their `useful_until` end as `skipped: too_late`. Runs of schedules are decided by `decide`, and each
         recurrence's next run is inserted here. `cursor`: arrivals up to there need not be told again.
-        LostOwnership when the epoch is no longer the store's; then nothing was fired.
+        LostOwnership, with the shards in question, when an epoch is no longer the store's; then nothing was fired.
         """
 
     async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
@@ -265,7 +310,7 @@ class WorkStore(Protocol):
         """Returns claims that never began: handed off again, no trace, no attempt. Fenced ones are passed over."""
 
     async def beat(self, worker: int, progress: Sequence[Progress]) -> Beat:
-        """The worker lives; keeps what its attempts said of themselves; tells what is to be stopped."""
+        """The instance lives; keeps what its attempts said of themselves; tells what is to be stopped."""
 
 
 class WatchStore(Protocol):
@@ -352,7 +397,8 @@ class Store(PromiseStore, ScheduleStore, DispatchStore, WorkStore, WatchStore, F
         """The store's clock."""
 
     def version(self) -> int:
-        """A number that differs from an earlier answer whenever anything was committed in between, by anybody.
+        """A hint: a number that soon differs from an earlier answer when something was committed in between.
 
-        Cheap: asked every few milliseconds, from the event loop. It may differ for no reason, never stay for a reason.
+        Cheap: asked every few milliseconds, from the event loop. It may differ for no reason. Between hosts a hint may
+        come late or be lost, so whoever waits for work looks for it now and then in any case.
         """

@@ -160,7 +160,7 @@ class World:
             self._reap_at = await self._reaper.run_once()
             self._orphans = self._orphans and bool(await self.store.silent(now))
         for scheduler in self.schedulers:
-            while await scheduler.run_once() <= now and scheduler.lease is not None:
+            while await scheduler.run_once() <= now and scheduler.shards:
                 pass
         busy = False
         for worker in self.workers:
@@ -182,7 +182,9 @@ class World:
                 moments.append(worker.heartbeat.due_at)
         if self._orphans:
             moments.append(self._reap_at)
-        if any(scheduler.lease is None for scheduler in self.schedulers):
+        held = sum(len(scheduler.shards) for scheduler in self.schedulers)
+        if self.schedulers and (len(self.schedulers) > 1 or held < self.store.shard_count):
+            # They look at one another once per second: shards that were lost are taken, and others move.
             moments.append(self.clock.now() + SECOND)
         return min((moment for moment in moments if moment is not None), default=None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
@@ -21,13 +21,15 @@ from foliot.clock import Clock, SystemClock
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, Promise, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
-from foliot.domain.store import Arrivals, Beat, Cells, Decide, EventRow, Fired, Instance, JobCard, Lease
+from foliot.domain.store import Arrivals, Beat, Cells, Decide, EventRow, Fired, Instance, JobCard, Lease, Standing
 from foliot.errors import StoreClosed, StoreError, UnknownName
 from foliot.store import queries
-from foliot.store.sqlite import dispatching, promises, reading, schedules, watching, working
+from foliot.store.sqlite import cells
 from foliot.store.sqlite.connection import connect, migrate
-from foliot.store.sqlite.transaction import Transaction
-from foliot.store.sqlite.writer import InlineWriter, Writer, as_store_error
+from foliot.store.sqlite.transaction import SqliteTransaction, drive
+from foliot.store.sqlite.writer import InlineWriter, Work, Writer, as_store_error
+from foliot.store.verbs import dispatching, promises, reading, schedules, watching, working
+from foliot.store.verbs.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -109,12 +111,12 @@ class SqliteStore:
         seen: int = self._sentry.pragma("data_version") if self.path != MEMORY else self._sentry.total_changes()
         return seen
 
-    async def _write(self, work: Callable[[Transaction], T]) -> T:
+    async def _write(self, work: Work[T]) -> T:
         if self._writer is None:
             raise StoreClosed("the store is closed")
         return await self._writer.submit(work)
 
-    async def _read(self, work: Callable[[Transaction], T]) -> T:
+    async def _read(self, work: Work[T]) -> T:
         if self._threads is None:
             return await self._write(work)
         try:
@@ -122,13 +124,13 @@ class SqliteStore:
         except apsw.Error as error:
             raise as_store_error(error) from error
 
-    def _snapshot(self, work: Callable[[Transaction], T]) -> T:
+    def _snapshot(self, work: Work[T]) -> T:
         """All queries of one look see one moment."""
         if self._reader is None:
             raise StoreClosed("the store is closed")
         self._reader.execute("BEGIN")
         try:
-            return work(Transaction(self._reader, self._queries, self._clock.now()))
+            return drive(work(SqliteTransaction(self._reader, self._queries, self._clock.now())))
         finally:
             self._reader.execute("ROLLBACK")
 
@@ -179,31 +181,40 @@ class SqliteStore:
 
     # Dispatch
 
+    @property
+    def shard_count(self) -> int:
+        return 1
+
+    async def standing(self, owner: int, ttl: Duration) -> Standing:
+        return await self._write(lambda tx: dispatching.standing(tx, owner, ttl, self.shard_count))
+
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
-        lease, handed_off = await self._write(lambda tx: dispatching.take(tx, shard, owner, ttl))
+        lease, handed_off = await self._write(lambda tx: cells.take(tx, shard, owner, ttl))
         if lease is not None:
             self._handed_off[shard, lease.epoch] = handed_off
         return lease
 
-    async def renew(self, lease: Lease, ttl: Duration, high_water: Instant) -> Lease:
-        return await self._write(lambda tx: dispatching.renew(tx, lease, ttl, high_water))
+    async def renew(self, leases: Sequence[Lease], ttl: Duration, high_water: Instant) -> list[Lease]:
+        return await self._write(lambda tx: dispatching.renew(tx, leases, ttl, high_water))
 
-    async def release(self, lease: Lease) -> None:
-        await self._write(lambda tx: dispatching.release(tx, lease))
+    async def release(self, leases: Sequence[Lease]) -> None:
+        await self._write(lambda tx: dispatching.release(tx, leases))
 
     async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
         before = self._handed_off.get((lease.shard, lease.epoch), dispatching.NOTHING)
-        cells = await self._read(lambda tx: dispatching.load(tx, lease, start, limit, before))
-        if cells.exhausted:
+        loaded = await self._read(lambda tx: cells.load(tx, lease, start, limit, before))
+        if loaded.exhausted:
             # Later windows lie above everything that was handed off before the takeover.
             self._handed_off.pop((lease.shard, lease.epoch), None)
-        return cells
+        return loaded
 
-    async def arrivals(self, lease: Lease, cursor: int) -> Arrivals:
-        return await self._read(lambda tx: dispatching.arrivals(tx, lease, cursor))
+    async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
+        return await self._read(lambda tx: cells.arrivals(tx, leases, cursor))
 
-    async def fire(self, lease: Lease, due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide) -> Fired:
-        return await self._write(lambda tx: dispatching.fire(tx, lease, due, cursor, decide))
+    async def fire(
+        self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+    ) -> Fired:
+        return await self._write(lambda tx: cells.fire(tx, leases, due, cursor, decide))
 
     async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
         return await self._read(lambda tx: schedules.computed_otherwise(tx, tables, after, limit))
@@ -290,7 +301,7 @@ class SqliteStore:
     async def health(self) -> Mapping[str, Any]:
         return await self._read(self._health)
 
-    def _health(self, tx: Transaction) -> dict[str, Any]:
+    async def _health(self, tx: Transaction) -> dict[str, Any]:
         connection = self._reader
         assert connection is not None
         file = Path(self.path)

@@ -1,89 +1,97 @@
-"""What a request sees of the write transaction it runs in: named queries, one moment of time, and fresh numbers."""
+"""SQLite's transactions, as the verbs see them."""
 
 from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 import apsw
 
 from foliot.domain.identity import SPREAD, number_at
 from foliot.domain.instant import Instant
+from foliot.store.verbs.transaction import Row, Transaction, as_json
 
-Row = tuple[Any, ...]
+T = TypeVar("T")
 
 
-class Transaction:
-    """A write transaction in progress, or a read of one snapshot."""
+class SqliteTransaction(Transaction):
+    """Never suspends: whoever holds the write lock works to the end."""
 
-    __slots__ = ("_connection", "_queries", "now")
+    __slots__ = ("_connection", "_queries")
 
     def __init__(self, connection: apsw.Connection, queries: dict[str, str], now: Instant) -> None:
         self._connection = connection
         self._queries = queries
         self.now = now
 
-    def run(self, query: str, /, **values: Any) -> int:
-        """Executes, and returns how many rows changed."""
-        self._connection.execute(self._queries[query], values)
+    async def run(self, query: str, /, **values: Any) -> int:
+        self._connection.execute(self._queries[query], _bound(values))
         return self._connection.changes()
 
-    def run_each(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Executes once per row of positional values."""
+    async def run_each(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         self._connection.executemany(self._queries[query], rows)
 
-    def all(self, query: str, /, **values: Any) -> list[Row]:
-        return self._connection.execute(self._queries[query], values).fetchall()
+    async def all(self, query: str, /, **values: Any) -> list[Row]:
+        found: Any = self._connection.execute(self._queries[query], _bound(values)).fetchall()
+        return found  # type: ignore[no-any-return]
 
-    def one(self, query: str, /, **values: Any) -> Row | None:
-        return self._connection.execute(self._queries[query], values).fetchone()
+    async def one(self, query: str, /, **values: Any) -> Row | None:
+        return self._connection.execute(self._queries[query], _bound(values)).fetchone()
 
-    def value(self, query: str, /, **values: Any) -> Any:
-        """The single value of a query that always has one."""
-        row = self._connection.execute(self._queries[query], values).fetchone()
-        assert row is not None, query
-        return row[0]
-
-    def numbers(self, count: int) -> int:
-        """The first of `count` fresh run numbers, in commit order and after the moment they were drawn in.
+    async def numbers(self, count: int) -> range:
+        """In commit order, and after the moment they were drawn in.
 
         Drawn from the lower half of the millisecond: the other half is room for what comes within it, so that the
         number still tells when a run was made.
         """
         candidate = number_at(self.now, random.randrange(SPREAD // 2))
-        return int(self.value("take_numbers", candidate=candidate, count=count)) - count + 1
+        last = int(await self.value("take_numbers", candidate=candidate, count=count))
+        return range(last - count + 1, last + 1)
 
-    def token(self) -> int:
-        return int(self.value("take_token"))
+    async def token(self) -> int:
+        return int(await self.value("take_token"))
 
-    def event(self, kind: str, subject: str, detail: str) -> None:
-        self.run("add_event", at=self.now, kind=kind, subject=subject, detail=detail)
-
-    def audit(self, actor: str, action: str, subject: str, note: str) -> None:
-        """Who did what, and why: beside the action, in its own transaction."""
-        self.run("add_audit", at=self.now, actor=actor, action=action, subject=subject, note=note)
-
-    def stir(self, numbers: Sequence[int]) -> None:
-        """Tells the owner of the cells that these runs are pending again, or at another time."""
+    async def stir(self, numbers: Sequence[int]) -> None:
         if numbers:
-            first = self.numbers(len(numbers))
-            self.run_each("add_stir", ((first + place, number) for place, number in enumerate(numbers)))
+            await self.run_each("add_stir", zip(await self.numbers(len(numbers)), numbers, strict=True))
+
+    async def added(self, numbers: Sequence[int]) -> None:
+        """Numbers grow with commits: whatever lies above the cursor is new."""
+
+    async def lock(self, schedules: Collection[str]) -> None:
+        """There is one writer at a time."""
+
+    async def lock_all(self) -> None:
+        """As above."""
+
+    def packed(self, numbers: Iterable[int]) -> bytes:
+        return array("q", numbers).tobytes()
+
+    def unpacked(self, stored: bytes) -> array[int]:
+        numbers = array("q")
+        numbers.frombytes(stored)
+        return numbers
 
 
-def carray(numbers: Iterable[int]) -> Any:
-    """Run numbers as one bound value: `number IN carray(:numbers)` reads them without building SQL."""
-    listed = numbers if isinstance(numbers, array) else array("q", numbers)
-    # An empty array has no address to bind; no run has the number 0.
-    return apsw.carray(listed if listed else array("q", [0]))
+def drive(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a verb to its end, here and now: none of the awaits in it has anything to wait for."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise AssertionError("a verb of the store waited for something else than its transaction")
 
 
-def packed(numbers: Iterable[int]) -> bytes:
-    return array("q", numbers).tobytes()
-
-
-def unpacked(blob: bytes) -> array[int]:
-    numbers = array("q")
-    numbers.frombytes(blob)
-    return numbers
+def _bound(values: dict[str, Any]) -> dict[str, Any]:
+    for name, value in values.items():
+        if isinstance(value, array):
+            # `number IN carray(:numbers)` reads them without building SQL. An empty array has no address to bind; no
+            # run has the number 0.
+            values[name] = apsw.carray(value if value else array("q", [0]))
+        elif isinstance(value, list):
+            values[name] = as_json(value)
+    return values

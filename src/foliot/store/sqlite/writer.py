@@ -11,17 +11,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import apsw
 
 from foliot.clock import Clock
 from foliot.errors import FoliotError, StoreClosed, StoreError
-from foliot.store.sqlite.transaction import Transaction
+from foliot.store.sqlite.transaction import SqliteTransaction, drive
+from foliot.store.verbs.transaction import Transaction
 
 T = TypeVar("T")
-Work = Callable[[Transaction], Any]
+Work = Callable[[Transaction], Coroutine[Any, Any, T]]
+"""A verb, bound to what was asked."""
 
 MOST_AT_ONCE = 256
 """Requests that share one commit: enough to spread an fsync thin, few enough to let other processes in between."""
@@ -30,7 +32,7 @@ MOST_AT_ONCE = 256
 class _Request:
     __slots__ = ("answer", "error", "loop", "result", "work")
 
-    def __init__(self, work: Work, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any]) -> None:
+    def __init__(self, work: Work[Any], loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any]) -> None:
         self.work = work
         self.loop = loop
         self.answer = answer
@@ -57,7 +59,7 @@ class Writer:
     def start(self) -> None:
         self._thread.start()
 
-    async def submit(self, work: Callable[[Transaction], T]) -> T:
+    async def submit(self, work: Work[T]) -> T:
         loop = asyncio.get_running_loop()
         request = _Request(work, loop, loop.create_future())
         with self._bell:
@@ -110,7 +112,7 @@ class InlineWriter:
     def start(self) -> None:
         """There is nothing to start."""
 
-    async def submit(self, work: Callable[[Transaction], T]) -> T:
+    async def submit(self, work: Work[T]) -> T:
         request = _Request(work, None, None)  # type: ignore[arg-type]
         with self._lock:
             if self._closed:
@@ -134,13 +136,13 @@ def commit_together(connection: apsw.Connection, queries: dict[str, str], clock:
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Read once the lock is held: everything decided here is decided at one moment of the store's clock.
-        transaction = Transaction(connection, queries, clock.now())
+        transaction = SqliteTransaction(connection, queries, clock.now())
         alone = len(batch) == 1
         for request in batch:
             if not alone:
                 connection.execute("SAVEPOINT request")
             try:
-                request.result = request.work(transaction)
+                request.result = drive(request.work(transaction))
             except BaseException as error:
                 request.error = as_store_error(error)
                 if alone:

@@ -30,14 +30,18 @@ FROM run WHERE number = ?1
 -- name: drop_runs
 DELETE FROM run WHERE number IN carray(:numbers)
 
+-- name: forget_runs
+-- Leaves no trace, so that the same names can exist again.
+DELETE FROM run WHERE number IN carray(:numbers)
+
 -- name: insert_tick
 -- A run of a schedule, from its template.
 INSERT INTO run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, useful_until,
     schedule, revision, tenant, queue, options, fired_at)
-SELECT :number, :name, 0, :origin, :lane, priority, job, payload, :fire_at, :nominal, :since, :useful_until,
-    id, revision, tenant, queue, options, :fired_at
-FROM schedule WHERE id = :schedule
+SELECT ?1, ?2, 0, ?3, ?4, priority, job, payload, ?5, ?6, ?7, ?8, id, revision, tenant, queue, options, ?9
+FROM schedule WHERE id = ?10
 
--- name: name_exists
+-- name: names_taken
 -- One run per schedule and nominal time, also after it ended.
-SELECT EXISTS (SELECT 1 FROM run WHERE name = :name) OR EXISTS (SELECT 1 FROM history WHERE name = :name)
+SELECT name FROM run WHERE name IN (SELECT value FROM json_each(:names))
+UNION ALL SELECT name FROM history WHERE name IN (SELECT value FROM json_each(:names))

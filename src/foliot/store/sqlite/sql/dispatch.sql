@@ -1,6 +1,13 @@
+-- name: shard_rows
+SELECT s.shard, s.owner, s.epoch, s.until, i.host, i.pid, i.birth, i.ended_at
+FROM shard s LEFT JOIN instance i ON i.number = s.owner
+
 -- name: shard_row
-SELECT s.owner, s.epoch, s.until, s.high_water, i.host, i.pid, i.birth, i.ended_at
+SELECT s.shard, s.owner, s.epoch, s.until, i.host, i.pid, i.birth, i.ended_at
 FROM shard s LEFT JOIN instance i ON i.number = s.owner WHERE s.shard = :shard
+
+-- name: live_schedulers
+SELECT number, beat_at, host, pid, birth FROM instance WHERE ended_at IS NULL AND role = 'scheduler' ORDER BY number
 
 -- name: take_shard
 -- Compare and set: the epoch is the one that was read, or somebody took it first.
@@ -9,16 +16,20 @@ ON CONFLICT (shard) DO UPDATE SET owner = :owner, epoch = epoch + 1, until = :un
 WHERE epoch = :epoch
 RETURNING epoch
 
--- name: own_shard
--- First in every firing transaction: zero rows means that somebody else owns the shard now.
-SELECT 1 FROM shard WHERE shard = :shard AND owner = :owner AND epoch = :epoch
+-- name: owned_shards
+-- First in every firing transaction, for leases as a JSON array of [shard, epoch]: a row that is missing means that
+-- somebody else owns the shard now.
+SELECT shard FROM shard
+WHERE owner = :owner AND (shard, epoch) IN (SELECT value->>0, value->>1 FROM json_each(:leases))
 
--- name: renew_shard
+-- name: renew_shards
 UPDATE shard SET until = :until, high_water = max(high_water, :high_water)
-WHERE shard = :shard AND owner = :owner AND epoch = :epoch
+WHERE owner = :owner AND (shard, epoch) IN (SELECT value->>0, value->>1 FROM json_each(:leases))
+RETURNING shard
 
--- name: release_shard
-UPDATE shard SET owner = NULL, until = 0 WHERE shard = :shard AND owner = :owner AND epoch = :epoch
+-- name: release_shards
+UPDATE shard SET owner = NULL, until = 0
+WHERE owner = :owner AND (shard, epoch) IN (SELECT value->>0, value->>1 FROM json_each(:leases))
 
 -- name: beat_instance
 UPDATE instance SET beat_at = :now WHERE number = :number AND ended_at IS NULL
@@ -53,7 +64,7 @@ WHERE number IN carray(:numbers) AND state <= 1 AND (schedule IS NULL OR fired_a
 
 -- name: due_ticks
 SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn FROM run
-WHERE number IN carray(:numbers)
+WHERE number IN carray(:numbers) AND state <= 1 AND fired_at IS NULL AND fire_at <= :now
 
 -- name: busy_runs
 -- Runs that make a schedule busy: running, verifying, retrying, or handed off.

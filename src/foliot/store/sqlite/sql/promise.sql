@@ -27,6 +27,10 @@ WHERE number = :number AND state IN (0, 2)
 SELECT number, name, state, fire_at, worker, schedule FROM run
 WHERE number = :number OR name = :name
 
+-- name: lock_live
+SELECT number, name, state, fire_at, worker, schedule FROM run
+WHERE number = :number OR name = :name
+
 -- name: withdraw_tick
 -- The one next run of a calendar rule carries the schedule on, so it stays until it is due, and is skipped then.
 UPDATE run SET withdrawn = :note

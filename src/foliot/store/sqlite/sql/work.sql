@@ -80,10 +80,10 @@ WHERE number IN carray(:numbers) AND state = 4 AND token = :token
 RETURNING number, coalesce(queue, 'default'), lane, priority
 
 -- name: close_claim
-UPDATE claim SET open = open - :ended WHERE token = :token RETURNING open
+UPDATE claim SET open = open - ? WHERE token = ?
 
--- name: drop_claim
-DELETE FROM claim WHERE token = :token
+-- name: drop_claims
+DELETE FROM claim WHERE token IN carray(:tokens) AND open <= 0
 
 -- name: any_cancellation
 SELECT EXISTS (SELECT 1 FROM cancellation)
@@ -112,6 +112,5 @@ WHERE schedule IN (SELECT value FROM json_each(:schedules)) AND state = 2 RETURN
 
 -- name: delayed_schedules
 -- Schedules of fixed delay among these that have nothing pending or busy left: their next run is due now.
-SELECT id, delay, CASE WHEN json_valid(CAST(policy AS TEXT)) THEN CAST(policy AS TEXT)->>'useful_until' END
-FROM schedule s WHERE id IN (SELECT value FROM json_each(:schedules)) AND delay IS NOT NULL
+SELECT id, delay, policy FROM schedule s WHERE id IN (SELECT value FROM json_each(:schedules)) AND delay IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM run r WHERE r.schedule = s.id AND r.state < 20 AND r.origin = 0)

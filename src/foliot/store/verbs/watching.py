@@ -13,42 +13,42 @@ from foliot.domain.instant import WEEK, Instant
 from foliot.domain.run import Loss, SilentAttempt
 from foliot.domain.state import PENDING, Outcome, State, after
 from foliot.domain.store import Instance, JobCard
-from foliot.store.sqlite import process
-from foliot.store.sqlite.following import as_json, end_cancelled, runs_ended
-from foliot.store.sqlite.transaction import Transaction, carray, unpacked
-from foliot.store.sqlite.working import close_claims
+from foliot.store import process
+from foliot.store.verbs.following import end_cancelled, runs_ended
+from foliot.store.verbs.transaction import Transaction, as_json, longs
+from foliot.store.verbs.working import close_claims
 
 
-def silent(tx: Transaction, beat_before: Instant) -> list[SilentAttempt]:
+async def silent(tx: Transaction, beat_before: Instant) -> list[SilentAttempt]:
     attempts: list[SilentAttempt] = []
-    for worker, host, pid, birth, beat_at in tx.all("working_instances"):
+    for worker, host, pid, birth, beat_at in await tx.all("working_instances"):
         gone = host is None or process.is_gone(host, pid, birth)
         # A beat from the future was made by a clock that has been set back since: it says nothing.
         if not gone and beat_before <= beat_at <= tx.now:
             continue
-        for token, numbers in tx.all("claims_of", worker=worker):
-            rows = tx.all("claimed_runs", numbers=carray(unpacked(numbers)), token=token)
+        for token, numbers in await tx.all("claims_of", worker=worker):
+            rows = await tx.all("claimed_runs", numbers=tx.unpacked(numbers), token=token)
             attempts.extend(SilentAttempt._make((*row, beat_at, gone)) for row in rows)
     return attempts
 
 
-def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
+async def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
     closed: Counter[int] = Counter()
     schedules: set[str] = set()
     workers: set[int] = set()
     pending: list[int] = []
     lost: list[int] = []
     for loss in losses:
-        row = tx.one("lost_run", number=loss.number, token=loss.token)
+        row = await tx.one("lost_run", number=loss.number, token=loss.token)
         if row is None:
             continue  # it finished, or somebody else lost it, before we could: its verdict stands
         _, name, worker, schedule = row
         state = after(State.RUNNING, loss.event)
         ended = [(loss.number, loss.attempt, loss.token, None, tx.now, Outcome.LOST, loss.error)]
-        tx.run("add_attempts", worker=worker, endings=as_json(ended))
-        tx.run_each("unend_run", [(loss.number, state, loss.retry_at, 1, loss.reason, loss.error)])
+        await tx.run("add_attempts", worker=worker, endings=as_json(ended))
+        await tx.run_each("unend_run", [(loss.number, state, loss.retry_at, 1, loss.reason, loss.error)])
         identifier = run_id(loss.number, name)
-        tx.event("lost", identifier, f"{attempt_id(identifier, loss.attempt)} on worker {worker}: {loss.error}")
+        await tx.event("lost", identifier, f"{attempt_id(identifier, loss.attempt)} on worker {worker}: {loss.error}")
         lost.append(loss.number)
         closed[loss.token] += 1
         workers.add(worker)
@@ -56,28 +56,28 @@ def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
             pending.append(loss.number)
         elif schedule is not None:
             schedules.add(schedule)
-    tx.stir(end_cancelled(tx, pending))
-    tx.run("drop_cancellations", numbers=carray(lost))
-    close_claims(tx, closed)
+    await tx.stir(await end_cancelled(tx, pending))
+    await tx.run("drop_cancellations", numbers=longs(lost))
+    await close_claims(tx, closed)
     for worker in workers:
         # An instance without claims that fell silent has nothing left to say under this number.
-        if not tx.value("open_claims_of", worker=worker):
-            tx.run("end_instance", number=worker, now=tx.now)
+        if not await tx.value("open_claims_of", worker=worker):
+            await tx.run("end_instance", number=worker, now=tx.now)
     if schedules:
-        runs_ended(tx, schedules)
+        await runs_ended(tx, schedules)
     return len(lost)
 
 
-def jobs(tx: Transaction) -> dict[str, JobCard]:
-    return {row[0]: JobCard(*row) for row in tx.all("all_jobs")}
+async def jobs(tx: Transaction) -> dict[str, JobCard]:
+    return {row[0]: JobCard(*row) for row in await tx.all("all_jobs")}
 
 
-def register(
+async def register(
     tx: Transaction, role: str, version: str, queues: Sequence[str], slots: int, cards: Sequence[JobCard]
 ) -> Instance:
-    _tidy_instances(tx)
+    await _tidy_instances(tx)
     pid, host = os.getpid(), process.this_host()
-    number = tx.value(
+    number = await tx.value(
         "add_instance",
         role=role,
         host=host,
@@ -89,29 +89,29 @@ def register(
         slots=slots,
         now=tx.now,
     )
-    tx.run_each(
+    await tx.run_each(
         "put_job",
         [(card.name, card.policy, card.queue, card.owner, card.runbook, card.changes, tx.now) for card in cards],
     )
     return Instance(number, role, host, pid, version, tx.now, tx.now, tuple(queues), slots)
 
 
-def _tidy_instances(tx: Transaction) -> None:
+async def _tidy_instances(tx: Transaction) -> None:
     """A killed process never says goodbye: those that are known to be gone, and own nothing, are ended here."""
-    for number, host, pid, birth in tx.all("unended_instances"):
-        if process.is_gone(host, pid, birth) and not tx.value("open_claims_of", worker=number):
-            tx.run("end_instance", number=number, now=tx.now)
-    tx.run("forget_instances", before=tx.now - WEEK)
+    for number, host, pid, birth in await tx.all("unended_instances"):
+        if process.is_gone(host, pid, birth) and not await tx.value("open_claims_of", worker=number):
+            await tx.run("end_instance", number=number, now=tx.now)
+    await tx.run("forget_instances", before=tx.now - WEEK)
 
 
-def retire(tx: Transaction, instance: int) -> None:
-    tx.run("end_instance", number=instance, now=tx.now)
+async def retire(tx: Transaction, instance: int) -> None:
+    await tx.run("end_instance", number=instance, now=tx.now)
 
 
-def instances(tx: Transaction) -> list[Instance]:
+async def instances(tx: Transaction) -> list[Instance]:
     """Those that have not ended in order, nor are known to be gone."""
     living = []
-    for row in tx.all("live_instances"):
+    for row in await tx.all("live_instances"):
         number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth = row
         if not process.is_gone(host, pid, birth):
             listed = tuple(msgspec.json.decode(queues, type=list[str]))

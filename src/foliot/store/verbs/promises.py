@@ -10,8 +10,8 @@ from foliot.domain.instant import Instant
 from foliot.domain.run import Kept, OnConflict, Promise
 from foliot.domain.state import PARKED, Event, Reason, State, after
 from foliot.errors import Conflict, UnknownName
-from foliot.store.sqlite import following
-from foliot.store.sqlite.transaction import Transaction, carray
+from foliot.store.verbs import following
+from foliot.store.verbs.transaction import Transaction, longs
 
 
 class _Found(NamedTuple):
@@ -33,70 +33,73 @@ class _Found(NamedTuple):
         return Kept(self.number, self.name, outcome, self.state, self.fire_at)
 
 
-def promise(tx: Transaction, promises: Sequence[Promise]) -> list[Kept]:
+async def promise(tx: Transaction, promises: Sequence[Promise]) -> list[Kept]:
     if all(one.key is None for one in promises):
-        return _insert(tx, promises, [None] * len(promises), "made")
+        return await _insert(tx, promises, [None] * len(promises), "made")
     return [
-        _promise_keyed(tx, one) if one.key is not None else _insert(tx, [one], [None], "made")[0] for one in promises
+        await _promise_keyed(tx, one) if one.key is not None else (await _insert(tx, [one], [None], "made"))[0]
+        for one in promises
     ]
 
 
-def _insert(tx: Transaction, promises: Sequence[Promise], names: Sequence[str | None], outcome: str) -> list[Kept]:
+async def _insert(
+    tx: Transaction, promises: Sequence[Promise], names: Sequence[str | None], outcome: str
+) -> list[Kept]:
     if not promises:
         return []
-    first = tx.numbers(len(promises))
-    tx.run_each(
+    numbers = await tx.numbers(len(promises))
+    await tx.run_each(
         "insert_promise",
         (
-            (first + place, name, p.priority, p.job, p.payload, p.fire_at, p.useful_until, p.tenant, p.queue, p.options)
-            for place, (p, name) in enumerate(zip(promises, names, strict=True))
+            (number, name, p.priority, p.job, p.payload, p.fire_at, p.useful_until, p.tenant, p.queue, p.options)
+            for number, p, name in zip(numbers, promises, names, strict=True)
         ),
     )
     return [
-        Kept(first + place, name, outcome, State.SCHEDULED, p.fire_at)
-        for place, (p, name) in enumerate(zip(promises, names, strict=True))
+        Kept(number, name, outcome, State.SCHEDULED, p.fire_at)
+        for number, p, name in zip(numbers, promises, names, strict=True)
     ]
 
 
-def _promise_keyed(tx: Transaction, wanted: Promise) -> Kept:
+async def _promise_keyed(tx: Transaction, wanted: Promise) -> Kept:
     """1. No promise with this key: make the first. 2. One exists: `on_conflict` says what happens to it."""
     assert wanted.key is not None
     stem = promise_stem(wanted.key, wanted.tenant)
-    latest, found = _latest(tx, stem)
+    latest, found = await _latest(tx, stem)
     if found is None:
-        return _insert(tx, [wanted], [f"{stem}1"], "made")[0]
+        return (await _insert(tx, [wanted], [f"{stem}1"], "made"))[0]
     ended = not found.live
     forgotten = ended and wanted.unique_for is not None and made_at(found.number) + wanted.unique_for < tx.now
     if forgotten:
-        return _insert(tx, [wanted], [f"{stem}{latest + 1}"], "made")[0]
+        return (await _insert(tx, [wanted], [f"{stem}{latest + 1}"], "made"))[0]
     match wanted.on_conflict:
         case OnConflict.KEEP:
             return found.kept("kept")
         case OnConflict.ERROR:
             raise Conflict(f"the key {wanted.key!r} has a promise already: {found.id} is {found.state}")
         case OnConflict.REPLACE:
-            return _replace(tx, found, wanted)
+            return await _replace(tx, found, wanted)
         case OnConflict.RENEW:
             if not ended and found.state not in PARKED:
                 raise Conflict(
                     f"{found.id} is still {found.state}, so {wanted.key!r} cannot be renewed yet; move, replace or "
                     f"cancel it, or renew it once it has ended"
                 )
-            return _insert(tx, [wanted], [f"{stem}{latest + 1}"], "renewed")[0]
+            return (await _insert(tx, [wanted], [f"{stem}{latest + 1}"], "renewed"))[0]
 
 
-def _latest(tx: Transaction, stem: str) -> tuple[int, _Found | None]:
+async def _latest(tx: Transaction, stem: str) -> tuple[int, _Found | None]:
     """The newest generation below a stem."""
     best: tuple[int, _Found | None] = (0, None)
-    for number, name, state, fire_at, live in tx.all("generations", stem=stem, stem_end=stem[:-1] + "$"):
+    for number, name, state, fire_at, live in await tx.all("generations", stem=stem, stem_end=stem[:-1] + "$"):
         which = generation(name, stem)
         if which is not None and which > best[0]:
             best = which, _Found(number, name, State(state), fire_at, bool(live))
     return best
 
 
-def _replace(tx: Transaction, found: _Found, wanted: Promise) -> Kept:
-    changed = found.live and tx.run(
+async def _replace(tx: Transaction, found: _Found, wanted: Promise) -> Kept:
+    changed = found.live and await tx.run(
         "replace_promise",
         number=found.number,
         job=wanted.job,
@@ -112,45 +115,49 @@ def _replace(tx: Transaction, found: _Found, wanted: Promise) -> Kept:
             f"{found.id} is {found.state} and can no longer be replaced; "
             f'on_conflict="renew" makes the next generation once it has ended'
         )
-    tx.stir([found.number])
+    await tx.stir([found.number])
     return Kept(found.number, found.name, "replaced", State.SCHEDULED, wanted.fire_at)
 
 
-def move(tx: Transaction, key: str, tenant: str | None, fire_at: Instant) -> Kept:
-    found = _by_key(tx, key, tenant)
-    if not (found.live and tx.run("move_promise", number=found.number, fire_at=fire_at)):
+async def move(tx: Transaction, key: str, tenant: str | None, fire_at: Instant) -> Kept:
+    found = await _by_key(tx, key, tenant)
+    if not (found.live and await tx.run("move_promise", number=found.number, fire_at=fire_at)):
         raise Conflict(f"{found.id} is {found.state} and can no longer be moved")
-    tx.stir([found.number])
+    await tx.stir([found.number])
     return Kept(found.number, found.name, "moved", State.SCHEDULED, fire_at)
 
 
-def cancel_promise(tx: Transaction, key: str, tenant: str | None, actor: str, note: str) -> Kept:
-    return _cancel(tx, _by_id(tx, _by_key(tx, key, tenant).id), actor, note, Reason.REQUESTED)
+async def cancel_promise(tx: Transaction, key: str, tenant: str | None, actor: str, note: str) -> Kept:
+    return await _cancel(tx, (await _by_key(tx, key, tenant)).id, actor, note, Reason.REQUESTED)
 
 
-def cancel(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
-    return _cancel(tx, _by_id(tx, identifier), actor, note, Reason.OPERATOR)
+async def cancel(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
+    return await _cancel(tx, identifier, actor, note, Reason.OPERATOR)
 
 
-def _cancel(tx: Transaction, found: _Found, actor: str, note: str, reason: Reason) -> Kept:
+async def _cancel(tx: Transaction, identifier: str, actor: str, note: str, reason: Reason) -> Kept:
+    found = await _by_id(tx, identifier)
+    if found.schedule is not None:
+        await tx.lock([found.schedule])
+    found = await _by_id(tx, identifier, locked=True)
     if not found.live or found.state in PARKED:
         raise Conflict(f"{found.id} is {found.state} already")
-    tx.audit(actor, "cancel", found.id, note)
+    await tx.audit(actor, "cancel", found.id, note)
     if found.state is State.RUNNING:
-        tx.run("ask_to_stop", number=found.number, worker=found.worker, reason=reason, note=note)
+        await tx.run("ask_to_stop", number=found.number, worker=found.worker, reason=reason, note=note)
         return found.kept("asked")
-    if tx.run("withdraw_tick", number=found.number, note=note or reason):
+    if await tx.run("withdraw_tick", number=found.number, note=note or reason):
         return found.kept("withdrawn")
     ended = after(found.state, Event.CANCEL)
-    tx.run_each("end_run", [(found.number, ended, tx.now, reason, note or None, None, None)])
-    tx.run("drop_runs", numbers=carray([found.number]))
+    await tx.run_each("end_run", [(found.number, ended, tx.now, reason, note or None, None, None)])
+    await tx.run("drop_runs", numbers=longs([found.number]))
     if found.schedule is not None:
-        following.runs_ended(tx, {found.schedule})
+        await following.runs_ended(tx, {found.schedule})
     return Kept(found.number, found.name, "cancelled", ended, found.fire_at)
 
 
-def retry(tx: Transaction, identifier: str, actor: str, note: str, override: bool) -> Kept:
-    found = _by_id(tx, identifier)
+async def retry(tx: Transaction, identifier: str, actor: str, note: str, override: bool) -> Kept:
+    found = await _by_id(tx, identifier, locked=True)
     if not found.live or found.state not in PARKED:
         raise Conflict(f"{found.id} is {found.state}; only dead, unverified and ambiguous runs can be retried")
     if found.state is State.AMBIGUOUS and not (override and note):
@@ -158,25 +165,26 @@ def retry(tx: Transaction, identifier: str, actor: str, note: str, override: boo
             f"{found.id} is ambiguous: its effect may have happened. Find out first; to retry all the same, "
             f"give an override and a reason"
         )
-    tx.audit(actor, "retry", found.id, note)
-    tx.run("revive_run", number=found.number, state=found.state, now=tx.now)
-    tx.stir([found.number])
+    await tx.audit(actor, "retry", found.id, note)
+    await tx.run("revive_run", number=found.number, state=found.state, now=tx.now)
+    await tx.stir([found.number])
     return Kept(found.number, found.name, "retried", after(found.state, Event.RETRY_ORDERED), tx.now)
 
 
-def _by_key(tx: Transaction, key: str, tenant: str | None) -> _Found:
-    _, found = _latest(tx, promise_stem(key, tenant))
+async def _by_key(tx: Transaction, key: str, tenant: str | None) -> _Found:
+    _, found = await _latest(tx, promise_stem(key, tenant))
     if found is None:
         raise UnknownName(f"there is no promise with the key {key!r}" + (f" for tenant {tenant!r}" if tenant else ""))
     return found
 
 
-def _by_id(tx: Transaction, identifier: str) -> _Found:
+async def _by_id(tx: Transaction, identifier: str, *, locked: bool = False) -> _Found:
+    """Locked, a live run stays as it is until this transaction has ended."""
     number = run_number(identifier)
-    row = tx.one("find_live", number=number, name=identifier)
+    row = await tx.one("lock_live" if locked else "find_live", number=number, name=identifier)
     if row is not None:
         return _Found(row[0], row[1], State(row[2]), row[3], True, row[4], row[5])
-    row = tx.one("find_ended", number=number, name=identifier)
+    row = await tx.one("find_ended", number=number, name=identifier)
     if row is not None:
         return _Found(row[0], row[1], State(row[2]), row[3], False)
     raise UnknownName(f"there is no run {identifier!r}")

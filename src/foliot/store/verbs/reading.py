@@ -12,15 +12,14 @@ from foliot.domain.run import AttemptView, Lane, Origin, RunView
 from foliot.domain.state import PARKED, PENDING, TERMINAL, Outcome, State
 from foliot.domain.store import DEFAULT_QUEUE, EventRow
 from foliot.errors import UnknownName
-from foliot.store.sqlite.following import as_json
-from foliot.store.sqlite.transaction import Row, Transaction, carray, unpacked
+from foliot.store.verbs.transaction import Row, Transaction, longs
 
 Number = TypeVar("Number", bound=IntEnum)
 _ALL = (1 << 63) - 1
 _CLAIMED = {State.RUNNING, State.VERIFYING}
 
 
-def runs(
+async def runs(
     tx: Transaction,
     states: Sequence[int],
     schedule: str | None,
@@ -37,67 +36,67 @@ def runs(
         "schedule": schedule,
         "job": job,
         "tenant": tenant,
-        "states": as_json(sorted(stored)),
+        "states": sorted(stored),
         "limit": limit,
     }
-    views = _live_asked(tx, asked, stored, filters, limit)
+    views = await _live_asked(tx, asked, stored, filters, limit)
     if stored & TERMINAL:
-        views += [_view(row) for row in tx.all("ended_runs", **filters)]
+        views += [_view(row) for row in await tx.all("ended_runs", **filters)]
     return sorted(views, key=lambda view: -view.number)[:limit]
 
 
-def _live_asked(
+async def _live_asked(
     tx: Transaction, asked: set[State], stored: set[State], filters: dict[str, object], limit: int
 ) -> list[RunView]:
     """Pages through the stored states until enough of what was asked for is there: `ready` is derived page by page."""
     found: list[RunView] = []
     while True:
-        page = _live(tx, stored, filters)
-        found += [view for view in _with_ready(tx, page) if view.state in asked]
+        page = await _live(tx, stored, filters)
+        found += [view for view in await _with_ready(tx, page) if view.state in asked]
         if len(page) < limit or len(found) >= limit:
             return found
         filters = {**filters, "before": page[-1].number}
 
 
-def _live(tx: Transaction, states: set[State], filters: dict[str, object]) -> list[RunView]:
+async def _live(tx: Transaction, states: set[State], filters: dict[str, object]) -> list[RunView]:
     """By the cheapest way that can find them all."""
     if not states - TERMINAL:
         return []
     if not states - TERMINAL - _CLAIMED:
-        numbers = [number for (blob,) in tx.all("owned_by_workers") for number in unpacked(blob)]
-        return [_view(row) for row in tx.all("claimed_now", numbers=carray(numbers), **filters)]
+        numbers = [number for (stored,) in await tx.all("owned_by_workers") for number in tx.unpacked(stored)]
+        return [_view(row) for row in await tx.all("claimed_now", numbers=longs(numbers), **filters)]
     query = "live_runs"
     if not states - TERMINAL - PARKED:
         query = "parked_runs"
     elif not states - TERMINAL - {State.RETRYING}:
         query = "retrying_runs"
-    return [_view(row) for row in tx.all(query, **filters)]
+    return [_view(row) for row in await tx.all(query, **filters)]
 
 
-def next_pending(tx: Transaction) -> RunView | None:
-    row = tx.one("next_pending", now=tx.now)
+async def next_pending(tx: Transaction) -> RunView | None:
+    row = await tx.one("next_pending", now=tx.now)
     return None if row is None else _view(row)
 
 
-def events_of(tx: Transaction, subject: str) -> list[EventRow]:
-    return [EventRow(*row) for row in tx.all("events_of", subject=subject)]
+async def events_of(tx: Transaction, subject: str) -> list[EventRow]:
+    return [EventRow(int(row[0]), *row[1:]) for row in await tx.all("events_of", subject=subject)]
 
 
-def last_positions(tx: Transaction) -> tuple[int, int]:
-    row = tx.one("last_positions")
+async def last_positions(tx: Transaction) -> tuple[int, int]:
+    row = await tx.one("last_positions")
     assert row is not None
-    return row[0], row[1]
+    return int(row[0]), int(row[1])
 
 
-def run(tx: Transaction, identifier: str) -> RunView:
+async def run(tx: Transaction, identifier: str) -> RunView:
     wanted = {"number": run_number(identifier), "name": identifier}
-    row = tx.one("live_run", **wanted) or tx.one("ended_run", **wanted)
+    row = await tx.one("live_run", **wanted) or await tx.one("ended_run", **wanted)
     if row is None:
         raise UnknownName(f"there is no run {identifier!r}")
-    view = _with_ready(tx, [_view(row)])[0]
+    [view] = await _with_ready(tx, [_view(row)])
     attempts = [
         AttemptView(attempt, Outcome(outcome), worker, started_at, finished_at, error)
-        for attempt, outcome, worker, started_at, finished_at, error in tx.all("attempts_of", number=view.number)
+        for attempt, outcome, worker, started_at, finished_at, error in await tx.all("attempts_of", number=view.number)
     ]
     return replace(view, attempts=attempts + _last_attempt(view, attempts))
 
@@ -111,30 +110,30 @@ def _last_attempt(view: RunView, told: list[AttemptView]) -> list[AttemptView]:
     return [AttemptView(view.attempt, outcome, view.worker, view.started_at, view.finished_at, None)]
 
 
-def ended_since(tx: Transaction, position: int, limit: int) -> list[RunView]:
-    return [_view(row) for row in tx.all("ended_in_order", position=position, limit=limit)]
+async def ended_since(tx: Transaction, position: int, limit: int) -> list[RunView]:
+    return [_view(row) for row in await tx.all("ended_in_order", position=position, limit=limit)]
 
 
-def events_since(tx: Transaction, position: int, limit: int) -> list[EventRow]:
-    return [EventRow(*row) for row in tx.all("events_after", position=position, limit=limit)]
+async def events_since(tx: Transaction, position: int, limit: int) -> list[EventRow]:
+    return [EventRow(int(row[0]), *row[1:]) for row in await tx.all("events_after", position=position, limit=limit)]
 
 
-def counts(tx: Transaction) -> dict[str, int]:
+async def counts(tx: Transaction) -> dict[str, int]:
     found = {str(state): 0 for state in State}
-    found |= {str(State(state)): count for state, count in tx.all("count_states")}
-    for state, count in tx.all("count_ready", numbers=carray(_handed_off(tx)), now=tx.now):
+    found |= {str(State(state)): count for state, count in await tx.all("count_states")}
+    for state, count in await tx.all("count_ready", numbers=longs(await _handed_off(tx)), now=tx.now):
         found[str(State(state))] -= count
         found["ready"] += count
-    found["history"] = tx.value("count_history")
-    found["early"] = tx.value("count_early")
+    found["history"] = await tx.value("count_history")
+    found["early"] = await tx.value("count_early")
     return found
 
 
-def _with_ready(tx: Transaction, views: list[RunView]) -> list[RunView]:
+async def _with_ready(tx: Transaction, views: list[RunView]) -> list[RunView]:
     """`ready` is derived: a pending run that is due and that a hand-off chunk names."""
     if not any(view.state in PENDING and view.fire_at <= tx.now for view in views):
         return views
-    handed_off = _handed_off(tx)
+    handed_off = await _handed_off(tx)
 
     def is_ready(view: RunView) -> bool:
         return view.state in PENDING and view.fire_at <= tx.now and view.number in handed_off
@@ -142,8 +141,8 @@ def _with_ready(tx: Transaction, views: list[RunView]) -> list[RunView]:
     return [replace(view, state=State.READY) if is_ready(view) else view for view in views]
 
 
-def _handed_off(tx: Transaction) -> set[int]:
-    return {number for (blob,) in tx.all("handed_off") for number in unpacked(blob)}
+async def _handed_off(tx: Transaction) -> set[int]:
+    return {number for (stored,) in await tx.all("handed_off") for number in tx.unpacked(stored)}
 
 
 def _member(kind: type[Number], value: int, otherwise: Number) -> Number:
@@ -156,7 +155,7 @@ def _view(row: Row) -> RunView:
         row[:14]
     )
     attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at, finished_at = row[14:24]
-    progress, result, span_until, span_count, cancel_requested, position, options = row[24:]
+    progress, result, span_until, span_count, cancel_requested, position, options = row[24:31]
     return RunView(
         number=number,
         name=name,
@@ -187,6 +186,6 @@ def _view(row: Row) -> RunView:
         span_until=span_until,
         span_count=span_count,
         cancel_requested=bool(cancel_requested),
-        position=position,
+        position=int(position),
         options=options,
     )

@@ -13,8 +13,8 @@ from foliot.domain.run import Kept, Lane, Origin
 from foliot.domain.schedule import Applied, Armed, Declaration, NewTick, Rearming, Schedule, ScheduleView
 from foliot.domain.state import OCCUPYING, Reason, State
 from foliot.errors import TickTaken, UnknownName
-from foliot.store.sqlite import following
-from foliot.store.sqlite.transaction import Row, Transaction, carray
+from foliot.store.verbs.following import Wanted, make_ticks
+from foliot.store.verbs.transaction import Row, Transaction, longs
 
 _COLUMNS = [field.name for field in fields(Schedule)]
 """The queries give them in this order."""
@@ -31,9 +31,11 @@ def schedule_of(row: Row) -> Schedule:
     return Schedule(**columns)
 
 
-def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, actor: str, source: str) -> Applied:
+async def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, actor: str, source: str) -> Applied:
     applied = Applied()
-    known = {row[0]: row[1:] for row in tx.all("schedule_versions")}
+    await tx.lock_all()
+    await tx.lock([declaration.id for declaration in declarations])
+    known = {row[0]: row[1:] for row in await tx.all("schedule_versions")}
     for declaration in declarations:
         fingerprint, fault, stated_by = known.get(declaration.id, (None, None, source))
         if stated_by != source:
@@ -41,14 +43,14 @@ def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, act
             continue
         changed = fingerprint != declaration.fingerprint
         if changed:
-            _put(tx, declaration, source)
-            tx.audit(actor, "apply", declaration.id, declaration.rule)
+            await _put(tx, declaration, source)
+            await tx.audit(actor, "apply", declaration.id, declaration.rule)
         if fingerprint is None and declaration.paused is not None:
-            pause(tx, declaration.id, None, actor, declaration.paused)
+            await pause(tx, declaration.id, None, actor, declaration.paused)
         # Also an unchanged one may need its next run: it was set aside by a release that could not read its rule.
-        _arm(tx, declaration)
+        await _arm(tx, declaration)
         if fault is not None or declaration.fault is not None:
-            tx.run("set_fault", id=declaration.id, fault=declaration.fault)
+            await tx.run("set_fault", id=declaration.id, fault=declaration.fault)
         kinds = {True: applied.changed, False: applied.unchanged}
         (applied.created if fingerprint is None else kinds[changed]).append(declaration.id)
     declared = {declaration.id for declaration in declarations}
@@ -58,25 +60,26 @@ def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, act
     )
     if prune:
         for name in applied.vanished:
-            delete(tx, name, actor, "no longer declared")
+            await delete(tx, name, actor, "no longer declared")
             applied.pruned.append(name)
     return applied
 
 
-def delete(tx: Transaction, schedule: str, actor: str, note: str) -> None:
-    _retire_waiting(tx, schedule, f"the schedule was removed by {actor}")
-    if not tx.run("delete_schedule", id=schedule):
+async def delete(tx: Transaction, schedule: str, actor: str, note: str) -> None:
+    await tx.lock([schedule])
+    await _retire_waiting(tx, schedule, f"the schedule was removed by {actor}")
+    if not await tx.run("delete_schedule", id=schedule):
         raise UnknownName(f"there is no schedule {schedule!r}")
-    tx.audit(actor, "delete", schedule, note)
+    await tx.audit(actor, "delete", schedule, note)
 
 
-def _put(tx: Transaction, declaration: Declaration, source: str) -> None:
+async def _put(tx: Transaction, declaration: Declaration, source: str) -> None:
     """Writes the template, and brings its waiting run in line with it.
 
     A waiting tick that is due was promised, and stays: the new rule says what follows it. So does one that the new rule
     has too, with what operators said of it. Any other lies ahead, and the new rule has no such tick: it goes.
     """
-    tx.run(
+    await tx.run(
         "put_schedule",
         id=declaration.id,
         job=declaration.job,
@@ -96,138 +99,131 @@ def _put(tx: Transaction, declaration: Declaration, source: str) -> None:
         after=declaration.after,
         source=source,
     )
-    for number, nominal, fire_at in tx.all("waiting_ticks", id=declaration.id):
+    for number, nominal, fire_at in await tx.all("waiting_ticks", id=declaration.id):
         if nominal == declaration.first:
             fire_at = declaration.first_fire_at or nominal
-            _armed(tx, declaration, None)
+            await _armed(tx, declaration, None)
         elif nominal > tx.now:
-            tx.run("drop_runs", numbers=carray([number]))
+            await tx.run("forget_runs", numbers=longs([number]))
             continue
         useful = declaration.policy.useful_until
         until = None if useful is None else nominal + useful
-        tx.run("refresh_tick", number=number, id=declaration.id, fire_at=fire_at, useful_until=until)
-        tx.stir([number])
+        await tx.run("refresh_tick", number=number, id=declaration.id, fire_at=fire_at, useful_until=until)
+        await tx.stir([number])
 
 
-def _arm(tx: Transaction, declaration: Declaration) -> None:
+async def _arm(tx: Transaction, declaration: Declaration) -> None:
     """Makes the schedule's next run, unless one waits already, or one is busy that will make it when it ends."""
     useful = declaration.policy.useful_until
     if declaration.delay is not None:
-        if tx.value("unended_ticks", id=declaration.id):
+        if await tx.value("unended_ticks", id=declaration.id):
             return
         due = tx.now + declaration.delay
         first = NewTick(due, None, due, None if useful is None else due + useful)
-    elif declaration.first is None or tx.all("waiting_ticks", id=declaration.id):
+    elif declaration.first is None or await tx.all("waiting_ticks", id=declaration.id):
         return
     else:
         until = None if useful is None else declaration.first + useful
         fire_at = declaration.first_fire_at or declaration.first
         first = NewTick(declaration.first, declaration.first_since, fire_at, until)
-    if tx.value("name_exists", name=tick_name(declaration.id, first.nominal)):
+    if await tx.all("names_taken", names=[tick_name(declaration.id, first.nominal)]):
         # Only the rule knows what comes after it, so the caller has to count on.
         raise TickTaken(declaration.id, first.nominal)
-    made = following.make_tick(tx, declaration.id, first)
+    [made] = await make_ticks(tx, [Wanted(declaration.id, first)])
     if made is not None:
-        _armed(tx, declaration, made[1])
+        await _armed(tx, declaration, made.name)
 
 
-def _armed(tx: Transaction, declaration: Declaration, name: str | None) -> None:
-    tx.run("schedule_armed", id=declaration.id, name=name, tables=declaration.tables, wall=declaration.first_wall)
+async def _armed(tx: Transaction, declaration: Declaration, name: str | None) -> None:
+    await tx.run("schedule_armed", id=declaration.id, name=name, tables=declaration.tables, wall=declaration.first_wall)
 
 
-def _retire_waiting(tx: Transaction, schedule: str, detail: str) -> None:
+async def _retire_waiting(tx: Transaction, schedule: str, detail: str) -> None:
     """Removes the waiting run of a schedule that goes. A tick that was due leaves a row that says why it did not run;
     one that lies ahead leaves none, so that it can exist again if the schedule is declared again."""
-    waiting = tx.all("waiting_ticks", id=schedule)
+    waiting = await tx.all("waiting_ticks", id=schedule)
+    due = [number for number, nominal, _ in waiting if nominal <= tx.now]
     ending = (State.SKIPPED, tx.now, Reason.REVISED, detail, None, None)
-    tx.run_each("end_run", [(number, *ending) for number, nominal, _ in waiting if nominal <= tx.now])
-    tx.run("drop_runs", numbers=carray([number for number, _, _ in waiting]))
+    await tx.run_each("end_run", [(number, *ending) for number in due])
+    await tx.run("drop_runs", numbers=longs(due))
+    await tx.run("forget_runs", numbers=longs([number for number, nominal, _ in waiting if nominal > tx.now]))
 
 
-def pause(tx: Transaction, schedule: str, until: Instant | None, actor: str, note: str) -> None:
-    if not tx.run("pause_schedule", id=schedule, now=tx.now, until=until, note=note):
+async def pause(tx: Transaction, schedule: str, until: Instant | None, actor: str, note: str) -> None:
+    if not await tx.run("pause_schedule", id=schedule, now=tx.now, until=until, note=note):
         raise UnknownName(f"there is no schedule {schedule!r}")
-    tx.audit(actor, "pause", schedule, note)
+    await tx.audit(actor, "pause", schedule, note)
 
 
-def resume(tx: Transaction, schedule: str, actor: str, note: str) -> None:
-    if not tx.run("resume_schedule", id=schedule):
+async def resume(tx: Transaction, schedule: str, actor: str, note: str) -> None:
+    if not await tx.run("resume_schedule", id=schedule):
         raise UnknownName(f"there is no schedule {schedule!r}")
-    tx.audit(actor, "resume", schedule, note)
+    await tx.audit(actor, "resume", schedule, note)
 
 
-def trigger(tx: Transaction, schedule: str, since: Instant | None, actor: str, note: str) -> Kept:
+async def trigger(tx: Transaction, schedule: str, since: Instant | None, actor: str, note: str) -> Kept:
+    await tx.lock([schedule])
+    if not await tx.all("schedules_by_id", ids=[schedule]):
+        raise UnknownName(f"there is no schedule {schedule!r}")
     moment = tx.now
-    while tx.value("name_exists", name=trigger_name(schedule, moment)):
+    while await tx.all("names_taken", names=[trigger_name(schedule, moment)]):
         moment += 1  # two people, or two requests of one commit, at one moment
-    number, name = tx.numbers(1), trigger_name(schedule, moment)
-    made = tx.run(
-        "insert_tick",
-        number=number,
-        name=name,
-        origin=Origin.MANUAL,
-        lane=Lane.LIVE,
-        fire_at=tx.now,
-        nominal=tx.now,
-        since=None if since is None else min(since, tx.now),
-        useful_until=None,
-        fired_at=None,
-        schedule=schedule,
-    )
-    if not made:
-        raise UnknownName(f"there is no schedule {schedule!r}")
-    tx.audit(actor, "trigger", schedule, note)
+    [number] = await tx.numbers(1)
+    name = trigger_name(schedule, moment)
+    times = (tx.now, tx.now, None if since is None else min(since, tx.now), None, None)
+    await tx.run_each("insert_tick", [(number, name, Origin.MANUAL, Lane.LIVE, *times, schedule)])
+    await tx.added([number])
+    await tx.audit(actor, "trigger", schedule, note)
     return Kept(number, name, "made", State.SCHEDULED, tx.now)
 
 
-def computed_otherwise(tx: Transaction, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
-    rows = tx.all("computed_otherwise", tables=following.as_json(list(tables)), after=after, limit=limit)
+async def computed_otherwise(tx: Transaction, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
+    rows = await tx.all("computed_otherwise", tables=list(tables), after=after, limit=limit)
     return [Armed(schedule_of(row[:-1]), row[-1]) for row in rows]
 
 
-def rearm(tx: Transaction, rearmings: Sequence[Rearming]) -> int:
-    return sum(_rearm(tx, rearming) for rearming in rearmings)
+async def rearm(tx: Transaction, rearmings: Sequence[Rearming]) -> int:
+    await tx.lock([rearming.schedule for rearming in rearmings])
+    return sum([await _rearm(tx, rearming) for rearming in rearmings])
 
 
-def _rearm(tx: Transaction, rearming: Rearming) -> bool:
+async def _rearm(tx: Transaction, rearming: Rearming) -> bool:
     """A tick that is due was promised, and stays; so does one that somebody moved on from meanwhile."""
-    waiting = {nominal: number for number, nominal, _ in tx.all("waiting_ticks", id=rearming.schedule)}
+    waiting = {nominal: number for number, nominal, _ in await tx.all("waiting_ticks", id=rearming.schedule)}
     if rearming.nominal not in waiting or rearming.nominal <= tx.now:
         return False
     number, tick = waiting[rearming.nominal], rearming.tick
     name = None if tick is None else tick_name(rearming.schedule, tick.nominal)
-    if name is not None and tx.value("name_exists", name=name):
+    if name is not None and await tx.all("names_taken", names=[name]):
         return False  # it was made and decided before, under other tables
     known = {"id": rearming.schedule, "revision": rearming.revision, "tables": rearming.tables, "wall": rearming.wall}
-    if not tx.run("retabled", **known) or (tick is None and not rearming.has_ended):
+    if not await tx.run("retabled", **known) or (tick is None and not rearming.has_ended):
         return False
     if tick is None:
-        tx.run("drop_runs", numbers=carray([number]))
+        await tx.run("forget_runs", numbers=longs([number]))
     else:
         # In place: the row keeps where its interval begins, and what operators said of it.
-        tx.run(
+        await tx.run(
             "move_tick", number=number, name=name, nominal=tick.nominal, fire_at=tick.fire_at, until=tick.useful_until
         )
-        tx.run("schedule_made", id=rearming.schedule, name=name)
-        tx.stir([number])
+        await tx.run("schedule_made", id=rearming.schedule, name=name)
+        await tx.stir([number])
     told = "nowhere: the rule has no tick any more" if tick is None else rfc3339(tick.nominal)
-    tx.event("tick_moved", rearming.schedule, f"{rearming.tables}: from {rfc3339(rearming.nominal)} to {told}")
+    await tx.event("tick_moved", rearming.schedule, f"{rearming.tables}: from {rfc3339(rearming.nominal)} to {told}")
     return True
 
 
-def views(tx: Transaction, schedule: str | None) -> list[ScheduleView]:
-    rows = (
-        tx.all("schedule_columns") if schedule is None else tx.all("schedules_by_id", ids=following.as_json([schedule]))
-    )
+async def views(tx: Transaction, schedule: str | None) -> list[ScheduleView]:
+    rows = await (tx.all("schedule_columns") if schedule is None else tx.all("schedules_by_id", ids=[schedule]))
     if schedule is not None and not rows:
         raise UnknownName(f"there is no schedule {schedule!r}")
     live: dict[str, list[Row]] = {}
-    for row in tx.all("schedule_next", id=schedule):
+    for row in await tx.all("schedule_next", id=schedule):
         live.setdefault(row[0], []).append(row)
-    return [_view(tx, schedule_of(row), live.get(row[0], [])) for row in rows]
+    return [await _view(tx, schedule_of(row), live.get(row[0], [])) for row in rows]
 
 
-def _view(tx: Transaction, schedule: Schedule, live: list[Row]) -> ScheduleView:
+async def _view(tx: Transaction, schedule: Schedule, live: list[Row]) -> ScheduleView:
     waiting: Row | None = None
     active = 0
     for row in live:
@@ -236,8 +232,8 @@ def _view(tx: Transaction, schedule: Schedule, live: list[Row]) -> ScheduleView:
             active += 1
         elif origin == Origin.SCHEDULED and attempt == 0:
             waiting = row
-    success = tx.one("schedule_last_success", id=schedule.id)
-    last = tx.one("schedule_last_run", id=schedule.id)
+    success = await tx.one("schedule_last_success", id=schedule.id)
+    last = await tx.one("schedule_last_run", id=schedule.id)
     return ScheduleView(
         schedule=schedule,
         next_id=run_id(waiting[1], waiting[2]) if waiting else None,

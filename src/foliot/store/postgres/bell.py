@@ -1,0 +1,98 @@
+"""Wake-ups: a hint that there is something to look for. Nothing depends on it but the time that it saves.
+
+Rung after a commit, never inside the transaction that matters: a transaction that notifies holds a lock of the whole
+server until it is on disk, and everybody who commits would wait for it. However often it is rung, one message is under
+way at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+
+CHANNEL = "foliot"
+UNHEARD_EVERY = 0.02
+"""Seconds: without ears, everything may be new this often."""
+
+_log = logging.getLogger("foliot.store")
+
+
+class Bell:
+    """One event loop's bell and ears."""
+
+    def __init__(self, send: Callable[[str], Awaitable[None]], connect: Callable[[], Awaitable[Any]] | None) -> None:
+        self._send = send
+        self._connect = connect
+        self._ringing: set[str] = set()
+        self._sender: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
+        self._hears: frozenset[str] = frozenset()
+        self._heard = 0
+        self._has_ears = False
+
+    def ring(self, who: set[str]) -> None:
+        """Tells others, some time soon; whoever listens here knows at once."""
+        if who & self._hears or not self._hears:
+            self._heard += 1
+        self._ringing |= who
+        if self._ringing and self._sender is None:
+            self._sender = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        try:
+            while self._ringing:
+                await self._send(self._ringing.pop())
+        except Exception as error:  # a hint that is lost costs a fraction of a second
+            _log.debug("a wake-up could not be sent: %s", error)
+            self._ringing.clear()
+        finally:
+            self._sender = None
+
+    def listen(self, hears: set[str]) -> None:
+        """From now on `version` follows what others do that concerns us."""
+        self._hears = frozenset(hears)
+        if self._connect is not None and self._listener is None:
+            self._listener = asyncio.get_running_loop().create_task(self._listen())
+
+    async def _listen(self) -> None:
+        pause = 0.1
+        while True:
+            try:
+                assert self._connect is not None
+                connection = await self._connect()
+                try:
+                    gone = asyncio.Event()
+                    connection.add_termination_listener(lambda *_: gone.set())
+                    await connection.add_listener(CHANNEL, self._hear)
+                    self._has_ears, pause = True, 0.1
+                    self._heard += 1  # what was said before we listened
+                    await gone.wait()
+                finally:
+                    self._has_ears = False
+                    connection.terminate()
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncio.TimeoutError) as error:
+                _log.debug("not listening for wake-ups: %s", error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 5)
+
+    def _hear(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
+        if not self._hears or str(payload) in self._hears:
+            self._heard += 1
+
+    @property
+    def version(self) -> int:
+        return self._heard if self._has_ears else self._heard + int(time.monotonic() / UNHEARD_EVERY)
+
+    async def close(self) -> None:
+        for task in (self._sender, self._listener):
+            if task is not None and task.get_loop() is asyncio.get_running_loop():
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+        self._sender = self._listener = None

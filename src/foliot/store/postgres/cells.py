@@ -1,0 +1,127 @@
+"""How PostgreSQL finds what is pending, and hands it off: snapshots instead of numbers, one statement for plain runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from foliot.domain.instant import MINUTE, Duration, Instant
+from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease
+from foliot.errors import LostOwnership, StoreError
+from foliot.store.postgres import snapshot
+from foliot.store.postgres.snapshot import Ages, Snapshot
+from foliot.store.postgres.transaction import Work
+from foliot.store.verbs import dispatching
+from foliot.store.verbs.dispatching import LATE, NOTHING, HandedOff
+from foliot.store.verbs.transaction import Row
+
+CHUNK = 200
+"""Most runs in one hand-off chunk: so many numbers still fit into the row itself."""
+
+UNTOLD_FOR: Duration = 9 * MINUTE
+"""A run whose cell is loaded, at most six minutes before its time, without it having been told of was inserted longer
+ago than this: the schema's `near()` is a quarter of an hour."""
+
+
+class Server(Protocol):
+    """What this module needs of the store."""
+
+    async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
+    async def write(self, work: Work, *, lazily: bool = False) -> Any: ...
+    async def read(self, work: Work) -> Any: ...
+    def ring(self, who: set[str]) -> None: ...
+
+
+class CellReader:
+    """One process's view of the cells: what it had to leave out of a load, and what it must still look for."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._handed_off: dict[tuple[int, int], HandedOff] = {}
+        """By shard and epoch; dropped once the first window of the lease is loaded."""
+        self._ages = Ages(UNTOLD_FOR)
+        self._overtaken: set[int] = set()
+        """Transactions that were open when cells were loaded, for so long already that their runs may not be told."""
+        self._looked: dict[int, int] = {}
+        """By shard, the cursor of the last load: what was open then is already in `_overtaken`."""
+
+    async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
+        """The epoch has to be committed before we look: what the old owner still handed off is seen then."""
+        lease: Lease | None = await self._server.write(lambda tx: dispatching.take(tx, shard, owner, ttl))
+        if lease is None or shard < 0:
+            return lease
+        [[text]] = await self._server.statement("snapshot")
+        self._handed_off[shard, lease.epoch] = await self._server.read(dispatching.handed_off)
+        return lease._replace(cursor=snapshot.read(text).cursor)
+
+    async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
+        seen = snapshot.at(lease.cursor)
+        if self._looked.get(lease.shard) != lease.cursor:
+            self._looked[lease.shard] = lease.cursor
+            self._overtaken |= self._ages.old(seen)
+        rows = await self._server.statement(
+            "load_cells",
+            shard=lease.shard,
+            fire_at=start[0],
+            number=start[1],
+            high_water=lease.high_water,
+            snapshot=seen.text,
+            limit=limit,
+        )
+        before = self._handed_off.get((lease.shard, lease.epoch), NOTHING)
+        loaded = dispatching.cells(rows, start, limit, before)
+        if loaded.exhausted:
+            # Later windows lie above everything that was handed off before the takeover.
+            self._handed_off.pop((lease.shard, lease.epoch), None)
+        return loaded
+
+    async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
+        mine = {
+            "shards": [lease.shard for lease in leases],
+            "high_waters": [lease.high_water for lease in leases],
+        }
+        [[text, now, times, numbers]] = await self._server.statement("arrived", **mine, **snapshot.at(cursor).values)
+        seen = snapshot.read(text)
+        rows = list(zip(times or (), numbers or (), strict=True))
+        self._ages.note(now, seen)
+        ended = {one for one in self._overtaken if one < seen.xmax and one not in seen.under_way}
+        if ended:
+            rows += await self._server.statement("overtaken", **mine, ended=[str(one) for one in ended])
+            self._overtaken -= ended
+        return dispatching.told(rows, seen.cursor)
+
+    async def fire(
+        self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+    ) -> Fired:
+        """Plain runs in one statement; a batch with ticks in it, or with what is too late, in one transaction."""
+        entries = list(dict.fromkeys(due))
+        seen = snapshot.at(cursor)
+        try:
+            [[now, reached, needs_thought, lost]] = await self._fire_plain(leases, entries, seen)
+        except StoreError as error:
+            # Whether it was fired is not known. A new owner reads that from the store, and so do we.
+            raise LostOwnership(f"the answer to a firing was lost: {error}", {one.shard for one in leases}) from error
+        if lost:
+            raise LostOwnership(f"shards {sorted(lost)} are no longer owned under these epochs", lost)
+        if needs_thought:
+            fired: Fired = await self._server.write(lambda tx: dispatching.fire(tx, leases, entries, decide))
+            return fired
+        if reached:
+            self._server.ring({"handoff"})
+        early = sum(fire_at > now for fire_at, _ in entries)
+        return Fired(now, reached, early, len(entries) - early - reached, 0, 0, 0, [])
+
+    async def _fire_plain(
+        self, leases: Sequence[Lease], entries: Sequence[tuple[Instant, int]], seen: Snapshot
+    ) -> list[Row]:
+        return await self._server.statement(
+            "fire_plain",
+            shards=[lease.shard for lease in leases],
+            epochs=[lease.epoch for lease in leases],
+            owner=leases[0].owner if leases else 0,
+            fire_ats=[fire_at for fire_at, _ in entries],
+            numbers=[number for _, number in entries],
+            late=LATE,
+            chunk=CHUNK,
+            **seen.values,
+        )

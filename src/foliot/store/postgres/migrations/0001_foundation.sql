@@ -1,0 +1,430 @@
+-- Times are microseconds since 1970 (UTC). States, origins and lanes are the numbers of foliot.domain.
+-- Everything lives in one schema, and every name is written with it: no session state is needed, so any pooler will do.
+
+-- One row. `shards` is decided once, before the first run is made: a run's shard follows from its number.
+CREATE TABLE foliot.setting (
+    id         smallint PRIMARY KEY CHECK (id = 1),
+    shards     smallint NOT NULL CHECK (shards BETWEEN 1 AND 64),
+    keep_days  integer  CHECK (keep_days >= 1)
+);
+COMMENT ON COLUMN foliot.setting.keep_days IS 'Ended runs are kept for so many days; NULL keeps them for ever.';
+INSERT INTO foliot.setting VALUES (1, 16, 90);
+
+CREATE FUNCTION foliot.now() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE
+RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+COMMENT ON FUNCTION foliot.now IS 'The clock that decides. Tests replace it.';
+
+-- Processes draw run numbers themselves, below the 21st bit of a millisecond's 22; the server draws above it.
+CREATE SEQUENCE foliot.node;
+CREATE SEQUENCE foliot.spread MINVALUE 0 MAXVALUE 2097151 CYCLE CACHE 32;
+
+CREATE FUNCTION foliot.next_number() RETURNS bigint LANGUAGE sql VOLATILE
+RETURN (greatest(foliot.now() - 1577836800000000, 0) / 1000 << 22) + 2097152 + nextval('foliot.spread');
+
+-- Live and parked runs. NULL stands for what most rows have (nominal = fire time, default queue), because billions of
+-- them wait here; columns are in the order that wastes the least on alignment.
+CREATE TABLE foliot.run (
+    number        bigint   NOT NULL PRIMARY KEY,
+    fire_at       bigint   NOT NULL,
+    xid           xid8     NOT NULL DEFAULT pg_current_xact_id(),
+    state         smallint NOT NULL DEFAULT 0,
+    origin        smallint NOT NULL DEFAULT 1,
+    lane          smallint NOT NULL DEFAULT 0,
+    shard         smallint NOT NULL,
+    priority      integer  NOT NULL DEFAULT 0,
+    attempt       integer  NOT NULL DEFAULT 0,
+    spent         integer  NOT NULL DEFAULT 0,
+    worker        integer,
+    nominal       bigint,
+    since         bigint,
+    useful_until  bigint,
+    token         bigint,
+    fired_at      bigint,
+    claimed_at    bigint,
+    started_at    bigint,
+    revision      integer,
+    job           text     NOT NULL,
+    payload       bytea    NOT NULL,
+    name          text,
+    schedule      text,
+    tenant        text,
+    queue         text,
+    options       bytea,
+    progress      bytea,
+    checkpoint    bytea,
+    reason        text,
+    detail        text,
+    withdrawn     text
+) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000,
+    autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05);
+COMMENT ON COLUMN foliot.run.xid IS 'The transaction that inserted it: how rows that commit late are found.';
+-- Exactly what can fire, in firing order, apart for each shard. A five-minute cell is a range of it.
+CREATE INDEX run_due ON foliot.run (shard, fire_at, number) WHERE state <= 1;
+CREATE INDEX run_schedule ON foliot.run (schedule) WHERE schedule IS NOT NULL;
+CREATE INDEX run_parked ON foliot.run (number) WHERE state >= 20;
+CREATE INDEX run_retrying ON foliot.run (number) WHERE state = 1;
+
+-- Names of runs, live and ended, for as long as history keeps them. Here one name can exist once, whatever is under
+-- way in other transactions; a partitioned history could not promise that.
+CREATE TABLE foliot.named (
+    name    text COLLATE "C" NOT NULL PRIMARY KEY,
+    number  bigint NOT NULL
+);
+
+-- What the owner of a cell has to hear of: runs that came to lie in loaded cells, or near them. One row per batch and
+-- shard. A reader remembers the snapshot it read with, so that it is told of each row once, in whatever order
+-- transactions end.
+CREATE TABLE foliot.stir (
+    shard    smallint NOT NULL,
+    xid      xid8     NOT NULL DEFAULT pg_current_xact_id(),
+    numbers  bigint[] NOT NULL
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX stir_order ON foliot.stir (shard, xid);
+
+-- Who owns a shard's cells. One row per shard covers all of its cells below the high-water mark; rows below zero are
+-- duties that one instance does for all.
+CREATE TABLE foliot.shard (
+    shard       smallint PRIMARY KEY,
+    owner       integer,
+    epoch       bigint   NOT NULL,
+    until       bigint   NOT NULL,
+    high_water  bigint   NOT NULL
+) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+-- Chunks of runs waiting for a worker. `job` is set on chunks that only a worker which knows that job may take;
+-- `ready_at` on what was fired by a clock that has been set back since; `aside` on what a claim could not take, until
+-- somebody has looked why.
+CREATE TABLE foliot.handoff (
+    n         bigint   GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    fired_at  bigint   NOT NULL,
+    ready_at  bigint   NOT NULL DEFAULT 0,
+    priority  integer  NOT NULL,
+    lane      smallint NOT NULL,
+    aside     boolean  NOT NULL DEFAULT false,
+    queue     text     NOT NULL,
+    job       text,
+    numbers   bigint[] NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+ALTER TABLE foliot.handoff ALTER COLUMN numbers SET STORAGE MAIN;
+CREATE INDEX handoff_order ON foliot.handoff (lane, priority DESC, n);
+CREATE INDEX handoff_aside ON foliot.handoff (n) WHERE aside;
+
+-- Chunks owned by a worker. `open` counts the runs that have not ended; at zero the row goes. Workers choose tokens
+-- themselves, so that one who never got the answer can ask what became of its claim.
+CREATE TABLE foliot.claim (
+    token       bigint   PRIMARY KEY,
+    claimed_at  bigint   NOT NULL,
+    worker      integer  NOT NULL,
+    open        integer  NOT NULL,
+    numbers     bigint[] NOT NULL
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX claim_worker ON foliot.claim (worker);
+
+-- Running attempts that somebody asked to stop, until they end.
+CREATE TABLE foliot.cancellation (
+    number  bigint  PRIMARY KEY,
+    worker  integer NOT NULL,
+    reason  text    NOT NULL,
+    note    text    NOT NULL
+);
+
+-- Ended runs, insert-only, a partition for each day, which retention drops whole.
+CREATE SEQUENCE foliot.history_n CACHE 1;
+CREATE TABLE foliot.history (
+    n            bigint   NOT NULL DEFAULT nextval('foliot.history_n'),
+    number       bigint   NOT NULL,
+    finished_at  bigint   NOT NULL,
+    xid          bigint   NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    fire_at      bigint   NOT NULL,
+    nominal      bigint,
+    since        bigint,
+    token        bigint,
+    fired_at     bigint,
+    claimed_at   bigint,
+    started_at   bigint,
+    span_until   bigint,
+    span_count   integer,
+    worker       integer,
+    revision     integer,
+    priority     integer  NOT NULL,
+    attempt      integer  NOT NULL,
+    spent        integer  NOT NULL,
+    state        smallint NOT NULL,
+    origin       smallint NOT NULL,
+    lane         smallint NOT NULL,
+    job          text     NOT NULL,
+    payload      bytea    NOT NULL,
+    name         text,
+    schedule     text,
+    tenant       text,
+    queue        text,
+    options      bytea,
+    progress     bytea,
+    result       bytea,
+    reason       text,
+    detail       text
+) PARTITION BY RANGE (finished_at);
+CREATE TABLE foliot.history_other PARTITION OF foliot.history DEFAULT;
+CREATE INDEX history_order ON foliot.history USING brin (xid) WITH (pages_per_range = 16);
+CREATE INDEX history_number ON foliot.history (number);
+CREATE INDEX history_schedule ON foliot.history (schedule, nominal) WHERE schedule IS NOT NULL;
+CREATE INDEX history_kept ON foliot.history (schedule, nominal) WHERE state IN (10, 11) AND schedule IS NOT NULL;
+-- The early-fire counter: the size of an index that must stay empty, and that costs nothing while it does.
+CREATE INDEX history_early ON foliot.history (n) WHERE started_at < fire_at;
+
+-- Finished attempts, insert-only, but for the last one of a run that succeeded: that one is told by its history row.
+CREATE TABLE foliot.attempt (
+    run          bigint  NOT NULL,
+    token        bigint  NOT NULL,
+    finished_at  bigint  NOT NULL,
+    fire_at      bigint,
+    claimed_at   bigint,
+    started_at   bigint,
+    attempt      integer NOT NULL,
+    worker       integer,
+    outcome      text    NOT NULL,
+    error        text,
+    PRIMARY KEY (run, attempt, token)
+);
+CREATE INDEX attempt_early ON foliot.attempt (run) WHERE started_at < fire_at;
+
+CREATE TABLE foliot.schedule (
+    id                 text    COLLATE "C" PRIMARY KEY,
+    job                text    NOT NULL,
+    rule               text    NOT NULL,
+    payload            bytea   NOT NULL,
+    policy             bytea   NOT NULL,
+    options            bytea,
+    delay              bigint,
+    queue              text,
+    priority           integer NOT NULL,
+    tenant             text,
+    owner              text,
+    runbook            text,
+    changes            text,
+    revision           integer NOT NULL,
+    fingerprint        text    NOT NULL,
+    made_at            bigint  NOT NULL,
+    paused_at          bigint,
+    paused_until       bigint,
+    paused_note        text,
+    evaluated_through  bigint,
+    last_created       text,
+    fault              text,
+    tables             text,
+    last_wall          text,
+    next_wall          text,
+    source             text    NOT NULL DEFAULT 'code'
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX schedule_tables ON foliot.schedule (tables) WHERE tables IS NOT NULL;
+
+-- What the store knows of jobs, for processes that do not have their code.
+CREATE TABLE foliot.job (
+    name     text   PRIMARY KEY,
+    policy   bytea  NOT NULL,
+    queue    text   NOT NULL,
+    owner    text,
+    runbook  text,
+    changes  text,
+    seen_at  bigint NOT NULL
+);
+
+-- One row per start of a process; numbers are never used again.
+CREATE TABLE foliot.instance (
+    number       integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pid          integer NOT NULL,
+    slots        integer NOT NULL,
+    started_at   bigint  NOT NULL,
+    beat_at      bigint  NOT NULL,
+    ended_at     bigint,
+    offset_low   bigint,
+    offset_high  bigint,
+    fenced       boolean NOT NULL DEFAULT false,
+    role         text    NOT NULL,
+    host         text    NOT NULL,
+    birth        text    NOT NULL,
+    version      text    NOT NULL,
+    queues       text    NOT NULL,
+    jobs         text    NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+CREATE INDEX instance_live ON foliot.instance (number) WHERE ended_at IS NULL;
+
+-- Only what is out of the ordinary; the happy path writes none.
+CREATE TABLE foliot.event (
+    n        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at       bigint NOT NULL,
+    xid      bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    kind     text   NOT NULL,
+    subject  text   NOT NULL,
+    detail   text   NOT NULL
+);
+CREATE INDEX event_order ON foliot.event (xid, n);
+CREATE INDEX event_subject ON foliot.event (subject, n);
+
+CREATE TABLE foliot.audit (
+    n        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at       bigint NOT NULL,
+    actor    text   NOT NULL,
+    action   text   NOT NULL,
+    subject  text   NOT NULL,
+    note     text   NOT NULL
+);
+
+-- Live and ended runs in one shape, for people.
+CREATE VIEW foliot.live_runs AS
+SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
+    attempt, spent, reason, coalesce(detail, withdrawn) AS detail, payload, worker, fired_at, claimed_at, started_at,
+    NULL::bigint AS finished_at, progress, NULL::bytea AS result, NULL::bigint AS span_until, 1 AS span_count,
+    withdrawn IS NOT NULL OR number IN (SELECT c.number FROM foliot.cancellation c) AS cancel_requested,
+    number AS position, options
+FROM foliot.run;
+CREATE VIEW foliot.ended_runs AS
+SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
+    attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at,
+    finished_at, progress, result, span_until, coalesce(span_count, 1) AS span_count,
+    false AS cancel_requested, xid::numeric * 18446744073709551616 + n AS position, options, xid, n
+FROM foliot.history;
+
+-- Where history of a day goes. Days that begin after now only: what has ended already lies in the default partition.
+CREATE FUNCTION foliot.make_partitions(days integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    first date := (to_timestamp(foliot.now() / 1000000.0) AT TIME ZONE 'UTC')::date;
+    day date;
+    starts bigint;
+BEGIN
+    FOR ahead IN 0 .. days LOOP
+        day := first + ahead;
+        starts := extract(epoch FROM day)::bigint * 1000000;
+        IF to_regclass(format('foliot.%I', 'history_' || to_char(day, 'YYYYMMDD'))) IS NULL
+            AND NOT EXISTS (SELECT 1 FROM foliot.history_other
+                            WHERE finished_at >= starts AND finished_at < starts + 86400000000) THEN
+            EXECUTE format('CREATE TABLE foliot.%I PARTITION OF foliot.history FOR VALUES FROM (%s) TO (%s)',
+                'history_' || to_char(day, 'YYYYMMDD'), starts, starts + 86400000000);
+        END IF;
+    END LOOP;
+END $$;
+SELECT foliot.make_partitions(7);
+
+-- Below this fire time a new run must be told of: its cell may be loaded before the transaction that makes it ends.
+-- A quarter of an hour is more than twice as far as cells are leased ahead; whatever takes longer than the difference
+-- is found by its xid.
+CREATE FUNCTION foliot.near() RETURNS bigint LANGUAGE sql VOLATILE
+RETURN greatest(foliot.now() + 900000000, (SELECT max(high_water) FROM foliot.shard WHERE shard >= 0));
+
+CREATE TYPE foliot.kept AS (number bigint, name text, outcome text, state smallint, fire_at bigint);
+
+-- Makes one promise by key, or does with the one that exists what `on_conflict` says; `refused` changes nothing.
+-- `stem` is the key with its tenant, up to the generation: `class:7[acme]#`.
+CREATE FUNCTION foliot.make_promise(
+    number_ bigint, stem text, job_ text, payload_ bytea, fire_at_ bigint, useful_until_ bigint, tenant_ text,
+    queue_ text, priority_ integer, options_ bytea, on_conflict text, unique_for bigint
+) RETURNS foliot.kept LANGUAGE plpgsql AS $$
+DECLARE
+    latest record;
+    live boolean;
+    kept foliot.kept;
+    generation bigint := 0;
+    outcome_ text := 'made';
+    shard_ smallint;
+BEGIN
+    LOOP
+        -- The order of generations: by length and then by text, as numbers are written without leading zeros.
+        SELECT n.name, n.number INTO latest FROM foliot.named n
+        WHERE n.name >= stem AND n.name < left(stem, -1) || '$' AND substr(n.name, length(stem) + 1) ~ '^[0-9]+$'
+        ORDER BY length(n.name) DESC, n.name DESC LIMIT 1;
+        IF FOUND THEN
+            generation := substr(latest.name, length(stem) + 1)::bigint;
+            SELECT r.number, r.name, 'kept', r.state, r.fire_at INTO kept FROM foliot.run r WHERE r.number = latest.number;
+            live := FOUND;
+            IF NOT live THEN
+                SELECT h.number, h.name, 'kept', h.state, h.fire_at INTO kept FROM foliot.history h
+                WHERE h.number = latest.number;
+            END IF;
+            IF NOT live AND (NOT FOUND OR (latest.number >> 22) * 1000 + 1577836800000000 + unique_for < foliot.now()) THEN
+                NULL;  -- forgotten: a new one is made
+            ELSIF on_conflict = 'keep' THEN
+                RETURN kept;
+            ELSIF on_conflict = 'replace' THEN
+                UPDATE foliot.run r SET job = job_, payload = payload_, fire_at = fire_at_, nominal = NULL,
+                    useful_until = useful_until_, priority = priority_, queue = queue_, options = options_,
+                    fired_at = NULL, state = 0, reason = NULL, detail = NULL, spent = 0, progress = NULL,
+                    checkpoint = NULL
+                WHERE r.number = latest.number AND r.state IN (0, 2) RETURNING r.shard INTO shard_;
+                IF FOUND THEN
+                    INSERT INTO foliot.stir (shard, numbers) VALUES (shard_, ARRAY[latest.number]);
+                    kept.outcome := 'replaced'; kept.state := 0; kept.fire_at := fire_at_;
+                ELSE
+                    kept.outcome := 'refused';
+                END IF;
+                RETURN kept;
+            ELSIF on_conflict = 'renew' AND (NOT live OR kept.state >= 20) THEN
+                outcome_ := 'renewed';
+            ELSE
+                kept.outcome := 'refused';
+                RETURN kept;
+            END IF;
+        END IF;
+        kept := (coalesce(number_, foliot.next_number()), stem || (generation + 1), outcome_, 0::smallint, fire_at_);
+        INSERT INTO foliot.named (name, number) VALUES (kept.name, kept.number) ON CONFLICT (name) DO NOTHING;
+        EXIT WHEN FOUND;
+        -- Somebody else made it at the same moment: look again.
+    END LOOP;
+    PERFORM foliot.insert_promise(kept.number, kept.name, job_, payload_, fire_at_, useful_until_, tenant_, queue_,
+        priority_, options_);
+    RETURN kept;
+END $$;
+
+CREATE FUNCTION foliot.insert_promise(
+    number_ bigint, name_ text, job_ text, payload_ bytea, fire_at_ bigint, useful_until_ bigint, tenant_ text,
+    queue_ text, priority_ integer, options_ bytea
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    shard_ smallint := number_ % (SELECT shards FROM foliot.setting);
+BEGIN
+    INSERT INTO foliot.run (number, name, fire_at, shard, priority, useful_until, job, payload, tenant, queue, options)
+    VALUES (number_, name_, fire_at_, shard_, priority_, useful_until_, job_, payload_, tenant_, queue_, options_);
+    IF fire_at_ < foliot.near() THEN
+        INSERT INTO foliot.stir (shard, numbers) VALUES (shard_, ARRAY[number_]);
+    END IF;
+END $$;
+
+-- For any driver, in the caller's own transaction: the promise exists if and only if that commits.
+--     SELECT id FROM foliot.promise('send_reminder', now() + interval '1 day', '{"class_id": 7}', key => 'class:7')
+CREATE FUNCTION foliot.promise(
+    job text, at timestamptz, arguments jsonb DEFAULT '{}', key text DEFAULT NULL, tenant text DEFAULT NULL,
+    queue text DEFAULT NULL, priority integer DEFAULT 0, on_conflict text DEFAULT 'keep',
+    useful_until timestamptz DEFAULT NULL
+) RETURNS foliot.kept LANGUAGE plpgsql AS $$
+DECLARE
+    due bigint := extract(epoch FROM at) * 1000000;
+    until bigint := extract(epoch FROM useful_until) * 1000000;
+    kept foliot.kept;
+BEGIN
+    IF job IS NULL OR at IS NULL OR jsonb_typeof(arguments) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'foliot.promise needs a job, a time, and arguments as a JSON object' USING ERRCODE = '22023';
+    END IF;
+    IF on_conflict NOT IN ('keep', 'replace', 'error', 'renew') THEN
+        RAISE EXCEPTION 'on_conflict is keep, replace, error or renew, not %', on_conflict USING ERRCODE = '22023';
+    END IF;
+    IF key IS NULL THEN
+        kept := (foliot.next_number(), NULL, 'made', 0::smallint, due);
+        PERFORM foliot.insert_promise(kept.number, NULL, job, convert_to(arguments::text, 'UTF8'), due, until, tenant,
+            queue, priority, NULL);
+    ELSE
+        kept := foliot.make_promise(NULL, key || coalesce('[' || tenant || ']', '') || '#', job,
+            convert_to(arguments::text, 'UTF8'), due, until, tenant, queue, priority, NULL, on_conflict, NULL);
+        IF kept.outcome = 'refused' THEN
+            RAISE EXCEPTION 'the key % has a promise already: %', key, kept.name USING ERRCODE = '23505';
+        END IF;
+    END IF;
+    PERFORM foliot.wake(due);
+    RETURN kept;
+END $$;
+
+-- A hint to schedulers, sent when the transaction commits, and only for what is due before they look by themselves.
+CREATE FUNCTION foliot.wake(due bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF due < foliot.now() + 500000 THEN
+        PERFORM pg_notify('foliot', 'arrivals');
+    END IF;
+END $$;

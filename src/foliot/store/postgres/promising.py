@@ -1,0 +1,166 @@
+"""Making promises: many at once in one statement, and what to do when the answer is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import asyncpg
+
+from foliot.domain.identity import promise_stem, run_id
+from foliot.domain.instant import SECOND, Instant
+from foliot.domain.run import Kept, OnConflict, Promise
+from foliot.domain.state import State
+from foliot.errors import Conflict, StoreError
+from foliot.store.postgres.transaction import Numbers
+from foliot.store.verbs.transaction import Row, Transaction
+
+_TRIES = 4
+SOON = SECOND // 2
+"""What is due within this time is worth a wake-up; for the rest schedulers look soon enough."""
+
+
+class Server(Protocol):
+    """What this module needs of the store."""
+
+    numbers: Numbers
+    shard_count: int
+
+    async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
+
+
+def plain_values(promises: Sequence[Promise], numbers: Sequence[int], shards: int) -> tuple[str, dict[str, Any]]:
+    """The query for promises without keys, and its values."""
+    common = {"numbers": list(numbers), "shards": shards, "payloads": [p.payload for p in promises]}
+    common["fire_ats"] = [p.fire_at for p in promises]
+    first = promises[0]
+    if all(
+        p.job == first.job and not (p.priority or p.useful_until or p.tenant or p.queue or p.options) for p in promises
+    ):
+        return "insert_plain", {**common, "job": first.job}
+    return "insert_promises", {
+        **common,
+        "priorities": [p.priority for p in promises],
+        "jobs": [p.job for p in promises],
+        "useful_untils": [p.useful_until for p in promises],
+        "tenants": [p.tenant for p in promises],
+        "queues": [p.queue for p in promises],
+        "options": [p.options for p in promises],
+    }
+
+
+def keyed_values(promises: Sequence[Promise], numbers: Sequence[int]) -> dict[str, Any]:
+    return {
+        "numbers": list(numbers),
+        "stems": [promise_stem(p.key or "", p.tenant) for p in promises],
+        "jobs": [p.job for p in promises],
+        "payloads": [p.payload for p in promises],
+        "fire_ats": [p.fire_at for p in promises],
+        "useful_untils": [p.useful_until for p in promises],
+        "tenants": [p.tenant for p in promises],
+        "queues": [p.queue for p in promises],
+        "priorities": [p.priority for p in promises],
+        "options": [p.options for p in promises],
+        "on_conflicts": [str(p.on_conflict) for p in promises],
+        "unique_fors": [p.unique_for for p in promises],
+    }
+
+
+def made(promises: Sequence[Promise], numbers: Sequence[int]) -> list[Kept]:
+    return [Kept(number, None, "made", State.SCHEDULED, p.fire_at) for number, p in zip(numbers, promises, strict=True)]
+
+
+def kept(row: Row, wanted: Promise) -> Kept | Conflict:
+    """What became of a keyed promise, as the schema's function tells it."""
+    number, name, outcome, state, fire_at = row
+    if outcome != "refused":
+        return Kept(number, name, outcome, State(state), fire_at)
+    found, word = run_id(number, name), State(state)
+    match wanted.on_conflict:
+        case OnConflict.REPLACE:
+            return Conflict(
+                f"{found} is {word} and can no longer be replaced; "
+                f'on_conflict="renew" makes the next generation once it has ended'
+            )
+        case OnConflict.RENEW:
+            return Conflict(
+                f"{found} is still {word}, so {wanted.key!r} cannot be renewed yet; move, replace or cancel it, or "
+                f"renew it once it has ended"
+            )
+        case _:
+            return Conflict(f"the key {wanted.key!r} has a promise already: {found} is {word}")
+
+
+async def insert(server: Server, promises: Sequence[Promise], now: Instant) -> list[Kept]:
+    """Promises without keys. Said again after a lost answer, with the same numbers: the primary key refuses what was
+    written, also by a transaction that is still under way, and history knows what has even ended meanwhile."""
+    numbers = server.numbers.draw(len(promises), now)
+    for left in reversed(range(_TRIES)):
+        query, values = plain_values(promises, numbers, server.shard_count)
+        try:
+            await server.statement(query, **values)
+            return made(promises, numbers)
+        except asyncpg.UniqueViolationError:
+            if await _are_ours(server, promises, numbers):
+                return made(promises, numbers)
+            numbers = server.numbers.draw(len(promises), now)  # somebody else's: another process with our node's number
+        except StoreError:
+            if not left:
+                raise
+            if await _are_ours(server, promises, numbers):
+                return made(promises, numbers)
+    raise StoreError("the promises could not be written: their numbers were taken again and again")
+
+
+async def _are_ours(server: Server, promises: Sequence[Promise], numbers: Sequence[int]) -> bool:
+    rows = {row[0]: (row[2], row[3]) for row in await server.statement("promises_made", numbers=list(numbers))}
+    return all(rows.get(number) == (p.job, p.payload) for number, p in zip(numbers, promises, strict=True))
+
+
+async def insert_keyed(server: Server, promises: Sequence[Promise], now: Instant) -> list[Kept | Exception]:
+    """Promises with keys, each for itself. After a lost answer those that were made are found by their numbers; the
+    others may be said again without harm."""
+    # Sorted, so that two processes with the same keys never wait for one another; one after the other for equal keys.
+    order = sorted(range(len(promises)), key=lambda place: promise_stem(promises[place].key or "", promises[place].tenant))
+    wanted = [promises[place] for place in order]
+    numbers = server.numbers.draw(len(wanted), now)
+    answers: dict[int, Kept | Exception] = {}
+    for left in reversed(range(_TRIES)):
+        places = [place for place in range(len(wanted)) if place not in answers]
+        if not places:
+            break
+        values = keyed_values([wanted[place] for place in places], [numbers[place] for place in places])
+        try:
+            rows = await server.statement("make_promises", **values)
+            answers |= {place: kept(row, wanted[place]) for place, row in zip(places, rows, strict=True)}
+        except StoreError:
+            if not left:
+                raise
+            found = {row[0]: row[1] for row in await server.statement("promises_made", numbers=values["numbers"])}
+            for place in places:
+                if numbers[place] in found:
+                    outcome = "made" if (found[numbers[place]] or "").endswith("#1") else "renewed"
+                    told = (numbers[place], found[numbers[place]], outcome, State.SCHEDULED, wanted[place].fire_at)
+                    answers[place] = Kept(*told)
+    back = {place: answers[index] for index, place in enumerate(order)}
+    return [back[place] for place in range(len(promises))]
+
+
+async def insert_mixed(tx: Transaction, promises: Sequence[Promise], shards: int) -> list[Kept]:
+    """All or none, in one transaction: with keys and without."""
+    numbers = await tx.numbers(len(promises))
+    answers: dict[int, Kept] = {}
+    plain = [place for place, one in enumerate(promises) if one.key is None]
+    keyed = [place for place, one in enumerate(promises) if one.key is not None]
+    if plain:
+        chosen = [promises[place] for place in plain]
+        query, values = plain_values(chosen, [numbers[place] for place in plain], shards)
+        await tx.all(query, **values)
+        answers |= {place: made([promises[place]], [numbers[place]])[0] for place in plain}
+    values = keyed_values([promises[place] for place in keyed], [numbers[place] for place in keyed])
+    for place, row in zip(keyed, await tx.all("make_promises", **values), strict=True):
+        answer = kept(row, promises[place])
+        if isinstance(answer, Conflict):
+            raise answer
+        answers[place] = answer
+    return [answers[place] for place in range(len(promises))]

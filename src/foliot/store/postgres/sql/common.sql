@@ -1,0 +1,74 @@
+-- name: begin
+-- The moment of a transaction, and its name: what became of it can be asked for when the answer to COMMIT is lost.
+SELECT foliot.now(), pg_current_xact_id()::text
+
+-- name: begin_at
+-- As above, with the clock of a test.
+SELECT foliot.now(), pg_current_xact_id()::text FROM set_config('foliot.now', :now::bigint::text, true)
+
+-- name: look
+SELECT foliot.now()
+
+-- name: look_at
+SELECT foliot.now() FROM set_config('foliot.now', :now::bigint::text, true)
+
+-- name: outcome
+SELECT pg_xact_status(:xid::text::xid8)
+
+-- name: next_node
+SELECT nextval('foliot.node') % 1024
+
+-- name: lock_schedules
+-- In sorted order, so that two who need the same ones never wait for one another.
+SELECT 1 FROM foliot.schedule WHERE id = ANY(:ids::text[]) ORDER BY id FOR UPDATE
+
+-- name: lock_all
+SELECT pg_advisory_xact_lock(x'466F6C69'::integer, 1)
+
+-- name: add_event
+INSERT INTO foliot.event (at, kind, subject, detail) VALUES (:at, :kind, :subject, :detail)
+
+-- name: add_audit
+INSERT INTO foliot.audit (at, actor, action, subject, note) VALUES (:at, :actor, :action, :subject, :note)
+
+-- name: add_stirs
+-- Runs that were changed are told of whenever they are due.
+INSERT INTO foliot.stir (shard, numbers)
+SELECT shard, array_agg(number) FROM foliot.run WHERE number = ANY(:numbers::bigint[]) GROUP BY shard
+
+-- name: add_near
+-- New runs are told of if their cell may be loaded already, or soon.
+INSERT INTO foliot.stir (shard, numbers)
+SELECT shard, array_agg(number) FROM foliot.run
+WHERE number = ANY(:numbers::bigint[]) AND fire_at < foliot.near() GROUP BY shard
+
+-- name: end_run
+-- Copies a live run to history with its verdict; `drop_runs` removes the original in the same transaction.
+INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule,
+    revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at, finished_at,
+    progress, reason, detail, span_until, span_count)
+SELECT number, name, $2, origin, lane, priority, job, payload, fire_at, nominal, since, schedule,
+    revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at, $3,
+    progress, $4, $5, $6, $7
+FROM foliot.run WHERE number = $1
+
+-- name: drop_runs
+DELETE FROM foliot.run WHERE number = ANY(:numbers::bigint[])
+
+-- name: forget_runs
+-- Leaves no trace, so that the same names can exist again.
+WITH gone AS (DELETE FROM foliot.run WHERE number = ANY(:numbers::bigint[]) RETURNING number, name)
+DELETE FROM foliot.named n USING gone WHERE n.name = gone.name AND n.number = gone.number
+
+-- name: insert_tick
+-- A run of a schedule, from its template.
+WITH named AS (INSERT INTO foliot.named (name, number) VALUES ($2, $1))
+INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, useful_until,
+    schedule, revision, tenant, queue, options, fired_at, shard)
+SELECT $1, $2, 0, $3, $4, priority, job, payload, $5, $6, $7, $8, id, revision, tenant, queue, options, $9,
+    $1 % (SELECT shards FROM foliot.setting)
+FROM foliot.schedule WHERE id = $10
+
+-- name: names_taken
+-- One run per schedule and nominal time, also after it ended.
+SELECT name FROM foliot.named WHERE name = ANY(:names::text[])

@@ -1,0 +1,160 @@
+-- name: shard_rows
+SELECT s.shard, s.owner, s.epoch, s.until, i.host, i.pid, i.birth, i.ended_at
+FROM foliot.shard s LEFT JOIN foliot.instance i ON i.number = s.owner
+
+-- name: shard_row
+SELECT s.shard, s.owner, s.epoch, s.until, i.host, i.pid, i.birth, i.ended_at
+FROM foliot.shard s LEFT JOIN foliot.instance i ON i.number = s.owner WHERE s.shard = :shard
+
+-- name: live_schedulers
+SELECT number, beat_at, host, pid, birth FROM foliot.instance
+WHERE ended_at IS NULL AND role = 'scheduler' AND NOT fenced ORDER BY number
+
+-- name: take_shard
+-- Compare and set: the epoch is the one that was read, or somebody took it first. Waits for a firing transaction of
+-- the old owner to end, so that what it handed off is seen by whoever looks after this has committed.
+INSERT INTO foliot.shard AS s (shard, owner, epoch, until, high_water)
+VALUES (:shard, :owner, 1, :until, :high_water)
+ON CONFLICT (shard) DO UPDATE SET owner = excluded.owner, epoch = s.epoch + 1, until = excluded.until,
+    high_water = excluded.high_water
+WHERE s.epoch = :epoch
+RETURNING epoch
+
+-- name: owned_shards
+-- First in every firing transaction, for leases as a JSON array of [shard, epoch]: a row that is missing means that
+-- somebody else owns the shard now. Locked, so that a takeover waits for this transaction.
+SELECT shard FROM foliot.shard
+WHERE owner = :owner AND (shard, epoch) IN (
+    SELECT (value->>0)::smallint, (value->>1)::bigint FROM jsonb_array_elements(:leases::text::jsonb))
+ORDER BY shard FOR NO KEY UPDATE
+
+-- name: renew_shards
+UPDATE foliot.shard SET until = :until, high_water = greatest(high_water, :high_water)
+WHERE owner = :owner AND (shard, epoch) IN (
+    SELECT (value->>0)::smallint, (value->>1)::bigint FROM jsonb_array_elements(:leases::text::jsonb))
+RETURNING shard
+
+-- name: release_shards
+UPDATE foliot.shard SET owner = NULL, until = 0
+WHERE owner = :owner AND (shard, epoch) IN (
+    SELECT (value->>0)::smallint, (value->>1)::bigint FROM jsonb_array_elements(:leases::text::jsonb))
+
+-- name: server_start
+-- Changes when the server was started anew, or another one has taken its place.
+SELECT pg_postmaster_start_time()::text
+
+-- name: beat_instance
+UPDATE foliot.instance SET beat_at = :now WHERE number = :number AND ended_at IS NULL
+
+-- name: snapshot
+SELECT pg_current_snapshot()::text
+
+-- name: load_cells
+-- A range of a shard's due index, in its own order. Runs that became visible after the cursor are told by `arrivals`.
+SELECT fire_at, number FROM foliot.run
+WHERE shard = :shard AND state <= 1 AND (fire_at, number) > (:fire_at, :number) AND fire_at < :high_water
+    AND pg_visible_in_snapshot(xid, :snapshot::text::pg_snapshot)
+ORDER BY fire_at, number LIMIT :limit
+
+-- name: handed_off
+-- Chunks are few; their numbers are compared in memory.
+SELECT numbers FROM foliot.handoff
+
+-- name: arrived
+-- What became visible since a snapshot is what it did not know (from xmax on), or saw under way. Both are ranges of
+-- one small index, however long some transaction stays open.
+WITH mine AS (
+    SELECT * FROM unnest(:shards::smallint[], :high_waters::bigint[]) AS m(shard, high_water)
+), told AS (
+    SELECT m.high_water, s.numbers FROM mine m JOIN foliot.stir s
+        ON s.shard = m.shard AND s.xid >= :xmax::text::xid8
+    UNION ALL
+    SELECT m.high_water, s.numbers FROM mine m JOIN foliot.stir s
+        ON s.shard = m.shard AND s.xid = ANY(:under_way::text[]::xid8[])
+), entry AS (
+    SELECT r.fire_at, r.number FROM told t CROSS JOIN LATERAL unnest(t.numbers) AS u(number)
+    JOIN foliot.run r ON r.number = u.number
+    WHERE r.state <= 1 AND r.fire_at < t.high_water AND (r.schedule IS NULL OR r.fired_at IS NULL)
+)
+SELECT pg_current_snapshot()::text, foliot.now(), array_agg(fire_at), array_agg(number) FROM entry
+
+-- name: overtaken
+-- Rows of transactions that were open for so long that their cells were loaded meanwhile.
+SELECT r.fire_at, r.number FROM unnest(:shards::smallint[], :high_waters::bigint[]) AS m(shard, high_water)
+JOIN foliot.run r ON r.shard = m.shard AND r.fire_at < m.high_water
+WHERE r.state <= 1 AND r.xid = ANY(:ended::text[]::xid8[]) AND (r.schedule IS NULL OR r.fired_at IS NULL)
+
+-- name: forget_stirs
+DELETE FROM foliot.stir WHERE shard = ANY(:shards::smallint[])
+    AND xid < :xmax::text::xid8 AND xid <> ALL(:under_way::text[]::xid8[])
+
+-- name: fire_plain
+-- Runs without a schedule, in one statement: the shards are locked under their epochs, what the clock has not reached
+-- or what changed meanwhile is left alone, the rest is handed off in chunks of one queue, lane and priority. If any of
+-- it needs more thought (a tick, a run past its usefulness) nothing is done here, and the answer says so.
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest(:shards::smallint[], :epochs::bigint[]) AS w(shard, epoch)
+), owned AS MATERIALIZED (
+    SELECT s.shard FROM foliot.shard s JOIN wanted w ON w.shard = s.shard AND w.epoch = s.epoch
+    WHERE s.owner = :owner ORDER BY s.shard FOR NO KEY UPDATE OF s
+), held AS MATERIALIZED (
+    SELECT count(*) = (SELECT count(*) FROM wanted) AS held, foliot.now() AS now FROM owned
+), due AS MATERIALIZED (
+    SELECT r.number, r.fire_at, coalesce(r.queue, 'default') AS queue, r.lane, r.priority,
+        r.schedule IS NULL AND (r.useful_until IS NULL OR r.useful_until >= h.now) AS plain, h.now
+    FROM held h CROSS JOIN unnest(:fire_ats::bigint[], :numbers::bigint[]) AS d(fire_at, number)
+    JOIN foliot.run r ON r.number = d.number
+    WHERE h.held AND r.fire_at = d.fire_at AND r.fire_at <= h.now AND r.state <= 1
+        AND (r.schedule IS NULL OR r.fired_at IS NULL)
+), placed AS (
+    SELECT number, fire_at, queue, priority, now,
+        CASE WHEN lane = 0 AND now - fire_at > :late::bigint THEN 1 ELSE lane END AS lane
+    FROM due WHERE NOT EXISTS (SELECT 1 FROM due WHERE NOT plain)
+), ranked AS (
+    SELECT *, (row_number() OVER (PARTITION BY queue, lane, priority ORDER BY fire_at, number) - 1) / :chunk::bigint AS chunk
+    FROM placed
+), handed AS (
+    INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers)
+    SELECT queue, lane, priority, min(now), array_agg(number ORDER BY fire_at, number) FROM ranked
+    GROUP BY queue, lane, priority, chunk
+), forgotten AS (
+    DELETE FROM foliot.stir s USING held h WHERE h.held AND s.shard = ANY(:shards::smallint[])
+        AND s.xid < :xmax::text::xid8 AND s.xid <> ALL(:under_way::text[]::xid8[])
+)
+SELECT h.now, (SELECT count(*) FROM due), EXISTS (SELECT 1 FROM due WHERE NOT plain),
+    CASE WHEN NOT h.held THEN (SELECT array_agg(w.shard) FROM wanted w WHERE w.shard NOT IN (SELECT o.shard FROM owned o)) END
+FROM held h
+
+-- name: due_runs
+-- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
+-- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
+SELECT number, fire_at, queue, lane, priority, useful_until, schedule FROM foliot.run
+WHERE number = ANY(:numbers::bigint[]) AND state <= 1 AND (schedule IS NULL OR fired_at IS NULL)
+
+-- name: due_ticks
+-- Read under the schedules' locks: what somebody else changed while we waited for them is left out.
+SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn FROM foliot.run
+WHERE number = ANY(:numbers::bigint[]) AND state <= 1 AND fired_at IS NULL AND fire_at <= :now FOR UPDATE
+
+-- name: busy_runs
+-- Runs that make a schedule busy: running, verifying, retrying, or handed off.
+SELECT schedule, number, name FROM foliot.run
+WHERE schedule = ANY(:schedules::text[]) AND (state IN (1, 4, 5) OR (state = 0 AND fired_at IS NOT NULL))
+
+-- name: add_handoff
+INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers) VALUES ($1, $2, $3, $4, $5)
+
+-- name: tick_fired
+UPDATE foliot.run SET fired_at = $1, lane = $2 WHERE number = $3
+
+-- name: tick_held
+UPDATE foliot.run SET state = 2, reason = $1, detail = $2 WHERE number = $3
+
+-- name: schedule_noted
+-- The cursor and its wall times stay where they are.
+UPDATE foliot.schedule SET last_created = coalesce($1, last_created), fault = coalesce($2, fault) WHERE id = $3
+
+-- name: schedule_evaluated
+UPDATE foliot.schedule SET evaluated_through = greatest(coalesce(evaluated_through, 0), $1),
+    last_created = coalesce($2, last_created), fault = coalesce($3, fault), last_wall = $4, next_wall = $5, tables = $6
+WHERE id = $7

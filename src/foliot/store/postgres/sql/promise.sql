@@ -1,0 +1,89 @@
+-- name: insert_promises
+-- Runs without a key, many at once. Their numbers are the caller's choice; whoever says it a second time, because the
+-- answer was lost, is refused by the primary key or finds them in history.
+WITH made AS (
+    INSERT INTO foliot.run (number, shard, priority, job, payload, fire_at, useful_until, tenant, queue, options)
+    SELECT p.number, p.number % :shards::smallint, p.priority, p.job, p.payload, p.fire_at, p.useful_until, p.tenant,
+        p.queue, p.options
+    FROM unnest(:numbers::bigint[], :priorities::integer[], :jobs::text[], :payloads::bytea[], :fire_ats::bigint[],
+        :useful_untils::bigint[], :tenants::text[], :queues::text[], :options::bytea[])
+        AS p(number, priority, job, payload, fire_at, useful_until, tenant, queue, options)
+    RETURNING number, shard, fire_at
+)
+INSERT INTO foliot.stir (shard, numbers)
+SELECT m.shard, array_agg(m.number) FROM made m CROSS JOIN (SELECT foliot.near() AS near OFFSET 0) n
+WHERE m.fire_at < n.near GROUP BY m.shard
+
+-- name: insert_plain
+-- The same for the most common shape: one job, default queue, nothing else chosen.
+WITH made AS (
+    INSERT INTO foliot.run (number, shard, job, payload, fire_at)
+    SELECT p.number, p.number % :shards::smallint, :job::text, p.payload, p.fire_at
+    FROM unnest(:numbers::bigint[], :payloads::bytea[], :fire_ats::bigint[]) AS p(number, payload, fire_at)
+    RETURNING number, shard, fire_at
+)
+INSERT INTO foliot.stir (shard, numbers)
+SELECT m.shard, array_agg(m.number) FROM made m CROSS JOIN (SELECT foliot.near() AS near OFFSET 0) n
+WHERE m.fire_at < n.near GROUP BY m.shard
+
+-- name: promises_made
+-- Which of these numbers exist, and as what: after an answer that was lost.
+SELECT number, name, job, payload FROM foliot.run WHERE number = ANY(:numbers::bigint[])
+UNION ALL SELECT number, name, job, payload FROM foliot.history WHERE number = ANY(:numbers::bigint[])
+
+-- name: make_promises
+-- Runs with keys, one after the other, each with what became of it.
+SELECT (k.kept).number, (k.kept).name, (k.kept).outcome, (k.kept).state, (k.kept).fire_at
+FROM (
+    SELECT p.place, foliot.make_promise(p.number, p.stem, p.job, p.payload, p.fire_at, p.useful_until, p.tenant, p.queue,
+        p.priority, p.options, p.on_conflict, p.unique_for) AS kept
+    FROM unnest(:numbers::bigint[], :stems::text[], :jobs::text[], :payloads::bytea[], :fire_ats::bigint[],
+        :useful_untils::bigint[], :tenants::text[], :queues::text[], :priorities::integer[], :options::bytea[],
+        :on_conflicts::text[], :unique_fors::bigint[]) WITH ORDINALITY
+        AS p(number, stem, job, payload, fire_at, useful_until, tenant, queue, priority, options, on_conflict,
+            unique_for, place)
+    OFFSET 0
+) k ORDER BY k.place
+
+-- name: generations
+-- The newest generation of a keyed promise. The range ends after '#': '$' is the next character.
+WITH latest AS (
+    SELECT n.number FROM foliot.named n WHERE n.name >= :stem::text AND n.name < :stem_end::text
+        AND substr(n.name, length(:stem::text) + 1) ~ '^[0-9]+$'
+    ORDER BY length(n.name) DESC, n.name DESC LIMIT 1
+)
+SELECT r.number, r.name, r.state, r.fire_at, true FROM latest JOIN foliot.run r USING (number)
+UNION ALL SELECT h.number, h.name, h.state, h.fire_at, false FROM latest JOIN foliot.history h USING (number)
+
+-- name: move_promise
+UPDATE foliot.run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state = 0, reason = NULL, detail = NULL,
+    useful_until = useful_until + (:fire_at - coalesce(nominal, fire_at))
+WHERE number = :number AND state IN (0, 2)
+
+-- name: find_live
+SELECT number, name, state, fire_at, worker, schedule FROM foliot.run
+WHERE number = :number::bigint OR number = (SELECT n.number FROM foliot.named n WHERE n.name = :name::text)
+
+-- name: lock_live
+SELECT number, name, state, fire_at, worker, schedule FROM foliot.run
+WHERE number = :number::bigint OR number = (SELECT n.number FROM foliot.named n WHERE n.name = :name::text) FOR UPDATE
+
+-- name: withdraw_tick
+-- The one next run of a calendar rule carries the schedule on, so it stays until it is due, and is skipped then.
+UPDATE foliot.run r SET withdrawn = :note
+WHERE number = :number AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
+    AND EXISTS (SELECT 1 FROM foliot.schedule s WHERE s.id = r.schedule AND s.delay IS NULL)
+
+-- name: find_ended
+SELECT number, name, state, fire_at FROM foliot.history
+WHERE number = :number::bigint OR number = (SELECT n.number FROM foliot.named n WHERE n.name = :name::text)
+
+-- name: ask_to_stop
+INSERT INTO foliot.cancellation (number, worker, reason, note) VALUES (:number, :worker, :reason, :note)
+ON CONFLICT (number) DO UPDATE SET worker = excluded.worker, reason = excluded.reason, note = excluded.note
+
+-- name: revive_run
+-- A parked run is due again now, with its attempts renewed.
+UPDATE foliot.run SET state = 0, nominal = coalesce(nominal, fire_at), fire_at = :now, useful_until = NULL, spent = 0,
+    token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, started_at = NULL, reason = NULL, detail = NULL
+WHERE number = :number AND state = :state

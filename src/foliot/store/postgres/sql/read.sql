@@ -1,0 +1,96 @@
+-- name: live_runs
+SELECT * FROM foliot.live_runs
+WHERE number < :before AND (:schedule::text IS NULL OR schedule = :schedule) AND (:job::text IS NULL OR job = :job)
+    AND (:tenant::text IS NULL OR tenant = :tenant) AND state = ANY(:states::smallint[])
+ORDER BY number DESC LIMIT :limit
+
+-- name: owned_by_workers
+SELECT numbers FROM foliot.claim
+
+-- name: claimed_now
+-- What runs now is found through its claim: there is no index of running runs, because each run would pay for it.
+SELECT * FROM foliot.live_runs
+WHERE number = ANY(:numbers::bigint[]) AND number < :before AND (:schedule::text IS NULL OR schedule = :schedule)
+    AND (:job::text IS NULL OR job = :job) AND (:tenant::text IS NULL OR tenant = :tenant)
+    AND state = ANY(:states::smallint[])
+ORDER BY number DESC LIMIT :limit
+
+-- name: retrying_runs
+SELECT * FROM foliot.live_runs
+WHERE state = 1 AND number < :before AND (:schedule::text IS NULL OR schedule = :schedule) AND (:job::text IS NULL OR job = :job)
+    AND (:tenant::text IS NULL OR tenant = :tenant) AND :states::smallint[] IS NOT NULL
+ORDER BY number DESC LIMIT :limit
+
+-- name: parked_runs
+-- `state >= 20` is what the partial index of parked runs wants to hear.
+SELECT * FROM foliot.live_runs
+WHERE state >= 20 AND state = ANY(:states::smallint[]) AND number < :before
+    AND (:schedule::text IS NULL OR schedule = :schedule) AND (:job::text IS NULL OR job = :job)
+    AND (:tenant::text IS NULL OR tenant = :tenant)
+ORDER BY number DESC LIMIT :limit
+
+-- name: ended_runs
+SELECT * FROM foliot.ended_runs
+WHERE number < :before AND (:schedule::text IS NULL OR schedule = :schedule) AND (:job::text IS NULL OR job = :job)
+    AND (:tenant::text IS NULL OR tenant = :tenant) AND state = ANY(:states::smallint[])
+ORDER BY number DESC LIMIT :limit
+
+-- name: live_run
+SELECT * FROM foliot.live_runs
+WHERE number = :number::bigint OR number = (SELECT n.number FROM foliot.named n WHERE n.name = :name::text)
+
+-- name: ended_run
+SELECT * FROM foliot.ended_runs
+WHERE number = :number::bigint OR number = (SELECT n.number FROM foliot.named n WHERE n.name = :name::text)
+
+-- name: ended_in_order
+-- In the order of transactions, and only of those below which none is under way: nothing can come in between later.
+SELECT * FROM foliot.ended_runs
+WHERE xid >= div(:position::numeric, 18446744073709551616)::bigint
+    AND (xid, n) > (div(:position::numeric, 18446744073709551616)::bigint,
+        mod(:position::numeric, 18446744073709551616)::bigint)
+    AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+ORDER BY xid, n LIMIT :limit
+
+-- name: last_positions
+SELECT coalesce((SELECT position FROM foliot.ended_runs WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+        ORDER BY xid DESC, n DESC LIMIT 1), 0),
+    coalesce((SELECT xid::numeric * 18446744073709551616 + n FROM foliot.event
+        WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint ORDER BY xid DESC, n DESC LIMIT 1), 0)
+
+-- name: next_pending
+-- The soonest of what can fire.
+SELECT * FROM foliot.live_runs WHERE number = (
+    SELECT r.number FROM generate_series(0, (SELECT shards - 1 FROM foliot.setting)) AS s(shard)
+    CROSS JOIN LATERAL (SELECT number, fire_at FROM foliot.run WHERE shard = s.shard AND state <= 1 AND fire_at > :now
+        ORDER BY fire_at, number LIMIT 1) r
+    ORDER BY r.fire_at, r.number LIMIT 1)
+
+-- name: attempts_of
+SELECT attempt, outcome, worker, started_at, finished_at, error FROM foliot.attempt WHERE run = :number
+ORDER BY attempt, finished_at
+
+-- name: events_after
+SELECT xid::numeric * 18446744073709551616 + n, at, kind, subject, detail FROM foliot.event
+WHERE xid >= div(:position::numeric, 18446744073709551616)::bigint
+    AND (xid, n) > (div(:position::numeric, 18446744073709551616)::bigint,
+        mod(:position::numeric, 18446744073709551616)::bigint)
+    AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+ORDER BY xid, n LIMIT :limit
+
+-- name: events_of
+SELECT xid::numeric * 18446744073709551616 + n, at, kind, subject, detail FROM foliot.event
+WHERE subject = :subject ORDER BY n
+
+-- name: count_states
+SELECT state, count(*) FROM foliot.run GROUP BY state
+
+-- name: count_ready
+SELECT state, count(*) FROM foliot.run WHERE number = ANY(:numbers::bigint[]) AND state <= 1 AND fire_at <= :now GROUP BY state
+
+-- name: count_history
+SELECT count(*) FROM foliot.history
+
+-- name: count_early
+-- A cancelled attempt is told by its run's history row too, and counts once.
+SELECT (SELECT count(*) FROM foliot.history WHERE started_at < fire_at) + (SELECT count(*) FROM foliot.attempt WHERE started_at < fire_at AND outcome <> 'cancelled')

@@ -1,0 +1,98 @@
+-- name: schedule_columns
+SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
+    fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
+    tables, last_wall, next_wall, source
+FROM foliot.schedule ORDER BY id
+
+-- name: schedules_by_id
+SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
+    fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
+    tables, last_wall, next_wall, source
+FROM foliot.schedule WHERE id = ANY(:ids::text[])
+
+-- name: schedule_versions
+SELECT id, fingerprint, fault, source FROM foliot.schedule
+
+-- name: set_fault
+UPDATE foliot.schedule SET fault = :fault WHERE id = :id
+
+-- name: put_schedule
+-- Pauses and the cursor survive an edit; a fault does not.
+INSERT INTO foliot.schedule AS s (id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes,
+    revision, fingerprint, made_at, evaluated_through, source)
+VALUES (:id, :job, :rule, :payload, :policy, :options, :delay, :queue, :priority, :tenant, :owner, :runbook, :changes,
+    1, :fingerprint, :now, :after, :source)
+ON CONFLICT (id) DO UPDATE SET job = excluded.job, rule = excluded.rule, payload = excluded.payload,
+    policy = excluded.policy, options = excluded.options, delay = excluded.delay, queue = excluded.queue,
+    priority = excluded.priority, tenant = excluded.tenant, owner = excluded.owner, runbook = excluded.runbook,
+    changes = excluded.changes, revision = s.revision + 1, fingerprint = excluded.fingerprint, fault = NULL,
+    evaluated_through = greatest(s.evaluated_through, excluded.evaluated_through),
+    -- Wall times of another rule say nothing about this one's.
+    tables = CASE WHEN s.rule = excluded.rule THEN s.tables END,
+    last_wall = CASE WHEN s.rule = excluded.rule THEN s.last_wall END,
+    next_wall = CASE WHEN s.rule = excluded.rule THEN s.next_wall END
+
+-- name: schedule_armed
+-- With the tick that now waits, and what that was computed with.
+UPDATE foliot.schedule SET last_created = coalesce(:name::text, last_created), tables = :tables, next_wall = :wall WHERE id = :id
+
+-- name: delete_schedule
+DELETE FROM foliot.schedule WHERE id = :id
+
+-- name: waiting_ticks
+-- The one next run of a schedule: made by its rule, never tried yet, and not handed off.
+SELECT number, coalesce(nominal, fire_at), fire_at FROM foliot.run
+WHERE schedule = :id AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
+
+-- name: refresh_tick
+-- The same tick under the new template.
+UPDATE foliot.run SET state = 0, reason = NULL, detail = NULL, fire_at = :fire_at, useful_until = :useful_until,
+    (priority, job, payload, revision, tenant, queue, options) =
+    (SELECT priority, job, payload, revision, tenant, queue, options FROM foliot.schedule WHERE id = :id)
+WHERE number = :number
+
+-- name: unended_ticks
+SELECT count(*) FROM foliot.run WHERE schedule = :id AND state < 20 AND origin = 0
+
+-- name: schedule_made
+UPDATE foliot.schedule SET last_created = :name WHERE id = :id
+
+-- name: pause_schedule
+UPDATE foliot.schedule SET paused_at = :now, paused_until = :until, paused_note = :note WHERE id = :id
+
+-- name: resume_schedule
+UPDATE foliot.schedule SET paused_at = NULL, paused_until = NULL, paused_note = NULL WHERE id = :id
+
+-- name: schedule_next
+-- What each schedule has coming, and how many of its runs are busy.
+SELECT schedule, number, name, coalesce(nominal, fire_at), fire_at, state, origin, attempt, fired_at FROM foliot.run
+WHERE schedule IS NOT NULL AND (:id::text IS NULL OR schedule = :id) AND state < 20
+
+-- name: schedule_last_success
+SELECT finished_at FROM foliot.history
+WHERE schedule = :id AND schedule IS NOT NULL AND nominal IS NOT NULL AND state IN (10, 11) ORDER BY nominal DESC LIMIT 1
+
+-- name: schedule_last_run
+SELECT number, name, state FROM foliot.history WHERE schedule = :id AND nominal IS NOT NULL ORDER BY nominal DESC LIMIT 1
+
+-- name: computed_otherwise
+-- The narrow index finds the few that are to be looked at; the joins are kept in this order.
+WITH otherwise AS MATERIALIZED (
+    SELECT id FROM foliot.schedule
+    WHERE tables IS NOT NULL AND tables <> ALL(:tables::text[]) AND id > :after
+    ORDER BY id LIMIT :limit
+)
+SELECT s.id, s.job, s.rule, s.payload, s.policy, s.options, s.delay, s.queue, s.priority, s.tenant, s.owner, s.runbook,
+    s.changes, s.revision, s.fingerprint, s.made_at, s.paused_at, s.paused_until, s.paused_note, s.evaluated_through,
+    s.last_created, s.fault, s.tables, s.last_wall, s.next_wall, s.source, coalesce(r.nominal, r.fire_at)
+FROM otherwise o JOIN foliot.schedule s ON s.id = o.id
+LEFT JOIN foliot.run r ON r.schedule = s.id AND r.state IN (0, 2) AND r.origin = 0 AND r.attempt = 0 AND r.fired_at IS NULL
+ORDER BY s.id
+
+-- name: retabled
+-- Zero rows: it was edited meanwhile, and the edit was computed with some release of the tables too.
+UPDATE foliot.schedule SET tables = :tables, next_wall = :wall WHERE id = :id AND revision = :revision
+
+-- name: move_tick
+WITH renamed AS (UPDATE foliot.named SET name = :name WHERE number = :number)
+UPDATE foliot.run SET name = :name, nominal = :nominal, fire_at = :fire_at, useful_until = :until WHERE number = :number

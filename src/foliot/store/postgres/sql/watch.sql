@@ -1,0 +1,48 @@
+-- name: working_instances
+-- Whoever owns claims; a worker that is not in the table any more is gone.
+SELECT c.worker, i.host, i.pid, i.birth, coalesce(i.beat_at, 0) FROM (SELECT DISTINCT worker FROM foliot.claim) c
+LEFT JOIN foliot.instance i ON i.number = c.worker
+
+-- name: claims_of
+SELECT token, numbers FROM foliot.claim WHERE worker = :worker
+
+-- name: claimed_runs
+SELECT number, name, job, token, attempt, spent, coalesce(nominal, fire_at), options, claimed_at FROM foliot.run
+WHERE number = ANY(:numbers::bigint[]) AND token = :token AND state = 4
+
+-- name: lost_run
+SELECT number, name, worker, schedule FROM foliot.run WHERE number = :number AND token = :token AND state = 4
+FOR UPDATE
+
+-- name: end_instance
+UPDATE foliot.instance SET ended_at = :now WHERE number = :number AND ended_at IS NULL
+
+-- name: open_claims_of
+SELECT EXISTS (SELECT 1 FROM foliot.claim WHERE worker = :worker)
+
+-- name: all_jobs
+SELECT name, policy, queue, owner, runbook, changes FROM foliot.job
+
+-- name: add_instance
+INSERT INTO foliot.instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at)
+VALUES (:role, :host, :pid, :birth, :version, :queues, :jobs, :slots, :now, :now)
+RETURNING number
+
+-- name: unended_instances
+SELECT number, host, pid, birth FROM foliot.instance WHERE ended_at IS NULL
+
+-- name: forget_instances
+-- Starts that ended long ago; what they did is told by runs and attempts.
+DELETE FROM foliot.instance WHERE ended_at < :before AND number NOT IN (SELECT worker FROM foliot.claim)
+
+-- name: is_live_instance
+SELECT 1 FROM foliot.instance WHERE number = :number AND ended_at IS NULL
+
+-- name: put_job
+INSERT INTO foliot.job (name, policy, queue, owner, runbook, changes, seen_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (name) DO UPDATE SET policy = excluded.policy, queue = excluded.queue, owner = excluded.owner,
+    runbook = excluded.runbook, changes = excluded.changes, seen_at = excluded.seen_at
+
+-- name: live_instances
+SELECT number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth FROM foliot.instance
+WHERE ended_at IS NULL ORDER BY number

@@ -1,0 +1,432 @@
+"""The fleet's store: one PostgreSQL, any number of processes.
+
+A store moves through three states: made (nothing is open), open, closed. Opening checks the server and its schema with
+a connection that is closed again; each event loop that uses the store then gets connections of its own.
+
+Verbs are transactions of named queries, as with every engine. The four that carry the load (promise, fire, claim,
+finish) are single statements where they can be, and their callers choose the numbers, so that an answer which was lost
+can be asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import asyncpg
+
+from foliot.clock import Clock, ManualClock
+from foliot.domain.instant import Duration, Instant
+from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, Promise, RunView, SilentAttempt
+from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
+from foliot.domain.store import Arrivals, Beat, Cells, Decide, EventRow, Fired, Instance, JobCard, Lease, Standing
+from foliot.errors import FoliotError, StoreClosed, StoreError, UnknownName
+from foliot.store import queries
+from foliot.store.postgres import claiming, connection, migrating, promising
+from foliot.store.postgres.address import address
+from foliot.store.postgres.bell import CHANNEL, Bell
+from foliot.store.postgres.cells import CellReader
+from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as_store_error
+from foliot.store.postgres.health import health
+from foliot.store.postgres.together import Together
+from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Work, prepared
+from foliot.store.verbs import dispatching, promises, reading, schedules, watching, working
+from foliot.store.verbs.transaction import Row
+
+T = TypeVar("T")
+
+_TRIES = 5
+_HEARS = {"scheduler": {"arrivals"}, "worker": {"handoff"}}
+
+
+class _Loop:
+    """What one event loop has of the store."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self.pid = os.getpid()
+        self.plain: Together[Promise, Kept] = Together(store._send_plain, 1_000)
+        self.keyed: Together[Promise, Kept] = Together(store._send_keyed, 200)
+        listens = store.where.listen
+        self.bell = Bell(store._notify, None if listens is None else lambda: store._connections.connect(listens))
+
+
+class PostgresStore:
+    """`foliot.domain.store.Store` on PostgreSQL."""
+
+    def __init__(self, url: str, clock: Clock | None = None) -> None:
+        self.where = address(url)
+        self._virtual = clock if isinstance(clock, ManualClock) else None
+        """A clock that tests move; the server is told to go by it. Otherwise the server's own clock decides."""
+        self._connections = Connections(self.where)
+        self._queries = prepared(queries.load(files(__package__).joinpath("sql")))
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
+        self._cells = CellReader(self)
+        self._claimer = claiming.Claimer(self)
+        self._schema = 0
+        self._is_open = False
+        self._offset: Duration = 0
+        self.numbers = Numbers(0)
+        self.shard_count = 0
+
+    # Its own life
+
+    async def open(self) -> None:
+        try:
+            first = await self._connections.connect()
+            try:
+                await connection.checked(first, self.where)
+                bring = migrating.migrate if self.where.migrates else migrating.refuse_pending
+                self._schema = await bring(first, self.where)
+                if self._virtual is not None:
+                    await first.execute(_VIRTUAL_NOW)
+                self.shard_count = await first.fetchval("SELECT shards FROM foliot.setting")
+                self.numbers = Numbers(await first.fetchval(self._queries["next_node"].text))
+            finally:
+                await first.close(timeout=5)
+        except (asyncpg.PostgresError, *UNREACHABLE) as error:
+            raise as_store_error(error, self.where) from error
+        self._is_open = True
+        self._connections.open()
+
+    async def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            for loop, here in list(self._loops.items()):
+                if loop is asyncio.get_running_loop():
+                    await here.plain.done()
+                    await here.keyed.done()
+                    await here.bell.close()
+            self._loops.clear()
+            await self._connections.close()
+
+    @property
+    def has_own_clock(self) -> bool:
+        return True
+
+    async def now(self) -> Instant:
+        [[now]] = await self.statement("look")
+        return int(now)
+
+    def version(self) -> int:
+        if not self._is_open:
+            raise StoreClosed("the store is closed")
+        return self._here().bell.version
+
+    def ring(self, who: set[str]) -> None:
+        if who:
+            self._here().bell.ring(who)
+
+    def _here(self) -> _Loop:
+        loop = asyncio.get_running_loop()
+        here = self._loops.get(loop)
+        if here is None or here.pid != os.getpid():
+            here = self._loops[loop] = _Loop(self)
+        return here
+
+    async def _notify(self, who: str) -> None:
+        async with self._connections.acquired() as used:
+            await used.execute(f"NOTIFY {CHANNEL}, '{who}'")
+
+    # Transactions
+
+    async def statement(self, query: str, /, **values: Any) -> list[Row]:
+        """One statement that is a transaction of its own. StoreError when its outcome is not known: it may have been
+        done. A violated key is the caller's to understand."""
+        wanted = self._queries[query]
+        try:
+            async with self._connections.acquired() as used:
+                if self._virtual is None and not self.where.pooler:
+                    rows: list[Row] = await used.fetch(wanted.text, *wanted.arguments(values))
+                    return rows
+                await used.execute(connection.begin(self.where.pooler))
+                try:
+                    await self._look(used, "look")
+                    rows = await used.fetch(wanted.text, *wanted.arguments(values))
+                except BaseException:
+                    await _roll_back(used)
+                    raise
+                await used.execute("COMMIT")
+                return rows
+        except asyncpg.UniqueViolationError:
+            raise
+        except (asyncpg.PostgresError, *UNREACHABLE) as error:
+            raise as_store_error(error, self.where) from error
+
+    async def _look(self, used: Any, query: str) -> Row:
+        """The moment of a transaction, by the server's clock or by that of a test."""
+        if self._virtual is None:
+            row: Row = await used.fetchrow(self._queries[query].text)
+        else:
+            row = await used.fetchrow(self._queries[f"{query}_at"].text, self._virtual.now())
+        return row
+
+    async def write(self, work: Work, *, lazily: bool = False) -> Any:
+        """Runs a verb in a transaction, again if it has to go back. An answer to COMMIT that was lost is asked for."""
+        for left in reversed(range(_TRIES)):
+            xid, result, committing = "", None, False
+            try:
+                async with self._connections.acquired() as used:
+                    await used.execute(connection.begin(self.where.pooler, lazily=lazily))
+                    try:
+                        now, xid = await self._look(used, "begin")
+                        tx = PostgresTransaction(used, self._queries, now, self.numbers)
+                        result = await work(tx)
+                    except BaseException:
+                        await _roll_back(used)
+                        raise
+                    committing = True
+                    await used.execute("COMMIT")
+                    self.ring(tx.rings)
+                    return result
+            except FoliotError:
+                raise
+            except AGAIN as error:
+                if not left:
+                    raise as_store_error(error, self.where) from error
+                await asyncio.sleep(0.01 * (_TRIES - left))
+            except UNREACHABLE as error:
+                if committing and await self._was_committed(xid):
+                    self.ring(tx.rings)
+                    return result
+                if not left:
+                    raise as_store_error(error, self.where) from error
+            except asyncpg.PostgresError as error:
+                raise as_store_error(error, self.where) from error
+        raise AssertionError("unreachable")
+
+    async def _was_committed(self, xid: str) -> bool:
+        """Asks until the server knows. StoreError when it cannot say: it is another one, or has forgotten."""
+        for pause in (0.0, 0.05, 0.2, 0.5, 1.0, 2.0):
+            await asyncio.sleep(pause)
+            [[status]] = await self.statement("outcome", xid=xid)
+            if status in ("committed", "aborted"):
+                return bool(status == "committed")
+        raise StoreError(
+            f"the connection was lost while a transaction was being committed, and {self.where.shown} cannot say "
+            f"whether it was; look before you try again"
+        )
+
+    async def read(self, work: Work) -> Any:
+        """All queries of one look see one moment."""
+        for left in reversed(range(2)):
+            try:
+                async with self._connections.acquired() as used:
+                    await used.execute(connection.begin(self.where.pooler, reading=True))
+                    try:
+                        [now] = await self._look(used, "look")
+                        return await work(PostgresTransaction(used, self._queries, now, self.numbers))
+                    finally:
+                        await _roll_back(used)
+            except FoliotError:
+                raise
+            except UNREACHABLE as error:
+                if not left:
+                    raise as_store_error(error, self.where) from error
+            except asyncpg.PostgresError as error:
+                raise as_store_error(error, self.where) from error
+        raise AssertionError("unreachable")
+
+    def _about_now(self) -> Instant:
+        """For numbers only, which tell when they were drawn to the millisecond; nothing is decided by it."""
+        import time
+
+        return self._virtual.now() if self._virtual is not None else time.time_ns() // 1_000
+
+    # Promises
+
+    async def promise(self, wanted: Sequence[Promise]) -> list[Kept]:
+        if not self._is_open:
+            raise StoreClosed("the store is closed")
+        if not wanted:
+            return []
+        if len(wanted) == 1:
+            here = self._here()
+            made = [await (here.plain if wanted[0].key is None else here.keyed).add(wanted[0])]
+        elif all(one.key is None for one in wanted):
+            made = await promising.insert(self, wanted, self._about_now())
+        else:
+            made = await self.write(lambda tx: promising.insert_mixed(tx, wanted, self.shard_count))
+        if any(one.fire_at < self._about_now() + promising.SOON for one in wanted):
+            self.ring({"arrivals"})
+        return made
+
+    async def _send_plain(self, wanted: Sequence[Promise]) -> Sequence[Kept | Exception]:
+        return await promising.insert(self, wanted, self._about_now())
+
+    async def _send_keyed(self, wanted: Sequence[Promise]) -> Sequence[Kept | Exception]:
+        return await promising.insert_keyed(self, wanted, self._about_now())
+
+    async def move(self, key: str, tenant: str | None, fire_at: Instant) -> Kept:
+        return await self.write(lambda tx: promises.move(tx, key, tenant, fire_at))
+
+    async def cancel_promise(self, key: str, tenant: str | None, *, actor: str, note: str) -> Kept:
+        return await self.write(lambda tx: promises.cancel_promise(tx, key, tenant, actor, note))
+
+    async def cancel(self, run_id: str, *, actor: str, note: str) -> Kept:
+        return await self.write(lambda tx: promises.cancel(tx, run_id, actor, note))
+
+    async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
+        return await self.write(lambda tx: promises.retry(tx, run_id, actor, note, override))
+
+    # Schedules
+
+    async def apply(
+        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code"
+    ) -> Applied:
+        return await self.write(lambda tx: schedules.apply(tx, declarations, prune, actor, source))
+
+    async def schedules(self) -> list[ScheduleView]:
+        return await self.read(lambda tx: schedules.views(tx, None))
+
+    async def schedule(self, schedule_id: str) -> ScheduleView:
+        found = await self.read(lambda tx: schedules.views(tx, schedule_id))
+        if not found:
+            raise UnknownName(f"there is no schedule {schedule_id!r}")
+        return found[0]
+
+    async def pause(self, schedule_id: str, *, until: Instant | None, actor: str, note: str) -> None:
+        await self.write(lambda tx: schedules.pause(tx, schedule_id, until, actor, note))
+
+    async def resume(self, schedule_id: str, *, actor: str, note: str) -> None:
+        await self.write(lambda tx: schedules.resume(tx, schedule_id, actor, note))
+
+    async def delete(self, schedule_id: str, *, actor: str, note: str) -> None:
+        await self.write(lambda tx: schedules.delete(tx, schedule_id, actor, note))
+
+    async def trigger(self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str) -> Kept:
+        return await self.write(lambda tx: schedules.trigger(tx, schedule_id, since, actor, note))
+
+    # Dispatch
+
+    async def standing(self, owner: int, ttl: Duration) -> Standing:
+        return await self.write(lambda tx: dispatching.standing(tx, owner, ttl, self.shard_count), lazily=True)
+
+    async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
+        return await self._cells.take(shard, owner, ttl)
+
+    async def renew(self, leases: Sequence[Lease], ttl: Duration, high_water: Instant) -> list[Lease]:
+        # Lost in a crash of the server, a renewal only makes the lease end sooner.
+        return await self.write(lambda tx: dispatching.renew(tx, leases, ttl, high_water), lazily=True)
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        await self.write(lambda tx: dispatching.release(tx, leases), lazily=True)
+
+    async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
+        return await self._cells.load(lease, start, limit)
+
+    async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
+        return await self._cells.arrivals(leases, cursor)
+
+    async def fire(
+        self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+    ) -> Fired:
+        return await self._cells.fire(leases, due, cursor, decide)
+
+    async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
+        return await self.read(lambda tx: schedules.computed_otherwise(tx, tables, after, limit))
+
+    async def rearm(self, rearmings: Sequence[Rearming]) -> int:
+        return await self.write(lambda tx: schedules.rearm(tx, rearmings))
+
+    # Work
+
+    async def claim(self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int) -> list[Claimed]:
+        return await self._claimer.claim(worker, queues, jobs, limit, self._about_now())
+
+    async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
+        return await claiming.finish(self, worker, endings)
+
+    async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
+        return await self.write(lambda tx: working.give_back(tx, worker, claimed))
+
+    async def beat(self, worker: int, progress: Sequence[Progress]) -> Beat:
+        return await self.write(lambda tx: working.beat(tx, worker, progress), lazily=not progress)
+
+    # Watch
+
+    async def silent(self, beat_before: Instant) -> list[SilentAttempt]:
+        return await self.read(lambda tx: watching.silent(tx, beat_before))
+
+    async def lose(self, losses: Sequence[Loss]) -> int:
+        return await self.write(lambda tx: watching.lose(tx, losses))
+
+    async def jobs(self) -> dict[str, JobCard]:
+        return await self.read(watching.jobs)
+
+    async def note(self, kind: str, subject: str, detail: str) -> None:
+        await self.write(lambda tx: tx.event(kind, subject, detail))
+
+    # Fleet
+
+    async def register(
+        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard]
+    ) -> Instance:
+        instance: Instance = await self.write(lambda tx: watching.register(tx, role, version, queues, slots, jobs))
+        self._here().bell.listen(_HEARS.get(role, set()))
+        return instance
+
+    async def retire(self, instance: int) -> None:
+        await self.write(lambda tx: watching.retire(tx, instance))
+
+    async def instances(self) -> list[Instance]:
+        return await self.read(watching.instances)
+
+    # Reading
+
+    async def runs(
+        self,
+        *,
+        states: Sequence[int] = (),
+        schedule: str | None = None,
+        job: str | None = None,
+        tenant: str | None = None,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> list[RunView]:
+        return await self.read(lambda tx: reading.runs(tx, states, schedule, job, tenant, limit, before))
+
+    async def run(self, run_id: str) -> RunView:
+        return await self.read(lambda tx: reading.run(tx, run_id))
+
+    async def ended_since(self, position: int, limit: int) -> list[RunView]:
+        return await self.read(lambda tx: reading.ended_since(tx, position, limit))
+
+    async def events_since(self, position: int, limit: int) -> list[EventRow]:
+        return await self.read(lambda tx: reading.events_since(tx, position, limit))
+
+    async def events_of(self, subject: str) -> list[EventRow]:
+        return await self.read(lambda tx: reading.events_of(tx, subject))
+
+    async def last_positions(self) -> tuple[int, int]:
+        return await self.read(reading.last_positions)
+
+    async def next_pending(self) -> RunView | None:
+        return await self.read(reading.next_pending)
+
+    async def counts(self) -> Mapping[str, int]:
+        return await self.read(reading.counts)
+
+    async def health(self) -> Mapping[str, Any]:
+        try:
+            async with self._connections.acquired() as used:
+                return {"schema": self._schema, **await health(used, self.where)}
+        except (asyncpg.PostgresError, *UNREACHABLE) as error:
+            raise as_store_error(error, self.where) from error
+
+
+_VIRTUAL_NOW = """
+CREATE OR REPLACE FUNCTION foliot.now() RETURNS bigint LANGUAGE sql VOLATILE
+RETURN current_setting('foliot.now')::bigint
+"""
+
+
+async def _roll_back(used: Any) -> None:
+    """Nothing can be done for a connection that cannot even do that: the pool sees it closed."""
+    try:
+        await used.execute("ROLLBACK")
+    except (asyncpg.PostgresError, *UNREACHABLE):
+        used.terminate()

@@ -1,0 +1,57 @@
+"""Callers that come while a statement is under way share the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Together(Generic[A, B]):
+    """One statement at a time per event loop; a caller that is alone does not wait for anybody.
+
+    `send` answers each item with its result, or with the exception that concerns this item alone.
+    """
+
+    def __init__(self, send: Callable[[Sequence[A]], Awaitable[Sequence[B | Exception]]], most: int) -> None:
+        self._send = send
+        self._most = most
+        self._waiting: list[tuple[A, asyncio.Future[B]]] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    async def add(self, item: A) -> B:
+        answer: asyncio.Future[B] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, answer))
+        if self._sending is None:
+            self._sending = asyncio.get_running_loop().create_task(self._serve())
+        # A caller that is cancelled while it waits does not take its item back: it may be on its way already.
+        return await answer
+
+    async def done(self) -> None:
+        """Once everybody who waits has an answer."""
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
+
+    async def _serve(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+                await self._serve_batch(batch)
+        finally:
+            self._sending = None
+
+    async def _serve_batch(self, batch: list[tuple[A, asyncio.Future[B]]]) -> None:
+        try:
+            results = await self._send([item for item, _ in batch])
+        except BaseException as error:
+            results = [error if isinstance(error, Exception) else asyncio.CancelledError()] * len(batch)  # type: ignore[list-item]
+        for (_, answer), result in zip(batch, results, strict=True):
+            if answer.done():
+                continue
+            if isinstance(result, BaseException):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)

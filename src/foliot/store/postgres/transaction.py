@@ -1,0 +1,147 @@
+"""PostgreSQL's transactions, as the verbs see them, and the numbers that processes draw themselves."""
+
+from __future__ import annotations
+
+import re
+import threading
+from array import array
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from foliot.domain.identity import number_at
+from foliot.domain.instant import Instant
+from foliot.store.verbs.transaction import Row, Transaction
+
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
+_COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
+
+_NODE_BITS, _PLACE_BITS = 10, 11
+_PLACES = 1 << _PLACE_BITS
+
+
+class Query(NamedTuple):
+    """A named query as the server wants it: parameters by place."""
+
+    text: str
+    names: tuple[str, ...]
+
+    def arguments(self, values: Mapping[str, Any]) -> list[Any]:
+        return [bound(values[name]) for name in self.names]
+
+
+def prepared(queries: Mapping[str, str]) -> dict[str, Query]:
+    return {name: _prepared(text) for name, text in queries.items()}
+
+
+def _prepared(text: str) -> Query:
+    names: list[str] = []
+
+    def place(match: re.Match[str]) -> str:
+        if match[1] not in names:
+            names.append(match[1])
+        return f"${names.index(match[1]) + 1}"
+
+    return Query(_PARAMETER.sub(place, _COMMENT.sub("", text)), tuple(names))
+
+
+def bound(value: Any) -> Any:
+    """The server's text cannot hold a NUL; what a handler or a user wrote is kept otherwise."""
+    if isinstance(value, str) and "\0" in value:
+        return value.replace("\0", "\N{SYMBOL FOR NULL}")
+    return value
+
+
+class Numbers:
+    """Draws numbers that no other process draws: time, then the node's number, then a place of its own.
+
+    A process chooses the numbers of its runs and tokens itself, so that it can ask for them when an answer was lost.
+    The place goes on from one millisecond to the next, and so the runs of one caller are spread over all shards.
+    """
+
+    def __init__(self, node: int) -> None:
+        self._node = (node % (1 << _NODE_BITS)) << _PLACE_BITS
+        self._place = 0
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def draw(self, count: int, now: Instant) -> list[int]:
+        with self._lock:
+            base = max(number_at(now, 0), self._last >> 22 << 22)
+            drawn = []
+            for _ in range(count):
+                self._place = (self._place + 1) % _PLACES
+                number = base + self._node + self._place
+                if number <= self._last:
+                    base += 1 << 22
+                    number = base + self._node + self._place
+                drawn.append(number)
+                self._last = number
+            return drawn
+
+
+class PostgresTransaction(Transaction):
+    """One transaction of one connection."""
+
+    __slots__ = ("_connection", "_numbers", "_queries", "rings")
+
+    def __init__(self, connection: Any, queries: Mapping[str, Query], now: Instant, numbers: Numbers) -> None:
+        self._connection = connection
+        self._queries = queries
+        self._numbers = numbers
+        self.now = now
+        self.rings: set[str] = set()
+        """Who should be woken once this has committed."""
+
+    async def run(self, query: str, /, **values: Any) -> int:
+        wanted = self._queries[query]
+        status: str = await self._connection.execute(wanted.text, *wanted.arguments(values))
+        count = status.rpartition(" ")[2]
+        return int(count) if count.isdigit() else 0
+
+    async def run_each(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
+        listed = [[bound(value) for value in row] for row in rows]
+        if listed:
+            await self._connection.executemany(self._queries[query].text, listed)
+            if query == "add_handoff":
+                self.rings.add("handoff")
+
+    async def all(self, query: str, /, **values: Any) -> list[Row]:
+        wanted = self._queries[query]
+        found: list[Row] = await self._connection.fetch(wanted.text, *wanted.arguments(values))
+        return found
+
+    async def one(self, query: str, /, **values: Any) -> Row | None:
+        wanted = self._queries[query]
+        found: Row | None = await self._connection.fetchrow(wanted.text, *wanted.arguments(values))
+        return found
+
+    async def numbers(self, count: int) -> list[int]:
+        return self._numbers.draw(count, self.now)
+
+    async def token(self) -> int:
+        return self._numbers.draw(1, self.now)[0]
+
+    async def stir(self, numbers: Sequence[int]) -> None:
+        if numbers:
+            await self.run("add_stirs", numbers=list(numbers))
+            self.rings.add("arrivals")
+
+    async def added(self, numbers: Sequence[int]) -> None:
+        if numbers and await self.run("add_near", numbers=list(numbers)):
+            self.rings.add("arrivals")
+
+    async def lock(self, schedules: Collection[str]) -> None:
+        if schedules:
+            await self.all("lock_schedules", ids=sorted(schedules))
+
+    async def lock_all(self) -> None:
+        await self.all("lock_all")
+
+    def packed(self, numbers: Iterable[int]) -> list[int]:
+        return list(numbers)
+
+    def unpacked(self, stored: Iterable[int]) -> array[int]:
+        return array("q", stored)
+
+
+Work = Callable[[Transaction], Any]

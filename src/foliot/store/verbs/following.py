@@ -1,0 +1,96 @@
+"""What follows, in the same transaction, when a run of a schedule ends, is parked, or needs its next."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from foliot.domain.identity import tick_name
+from foliot.domain.instant import Duration, Instant
+from foliot.domain.policy import policy_from_json
+from foliot.domain.run import Lane, Origin
+from foliot.domain.schedule import NewTick
+from foliot.domain.state import State
+from foliot.store.verbs.transaction import Transaction, longs
+
+
+class Wanted(NamedTuple):
+    """A tick of a schedule that is to be made."""
+
+    schedule: str
+    tick: NewTick
+    lane: Lane = Lane.LIVE
+    fired_at: Instant | None = None
+
+
+class Made(NamedTuple):
+    number: int
+    name: str
+
+
+async def make_ticks(tx: Transaction, wanted: Sequence[Wanted]) -> list[Made | None]:
+    """Inserts the runs of ticks; None for one that exists already, which is not expected: an event says so."""
+    if not wanted:
+        return []
+    names = [tick_name(one.schedule, one.tick.nominal) for one in wanted]
+    taken = {row[0] for row in await tx.all("names_taken", names=names)}
+    made = [
+        None if name in taken else Made(number, name)
+        for number, name in zip(await tx.numbers(len(names)), names, strict=True)
+    ]
+    rows = []
+    for one, new, name in zip(wanted, made, names, strict=True):
+        if new is None:
+            await tx.event("tick_exists", one.schedule, f"{name} exists already and is not made a second time")
+        else:
+            tick = one.tick
+            times = (tick.fire_at, tick.nominal, tick.since, tick.useful_until, one.fired_at)
+            rows.append((new.number, name, Origin.SCHEDULED, one.lane, *times, one.schedule))
+    await tx.run_each("insert_tick", rows)
+    await tx.added([row[0] for row in rows])
+    return made
+
+
+async def end_cancelled(tx: Transaction, numbers: Collection[int]) -> list[int]:
+    """Somebody asked for these to stop while an attempt owned them. Now that none does, they end; returns the rest."""
+    if not numbers or not await tx.value("any_cancellation"):
+        return list(numbers)
+    asked = await tx.all("cancelled_among", numbers=longs(numbers))
+    ended = [row[0] for row in asked]
+    await tx.run_each(
+        "end_run", [(number, State.CANCELLED, tx.now, reason, note, None, None) for number, reason, note, _ in asked]
+    )
+    await tx.run("drop_runs", numbers=longs(ended))
+    await tx.run("drop_cancellations", numbers=longs(ended))
+    schedules = {row[3] for row in asked if row[3] is not None}
+    if schedules:
+        await runs_ended(tx, schedules)
+    return [number for number in numbers if number not in ended]
+
+
+async def runs_ended(tx: Transaction, schedules: Collection[str]) -> None:
+    """Runs of these schedules ended or were parked.
+
+    1. What was held for them is due again, and is decided anew when it fires.
+    2. A schedule of fixed delay gets its next run, counted from now by the store's clock; it always has exactly one
+       pending or busy run, so a run that was triggered by hand does not start a second chain.
+    """
+    await tx.lock(schedules)
+    listed = list(schedules)
+    await tx.stir([row[0] for row in await tx.all("release_held", schedules=listed)])
+    for schedule, delay, policy in await tx.all("delayed_schedules", schedules=listed):
+        due, useful = tx.now + delay, _useful_until(policy)
+        while await tx.all("names_taken", names=[tick_name(schedule, due)]):
+            due += 1  # a run that was made and ended within this very moment has the name already
+        tick = NewTick(due, None, due, None if useful is None else due + useful)
+        [made] = await make_ticks(tx, [Wanted(schedule, tick)])
+        if made is not None:
+            await tx.run("schedule_made", id=schedule, name=made.name)
+
+
+def _useful_until(policy: bytes) -> Duration | None:
+    """A policy that cannot be read is its schedule's fault, which firing tells; the chain goes on."""
+    try:
+        return policy_from_json(policy).useful_until
+    except ValueError:
+        return None

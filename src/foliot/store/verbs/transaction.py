@@ -1,0 +1,96 @@
+"""What a verb sees of the transaction it runs in: named queries, one moment of time, and fresh numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from foliot.domain.instant import Instant
+
+Row = Sequence[Any]
+
+
+class Transaction(ABC):
+    """A write transaction in progress, or a read of one snapshot.
+
+    Values are bound by name. A list of numbers is bound as `longs(...)`, a list of texts as a list, a table of rows as
+    `as_json(...)`: each dialect unfolds them in its own way.
+    """
+
+    __slots__ = ("now",)
+
+    now: Instant
+
+    @abstractmethod
+    async def run(self, query: str, /, **values: Any) -> int:
+        """Executes, and returns how many rows changed."""
+
+    @abstractmethod
+    async def run_each(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Executes once per row of positional values."""
+
+    @abstractmethod
+    async def all(self, query: str, /, **values: Any) -> list[Row]: ...
+
+    @abstractmethod
+    async def one(self, query: str, /, **values: Any) -> Row | None: ...
+
+    async def value(self, query: str, /, **values: Any) -> Any:
+        """The single value of a query that always has one."""
+        row = await self.one(query, **values)
+        assert row is not None, query
+        return row[0]
+
+    @abstractmethod
+    async def numbers(self, count: int) -> Sequence[int]:
+        """Fresh run numbers, growing, none of them drawn before."""
+
+    @abstractmethod
+    async def token(self) -> int:
+        """A fencing token that was never handed out before."""
+
+    @abstractmethod
+    async def stir(self, numbers: Sequence[int]) -> None:
+        """Tells the owner of the cells that these runs are pending again, or at another time."""
+
+    @abstractmethod
+    async def added(self, numbers: Sequence[int]) -> None:
+        """Tells the owner of the cells of new runs, where the runs' own numbers do not tell it."""
+
+    @abstractmethod
+    async def lock(self, schedules: Collection[str]) -> None:
+        """Nobody else decides about these schedules' runs before this transaction has ended.
+
+        Taken before any of their runs is written: admission and finish both come here first, so that a run which is
+        held is seen by whoever ends the one it is held for."""
+
+    @abstractmethod
+    async def lock_all(self) -> None:
+        """Nobody else applies declarations before this transaction has ended."""
+
+    @abstractmethod
+    def packed(self, numbers: Iterable[int]) -> Any:
+        """Run numbers as one stored value."""
+
+    @abstractmethod
+    def unpacked(self, stored: Any) -> array[int]: ...
+
+    async def event(self, kind: str, subject: str, detail: str) -> None:
+        await self.run("add_event", at=self.now, kind=kind, subject=subject, detail=detail)
+
+    async def audit(self, actor: str, action: str, subject: str, note: str) -> None:
+        """Who did what, and why: beside the action, in its own transaction."""
+        await self.run("add_audit", at=self.now, actor=actor, action=action, subject=subject, note=note)
+
+
+def longs(numbers: Iterable[int]) -> array[int]:
+    """Run numbers as one bound value."""
+    return numbers if isinstance(numbers, array) else array("q", numbers)
+
+
+def as_json(values: object) -> str:
+    return msgspec.json.encode(values).decode()
