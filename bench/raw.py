@@ -23,7 +23,8 @@ from foliot.domain.identity import number_at
 from foliot.domain.instant import DAY, SECOND, Instant
 from foliot.domain.state import State
 from foliot.store import queries
-from foliot.store.sqlite.connection import connect, migrate
+from foliot.store.sqlite.connection import connect
+from foliot.store.sqlite.migrating import migrate
 
 FAR_FROM, FAR_TO = 30 * DAY, 365 * DAY
 """Where pending runs lie that have nothing to do with what is measured: no scheduler loads them."""

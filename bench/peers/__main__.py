@@ -42,9 +42,10 @@ def main() -> None:
         yard = Yard(server)
         results.machine = _machine(given.quick, yard)
         began, company, used = time.monotonic(), Company(), yard.seconds()
-        measurement = Measurement(yard, results, folder, lambda text: errors.print(text, markup=False))
-        if given.environments:
-            (folder / "environments").symlink_to(given.environments.resolve())
+        environments = (given.environments or folder / "environments").resolve()
+        measurement = Measurement(
+            yard, results, folder, environments, lambda text: errors.print(text, markup=False, soft_wrap=True)
+        )
         measurement.prepare()
         measurement.run(set(given.only or WORKLOADS))
         spent = time.monotonic() - began

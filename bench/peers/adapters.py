@@ -150,4 +150,4 @@ class Team:
 
 
 def _tail(text: str) -> str:
-    return text.strip()[-1_500:] or "(it said nothing)"
+    return text.strip()[-4_000:] or "(it said nothing)"

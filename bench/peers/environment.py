@@ -41,7 +41,9 @@ def prepare(peer: Peer, folder: Path) -> Environment:
 
 
 def _ours(peer: Peer, folder: Path) -> Environment:
-    return Environment(_script(sys.executable, peer), _path(), version("foliot"))
+    # The code that stands beside this bench, whatever is installed.
+    path = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    return Environment(_script(sys.executable, peer), path, f"{version('foliot')}, Python {sys.version.split()[0]}")
 
 
 def _python(peer: Peer, folder: Path) -> Environment:
@@ -53,15 +55,13 @@ def _python(peer: Peer, folder: Path) -> Environment:
         (folder / ".installed").touch()
     name = re.split(r"[<>=\[]", peer.packages[0])[0]
     found = _run([str(python), "-c", f"from importlib.metadata import version; print(version('{name}'))"])
-    return Environment(_script(str(python), peer), _path(), f"{found.strip()}, Python {sys.version.split()[0]}")
+    return Environment(
+        _script(str(python), peer), {"PYTHONPATH": str(ROOT)}, f"{found.strip()}, Python {sys.version.split()[0]}"
+    )
 
 
 def _script(python: str, peer: Peer) -> tuple[str, ...]:
     return python, str(HERE / peer.id / "adapter.py")
-
-
-def _path() -> dict[str, str]:
-    return {"PYTHONPATH": str(ROOT)}
 
 
 def _node(peer: Peer, folder: Path) -> Environment:
@@ -70,7 +70,7 @@ def _node(peer: Peer, folder: Path) -> Environment:
         raise Unavailable("there is no node here, or no npm")
     if not (folder / ".installed").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _run([npm, "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), *peer.packages])
+        _run([npm, "install", "--loglevel=error", "--no-audit", "--no-fund", "--prefix", str(folder), *peer.packages])
         (folder / ".installed").touch()
     modules = folder / "node_modules"
     found = json.loads((modules / peer.packages[0] / "package.json").read_text("utf-8"))["version"]

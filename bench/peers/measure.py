@@ -44,10 +44,13 @@ class Results:
 
 
 class Measurement:
-    def __init__(self, yard: Yard, results: Results, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, yard: Yard, results: Results, folder: Path, environments: Path, say: Callable[[str], None]
+    ) -> None:
         self._yard = yard
         self._results = results
         self._folder = folder
+        self._environments = environments
         self._say = say
         self._programs: dict[str, Program] = {}
 
@@ -56,7 +59,7 @@ class Measurement:
         for peer in self._results.peers:
             self._say(f"{peer.name}: preparing")
             try:
-                environment = prepare(peer, self._folder / "environments")
+                environment = prepare(peer, self._environments)
                 self._programs[peer.id] = program = self._program(peer, environment)
                 with self._yard.fresh(peer.id) as database:
                     program.ask(database.dsn, "setup")
@@ -69,7 +72,7 @@ class Measurement:
                 self._results.versions[peer.id] = environment.version
 
     def _program(self, peer: Peer, environment: Environment) -> Program:
-        folder = self._folder / "work" / peer.id
+        folder = self._folder / peer.id
         folder.mkdir(parents=True, exist_ok=True)
         return Program(environment, folder)
 

@@ -74,13 +74,18 @@ def print_report(results: Results, console: Console) -> None:
         if peer.id in results.versions:
             console.print(f"{peer.name} {results.versions[peer.id]}: {peer.settings}")
         else:
-            console.print(Text(f"{peer.name} COULD NOT BE HAD: {results.absent.get(peer.id, '')}", "bold red"))
+            console.print(Text(f"{peer.name} COULD NOT BE HAD: {_last(results.absent[peer.id])}", "bold red"))
     for load in results.found:
         console.print()
         console.print(_table(results, load))
         for peer in results.peers:
             if (reason := results.failed.get(load, {}).get(peer.id)) is not None:
-                console.print(Text(f"  {peer.name} {reason}"))
+                console.print(Text(f"  {peer.name}: {_last(reason)}"))
+
+
+def _last(reason: str) -> str:
+    """Of a traceback, what it says in the end; the JSON has all of it."""
+    return reason.strip().splitlines()[-1]
 
 
 def _print_machine(results: Results, console: Console) -> None:
@@ -132,8 +137,11 @@ def _label(results: Results, load: str, peer: Peer) -> str:
 
 def _cells(results: Results, load: str, peer: Peer, listed: tuple[Measure, ...]) -> Iterator[str | Text]:
     for one in listed:
-        value = median(results.of(load, peer), one.take)
-        yield "-" if value is None else one.form.format(value)
+        rounds = results.of(load, peer)
+        value = median(rounds, one.take)
+        # What had not started when it ended would have been later still.
+        is_at_least = one in _LATENESS[:3] and load != "recurring" and any(found.missing for found in rounds)
+        yield "-" if value is None else ">" * is_at_least + one.form.format(value)
         if one.is_compared:
             yield _ratio(median(results.of(load, FOLIOT), one.take), value, one) if peer is not FOLIOT else ""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import blake2b
@@ -158,12 +158,7 @@ class Foliot:
             before = (known or {}).get(name)
             # Never again what was decided already, also when the clock was set back since.
             begin = max(now, (before and before.evaluated_through) or 0, (taken or {}).get(name, 0))
-            # Only what differs from the defaults: a release that adds a setting changes nobody's declaration.
-            apart = [(one, value) for one, value in asdict(policy).items() if value != getattr(_DEFAULTS, one)]
             extra = bound.encoded() if bound.arguments else {}
-            words: tuple[Any, ...]
-            words = (name, job.name, rule.encode(), payload, sorted(described.items()), sorted(chosen.items()), apart)
-            words += (extra,) if extra else ()
             declaration = Declaration(
                 id=name,
                 job=job.name,
@@ -172,22 +167,53 @@ class Foliot:
                 policy=policy,
                 options=choices_to_json(chosen | extra),
                 delay=rule.delay,
-                fingerprint=blake2b(repr(words).encode(), digest_size=16).hexdigest(),
+                fingerprint=self._fingerprint(name),
                 **described,
             )
             found.append(armed(declaration, rule, begin, before))
         return found
 
+    def _fingerprint(self, name: str) -> str:
+        job, rule, payload, described, chosen, bound = self._schedules[name]
+        policy = job.handler.policy.merged(chosen)
+        # Only what differs from the defaults: a release that adds a setting changes nobody's declaration.
+        apart = [(one, value) for one, value in asdict(policy).items() if value != getattr(_DEFAULTS, one)]
+        words: tuple[Any, ...]
+        words = (name, job.name, rule.encode(), payload, sorted(described.items()), sorted(chosen.items()), apart)
+        words += (bound.encoded(),) if bound.arguments else ()
+        return blake2b(repr(words).encode(), digest_size=16).hexdigest()
+
+    @property
+    def release(self) -> str:
+        """All that is declared here, as one word: processes whose code declares the same are of one release."""
+        words = sorted((name, self._fingerprint(name)) for name in self._schedules)
+        return blake2b(repr(words).encode(), digest_size=8).hexdigest()
+
     # Acting
 
     async def apply_async(self, *, prune: bool = False, actor: str = "code") -> Applied:
-        """Brings the store's schedules to what is declared here, where a declaration changed since it was applied."""
+        """Brings the store's schedules to what is declared here, where a declaration changed since it was applied.
+
+        What a newer release declares that is running stays as it is (`outdated`), until that one is gone.
+        """
+        return await self._apply(self._schedules, prune=prune, actor=actor)
+
+    async def settle_async(self, *, actor: str = "code") -> Applied:
+        """As `apply`, for what the store holds otherwise than declared here: an older release has its way again once no
+        newer one is left. Makes no schedule that is not there: somebody removed it."""
+        stored = await (await self.opened()).fingerprints()
+        mine = {name: self._fingerprint(name) for name in self._schedules}
+        differing = {name for name, fingerprint in mine.items() if stored.get(name, fingerprint) != fingerprint}
+        return await self._apply(differing, prune=False, actor=actor) if differing else Applied()
+
+    async def _apply(self, names: Collection[str], *, prune: bool, actor: str) -> Applied:
         store = await self.opened()
         known = {view.schedule.id: view.schedule for view in await store.schedules()}
         ticks: dict[str, Instant] = {}
         for _ in range(_TRIES):
+            stated = [one for one in self.declarations(known, ticks) if one.id in names]
             try:
-                return await store.apply(self.declarations(known, ticks), prune=prune, actor=actor)
+                return await store.apply(stated, prune=prune, actor=actor, release=self.release)
             except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
                 ticks[taken.schedule] = taken.nominal
         raise Conflict("the schedules changed again and again while they were being applied; try once more")
@@ -195,18 +221,21 @@ class Foliot:
     def apply(self, *, prune: bool = False, actor: str = "code") -> Applied:
         return self.portal.call(lambda: self.apply_async(prune=prune, actor=actor), "apply_async")
 
-    async def promise_many_async(self, promises: Iterable[Promise]) -> list[Kept]:
-        """Makes all of them, or none: one transaction, one answer each, in order."""
-        if not isinstance(promises, Iterable):
-            raise InvalidInput(f"{promises!r:.80} is no list of promises; make them with job.promise_at(when, ...)")
-        listed = list(promises)
-        for promise in listed:
-            if not isinstance(promise, Promise):
-                raise InvalidInput(f"{promise!r:.80} is not a promise; make them with job.promise_at(when, ...)")
+    async def promise_many_async(self, promises: Iterable[Promise], *, connection: Any = None) -> list[Kept]:
+        """Makes all of them, or none: one transaction, one answer each, in order.
+
+        With `connection`, one of your own to the store's PostgreSQL, they are part of the transaction that you have
+        begun on it: they exist if and only if that commits.
+        """
+        listed = _listed(promises)
+        if connection is not None:
+            return await self.store.promise_within_async(connection, listed)
         store = await self.opened()
         return await store.promise(listed)
 
-    def promise_many(self, promises: Iterable[Promise]) -> list[Kept]:
+    def promise_many(self, promises: Iterable[Promise], *, connection: Any = None) -> list[Kept]:
+        if connection is not None:  # here, in the caller's thread: it is the caller's connection
+            return self.store.promise_within(connection, _listed(promises))
         return self.portal.call(lambda: self.promise_many_async(promises), "promise_many_async")
 
     async def move_async(self, key: str, when: Moment, *, tenant: str | None = None) -> Kept:
@@ -305,6 +334,8 @@ class Foliot:
         self._opening = threading.Lock()
         self.portal.forget()
         self._is_inherited = self._is_open and bootstrap.store_file(self.store) is not None
+        if bootstrap.is_server(self.store):
+            self._is_open = False  # it draws numbers under a name of its own, so it has to open anew
 
     def job_named(self, name: str) -> Job[..., Any]:
         try:
@@ -318,6 +349,16 @@ class Foliot:
 _DEFAULTS = Policy()
 _TRIES = 10_000
 _HANDLER_SETTINGS = ("name", "retry_on", "give_up_on", "queue", "owner", "runbook", "changes")
+
+
+def _listed(promises: Iterable[Promise]) -> list[Promise]:
+    if not isinstance(promises, Iterable):
+        raise InvalidInput(f"{promises!r:.80} is no list of promises; make them with job.promise_at(when, ...)")
+    listed = list(promises)
+    for promise in listed:
+        if not isinstance(promise, Promise):
+            raise InvalidInput(f"{promise!r:.80} is not a promise; make them with job.promise_at(when, ...)")
+    return listed
 
 
 def _tenant(given: str | None) -> str | None:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import platform
 import random
-from collections.abc import Mapping, Sequence
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from foliot.clock import Clock, SystemClock
+from foliot.clock import Clock, DisciplinedClock, SystemClock
 from foliot.dispatch.dispatcher import Dispatcher
 from foliot.domain.instant import SECOND, Duration
-from foliot.domain.store import JobCard, Store
+from foliot.domain.store import Duty, JobCard, Schema, Store
 from foliot.errors import FoliotError, InvalidInput, StoreError
 from foliot.store.sqlite import SqliteStore
+from foliot.watch.clocks import ClockWatch
+from foliot.watch.duty import OnDuty
 from foliot.watch.reaper import Reaper
+from foliot.watch.retention import Retention
 from foliot.work.handler import Handler
 from foliot.work.worker import Worker
 
@@ -31,15 +38,34 @@ def make_store(url: str | None, clock: Clock | None = None) -> Store:
     url = url or os.environ.get("FOLIOT_STORE") or DEFAULT_STORE
     scheme, separator, path = url.partition("://")
     if scheme == "sqlite" and separator and path.startswith("/") and len(path) > 1:
-        return SqliteStore(path[1:], clock)
-    if scheme in ("postgresql", "postgres"):
-        raise InvalidInput(
-            f"{url!r:.40}: PostgreSQL is not supported by this release yet; use sqlite:///path/to/foliot.db"
-        )
+        file, _, words = path[1:].partition("?")
+        if words not in ("", "migrate=auto", "migrate=never"):
+            raise InvalidInput(f"?{words} in the store's URL: a file may have migrate=auto or migrate=never")
+        return SqliteStore(file, clock, migrates=words != "migrate=never")
+    if scheme in ("postgresql", "postgres") and separator:
+        return _server_store(url, clock)
     raise InvalidInput(
-        f"{url!r:.80} is not a store; write sqlite:///foliot.db for a file here, sqlite:////var/lib/foliot.db for one "
-        f"anywhere, or sqlite:///:memory: for tests"
+        f"{_without_password(url)!r:.80} is not a store; write sqlite:///foliot.db for a file here, "
+        f"sqlite:////var/lib/foliot.db for one anywhere, sqlite:///:memory: for tests, or "
+        f"postgresql://user@host/database"
     )
+
+
+def _server_store(url: str, clock: Clock | None) -> Store:
+    try:
+        from foliot.store.postgres import PostgresStore  # its driver is an extra, which not everybody has
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise InvalidInput(
+            f"{_without_password(url)!r:.80}: the driver for PostgreSQL is not installed here; "
+            f'pip install "foliot[postgres]"'
+        ) from None
+    return PostgresStore(url, clock)
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(://[^/@]*?):[^/]*@", r"\1:***@", url)
 
 
 async def open_store(store: Store) -> None:
@@ -53,13 +79,36 @@ async def open_store(store: Store) -> None:
         ) from error
 
 
+async def migrate_store(store: Store) -> Schema:
+    """Brings its tables to this release; answers how they stood before."""
+    try:
+        return await store.migrate()
+    except OSError as error:
+        raise StoreError(f"{store_name(store)} cannot be made: {error.strerror or error}") from error
+
+
 def store_file(store: Store) -> Path | None:
     """Where the store lies on this host's disk; None when it is no file."""
     return Path(store.path) if isinstance(store, SqliteStore) and store.path != ":memory:" else None
 
 
+def is_server(store: Store) -> bool:
+    """Whether the store is another process, perhaps on another host."""
+    loaded = sys.modules.get("foliot.store.postgres")
+    return loaded is not None and isinstance(store, loaded.PostgresStore)
+
+
+def store_name(store: Store) -> str:
+    """Where the store is, for people; without passwords."""
+    if is_server(store):
+        return str(store.where.shown)  # type: ignore[attr-defined]
+    return str(store_file(store) or "a store in memory")
+
+
 def _another_handle(store: Store, clock: Clock | None) -> Store | None:
     """The same store, opened a second time; None where that would be another one."""
+    if is_server(store):
+        return make_store(store.url, clock)  # type: ignore[attr-defined]
     file = store_file(store)
     return None if file is None else SqliteStore(str(file), clock)
 
@@ -73,9 +122,17 @@ def make_worker(
     slots: int = 100,
     beat_store: Store | None = None,
     version: str = "",
+    release: str = "",
 ) -> Worker:
     return Worker(
-        store, clock or SystemClock(), handlers, queues=queues, slots=slots, beat_store=beat_store, version=version
+        store,
+        clock or SystemClock(),
+        handlers,
+        queues=queues,
+        slots=slots,
+        beat_store=beat_store,
+        version=version,
+        release=release,
     )
 
 
@@ -88,19 +145,48 @@ def make_reaper(store: Store, *, clock: Clock | None = None) -> Reaper:
 
 
 async def run_scheduler(
-    store: Store, stop: asyncio.Event, *, cards: Sequence[JobCard] = (), version: str = "", clock: Clock | None = None
+    store: Store,
+    stop: asyncio.Event,
+    *,
+    cards: Sequence[JobCard] = (),
+    version: str = "",
+    release: str = "",
+    clock: Clock | None = None,
 ) -> None:
-    """A scheduler process, from its registration until `stop` is set and its shard is given up."""
-    clock = clock or SystemClock()
-    instance = await store.register("scheduler", version=version, queues=(), slots=0, jobs=cards)
-    dispatcher = make_dispatcher(store, instance.number, clock=clock)
-    beating = asyncio.create_task(_beat(store, instance.number, clock))
+    """A scheduler process, from its registration until `stop` is set and its shards and duties are given up."""
+    clock = _disciplined(store, clock or SystemClock())
+    instance = await store.register("scheduler", version=version, queues=(), slots=0, jobs=cards, release=release)
+    number = instance.number
+    dispatcher = make_dispatcher(store, number, clock=clock)
+    watching = OnDuty(store, clock, Duty.WATCH, owner=number, work=make_reaper(store, clock=clock).run)
+    tidying = OnDuty(store, clock, Duty.RETENTION, owner=number, work=Retention(store, clock).run)
+    beating = asyncio.create_task(_beat(store, number, clock))
     try:
-        await asyncio.gather(dispatcher.run(stop), make_reaper(store, clock=clock).run(stop))
+        async with _measuring(store, clock, "scheduler", lambda: number):
+            await asyncio.gather(dispatcher.run(stop), watching.run(stop), tidying.run(stop))
     finally:
         beating.cancel()
         await dispatcher.release()
-        await store.retire(instance.number)
+        await store.retire(number)
+
+
+def _disciplined(store: Store, clock: Clock) -> Clock:
+    return DisciplinedClock(clock) if store.has_own_clock else clock
+
+
+@asynccontextmanager
+async def _measuring(store: Store, clock: Clock, role: str, instance: Callable[[], int | None]) -> AsyncIterator[None]:
+    """While it lasts, the clock is measured against the store's; the first time before anything else is done."""
+    if not isinstance(clock, DisciplinedClock):
+        yield
+        return
+    watch = ClockWatch(store, clock, role, platform.node(), instance)
+    await watch.try_once()
+    measuring = asyncio.create_task(watch.run())
+    try:
+        yield
+    finally:
+        measuring.cancel()
 
 
 async def _beat(store: Store, number: int, clock: Clock) -> None:
@@ -123,6 +209,7 @@ async def run_worker(
     queues: Sequence[str],
     slots: int,
     version: str = "",
+    release: str = "",
     clock: Clock | None = None,
 ) -> list[str]:
     """A worker process, from its registration until `stop` is set and it is drained.
@@ -133,20 +220,29 @@ async def run_worker(
     beat_store = _another_handle(store, clock)
     if beat_store is not None:
         await open_store(beat_store)
+    disciplined = _disciplined(store, clock or SystemClock())
     worker = make_worker(
-        store, handlers, clock=clock, queues=queues, slots=slots, beat_store=beat_store, version=version
+        store,
+        handlers,
+        clock=disciplined,
+        queues=queues,
+        slots=slots,
+        beat_store=beat_store,
+        version=version,
+        release=release,
     )
     try:
         await worker.start()
-        working = asyncio.create_task(worker.run())
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if working.done():
-            await working  # it ends by itself only when it cannot go on, and then this raises
-        executing = await worker.drain(grace)
-        await working
-        return executing
+        async with _measuring(store, disciplined, "worker", lambda: worker.number):
+            working = asyncio.create_task(worker.run())
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if working.done():
+                await working  # it ends by itself only when it cannot go on, and then this raises
+            executing = await worker.drain(grace)
+            await working
+            return executing
     finally:
         if beat_store is not None:
             await worker.heartbeat.stop()

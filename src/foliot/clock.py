@@ -6,13 +6,18 @@ import asyncio
 import heapq
 import itertools
 import time
-from typing import Protocol
+from collections import deque
+from typing import NamedTuple, Protocol
 
-from foliot.domain.instant import SECOND, Duration, Instant
+from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
 
 
 class Clock(Protocol):
     """Where `now` comes from, and how to wait for a later one."""
+
+    @property
+    def fenced(self) -> bool:
+        """Whether it is known to be wrong: whoever goes by it finishes what was begun, and takes nothing new."""
 
     def now(self) -> Instant:
         """What is recorded and shown. Hosts' clocks are set, so two readings do not say how much time passed."""
@@ -25,6 +30,8 @@ class Clock(Protocol):
 
 class SystemClock:
     """The host's clock."""
+
+    fenced = False
 
     def now(self) -> Instant:
         return time.time_ns() // 1_000
@@ -42,6 +49,8 @@ class ManualClock:
     Time passes when the clock is moved forwards, and is then also what `monotonic` counts; moved backwards, or by
     `step`, only what the clock shows has changed.
     """
+
+    fenced = False
 
     def __init__(self, start: Instant) -> None:
         self._now = start
@@ -83,3 +92,88 @@ class ManualClock:
     def step(self, length: Duration) -> None:
         """Somebody sets the host's clock, forwards or back: no time passes, and nobody wakes."""
         self._now += length
+
+
+TRUSTED: Duration = 100 * MILLISECOND
+"""A host whose clock is certainly further from the store's is fenced."""
+DRIFT = 200
+"""How fast two clocks may drift apart, in microseconds per second. Ordinary quartz keeps to a quarter of that."""
+_RECENT = 10
+_STEP: Duration = MILLISECOND
+
+
+class _Sighting(NamedTuple):
+    low: Duration
+    high: Duration
+    since: Instant
+    """When the question was asked, by the base's monotonic clock."""
+    lead: Duration
+    """What the base showed then, less its monotonic clock: another number means that somebody set the base."""
+
+    def seen_from(self, at: Instant) -> tuple[Duration, Duration]:
+        """What it still says later on: the clocks drift."""
+        drifted = max(at - self.since, 0) * DRIFT // SECOND
+        return self.low - drifted, self.high + drifted
+
+
+class DisciplinedClock:
+    """A host's clock, corrected by what was seen of the store's.
+
+    A question to the store takes time, and its clock was read somewhere in between: so what is known of the offset
+    (store minus host) is an interval, as wide as the question took. The narrowest of the last ones counts, widened by
+    what the clocks may have drifted since. It starts anew when somebody set either clock.
+    """
+
+    def __init__(self, base: Clock) -> None:
+        self.base = base
+        self.offset: tuple[Duration, Duration] | None = None
+        """The store's clock minus the host's certainly lies between these; None before the first observation."""
+        self._estimate: Duration = 0
+        self._sightings: deque[_Sighting] = deque(maxlen=_RECENT)
+
+    @property
+    def fenced(self) -> bool:
+        """Only when no offset that is possible could be trusted: a slow answer accuses nobody."""
+        return self.offset is not None and (self.offset[0] > TRUSTED or self.offset[1] < -TRUSTED)
+
+    def observe(self, before: Instant, store: Instant, after: Instant) -> None:
+        """The store's clock was read at some moment between these two of the base."""
+        if after < before:
+            return  # the base was set back while we asked: nothing can be said
+        at = self.base.monotonic()
+        seen = _Sighting(store - after, store - before, at - (after - before), after - at)
+        if any(_contradict(seen, earlier, at) for earlier in self._sightings):
+            self._sightings.clear()
+        self._sightings.append(seen)
+        self.offset = min(
+            (one.seen_from(at) for one in self._sightings), key=lambda interval: interval[1] - interval[0]
+        )
+        self._estimate = sum(self.offset) // 2
+
+    def now(self) -> Instant:
+        return self.base.now() + self._estimate
+
+    def monotonic(self) -> Instant:
+        return self.base.monotonic()
+
+    async def sleep(self, length: Duration) -> None:
+        await self.base.sleep(length)
+
+
+def _contradict(new: _Sighting, earlier: _Sighting, at: Instant) -> bool:
+    """Somebody set the host's clock, or the store's."""
+    low, high = earlier.seen_from(at)
+    return new.low > high or new.high < low or abs(new.lead - earlier.lead) > _STEP
+
+
+def offset_in_words(low: Duration, high: Duration) -> str:
+    """How far a host's clock is from the store's, from what is known of the offset (store minus host)."""
+    if low > 0:
+        return f"{_milliseconds(low)} to {_milliseconds(high)} ms behind the store's"
+    if high < 0:
+        return f"{_milliseconds(-high)} to {_milliseconds(-low)} ms ahead of the store's"
+    return f"within {_milliseconds(max(-low, high))} ms of the store's"
+
+
+def _milliseconds(length: Duration) -> str:
+    return f"{length / MILLISECOND:,.1f}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
@@ -19,7 +19,6 @@ from foliot.work.handler import Handler
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 Moment = datetime
 Length = str | float | timedelta
@@ -31,7 +30,8 @@ class _App(Protocol):
     clock: Clock
     portal: Portal
 
-    async def promise_many_async(self, promises: Iterable[Promise]) -> list[Kept]: ...
+    async def promise_many_async(self, promises: Iterable[Promise], *, connection: Any = None) -> list[Kept]: ...
+    def promise_many(self, promises: Iterable[Promise], *, connection: Any = None) -> list[Kept]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class _Options:
     unique_for: Duration | None = None
     useful_until: Instant | None = None
     useful_for: Duration | None = None
+    connection: Any = None
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -76,12 +77,15 @@ class Job(Generic[P, R]):
         on_conflict: str | None = None,
         unique_for: Length | None = None,
         useful_until: Length | datetime | None = None,
+        connection: Any = None,
         **settings: Any,
     ) -> Job[P, R]:
         """The same job with other options for the promises made through it.
 
         `key`: one promise per key (and tenant); `on_conflict` says what happens to the one that exists: `keep`
-        (default), `replace`, `error`, `renew`. `priority`: higher goes first. Further settings are policies.
+        (default), `replace`, `error`, `renew`. `priority`: higher goes first. `connection`: your own, to the
+        PostgreSQL that the store is in; the promise is part of the transaction that you have begun on it. Further
+        settings are policies.
         """
         for name in OF_SCHEDULES:
             if name in settings:
@@ -105,6 +109,8 @@ class Job(Generic[P, R]):
         if useful_until is not None:
             chosen["useful_until"] = instant(useful_until) if isinstance(useful_until, datetime) else None
             chosen["useful_for"] = None if isinstance(useful_until, datetime) else duration(useful_until)
+        if connection is not None:
+            chosen["connection"] = connection
         if settings:
             chosen["settings"] = {**self._options.settings, **choices(settings)}
         return Job(self.app, self.handler, replace(self._options, **chosen))
@@ -113,33 +119,43 @@ class Job(Generic[P, R]):
 
     async def at_async(self, when: Moment, /, *args: P.args, **kwargs: P.kwargs) -> Kept:
         """Promises a run at an instant; durable when this returns. A time that has passed means at once."""
-        return await self._make(instant(when), args, kwargs)
+        return await self._make_async(self._promise(instant(when), args, kwargs))
 
     def at(self, when: Moment, /, *args: P.args, **kwargs: P.kwargs) -> Kept:
-        return self._call(lambda: self.at_async(when, *args, **kwargs), "at_async")
+        return self._make(lambda: self._promise(instant(when), args, kwargs), "at_async")
 
     async def delay_async(self, length: Length, /, *args: P.args, **kwargs: P.kwargs) -> Kept:
         """Promises a run after some time: `job.delay_async("10m", ...)`."""
-        return await self._make(self.app.clock.now() + duration(length), args, kwargs)
+        return await self._make_async(self._promise(self._after(length), args, kwargs))
 
     def delay(self, length: Length, /, *args: P.args, **kwargs: P.kwargs) -> Kept:
-        return self._call(lambda: self.delay_async(length, *args, **kwargs), "delay_async")
+        return self._make(lambda: self._promise(self._after(length), args, kwargs), "delay_async")
 
     async def now_async(self, *args: P.args, **kwargs: P.kwargs) -> Kept:
         """Promises a run at once."""
-        return await self._make(self.app.clock.now(), args, kwargs)
+        return await self._make_async(self._promise(self.app.clock.now(), args, kwargs))
 
     def now(self, *args: P.args, **kwargs: P.kwargs) -> Kept:
-        return self._call(lambda: self.now_async(*args, **kwargs), "now_async")
+        return self._make(lambda: self._promise(self.app.clock.now(), args, kwargs), "now_async")
 
     # Many at once
 
     def promise_at(self, when: Moment, /, *args: P.args, **kwargs: P.kwargs) -> Promise:
         """A promise that is checked but not made yet: give many of them to `app.promise_many`."""
-        return self._promise(instant(when), args, kwargs)
+        return self._unmade(instant(when), args, kwargs)
 
     def promise_delay(self, length: Length, /, *args: P.args, **kwargs: P.kwargs) -> Promise:
-        return self._promise(self.app.clock.now() + duration(length), args, kwargs)
+        return self._unmade(self._after(length), args, kwargs)
+
+    def _unmade(self, fire_at: Instant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Promise:
+        if self._options.connection is not None:
+            raise InvalidInput(
+                f"{self.name}: whoever makes these promises says where: app.promise_many(promises, connection=...)"
+            )
+        return self._promise(fire_at, args, kwargs)
+
+    def _after(self, length: Length) -> Instant:
+        return self.app.clock.now() + duration(length)
 
     def _promise(self, fire_at: Instant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Promise:
         options = self._options
@@ -169,11 +185,17 @@ class Job(Generic[P, R]):
         useful_for = self.handler.policy.useful_until if options.useful_for is None else options.useful_for
         return None if useful_for is None else min(fire_at + useful_for, LAST)
 
-    async def _make(self, fire_at: Instant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kept:
-        return (await self.app.promise_many_async([self._promise(fire_at, args, kwargs)]))[0]
+    async def _make_async(self, promise: Promise) -> Kept:
+        return (await self.app.promise_many_async([promise], connection=self._options.connection))[0]
 
-    def _call(self, begin: Callable[[], Coroutine[Any, Any, T]], twin: str) -> T:
-        return self.app.portal.call(begin, f"{self.name}.{twin}")
+    def _make(self, promise: Callable[[], Promise], twin: str) -> Kept:
+        if self._options.connection is not None:
+            return self.app.promise_many([promise()], connection=self._options.connection)[0]
+
+        async def make() -> Kept:
+            return await self._make_async(promise())
+
+        return self.app.portal.call(make, f"{self.name}.{twin}")
 
 
 def checked_due(moment: Instant, what: str) -> Instant:

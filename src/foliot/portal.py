@@ -94,4 +94,5 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         task.cancel()
     if left:
         loop.run_until_complete(asyncio.wait(left))
+    loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()

@@ -21,6 +21,7 @@ HEALTH = {
     "engine": "sqlite",
     "version": "3.53.0",
     "schema": 1,
+    "schema_known": 1,
     "journal_mode": "wal",
     "synchronous": "full",
     "integrity": "ok",
@@ -74,6 +75,12 @@ def test_a_sound_house_has_nothing_to_complain_of():
         ("integrity", "wrong", SOUND._replace(health={**HEALTH, "integrity": "damaged"})),
         ("clock", "wrong", SOUND._replace(store_now=NOW + 2 * SECOND)),
         ("clock", "wrong", SOUND._replace(now=HOUR, store_now=HOUR)),
+        ("clocks", "ok", SOUND._replace(instances=(*FLEET, replace(FLEET[1], offset_low=-80, offset_high=120)))),
+        (
+            "clocks",
+            "wrong",
+            SOUND._replace(instances=(*FLEET, replace(FLEET[0], offset_low=HOUR, offset_high=HOUR, fenced=True))),
+        ),
         ("early starts", "wrong", SOUND._replace(counts={"early": 1})),
         ("scheduler", "warning", SOUND._replace(instances=FLEET[1:])),
         ("worker", "warning", SOUND._replace(instances=FLEET[:1])),
@@ -115,6 +122,15 @@ def test_the_doctor_says_on_which_side_the_older_tables_are():
         findings = SOUND._replace(schedules=(computed_with(tables),))
         [told] = [check.detail for check in judge(findings) if check.name == "tables"]
         assert advice in told
+
+
+def test_the_doctor_tells_how_far_clocks_are_apart_and_who_is_fenced():
+    well = replace(FLEET[1], offset_low=-80, offset_high=120)
+    ill = replace(FLEET[0], offset_low=3 * SECOND, offset_high=3 * SECOND + 400, fenced=True)
+    [told] = [check.detail for check in judge(SOUND._replace(instances=(well,))) if check.name == "clocks"]
+    assert told == "worker 1 on here: within 0.1 ms of the store's"
+    [told] = [check.detail for check in judge(SOUND._replace(instances=(well, ill))) if check.name == "clocks"]
+    assert told.startswith("scheduler 1 on here: 3,000.0 to 3,000.4 ms behind the store's; they take nothing new")
 
 
 def test_the_doctor_does_not_mind_the_tables_of_a_schedule_that_has_ended():

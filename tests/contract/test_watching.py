@@ -268,6 +268,31 @@ async def test_instances_are_those_that_have_not_ended(stage: Stage) -> None:
     assert [one.number for one in await stage.store.instances()] == [second]
 
 
+async def test_what_an_instance_measured_of_its_clock_is_remembered(stage: Stage) -> None:
+    number = await stage.register()
+    [fresh] = await stage.store.instances()
+    assert (fresh.offset_low, fresh.offset_high, fresh.fenced) == (None, None, False)
+    await stage.store.report_clock(number, -2 * SECOND, -SECOND, True)
+    [found] = await stage.store.instances()
+    assert (found.offset_low, found.offset_high, found.fenced) == (-2 * SECOND, -SECOND, True)
+
+
+async def test_a_scheduler_with_a_wrong_clock_does_not_count_until_it_is_right_again(stage: Stage) -> None:
+    first, second = await stage.register("scheduler"), await stage.register("scheduler")
+    await stage.store.report_clock(first, HOUR, HOUR, True)
+    assert (await stage.store.standing(second, TTL)).schedulers == [second]
+    await stage.store.report_clock(first, 0, 0, False)
+    assert (await stage.store.standing(second, TTL)).schedulers == [first, second]
+
+
+async def test_tidying_up_takes_nothing_away_that_is_fresh(stage: Stage) -> None:
+    await stage.finish(stage.succeeded(await stage.running()))
+    waiting = await stage.promise(after=HOUR)
+    await stage.store.tidy()
+    assert {run.state for run in await stage.store.runs()} == {State.SUCCEEDED, State.SCHEDULED}
+    assert await stage.state(waiting) is State.SCHEDULED
+
+
 async def test_renewing_a_lease_is_a_sign_of_life(stage: Stage) -> None:
     lease = await stage.lease()
     stage.clock.advance(SECOND)

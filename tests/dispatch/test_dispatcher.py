@@ -328,6 +328,7 @@ def test_runs_from_before_1970_fire_too() -> None:
 def test_somebody_elses_shard_is_asked_for_once_per_second() -> None:
     async def story() -> None:
         house = House(owner=2)
+        await house.store.standing(1, HOUR)
         await house.store.take(0, 1, HOUR)
         house.store.calls.clear()
         await house.live_until(NOON + 3 * SECOND)

@@ -14,6 +14,8 @@ from foliot.domain.instant import HOUR, parse_rfc3339
 from foliot.domain.policy import Policy, policy_to_json
 from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
+from foliot.domain.store import Schema
+from foliot.errors import SchemaMismatch
 from foliot.store.sqlite.connection import APPLICATION
 from foliot.store.sqlite.store import SqliteStore
 
@@ -67,3 +69,99 @@ def test_a_file_of_every_released_schema_opens_with_all_that_is_in_it(tmp_path: 
     assert (view.schedule.revision, view.schedule.source, view.schedule.tables) == (3, "code", None)
     assert view.next_id == "daily@2026-04-04T02:00:00Z"
     assert {run.id for run in runs} == {"daily@2026-04-03T02:00:00Z", "daily@2026-04-04T02:00:00Z"}
+
+
+# ------------------------------------------------------------------------------------------------- before it is opened
+
+
+def _look(path: Path) -> Schema:
+    return asyncio.run(SqliteStore(str(path)).schema())
+
+
+def _open(path: Path, *, migrates: bool = True) -> None:
+    async def begin() -> None:
+        store = SqliteStore(str(path), migrates=migrates)
+        await store.open()
+        await store.close()
+
+    asyncio.run(begin())
+
+
+def test_to_ask_how_a_file_stands_makes_none(tmp_path: Path) -> None:
+    path = tmp_path / "foliot.db"
+    schema = _look(path)
+    assert (schema.current, schema.latest, len(schema.pending)) == (0, len(STEPS), len(STEPS))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("schema", range(1, len(STEPS) + 1))
+def test_to_ask_how_a_file_stands_changes_nothing(tmp_path: Path, schema: int) -> None:
+    path = tmp_path / "foliot.db"
+    _released(path, schema)
+    before = path.read_bytes()
+    found = _look(path)
+    assert (found.current, len(found.pending), found.is_too_new) == (schema, len(STEPS) - schema, False)
+    assert path.read_bytes() == before
+
+
+def test_to_migrate_says_how_it_stood_and_does_nothing_the_second_time(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "foliot.db"
+    assert asyncio.run(SqliteStore(str(path)).migrate()).current == 0
+    again = asyncio.run(SqliteStore(str(path)).migrate())
+    assert (again.current, again.pending) == (len(STEPS), ())
+
+
+def test_who_may_never_migrate_is_sent_to_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "foliot.db"
+    with pytest.raises(SchemaMismatch, match="run `foliot migrate`"):
+        _open(path, migrates=False)
+    assert not path.exists()
+    _released(path, 1)
+    with pytest.raises(SchemaMismatch, match=r"lacks .* from 0002_walls_and_tables"):
+        _open(path, migrates=False)
+    asyncio.run(SqliteStore(str(path)).migrate())
+    _open(path, migrates=False)
+
+
+def _enter_a_step_of_the_future(path: Path, needs: int) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute("INSERT INTO migration (step, name, needs) VALUES (99, '0099_future', ?)", (needs,))
+    connection.pragma("user_version", 99)
+    connection.close()
+
+
+def test_an_old_release_goes_on_with_tables_of_a_newer_one(tmp_path: Path) -> None:
+    path = tmp_path / "foliot.db"
+    _open(path)
+    _enter_a_step_of_the_future(path, needs=1)
+    _open(path)
+    _open(path, migrates=False)
+    assert (_look(path).current, _look(path).is_too_new) == (99, False)
+
+
+def test_an_old_release_refuses_tables_that_it_cannot_live_with(tmp_path: Path) -> None:
+    path = tmp_path / "foliot.db"
+    _open(path)
+    _enter_a_step_of_the_future(path, needs=99)
+    for migrates in (True, False):
+        with pytest.raises(SchemaMismatch, match=r"schema 99.*upgrade"):
+            _open(path, migrates=migrates)
+    assert _look(path).is_too_new
+
+
+def test_the_printed_steps_make_the_same_tables(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours.db", tmp_path / "theirs.db"
+    _open(ours)
+    connection = apsw.Connection(str(theirs))
+    connection.execute(SqliteStore(str(theirs)).migration_sql(0))
+    connection.close()
+    _open(theirs, migrates=False)
+
+    def tables(path: Path) -> object:
+        looking = apsw.Connection(str(path))
+        try:
+            return looking.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
+        finally:
+            looking.close()
+
+    assert tables(ours) == tables(theirs)

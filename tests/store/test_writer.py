@@ -92,7 +92,7 @@ async def test_a_request_that_fails_takes_back_its_own_and_nothing_else(store: S
 
 
 async def test_a_request_that_the_engine_refuses_fails_alone_too(store: SqliteStore) -> None:
-    async def nonsense(tx: Transaction) -> None:
+    async def nonsense(tx: Any) -> None:
         await tx.event("kind", "subject", "before the mistake")
         tx._connection.execute("INSERT INTO run (number) VALUES (1)")
 

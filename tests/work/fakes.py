@@ -68,7 +68,7 @@ class FakeStore:
         return self._version
 
     async def register(
-        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard]
+        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard], release: str = ""
     ) -> Instance:
         await self._turn("register")
         self.registered.append((role, tuple(queues), slots, tuple(jobs)))
@@ -80,6 +80,9 @@ class FakeStore:
 
     async def instances(self) -> list[Instance]:
         return []
+
+    async def report_clock(self, instance: int, low: int, high: int, fenced: bool) -> None:
+        raise AssertionError("a worker does not measure its clock itself")
 
     async def claim(self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int) -> list[Claimed]:
         await self._turn("claim")

@@ -21,8 +21,9 @@ def context(**more):
 
 
 def test_a_job_sees_which_run_and_attempt_it_is():
-    ctx, _ = context(name="daily@2026-04-03T02:00:00Z", attempt=2, token=41, tenant="acme", schedule="daily")
+    ctx, _ = context(name="daily@2026-04-03T02:00:00Z", attempt=2, token=41, tenant="acme", schedule="daily", number=9)
     assert (ctx.run_id, ctx.attempt, ctx.token) == ("daily@2026-04-03T02:00:00Z", 2, 41)
+    assert ctx.number == 9
     assert (ctx.tenant, ctx.schedule) == ("acme", "daily")
 
 

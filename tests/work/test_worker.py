@@ -70,6 +70,32 @@ def test_a_worker_claims_no_more_than_its_free_slots():
     run(scene())
 
 
+def test_a_worker_whose_clock_is_wrong_begins_nothing_new_and_ends_what_it_has():
+    async def scene():
+        gate = asyncio.Event()
+
+        async def waits() -> None:
+            await gate.wait()
+
+        bench = Bench(waits, slots=5)
+        bench.store.hand_off("waits")
+        await bench.work()
+        bench.clock.fenced = True
+        bench.store.hand_off("waits")
+        await bench.advance(SECOND)
+        assert len(bench.worker.running) == 1
+        assert len(bench.store.ready) == 1
+        gate.set()
+        await bench.advance(SECOND)
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+        assert not bench.worker._may_have_work(bench.clock.now())
+        bench.clock.fenced = False
+        await bench.advance(SECOND)
+        assert bench.store.outcomes == [Outcome.SUCCEEDED] * 2
+
+    run(scene())
+
+
 def test_a_worker_needs_a_slot():
     with pytest.raises(InvalidInput, match="at least one"):
         Bench(noop, slots=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -50,7 +51,5 @@ def become(out: str, place: int, schedules: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[2] == "work":
-        import json
-
         become(**json.loads(sys.argv[3]))
     main(Ours)

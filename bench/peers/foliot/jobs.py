@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from bench.peers.protocol import record, record_into, say
 from foliot import Context, Foliot, every
@@ -21,13 +20,9 @@ async def tick(context: Context) -> None:
     record(context.nominal)
 
 
-def begin(out: str, schedules: int, ready: Callable[..., None] = say) -> None:
-    """In a process of Foliot's own, which knows of nothing but this app."""
-    record_into(out)
-    for number in range(schedules):
-        app.schedule(f"tick{number}", tick, every("1s"))
-    ready(ready=True)
-
-
+# In a process of Foliot's own, which knows of nothing but this file.
 if "FOLIOT_PEER_OUT" in os.environ:
-    begin(os.environ["FOLIOT_PEER_OUT"], int(os.environ["FOLIOT_PEER_SCHEDULES"]))
+    record_into(os.environ["FOLIOT_PEER_OUT"])
+    for number in range(int(os.environ["FOLIOT_PEER_SCHEDULES"])):
+        app.schedule(f"tick{number}", tick, every("1s"))
+    say(ready=True)

@@ -11,6 +11,8 @@
     runs         list, show, cancel, retry
     imports      schedules from other schedulers: crontab
     doctor       checks store, clock and fleet
+    server       what the doctor makes of a PostgreSQL server; pure
+    migrate      brings the store's tables to this release
     processes    scheduler and worker, until they are told to end
     up           all in one: a supervisor with child processes, and a live account of what happens
     supervisor   child processes that are started again when they die

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from foliot import __version__
-from foliot.cli import doctor, imports, preview, processes, rules, runs, schedules, up
+from foliot.cli import doctor, imports, migrate, preview, processes, rules, runs, schedules, up
 from foliot.cli.options import Json, WrongUsage
 from foliot.cli.output import complain, print_json, say
 from foliot.errors import FoliotError
@@ -74,6 +74,7 @@ foliot.command("next")(rules.upcoming_times)
 foliot.command("explain")(rules.explain)
 foliot.command("preview")(preview.preview_days)
 foliot.command("doctor")(doctor.doctor)
+foliot.command("migrate")(migrate.migrate)
 
 
 @foliot.command("version")

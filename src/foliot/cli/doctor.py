@@ -13,7 +13,8 @@ from foliot.app import Foliot
 from foliot.cli import words
 from foliot.cli.options import AppOption, JsonOption, StoreOption, with_store
 from foliot.cli.output import Column, print_json, print_table, say
-from foliot.clock import SystemClock
+from foliot.cli.server import server_checks
+from foliot.clock import SystemClock, offset_in_words
 from foliot.domain.instant import MINUTE, SECOND, Instant, parse_rfc3339, rfc3339
 from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
@@ -86,6 +87,7 @@ def judge(findings: Findings) -> list[Check]:
     return [
         *_store(findings.health),
         _clock(findings),
+        *_clocks(findings.instances),
         _early(findings.counts),
         _fleet(findings, "scheduler", "nothing fires: start `foliot up`, or `foliot scheduler`"),
         _fleet(findings, "worker", "nothing runs: start `foliot up`, or `foliot worker --app ...`"),
@@ -98,18 +100,30 @@ def judge(findings: Findings) -> list[Check]:
 
 def _store(health: Mapping[str, Any]) -> list[Check]:
     checks = [Check("store", "ok", f"{health['engine']} {health['version']}, {health.get('path', '')}")]
-    durable = health.get("journal_mode") == "wal" and health.get("synchronous") in ("full", "extra")
-    settings = f"journal {health.get('journal_mode')}, synchronous {health.get('synchronous')}"
-    checks.append(
-        Check("durability", "ok", settings)
-        if durable
-        else Check("durability", "wrong", f"{settings}: a power cut could undo what was accepted")
-    )
-    checks.append(Check("schema", "ok", f"{health.get('schema')}, {health.get('bytes', 0) / 1e6:,.1f} MB"))
+    checks += map(Check._make, server_checks(health)) if health["engine"] == "postgresql" else [_durable(health)]
+    checks.append(_schema(health))
     sound = health.get("integrity") == "ok"
-    damaged = "damaged: stop everything, keep a copy, restore a backup"
+    damaged = f"{health.get('integrity')}: stop everything, keep a copy, restore a backup"
     checks.append(Check("integrity", "ok" if sound else "wrong", "ok" if sound else damaged))
     return checks
+
+
+def _durable(health: Mapping[str, Any]) -> Check:
+    durable = health.get("journal_mode") == "wal" and health.get("synchronous") in ("full", "extra")
+    settings = f"journal {health.get('journal_mode')}, synchronous {health.get('synchronous')}"
+    if durable:
+        return Check("durability", "ok", settings)
+    return Check("durability", "wrong", f"{settings}: a power cut could undo what was accepted")
+
+
+def _schema(health: Mapping[str, Any]) -> Check:
+    step, known = health["schema"], health["schema_known"]
+    told = f"step {step}, {health.get('bytes', 0) / 1e6:,.1f} MB"
+    if step > known:
+        return Check("schema", "warning", f"{told}; made by a newer release, this one knows {known}: upgrade it soon")
+    if step < known:
+        return Check("schema", "wrong", f"{told}; this release needs {known}: run `foliot migrate`")
+    return Check("schema", "ok", told)
 
 
 def _clock(findings: Findings) -> Check:
@@ -124,6 +138,20 @@ def _clock(findings: Findings) -> Check:
             "clock", "warning", f"the newest run was made {words.length(ahead)} in the future: a clock went back"
         )
     return Check("clock", "ok", f"{rfc3339(findings.now - findings.now % SECOND)}, with the store")
+
+
+def _clocks(instances: Sequence[Instance]) -> list[Check]:
+    """What the processes measured themselves; nothing where the store's clock is the host's."""
+    told: dict[str, bool] = {}
+    for one in instances:
+        if one.offset_low is not None and one.offset_high is not None:
+            where = f"{one.role} {one.number} on {one.host.partition(' ')[0]}"
+            told[f"{where}: {offset_in_words(one.offset_low, one.offset_high)}"] = one.fenced
+    fenced = [words for words, is_fenced in told.items() if is_fenced]
+    if fenced:
+        advice = "they take nothing new: see to the time synchronisation of these hosts"
+        return [Check("clocks", "wrong", f"{'; '.join(fenced)}; {advice}")]
+    return [Check("clocks", "ok", "; ".join(told))] if told else []
 
 
 def _early(counts: Mapping[str, int]) -> Check:

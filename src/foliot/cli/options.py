@@ -41,7 +41,12 @@ AppOption = Annotated[
 ]
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", help="Which store: sqlite:///path. Else FOLIOT_STORE.", metavar="URL", callback=legible),
+    typer.Option(
+        "--store",
+        help="Which store: sqlite:///path, or postgresql://... Else FOLIOT_STORE.",
+        metavar="URL",
+        callback=legible,
+    ),
 ]
 Json = typer.Option("--json", help="Print JSON; times are RFC 3339 in UTC.")
 JsonOption = Annotated[bool, Json]

@@ -35,12 +35,16 @@ from foliot.cli.options import (
 from foliot.cli.output import complain
 from foliot.domain.identity import checked_name
 from foliot.domain.instant import SECOND, Duration
+from foliot.domain.schedule import Applied
 from foliot.domain.store import DEFAULT_QUEUE
+from foliot.errors import FoliotError
 
 T = TypeVar("T")
 
 GRACE = "10s"
 SLOTS = 100
+SETTLE_EVERY = 60.0
+"""Seconds between two looks at whether the store's schedules are those of the app."""
 AFTER_GRACE: Duration = 7 * SECOND
 """What ending in order may take beyond the grace: interrupted handlers tidy up, and the store is told."""
 
@@ -62,22 +66,50 @@ def scheduler(
 
     async def run(stop: asyncio.Event) -> None:
         opened = await loaded.opened()
-        if apply and loaded.jobs:
-            await _apply(loaded)
-        await bootstrap.run_scheduler(opened, stop, cards=cards, version=__version__)
+        applies = apply and bool(loaded.jobs)
+        outdated = await _apply(loaded) if applies else []
+        settling = asyncio.create_task(_settle(loaded, outdated)) if applies else None
+        try:
+            await bootstrap.run_scheduler(opened, stop, cards=cards, version=__version__, release=loaded.release)
+        finally:
+            if settling is not None:
+                settling.cancel()
 
     _until_told(loaded, run, AFTER_GRACE, supervised_by)
 
 
-async def _apply(loaded: Foliot) -> None:
+async def _apply(loaded: Foliot) -> list[str]:
+    """Answers which were left to a newer release."""
     applied = await loaded.apply_async()
-    for verb, names in (("created", applied.created), ("changed", applied.changed)):
-        if names:
-            _log.info("schedules %s: %s", verb, ", ".join(names))
     for name, source in applied.refused.items():
         _log.warning("schedule %s was not applied: one with this name belongs to %s", name, source)
     if applied.vanished:
         _log.warning("schedules in the store that the app no longer declares: %s", ", ".join(applied.vanished))
+    return _tell_applied(applied, [])
+
+
+async def _settle(loaded: Foliot, outdated: list[str]) -> None:
+    """After a rollback nobody starts an older release again that was there all the time: it looks by itself."""
+    while True:
+        await asyncio.sleep(SETTLE_EVERY)
+        try:
+            outdated = _tell_applied(await loaded.settle_async(), outdated)
+        except FoliotError as error:  # the next time is not far
+            _log.warning("the schedules could not be compared with the app's: %s", error)
+        except Exception:  # a bug, here or in the store; schedules that are stale are no reason to stop firing
+            _log.exception("the schedules could not be compared with the app's")
+
+
+def _tell_applied(applied: Applied, told: list[str]) -> list[str]:
+    for verb, names in (("created", applied.created), ("changed", applied.changed)):
+        if names:
+            _log.info("schedules %s: %s", verb, ", ".join(names))
+    if fresh := sorted(set(applied.outdated) - set(told)):
+        _log.warning(
+            "schedules that a newer release declares otherwise, which is running: %s; they stay so until it is gone",
+            ", ".join(fresh),
+        )
+    return applied.outdated
 
 
 def worker(
@@ -101,7 +133,14 @@ def worker(
     async def run(stop: asyncio.Event) -> list[str]:
         opened = await loaded.opened()
         return await bootstrap.run_worker(
-            opened, handlers, stop, grace=length, queues=served, slots=slots, version=__version__
+            opened,
+            handlers,
+            stop,
+            grace=length,
+            queues=served,
+            slots=slots,
+            version=__version__,
+            release=loaded.release,
         )
 
     executing = _until_told(loaded, run, length + AFTER_GRACE, supervised_by)
@@ -142,7 +181,7 @@ def _begin(role: str, app: Foliot, supervised_by: int | None) -> None:
     if _log.level == logging.NOTSET:
         _log.setLevel(logging.INFO)
     if supervised_by is None:
-        where = bootstrap.store_file(app.store) or "a store in memory"
+        where = bootstrap.store_name(app.store)
         _log.info("%s of foliot %s on %s; SIGTERM ends it in order", role, __version__, where)
 
 

@@ -89,16 +89,21 @@ def _rule_words(view: ScheduleView) -> str:
 def show(schedule: NameArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """One schedule: its rule and policies in words, what comes, and what its last runs did."""
 
-    async def look(foliot: Foliot) -> tuple[ScheduleView, list[RunView], Instant]:
+    async def look(foliot: Foliot) -> tuple[ScheduleView, list[RunView], list[str], Instant]:
         view = await foliot.operate.schedule_async(schedule)
         last = await foliot.operate.runs_async(schedule=schedule, limit=_LAST)
-        return view, last, await foliot.operate.now_async()
+        drift = await foliot.operate.declared_otherwise_async(schedule)
+        return view, last, drift, await foliot.operate.now_async()
 
-    view, last, now = with_store(app, store, look)
+    view, last, drift, now = with_store(app, store, look)
     if as_json:
-        print_json(schedule_shape(view, now, _COMING) | {"runs": [run_shape(run) for run in last]})
+        shape = schedule_shape(view, now, _COMING)
+        print_json(shape | {"runs": [run_shape(run) for run in last], "drift": drift})
         return
-    print_facts(_facts(view, now))
+    facts = _facts(view, now)
+    if drift:
+        facts["drift"] = f"declared otherwise by the code of {', '.join(drift)}"
+    print_facts(facts)
     heading("comes next (UTC)")
     for tick in coming_ticks(view, now, _COMING):
         say(f"{rfc3339(tick)}  {words.relative(tick, now)}")

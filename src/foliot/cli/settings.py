@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 import os
@@ -43,15 +44,20 @@ class Settings:
             app.store = bootstrap.make_store(self.store, app.clock)
         return app
 
-    def existing(self) -> Foliot:
-        """For commands that look or act: they never make a store where there was none.
+    def on_store(self) -> Foliot:
+        """For commands that need no jobs. The app is imported only if it alone knows the store: broken code must not keep
+        an operator out."""
+        return Foliot(self.store) if self.store is not None else self.load()
 
-        The app is imported only if it alone knows the store: code that is broken must not keep an operator out.
-        """
-        app = Foliot(self.store) if self.store is not None else self.load()
+    def existing(self) -> Foliot:
+        """For commands that look or act: they never make a store where there was none."""
+        app = self.on_store()
         file = bootstrap.store_file(app.store)
         if file is not None and not _is_there(file):
             raise StoreError(f"there is no store at {file}; say which with --store, or let `foliot up` make one")
+        if bootstrap.is_server(app.store) and asyncio.run(app.store.schema()).current == 0:
+            where = bootstrap.store_name(app.store)
+            raise StoreError(f"there is no store in {where}; say which with --store, or let `foliot migrate` make one")
         return app
 
 

@@ -59,7 +59,7 @@ def up(
         raise WrongUsage("say where the jobs are: --app module:app, --app file.py, or FOLIOT_APP")
     length = read_duration(grace, "--grace")
     loaded = settings.load()  # here too, so that a mistake in it is told once, and not by children that die
-    if bootstrap.store_file(loaded.store) is None:
+    if bootstrap.store_file(loaded.store) is None and not bootstrap.is_server(loaded.store):
         raise InvalidInput("a store in memory cannot be shared by processes; give a file: --store sqlite:///foliot.db")
     served = queues_of(loaded, queues)
     children = _children(settings, workers, slots, ",".join(served), grace)
@@ -67,8 +67,8 @@ def up(
 
 
 def _children(settings: Settings, workers: int, slots: int, queues: str, grace: str) -> list[Child]:
-    where = ["--app", settings.app or ""] + (["--store", settings.store] if settings.store else [])
-    where += ["--supervised-by", str(os.getpid())]
+    # Which store, they know from FOLIOT_STORE: on a command line everybody could read its password.
+    where = ["--app", settings.app or "", "--supervised-by", str(os.getpid())]
     begin = [sys.executable, "-m", "foliot"]
     names = ["worker"] if workers == 1 else [f"worker {number}" for number in range(1, workers + 1)]
     work = [*begin, "worker", *where, "--slots", str(slots), "--queues", queues, "--grace", grace]
@@ -150,10 +150,10 @@ class _Up:
             return
 
     def _greet(self) -> None:
-        where = bootstrap.store_file(self._app.store)
+        where = bootstrap.store_name(self._app.store)
         text = f"foliot {__version__}: {self._settings.app} on {where}"
         if self._as_json:
-            shape = {"version": __version__, "app": self._settings.app, "store": str(where), "kind": "up"}
+            shape = {"version": __version__, "app": self._settings.app, "store": where, "kind": "up"}
             self._print([account.note(self._clock.now(), text, **shape)])
             return
         jobs, schedules = len(self._app.jobs), len(self._app.declarations())

@@ -138,9 +138,13 @@ class Dispatcher:
         5. Fire what is due, batch after batch, for a little while.
         6. After a takeover, see whether ticks were computed with older tables of zones and holidays, page by page.
 
-        Shards that the store says are not ours are dropped; the next round looks at the fleet, and goes on.
+        Shards that the store says are not ours are dropped; the next round looks at the fleet, and goes on. While the
+        clock is fenced, nothing is held.
         """
         now = self._clock.now()
+        if self._clock.fenced:
+            await self.release()
+            return now + SHARE_EVERY
         try:
             # First, or leases that ended while this process slept would seem to be free, and be taken anew.
             await self._renew(now)

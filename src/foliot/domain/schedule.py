@@ -195,3 +195,5 @@ class Applied:
     pruned: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     """Names that another source has: by schedule id, which one. These were left as they are."""
+    outdated: list[str] = field(default_factory=list)
+    """Left as a newer release declares them, which is running; applied once it is not."""

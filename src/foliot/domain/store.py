@@ -38,6 +38,11 @@ class Instance:
     slots: int = 0
     draining: bool = False
     ended_at: Instant | None = None
+    offset_low: Duration | None = None
+    """The store's clock minus its host's lies between these two; None where it was not measured."""
+    offset_high: Duration | None = None
+    fenced: bool = False
+    """Its host's clock is wrong, and it takes no new work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +175,14 @@ class PromiseStore(Protocol):
         one after the other.
         """
 
+    def promise_within(self, connection: Any, promises: Sequence[Promise]) -> list[Kept]:
+        """As `promise`, inside the transaction that the caller has begun on a connection of its own to the store's
+        database: the promises exist if and only if that commits. Runs in the caller's thread, also while the store is
+        not open. Conflict leaves the transaction as it was. InvalidInput from an engine that cannot."""
+
+    async def promise_within_async(self, connection: Any, promises: Sequence[Promise]) -> list[Kept]:
+        """As `promise_within`, for connections that are awaited."""
+
     async def move(self, key: str, tenant: str | None, fire_at: Instant) -> Kept:
         """Changes when a keyed promise is due. Conflict once an attempt owns it or it ended; UnknownName if none."""
 
@@ -191,7 +204,7 @@ class ScheduleStore(Protocol):
     """Standing rules."""
 
     async def apply(
-        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code"
+        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code", release: str = ""
     ) -> Applied:
         """Brings schedules to what is declared, where the declaration differs from the one last applied.
 
@@ -201,7 +214,17 @@ class ScheduleStore(Protocol):
         runs are removed (one that was due ends as skipped, `revised`). A schedule of another source is left as it is,
         and reported. TickTaken, and nothing is changed, when a `first` was
         made before: count on from there.
+
+        `release` names all that an app declares. Releases are as old as their first `apply`. What a newer one declares
+        (or has removed) that a live instance runs, an older one leaves as it is, and reports as outdated.
         """
+
+    async def fingerprints(self, source: str = "code") -> dict[str, str]:
+        """By schedule, which declaration is in force: a cheap look, for whoever wants to know if it is theirs."""
+
+    async def declared_otherwise(self, schedule_id: str) -> list[str]:
+        """The live instances whose code declares the schedule otherwise than it is stored, each in a few words.
+        UnknownName if there is none."""
 
     async def schedules(self) -> list[ScheduleView]: ...
 
@@ -334,15 +357,18 @@ class FleetStore(Protocol):
     """Who is there."""
 
     async def register(
-        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard]
+        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard], release: str = ""
     ) -> Instance:
-        """Enters one start of a process, and what it knows of jobs."""
+        """Enters one start of a process, and what it knows of jobs. `release`: what its code declares; see `apply`."""
 
     async def retire(self, instance: int) -> None:
         """The process ends in order: its claims are already given back."""
 
     async def instances(self) -> list[Instance]:
         """Those that have not ended."""
+
+    async def report_clock(self, instance: int, low: Duration, high: Duration, fenced: bool) -> None:
+        """What an instance measured: the store's clock minus its host's. Fenced schedulers are not in `standing`."""
 
 
 class ReadStore(Protocol):
@@ -384,6 +410,23 @@ class ReadStore(Protocol):
         """Engine, version, settings, schema, sizes: what `foliot doctor` prints."""
 
 
+class Schema(NamedTuple):
+    """How a store's tables stand towards this release."""
+
+    current: int
+    """The last step that was made; 0 where there is nothing yet."""
+    latest: int
+    """The last one that this release knows."""
+    needs: int
+    """How many steps a release must know to use these tables."""
+    pending: tuple[str, ...]
+    """The steps that are still to be made, by name."""
+
+    @property
+    def is_too_new(self) -> bool:
+        return self.needs > self.latest
+
+
 class Store(PromiseStore, ScheduleStore, DispatchStore, WorkStore, WatchStore, FleetStore, ReadStore, Protocol):
     """All of it, and its own life."""
 
@@ -392,6 +435,24 @@ class Store(PromiseStore, ScheduleStore, DispatchStore, WorkStore, WatchStore, F
 
     async def close(self) -> None:
         """Finishes what was begun; later calls raise StoreClosed."""
+
+    async def schema(self) -> Schema:
+        """How the tables stand. Needs no open store, and changes nothing: who may only read may ask."""
+
+    async def migrate(self) -> Schema:
+        """Brings the tables to this release, and answers how they stood before. Needs no open store. All steps or none,
+        or each whole; processes of older releases go on meanwhile. SchemaMismatch when the tables are too new."""
+
+    def migration_sql(self, after: int) -> str:
+        """What `migrate` does with tables that stand at step `after`, as text."""
+
+    async def tidy(self) -> None:
+        """What an engine must do now and then to stay small: partitions ahead, and what has outlived its term goes."""
+
+    @property
+    def has_own_clock(self) -> bool:
+        """Whether the store's clock is another one than the host's, so that processes must measure how far apart
+        they are."""
 
     async def now(self) -> Instant:
         """The store's clock."""

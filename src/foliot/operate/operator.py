@@ -126,6 +126,10 @@ class Operator:
     async def schedule_async(self, schedule: str) -> ScheduleView:
         return await (await self._opened()).schedule(schedule)
 
+    async def declared_otherwise_async(self, schedule: str) -> list[str]:
+        """The processes whose code declares it otherwise than it is stored."""
+        return await (await self._opened()).declared_otherwise(schedule)
+
     async def runs_async(
         self,
         *,

@@ -1,9 +1,12 @@
-"""What must not be silent: for now, attempts whose worker vanished.
+"""What must not be silent: attempts whose worker vanished, clocks that are wrong; and what one does for all.
 
 The room looks at what others left behind and takes decisions about it; it never executes, claims or fires anything,
 and never sees a concrete store, dispatch/ or work/.
 """
 
+from foliot.watch.clocks import ClockWatch
+from foliot.watch.duty import OnDuty
 from foliot.watch.reaper import Reaper
+from foliot.watch.retention import Retention
 
-__all__ = ["Reaper"]
+__all__ = ["ClockWatch", "OnDuty", "Reaper", "Retention"]

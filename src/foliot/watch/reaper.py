@@ -16,6 +16,7 @@ from foliot.domain.policy import Policy, choices_from_json, policy_from_json
 from foliot.domain.run import Loss, SilentAttempt
 from foliot.domain.store import JobCard, WatchStore
 from foliot.errors import InvalidInput
+from foliot.watch.duty import rest
 
 LOOK_EVERY: Duration = SECOND
 LONGEST_GAP: Duration = 5 * SECOND
@@ -23,7 +24,6 @@ LONGEST_GAP: Duration = 5 * SECOND
 SILENT_AFTER: Duration = 1_500 * MILLISECOND
 """Workers beat once a second at least: whoever was heard of within this is not looked at any closer."""
 
-_STEP: Duration = 100 * MILLISECOND
 _NOTES_KEPT = 1_000
 
 _log = logging.getLogger("foliot.watch")
@@ -79,10 +79,7 @@ class Reaper:
                 if not self._failing:
                     _log.warning("the watch could not look for lost attempts, and tries again", exc_info=True)
                 self._failing = True
-            slept = 0
-            while slept < LOOK_EVERY and not stop.is_set():
-                await self._clock.sleep(_STEP)
-                slept += _STEP
+            await rest(self._clock, LOOK_EVERY, stop)
 
     def _judge(self, attempt: SilentAttempt, policies: _Policies, now: Instant) -> Loss | None:
         policy = policies.of(attempt)

@@ -46,6 +46,11 @@ class Context:
         return self._claimed.id
 
     @property
+    def number(self) -> int:
+        """The number of the run: what `foliot.complete` asks for, with the token."""
+        return self._claimed.number
+
+    @property
     def attempt(self) -> int:
         """Which attempt at the run this is, counted from 1."""
         return self._claimed.attempt

@@ -76,7 +76,7 @@ class Bell:
                 finally:
                     self._has_ears = False
                     connection.terminate()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncio.TimeoutError) as error:
+            except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 _log.debug("not listening for wake-ups: %s", error)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5)

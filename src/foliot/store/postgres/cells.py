@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from foliot.domain.instant import MINUTE, Duration, Instant
-from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease
+from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease, shard_of
 from foliot.errors import LostOwnership, StoreError
 from foliot.store.postgres import snapshot
 from foliot.store.postgres.snapshot import Ages, Snapshot
@@ -25,6 +25,8 @@ ago than this: the schema's `near()` is a quarter of an hour."""
 
 class Server(Protocol):
     """What this module needs of the store."""
+
+    shard_count: int
 
     async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
     async def write(self, work: Work, *, lazily: bool = False) -> Any: ...
@@ -50,9 +52,17 @@ class CellReader:
         lease: Lease | None = await self._server.write(lambda tx: dispatching.take(tx, shard, owner, ttl))
         if lease is None or shard < 0:
             return lease
-        [[text]] = await self._server.statement("snapshot")
+        seen = await self._look()
         self._handed_off[shard, lease.epoch] = await self._server.read(dispatching.handed_off)
-        return lease._replace(cursor=snapshot.read(text).cursor)
+        return lease._replace(cursor=seen.cursor)
+
+    async def _look(self) -> Snapshot:
+        while True:
+            [[text]] = await self._server.statement("snapshot")
+            seen = snapshot.read(text)
+            if seen.life:
+                return seen
+            await self._server.statement("begin_life")
 
     async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
         seen = snapshot.at(lease.cursor)
@@ -76,19 +86,23 @@ class CellReader:
         return loaded
 
     async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
-        mine = {
-            "shards": [lease.shard for lease in leases],
-            "high_waters": [lease.high_water for lease in leases],
-        }
-        [[text, now, times, numbers]] = await self._server.statement("arrived", **mine, **snapshot.at(cursor).values)
+        marks = {lease.shard: lease.high_water for lease in leases}
+        shards, before = list(marks), snapshot.at(cursor)
+        [[text, now, times, numbers]] = await self._server.statement("arrived", shards=shards, **before.values)
         seen = snapshot.read(text)
+        if before.life and seen.life != before.life:
+            # What the cursor has not seen may bear a number that it has.
+            raise LostOwnership("the server crashed, and the cursor means nothing to it", set(shards))
         rows = list(zip(times or (), numbers or (), strict=True))
         self._ages.note(now, seen)
         ended = {one for one in self._overtaken if one < seen.xmax and one not in seen.under_way}
         if ended:
-            rows += await self._server.statement("overtaken", **mine, ended=[str(one) for one in ended])
+            rows += await self._server.statement(
+                "overtaken", shards=shards, high_water=max(marks.values()), ended=[str(one) for one in ended]
+            )
             self._overtaken -= ended
-        return dispatching.told(rows, seen.cursor)
+        count = self._server.shard_count
+        return dispatching.told([row for row in rows if row[0] < marks[shard_of(row[1], count)]], seen.cursor)
 
     async def fire(
         self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
@@ -123,5 +137,6 @@ class CellReader:
             numbers=[number for _, number in entries],
             late=LATE,
             chunk=CHUNK,
+            life=seen.life,
             **seen.values,
         )

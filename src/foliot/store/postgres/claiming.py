@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import asyncpg
+
 from foliot.domain.instant import MINUTE, Instant
 from foliot.domain.run import Claimed, Ending
 from foliot.domain.state import Outcome, State, after
@@ -68,6 +70,8 @@ class Claimer:
                 chunks=max(1, min(_MOST_CHUNKS, round(limit / self._mean + 0.5))),
                 token=token,
             )
+        except asyncpg.UniqueViolationError:
+            return True  # another process drew the same token, because it has our node's number: the next one differs
         except StoreError:
             self._unsure[token] = now
             if found:
@@ -98,7 +102,7 @@ class Claimer:
 async def finish(server: Server, worker: int, endings: Sequence[Ending]) -> list[Ending]:
     """Runs that ended well and have no schedule go in one statement; it says which those were."""
     plain = [one for one in endings if _is_plain(one)]
-    done: set[int] = set()
+    done: set[tuple[int, int]] = set()
     if plain:
         rows = await server.statement(
             "finish_plain",
@@ -109,8 +113,8 @@ async def finish(server: Server, worker: int, endings: Sequence[Ending]) -> list
             finished=[one.finished_at for one in plain],
             results=[one.result for one in plain],
         )
-        done = {row[0] for row in rows}
-    rest = [one for one in endings if one.number not in done or not _is_plain(one)]
+        done = {(row[0], row[1]) for row in rows}
+    rest = [one for one in endings if (one.number, one.token) not in done or not _is_plain(one)]
     if not rest:
         return []
     fenced: list[Ending] = await server.write(lambda tx: working.finish(tx, worker, rest))

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -49,15 +49,33 @@ UNREACHABLE = (
 AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 """Two transactions stood in one another's way, and this one was chosen to go back: nothing of it was done."""
 
+_PLANNER = {
+    # Compiling a statement that takes a millisecond takes a hundred.
+    "jit": "off",
+    # The best plan does not depend on the values, and planning is not free.
+    "plan_cache_mode": "force_generic_plan",
+    # Every statement of ours finds its rows by an index, whatever the size of the table.
+    "enable_seqscan": "off",
+    "enable_mergejoin": "off",
+}
+_HOT = {
+    # The few statements that carry the load look their rows up by arrays of numbers, and join what they found with the
+    # rest by hash. A planner that sees an empty table thinks any other way as cheap, and a session keeps its plans.
+    "enable_nestloop": "off",
+}
+
 _SETTINGS = {
-    "application_name": "foliot",
     "statement_timeout": STATEMENT_TIMEOUT,
     "lock_timeout": LOCK_TIMEOUT,
     "idle_in_transaction_session_timeout": IDLE_TIMEOUT,
     "default_transaction_isolation": "read committed",
-    "jit": "off",  # compiling a statement that takes a millisecond takes a hundred
-    "plan_cache_mode": "force_generic_plan",  # the best plan does not depend on the values, and planning is not free
+    **_PLANNER,
 }
+
+_END = """
+SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+WHERE pid = ANY($1::integer[]) AND application_name = $2 AND pid <> pg_backend_pid()
+"""
 
 _log = logging.getLogger("foliot.store")
 
@@ -67,7 +85,11 @@ class Connections:
 
     def __init__(self, where: Address) -> None:
         self.where = where
-        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[int, asyncpg.Pool[Any]]] = WeakKeyDictionary()
+        self.command_timeout, self.connect_timeout, self.patience = COMMAND_TIMEOUT, CONNECT_TIMEOUT, PATIENCE
+        self._name = f"foliot {os.urandom(6).hex()}"
+        self._lost: set[int] = set()
+        """Backends whose connections broke in the middle of something. It may still be under way there."""
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pools] = WeakKeyDictionary()
         self._closed = True
 
     def open(self) -> None:
@@ -77,45 +99,75 @@ class Connections:
         """A connection of the caller's own."""
         return await asyncpg.connect(dsn or self.where.dsn, **self._options())
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self, hot: bool = False) -> dict[str, Any]:
         return {
-            "timeout": CONNECT_TIMEOUT,
-            "command_timeout": COMMAND_TIMEOUT,
+            "timeout": self.connect_timeout,
+            "command_timeout": self.command_timeout,
             "target_session_attrs": self.where.session,
             # A pooler gives each transaction another session: nothing may be left in one.
             "statement_cache_size": 0 if self.where.pooler else 200,
-            "server_settings": None if self.where.pooler else _SETTINGS,
+            "server_settings": None if self.where.pooler else self._settings(hot),
         }
 
-    async def _pool(self) -> asyncpg.Pool[Any]:
+    def _settings(self, hot: bool) -> dict[str, str]:
+        return {"application_name": self._name, **_SETTINGS, **(_HOT if hot else {})}
+
+    async def _pool(self, hot: bool) -> asyncpg.Pool[Any]:
         loop = asyncio.get_running_loop()
-        pid, pool = self._pools.get(loop, (0, None))
-        if pool is None or pid != os.getpid():
-            pool = asyncpg.create_pool(
-                self.where.dsn, min_size=0, max_size=self.where.connections, reset=_nothing_to_reset, **self._options()
+        pools = self._loops.get(loop)
+        if pools is None or pools.pid != os.getpid():
+            most = self.where.connections
+            self._loops[loop] = pools = _Pools(
+                *(
+                    asyncpg.create_pool(
+                        self.where.dsn, min_size=0, max_size=most, reset=_nothing_to_reset, **self._options(kind)
+                    )
+                    for kind in (False, True)
+                )
             )
-            self._pools[loop] = os.getpid(), pool
+            await pools.begin()
+        pool = pools.hot if hot else pools.plain
+        if not pool._initialized:
+            await pool
         return pool
 
     @asynccontextmanager
-    async def acquired(self) -> AsyncIterator[Any]:
+    async def acquired(self, *, hot: bool = False) -> AsyncIterator[Any]:
         """A connection, waited for with patience while the server cannot be reached. Raises StoreError then."""
         if self._closed:
             raise StoreClosed("the store is closed")
-        pool = await self._pool()
-        if not pool._initialized:
-            await pool
+        pool = await self._pool(hot)
         connection = await self._patiently(pool)
+        backend = connection.get_server_pid()
         try:
             yield connection
+        except UNREACHABLE:
+            self._lost.add(backend)
+            raise
         finally:
             await asyncio.shield(pool.release(connection))
 
+    async def settle(self) -> None:
+        """Ends whatever is still under way on connections that broke: afterwards it was done, or it never will be.
+
+        A statement may wait for a lock while nobody waits for its answer, or reach the server minutes after it was
+        sent and said again. Through a pooler nobody knows the backends, and need not: there each statement is a block,
+        so one that can still commit holds its locks already, and whoever says it again waits for them.
+        """
+        if self.where.pooler or not self._lost:
+            return
+        lost = set(self._lost)
+        async with self.acquired() as used:
+            ended = await used.fetch(_END, list(lost), self._name)
+        if not all(row[0] for row in ended):
+            raise StoreError(f"PostgreSQL at {self.where.shown} does not end a statement whose connection was lost")
+        self._lost -= lost
+
     async def _patiently(self, pool: asyncpg.Pool[Any]) -> Any:
-        pause, left = 0.05, PATIENCE
+        pause, left = 0.05, self.patience
         while True:
             try:
-                return await pool.acquire(timeout=CONNECT_TIMEOUT)
+                return await pool.acquire(timeout=self.connect_timeout)
             except UNREACHABLE as error:
                 if self._closed:
                     raise StoreClosed("the store is closed") from error
@@ -129,22 +181,47 @@ class Connections:
     async def close(self) -> None:
         self._closed = True
         here = asyncio.get_running_loop()
-        for loop, (pid, pool) in list(self._pools.items()):
-            if pid != os.getpid():
+        for loop, pools in list(self._loops.items()):
+            if pools.pid != os.getpid():
                 continue
             if loop is here:
-                await _close(pool)
+                await pools.close()
             elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_close(pool), loop))
-            else:
-                pool.terminate()
-        self._pools.clear()
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(pools.close(), loop))
+        self._loops.clear()
+
+
+class _Pools:
+    """The connections of one event loop: for transactions of any kind, and for the statements that carry the load."""
+
+    def __init__(self, plain: asyncpg.Pool[Any], hot: asyncpg.Pool[Any]) -> None:
+        self.pid = os.getpid()
+        self.plain = plain
+        self.hot = hot
+        self._keeper = _closed_with_its_loop(self)
+
+    async def begin(self) -> None:
+        await anext(self._keeper)
+
+    async def close(self) -> None:
+        await _close(self.plain)
+        await _close(self.hot)
+
+
+async def _closed_with_its_loop(pools: _Pools) -> AsyncGenerator[None, None]:
+    """A loop that ends in order closes the generators that were begun in it, and so the connections that it had."""
+    try:
+        yield
+    finally:
+        await pools.close()
 
 
 async def _close(pool: asyncpg.Pool[Any]) -> None:
+    if not pool._initialized:
+        return  # nobody asked it for a connection
     try:
         await asyncio.wait_for(pool.close(), 5)
-    except (asyncio.TimeoutError, asyncpg.InterfaceError, OSError):
+    except (TimeoutError, asyncpg.InterfaceError, OSError):
         pool.terminate()
 
 
@@ -152,14 +229,14 @@ async def _nothing_to_reset(_connection: Any) -> None:
     """We leave nothing in a session, and a round trip after each statement would cost as much as the statement."""
 
 
-def begin(pooler: bool, *, lazily: bool = False, reading: bool = False) -> str:
+def begin(pooler: bool, *, lazily: bool = False, reading: bool = False, hot: bool = False) -> str:
     """How a transaction begins. `lazily`: its loss in a crash of the server would be no harm, so none waits for disk."""
     words = ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else "BEGIN"]
     if pooler:
         words.append(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'")
         words.append(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
         words.append(f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_TIMEOUT}'")
-        words.append("SET LOCAL jit = off")
+        words += [f"SET LOCAL {name} = {value}" for name, value in (_PLANNER | (_HOT if hot else {})).items()]
     if lazily:
         words.append("SET LOCAL synchronous_commit = off")
     return "; ".join(words)

@@ -1,20 +1,27 @@
-"""Brings the tables to this release, step by step, while older releases go on working.
-
-Every step is additive or reads on for the release before, so old processes and new tables go together; tables that are
-newer than this release knows are used as they are. A step that older releases could not live with says so in its first
-line (`-- breaks: 3`: releases that know fewer than 3 steps must not open it any more).
-"""
+"""Brings the tables to this release, step by step, while older releases go on working."""
 
 from __future__ import annotations
 
-import re
-from importlib.resources import files
-from typing import Any, NamedTuple
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
 
-from foliot.errors import SchemaMismatch
+import asyncpg
+
+from foliot.domain.store import Schema
+from foliot.errors import StoreError
+from foliot.store.migrations import Step, refuse_too_new, schema_of, steps_of
 from foliot.store.postgres.address import Address
+from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as_store_error, checked
 
-_LOCK = "SELECT pg_advisory_xact_lock(x'466F6C69'::integer, 2)"
+_LOCK = "SELECT pg_advisory_xact_lock(x'466F6C69'::integer, 2);"
+_BRIEFLY = "SET LOCAL lock_timeout = '3s';"
+"""A step that waits for a table keeps everybody waiting who comes after it: rather go back, and try again."""
+_TRIES, _PAUSE = 10, 1.0
+_LONGEST = 6 * 3600.0
+"""Seconds for one step: to build an index over much takes its time."""
 _TABLE = """
 CREATE SCHEMA IF NOT EXISTS foliot;
 CREATE TABLE IF NOT EXISTS foliot.migration (
@@ -24,83 +31,113 @@ CREATE TABLE IF NOT EXISTS foliot.migration (
     applied_at  timestamptz NOT NULL DEFAULT now()
 );
 """
-_NEEDS = re.compile(r"\A-- breaks: (\d+)$", re.MULTILINE)
-
-
-class Step(NamedTuple):
-    number: int
-    name: str
-    text: str
-
-    @property
-    def needs(self) -> int:
-        """How many steps a release must know to live with this one."""
-        found = _NEEDS.match(self.text)
-        return int(found[1]) if found else 1
 
 
 def steps() -> list[Step]:
-    found = sorted(
-        entry.name for entry in files(__package__).joinpath("migrations").iterdir() if entry.name.endswith(".sql")
+    return steps_of(__package__)
+
+
+async def stand(connection: Any) -> Schema:
+    """How the tables stand."""
+    current = needs = 0
+    if await connection.fetchval(
+        "SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = 'foliot' AND c.relname = 'migration')"
+    ):
+        row = await connection.fetchrow("SELECT coalesce(max(step), 0), coalesce(max(needs), 0) FROM foliot.migration")
+        current, needs = row
+    return schema_of(steps(), current, needs)
+
+
+async def migrate(connection: Any, where: Address) -> Schema:
+    """Makes all pending steps in one transaction; answers how the tables stood before. One process at a time."""
+    for left in reversed(range(_TRIES)):
+        try:
+            before = await stand(connection)
+            refuse_too_new(before, where.shown)
+            if before.pending:
+                async with connection.transaction():
+                    before = await _make_pending(connection, where)
+            return before
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise StoreError(
+                f"{where.shown} has no tables of this release yet, and this role may not make them ({error}); run "
+                f"`foliot migrate` as a role that may, or let this one: GRANT CREATE ON DATABASE ..."
+            ) from error
+        except AGAIN as error:
+            if not left:
+                raise StoreError(
+                    f"{where.shown}: the tables are in use without a pause, and could not be changed ({error}); "
+                    f"nothing was done. End long transactions, and try again"
+                ) from error
+            await asyncio.sleep(_PAUSE)
+    raise AssertionError("unreachable")
+
+
+async def _make_pending(connection: Any, where: Address) -> Schema:
+    await connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
+    await connection.execute(_LOCK, timeout=_LONGEST)
+    # Of several that start together the first has made them by now.
+    before = await stand(connection)
+    refuse_too_new(before, where.shown)
+    if before.pending:
+        await connection.execute(_BRIEFLY)
+        await connection.execute(_TABLE)
+        for step in steps()[before.current :]:
+            await connection.execute(step.text, timeout=_LONGEST)
+            await connection.execute(_entry(step))
+    return before
+
+
+def _entry(step: Step) -> str:
+    return f"INSERT INTO foliot.migration (step, name, needs) VALUES ({step.number}, '{step.name}', {step.needs});"
+
+
+def as_sql(after: int) -> str:
+    """What `migrate` does from there on, for whoever wants to read it first, or to run it by other means."""
+    left = steps()[after:]
+    if not left:
+        return f"-- The tables of Foliot are at step {after}; nothing is to be done.\n"
+    title = (
+        f"-- The tables of Foliot, from step {after} to {left[-1].number}. Run it whole, in one transaction:\n"
+        f"--     psql -1 -v ON_ERROR_STOP=1 -f FILE"
     )
-    folder = files(__package__).joinpath("migrations")
-    return [
-        Step(place + 1, name.removesuffix(".sql"), folder.joinpath(name).read_text("utf-8"))
-        for place, name in enumerate(found)
-    ]
-
-
-async def applied(connection: Any) -> tuple[int, int]:
-    """The last step that was made, and how many a release must know; zeros where there is nothing yet."""
-    if await connection.fetchval("SELECT to_regclass('foliot.migration') IS NULL"):
-        return 0, 0
-    row = await connection.fetchrow("SELECT coalesce(max(step), 0), coalesce(max(needs), 0) FROM foliot.migration")
-    return row[0], row[1]
-
-
-async def pending(connection: Any, where: Address) -> list[Step]:
-    """The steps that are still to be made. SchemaMismatch when the tables are too new for this release."""
-    known = steps()
-    current, needs = await applied(connection)
-    if needs > len(known):
-        raise SchemaMismatch(
-            f"{where.shown} has schema {current}, which needs a release that knows {needs} steps; this one knows "
-            f"{len(known)}: upgrade it"
-        )
-    return known[current:]
-
-
-async def migrate(connection: Any, where: Address) -> int:
-    """Makes all pending steps in one transaction, and answers with the schema's number. One process at a time."""
-    if await pending(connection, where):
-        async with connection.transaction():
-            await connection.execute("SET LOCAL statement_timeout = 0")
-            await connection.execute(_LOCK)
-            await connection.execute(_TABLE)
-            for step in await pending(connection, where):
-                await connection.execute(step.text)
-                await connection.execute(
-                    "INSERT INTO foliot.migration (step, name, needs) VALUES ($1, $2, $3)", *step[:2], step.needs
-                )
-    return (await applied(connection))[0]
-
-
-async def refuse_pending(connection: Any, where: Address) -> int:
-    """For whoever must not change tables."""
-    left = await pending(connection, where)
-    if left:
-        raise SchemaMismatch(
-            f"{where.shown} lacks {len(left)} step(s) of the schema, from {left[0].name}; run `foliot migrate`"
-        )
-    return (await applied(connection))[0]
-
-
-def as_sql(left: list[Step]) -> str:
-    """What `migrate` would do, for whoever wants to read it first, or to run it by other means."""
-    pieces = [_TABLE.strip()]
+    pieces = [title, f"{_LOCK}\n{_BRIEFLY}", _TABLE.strip()]
     for step in left:
-        pieces.append(step.text.strip())
-        pieces.append(
-            f"INSERT INTO foliot.migration (step, name, needs) VALUES ({step.number}, '{step.name}', {step.needs});"
-        )
-    return "BEGIN;\n" + "\n\n".join(pieces) + "\nCOMMIT;\n"
+        pieces += [step.text.strip(), _entry(step)]
+    return "\n\n".join(pieces) + "\n"
+
+
+# Without an open store
+
+
+@asynccontextmanager
+async def _connected(where: Address) -> AsyncIterator[Any]:
+    try:
+        connection = await Connections(where).connect()
+        try:
+            yield connection
+        finally:
+            await connection.close(timeout=5)
+    except (asyncpg.PostgresError, *UNREACHABLE) as error:
+        raise as_store_error(error, where) from error
+
+
+async def look(where: Address) -> Schema:
+    """Changes nothing: a role that may only read will do."""
+    # Such a role's sessions may be read-only by themselves, which is not what `read-write` asks for.
+    where = replace(where, session="primary" if where.session == "read-write" else where.session)
+    async with _connected(where) as connection:
+        try:
+            return await stand(connection)
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise StoreError(
+                f"{where.shown}: this role may not read how the tables stand ({error}); "
+                f"GRANT USAGE ON SCHEMA foliot, and GRANT SELECT ON foliot.migration"
+            ) from error
+
+
+async def bring(where: Address) -> Schema:
+    async with _connected(where) as connection:
+        await checked(connection, where)
+        return await migrate(connection, where)

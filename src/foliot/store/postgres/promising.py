@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import asyncpg
@@ -27,6 +27,7 @@ class Server(Protocol):
     shard_count: int
 
     async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
+    async def settle(self) -> None: ...
 
 
 def plain_values(promises: Sequence[Promise], numbers: Sequence[int], shards: int) -> tuple[str, dict[str, Any]]:
@@ -107,6 +108,7 @@ async def insert(server: Server, promises: Sequence[Promise], now: Instant) -> l
         except StoreError:
             if not left:
                 raise
+            await server.settle()
             if await _are_ours(server, promises, numbers):
                 return made(promises, numbers)
     raise StoreError("the promises could not be written: their numbers were taken again and again")
@@ -114,17 +116,26 @@ async def insert(server: Server, promises: Sequence[Promise], now: Instant) -> l
 
 async def _are_ours(server: Server, promises: Sequence[Promise], numbers: Sequence[int]) -> bool:
     rows = {row[0]: (row[2], row[3]) for row in await server.statement("promises_made", numbers=list(numbers))}
-    return all(rows.get(number) == (p.job, p.payload) for number, p in zip(numbers, promises, strict=True))
+    ours = all(rows.get(number) == (p.job, p.payload) for number, p in zip(numbers, promises, strict=True))
+    if ours:
+        await server.statement("barrier")
+    return ours
+
+
+def _in_order(promises: Sequence[Promise], places: Iterable[int]) -> list[int]:
+    """Sorted by key, so that two processes with the same keys never wait for one another; one after the other for equal
+    keys."""
+    return sorted(places, key=lambda place: promise_stem(promises[place].key or "", promises[place].tenant))
 
 
 async def insert_keyed(server: Server, promises: Sequence[Promise], now: Instant) -> list[Kept | Exception]:
     """Promises with keys, each for itself. After a lost answer those that were made are found by their numbers; the
     others may be said again without harm."""
-    # Sorted, so that two processes with the same keys never wait for one another; one after the other for equal keys.
-    order = sorted(range(len(promises)), key=lambda place: promise_stem(promises[place].key or "", promises[place].tenant))
+    order = _in_order(promises, range(len(promises)))
     wanted = [promises[place] for place in order]
     numbers = server.numbers.draw(len(wanted), now)
     answers: dict[int, Kept | Exception] = {}
+    again = False
     for left in reversed(range(_TRIES)):
         places = [place for place in range(len(wanted)) if place not in answers]
         if not places:
@@ -132,18 +143,59 @@ async def insert_keyed(server: Server, promises: Sequence[Promise], now: Instant
         values = keyed_values([wanted[place] for place in places], [numbers[place] for place in places])
         try:
             rows = await server.statement("make_promises", **values)
-            answers |= {place: kept(row, wanted[place]) for place, row in zip(places, rows, strict=True)}
+        except asyncpg.UniqueViolationError:
+            # Somebody else's: another process with our node's number.
+            for place, number in zip(places, server.numbers.draw(len(places), now), strict=True):
+                numbers[place] = number
         except StoreError:
             if not left:
                 raise
-            found = {row[0]: row[1] for row in await server.statement("promises_made", numbers=values["numbers"])}
-            for place in places:
-                if numbers[place] in found:
-                    outcome = "made" if (found[numbers[place]] or "").endswith("#1") else "renewed"
-                    told = (numbers[place], found[numbers[place]], outcome, State.SCHEDULED, wanted[place].fire_at)
-                    answers[place] = Kept(*told)
+            await server.settle()
+            answers |= await _found_again(server, wanted, numbers, places)
+            again = True
+        else:
+            answers |= {place: kept(row, wanted[place]) for place, row in zip(places, rows, strict=True)}
+            if again:
+                answers |= await _done_before(server, wanted, numbers, dict(zip(places, rows, strict=True)))
+    if len(answers) < len(wanted):
+        raise StoreError("the promises could not be written: their numbers were taken again and again")
     back = {place: answers[index] for index, place in enumerate(order)}
     return [back[place] for place in range(len(promises))]
+
+
+async def _found_again(
+    server: Server, wanted: Sequence[Promise], numbers: Sequence[int], places: Sequence[int]
+) -> dict[int, Kept | Exception]:
+    """Those of these places that were made, although nobody heard so."""
+    rows = await server.statement("promises_made", numbers=[numbers[place] for place in places])
+    names = {row[0]: row[1] for row in rows}
+    if names:
+        await server.statement("barrier")
+    return {
+        place: Kept(numbers[place], name, _made_or_renewed(name), State.SCHEDULED, wanted[place].fire_at)
+        for place in places
+        if (name := names.get(numbers[place])) is not None
+    }
+
+
+def _made_or_renewed(name: str) -> str:
+    return "made" if name.endswith("#1") else "renewed"
+
+
+async def _done_before(
+    server: Server, wanted: Sequence[Promise], numbers: Sequence[int], rows: dict[int, Row]
+) -> dict[int, Kept | Exception]:
+    """What was said twice can find its own first saying in its way: that is no conflict."""
+    ours: dict[int, Kept | Exception] = {}
+    for place, (number, name, outcome, state, fire_at) in rows.items():
+        one = wanted[place]
+        if number == numbers[place] and outcome in ("kept", "refused"):
+            ours[place] = Kept(number, name, _made_or_renewed(name), State(state), fire_at)
+        elif outcome == "refused" and one.on_conflict is OnConflict.REPLACE and fire_at == one.fire_at:
+            [found] = await server.statement("promises_made", numbers=[number])
+            if (found[2], found[3]) == (one.job, one.payload):
+                ours[place] = Kept(number, name, "replaced", State(state), fire_at)
+    return ours
 
 
 async def insert_mixed(tx: Transaction, promises: Sequence[Promise], shards: int) -> list[Kept]:
@@ -151,7 +203,7 @@ async def insert_mixed(tx: Transaction, promises: Sequence[Promise], shards: int
     numbers = await tx.numbers(len(promises))
     answers: dict[int, Kept] = {}
     plain = [place for place, one in enumerate(promises) if one.key is None]
-    keyed = [place for place, one in enumerate(promises) if one.key is not None]
+    keyed = _in_order(promises, [place for place, one in enumerate(promises) if one.key is not None])
     if plain:
         chosen = [promises[place] for place in plain]
         query, values = plain_values(chosen, [numbers[place] for place in plain], shards)

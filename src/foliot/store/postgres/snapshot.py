@@ -15,11 +15,13 @@ class Snapshot(NamedTuple):
     under_way: tuple[int, ...]
     """Below it, these had not ended."""
     text: str
+    life: str = ""
+    """The server's life in which these numbers were given out; see the table of that name."""
 
     @property
     def cursor(self) -> int:
         """The same as one number, which is all that a cursor is to the rooms."""
-        return int.from_bytes(self.text.encode())
+        return int.from_bytes(f"{self.text}:{self.life}".encode())
 
     @property
     def values(self) -> dict[str, object]:
@@ -27,12 +29,13 @@ class Snapshot(NamedTuple):
 
 
 def read(text: str) -> Snapshot:
-    """From the server's own form: `xmin:xmax:one,another`."""
-    _, xmax, under_way = text.split(":")
-    return Snapshot(int(xmax), tuple(int(one) for one in under_way.split(",") if one), text)
+    """From the server's own form, `xmin:xmax:one,another`, and its life."""
+    own, _, life = text.rpartition(":")
+    _, xmax, under_way = own.split(":")
+    return Snapshot(int(xmax), tuple(int(one) for one in under_way.split(",") if one), own, life)
 
 
-BEFORE_ALL = read("3:3:")
+BEFORE_ALL = read("3:3::")
 """No transaction is older."""
 
 

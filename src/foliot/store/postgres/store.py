@@ -23,10 +23,23 @@ from foliot.clock import Clock, ManualClock
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, Promise, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
-from foliot.domain.store import Arrivals, Beat, Cells, Decide, EventRow, Fired, Instance, JobCard, Lease, Standing
+from foliot.domain.store import (
+    Arrivals,
+    Beat,
+    Cells,
+    Decide,
+    EventRow,
+    Fired,
+    Instance,
+    JobCard,
+    Lease,
+    Schema,
+    Standing,
+)
 from foliot.errors import FoliotError, StoreClosed, StoreError, UnknownName
 from foliot.store import queries
-from foliot.store.postgres import claiming, connection, migrating, promising
+from foliot.store.migrations import refuse_pending
+from foliot.store.postgres import callers, claiming, connection, keeping, migrating, promising
 from foliot.store.postgres.address import address
 from foliot.store.postgres.bell import CHANNEL, Bell
 from foliot.store.postgres.cells import CellReader
@@ -58,6 +71,7 @@ class PostgresStore:
     """`foliot.domain.store.Store` on PostgreSQL."""
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
+        self.url = url
         self.where = address(url)
         self._virtual = clock if isinstance(clock, ManualClock) else None
         """A clock that tests move; the server is told to go by it. Otherwise the server's own clock decides."""
@@ -66,7 +80,6 @@ class PostgresStore:
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
         self._cells = CellReader(self)
         self._claimer = claiming.Claimer(self)
-        self._schema = 0
         self._is_open = False
         self._offset: Duration = 0
         self.numbers = Numbers(0)
@@ -79,12 +92,15 @@ class PostgresStore:
             first = await self._connections.connect()
             try:
                 await connection.checked(first, self.where)
-                bring = migrating.migrate if self.where.migrates else migrating.refuse_pending
-                self._schema = await bring(first, self.where)
+                if self.where.migrates:
+                    await migrating.migrate(first, self.where)
+                else:
+                    refuse_pending(await migrating.stand(first), self.where.shown)
                 if self._virtual is not None:
                     await first.execute(_VIRTUAL_NOW)
                 self.shard_count = await first.fetchval("SELECT shards FROM foliot.setting")
                 self.numbers = Numbers(await first.fetchval(self._queries["next_node"].text))
+                await first.execute(self._queries["begin_life"].text)
             finally:
                 await first.close(timeout=5)
         except (asyncpg.PostgresError, *UNREACHABLE) as error:
@@ -102,6 +118,15 @@ class PostgresStore:
                     await here.bell.close()
             self._loops.clear()
             await self._connections.close()
+
+    async def schema(self) -> Schema:
+        return await migrating.look(self.where)
+
+    async def migrate(self) -> Schema:
+        return await migrating.bring(self.where)
+
+    def migration_sql(self, after: int) -> str:
+        return migrating.as_sql(after)
 
     @property
     def has_own_clock(self) -> bool:
@@ -137,22 +162,38 @@ class PostgresStore:
         """One statement that is a transaction of its own. StoreError when its outcome is not known: it may have been
         done. A violated key is the caller's to understand."""
         wanted = self._queries[query]
-        try:
-            async with self._connections.acquired() as used:
-                if self._virtual is None and not self.where.pooler:
-                    rows: list[Row] = await used.fetch(wanted.text, *wanted.arguments(values))
-                    return rows
-                await used.execute(connection.begin(self.where.pooler))
-                try:
-                    await self._look(used, "look")
-                    rows = await used.fetch(wanted.text, *wanted.arguments(values))
-                except BaseException:
-                    await _roll_back(used)
-                    raise
-                await used.execute("COMMIT")
+        for left in reversed(range(_TRIES)):
+            try:
+                return await self._state(wanted.text, wanted.arguments(values))
+            except asyncpg.UniqueViolationError:
+                raise
+            except AGAIN as error:
+                if not left or isinstance(error, asyncpg.LockNotAvailableError):
+                    raise as_store_error(error, self.where) from error
+                await asyncio.sleep(0.01 * (_TRIES - left))
+            except (asyncpg.PostgresError, *UNREACHABLE) as error:
+                raise as_store_error(error, self.where) from error
+        raise AssertionError("unreachable")
+
+    async def _state(self, text: str, arguments: Sequence[Any]) -> list[Row]:
+        async with self._connections.acquired(hot=True) as used:
+            if self._virtual is None and not self.where.pooler:
+                rows: list[Row] = await used.fetch(text, *arguments)
                 return rows
-        except asyncpg.UniqueViolationError:
-            raise
+            try:
+                await used.execute(connection.begin(self.where.pooler, hot=True))
+                await self._look(used, "look")
+                rows = await used.fetch(text, *arguments)
+            except BaseException:
+                await _roll_back(used)
+                raise
+            await used.execute("COMMIT")
+            return rows
+
+    async def settle(self) -> None:
+        """What was under way on connections that broke is done now, or never will be."""
+        try:
+            await self._connections.settle()
         except (asyncpg.PostgresError, *UNREACHABLE) as error:
             raise as_store_error(error, self.where) from error
 
@@ -167,12 +208,12 @@ class PostgresStore:
     async def write(self, work: Work, *, lazily: bool = False) -> Any:
         """Runs a verb in a transaction, again if it has to go back. An answer to COMMIT that was lost is asked for."""
         for left in reversed(range(_TRIES)):
-            xid, result, committing = "", None, False
+            xid, life, result, committing = "", None, None, False
             try:
                 async with self._connections.acquired() as used:
-                    await used.execute(connection.begin(self.where.pooler, lazily=lazily))
                     try:
-                        now, xid = await self._look(used, "begin")
+                        await used.execute(connection.begin(self.where.pooler, lazily=lazily))
+                        now, xid, life = await self._look(used, "begin")
                         tx = PostgresTransaction(used, self._queries, now, self.numbers)
                         result = await work(tx)
                     except BaseException:
@@ -189,22 +230,28 @@ class PostgresStore:
                     raise as_store_error(error, self.where) from error
                 await asyncio.sleep(0.01 * (_TRIES - left))
             except UNREACHABLE as error:
-                if committing and await self._was_committed(xid):
+                if committing and await self._was_committed(xid, life):
                     self.ring(tx.rings)
                     return result
                 if not left:
                     raise as_store_error(error, self.where) from error
+                await self.settle()  # or we would wait for our own locks
             except asyncpg.PostgresError as error:
                 raise as_store_error(error, self.where) from error
         raise AssertionError("unreachable")
 
-    async def _was_committed(self, xid: str) -> bool:
+    async def _was_committed(self, xid: str, life: str | None) -> bool:
         """Asks until the server knows. StoreError when it cannot say: it is another one, or has forgotten."""
+        await self.settle()
         for pause in (0.0, 0.05, 0.2, 0.5, 1.0, 2.0):
             await asyncio.sleep(pause)
-            [[status]] = await self.statement("outcome", xid=xid)
-            if status in ("committed", "aborted"):
-                return bool(status == "committed")
+            [[status, life_now]] = await self.statement("outcome", xid=xid)
+            if status == "aborted":
+                return False
+            if status == "committed" and life is not None and life == life_now:
+                await self.statement("barrier")
+                return True
+            # Otherwise it is under way, or the server crashed, and somebody else may have got the number since.
         raise StoreError(
             f"the connection was lost while a transaction was being committed, and {self.where.shown} cannot say "
             f"whether it was; look before you try again"
@@ -215,8 +262,8 @@ class PostgresStore:
         for left in reversed(range(2)):
             try:
                 async with self._connections.acquired() as used:
-                    await used.execute(connection.begin(self.where.pooler, reading=True))
                     try:
+                        await used.execute(connection.begin(self.where.pooler, reading=True))
                         [now] = await self._look(used, "look")
                         return await work(PostgresTransaction(used, self._queries, now, self.numbers))
                     finally:
@@ -254,6 +301,12 @@ class PostgresStore:
             self.ring({"arrivals"})
         return made
 
+    def promise_within(self, connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
+        return callers.promise(connection, wanted)
+
+    async def promise_within_async(self, connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
+        return await callers.promise_async(connection, wanted)
+
     async def _send_plain(self, wanted: Sequence[Promise]) -> Sequence[Kept | Exception]:
         return await promising.insert(self, wanted, self._about_now())
 
@@ -275,9 +328,15 @@ class PostgresStore:
     # Schedules
 
     async def apply(
-        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code"
+        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code", release: str = ""
     ) -> Applied:
-        return await self.write(lambda tx: schedules.apply(tx, declarations, prune, actor, source))
+        return await self.write(lambda tx: schedules.apply(tx, declarations, prune, actor, source, release))
+
+    async def fingerprints(self, source: str = "code") -> dict[str, str]:
+        return await self.read(lambda tx: schedules.fingerprints(tx, source))
+
+    async def declared_otherwise(self, schedule_id: str) -> list[str]:
+        return await self.read(lambda tx: schedules.otherwise(tx, schedule_id))
 
     async def schedules(self) -> list[ScheduleView]:
         return await self.read(lambda tx: schedules.views(tx, None))
@@ -363,9 +422,11 @@ class PostgresStore:
     # Fleet
 
     async def register(
-        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard]
+        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard], release: str = ""
     ) -> Instance:
-        instance: Instance = await self.write(lambda tx: watching.register(tx, role, version, queues, slots, jobs))
+        instance: Instance = await self.write(
+            lambda tx: watching.register(tx, role, version, queues, slots, jobs, release)
+        )
         self._here().bell.listen(_HEARS.get(role, set()))
         return instance
 
@@ -374,6 +435,12 @@ class PostgresStore:
 
     async def instances(self) -> list[Instance]:
         return await self.read(watching.instances)
+
+    async def report_clock(self, instance: int, low: Duration, high: Duration, fenced: bool) -> None:
+        await self.write(lambda tx: watching.report_clock(tx, instance, low, high, fenced), lazily=True)
+
+    async def tidy(self) -> None:
+        await keeping.tidy(self)
 
     # Reading
 
@@ -413,7 +480,7 @@ class PostgresStore:
     async def health(self) -> Mapping[str, Any]:
         try:
             async with self._connections.acquired() as used:
-                return {"schema": self._schema, **await health(used, self.where)}
+                return await health(used, self.where)
         except (asyncpg.PostgresError, *UNREACHABLE) as error:
             raise as_store_error(error, self.where) from error
 

@@ -115,6 +115,10 @@ class PostgresTransaction(Transaction):
         found: Row | None = await self._connection.fetchrow(wanted.text, *wanted.arguments(values))
         return found
 
+    async def plainly(self, text: str) -> None:
+        """Executes what cannot be a named query: the names of partitions, and settings of this transaction."""
+        await self._connection.execute(text)
+
     async def numbers(self, count: int) -> list[int]:
         return self._numbers.draw(count, self.now)
 

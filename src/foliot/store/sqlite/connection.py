@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from importlib.resources import files
 
 import apsw
 
@@ -30,7 +29,7 @@ def connect(path: str) -> apsw.Connection:
     try:
         connection = apsw.Connection(path)
         connection.set_busy_handler(_wait_for_writer())
-        _refuse_foreign(connection, path)
+        refuse_foreign(connection, path)
         mode = _write_ahead(connection)
         if path != ":memory:" and mode != "wal":
             raise StoreError(
@@ -47,7 +46,7 @@ def connect(path: str) -> apsw.Connection:
     return connection
 
 
-def _refuse_foreign(connection: apsw.Connection, path: str) -> None:
+def refuse_foreign(connection: apsw.Connection, path: str) -> None:
     """Before anything is changed: a file with tables that are not ours belongs to somebody else."""
     if connection.pragma("application_id") == APPLICATION:
         return
@@ -79,34 +78,3 @@ def _wait_for_writer() -> Callable[[int], bool]:
         return time.monotonic() - began < BUSY_LIMIT
 
     return wait
-
-
-def migrate(connection: apsw.Connection, path: str) -> int:
-    """Brings the tables to this release, each numbered step in its own transaction. Returns the schema's number."""
-    steps = sorted(
-        entry.name for entry in files(__package__).joinpath("migrations").iterdir() if entry.name.endswith(".sql")
-    )
-    latest = len(steps)
-    if int(connection.pragma("user_version")) == latest:
-        return latest  # nothing to do, and whoever only wants to look need not wait for a writer
-    while True:
-        # The number is read under the write lock: of several processes that start together, one makes each step.
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            current = int(connection.pragma("user_version"))
-            if current > latest:
-                raise SchemaMismatch(
-                    f"{path} has schema {current}, and this release of Foliot knows {latest}: it was made by a newer "
-                    f"release; upgrade this one"
-                )
-            if current == 0:
-                _refuse_foreign(connection, path)
-                connection.pragma("application_id", APPLICATION)
-            if current == latest:
-                return latest
-            connection.execute(files(__package__).joinpath("migrations", steps[current]).read_text("utf-8"))
-            connection.pragma("user_version", current + 1)
-            connection.execute("COMMIT")
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")

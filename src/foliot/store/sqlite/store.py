@@ -21,11 +21,24 @@ from foliot.clock import Clock, SystemClock
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, Promise, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
-from foliot.domain.store import Arrivals, Beat, Cells, Decide, EventRow, Fired, Instance, JobCard, Lease, Standing
-from foliot.errors import StoreClosed, StoreError, UnknownName
+from foliot.domain.store import (
+    Arrivals,
+    Beat,
+    Cells,
+    Decide,
+    EventRow,
+    Fired,
+    Instance,
+    JobCard,
+    Lease,
+    Schema,
+    Standing,
+)
+from foliot.errors import InvalidInput, StoreClosed, StoreError, UnknownName
 from foliot.store import queries
-from foliot.store.sqlite import cells
-from foliot.store.sqlite.connection import connect, migrate
+from foliot.store.migrations import refuse_pending
+from foliot.store.sqlite import cells, migrating
+from foliot.store.sqlite.connection import connect
 from foliot.store.sqlite.transaction import SqliteTransaction, drive
 from foliot.store.sqlite.writer import InlineWriter, Work, Writer, as_store_error
 from foliot.store.verbs import dispatching, promises, reading, schedules, watching, working
@@ -39,15 +52,15 @@ MEMORY = ":memory:"
 class SqliteStore:
     """`foliot.domain.store.Store` on SQLite."""
 
-    def __init__(self, path: str, clock: Clock | None = None) -> None:
+    def __init__(self, path: str, clock: Clock | None = None, *, migrates: bool = True) -> None:
         self.path = path
+        self._migrates = migrates
         self._clock = clock or SystemClock()
         self._queries = queries.load(files(__package__).joinpath("sql"))
         self._writer: Writer | InlineWriter | None = None
         self._reader: apsw.Connection | None = None
         self._sentry: apsw.Connection | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._schema = 0
         self._inode = 0
         self._handed_off: dict[tuple[int, int], dispatching.HandedOff] = {}
         """By shard and epoch; dropped once the first window of the lease is loaded."""
@@ -57,7 +70,7 @@ class SqliteStore:
     async def open(self) -> None:
         if self.path == MEMORY:
             connection = connect(self.path)
-            self._schema = migrate(connection, self.path)
+            migrating.migrate(connection, self.path)
             self._reader = self._sentry = connection
             self._writer = InlineWriter(connection, self._queries, self._clock)
         else:
@@ -66,9 +79,11 @@ class SqliteStore:
         self._writer.start()
 
     def _open_file(self) -> None:
+        if not self._migrates:
+            refuse_pending(migrating.look(self.path), self.path)
         Path(self.path).absolute().parent.mkdir(parents=True, exist_ok=True)
         connection = connect(self.path)
-        self._schema = migrate(connection, self.path)
+        migrating.migrate(connection, self.path)
         self._reader = connect(self.path)
         self._sentry = connect(self.path)
         self._threads = ThreadPoolExecutor(1, "foliot-reader")
@@ -98,6 +113,19 @@ class SqliteStore:
         for connection in {id(c): c for c in (self._reader, self._sentry, writer.connection) if c is not None}.values():
             connection.close()
         self._reader = self._sentry = None
+
+    async def schema(self) -> Schema:
+        return await asyncio.get_running_loop().run_in_executor(None, migrating.look, self.path)
+
+    async def migrate(self) -> Schema:
+        return await asyncio.get_running_loop().run_in_executor(None, migrating.bring, self.path)
+
+    def migration_sql(self, after: int) -> str:
+        return migrating.as_sql(after)
+
+    @property
+    def has_own_clock(self) -> bool:
+        return False
 
     async def now(self) -> Instant:
         if self._writer is None:
@@ -139,6 +167,16 @@ class SqliteStore:
     async def promise(self, wanted: Sequence[Promise]) -> list[Kept]:
         return await self._write(lambda tx: promises.promise(tx, wanted))
 
+    def promise_within(self, connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
+        raise InvalidInput(
+            "connection= makes a promise part of a transaction in the store's own database, and this store is an "
+            "SQLite file of its own. Promise once your transaction has committed, or keep the store in the PostgreSQL "
+            'that your tables are in: Foliot("postgresql://...")'
+        )
+
+    async def promise_within_async(self, connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
+        return self.promise_within(connection, wanted)
+
     async def move(self, key: str, tenant: str | None, fire_at: Instant) -> Kept:
         return await self._write(lambda tx: promises.move(tx, key, tenant, fire_at))
 
@@ -154,9 +192,15 @@ class SqliteStore:
     # Schedules
 
     async def apply(
-        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code"
+        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code", release: str = ""
     ) -> Applied:
-        return await self._write(lambda tx: schedules.apply(tx, declarations, prune, actor, source))
+        return await self._write(lambda tx: schedules.apply(tx, declarations, prune, actor, source, release))
+
+    async def fingerprints(self, source: str = "code") -> dict[str, str]:
+        return await self._read(lambda tx: schedules.fingerprints(tx, source))
+
+    async def declared_otherwise(self, schedule_id: str) -> list[str]:
+        return await self._read(lambda tx: schedules.otherwise(tx, schedule_id))
 
     async def schedules(self) -> list[ScheduleView]:
         return await self._read(lambda tx: schedules.views(tx, None))
@@ -250,18 +294,24 @@ class SqliteStore:
     async def note(self, kind: str, subject: str, detail: str) -> None:
         await self._write(lambda tx: tx.event(kind, subject, detail))
 
+    async def tidy(self) -> None:
+        """Nothing yet: what ended stays."""
+
     # Fleet
 
     async def register(
-        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard]
+        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard], release: str = ""
     ) -> Instance:
-        return await self._write(lambda tx: watching.register(tx, role, version, queues, slots, jobs))
+        return await self._write(lambda tx: watching.register(tx, role, version, queues, slots, jobs, release))
 
     async def retire(self, instance: int) -> None:
         await self._write(lambda tx: watching.retire(tx, instance))
 
     async def instances(self) -> list[Instance]:
         return await self._read(watching.instances)
+
+    async def report_clock(self, instance: int, low: Duration, high: Duration, fenced: bool) -> None:
+        await self._write(lambda tx: watching.report_clock(tx, instance, low, high, fenced))
 
     # Reading
 
@@ -304,14 +354,15 @@ class SqliteStore:
     async def _health(self, tx: Transaction) -> dict[str, Any]:
         connection = self._reader
         assert connection is not None
-        file = Path(self.path)
+        schema = migrating.stand(connection)
         return {
             "engine": "sqlite",
             "path": self.path,
             "version": apsw.sqlite_lib_version(),
-            "schema": self._schema,
+            "schema": schema.current,
+            "schema_known": schema.latest,
             "journal_mode": connection.pragma("journal_mode"),
             "synchronous": {0: "off", 1: "normal", 2: "full", 3: "extra"}[connection.pragma("synchronous")],
-            "bytes": file.stat().st_size if file.exists() else 0,
+            "bytes": 0 if self.path == MEMORY else os.stat(self.path).st_size,
             "integrity": "ok" if connection.execute("PRAGMA quick_check(1)").get == "ok" else "damaged",
         }

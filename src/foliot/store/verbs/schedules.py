@@ -13,6 +13,7 @@ from foliot.domain.run import Kept, Lane, Origin
 from foliot.domain.schedule import Applied, Armed, Declaration, NewTick, Rearming, Schedule, ScheduleView
 from foliot.domain.state import OCCUPYING, Reason, State
 from foliot.errors import TickTaken, UnknownName
+from foliot.store.verbs import releases
 from foliot.store.verbs.following import Wanted, make_ticks
 from foliot.store.verbs.transaction import Row, Transaction, longs
 
@@ -31,17 +32,23 @@ def schedule_of(row: Row) -> Schedule:
     return Schedule(**columns)
 
 
-async def apply(tx: Transaction, declarations: Sequence[Declaration], prune: bool, actor: str, source: str) -> Applied:
+async def apply(
+    tx: Transaction, declarations: Sequence[Declaration], prune: bool, actor: str, source: str, release: str
+) -> Applied:
     applied = Applied()
     await tx.lock_all()
     await tx.lock([declaration.id for declaration in declarations])
     known = {row[0]: row[1:] for row in await tx.all("schedule_versions")}
+    newer = await releases.enter(tx, release, declarations)
     for declaration in declarations:
         fingerprint, fault, stated_by = known.get(declaration.id, (None, None, source))
         if stated_by != source:
             applied.refused[declaration.id] = stated_by
             continue
         changed = fingerprint != declaration.fingerprint
+        if changed and (declaration.id, fingerprint or "") in newer:
+            applied.outdated.append(declaration.id)
+            continue
         if changed:
             await _put(tx, declaration, source)
             await tx.audit(actor, "apply", declaration.id, declaration.rule)
@@ -60,9 +67,23 @@ async def apply(tx: Transaction, declarations: Sequence[Declaration], prune: boo
     )
     if prune:
         for name in applied.vanished:
+            if (name, known[name][0]) in newer:
+                continue  # not dropped by this release: added by a newer one
             await delete(tx, name, actor, "no longer declared")
             applied.pruned.append(name)
+        await releases.remove(tx, release, applied.pruned)
     return applied
+
+
+async def fingerprints(tx: Transaction, source: str) -> dict[str, str]:
+    return {row[0]: row[1] for row in await tx.all("schedule_versions") if row[3] == source}
+
+
+async def otherwise(tx: Transaction, schedule: str) -> list[str]:
+    for name, fingerprint, _, _ in await tx.all("schedule_versions"):
+        if name == schedule:
+            return await releases.otherwise(tx, schedule, fingerprint)
+    raise UnknownName(f"there is no schedule {schedule!r}")
 
 
 async def delete(tx: Transaction, schedule: str, actor: str, note: str) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
 from foliot.domain.identity import attempt_id, run_id
-from foliot.domain.instant import WEEK, Instant
+from foliot.domain.instant import WEEK, Duration, Instant
 from foliot.domain.run import Loss, SilentAttempt
 from foliot.domain.state import PENDING, Outcome, State, after
 from foliot.domain.store import Instance, JobCard
@@ -73,7 +74,7 @@ async def jobs(tx: Transaction) -> dict[str, JobCard]:
 
 
 async def register(
-    tx: Transaction, role: str, version: str, queues: Sequence[str], slots: int, cards: Sequence[JobCard]
+    tx: Transaction, role: str, version: str, queues: Sequence[str], slots: int, cards: Sequence[JobCard], release: str
 ) -> Instance:
     await _tidy_instances(tx)
     pid, host = os.getpid(), process.this_host()
@@ -88,6 +89,7 @@ async def register(
         jobs=as_json([card.name for card in cards]),
         slots=slots,
         now=tx.now,
+        release=release,
     )
     await tx.run_each(
         "put_job",
@@ -112,10 +114,13 @@ async def instances(tx: Transaction) -> list[Instance]:
     """Those that have not ended in order, nor are known to be gone."""
     living = []
     for row in await tx.all("live_instances"):
-        number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth = row
+        number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, low, high, fenced = row
         if not process.is_gone(host, pid, birth):
             listed = tuple(msgspec.json.decode(queues, type=list[str]))
-            living.append(
-                Instance(number, role, host, pid, version, started_at, beat_at, listed, slots, ended_at=ended_at)
-            )
+            known = Instance(number, role, host, pid, version, started_at, beat_at, listed, slots, ended_at=ended_at)
+            living.append(replace(known, offset_low=low, offset_high=high, fenced=bool(fenced)))
     return living
+
+
+async def report_clock(tx: Transaction, instance: int, low: Duration, high: Duration, fenced: bool) -> None:
+    await tx.run("report_clock", number=instance, low=low, high=high, fenced=fenced)

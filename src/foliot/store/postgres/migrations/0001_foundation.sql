@@ -21,6 +21,13 @@ CREATE SEQUENCE foliot.spread MINVALUE 0 MAXVALUE 2097151 CYCLE CACHE 32;
 CREATE FUNCTION foliot.next_number() RETURNS bigint LANGUAGE sql VOLATILE
 RETURN (greatest(foliot.now() - 1577836800000000, 0) / 1000 << 22) + 2097152 + nextval('foliot.spread');
 
+-- For how long the numbers of transactions mean what they say: a crash forgets the last ones, and they are given out
+-- again. It also empties this table, because that is not logged. Whoever finds it empty begins a new life.
+CREATE UNLOGGED TABLE foliot.life (
+    id     smallint PRIMARY KEY CHECK (id = 1),
+    began  uuid     NOT NULL DEFAULT gen_random_uuid()
+);
+
 -- Live and parked runs. NULL stands for what most rows have (nominal = fire time, default queue), because billions of
 -- them wait here; columns are in the order that wastes the least on alignment.
 CREATE TABLE foliot.run (
@@ -245,9 +252,19 @@ CREATE TABLE foliot.instance (
     birth        text    NOT NULL,
     version      text    NOT NULL,
     queues       text    NOT NULL,
-    jobs         text    NOT NULL
+    jobs         text    NOT NULL,
+    release      text    NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 CREATE INDEX instance_live ON foliot.instance (number) WHERE ended_at IS NULL;
+
+-- Releases of apps, in the order in which each was first applied, and what each declares: by schedule, the declaration's
+-- fingerprint; an empty one for what it removed. An older release takes nothing back while a newer one runs.
+CREATE TABLE foliot.declared (
+    n         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    release   text   NOT NULL UNIQUE,
+    first_at  bigint NOT NULL,
+    declares  text   NOT NULL
+);
 
 -- Only what is out of the ordinary; the happy path writes none.
 CREATE TABLE foliot.event (
@@ -285,21 +302,23 @@ SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane
     false AS cancel_requested, xid::numeric * 18446744073709551616 + n AS position, options, xid, n
 FROM foliot.history;
 
--- Where history of a day goes. Days that begin after now only: what has ended already lies in the default partition.
+-- Where history of a day goes. Made beside the table and attached then, so that nobody who writes history has to wait;
+-- a day of which something lies in the partition for all others stays there.
 CREATE FUNCTION foliot.make_partitions(days integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     first date := (to_timestamp(foliot.now() / 1000000.0) AT TIME ZONE 'UTC')::date;
-    day date;
+    partition_ text;
     starts bigint;
 BEGIN
     FOR ahead IN 0 .. days LOOP
-        day := first + ahead;
-        starts := extract(epoch FROM day)::bigint * 1000000;
-        IF to_regclass(format('foliot.%I', 'history_' || to_char(day, 'YYYYMMDD'))) IS NULL
+        partition_ := 'history_' || to_char(first + ahead, 'YYYYMMDD');
+        starts := extract(epoch FROM first + ahead)::bigint * 1000000;
+        IF to_regclass(format('foliot.%I', partition_)) IS NULL
             AND NOT EXISTS (SELECT 1 FROM foliot.history_other
                             WHERE finished_at >= starts AND finished_at < starts + 86400000000) THEN
-            EXECUTE format('CREATE TABLE foliot.%I PARTITION OF foliot.history FOR VALUES FROM (%s) TO (%s)',
-                'history_' || to_char(day, 'YYYYMMDD'), starts, starts + 86400000000);
+            EXECUTE format('CREATE TABLE foliot.%I (LIKE foliot.history INCLUDING DEFAULTS)', partition_);
+            EXECUTE format('ALTER TABLE foliot.history ATTACH PARTITION foliot.%I FOR VALUES FROM (%s) TO (%s)',
+                partition_, starts, starts + 86400000000);
         END IF;
     END LOOP;
 END $$;
@@ -389,30 +408,37 @@ BEGIN
 END $$;
 
 -- For any driver, in the caller's own transaction: the promise exists if and only if that commits.
---     SELECT id FROM foliot.promise('send_reminder', now() + interval '1 day', '{"class_id": 7}', key => 'class:7')
+--     SELECT outcome FROM foliot.promise('remind', now() + interval '1 day', '{"class_id": 7}', key => 'class:7')
 CREATE FUNCTION foliot.promise(
     job text, at timestamptz, arguments jsonb DEFAULT '{}', key text DEFAULT NULL, tenant text DEFAULT NULL,
     queue text DEFAULT NULL, priority integer DEFAULT 0, on_conflict text DEFAULT 'keep',
     useful_until timestamptz DEFAULT NULL
 ) RETURNS foliot.kept LANGUAGE plpgsql AS $$
 DECLARE
-    due bigint := extract(epoch FROM at) * 1000000;
-    until bigint := extract(epoch FROM useful_until) * 1000000;
+    due bigint;
+    until bigint;
+    queue_ text := nullif(coalesce(queue, (SELECT j.queue FROM foliot.job j WHERE j.name = job)), 'default');
     kept foliot.kept;
 BEGIN
     IF job IS NULL OR at IS NULL OR jsonb_typeof(arguments) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'foliot.promise needs a job, a time, and arguments as a JSON object' USING ERRCODE = '22023';
     END IF;
+    IF at < '1970-01-01Z' OR at >= '10000-01-01Z' OR useful_until < at OR useful_until >= '10000-01-01Z' THEN
+        RAISE EXCEPTION 'foliot.promise: the time lies between 1970 and 9999, and useful_until after it'
+            USING ERRCODE = '22023';
+    END IF;
+    due := extract(epoch FROM at) * 1000000;
+    until := extract(epoch FROM useful_until) * 1000000;
     IF on_conflict NOT IN ('keep', 'replace', 'error', 'renew') THEN
         RAISE EXCEPTION 'on_conflict is keep, replace, error or renew, not %', on_conflict USING ERRCODE = '22023';
     END IF;
     IF key IS NULL THEN
         kept := (foliot.next_number(), NULL, 'made', 0::smallint, due);
         PERFORM foliot.insert_promise(kept.number, NULL, job, convert_to(arguments::text, 'UTF8'), due, until, tenant,
-            queue, priority, NULL);
+            queue_, priority, NULL);
     ELSE
         kept := foliot.make_promise(NULL, key || coalesce('[' || tenant || ']', '') || '#', job,
-            convert_to(arguments::text, 'UTF8'), due, until, tenant, queue, priority, NULL, on_conflict, NULL);
+            convert_to(arguments::text, 'UTF8'), due, until, tenant, queue_, priority, NULL, on_conflict, NULL);
         IF kept.outcome = 'refused' THEN
             RAISE EXCEPTION 'the key % has a promise already: %', key, kept.name USING ERRCODE = '23505';
         END IF;
@@ -428,3 +454,152 @@ BEGIN
         PERFORM pg_notify('foliot', 'arrivals');
     END IF;
 END $$;
+
+-- Many promises in the caller's own transaction, given as one text, which any driver can bind: a JSON array of objects
+-- with these fields. One row each, in order. Where one is refused none is made, and its row says so; the transaction
+-- goes on either way.
+CREATE TYPE foliot.wish AS (
+    job text, payload bytea, fire_at bigint, key text, tenant text, queue text, priority integer, useful_until bigint,
+    options bytea, on_conflict text, unique_for bigint
+);
+
+CREATE FUNCTION foliot.promise_all(promises text) RETURNS SETOF foliot.kept LANGUAGE plpgsql AS $$
+DECLARE
+    wanted jsonb := promises::jsonb;
+    answers foliot.kept[];
+BEGIN
+    IF jsonb_array_length(wanted) > 1 AND wanted @? '$[*].on_conflict ? (@ != "keep")' THEN
+        BEGIN
+            answers := foliot.make_promises(wanted);
+            IF EXISTS (SELECT 1 FROM unnest(answers) a WHERE a.outcome = 'refused') THEN
+                RAISE EXCEPTION 'a promise was refused' USING ERRCODE = 'FL002';
+            END IF;
+        EXCEPTION WHEN SQLSTATE 'FL002' THEN
+            NULL;  -- what was made beside it is undone; what the answers say is not
+        END;
+    ELSE
+        answers := foliot.make_promises(wanted);
+    END IF;
+    RETURN QUERY SELECT * FROM unnest(answers);
+END $$;
+
+CREATE FUNCTION foliot.make_promises(wanted jsonb) RETURNS foliot.kept[] LANGUAGE plpgsql AS $$
+DECLARE
+    one record;
+    answers foliot.kept[];
+BEGIN
+    FOR one IN
+        WITH plain AS MATERIALIZED (
+            SELECT w.*, foliot.next_number() AS number
+            FROM jsonb_populate_recordset(NULL::foliot.wish, wanted) WITH ORDINALITY w WHERE w.key IS NULL
+        ), made AS (
+            INSERT INTO foliot.run (number, shard, priority, job, payload, fire_at, useful_until, tenant, queue, options)
+            SELECT p.number, p.number % (SELECT s.shards FROM foliot.setting s), p.priority, p.job, p.payload, p.fire_at,
+                p.useful_until, p.tenant, p.queue, p.options
+            FROM plain p RETURNING number, shard, fire_at
+        ), told AS (
+            INSERT INTO foliot.stir (shard, numbers)
+            SELECT m.shard, array_agg(m.number) FROM made m CROSS JOIN (SELECT foliot.near() AS near OFFSET 0) n
+            WHERE m.fire_at < n.near GROUP BY m.shard
+        )
+        SELECT p.ordinality AS place, p.number, p.fire_at FROM plain p
+    LOOP
+        answers[one.place] := (one.number, NULL, 'made', 0::smallint, one.fire_at)::foliot.kept;
+    END LOOP;
+    -- In the order of their names, so that two callers with the same keys never wait for one another.
+    FOR one IN
+        SELECT w.*, w.key || coalesce('[' || w.tenant || ']', '') || '#' AS stem
+        FROM jsonb_populate_recordset(NULL::foliot.wish, wanted) WITH ORDINALITY w WHERE w.key IS NOT NULL
+        ORDER BY stem, w.ordinality
+    LOOP
+        answers[one.ordinality] := foliot.make_promise(NULL, one.stem, one.job, one.payload, one.fire_at,
+            one.useful_until, one.tenant, one.queue, one.priority, one.options, one.on_conflict, one.unique_for);
+    END LOOP;
+    PERFORM foliot.wake((SELECT min(a.fire_at) FROM unnest(answers) a WHERE a.outcome NOT IN ('kept', 'refused')));
+    RETURN answers;
+END $$;
+
+-- Ends a running attempt as succeeded in the caller's own transaction: what that writes and the end of the run are one.
+-- `run` and `token` are the number and the token of the handler's context. If the run is no longer the attempt's, this
+-- raises FL001, and the transaction cannot commit. Best called last: until the commit, others wait who end runs of the
+-- same claim, or decide about the same schedule.
+CREATE FUNCTION foliot.complete(run bigint, token bigint, result jsonb DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    ended foliot.run;
+BEGIN
+    -- First the schedule, as everybody does who must not wait for another with its run in hand.
+    PERFORM 1 FROM foliot.schedule s
+    WHERE s.id = (SELECT r.schedule FROM foliot.run r WHERE r.number = complete.run) FOR UPDATE;
+    DELETE FROM foliot.run r WHERE r.number = complete.run AND r.token = complete.token AND r.state = 4
+    RETURNING r.* INTO ended;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'run % cannot be completed: the attempt with token % does not own it', complete.run, complete.token
+            USING ERRCODE = 'FL001', HINT = 'Its lease was lost, and another attempt has the run; or it has ended already.'
+            ' Roll back, and let the handler end.';
+    END IF;
+    INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,
+        schedule, revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at,
+        finished_at, progress, result)
+    SELECT ended.number, ended.name, 10, ended.origin, ended.lane, ended.priority, ended.job, ended.payload,
+        ended.fire_at, ended.nominal, ended.since, ended.schedule, ended.revision, ended.tenant, ended.queue,
+        ended.options, ended.attempt, ended.spent + 1, ended.token, ended.worker, ended.fired_at, ended.claimed_at,
+        coalesce(ended.started_at, ended.claimed_at), foliot.now(), ended.progress,
+        convert_to(complete.result::text, 'UTF8');
+    UPDATE foliot.claim c SET open = c.open - 1 WHERE c.token = complete.token;
+    DELETE FROM foliot.claim c WHERE c.token = complete.token AND c.open <= 0;
+    DELETE FROM foliot.cancellation c WHERE c.number = complete.run;
+    IF ended.schedule IS NOT NULL THEN
+        PERFORM foliot.run_ended(ended.schedule);
+    END IF;
+END $$;
+
+-- What follows when a run of a schedule has ended; the schedule is locked. As foliot.store.verbs.following does it.
+CREATE FUNCTION foliot.run_ended(id_ text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    template foliot.schedule;
+    number_ bigint;
+    shard_ smallint;
+    due bigint;
+    useful bigint;
+BEGIN
+    WITH released AS (
+        UPDATE foliot.run r SET state = 0, reason = NULL, detail = NULL WHERE r.schedule = id_ AND r.state = 2
+        RETURNING r.shard, r.number
+    )
+    INSERT INTO foliot.stir (shard, numbers) SELECT shard, array_agg(number) FROM released GROUP BY shard;
+    IF FOUND THEN
+        PERFORM foliot.wake(foliot.now());
+    END IF;
+    SELECT s.* INTO template FROM foliot.schedule s WHERE s.id = id_ AND s.delay IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM foliot.run r WHERE r.schedule = s.id AND r.state < 20 AND r.origin = 0);
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    BEGIN
+        useful := convert_from(template.policy, 'UTF8')::jsonb->>'useful_until';
+    EXCEPTION WHEN data_exception THEN
+        NULL;  -- a policy that cannot be read is told when its schedule fires; the chain goes on
+    END;
+    due := foliot.now() + template.delay;
+    -- A run that was made and ended within this very moment has the name already.
+    WHILE EXISTS (SELECT 1 FROM foliot.named n WHERE n.name = foliot.tick_name(id_, due)) LOOP
+        due := due + 1;
+    END LOOP;
+    number_ := foliot.next_number();
+    shard_ := number_ % (SELECT s.shards FROM foliot.setting s);
+    INSERT INTO foliot.named (name, number) VALUES (foliot.tick_name(id_, due), number_);
+    INSERT INTO foliot.run (number, name, origin, fire_at, nominal, useful_until, shard, priority, job, payload, schedule,
+        revision, tenant, queue, options)
+    VALUES (number_, foliot.tick_name(id_, due), 0, due, due, due + useful, shard_, template.priority, template.job,
+        template.payload, id_, template.revision, template.tenant, template.queue, template.options);
+    IF due < foliot.near() THEN
+        INSERT INTO foliot.stir (shard, numbers) VALUES (shard_, ARRAY[number_]);
+    END IF;
+    UPDATE foliot.schedule s SET last_created = foliot.tick_name(id_, due) WHERE s.id = id_;
+    PERFORM foliot.wake(due);
+END $$;
+
+-- `daily@2026-04-03T02:00:00Z`, with a fraction only where there is one: as foliot.domain.identity writes it.
+CREATE FUNCTION foliot.tick_name(schedule text, nominal bigint) RETURNS text LANGUAGE sql STABLE
+RETURN schedule || '@' || to_char(to_timestamp(nominal / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')
+    || CASE WHEN nominal % 1000000 > 0 THEN '.' || rtrim(lpad((nominal % 1000000)::text, 6, '0'), '0') ELSE '' END || 'Z';

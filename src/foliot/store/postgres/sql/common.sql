@@ -1,10 +1,11 @@
 -- name: begin
 -- The moment of a transaction, and its name: what became of it can be asked for when the answer to COMMIT is lost.
-SELECT foliot.now(), pg_current_xact_id()::text
+SELECT foliot.now(), pg_current_xact_id()::text, (SELECT began::text FROM foliot.life)
 
 -- name: begin_at
 -- As above, with the clock of a test.
-SELECT foliot.now(), pg_current_xact_id()::text FROM set_config('foliot.now', :now::bigint::text, true)
+SELECT foliot.now(), pg_current_xact_id()::text, (SELECT began::text FROM foliot.life)
+FROM set_config('foliot.now', :now::bigint::text, true)
 
 -- name: look
 SELECT foliot.now()
@@ -13,7 +14,15 @@ SELECT foliot.now()
 SELECT foliot.now() FROM set_config('foliot.now', :now::bigint::text, true)
 
 -- name: outcome
-SELECT pg_xact_status(:xid::text::xid8)
+SELECT pg_xact_status(:xid::text::xid8), (SELECT began::text FROM foliot.life)
+
+-- name: barrier
+-- Once this has committed, so has all that we can see, also on synchronous replicas: a commit that nobody waited for any
+-- more is visible here before it is there.
+SELECT pg_logical_emit_message(true, 'foliot', '')
+
+-- name: begin_life
+INSERT INTO foliot.life (id) VALUES (1) ON CONFLICT DO NOTHING
 
 -- name: next_node
 SELECT nextval('foliot.node') % 1024

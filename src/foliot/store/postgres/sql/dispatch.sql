@@ -39,15 +39,12 @@ UPDATE foliot.shard SET owner = NULL, until = 0
 WHERE owner = :owner AND (shard, epoch) IN (
     SELECT (value->>0)::smallint, (value->>1)::bigint FROM jsonb_array_elements(:leases::text::jsonb))
 
--- name: server_start
--- Changes when the server was started anew, or another one has taken its place.
-SELECT pg_postmaster_start_time()::text
-
 -- name: beat_instance
 UPDATE foliot.instance SET beat_at = :now WHERE number = :number AND ended_at IS NULL
 
 -- name: snapshot
-SELECT pg_current_snapshot()::text
+-- With the life of the server that it belongs to: nothing, when a new one has to begin.
+SELECT concat(pg_current_snapshot(), ':', (SELECT began FROM foliot.life))
 
 -- name: load_cells
 -- A range of a shard's due index, in its own order. Runs that became visible after the cursor are told by `arrivals`.
@@ -63,26 +60,22 @@ SELECT numbers FROM foliot.handoff
 -- name: arrived
 -- What became visible since a snapshot is what it did not know (from xmax on), or saw under way. Both are ranges of
 -- one small index, however long some transaction stays open.
-WITH mine AS (
-    SELECT * FROM unnest(:shards::smallint[], :high_waters::bigint[]) AS m(shard, high_water)
-), told AS (
-    SELECT m.high_water, s.numbers FROM mine m JOIN foliot.stir s
-        ON s.shard = m.shard AND s.xid >= :xmax::text::xid8
+WITH told AS MATERIALIZED (
+    SELECT numbers FROM foliot.stir WHERE shard = ANY(:shards::smallint[]) AND xid >= :xmax::text::xid8
     UNION ALL
-    SELECT m.high_water, s.numbers FROM mine m JOIN foliot.stir s
-        ON s.shard = m.shard AND s.xid = ANY(:under_way::text[]::xid8[])
+    SELECT numbers FROM foliot.stir WHERE shard = ANY(:shards::smallint[]) AND xid = ANY(:under_way::text[]::xid8[])
 ), entry AS (
-    SELECT r.fire_at, r.number FROM told t CROSS JOIN LATERAL unnest(t.numbers) AS u(number)
-    JOIN foliot.run r ON r.number = u.number
-    WHERE r.state <= 1 AND r.fire_at < t.high_water AND (r.schedule IS NULL OR r.fired_at IS NULL)
+    SELECT r.fire_at, r.number FROM foliot.run r
+    WHERE r.number = ANY(ARRAY(SELECT unnest(numbers) FROM told)) AND r.state < 2
+        AND (r.schedule IS NULL OR r.fired_at IS NULL)
 )
-SELECT pg_current_snapshot()::text, foliot.now(), array_agg(fire_at), array_agg(number) FROM entry
+SELECT concat(pg_current_snapshot(), ':', (SELECT began FROM foliot.life)), foliot.now(), array_agg(fire_at), array_agg(number) FROM entry
 
 -- name: overtaken
 -- Rows of transactions that were open for so long that their cells were loaded meanwhile.
-SELECT r.fire_at, r.number FROM unnest(:shards::smallint[], :high_waters::bigint[]) AS m(shard, high_water)
-JOIN foliot.run r ON r.shard = m.shard AND r.fire_at < m.high_water
-WHERE r.state <= 1 AND r.xid = ANY(:ended::text[]::xid8[]) AND (r.schedule IS NULL OR r.fired_at IS NULL)
+SELECT fire_at, number FROM foliot.run
+WHERE shard = ANY(:shards::smallint[]) AND fire_at < :high_water::bigint AND state <= 1
+    AND xid = ANY(:ended::text[]::xid8[]) AND (schedule IS NULL OR fired_at IS NULL)
 
 -- name: forget_stirs
 DELETE FROM foliot.stir WHERE shard = ANY(:shards::smallint[])
@@ -96,45 +89,48 @@ WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(:shards::smallint[], :epochs::bigint[]) AS w(shard, epoch)
 ), owned AS MATERIALIZED (
     SELECT s.shard FROM foliot.shard s JOIN wanted w ON w.shard = s.shard AND w.epoch = s.epoch
-    WHERE s.owner = :owner ORDER BY s.shard FOR NO KEY UPDATE OF s
+    WHERE s.shard = ANY(:shards::smallint[]) AND s.owner = :owner ORDER BY s.shard FOR NO KEY UPDATE OF s
 ), held AS MATERIALIZED (
-    SELECT count(*) = (SELECT count(*) FROM wanted) AS held, foliot.now() AS now FROM owned
+    SELECT count(*) = cardinality(:shards::smallint[])
+            AND :life::text IN ('', (SELECT began::text FROM foliot.life)) AS held,
+        foliot.now() AS now FROM owned
 ), due AS MATERIALIZED (
     SELECT r.number, r.fire_at, coalesce(r.queue, 'default') AS queue, r.lane, r.priority,
-        r.schedule IS NULL AND (r.useful_until IS NULL OR r.useful_until >= h.now) AS plain, h.now
-    FROM held h CROSS JOIN unnest(:fire_ats::bigint[], :numbers::bigint[]) AS d(fire_at, number)
-    JOIN foliot.run r ON r.number = d.number
-    WHERE h.held AND r.fire_at = d.fire_at AND r.fire_at <= h.now AND r.state <= 1
-        AND (r.schedule IS NULL OR r.fired_at IS NULL)
+        r.schedule IS NULL AND (r.useful_until IS NULL OR r.useful_until >= (SELECT now FROM held)) AS plain
+    FROM foliot.run r JOIN unnest(:fire_ats::bigint[], :numbers::bigint[]) AS d(fire_at, number)
+        ON d.number = r.number AND d.fire_at = r.fire_at
+    WHERE (SELECT held FROM held) AND r.number = ANY(:numbers::bigint[]) AND r.fire_at <= (SELECT now FROM held)
+        AND r.state < 2 AND (r.schedule IS NULL OR r.fired_at IS NULL)
 ), placed AS (
-    SELECT number, fire_at, queue, priority, now,
-        CASE WHEN lane = 0 AND now - fire_at > :late::bigint THEN 1 ELSE lane END AS lane
+    SELECT number, fire_at, queue, priority,
+        CASE WHEN lane = 0 AND (SELECT now FROM held) - fire_at > :late::bigint THEN 1 ELSE lane END AS lane
     FROM due WHERE NOT EXISTS (SELECT 1 FROM due WHERE NOT plain)
 ), ranked AS (
     SELECT *, (row_number() OVER (PARTITION BY queue, lane, priority ORDER BY fire_at, number) - 1) / :chunk::bigint AS chunk
     FROM placed
 ), handed AS (
     INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers)
-    SELECT queue, lane, priority, min(now), array_agg(number ORDER BY fire_at, number) FROM ranked
+    SELECT queue, lane, priority, (SELECT now FROM held), array_agg(number ORDER BY fire_at, number) FROM ranked
     GROUP BY queue, lane, priority, chunk
 ), forgotten AS (
-    DELETE FROM foliot.stir s USING held h WHERE h.held AND s.shard = ANY(:shards::smallint[])
+    DELETE FROM foliot.stir s WHERE (SELECT held FROM held) AND s.shard = ANY(:shards::smallint[])
         AND s.xid < :xmax::text::xid8 AND s.xid <> ALL(:under_way::text[]::xid8[])
 )
 SELECT h.now, (SELECT count(*) FROM due), EXISTS (SELECT 1 FROM due WHERE NOT plain),
-    CASE WHEN NOT h.held THEN (SELECT array_agg(w.shard) FROM wanted w WHERE w.shard NOT IN (SELECT o.shard FROM owned o)) END
+    CASE WHEN NOT h.held THEN coalesce(
+        (SELECT array_agg(w.shard) FROM wanted w WHERE w.shard NOT IN (SELECT o.shard FROM owned o)), :shards) END
 FROM held h
 
 -- name: due_runs
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
 -- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule FROM foliot.run
-WHERE number = ANY(:numbers::bigint[]) AND state <= 1 AND (schedule IS NULL OR fired_at IS NULL)
+WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND (schedule IS NULL OR fired_at IS NULL)
 
 -- name: due_ticks
 -- Read under the schedules' locks: what somebody else changed while we waited for them is left out.
 SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn FROM foliot.run
-WHERE number = ANY(:numbers::bigint[]) AND state <= 1 AND fired_at IS NULL AND fire_at <= :now FOR UPDATE
+WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fired_at IS NULL AND fire_at <= :now FOR UPDATE
 
 -- name: busy_runs
 -- Runs that make a schedule busy: running, verifying, retrying, or handed off.

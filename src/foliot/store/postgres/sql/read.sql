@@ -86,7 +86,7 @@ WHERE subject = :subject ORDER BY n
 SELECT state, count(*) FROM foliot.run GROUP BY state
 
 -- name: count_ready
-SELECT state, count(*) FROM foliot.run WHERE number = ANY(:numbers::bigint[]) AND state <= 1 AND fire_at <= :now GROUP BY state
+SELECT state, count(*) FROM foliot.run WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fire_at <= :now GROUP BY state
 
 -- name: count_history
 SELECT count(*) FROM foliot.history

@@ -24,8 +24,8 @@ SELECT EXISTS (SELECT 1 FROM foliot.claim WHERE worker = :worker)
 SELECT name, policy, queue, owner, runbook, changes FROM foliot.job
 
 -- name: add_instance
-INSERT INTO foliot.instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at)
-VALUES (:role, :host, :pid, :birth, :version, :queues, :jobs, :slots, :now, :now)
+INSERT INTO foliot.instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at, release)
+VALUES (:role, :host, :pid, :birth, :version, :queues, :jobs, :slots, :now, :now, :release)
 RETURNING number
 
 -- name: unended_instances
@@ -44,5 +44,9 @@ ON CONFLICT (name) DO UPDATE SET policy = excluded.policy, queue = excluded.queu
     runbook = excluded.runbook, changes = excluded.changes, seen_at = excluded.seen_at
 
 -- name: live_instances
-SELECT number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth FROM foliot.instance
-WHERE ended_at IS NULL ORDER BY number
+SELECT number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, offset_low, offset_high,
+    fenced
+FROM foliot.instance WHERE ended_at IS NULL ORDER BY number
+
+-- name: report_clock
+UPDATE foliot.instance SET offset_low = :low, offset_high = :high, fenced = :fenced WHERE number = :number

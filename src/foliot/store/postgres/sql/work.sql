@@ -22,16 +22,19 @@ WITH clock AS MATERIALIZED (
     SELECT p.place, p.lane, p.priority, p.fired_at, p.queue, u.number FROM part p CROSS JOIN LATERAL unnest(p.mine) AS u(number)
 ), taken AS (
     UPDATE foliot.run r SET state = 4, token = :token::bigint, worker = :worker, attempt = r.attempt + 1, lane = w.lane,
-        fired_at = w.fired_at, claimed_at = c.now
-    FROM wanted w CROSS JOIN clock c
-    WHERE r.number = w.number AND r.state <= 1 AND r.fire_at <= c.now AND r.job = ANY(:jobs::text[])
-        AND (r.useful_until IS NULL OR r.useful_until >= c.now) AND coalesce(r.queue, 'default') = w.queue
+        fired_at = w.fired_at, claimed_at = (SELECT now FROM clock)
+    FROM wanted w
+    WHERE r.number = ANY(ARRAY(SELECT number FROM wanted)) AND r.number = w.number AND r.state < 2
+        AND r.fire_at <= (SELECT now FROM clock) AND r.job = ANY(:jobs::text[])
+        AND (r.useful_until IS NULL OR r.useful_until >= (SELECT now FROM clock))
+        AND coalesce(r.queue, 'default') = w.queue
     RETURNING w.place, r.number, r.name, r.job, r.payload, r.token, r.attempt, r.spent, r.fire_at, r.nominal, r.since,
         r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, r.lane, r.options, r.checkpoint
 ), gone AS (
-    DELETE FROM foliot.handoff h USING part p WHERE h.n = p.n AND cardinality(p.rest) = 0
+    DELETE FROM foliot.handoff WHERE n = ANY(ARRAY(SELECT p.n FROM part p WHERE cardinality(p.rest) = 0))
 ), shrunk AS (
-    UPDATE foliot.handoff h SET numbers = p.rest FROM part p WHERE h.n = p.n AND cardinality(p.rest) > 0
+    UPDATE foliot.handoff h SET numbers = p.rest FROM part p
+    WHERE h.n = ANY(ARRAY(SELECT n FROM part WHERE cardinality(rest) > 0)) AND h.n = p.n AND cardinality(p.rest) > 0
 ), claimed AS (
     INSERT INTO foliot.claim (token, worker, claimed_at, open, numbers)
     SELECT :token::bigint, :worker, (SELECT now FROM clock), count(*), array_agg(number) FROM taken HAVING count(*) > 0
@@ -55,9 +58,10 @@ SELECT n, lane, fired_at, numbers, queue, priority, job FROM foliot.handoff WHER
 -- What a claim took whose answer was lost.
 SELECT r.number, r.name, r.job, r.payload, r.token, r.attempt, r.spent, r.fire_at, r.nominal, r.since, r.schedule,
     r.revision, r.tenant, r.queue, r.priority, r.origin, r.lane, r.options, r.checkpoint
-FROM foliot.claim c CROSS JOIN LATERAL unnest(c.numbers) AS u(number)
-JOIN foliot.run r ON r.number = u.number AND r.token = c.token AND r.state = 4
-WHERE c.token = :token ORDER BY r.fire_at, r.number
+FROM foliot.run r
+WHERE r.number = ANY(ARRAY(SELECT unnest(numbers) FROM foliot.claim WHERE token = :token)) AND r.token = :token
+    AND r.state = 4
+ORDER BY r.fire_at, r.number
 
 -- name: drop_chunk
 DELETE FROM foliot.handoff WHERE n = :n
@@ -70,7 +74,7 @@ VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers::bigint[]
 -- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or
 -- one that is not due by a clock that was set back since it was fired. What was moved or replaced is fired anew.
 SELECT number, job, useful_until, schedule, fire_at FROM foliot.run
-WHERE number = ANY(:numbers::bigint[]) AND state <= 1 AND fire_at <= :fired_at AND coalesce(queue, 'default') = :queue::text
+WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fire_at <= :fired_at AND coalesce(queue, 'default') = :queue::text
 FOR UPDATE
 
 -- name: job_is_known
@@ -87,12 +91,12 @@ WITH told AS MATERIALIZED (
     SELECT * FROM unnest(:numbers::bigint[], :tokens::bigint[], :states::smallint[], :started::bigint[],
         :finished::bigint[], :results::bytea[]) AS e(number, token, state, started_at, finished_at, result)
 ), claims AS MATERIALIZED (
-    SELECT c.token, c.open FROM foliot.claim c WHERE c.token IN (SELECT token FROM told) ORDER BY c.token FOR UPDATE
+    SELECT c.token, c.open FROM foliot.claim c WHERE c.token = ANY(:tokens::bigint[]) ORDER BY c.token FOR UPDATE
 ), gone AS (
     DELETE FROM foliot.run r USING told e
-    WHERE r.number = e.number AND r.token = e.token AND r.state = 4 AND r.schedule IS NULL
-        AND r.token IN (SELECT token FROM claims)
-        AND NOT EXISTS (SELECT 1 FROM foliot.cancellation c WHERE c.number = r.number)
+    WHERE r.number = ANY(:numbers::bigint[]) AND r.number = e.number AND r.token = e.token AND r.state = 4
+        AND r.schedule IS NULL AND r.token = ANY(ARRAY(SELECT token FROM claims))
+        AND r.number <> ALL(ARRAY(SELECT number FROM foliot.cancellation))
     RETURNING r.*, e.state AS end_state, e.started_at AS begun_at, e.finished_at, e.result
 ), kept AS (
     INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,
@@ -105,11 +109,12 @@ WITH told AS MATERIALIZED (
 ), closing AS (
     SELECT c.token, c.open, count(*) AS ended FROM claims c JOIN gone g ON g.token = c.token GROUP BY c.token, c.open
 ), closed AS (
-    DELETE FROM foliot.claim c USING closing x WHERE c.token = x.token AND x.open <= x.ended
+    DELETE FROM foliot.claim WHERE token = ANY(ARRAY(SELECT token FROM closing WHERE open <= ended))
 ), shrunk AS (
-    UPDATE foliot.claim c SET open = x.open - x.ended FROM closing x WHERE c.token = x.token AND x.open > x.ended
+    UPDATE foliot.claim c SET open = x.open - x.ended FROM closing x
+    WHERE c.token = ANY(:tokens::bigint[]) AND c.token = x.token AND x.open > x.ended
 )
-SELECT number FROM gone
+SELECT number, token FROM gone
 
 -- name: owned_runs
 -- The runs that attempts claim to have ended, with the token that the store remembers.

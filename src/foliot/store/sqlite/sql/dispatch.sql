@@ -7,7 +7,9 @@ SELECT s.shard, s.owner, s.epoch, s.until, i.host, i.pid, i.birth, i.ended_at
 FROM shard s LEFT JOIN instance i ON i.number = s.owner WHERE s.shard = :shard
 
 -- name: live_schedulers
-SELECT number, beat_at, host, pid, birth FROM instance WHERE ended_at IS NULL AND role = 'scheduler' ORDER BY number
+-- One whose clock is wrong takes no part.
+SELECT number, beat_at, host, pid, birth FROM instance
+WHERE ended_at IS NULL AND role = 'scheduler' AND NOT fenced ORDER BY number
 
 -- name: take_shard
 -- Compare and set: the epoch is the one that was read, or somebody took it first.

@@ -23,8 +23,8 @@ SELECT EXISTS (SELECT 1 FROM claim WHERE worker = :worker)
 SELECT name, policy, queue, owner, runbook, changes FROM job
 
 -- name: add_instance
-INSERT INTO instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at)
-VALUES (:role, :host, :pid, :birth, :version, :queues, :jobs, :slots, :now, :now)
+INSERT INTO instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at, release)
+VALUES (:role, :host, :pid, :birth, :version, :queues, :jobs, :slots, :now, :now, :release)
 RETURNING number
 
 -- name: unended_instances
@@ -43,5 +43,9 @@ ON CONFLICT (name) DO UPDATE SET policy = excluded.policy, queue = excluded.queu
     runbook = excluded.runbook, changes = excluded.changes, seen_at = excluded.seen_at
 
 -- name: live_instances
-SELECT number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth FROM instance
-WHERE ended_at IS NULL ORDER BY number
+SELECT number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, offset_low, offset_high,
+    fenced
+FROM instance WHERE ended_at IS NULL ORDER BY number
+
+-- name: report_clock
+UPDATE instance SET offset_low = :low, offset_high = :high, fenced = :fenced WHERE number = :number

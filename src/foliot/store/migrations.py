@@ -1,0 +1,64 @@
+"""Numbered steps that bring tables from one release to the next: what both engines share.
+
+A step is additive, or reads on for the release before, so that processes of older releases go on while newer tables are
+there. One that they could not live with says so in its first line (`-- breaks: 3`: releases that know fewer than three
+steps must not use the tables any more).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import NamedTuple
+
+from foliot.domain.store import Schema
+from foliot.errors import SchemaMismatch
+
+_BREAKS = re.compile(r"\A-- breaks: (\d+)$", re.MULTILINE)
+
+
+class Step(NamedTuple):
+    number: int
+    name: str
+    text: str
+
+    @property
+    def needs(self) -> int:
+        """How many steps a release must know to live with this one."""
+        found = _BREAKS.match(self.text)
+        return int(found[1]) if found else 1
+
+
+def steps_of(package: str) -> list[Step]:
+    folder = files(package).joinpath("migrations")
+    found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    for place, name in enumerate(found):
+        if not name.startswith(f"{place + 1:04}_"):
+            raise RuntimeError(f"{package}: the step {name} stands in place {place + 1}; each number has one file")
+    return [
+        Step(place + 1, name.removesuffix(".sql"), folder.joinpath(name).read_text("utf-8"))
+        for place, name in enumerate(found)
+    ]
+
+
+def schema_of(known: Sequence[Step], current: int, needs: int) -> Schema:
+    return Schema(current, len(known), needs, tuple(step.name for step in known[current:]))
+
+
+def refuse_too_new(schema: Schema, place: str) -> None:
+    if schema.is_too_new:
+        raise SchemaMismatch(
+            f"{place} has schema {schema.current}, made by a newer release of Foliot; it needs one that knows "
+            f"{schema.needs} steps, and this one knows {schema.latest}: upgrade this one"
+        )
+
+
+def refuse_pending(schema: Schema, place: str) -> None:
+    """For whoever must not change tables."""
+    refuse_too_new(schema, place)
+    if schema.pending:
+        raise SchemaMismatch(
+            f"{place} lacks {len(schema.pending)} step(s) of the schema, from {schema.pending[0]}, and its URL says "
+            f"migrate=never; run `foliot migrate`"
+        )

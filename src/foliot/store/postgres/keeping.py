@@ -1,0 +1,65 @@
+"""What keeps the store small: partitions ahead, and what has outlived its term goes, a day at a time."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+from foliot.errors import StoreError
+from foliot.store.postgres.transaction import PostgresTransaction, Work
+
+_AT_ONCE = 1_000
+_MOST_ROUNDS = 50
+"""Bounded, so that a long backlog of what has outlived its term does not keep the holder of the duty for hours."""
+_PATIENCE = "SET LOCAL lock_timeout = '100ms'"
+"""Whoever reads history for long must not make everybody wait who ends a run: the next minute is not far."""
+
+_log = logging.getLogger("foliot.store")
+
+
+class Server(Protocol):
+    """What this module needs of the store."""
+
+    async def write(self, work: Work, *, lazily: bool = False) -> Any: ...
+
+
+async def tidy(server: Server) -> None:
+    """1. Partitions for the week to come. 2. Whole days that are over. 3. Stragglers, and events of that time."""
+    await _try(server, _make_partitions)
+    for name in await server.write(_outlived):
+        await _try(server, lambda tx, name=name: _drop_partition(tx, name))
+    for _ in range(_MOST_ROUNDS):
+        if not await server.write(_drop_stragglers):
+            return
+
+
+async def _try(server: Server, work: Work) -> None:
+    try:
+        await server.write(work)
+    except StoreError as error:  # somebody reads history, or the server is away
+        _log.info("history could not be tidied now: %s", error)
+
+
+async def _make_partitions(tx: PostgresTransaction) -> None:
+    await tx.plainly(_PATIENCE)
+    await tx.all("make_partitions")
+
+
+async def _outlived(tx: PostgresTransaction) -> list[str]:
+    return [row[0] for row in await tx.all("outlived_partitions", now=tx.now)]
+
+
+async def _drop_partition(tx: PostgresTransaction, name: str) -> None:
+    """With the names of its runs, which may be promised again then, and with their attempts."""
+    await tx.plainly(f"DELETE FROM foliot.named n USING foliot.{name} h WHERE h.name = n.name AND h.number = n.number")
+    await tx.plainly(f"DELETE FROM foliot.attempt a USING foliot.{name} h WHERE a.run = h.number")
+    await tx.plainly(_PATIENCE)
+    await tx.plainly(f"DROP TABLE foliot.{name}")
+
+
+async def _drop_stragglers(tx: PostgresTransaction) -> int:
+    before = await tx.value("begins_at", now=tx.now)
+    if before is None:
+        return 0
+    dropped = await tx.value("drop_outlived", before=before, limit=_AT_ONCE)
+    return int(dropped) + int(await tx.value("drop_events", before=before, limit=_AT_ONCE))

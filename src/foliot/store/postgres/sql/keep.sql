@@ -1,0 +1,34 @@
+-- name: make_partitions
+SELECT foliot.make_partitions(7)
+
+-- name: outlived_partitions
+-- Days of history that ended before the term began.
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid CROSS JOIN foliot.setting s
+WHERE i.inhparent = 'foliot.history'::regclass AND c.relname ~ '^history_[0-9]{8}$'
+    AND extract(epoch FROM to_date(right(c.relname, 8), 'YYYYMMDD') + 1) * 1000000
+        <= :now::bigint - s.keep_days * 86400000000
+ORDER BY c.relname
+
+-- name: begins_at
+-- When the term of what is kept begins; NULL when all is kept.
+SELECT :now::bigint - keep_days * 86400000000 FROM foliot.setting
+
+-- name: drop_outlived
+-- From the partition for all other days, a few at a time.
+WITH gone AS (
+    DELETE FROM foliot.history_other WHERE ctid IN (
+        SELECT ctid FROM foliot.history_other WHERE finished_at < :before LIMIT :limit)
+    RETURNING number, name
+), unnamed AS (
+    DELETE FROM foliot.named n USING gone WHERE n.name = gone.name AND n.number = gone.number
+), untold AS (
+    DELETE FROM foliot.attempt a USING gone WHERE a.run = gone.number
+)
+SELECT count(*) FROM gone
+
+-- name: drop_events
+WITH gone AS (
+    DELETE FROM foliot.event WHERE n IN (SELECT n FROM foliot.event WHERE at < :before ORDER BY n LIMIT :limit)
+    RETURNING 1
+)
+SELECT count(*) FROM gone

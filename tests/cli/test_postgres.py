@@ -1,0 +1,282 @@
+"""The command on a PostgreSQL server: processes, the doctor, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from foliot import Foliot, bootstrap, every
+from foliot.cli.doctor import Check
+from foliot.cli.server import server_checks
+from tests.cli.support import environment, process, refused, run, run_json, until
+from tests.servers.pgbouncer import PgBouncer
+from tests.servers.postgres import PostgresServer
+
+JOBS = """
+from foliot import Foliot, every
+
+app = Foliot()
+
+@app.job
+async def tick() -> None: ...
+
+app.schedule("tick", tick, every("200ms"))
+"""
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Path:
+    file = tmp_path / "jobs.py"
+    file.write_text(JOBS, "utf-8")
+    return file
+
+
+def succeeded(url: str) -> int:
+    return sum(shape["state"] == "succeeded" for shape in run_json("runs", "list", "--store", url, "--limit", "100"))
+
+
+# ------------------------------------------------------------------------------------------------------------ processes
+
+
+@pytest.mark.faults
+def test_a_supervisor_and_its_children_work_on_a_server_and_end_in_order(
+    tmp_path: Path, jobs: Path, database: str
+) -> None:
+    with process(tmp_path, "up", "--app", jobs, "--store", database, "--grace", "1s", "--json") as up:
+        until(lambda: up.lines() and up.started("worker"), "the worker was started")
+        until(lambda: succeeded(database) >= 3, "some ticks ran")
+        found = run_json("doctor", "--store", database)
+        assert {instance["role"] for instance in found["instances"]} == {"scheduler", "worker"}
+        assert {check["name"]: check["verdict"] for check in found["checks"]}["shards"] == "ok"
+        assert up.end() == 0
+        assert up.lines()[-1]["text"] == "ended"
+    after = run_json("doctor", "--store", database)
+    assert (after["instances"], after["counts"]["early"], after["store"]["held"]) == ([], 0, {})
+
+
+@pytest.mark.faults
+def test_the_children_are_not_told_the_password_where_everybody_can_read_it(
+    tmp_path: Path, jobs: Path, database: str
+) -> None:
+    url = database.replace("postgres@", "postgres:tell-nobody@")
+    with process(tmp_path, "up", "--app", jobs, "--json", "--store", url, "--grace", "1s") as up:
+        until(lambda: up.lines() and up.started("worker"), "the worker was started")
+        for name in ("scheduler", "worker"):
+            assert b"tell-nobody" not in Path(f"/proc/{up.started(name)[0]}/cmdline").read_bytes()
+        until(lambda: succeeded(database) >= 1, "a tick ran")
+        assert up.end() == 0
+        assert "tell-nobody" not in up.out.read_text("utf-8") + up.err.read_text("utf-8")
+
+
+def test_commands_that_look_make_no_store(database: str) -> None:
+    told = refused(run("runs", "list", "--store", database), 1)
+    assert "there is no store in postgresql://" in told
+    assert run("migrate", "--check", "--store", database).exit_code == 1
+
+
+def test_a_server_that_cannot_be_reached_is_told_in_one_line() -> None:
+    told = refused(run("runs", "list", "--store", "postgresql://ana:secret@127.0.0.1:1/x"), 1)
+    assert "postgresql://ana@127.0.0.1:1/x cannot be used now" in told
+    assert "secret" not in told
+
+
+def test_without_the_driver_the_extra_is_named() -> None:
+    body = "import sys; sys.modules['asyncpg'] = None\nfrom foliot import Foliot\nFoliot('postgresql://a:secret@b/c')"
+    done = subprocess.run(
+        [sys.executable, "-c", body], env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "InvalidInput" in done.stderr
+    assert 'pip install "foliot[postgres]"' in done.stderr.splitlines()[-1]
+    assert "secret" not in done.stderr.splitlines()[-1]
+
+
+def test_forked_children_draw_numbers_of_their_own(database: str) -> None:
+    """One that went on with its parent's could take the parent's promise for its own."""
+    body = f"""
+import os
+from foliot import Foliot
+app = Foliot({database!r})
+
+@app.job
+def greet() -> None: ...
+
+greet.now()
+nodes = [app.store.numbers._node]
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        greet.now()
+        os._exit(0 if app.store.numbers._node not in nodes else 1)
+    assert os.waitpid(child, 0)[1] == 0
+app.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", body], env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# --------------------------------------------------------------------------------------------------------------- doctor
+
+
+def checks(url: str) -> dict[str, tuple[str, str]]:
+    found = run_json("doctor", "--store", url)
+    return {check["name"]: (check["verdict"], check["detail"]) for check in found["checks"]}
+
+
+def test_the_doctor_tells_of_the_server(database: str) -> None:
+    run_json("migrate", "--store", database)
+    found = run_json("doctor", "--store", database)
+    verdicts = {check["name"]: check["verdict"] for check in found["checks"]}
+    sound = ("store", "durability", "connections", "transactions", "wake-ups", "retention", "schema", "integrity")
+    assert {name: verdicts[name] for name in sound} == dict.fromkeys(sound, "ok")
+    assert verdicts["shards"] == verdicts["scheduler"] == verdicts["worker"] == "warning"
+    assert found["ok"] is True
+    store = found["store"]
+    assert (store["engine"], store["fsync"], store["full_page_writes"]) == ("postgresql", "on", "on")
+    assert (store["shards"], store["held"], store["keep_days"]) == (16, {}, 90)
+    assert store["schema"] == store["schema_known"] >= 1
+    assert 1 <= store["connections"] <= store["max_connections"]
+    told = run("doctor", "--store", database).stdout
+    assert "ended runs are kept for 90 days" in told
+    assert "listens for them; without a pooler" in told
+
+
+def test_the_doctor_tells_of_a_pooler(pgbouncer: PgBouncer, database: str) -> None:
+    url = f"{pgbouncer.through(database)}?pooler=transaction"
+    run_json("migrate", "--store", url)
+    verdict, detail = checks(url)["wake-ups"]
+    assert verdict == "ok"
+    assert "does not listen, and asks instead; through a pooler in transaction mode" in detail
+
+
+def test_the_doctor_warns_of_commits_that_do_not_wait(database: str) -> None:
+    run_json("migrate", "--store", database)
+
+    async def never_wait() -> None:
+        connection = await asyncpg.connect(database)
+        name = await connection.fetchval("SELECT current_database()")
+        await connection.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off')
+        await connection.close()
+
+    asyncio.run(never_wait())
+    verdict, detail = checks(database)["durability"]
+    assert (verdict, "synchronous_commit off" in detail) == ("warning", True)
+
+
+def test_the_doctor_warns_of_tables_that_a_newer_release_made(database: str) -> None:
+    run_json("migrate", "--store", database)
+
+    async def upgrade() -> None:
+        connection = await asyncpg.connect(database)
+        await connection.execute("INSERT INTO foliot.migration (step, name) VALUES (99, '0099_future')")
+        await connection.close()
+
+    asyncio.run(upgrade())
+    verdict, detail = checks(database)["schema"]
+    assert (verdict, "newer release" in detail) == ("warning", True)
+
+
+@pytest.mark.faults
+def test_the_doctor_sees_replicas_and_open_transactions() -> None:
+    async def look(url: str) -> dict[str, Any]:
+        store = bootstrap.make_store(url)
+        await store.open()
+        waiting = await asyncpg.connect(url)
+        open_one = waiting.transaction()
+        await open_one.start()
+        await waiting.fetch("SELECT 1")
+        await asyncio.sleep(1.1)  # until it has been open for a second, which is as fine as it is told
+        try:
+            return dict(await store.health())
+        finally:
+            await open_one.rollback()
+            await waiting.close()
+            await store.close()
+
+    with PostgresServer() as server, server.replica(synchronous=True):
+        health = asyncio.run(look(server.dsn()))
+    assert (health["replicas"], health["synchronous_replicas"]) == (1, 1)
+    assert health["oldest_transaction_seconds"] >= 1
+
+
+HEALTH = {
+    "fsync": "on",
+    "full_page_writes": "on",
+    "synchronous_commit": "on",
+    "synchronous_standby_names": "",
+    "autovacuum": "on",
+    "replicas": 0,
+    "synchronous_replicas": 0,
+    "connections": 5,
+    "max_connections": 100,
+    "oldest_transaction_seconds": 0,
+    "pooler": "none",
+    "listens": True,
+    "shards": 2,
+    "held": {"4": [0], "5": [1]},
+    "keep_days": None,
+}
+
+
+def judged(**differing: Any) -> dict[str, Check]:
+    return {found[0]: Check._make(found) for found in server_checks(HEALTH | differing)}
+
+
+def test_a_sound_server_has_nothing_to_complain_of() -> None:
+    assert {check.verdict for check in judged().values()} == {"ok"}
+    assert judged()["shards"].detail == "2 of 2 held, 1 by scheduler 4, 1 by scheduler 5"
+    assert judged()["retention"].detail == "ended runs are kept for ever"
+
+
+@pytest.mark.parametrize(
+    ("check", "expected", "differing"),
+    [
+        ("durability", "wrong", {"fsync": "off"}),
+        ("durability", "wrong", {"full_page_writes": "off"}),
+        ("durability", "warning", {"synchronous_commit": "off"}),
+        ("durability", "ok", {"synchronous_commit": "local"}),
+        ("durability", "warning", {"synchronous_commit": "local", "synchronous_standby_names": "*", "replicas": 1}),
+        ("durability", "warning", {"synchronous_standby_names": "*"}),
+        ("durability", "ok", {"synchronous_standby_names": "*", "replicas": 1, "synchronous_replicas": 1}),
+        ("connections", "warning", {"connections": 91}),
+        ("transactions", "ok", {"oldest_transaction_seconds": 300}),
+        ("transactions", "warning", {"oldest_transaction_seconds": 301}),
+        ("transactions", "warning", {"autovacuum": "off"}),
+        ("shards", "warning", {"held": {"4": [0]}}),
+    ],
+)
+def test_each_fault_of_a_server_has_its_verdict(check: str, expected: str, differing: dict[str, Any]) -> None:
+    assert judged(**differing)[check].verdict == expected
+
+
+# ---------------------------------------------------------------------------------------------------------------- drift
+
+
+async def test_a_schedule_says_who_declares_it_otherwise(database: str) -> None:
+    apps = [Foliot(database), Foliot(database)]
+    for app, rule in zip(apps, ("1h", "2h"), strict=True):
+
+        @app.job
+        def report() -> None: ...
+
+        app.schedule("report", report, every(rule))
+        await app.apply_async()
+        store = await app.opened()
+        await store.register("scheduler", version="", queues=(), slots=0, jobs=(), release=app.release)
+    try:
+        shown = await asyncio.to_thread(run_json, "schedules", "show", "report", "--store", database)
+        assert [told.partition(" on ")[0] for told in shown["drift"]] == ["scheduler 1"]
+        told = await asyncio.to_thread(run, "schedules", "show", "report", "--store", database)
+        assert "declared otherwise by the code of scheduler 1 on" in told.stdout
+        assert (await apps[0].settle_async()).outdated == ["report"]
+        assert (await apps[1].settle_async()).outdated == []
+    finally:
+        for app in apps:
+            await app.close_async()

@@ -1,0 +1,342 @@
+"""The connection is cut exactly before and exactly after the server commits: once is once, whatever a caller hears."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from foliot.domain.instant import HOUR, MINUTE
+from foliot.domain.run import Claimed, OnConflict, Progress, Promise
+from foliot.errors import Conflict, LostOwnership, StoreError
+from tests.contract.stage import FAR, TTL, deciding, declared, fires_hourly
+from tests.servers.postgres import PostgresServer
+from tests.servers.proxy import Fault
+from tests.store.lines import Line, line
+
+INSERT = "INSERT INTO foliot.run"
+KEYED = "foliot.make_promise("
+
+both = pytest.mark.parametrize("moment", ["before", "after"])
+either_way = pytest.mark.parametrize(
+    "options", [pytest.param("", id="direct"), pytest.param("?pooler=transaction", id="as through a pooler")]
+)
+"""For verbs that are one statement, and a block around it where a pooler stands between; others are always a block."""
+
+
+def cut(line: Line, moment: str, where: str | None = None) -> Fault:
+    arm: Callable[[str | None], Fault] = getattr(line.proxy, f"cut_{moment}_commit")
+    return arm(where)
+
+
+# ------------------------------------------------------------------------------------------------------------- promises
+
+
+@both
+@either_way
+async def test_a_promise_is_made_once(postgres: PostgresServer, options: str, moment: str) -> None:
+    async with line(postgres, options) as to:
+        fault = cut(to, moment, INSERT)
+        kept = await to.stage.promise(after=HOUR)
+        assert fault.happened
+        assert kept.outcome == "made"
+        assert await to.runs() == [kept.number]
+
+
+@both
+@either_way
+async def test_a_thousand_promises_are_made_once(postgres: PostgresServer, options: str, moment: str) -> None:
+    async with line(postgres, options) as to:
+        fault = cut(to, moment, INSERT)
+        kept = await to.store.promise([Promise("job", b"{}", to.stage.now + HOUR) for _ in range(1_000)])
+        assert fault.happened
+        assert await to.runs() == sorted(one.number for one in kept)
+
+
+@both
+@either_way
+@pytest.mark.parametrize("mode", list(OnConflict))
+async def test_the_first_promise_of_a_key_is_made_once(
+    postgres: PostgresServer, options: str, moment: str, mode: OnConflict
+) -> None:
+    async with line(postgres, options) as to:
+        fault = cut(to, moment, KEYED)
+        kept = await to.stage.promise("class:7", after=HOUR, on_conflict=mode)
+        assert fault.happened
+        assert (kept.name, kept.outcome) == ("class:7#1", "made")
+        assert await to.runs() == [kept.number]
+        assert await to.count("named") == 1
+
+
+@both
+@either_way
+async def test_a_key_that_exists_is_kept(postgres: PostgresServer, options: str, moment: str) -> None:
+    async with line(postgres, options) as to:
+        first = await to.stage.promise("class:7", after=HOUR)
+        fault = cut(to, moment, KEYED)
+        assert await to.stage.promise("class:7", after=MINUTE) == first._replace(outcome="kept")
+        assert fault.happened
+        assert await to.runs() == [first.number]
+
+
+@both
+@either_way
+async def test_a_promise_is_replaced_once(postgres: PostgresServer, options: str, moment: str) -> None:
+    async with line(postgres, options) as to:
+        first = await to.stage.promise("class:7", after=HOUR)
+        fault = cut(to, moment, KEYED)
+        kept = await to.stage.promise("class:7", after=MINUTE, on_conflict=OnConflict.REPLACE)
+        assert fault.happened
+        assert (kept.number, kept.outcome) == (first.number, "replaced")
+        assert await to.runs() == [first.number]
+
+
+@both
+@either_way
+async def test_a_promise_is_renewed_once(postgres: PostgresServer, options: str, moment: str) -> None:
+    async with line(postgres, options) as to:
+        run = await to.stage.running("class:7")
+        await to.stage.finish(to.stage.succeeded(run))
+        fault = cut(to, moment, KEYED)
+        kept = await to.stage.promise("class:7", after=MINUTE, on_conflict=OnConflict.RENEW)
+        assert fault.happened
+        assert (kept.name, kept.outcome) == ("class:7#2", "renewed")
+        assert await to.runs() == [run.number, kept.number]
+
+
+@both
+@either_way
+async def test_a_key_that_is_refused_stays_refused(postgres: PostgresServer, options: str, moment: str) -> None:
+    async with line(postgres, options) as to:
+        first = await to.stage.promise("class:7", after=HOUR)
+        fault = cut(to, moment, KEYED)
+        with pytest.raises(Conflict, match="has a promise already"):
+            await to.stage.promise("class:7", after=MINUTE, on_conflict=OnConflict.ERROR)
+        assert fault.happened
+        assert await to.runs() == [first.number]
+
+
+@both
+async def test_promises_with_and_without_keys_are_made_together_once(postgres: PostgresServer, moment: str) -> None:
+    async with line(postgres) as to:
+        wanted = [Promise("job", b"{}", to.stage.now + HOUR, key=f"k:{n}" if n % 2 else None) for n in range(10)]
+        fault = cut(to, moment, INSERT)
+        kept = await to.store.promise(wanted)
+        assert fault.happened
+        assert await to.runs() == sorted(one.number for one in kept)
+
+
+# ------------------------------------------------------------------------------------------- changes in explicit blocks
+
+Act = Callable[[Line], Awaitable[object]]
+
+CHANGES: dict[str, tuple[Act, str, list[tuple[object, ...]]]] = {
+    "move": (
+        lambda to: to.store.move("class:7", None, FAR),
+        "SELECT count(*) FROM foliot.run WHERE fire_at > 2000000000000000 OR name = 'class:7#1' AND state <> 0",
+        [(1,)],
+    ),
+    "cancel": (
+        lambda to: to.store.cancel_promise("class:7", None, actor="me", note=""),
+        "SELECT action, (SELECT count(*) FROM foliot.history) FROM foliot.audit WHERE action = 'cancel'",
+        [("cancel", 1)],
+    ),
+    "trigger": (
+        lambda to: to.store.trigger("hourly", actor="me", note=""),
+        "SELECT origin FROM foliot.run WHERE schedule = 'hourly' ORDER BY origin",
+        [(0,), (2,)],
+    ),
+    "apply": (
+        lambda to: to.stage.apply(declared("daily", to.stage.now + HOUR)),
+        "SELECT id, revision FROM foliot.schedule ORDER BY id",
+        [("daily", 1), ("hourly", 1)],
+    ),
+    "apply again": (
+        lambda to: to.stage.apply(declared("hourly", to.stage.now + HOUR, fingerprint="v2")),
+        "SELECT id, revision, (SELECT count(*) FROM foliot.run WHERE schedule = id) FROM foliot.schedule",
+        [("hourly", 2, 1)],
+    ),
+    "pause": (
+        lambda to: to.store.pause("hourly", until=None, actor="me", note="holidays"),
+        "SELECT action, paused_note FROM foliot.audit, foliot.schedule WHERE action = 'pause'",
+        [("pause", "holidays")],
+    ),
+}
+
+
+@both
+@pytest.mark.parametrize("verb", CHANGES)
+async def test_a_change_is_made_once(postgres: PostgresServer, moment: str, verb: str) -> None:
+    act, question, answer = CHANGES[verb]
+    async with line(postgres) as to:
+        await to.stage.apply(declared("hourly", to.stage.now + HOUR))
+        await to.stage.promise("class:7", after=HOUR)
+        fault = cut(to, moment)
+        await act(to)
+        assert fault.happened
+        assert [tuple(row) for row in await to.ask(question)] == answer
+
+
+# ---------------------------------------------------------------------------------------------------- dispatch and work
+
+
+async def chunks(to: Line) -> list[int]:
+    """The numbers of all runs in chunks."""
+    return [row[0] for row in await to.ask("SELECT unnest(numbers) FROM foliot.handoff ORDER BY 1")]
+
+
+@both
+@either_way
+async def test_what_was_fired_is_not_fired_again_by_the_next_owner(
+    postgres: PostgresServer, options: str, moment: str
+) -> None:
+    async with line(postgres, options) as to:
+        kept = [await to.stage.promise() for _ in range(3)]
+        fault = cut(to, moment, "INSERT INTO foliot.handoff")
+        with pytest.raises(LostOwnership):  # nobody knows whether it was fired; the store does
+            await to.stage.fire()
+        assert fault.happened
+        assert len(await chunks(to)) == (3 if moment == "after" else 0)
+        fired = await to.stage.fire()
+        assert fired.handed_off == (0 if moment == "after" else 3)
+        assert await chunks(to) == [one.number for one in kept]
+
+
+@both
+async def test_ticks_are_fired_once_and_have_one_successor(postgres: PostgresServer, moment: str) -> None:
+    async with line(postgres) as to:
+        await to.stage.apply(declared("hourly", to.stage.now), declared("daily", to.stage.now))
+        lease = await to.stage.lease()
+        due = await to.stage.loaded(lease)
+        fault = cut(to, moment, "UPDATE foliot.run SET fired_at")
+        fired = await to.store.fire([lease], due, lease.cursor, deciding(fires_hourly))
+        assert fault.happened
+        assert (fired.handed_off, fired.created) == (2, 2)
+        assert await chunks(to) == sorted(number for _, number in due)
+        assert await to.count("run") == 4
+
+
+@both
+@either_way
+async def test_a_worker_gets_its_runs_although_the_answer_to_its_claim_was_lost(
+    postgres: PostgresServer, options: str, moment: str
+) -> None:
+    async with line(postgres, options) as to:
+        kept = [await to.stage.promise() for _ in range(5)]
+        await to.stage.fire()
+        worker = await to.stage.worker()
+        fault = cut(to, moment, "INSERT INTO foliot.claim")
+        with pytest.raises(StoreError):
+            await to.stage.claim()
+        assert fault.happened
+        claimed = await to.stage.claim()
+        assert sorted(run.number for run in claimed) == sorted(one.number for one in kept)
+        assert {run.attempt for run in claimed} == {1}
+        assert await to.stage.claim() == []
+        assert await to.store.finish(worker, [to.stage.succeeded(run) for run in claimed]) == []
+        assert await to.count("claim") == 0
+
+
+@both
+@either_way
+async def test_a_claim_whose_answer_was_lost_is_finished_by_somebody_else_when_its_worker_dies(
+    postgres: PostgresServer, options: str, moment: str
+) -> None:
+    async with line(postgres, options) as to:
+        kept = await to.stage.promise()
+        await to.stage.fire()
+        victim = await to.stage.worker()
+        cut(to, moment, "INSERT INTO foliot.claim")
+        with pytest.raises(StoreError):
+            await to.stage.claim(worker=victim)
+        # It says no more. The reaper sees its claim, if it has one, and takes it away.
+        silent = await to.store.silent(to.stage.now + MINUTE)
+        assert [one.number for one in silent] == ([kept.number] if moment == "after" else [])
+        for one in silent:
+            run = Claimed(*[None] * 19)._replace(number=one.number, token=one.token, attempt=one.attempt)  # type: ignore[arg-type]
+            assert await to.store.lose([to.stage.lost(run, retry_at=to.stage.now)]) == 1
+        await to.stage.fire()
+        other = await to.stage.register()
+        [again] = await to.store.claim(other, ["default"], ["job"], 5)
+        assert again.number == kept.number
+        assert await to.store.finish(other, [to.stage.succeeded(again)]) == []
+        assert await to.runs() == [kept.number]
+
+
+@both
+@either_way
+@pytest.mark.parametrize("how", ["succeeded", "failed", "died", "interrupted"])
+async def test_an_ending_that_is_said_again_is_neither_fenced_nor_told_twice(
+    postgres: PostgresServer, options: str, moment: str, how: str
+) -> None:
+    async with line(postgres, options) as to:
+        run = await to.stage.running()
+        ending = getattr(to.stage, how)(run)
+        fault = cut(to, moment, "DELETE FROM foliot.run" if how == "succeeded" else "INSERT INTO foliot.attempt")
+        try:
+            assert await to.stage.finish(ending) == []
+        except StoreError:
+            assert how == "succeeded"  # one statement, whose answer was lost: the worker says it again
+        assert fault.happened
+        assert await to.stage.finish(ending) == []
+        assert await to.count("claim") == 0
+        assert await to.count("history") == (how == "succeeded")
+        assert await to.count("attempt") == (how != "succeeded")
+        assert await to.stage.events("fenced") == []
+        assert await to.runs() == [run.number]
+
+
+@both
+async def test_a_tick_that_ends_gives_its_fixed_delay_one_next_run(postgres: PostgresServer, moment: str) -> None:
+    async with line(postgres) as to:
+        await to.stage.apply(declared("after", None, delay=1))
+        await to.stage.fire()
+        [run] = await to.stage.claim()
+        fault = cut(to, moment, "FROM jsonb_array_elements(")
+        assert await to.stage.finish(to.stage.succeeded(run)) == []
+        assert fault.happened
+        assert await to.stage.finish(to.stage.succeeded(run)) == []
+        assert await to.count("run") == 1
+        assert await to.count("history") == 1
+
+
+@both
+async def test_runs_are_given_back_once(postgres: PostgresServer, moment: str) -> None:
+    async with line(postgres) as to:
+        run = await to.stage.running()
+        fault = cut(to, moment)
+        assert await to.store.give_back(await to.stage.worker(), [run]) == 1
+        assert fault.happened
+        assert await chunks(to) == [run.number]
+        assert await to.count("claim") == 0
+        [again] = await to.stage.claim()
+        assert again.attempt == 1
+
+
+@both
+async def test_a_beat_is_heard_with_what_it_tells(postgres: PostgresServer, moment: str) -> None:
+    async with line(postgres) as to:
+        run = await to.stage.running()
+        fault = cut(to, moment)
+        told = Progress(run.number, run.token, to.stage.now, b'{"done": 1}', b'"here"')
+        assert (await to.store.beat(await to.stage.worker(), [told])).known
+        assert fault.happened
+        assert (await to.stage.run(run)).progress == b'{"done": 1}'
+
+
+@both
+async def test_a_shard_is_taken_and_renewed_once(postgres: PostgresServer, moment: str) -> None:
+    async with line(postgres) as to:
+        owner = await to.stage.scheduler()
+        await to.stage.promise()
+        fault = cut(to, moment)
+        lease = await to.store.take(0, owner, TTL)
+        assert fault.happened
+        assert lease is not None
+        assert [tuple(row) for row in await to.ask("SELECT owner, epoch FROM foliot.shard")] == [(owner, lease.epoch)]
+        fault = cut(to, moment)
+        [renewed] = await to.store.renew([lease], TTL, FAR)
+        assert fault.happened
+        assert renewed.epoch == lease.epoch
+        fired = await to.store.fire([renewed], await to.stage.loaded(renewed), renewed.cursor, deciding(fires_hourly))
+        assert fired.handed_off == 1

@@ -1,0 +1,131 @@
+"""Retention: a day of history is a partition, made ahead of time and dropped whole when its term has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import asyncpg
+import pytest
+
+from foliot.clock import ManualClock
+from foliot.domain.instant import DAY
+from foliot.store.postgres import PostgresStore
+from tests.contract.stage import START, Stage
+from tests.servers.emptied import emptied
+from tests.servers.postgres import PostgresServer
+
+
+class House(Stage):
+    """A stage on PostgreSQL, whose tables can be looked at."""
+
+    dsn: str
+
+    async def sql(self, text: str, *values: object) -> list[tuple[object, ...]]:
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            return [tuple(row) for row in await connection.fetch(text, *values)]
+        finally:
+            await connection.close()
+
+    async def partitions(self) -> list[str]:
+        """The days that have a partition."""
+        found = await self.sql(
+            "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
+            "WHERE i.inhparent = 'foliot.history'::regclass AND c.relname <> 'history_other' ORDER BY c.relname"
+        )
+        return [str(row[0]) for row in found]
+
+
+@pytest.fixture
+def house(postgres: PostgresServer, runner: asyncio.Runner) -> Iterator[House]:
+    clock = ManualClock(START)
+    dsn = emptied(postgres, shards=1)
+    store = PostgresStore(dsn, clock)
+    runner.run(store.open())
+    made = House(store, clock)
+    made.dsn = dsn
+    yield made
+    runner.run(made.sql("UPDATE foliot.setting SET keep_days = 90"))
+    for name in runner.run(made.partitions()):
+        runner.run(made.sql(f"DROP TABLE foliot.{name}"))
+    runner.run(store.close())
+
+
+async def ended(house: House, key: str) -> str:
+    run = await house.running(key)
+    await house.finish(house.succeeded(run))
+    return run.id
+
+
+async def days(house: House) -> list[str]:
+    return [name for name in await house.partitions() if name.startswith("history_202604")]
+
+
+async def test_partitions_are_made_a_week_ahead(house: House) -> None:
+    await house.store.tidy()
+    assert await days(house) == [f"history_202604{day:02}" for day in range(3, 11)]
+    await house.store.tidy()
+    assert len(await days(house)) == 8
+
+
+async def test_what_ends_lies_in_the_partition_of_its_day(house: House) -> None:
+    await house.store.tidy()
+    await ended(house, "class:7")
+    assert await house.sql("SELECT count(*) FROM foliot.history_20260403") == [(1,)]
+
+
+async def test_a_day_is_dropped_once_its_term_has_ended_and_its_keys_are_free_again(house: House) -> None:
+    await house.store.tidy()
+    identifier = await ended(house, "class:7")
+    failing = await house.running("class:8")
+    await house.finish(house.failed(failing, 0))
+    again = await house.claim() or (await house.fire() and await house.claim())
+    await house.finish(house.succeeded(again[0]))
+    assert await house.sql("SELECT count(*) FROM foliot.attempt") == [(1,)]
+    house.clock.advance(90 * DAY)
+    await house.store.tidy()
+    assert "history_20260403" in await days(house)  # until the day itself has ended
+    assert (await house.run(identifier)).name == "class:7#1"
+    house.clock.advance(DAY)
+    await house.store.tidy()
+    assert "history_20260403" not in await days(house)
+    assert await house.sql("SELECT count(*) FROM foliot.attempt") == [(0,)]
+    assert (await house.promise("class:7")).outcome == "made"
+
+
+async def test_what_lies_in_no_days_partition_goes_as_well(house: House) -> None:
+    identifier = await ended(house, "class:7")
+    await house.store.note("kind", "subject", "old")
+    house.clock.advance(91 * DAY)
+    await house.store.note("kind", "subject", "new")
+    await house.store.tidy()
+    assert await house.sql("SELECT count(*) FROM foliot.history") == [(0,)]
+    assert [event.detail for event in await house.events("kind")] == ["new"]
+    assert (await house.promise(identifier.removesuffix("#1"))).outcome == "made"
+
+
+async def test_nothing_goes_while_everything_is_to_be_kept(house: House) -> None:
+    await house.sql("UPDATE foliot.setting SET keep_days = NULL")
+    await house.store.tidy()
+    identifier = await ended(house, "class:7")
+    house.clock.advance(3650 * DAY)
+    await house.store.tidy()
+    assert (await house.promise("class:7")).id == identifier
+
+
+async def test_whoever_reads_history_for_long_delays_only_the_tidying(house: House) -> None:
+    await house.store.tidy()
+    await ended(house, "class:7")
+    reader = await asyncpg.connect(house.dsn)
+    transaction = reader.transaction()
+    await transaction.start()
+    await reader.fetch("SELECT count(*) FROM foliot.history")
+    house.clock.advance(92 * DAY)
+    await house.store.tidy()
+    assert "history_20260403" in await days(house)
+    await ended(house, "class:8")
+    await transaction.rollback()
+    await reader.close()
+    await house.store.tidy()
+    assert "history_20260403" not in await days(house)

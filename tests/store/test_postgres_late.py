@@ -1,0 +1,223 @@
+"""A statement whose connection was lost may still be under way: on the server, where it waits for a lock, or in the
+network. It was said again meanwhile, and must not count a second time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+
+from foliot.domain.instant import HOUR, MINUTE
+from foliot.domain.run import OnConflict
+from foliot.errors import StoreError
+from foliot.store.postgres import PostgresStore
+from tests.contract.stage import Stage
+from tests.servers.postgres import PostgresServer
+from tests.store.lines import Line, line
+
+KEYED = "foliot.make_promise("
+
+either_way = pytest.mark.parametrize(
+    "options", [pytest.param("", id="direct"), pytest.param("?pooler=transaction", id="as through a pooler")]
+)
+
+
+@asynccontextmanager
+async def locked(to: Line, *statements: str) -> AsyncIterator[None]:
+    """Somebody else's transaction, which is open and is rolled back in the end."""
+    connection = await asyncpg.connect(to.dsn)
+    block = connection.transaction()
+    await block.start()
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+        yield
+    finally:
+        await block.rollback()
+        await connection.close()
+
+
+async def waiting(to: Line, *, besides: set[int] | None = None) -> set[int]:
+    """Who waits for a lock on the server, once somebody does who did not wait before."""
+    for _ in range(500):
+        found = {row[0] for row in await to.ask("SELECT pid FROM pg_locks WHERE NOT granted")}
+        if found - (besides or set()):
+            return found
+        await asyncio.sleep(0.02)
+    raise AssertionError("nobody waits")
+
+
+async def nothing_is_late(to: Line) -> None:
+    """Until no statement that lost its client is left on the server."""
+    for _ in range(500):
+        rows = await to.ask(
+            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+            "AND backend_type = 'client backend' AND state <> 'idle'"
+        )
+        if not rows:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("statements are still under way")
+
+
+async def test_a_promise_that_was_delayed_in_the_network_is_not_made_after_it_has_ended(
+    postgres: PostgresServer,
+) -> None:
+    async with line(postgres, command_timeout=0.3) as to:
+        fault = to.proxy.freeze_before("INSERT INTO foliot.run")
+        kept = await to.stage.promise()
+        assert fault.happened
+        await to.stage.fire()
+        [run] = await to.stage.claim()
+        assert await to.stage.finish(to.stage.succeeded(run)) == []
+        to.proxy.thaw()
+        await asyncio.sleep(0.2)  # what was frozen reaches the server now; that it changes nothing has no event
+        await nothing_is_late(to)
+        assert await to.runs() == [kept.number]
+
+
+async def test_a_promise_that_waits_for_a_lock_when_its_connection_is_cut_is_made_once(
+    postgres: PostgresServer,
+) -> None:
+    async with line(postgres) as to:
+        async with locked(to, "LOCK TABLE foliot.run IN SHARE MODE"):
+            making = asyncio.create_task(to.stage.promise(after=HOUR))
+            first = await waiting(to)
+            to.proxy.cut_all()
+            await waiting(to, besides=first)
+        kept = await making
+        await nothing_is_late(to)
+        assert await to.runs() == [kept.number]
+
+
+@either_way
+@pytest.mark.parametrize("mode", list(OnConflict))
+async def test_a_key_that_waits_for_another_when_its_connection_is_cut_is_made_once(
+    postgres: PostgresServer, mode: OnConflict, options: str
+) -> None:
+    async with line(postgres, options) as to:
+        async with locked(to, "INSERT INTO foliot.named VALUES ('class:7#1', 1)"):
+            making = asyncio.create_task(to.stage.promise("class:7", after=HOUR, on_conflict=mode))
+            first = await waiting(to)
+            to.proxy.cut_all()
+            await waiting(to, besides=first)
+        kept = await making
+        await nothing_is_late(to)
+        assert kept.name == "class:7#1"
+        assert await to.runs() == [kept.number]
+
+
+async def test_a_renewal_that_was_delayed_in_the_network_does_not_renew_again(postgres: PostgresServer) -> None:
+    async with line(postgres, command_timeout=0.3) as to:
+        run = await to.stage.running("class:7")
+        await to.stage.finish(to.stage.succeeded(run))
+        to.proxy.freeze_before(KEYED)
+        kept = await to.stage.promise("class:7", on_conflict=OnConflict.RENEW)
+        await to.stage.fire()
+        [again] = await to.stage.claim()
+        await to.stage.finish(to.stage.succeeded(again))
+        to.proxy.thaw()
+        await asyncio.sleep(0.2)  # as above
+        await nothing_is_late(to)
+        assert await to.runs() == [run.number, kept.number]
+
+
+async def test_a_replacement_that_was_made_and_then_claimed_is_not_called_a_conflict(postgres: PostgresServer) -> None:
+    async with line(postgres) as to:
+        await to.stage.promise("class:7", after=HOUR)
+        direct = PostgresStore(to.dsn)
+        await direct.open()
+        other = Stage(direct, to.stage.clock)
+        fault = to.proxy.cut_after_commit(KEYED)
+        to.proxy.refuse()  # new connections only: nobody can ask what became of it
+        replacing = asyncio.create_task(
+            to.stage.promise("class:7", payload=b'{"new": 1}', on_conflict=OnConflict.REPLACE)
+        )
+        await fault
+        await other.fire()
+        [run] = await other.claim()
+        to.proxy.allow()
+        assert (await replacing).outcome == "replaced"
+        assert run.payload == b'{"new": 1}'
+        await other.finish(other.succeeded(run))
+        await direct.close()
+
+
+async def test_a_replacement_that_was_delayed_in_the_network_does_not_undo_a_later_one(
+    postgres: PostgresServer,
+) -> None:
+    async with line(postgres, command_timeout=0.3) as to:
+        await to.stage.promise("class:7", after=HOUR)
+        to.proxy.freeze_before(KEYED)
+        await to.stage.promise("class:7", after=HOUR, payload=b'"first"', on_conflict=OnConflict.REPLACE)
+        await to.stage.promise("class:7", after=HOUR, payload=b'"second"', on_conflict=OnConflict.REPLACE)
+        to.proxy.thaw()
+        await asyncio.sleep(0.2)  # as above
+        await nothing_is_late(to)
+        assert (await to.stage.run("class:7#1")).payload == b'"second"'
+
+
+async def test_a_change_that_waits_for_a_lock_when_its_connection_is_cut_is_made_once(postgres: PostgresServer) -> None:
+    async with line(postgres) as to:
+        kept = await to.stage.promise("class:7", after=HOUR)
+        async with locked(to, f"SELECT 1 FROM foliot.run WHERE number = {kept.number} FOR UPDATE"):
+            moving = asyncio.create_task(to.store.move("class:7", None, to.stage.now + MINUTE))
+            first = await waiting(to)
+            to.proxy.cut_all()
+            await waiting(to, besides=first)
+        await moving
+        await nothing_is_late(to)
+        assert await to.count("stir WHERE numbers = ARRAY[$1::bigint]", kept.number) == 1
+
+
+async def test_a_claim_that_waits_for_a_lock_when_its_connection_is_cut_is_found_again(
+    postgres: PostgresServer,
+) -> None:
+    async with line(postgres) as to:
+        kept = await to.stage.promise()
+        await to.stage.fire()
+        await to.stage.worker()
+        async with locked(to, f"SELECT 1 FROM foliot.run WHERE number = {kept.number} FOR UPDATE"):
+            claiming = asyncio.create_task(to.stage.claim())
+            await waiting(to)
+            to.proxy.cut_all()
+            with pytest.raises(StoreError):
+                await claiming
+            assert await to.stage.claim() == []  # the chunk is locked by the one that nobody hears any more
+        await nothing_is_late(to)
+        [run] = await to.stage.claim()
+        assert (run.number, run.attempt) == (kept.number, 1)
+
+
+async def test_an_ending_that_waits_for_a_lock_when_its_connection_is_cut_counts_once(postgres: PostgresServer) -> None:
+    async with line(postgres) as to:
+        run = await to.stage.running()
+        ending = to.stage.succeeded(run)
+        async with locked(to, "SELECT 1 FROM foliot.claim FOR UPDATE"):
+            finishing = asyncio.create_task(to.stage.finish(ending))
+            first = await waiting(to)
+            to.proxy.cut_all()
+            with pytest.raises(StoreError):
+                await finishing
+            again = asyncio.create_task(to.stage.finish(ending))
+            await waiting(to, besides=first)
+        assert await again == []
+        await nothing_is_late(to)
+        assert await to.runs() == [run.number]
+        assert await to.count("claim") == 0
+
+
+async def test_a_firing_that_was_delayed_in_the_network_is_refused_by_its_epoch(postgres: PostgresServer) -> None:
+    async with line(postgres, command_timeout=0.3) as to:
+        kept = await to.stage.promise()
+        to.proxy.freeze_before("INSERT INTO foliot.handoff")
+        with pytest.raises(Exception, match="the answer to a firing was lost"):
+            await to.stage.fire()
+        assert (await to.stage.fire()).handed_off == 1
+        to.proxy.thaw()
+        await asyncio.sleep(0.2)  # as above
+        await nothing_is_late(to)
+        assert await to.ask("SELECT numbers FROM foliot.handoff") == [([kept.number],)]
