@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import asyncpg
 import pytest
 
 from foliot.clock import ManualClock
@@ -12,7 +13,7 @@ from foliot.domain.instant import DAY, HOUR, SECOND
 from foliot.domain.run import Promise
 from foliot.domain.store import Duty, Lease, shard_of
 from foliot.errors import LostOwnership
-from foliot.store.postgres import PostgresStore
+from foliot.store.postgres import PostgresStore, connection
 from tests.contract.stage import FAR, START, TTL, Stage, deciding, entries, fires
 from tests.servers.emptied import emptied
 from tests.servers.postgres import PostgresServer
@@ -147,3 +148,22 @@ async def test_what_a_firing_inserts_arrives_at_the_shard_that_its_number_says(s
     moved = await stage.store.move("class:7", None, START)
     told = await stage.store.arrivals(leases, leases[-1].cursor)
     assert (START, moved.number) in entries(told)
+
+
+async def test_one_key_that_somebodys_transaction_holds_does_not_keep_the_others_waiting(
+    stage: Stage, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connection._SETTINGS, "lock_timeout", "300ms")
+    holder = await asyncpg.connect(postgres.dsn("contract"))
+    transaction = holder.transaction()
+    await transaction.start()
+    await holder.execute("INSERT INTO foliot.named (name, number) VALUES ('held#1', 1)")
+    tasks = [asyncio.create_task(stage.promise(key)) for key in ("a", "held", "z")]
+    done, waiting = await asyncio.wait(tasks, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    while len(done) < 2:
+        more, waiting = await asyncio.wait(waiting, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        done |= more
+    assert {task.result().id for task in done} == {"a#1", "z#1"}
+    await transaction.rollback()
+    assert (await tasks[1]).outcome == "made"
+    await holder.close()

@@ -299,18 +299,19 @@ def test_a_scheduler_whose_clock_is_wrong_gives_up_everything_and_others_go_on()
         assert await wrong.run_once() == wrong._clock.now() + SECOND
         assert town.store.calls == []
         wrong._clock.fenced = False
+        wrong._clock.advance(SECOND)
         await wrong.run_once()
         assert "standing" in town.store.calls
 
     run(story())
 
 
-moments = some.integers(0, 800).map(lambda n: n * 900 * MILLISECOND)
+moments = some.integers(0, 400).map(lambda n: n * 900 * MILLISECOND)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
-    promises=some.lists(some.tuples(moments, some.integers(-60, 720).map(lambda n: n * SECOND)), max_size=30),
+    promises=some.lists(some.tuples(moments, some.integers(-60, 400).map(lambda n: n * SECOND)), max_size=30),
     changes=some.lists(some.tuples(moments, some.sampled_from(["join", "leave", "die", "stop"])), max_size=8),
     slice_size=some.integers(1, 8),
     batch=some.integers(1, 4),
@@ -336,7 +337,7 @@ def test_whoever_comes_and_goes_every_run_is_fired_once_and_never_early(
                 case "stop":  # everybody sleeps for longer than a lease
                     town.clock.advance(7 * SECOND)
             await town.settle()
-        await town.live_until(NOON + 13 * MINUTE)
+        await town.live_until(NOON + 7 * MINUTE)
         assert sorted(town.fired()) == sorted(town.store.rows)
         assert all(at >= fire_at for at, fire_at, _ in town.store.fired)
 

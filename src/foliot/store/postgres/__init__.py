@@ -1,4 +1,6 @@
-"""The fleet engine: any number of schedulers, workers and web processes on any hosts. The only room that imports asyncpg.
+"""The fleet engine: any number of schedulers, workers and web processes on any hosts.
+
+The only room that imports asyncpg.
 
 No session state is kept in the server between two transactions, so that a pooler in transaction mode may stand between.
 """

@@ -17,6 +17,8 @@ from typing import Any
 import asyncpg
 
 CHANNEL = "foliot"
+BREATH = 0.002
+"""Seconds between two messages: whoever is woken takes all that has come by then, and not one run at a time."""
 UNHEARD_EVERY = 0.02
 """Seconds: without ears, everything may be new this often."""
 
@@ -48,6 +50,7 @@ class Bell:
         try:
             while self._ringing:
                 await self._send(self._ringing.pop())
+                await asyncio.sleep(BREATH)
         except Exception as error:  # a hint that is lost costs a fraction of a second
             _log.debug("a wake-up could not be sent: %s", error)
             self._ringing.clear()
@@ -68,7 +71,7 @@ class Bell:
                 connection = await self._connect()
                 try:
                     gone = asyncio.Event()
-                    connection.add_termination_listener(lambda *_: gone.set())
+                    connection.add_termination_listener(lambda *_, gone=gone: gone.set())
                     await connection.add_listener(CHANNEL, self._hear)
                     self._has_ears, pause = True, 0.1
                     self._heard += 1  # what was said before we listened

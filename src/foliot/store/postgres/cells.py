@@ -1,4 +1,4 @@
-"""How PostgreSQL finds what is pending, and hands it off: snapshots instead of numbers, one statement for plain runs."""
+"""How PostgreSQL finds what is pending, and hands it off: by snapshots, and one statement for plain runs."""
 
 from __future__ import annotations
 

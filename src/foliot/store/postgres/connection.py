@@ -44,7 +44,7 @@ UNREACHABLE = (
     asyncpg.QueryCanceledError,
     asyncpg.IdleInTransactionSessionTimeoutError,
 )
-"""The server is not there, not for us, or no longer the primary. What was under way has failed, or its end is unknown."""
+"""The server is not there, not for us, or not the primary any more. What was under way has failed, or nobody knows."""
 
 AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 """Two transactions stood in one another's way, and this one was chosen to go back: nothing of it was done."""
@@ -230,7 +230,7 @@ async def _nothing_to_reset(_connection: Any) -> None:
 
 
 def begin(pooler: bool, *, lazily: bool = False, reading: bool = False, hot: bool = False) -> str:
-    """How a transaction begins. `lazily`: its loss in a crash of the server would be no harm, so none waits for disk."""
+    """How a transaction begins. `lazily`: its loss in a crash of the server would be no harm, so it waits for no disk."""
     words = ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else "BEGIN"]
     if pooler:
         words.append(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'")

@@ -24,8 +24,10 @@ class Server(Protocol):
 
 
 async def tidy(server: Server) -> None:
-    """1. Partitions for the week to come. 2. Whole days that are over. 3. Stragglers, and events of that time."""
+    """1. Partitions for the week to come. 2. Requests to stop what has ended. 3. Whole days that are over.
+    4. Stragglers, and events of that time."""
     await _try(server, _make_partitions)
+    await server.write(lambda tx: tx.run("drop_unheeded"))
     for name in await server.write(_outlived):
         await _try(server, lambda tx, name=name: _drop_partition(tx, name))
     for _ in range(_MOST_ROUNDS):

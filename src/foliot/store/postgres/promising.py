@@ -12,6 +12,7 @@ from foliot.domain.instant import SECOND, Instant
 from foliot.domain.run import Kept, OnConflict, Promise
 from foliot.domain.state import State
 from foliot.errors import Conflict, StoreError
+from foliot.store.postgres.connection import AGAIN
 from foliot.store.postgres.transaction import Numbers
 from foliot.store.verbs.transaction import Row, Transaction
 
@@ -96,13 +97,14 @@ async def insert(server: Server, promises: Sequence[Promise], now: Instant) -> l
     """Promises without keys. Said again after a lost answer, with the same numbers: the primary key refuses what was
     written, also by a transaction that is still under way, and history knows what has even ended meanwhile."""
     numbers = server.numbers.draw(len(promises), now)
+    again = False
     for left in reversed(range(_TRIES)):
         query, values = plain_values(promises, numbers, server.shard_count)
         try:
             await server.statement(query, **values)
             return made(promises, numbers)
         except asyncpg.UniqueViolationError:
-            if await _are_ours(server, promises, numbers):
+            if again and await _are_ours(server, promises, numbers):
                 return made(promises, numbers)
             numbers = server.numbers.draw(len(promises), now)  # somebody else's: another process with our node's number
         except StoreError:
@@ -111,6 +113,7 @@ async def insert(server: Server, promises: Sequence[Promise], now: Instant) -> l
             await server.settle()
             if await _are_ours(server, promises, numbers):
                 return made(promises, numbers)
+            again = True
     raise StoreError("the promises could not be written: their numbers were taken again and again")
 
 
@@ -147,9 +150,9 @@ async def insert_keyed(server: Server, promises: Sequence[Promise], now: Instant
             # Somebody else's: another process with our node's number.
             for place, number in zip(places, server.numbers.draw(len(places), now), strict=True):
                 numbers[place] = number
-        except StoreError:
-            if not left:
-                raise
+        except StoreError as error:
+            if not left or (len(wanted) > 1 and isinstance(error.__cause__, AGAIN)):
+                raise  # somebody's long transaction holds one of the keys: the others need not wait for it
             await server.settle()
             answers |= await _found_again(server, wanted, numbers, places)
             again = True

@@ -45,7 +45,7 @@ from foliot.store.postgres.bell import CHANNEL, Bell
 from foliot.store.postgres.cells import CellReader
 from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as_store_error
 from foliot.store.postgres.health import health
-from foliot.store.postgres.together import Together
+from foliot.store.postgres.together import Alone, Together
 from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Work, prepared
 from foliot.store.verbs import dispatching, promises, reading, schedules, watching, working
 from foliot.store.verbs.transaction import Row
@@ -311,7 +311,12 @@ class PostgresStore:
         return await promising.insert(self, wanted, self._about_now())
 
     async def _send_keyed(self, wanted: Sequence[Promise]) -> Sequence[Kept | Exception]:
-        return await promising.insert_keyed(self, wanted, self._about_now())
+        try:
+            return await promising.insert_keyed(self, wanted, self._about_now())
+        except StoreError as error:
+            if len(wanted) == 1 or not isinstance(error.__cause__, AGAIN):
+                raise
+        return [Alone()] * len(wanted)
 
     async def move(self, key: str, tenant: str | None, fire_at: Instant) -> Kept:
         return await self.write(lambda tx: promises.move(tx, key, tenant, fire_at))

@@ -10,6 +10,10 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
+class Alone(Exception):
+    """Said of an item that should be sent again by itself: something in its company had to wait."""
+
+
 class Together(Generic[A, B]):
     """One statement at a time per event loop; a caller that is alone does not wait for anybody.
 
@@ -21,6 +25,7 @@ class Together(Generic[A, B]):
         self._most = most
         self._waiting: list[tuple[A, asyncio.Future[B]]] = []
         self._sending: asyncio.Task[None] | None = None
+        self._alone: set[asyncio.Task[None]] = set()
 
     async def add(self, item: A) -> B:
         answer: asyncio.Future[B] = asyncio.get_running_loop().create_future()
@@ -32,8 +37,8 @@ class Together(Generic[A, B]):
 
     async def done(self) -> None:
         """Once everybody who waits has an answer."""
-        if self._sending is not None:
-            await asyncio.wait([self._sending])
+        while left := {*self._alone, *(() if self._sending is None else (self._sending,))}:
+            await asyncio.wait(left)
 
     async def _serve(self) -> None:
         try:
@@ -45,13 +50,17 @@ class Together(Generic[A, B]):
 
     async def _serve_batch(self, batch: list[tuple[A, asyncio.Future[B]]]) -> None:
         try:
-            results = await self._send([item for item, _ in batch])
+            results: Sequence[B | BaseException] = await self._send([item for item, _ in batch])
         except BaseException as error:
-            results = [error if isinstance(error, Exception) else asyncio.CancelledError()] * len(batch)  # type: ignore[list-item]
-        for (_, answer), result in zip(batch, results, strict=True):
-            if answer.done():
+            results = [error] * len(batch)
+        for (item, answer), result in zip(batch, results, strict=True):
+            if isinstance(result, Alone):
+                alone = asyncio.get_running_loop().create_task(self._serve_batch([(item, answer)]))
+                self._alone.add(alone)
+                alone.add_done_callback(self._alone.discard)
+            elif answer.done():
                 continue
-            if isinstance(result, BaseException):
+            elif isinstance(result, BaseException):
                 answer.set_exception(result)
             else:
                 answer.set_result(result)

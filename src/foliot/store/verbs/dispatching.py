@@ -219,7 +219,7 @@ class Firing:
                     rest.append(number)
                 else:
                     first[schedule] = number
-            facts = await _facts(self.tx, first)
+            facts = await _facts(self.tx, first, self.rows)
             self.stale += sum(fact is None for fact in facts.values())
             readable = [fact for fact in facts.values() if fact is not None]
             decisions = decide(readable, self.tx.now) if readable else []
@@ -304,9 +304,10 @@ class Firing:
         )
 
 
-async def _facts(tx: Transaction, wanted: dict[str, int]) -> dict[int, TickFacts | None]:
+async def _facts(tx: Transaction, wanted: dict[str, int], rows: dict[int, Row]) -> dict[int, TickFacts | None]:
     """By run; None for one that is no longer to be decided upon: somebody got there first. Rows that cannot be read are
-    set aside."""
+    set aside. `rows` were read before the schedules were locked, and are brought up to date: where a run is handed off
+    to follows from them."""
     listed = list(wanted)
     schedules = {row[0]: schedule_of(row) for row in await tx.all("schedules_by_id", ids=listed)}
     busy: dict[str, list[tuple[int, str]]] = {}
@@ -314,6 +315,8 @@ async def _facts(tx: Transaction, wanted: dict[str, int]) -> dict[int, TickFacts
         busy.setdefault(schedule, []).append((number, run_id(number, name)))
     facts: dict[int, TickFacts | None] = dict.fromkeys(wanted.values())
     for row in await tx.all("due_ticks", numbers=longs(wanted.values()), now=tx.now):
+        number, _, _, _, _, fire_at, useful_until, _, schedule, lane, _, queue, priority = row
+        rows[number] = (number, fire_at, queue, lane, priority, useful_until, schedule)
         try:
             facts[row[0]] = _fact(row, schedules, busy)
         except ValueError as error:
@@ -323,7 +326,7 @@ async def _facts(tx: Transaction, wanted: dict[str, int]) -> dict[int, TickFacts
 
 
 def _fact(row: Row, schedules: dict[str, Schedule], busy: dict[str, list[tuple[int, str]]]) -> TickFacts:
-    number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn = row
+    number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn = row[:11]
     others = [other for busy_number, other in busy.get(schedule, ()) if busy_number != number]
     return TickFacts(
         number=number,

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 import msgspec
 
@@ -39,7 +40,7 @@ async def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
     workers: set[int] = set()
     pending: list[int] = []
     lost: list[int] = []
-    for loss in losses:
+    for loss in sorted(losses, key=attrgetter("token")):  # everybody locks claims in this order
         row = await tx.one("lost_run", number=loss.number, token=loss.token)
         if row is None:
             continue  # it finished, or somebody else lost it, before we could: its verdict stands

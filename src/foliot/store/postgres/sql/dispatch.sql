@@ -129,7 +129,7 @@ WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND (schedule IS NULL OR fi
 
 -- name: due_ticks
 -- Read under the schedules' locks: what somebody else changed while we waited for them is left out.
-SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn FROM foliot.run
+SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn, queue, priority FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fired_at IS NULL AND fire_at <= :now FOR UPDATE
 
 -- name: busy_runs

@@ -26,6 +26,11 @@ WITH gone AS (
 )
 SELECT count(*) FROM gone
 
+-- name: drop_unheeded
+-- A run that ended at the very moment when somebody asked it to stop leaves the request behind.
+DELETE FROM foliot.cancellation c
+WHERE NOT EXISTS (SELECT 1 FROM foliot.run r WHERE r.number = c.number AND r.state = 4)
+
 -- name: drop_events
 WITH gone AS (
     DELETE FROM foliot.event WHERE n IN (SELECT n FROM foliot.event WHERE at < :before ORDER BY n LIMIT :limit)

@@ -11,8 +11,10 @@ SELECT number, name, job, token, attempt, spent, coalesce(nominal, fire_at), opt
 WHERE number = ANY(:numbers::bigint[]) AND token = :token AND state = 4
 
 -- name: lost_run
-SELECT number, name, worker, schedule FROM foliot.run WHERE number = :number AND token = :token AND state = 4
-FOR UPDATE
+-- The claim is locked first, as by everybody who ends what it has.
+WITH held AS MATERIALIZED (SELECT 1 FROM foliot.claim WHERE token = :token FOR UPDATE)
+SELECT number, name, worker, schedule FROM foliot.run
+WHERE number = :number AND token = :token AND state = 4 AND (SELECT count(*) FROM held) >= 0 FOR UPDATE
 
 -- name: end_instance
 UPDATE foliot.instance SET ended_at = :now WHERE number = :number AND ended_at IS NULL

@@ -117,8 +117,14 @@ WITH told AS MATERIALIZED (
 SELECT number, token FROM gone
 
 -- name: owned_runs
--- The runs that attempts claim to have ended, with the token that the store remembers.
-SELECT number, token, schedule FROM foliot.run WHERE number = ANY(:numbers::bigint[]) AND state = 4
+-- The runs that attempts claim to have ended, with the token that the store remembers. Claims are locked first.
+WITH held AS MATERIALIZED (
+    SELECT 1 FROM foliot.claim
+    WHERE token = ANY(ARRAY(SELECT token FROM foliot.run WHERE number = ANY(:numbers::bigint[]) AND state = 4))
+    ORDER BY token FOR UPDATE
+)
+SELECT number, token, schedule FROM foliot.run
+WHERE number = ANY(:numbers::bigint[]) AND state = 4 AND (SELECT count(*) FROM held) >= 0
 ORDER BY number FOR UPDATE
 
 -- name: told_already
@@ -154,9 +160,10 @@ WHERE number = $1
 
 -- name: give_back_runs
 -- Handed off again in the same transaction, so `fired_at` stays: what was decided about a tick is not decided twice.
+WITH held AS MATERIALIZED (SELECT 1 FROM foliot.claim WHERE token = :token FOR UPDATE)
 UPDATE foliot.run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, attempt = attempt - 1, token = NULL, worker = NULL,
     claimed_at = NULL, started_at = NULL
-WHERE number = ANY(:numbers::bigint[]) AND state = 4 AND token = :token
+WHERE number = ANY(:numbers::bigint[]) AND state = 4 AND token = :token AND (SELECT count(*) FROM held) >= 0
 RETURNING number, coalesce(queue, 'default'), lane, priority
 
 -- name: close_claim

@@ -65,7 +65,7 @@ SELECT number, fire_at, queue, lane, priority, useful_until, schedule FROM run
 WHERE number IN carray(:numbers) AND state <= 1 AND (schedule IS NULL OR fired_at IS NULL)
 
 -- name: due_ticks
-SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn FROM run
+SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn, queue, priority FROM run
 WHERE number IN carray(:numbers) AND state <= 1 AND fired_at IS NULL AND fire_at <= :now
 
 -- name: busy_runs

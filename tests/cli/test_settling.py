@@ -1,0 +1,95 @@
+"""A scheduler looks now and then whether the store's schedules are its app's, so that a rollback settles by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from foliot import Foliot, every
+from foliot.cli import processes
+
+URL = "sqlite:///foliot.db"
+
+
+def app_that_says(rule: str) -> Foliot:
+    app = Foliot(URL)
+
+    @app.job
+    def report() -> None: ...
+
+    app.schedule("report", report, every(rule))
+    return app
+
+
+async def deployed(app: Foliot) -> int:
+    """A process of this app's release, which has applied what its code declares."""
+    await app.apply_async()
+    store = await app.opened()
+    instance = await store.register("scheduler", version="", queues=(), slots=0, jobs=(), release=app.release)
+    return instance.number
+
+
+async def in_force(app: Foliot) -> str:
+    return (await (await app.opened()).fingerprints())["report"]
+
+
+@asynccontextmanager
+async def settling(app: Foliot, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    monkeypatch.setattr(processes, "SETTLE_EVERY", 0.01)
+    task = asyncio.create_task(processes._settle(app, []))
+    try:
+        async with asyncio.timeout(30):
+            yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_a_rollback_settles_without_anybody_being_started_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = app_that_says("1h"), app_that_says("2h")
+    await deployed(old)
+    before = await in_force(old)
+    newer = await deployed(new)
+    async with settling(old, monkeypatch):
+        with caplog.at_level(logging.WARNING, "foliot"):
+            while not caplog.records:  # noqa: ASYNC110  # it is another task that looks, now and then
+                await asyncio.sleep(0.01)
+        assert await in_force(old) != before
+        await (await new.opened()).retire(newer)
+        while await in_force(old) != before:  # noqa: ASYNC110  # as above
+            await asyncio.sleep(0.01)
+    assert [record.message for record in caplog.records if "newer release" in record.message] == [
+        "schedules that a newer release declares otherwise, which is running: report; they stay so until it is gone"
+    ]
+    for app in (old, new):
+        await app.close_async()
+
+
+async def test_to_settle_brings_nothing_back_that_somebody_removed() -> None:
+    app = app_that_says("1h")
+    await deployed(app)
+    await app.operate.delete_async("report", reason="not needed", actor="ana")
+    assert (await app.settle_async()).created == []
+    assert await app.operate.schedules_async() == []
+    assert (await app.apply_async()).created == ["report"]
+    await app.close_async()
+
+
+async def test_to_settle_writes_nothing_where_all_is_as_declared() -> None:
+    app = app_that_says("1h")
+    await deployed(app)
+    settled = await app.settle_async()
+    assert (settled.unchanged, settled.changed) == ([], [])
+    await app.close_async()
+
+
+def test_a_release_is_known_by_what_it_declares() -> None:
+    assert app_that_says("1h").release == app_that_says("1h").release
+    assert app_that_says("1h").release != app_that_says("2h").release

@@ -1,0 +1,373 @@
+"""What one writer at a time never sees: several stores that do the same thing, or opposite things, at one moment."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from foliot.clock import SystemClock
+from foliot.domain.instant import HOUR, MINUTE, SECOND
+from foliot.domain.run import Claimed, OnConflict, Promise
+from foliot.domain.schedule import TickDecision, TickFacts
+from foliot.domain.state import Outcome, Reason, State
+from foliot.domain.store import Lease, shard_of
+from foliot.errors import Conflict, LostOwnership
+from foliot.store.postgres import PostgresStore
+from foliot.store.postgres.transaction import Numbers
+from tests.contract.stage import BEGINNING, FAR, TTL, Stage, deciding, declared, entries, fires, skips
+from tests.servers.emptied import emptied
+from tests.servers.postgres import PostgresServer
+
+
+@asynccontextmanager
+async def stages(server: PostgresServer, count: int, *, shards: int = 1) -> AsyncIterator[tuple[Any, list[Stage]]]:
+    """A connection for judging, and so many stores on one database, each with a scheduler and a worker of its own."""
+    dsn = emptied(server, shards=shards)
+    async with AsyncExitStack() as stack:
+        made = []
+        for _ in range(count):
+            store = PostgresStore(dsn)
+            await store.open()
+            stack.push_async_callback(store.close)
+            made.append(Stage(store, SystemClock()))  # type: ignore[arg-type]
+        judge = await asyncpg.connect(dsn)
+        stack.push_async_callback(judge.close)
+        yield judge, made
+
+
+def skips_when_busy(fact: TickFacts) -> TickDecision:
+    return skips(fact) if fact.occupied_by else fires(fact)
+
+
+def waits_when_busy(fact: TickFacts) -> TickDecision:
+    return TickDecision(fact.number, "hold", reason=Reason.OVERLAP) if fact.occupied_by else fires(fact)
+
+
+async def loaded(stage: Stage, lease: Lease) -> list[tuple[int, int]]:
+    return [entry for entry in await stage.loaded(lease) if entry[0] <= stage.now]
+
+
+async def leased(stage: Stage, shard: int) -> Lease:
+    lease = await stage.store.take(shard, await stage.scheduler(), TTL)
+    assert lease is not None
+    return (await stage.store.renew([lease], TTL, FAR))[0]
+
+
+async def somebody_waits(judge: Any) -> None:
+    for _ in range(500):
+        if await judge.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("nobody waits for a lock")
+
+
+async def in_chunks(judge: Any) -> list[int]:
+    return [row[0] for row in await judge.fetch("SELECT unnest(numbers) FROM foliot.handoff ORDER BY 1")]
+
+
+# -------------------------------------------------------------------------------------------------------------- owners
+
+
+async def test_of_a_hundred_starters_one_gets_the_shard(postgres: PostgresServer) -> None:
+    async with stages(postgres, 4) as (_, them):
+        owners = [(stage, await stage.register("scheduler")) for stage in them for _ in range(25)]
+        taken = await asyncio.gather(*(stage.store.take(0, owner, TTL) for stage, owner in owners))
+        assert len([lease for lease in taken if lease is not None]) == 1
+
+
+async def test_a_takeover_waits_for_the_firing_of_the_old_owner_and_does_not_repeat_it(postgres: PostgresServer) -> None:
+    async with stages(postgres, 2) as (judge, [old, new]):
+        kept = [await old.promise() for _ in range(3)]
+        lease = await leased(old, 0)
+        due = await loaded(old, lease)
+        await old.store.retire(lease.owner)
+        async with judge.transaction():
+            # The firing has handed off, and waits to forget what it was told.
+            await judge.execute("SELECT 1 FROM foliot.stir FOR UPDATE")
+            cursor = (await old.store.arrivals([lease], lease.cursor)).cursor
+            firing = asyncio.create_task(old.store.fire([lease], due, cursor, deciding(fires)))
+            other = await asyncpg.connect(judge._params.database and new.store.where.dsn)  # type: ignore[attr-defined]
+            await somebody_waits(other)
+            taking = asyncio.create_task(leased(new, 0))
+            await asyncio.sleep(0.1)  # nothing can be waited for: it must not be done
+            assert not taking.done()
+            await other.close()
+        assert (await firing).handed_off == 3
+        fresh = await taking
+        assert await loaded(new, fresh) == []
+        with pytest.raises(LostOwnership):
+            await old.store.fire([lease], due, cursor, deciding(fires))
+        assert await in_chunks(judge) == sorted(one.number for one in kept)
+
+
+async def test_ticks_that_the_old_owner_fires_during_a_takeover_are_fired_once(postgres: PostgresServer) -> None:
+    async with stages(postgres, 2) as (judge, [old, new]):
+        await old.apply(*(declared(f"s{n}", old.now) for n in range(5)))
+        lease = await leased(old, 0)
+        due = await loaded(old, lease)
+        await old.store.retire(lease.owner)
+        blocking = await asyncpg.connect(new.store.where.dsn)  # type: ignore[attr-defined]
+        async with blocking.transaction():
+            await blocking.execute("SELECT 1 FROM foliot.schedule WHERE id = 's3' FOR UPDATE")
+            firing = asyncio.create_task(old.store.fire([lease], due, lease.cursor, deciding(fires)))
+            await somebody_waits(judge)
+            taking = asyncio.create_task(leased(new, 0))
+        await blocking.close()
+        fresh, fired = await taking, await firing
+        again = await loaded(new, fresh)
+        await new.store.fire([fresh], again, fresh.cursor, deciding(fires))
+        assert fired.handed_off == 5
+        assert await in_chunks(judge) == sorted(number for _, number in due)
+
+
+# ------------------------------------------------------------------------------------------------------------- promises
+
+
+async def test_a_key_that_sixteen_promise_at_once_has_one_run(postgres: PostgresServer) -> None:
+    async with stages(postgres, 16) as (judge, them):
+        for key in range(10):
+            kept = await asyncio.gather(*(stage.promise(f"class:{key}", after=HOUR) for stage in them))
+            assert len({one.number for one in kept}) == 1
+            assert sorted(one.outcome for one in kept) == ["kept"] * 15 + ["made"]
+        assert await judge.fetchval("SELECT count(*) FROM foliot.run") == 10
+
+
+async def test_a_key_that_sixteen_renew_at_once_has_one_new_generation(postgres: PostgresServer) -> None:
+    async with stages(postgres, 16) as (judge, them):
+        run = await them[0].running("class:7")
+        await them[0].finish(them[0].succeeded(run))
+        asked = (stage.promise("class:7", after=HOUR, on_conflict=OnConflict.RENEW) for stage in them)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert len([one for one in answers if isinstance(one, Conflict)]) == 15
+        assert await judge.fetchval("SELECT array_agg(name) FROM foliot.run") == ["class:7#2"]
+
+
+async def test_bulks_with_the_same_keys_in_any_order_do_not_fail_by_deadlock(postgres: PostgresServer) -> None:
+    chance = random.Random(1)
+    async with stages(postgres, 8) as (judge, them):
+        for modes in ([OnConflict.KEEP], [OnConflict.KEEP, OnConflict.REPLACE]):
+            bulks = []
+            for stage in them:
+                keys = [f"{len(modes)}:{n}" for n in range(100)]
+                chance.shuffle(keys)
+                bulks.append(
+                    [Promise("job", b"{}", stage.now + HOUR, key=k, on_conflict=chance.choice(modes)) for k in keys]
+                )
+            kept = await asyncio.gather(*(s.store.promise(b) for s, b in zip(them, bulks, strict=True)))
+            assert len({one.number for answers in kept for one in answers}) == 100
+        assert await judge.fetchval("SELECT count(*) FROM foliot.run") == 200
+
+
+async def test_two_processes_that_draw_the_same_numbers_both_make_their_promises(postgres: PostgresServer) -> None:
+    async with stages(postgres, 2) as (judge, [one, other]):
+        for stage in (one, other):
+            stage.store.numbers = Numbers(7)  # type: ignore[attr-defined]
+            stage.store._about_now = lambda now=one.now: now  # type: ignore[attr-defined]
+        for stage in (one, other):
+            await stage.promise(after=HOUR)
+            await stage.promise(f"{id(stage)}", after=HOUR)
+        assert await judge.fetchval("SELECT count(*) FROM foliot.run") == 4
+
+
+async def test_a_promise_that_is_moved_while_it_is_fired_is_not_claimed_before_its_new_time(
+    postgres: PostgresServer,
+) -> None:
+    async with stages(postgres, 2) as (_, [scheduler, mover]):
+        for n in range(20):
+            await scheduler.promise(f"k:{n}")
+        await asyncio.gather(
+            scheduler.fire(), *(mover.store.move(f"k:{n}", None, mover.now + HOUR) for n in range(20))
+        )
+        assert await scheduler.claim() == []
+        assert len([run for run in await mover.store.runs() if run.state is State.SCHEDULED]) == 20
+
+
+async def test_a_run_that_is_cancelled_while_it_is_claimed_is_either_ended_or_asked_to_stop(
+    postgres: PostgresServer,
+) -> None:
+    async with stages(postgres, 3) as (judge, [worker, other, operator]):
+        for _ in range(10):
+            kept = [await worker.promise() for _ in range(10)]
+            await worker.fire()
+            cancelling = asyncio.gather(*(operator.store.cancel(one.id, actor="me", note="") for one in kept))
+            first, second = await asyncio.gather(worker.claim(5), other.claim(10))
+            answers = {one.number: one.outcome for one in await cancelling}
+            claimed = {run.number: run for run in [*first, *second]}
+            rest = {run.number: run for run in await other.claim(100)}
+            for number, outcome in answers.items():
+                assert (number in claimed | rest) == (outcome == "asked"), outcome
+            for stage, runs in ((worker, first), (other, [*second, *rest.values()])):
+                assert await stage.finish(*(stage.stopped(run) for run in runs)) == []
+        assert await judge.fetchval("SELECT count(*) FROM foliot.history WHERE state = 13") == 100
+        for table in ("run", "claim", "cancellation"):
+            assert await judge.fetchval(f"SELECT count(*) FROM foliot.{table}") == 0, table
+
+
+async def test_nobody_is_asked_to_stop_for_ever_a_run_that_has_ended(postgres: PostgresServer) -> None:
+    async with stages(postgres, 2) as (judge, [worker, operator]):
+        for _ in range(10):
+            for _ in range(10):
+                await worker.promise()
+            await worker.fire()
+            runs = await worker.claim()
+            cancelling = [operator.store.cancel(run.id, actor="me", note="") for run in runs]
+            await asyncio.gather(
+                *(worker.finish(worker.succeeded(run)) for run in runs), *cancelling, return_exceptions=True
+            )
+        await operator.store.tidy()
+        assert await judge.fetchval("SELECT count(*) FROM foliot.history") == 100
+        assert await judge.fetchval("SELECT count(*) FROM foliot.cancellation") == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------- work
+
+
+async def test_an_attempt_that_ends_while_it_is_lost_has_one_verdict(postgres: PostgresServer) -> None:
+    async with stages(postgres, 2) as (judge, [worker, reaper]):
+        for _ in range(10):
+            for _ in range(20):
+                await worker.promise()
+            await worker.fire()
+            number = await worker.register()
+            runs = await worker.claim(worker=number)
+            half = [worker.succeeded(run) for run in runs[::2]], [worker.failed(run) for run in runs[1::2]]
+            endings = asyncio.gather(*(worker.store.finish(number, batch) for batch in half))
+            losses = await reaper.store.lose([reaper.lost(run, retry_at=FAR) for run in reversed(runs)])
+            fenced = sum(map(len, await endings))
+            assert losses == fenced
+            assert await judge.fetchval("SELECT count(*) FROM foliot.claim") == 0
+        rows = await judge.fetch("SELECT run, array_agg(outcome ORDER BY outcome) FROM foliot.attempt GROUP BY run")
+        assert {tuple(row[1]) for row in rows} <= {(Outcome.LOST, Outcome.FENCED), (Outcome.FENCED, Outcome.LOST), (Outcome.FAILED,)}
+
+
+async def test_an_old_attempt_is_fenced_also_when_it_is_told_together_with_the_new_one(postgres: PostgresServer) -> None:
+    async with stages(postgres, 1) as (_, [stage]):
+        old = await stage.running()
+        await stage.store.lose([stage.lost(old, retry_at=stage.now)])
+        await stage.fire()
+        [new] = await stage.claim()
+        assert await stage.finish(stage.succeeded(old), stage.succeeded(new)) == [stage.succeeded(old)._replace(
+            started_at=None, finished_at=0)] or len(await stage.events("fenced")) == 1
+
+
+async def test_two_endings_of_one_claim_at_once_close_it(postgres: PostgresServer) -> None:
+    async with stages(postgres, 2) as (judge, [worker, other]):
+        for _ in range(20):
+            for _ in range(4):
+                await worker.promise()
+            await worker.fire()
+            runs = await worker.claim()
+            number = await worker.worker()
+            await asyncio.gather(
+                *(stage.store.finish(number, [stage.succeeded(run)]) for stage, run in zip([worker, other] * 2, runs, strict=True))
+            )
+        assert await judge.fetchval("SELECT count(*) FROM foliot.claim") == 0
+        assert await judge.fetchval("SELECT count(*) FROM foliot.history") == 80
+
+
+# ----------------------------------------------------------------------------------------------------------- schedules
+
+
+async def test_overlap_is_obeyed_whatever_shards_the_runs_of_a_schedule_lie_in(postgres: PostgresServer) -> None:
+    async with stages(postgres, 4, shards=16) as (judge, them):
+        for round_ in range(10):
+            name = f"s{round_}"
+            await them[0].apply(declared(name, them[0].now))
+            for stage in them:
+                await stage.store.trigger(name, actor="me", note="")
+            leases = [[await leased(stage, shard) for shard in range(n, 16, 4)] for n, stage in enumerate(them)]
+            due = [
+                [entry for lease in mine for entry in await loaded(stage, lease)]
+                for stage, mine in zip(them, leases, strict=True)
+            ]
+            fired = await asyncio.gather(
+                *(
+                    stage.store.fire(mine, entries_, mine[0].cursor, deciding(skips_when_busy))
+                    for stage, mine, entries_ in zip(them, leases, due, strict=True)
+                )
+            )
+            assert sum(one.handed_off for one in fired) == 1
+            assert sum(one.skipped for one in fired) == 4
+            for run in await them[0].claim():
+                await them[0].finish(them[0].succeeded(run))
+            for stage, mine in zip(them, leases, strict=True):
+                await stage.store.release(mine)
+        assert await judge.fetchval("SELECT count(*) FROM foliot.run") == 0
+
+
+async def test_nothing_is_held_for_ever_when_what_it_is_held_for_ends_at_that_moment(postgres: PostgresServer) -> None:
+    """A hundred interleavings of admission and ending, over twenty schedules at a time."""
+    chance = random.Random(2)
+    async with stages(postgres, 3, shards=16) as (judge, [scheduler, other, worker]):
+        names = [f"s{n}" for n in range(20)]
+        await scheduler.apply(*(declared(name, None) for name in names))
+
+        async def fire(stage: Stage) -> int:
+            leases = [await leased(stage, shard) for shard in range(16)]
+            due = [entry for lease in leases for entry in await loaded(stage, lease)]
+            parts = [[e for e in due if shard_of(e[1], 16) % 4 == part] for part in range(4)]
+            fired = await asyncio.gather(
+                *(
+                    stage.store.fire(leases, part, leases[0].cursor, deciding(waits_when_busy))
+                    for part in parts
+                )
+            )
+            return sum(one.handed_off for one in fired)
+
+        for _ in range(5):
+            for name in names:
+                await scheduler.store.trigger(name, actor="me", note="")
+            assert await fire(scheduler) == 20
+            runs = await worker.claim()
+            for name in names:
+                await scheduler.store.trigger(name, actor="me", note="")
+
+            async def end(run: Claimed) -> None:
+                await asyncio.sleep(chance.uniform(0, 0.05))
+                how = chance.choice([worker.succeeded, worker.died])
+                assert await worker.finish(how(run)) == []
+
+            await asyncio.gather(fire(scheduler), *(end(run) for run in runs))
+            assert await judge.fetchval("SELECT count(*) FROM foliot.run WHERE state = 2") == 0
+            await fire(scheduler)
+            await worker.finish(*(worker.succeeded(run) for run in await worker.claim()))
+            assert await judge.fetchval("SELECT count(*) FROM foliot.run WHERE state < 20") == 0
+
+
+async def test_a_tick_whose_queue_changes_while_it_is_fired_is_still_claimed(postgres: PostgresServer) -> None:
+    async with stages(postgres, 1) as (judge, [stage]):
+        await stage.apply(declared("hourly", stage.now))
+        editing = await asyncpg.connect(stage.store.where.dsn)  # type: ignore[attr-defined]
+        async with editing.transaction():
+            # As an edit of the schedule does: it has the lock, and the firing waits for it.
+            await editing.execute("SELECT 1 FROM foliot.schedule FOR UPDATE")
+            firing = asyncio.create_task(stage.fire())
+            await somebody_waits(judge)
+            await editing.execute("UPDATE foliot.schedule SET queue = 'other'; UPDATE foliot.run SET queue = 'other'")
+        await editing.close()
+        await firing
+        assert len(await stage.claim(queues=["default", "other"])) == 1
+
+
+async def test_eight_that_apply_the_same_declarations_make_each_schedule_once(postgres: PostgresServer) -> None:
+    async with stages(postgres, 8) as (judge, them):
+        wanted = [declared(f"s{n}", them[0].now + MINUTE) for n in range(20)]
+        for fingerprint in ("v1", "v2"):
+            stated = [declaration.__class__(**{**declaration_fields(declaration), "fingerprint": fingerprint}) for declaration in wanted]
+            applied = await asyncio.gather(*(stage.apply(*random.Random(n).sample(stated, 20)) for n, stage in enumerate(them)))
+            assert sum(len(one.created) + len(one.changed) for one in applied) == 20
+        rows = await judge.fetch("SELECT schedule, count(*) FROM foliot.run GROUP BY schedule")
+        assert len(rows) == 20
+        assert {row[1] for row in rows} == {1}
+
+
+def declaration_fields(declaration: Any) -> dict[str, Any]:
+    from dataclasses import fields
+
+    return {field.name: getattr(declaration, field.name) for field in fields(declaration)}
