@@ -10,7 +10,7 @@
     |   +-- IllegalTransition   the state table has no such step
     +-- StoreError              the store cannot do what was asked
     |   +-- StoreTooOld         the engine's version is one that may corrupt or lose data
-    |   +-- SchemaMismatch      the tables were made by a newer release
+    |   +-- SchemaMismatch      the tables are too new, or lack steps that may not be made here
     |   +-- StoreClosed         the store was closed while a request was waiting
     +-- LostOwnership           somebody else owns it now: drop what you hold and ask again
 
@@ -73,7 +73,7 @@ class StoreTooOld(StoreError):
 
 
 class SchemaMismatch(StoreError):
-    """The tables were made by a newer release."""
+    """The tables were made by a newer release, or lack steps that may not be made here."""
 
 
 class StoreClosed(StoreError):

@@ -88,7 +88,7 @@ def test_the_sql_of_a_new_file_makes_the_store(tmp_path: Path) -> None:
 def test_the_sql_of_an_empty_database_makes_the_store(database: str, tmp_path: Path) -> None:
     file = tmp_path / "migrate.sql"
     file.write_text(run("migrate", "--sql", "--store", database).stdout, "utf-8")
-    psql = [programs() / "psql", "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-f", file, database]
+    psql = [str(programs() / "psql"), "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-f", str(file), database]
     subprocess.run(psql, check=True, capture_output=True)
     assert run("migrate", "--check", "--store", database).exit_code == 0
 

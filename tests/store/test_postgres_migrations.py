@@ -186,9 +186,9 @@ async def released(dsn: str, schema: int) -> None:
         for step in migrating.steps()[:schema]:
             await connection.execute(step.text)
             await connection.execute(migrating._entry(step))
-        for step in range(1, schema + 1):
-            policy = f"'{policy_to_json(Policy()).decode()}'"
-            await connection.execute(ROWS.get(step, "").replace("$policy$", policy))
+        policy = f"'{policy_to_json(Policy()).decode()}'"
+        for number in range(1, schema + 1):
+            await connection.execute(ROWS.get(number, "").replace("$policy$", policy))
 
 
 async def everything(dsn: str) -> dict[str, list[dict[str, Any]]]:
@@ -353,14 +353,19 @@ def test_a_step_says_in_its_first_line_whom_it_breaks() -> None:
 async def test_psql_does_with_the_printed_steps_what_we_do(database: str, tmp_path: Path) -> None:
     file = tmp_path / "migrate.sql"
     file.write_text(PostgresStore(database).migration_sql(0), "utf-8")
-    command = [programs() / "psql", "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-f", file, database]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    options = ["-X", "-q", "-1", "-v", "ON_ERROR_STOP=1"]
+
+    def run() -> subprocess.CompletedProcess[str]:
+        command = [str(programs() / "psql"), *options, "-f", str(file), database]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = await asyncio.to_thread(run)
     assert (done.returncode, done.stderr) == (0, "")
     assert await entered(database) == list(range(1, LATEST + 1))
     async with opened(f"{database}?migrate=never") as store:
         await store.promise([Promise("job", b"{}", START)])
     # A second time it stops at the first statement that was made already, and changes nothing.
-    again = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    again = await asyncio.to_thread(run)
     assert again.returncode != 0
     assert await entered(database) == list(range(1, LATEST + 1))
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
 
-from foliot.domain.instant import HOUR, SECOND
+from foliot.clock import SystemClock
+from foliot.domain.instant import HOUR
+from foliot.domain.run import Promise
 from foliot.errors import LostOwnership, StoreError
 from foliot.store.postgres import PostgresStore
-from tests.contract.stage import FAR, TTL, Stage, deciding, fires
-from foliot.clock import SystemClock
+from tests.contract.stage import FAR, TTL, Stage
 from tests.servers.postgres import PostgresServer
-from tests.store.lines import line
+from tests.store.lines import Line, line
 
 
 @pytest.fixture
@@ -65,3 +69,183 @@ async def test_a_change_is_not_called_done_because_another_transaction_got_its_n
             moved = False  # not known; whoever looks sees it
         fire_at = (await to.stage.run(kept)).fire_at
         assert fire_at == FAR or not moved
+
+
+# ------------------------------------------------------------------------------------------------------------ absences
+
+
+async def test_a_store_goes_on_by_itself_when_its_server_was_restarted(lazy_server: PostgresServer) -> None:
+    async with line(lazy_server) as to:
+        before = await to.stage.promise()
+        lazy_server.restart("immediate")
+        after = await to.stage.promise("class:7")
+        await to.stage.fire()
+        runs = await to.stage.claim()
+        lazy_server.restart("immediate")
+        endings = [to.stage.succeeded(run) for run in runs]
+        with contextlib.suppress(StoreError):  # a worker says it again until it is heard
+            await to.stage.finish(*endings)
+        assert await to.stage.finish(*endings) == []
+        assert await to.runs() == [before.number, after.number]
+        assert await to.count("history") == 2
+
+
+async def test_what_was_acknowledged_while_the_server_crashed_is_there_afterwards(lazy_server: PostgresServer) -> None:
+    async with line(lazy_server) as to:
+        acknowledged: list[int] = []
+        going = True
+
+        async def produce(key: str | None) -> None:
+            count = 0
+            while going:
+                count += 1
+                wanted = [Promise("job", b"{}", to.stage.now + HOUR, key=key and f"{key}:{count}") for _ in range(3)]
+                try:
+                    acknowledged.extend({one.number for one in await to.store.promise(wanted[: 1 + count % 3])})
+                except StoreError:
+                    pass  # not acknowledged: it may be there or not
+
+        producing = [asyncio.create_task(produce(key)) for key in (None, "a", None, "b")]
+        for _ in range(3):
+            held = len(acknowledged)
+            while len(acknowledged) < held + 50:
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(lazy_server.restart, "immediate")
+        going = False
+        await asyncio.gather(*producing)
+        found = await to.runs()
+        assert len(found) == len(set(found))
+        assert set(acknowledged) <= set(found)
+        named = await to.ask("SELECT name, count(*) FROM foliot.run WHERE name IS NOT NULL GROUP BY name")
+        assert {row[1] for row in named} == {1}
+
+
+async def test_a_server_that_refuses_for_a_moment_is_waited_for(postgres: PostgresServer) -> None:
+    async with line(postgres) as to:
+        to.proxy.refuse()
+        to.proxy.cut_all()
+        making = asyncio.create_task(to.stage.promise(after=HOUR))
+        await asyncio.sleep(0.3)  # a few tries are refused meanwhile
+        assert not making.done()
+        to.proxy.allow()
+        assert (await making).outcome == "made"
+
+
+async def test_a_server_that_refuses_for_long_is_an_error_that_says_where(postgres: PostgresServer) -> None:
+    async with line(postgres, patience=0.2) as to:
+        to.proxy.refuse()
+        to.proxy.cut_all()
+        for act in (to.stage.promise(after=HOUR), to.store.schedules(), to.stage.claim(worker=1)):
+            with pytest.raises(StoreError, match=f"127.0.0.1:{to.proxy.port}/contract cannot be used now"):
+                await act
+        to.proxy.allow()
+        assert await to.store.schedules() == []
+
+
+async def test_a_half_open_connection_ends_by_timeouts(postgres: PostgresServer) -> None:
+    async with line(postgres, command_timeout=0.2, connect_timeout=0.2, patience=0.2) as to:
+        kept = await to.stage.promise()
+        to.proxy.freeze()
+        verbs = (
+            to.stage.promise(after=HOUR),
+            to.stage.promise("class:7", after=HOUR),
+            to.store.schedules(),
+            to.store.standing(1, TTL),
+            to.store.now(),
+        )
+        answers = await asyncio.wait_for(asyncio.gather(*verbs, return_exceptions=True), 30)
+        assert [type(answer) for answer in answers] == [StoreError] * 5
+        to.proxy.thaw()
+        # What was refused may have happened; what happens from now on happens.
+        await to.stage.fire()
+        assert kept.number in [run.number for run in await to.stage.claim()]
+        names = [row[0] for row in await to.ask("SELECT name FROM foliot.run WHERE name IS NOT NULL")]
+        assert len(names) <= 1
+
+
+async def test_a_store_with_a_read_only_primary_looks_for_another_one(postgres: PostgresServer) -> None:
+    """A connection that was made before its server stopped being the primary is not used for ever."""
+    async with line(postgres) as to:
+        await to.stage.promise(after=HOUR)
+        for pool in _pools(to):
+            async with pool.acquire() as connection:
+                await connection.execute("SET default_transaction_read_only = on")
+        await to.stage.promise(after=HOUR)
+        await to.stage.promise("class:7", after=HOUR)
+        await to.store.move("class:7", None, FAR)
+
+
+def _pools(to: Line) -> list[asyncpg.Pool]:
+    [pools] = to.store._connections._loops.values()
+    return [pool for pool in (pools.plain, pools.hot) if pool._initialized]
+
+
+# ------------------------------------------------------------------------------------------------------------- failover
+
+
+async def test_a_store_with_two_hosts_follows_the_primary_and_has_all_that_was_acknowledged() -> None:
+    with PostgresServer() as primary, primary.replica(synchronous=True) as replica:
+        database = urlsplit(primary.dsn())
+        hosts = f"127.0.0.1:{replica.port},127.0.0.1:{primary.port}"
+        store = PostgresStore(database._replace(netloc=f"postgres@{hosts}").geturl())
+        await store.open()
+        stage = Stage(store, SystemClock())  # type: ignore[arg-type]
+        lease = await store.take(0, await stage.scheduler(), TTL)
+        assert lease is not None
+        acknowledged: list[int] = []
+        going = True
+
+        async def produce(key: str) -> None:
+            count = 0
+            while going:
+                count += 1
+                try:
+                    kept = await stage.promise(f"{key}:{count}" if count % 2 else None, after=HOUR)
+                except StoreError:
+                    continue
+                acknowledged.append(kept.number)
+
+        producing = [asyncio.create_task(produce(key)) for key in "abc"]
+        while len(acknowledged) < 100:
+            await asyncio.sleep(0.01)
+        primary.stop("immediate")
+        await asyncio.to_thread(replica.promote)
+        replica.psql("ALTER SYSTEM RESET synchronous_standby_names")
+        replica.psql("SELECT pg_reload_conf()")
+        held = len(acknowledged)
+        while len(acknowledged) < held + 100:
+            await asyncio.sleep(0.01)
+        going = False
+        await asyncio.gather(*producing)
+        with pytest.raises(LostOwnership):  # the cursor is another server's
+            await store.arrivals([lease], lease.cursor)
+        await store.close()
+        found = replica.psql("SELECT number FROM foliot.run").split()
+        assert set(map(str, acknowledged)) <= set(found)
+        assert len(found) == len(set(found))
+        assert int(replica.psql("SELECT count(*) - count(DISTINCT name) FROM foliot.run WHERE name IS NOT NULL")) == 0
+
+
+async def test_a_standby_alone_is_refused() -> None:
+    with PostgresServer() as primary, primary.replica() as replica:
+        for options in ("", "?target_session_attrs=any"):
+            with pytest.raises(StoreError, match=r"standby|read-write"):
+                await PostgresStore(replica.dsn() + options).open()
+
+
+# ---------------------------------------------------------------------------------------------- what keeps no promises
+
+
+@pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
+async def test_a_server_that_may_lose_everything_is_refused(setting: str) -> None:
+    with PostgresServer(settings={setting: "off"}) as server, pytest.raises(StoreError, match=f"{setting}=off"):
+        await PostgresStore(server.dsn()).open()
+
+
+async def test_a_server_that_acknowledges_before_it_writes_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    with PostgresServer(settings={"synchronous_commit": "off"}) as server:
+        store = PostgresStore(server.dsn())
+        with caplog.at_level(logging.WARNING, "foliot.store"):
+            await store.open()
+        await store.close()
+    assert "synchronous_commit=off" in caplog.text

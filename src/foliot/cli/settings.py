@@ -45,8 +45,8 @@ class Settings:
         return app
 
     def on_store(self) -> Foliot:
-        """For commands that need no jobs. The app is imported only if it alone knows the store: broken code must not keep
-        an operator out."""
+        """For commands that need no jobs. The app is imported only if it alone knows the store: broken code must not
+        keep an operator out."""
         return Foliot(self.store) if self.store is not None else self.load()
 
     def existing(self) -> Foliot:

@@ -16,7 +16,8 @@ from foliot.domain.instant import MINUTE, SECOND, Duration, Instant
 from foliot.domain.store import Standing
 
 LEFT_LYING: Duration = SECOND
-"""How long a free shard waits for the one it was dealt to, before anybody takes it."""
+"""How long a free shard waits for the one it was dealt to, before another takes it who thereby gets no more than a
+large share; after twice that time, anybody takes it."""
 KEPT_FOR: Duration = MINUTE
 """How long a shard that was taken for another is kept, as long as the fleet does not change: somebody who lives and
 takes nothing must not make it go round in circles."""
@@ -58,7 +59,8 @@ class Balance:
         mine = [shard for shard, owner in standing.shards if owner == self._me]
         due = shares(held, len(standing.shards))
         take = dealt(free, held, due)[self._me]
-        take += [shard for shard in self._left_lying(free, now) if shard not in take]
+        room = len(standing.shards) // len(held) + 1 - len(mine) - len(take)
+        take += self._left_lying([shard for shard in free if shard not in take], max(room, 0), now)
         too_many = len(mine) + len(take) - due[self._me]
         if list(held) != self._fleet:
             self._fleet, self._kept_since = list(held), None
@@ -69,9 +71,11 @@ class Balance:
         release = mine[-too_many:] if too_many > 0 and self._kept_since is None else []
         return Plan(take, release, too_many < 0)
 
-    def _left_lying(self, free: list[int], now: Instant) -> list[int]:
-        self._free_since = {shard: self._free_since.get(shard, now) for shard in free}
-        return [shard for shard, since in self._free_since.items() if _passed(since, LEFT_LYING, now)]
+    def _left_lying(self, others: list[int], room: int, now: Instant) -> list[int]:
+        """Of the free shards that were dealt to others, those that we take all the same."""
+        self._free_since = since = {shard: self._free_since.get(shard, now) for shard in others}
+        lying = [shard for shard in others if _passed(since[shard], LEFT_LYING, now)]
+        return lying[:room] + [shard for shard in lying[room:] if _passed(since[shard], 2 * LEFT_LYING, now)]
 
 
 def shares(held: Mapping[int, int], shard_count: int) -> dict[int, int]:

@@ -84,7 +84,7 @@ class Dispatcher:
         owner: int,
         lease_ttl: Duration = 5 * SECOND,
         slice_size: int = 50_000,
-        batch: int = 1_000,
+        batch: int = 500,
     ) -> None:
         """`slice_size` is how much of each shard's window is in memory at most, late arrivals apart."""
         self.counters = DispatchCounters()

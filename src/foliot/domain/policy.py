@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from foliot.domain.instant import HOUR, LAST, MINUTE, SECOND, Duration, duration
@@ -119,8 +120,12 @@ def policy_to_json(policy: Policy) -> bytes:
     return _dumped({field.name: getattr(policy, field.name) for field in fields(policy)})
 
 
+@lru_cache(maxsize=10_000)
 def policy_from_json(data: bytes | None) -> Policy:
-    """Reads what `policy_to_json` wrote; what it does not say has its default. InvalidInput when it cannot be read."""
+    """Reads what `policy_to_json` wrote; what it does not say has its default. InvalidInput when it cannot be read.
+
+    A policy is a value, and thousands of schedules share a few: each is read once.
+    """
     return Policy().merged(choices_from_json(data))
 
 

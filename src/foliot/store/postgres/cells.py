@@ -29,7 +29,7 @@ class Server(Protocol):
     shard_count: int
 
     async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
-    async def write(self, work: Work, *, lazily: bool = False) -> Any: ...
+    async def write(self, work: Work, *, lazily: bool = False, hot: bool = False) -> Any: ...
     async def read(self, work: Work) -> Any: ...
     def ring(self, who: set[str]) -> None: ...
 
@@ -118,7 +118,7 @@ class CellReader:
         if lost:
             raise LostOwnership(f"shards {sorted(lost)} are no longer owned under these epochs", lost)
         if needs_thought:
-            fired: Fired = await self._server.write(lambda tx: dispatching.fire(tx, leases, entries, decide))
+            fired: Fired = await self._server.write(lambda tx: dispatching.fire(tx, leases, entries, decide), hot=True)
             return fired
         if reached:
             self._server.ring({"handoff"})

@@ -27,7 +27,7 @@ class Server(Protocol):
     numbers: Numbers
 
     async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
-    async def write(self, work: Work, *, lazily: bool = False) -> Any: ...
+    async def write(self, work: Work, *, lazily: bool = False, hot: bool = False) -> Any: ...
 
 
 class Claimer:
@@ -117,7 +117,7 @@ async def finish(server: Server, worker: int, endings: Sequence[Ending]) -> list
     rest = [one for one in endings if (one.number, one.token) not in done or not _is_plain(one)]
     if not rest:
         return []
-    fenced: list[Ending] = await server.write(lambda tx: working.finish(tx, worker, rest))
+    fenced: list[Ending] = await server.write(lambda tx: working.finish(tx, worker, rest), hot=True)
     return fenced
 
 

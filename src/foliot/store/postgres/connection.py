@@ -43,6 +43,7 @@ UNREACHABLE = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.QueryCanceledError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.TargetServerAttributeNotMatched,
 )
 """The server is not there, not for us, or not the primary any more. What was under way has failed, or nobody knows."""
 
@@ -50,8 +51,9 @@ AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.Lock
 """Two transactions stood in one another's way, and this one was chosen to go back: nothing of it was done."""
 
 _PLANNER = {
-    # Compiling a statement that takes a millisecond takes a hundred.
-    "jit": "off",
+    # Compiling a statement that takes a millisecond takes a hundred. Not by `jit` itself: the driver turns that off and
+    # on again by itself, and would leave it in a pooler's session as it finds it in our transaction.
+    "jit_above_cost": "-1",
     # The best plan does not depend on the values, and planning is not free.
     "plan_cache_mode": "force_generic_plan",
     # Every statement of ours finds its rows by an index, whatever the size of the table.
@@ -145,7 +147,7 @@ class Connections:
             self._lost.add(backend)
             raise
         finally:
-            await asyncio.shield(pool.release(connection))
+            await asyncio.shield(_release(pool, connection))
 
     async def settle(self) -> None:
         """Ends whatever is still under way on connections that broke: afterwards it was done, or it never will be.
@@ -225,12 +227,20 @@ async def _close(pool: asyncpg.Pool[Any]) -> None:
         pool.terminate()
 
 
+async def _release(pool: asyncpg.Pool[Any], connection: Any) -> None:
+    """One that broke meanwhile has left the pool already, and what was done with it has its own outcome."""
+    try:
+        await pool.release(connection)
+    except Exception as error:
+        _log.debug("a connection was lost while it was given back: %s", error)
+
+
 async def _nothing_to_reset(_connection: Any) -> None:
     """We leave nothing in a session, and a round trip after each statement would cost as much as the statement."""
 
 
 def begin(pooler: bool, *, lazily: bool = False, reading: bool = False, hot: bool = False) -> str:
-    """How a transaction begins. `lazily`: its loss in a crash of the server would be no harm, so it waits for no disk."""
+    """How a transaction begins. `lazily`: to lose it in a crash of the server does no harm, so no disk is waited for."""
     words = ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else "BEGIN"]
     if pooler:
         words.append(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'")

@@ -11,6 +11,7 @@ can be asked for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -192,10 +193,13 @@ class PostgresStore:
 
     async def settle(self) -> None:
         """What was under way on connections that broke is done now, or never will be."""
-        try:
-            await self._connections.settle()
-        except (asyncpg.PostgresError, *UNREACHABLE) as error:
-            raise as_store_error(error, self.where) from error
+        for left in reversed(range(_TRIES)):
+            try:
+                return await self._connections.settle()
+            except (asyncpg.PostgresError, *UNREACHABLE) as error:
+                if not left or not isinstance(error, UNREACHABLE):
+                    raise as_store_error(error, self.where) from error
+        return None
 
     async def _look(self, used: Any, query: str) -> Row:
         """The moment of a transaction, by the server's clock or by that of a test."""
@@ -205,14 +209,14 @@ class PostgresStore:
             row = await used.fetchrow(self._queries[f"{query}_at"].text, self._virtual.now())
         return row
 
-    async def write(self, work: Work, *, lazily: bool = False) -> Any:
+    async def write(self, work: Work, *, lazily: bool = False, hot: bool = False) -> Any:
         """Runs a verb in a transaction, again if it has to go back. An answer to COMMIT that was lost is asked for."""
         for left in reversed(range(_TRIES)):
             xid, life, result, committing = "", None, None, False
             try:
-                async with self._connections.acquired() as used:
+                async with self._connections.acquired(hot=hot) as used:
                     try:
-                        await used.execute(connection.begin(self.where.pooler, lazily=lazily))
+                        await used.execute(connection.begin(self.where.pooler, lazily=lazily, hot=hot))
                         now, xid, life = await self._look(used, "begin")
                         tx = PostgresTransaction(used, self._queries, now, self.numbers)
                         result = await work(tx)
@@ -501,4 +505,5 @@ async def _roll_back(used: Any) -> None:
     try:
         await used.execute("ROLLBACK")
     except (asyncpg.PostgresError, *UNREACHABLE):
-        used.terminate()
+        with contextlib.suppress(asyncpg.InterfaceError):  # it broke, and the pool knows already
+            used.terminate()

@@ -80,7 +80,11 @@ class Numbers:
 
 
 class PostgresTransaction(Transaction):
-    """One transaction of one connection."""
+    """One transaction of one connection.
+
+    A query that is executed for many rows may have a twin, `..._many`, which takes their columns as arrays: one
+    statement instead of one per row.
+    """
 
     __slots__ = ("_connection", "_numbers", "_queries", "rings")
 
@@ -100,10 +104,15 @@ class PostgresTransaction(Transaction):
 
     async def run_each(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         listed = [[bound(value) for value in row] for row in rows]
-        if listed:
+        if not listed:
+            return
+        many = self._queries.get(f"{query}_many")
+        if many is not None:
+            await self._connection.execute(many.text, *map(list, zip(*listed, strict=True)))
+        else:
             await self._connection.executemany(self._queries[query].text, listed)
-            if query == "add_handoff":
-                self.rings.add("handoff")
+        if query == "add_handoff":
+            self.rings.add("handoff")
 
     async def all(self, query: str, /, **values: Any) -> list[Row]:
         wanted = self._queries[query]

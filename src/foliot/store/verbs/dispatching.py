@@ -32,7 +32,7 @@ Group = tuple[str, int, int]
 """Queue, lane, priority: what a chunk has in common."""
 
 
-# ---------------------------------------------------------------------------------------------------------------- leases
+# --------------------------------------------------------------------------------------------------------------- leases
 
 
 async def standing(tx: Transaction, owner: int, ttl: Duration, shards: int) -> Standing:
@@ -104,7 +104,7 @@ async def hold(tx: Transaction, leases: Sequence[Lease]) -> None:
             raise LostOwnership(f"shards {sorted(lost)} are no longer owned under these epochs", lost)
 
 
-# ----------------------------------------------------------------------------------------------------------------- cells
+# ---------------------------------------------------------------------------------------------------------------- cells
 
 
 class HandedOff(NamedTuple):
@@ -143,7 +143,7 @@ def told(rows: Sequence[Row], cursor: int) -> Arrivals:
     return Arrivals(array("q", [row[0] for row in rows]), array("q", [row[1] for row in rows]), cursor)
 
 
-# ---------------------------------------------------------------------------------------------------------------- firing
+# --------------------------------------------------------------------------------------------------------------- firing
 
 
 async def fire(tx: Transaction, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], decide: Decide) -> Fired:

@@ -40,26 +40,31 @@ async def apply(
     await tx.lock([declaration.id for declaration in declarations])
     known = {row[0]: row[1:] for row in await tx.all("schedule_versions")}
     newer = await releases.enter(tx, release, declarations)
+    changed: list[Declaration] = []
+    kept: list[Declaration] = []
     for declaration in declarations:
-        fingerprint, fault, stated_by = known.get(declaration.id, (None, None, source))
+        fingerprint, _, stated_by = known.get(declaration.id, (None, None, source))
         if stated_by != source:
             applied.refused[declaration.id] = stated_by
-            continue
-        changed = fingerprint != declaration.fingerprint
-        if changed and (declaration.id, fingerprint or "") in newer:
+        elif fingerprint == declaration.fingerprint:
+            applied.unchanged.append(declaration.id)
+            kept.append(declaration)
+        elif (declaration.id, fingerprint or "") in newer:
             applied.outdated.append(declaration.id)
-            continue
-        if changed:
-            await _put(tx, declaration, source)
-            await tx.audit(actor, "apply", declaration.id, declaration.rule)
-        if fingerprint is None and declaration.paused is not None:
+        else:
+            (applied.created if fingerprint is None else applied.changed).append(declaration.id)
+            changed.append(declaration)
+    await _put(tx, changed, source, actor)
+    created = set(applied.created)
+    for declaration in changed:
+        if declaration.id in created and declaration.paused is not None:
             await pause(tx, declaration.id, None, actor, declaration.paused)
-        # Also an unchanged one may need its next run: it was set aside by a release that could not read its rule.
-        await _arm(tx, declaration)
+    # Also an unchanged one may need its next run: it was set aside by a release that could not read its rule.
+    await _arm(tx, [*changed, *kept])
+    for declaration in (*changed, *kept):
+        fault = known[declaration.id][1] if declaration.id in known else None
         if fault is not None or declaration.fault is not None:
             await tx.run("set_fault", id=declaration.id, fault=declaration.fault)
-        kinds = {True: applied.changed, False: applied.unchanged}
-        (applied.created if fingerprint is None else kinds[changed]).append(declaration.id)
     declared = {declaration.id for declaration in declarations}
     # Who never declared a schedule cannot have dropped it. One made at run time has no fingerprint.
     applied.vanished.extend(
@@ -94,75 +99,104 @@ async def delete(tx: Transaction, schedule: str, actor: str, note: str) -> None:
     await tx.audit(actor, "delete", schedule, note)
 
 
-async def _put(tx: Transaction, declaration: Declaration, source: str) -> None:
-    """Writes the template, and brings its waiting run in line with it.
+async def _put(tx: Transaction, changed: Sequence[Declaration], source: str, actor: str) -> None:
+    """Writes templates, and brings their waiting runs in line with them.
 
     A waiting tick that is due was promised, and stays: the new rule says what follows it. So does one that the new rule
     has too, with what operators said of it. Any other lies ahead, and the new rule has no such tick: it goes.
     """
-    await tx.run(
-        "put_schedule",
-        id=declaration.id,
-        job=declaration.job,
-        rule=declaration.rule,
-        payload=declaration.payload,
-        policy=policy_to_json(declaration.policy),
-        options=declaration.options,
-        delay=declaration.delay,
-        queue=declaration.queue,
-        priority=declaration.priority,
-        tenant=declaration.tenant,
-        owner=declaration.owner,
-        runbook=declaration.runbook,
-        changes=declaration.changes,
-        fingerprint=declaration.fingerprint,
-        now=tx.now,
-        after=declaration.after,
-        source=source,
+    await tx.run_each("put_schedule", [_template(declaration, source, tx.now) for declaration in changed])
+    await tx.run_each("add_audit", [(tx.now, actor, "apply", one.id, one.rule) for one in changed])
+    waiting = await _waiting(tx, [declaration.id for declaration in changed])
+    for declaration in changed:
+        for number, nominal, fire_at in waiting.get(declaration.id, ()):
+            if nominal == declaration.first:
+                fire_at = declaration.first_fire_at or nominal
+                await tx.run_each("schedule_armed", [_armed(declaration, None)])
+            elif nominal > tx.now:
+                await tx.run("forget_runs", numbers=longs([number]))
+                continue
+            useful = declaration.policy.useful_until
+            until = None if useful is None else nominal + useful
+            await tx.run("refresh_tick", number=number, id=declaration.id, fire_at=fire_at, useful_until=until)
+            await tx.stir([number])
+
+
+def _template(declaration: Declaration, source: str, now: Instant) -> tuple[Any, ...]:
+    """The values of `put_schedule`, by place."""
+    return (
+        declaration.id,
+        declaration.job,
+        declaration.rule,
+        declaration.payload,
+        policy_to_json(declaration.policy),
+        declaration.options,
+        declaration.delay,
+        declaration.queue,
+        declaration.priority,
+        declaration.tenant,
+        declaration.owner,
+        declaration.runbook,
+        declaration.changes,
+        declaration.fingerprint,
+        now,
+        declaration.after,
+        source,
     )
-    for number, nominal, fire_at in await tx.all("waiting_ticks", id=declaration.id):
-        if nominal == declaration.first:
-            fire_at = declaration.first_fire_at or nominal
-            await _armed(tx, declaration, None)
-        elif nominal > tx.now:
-            await tx.run("forget_runs", numbers=longs([number]))
-            continue
+
+
+async def _waiting(tx: Transaction, schedules: Sequence[str]) -> dict[str, list[tuple[int, Instant, Instant]]]:
+    """Number, nominal and fire time of the runs that wait, by schedule."""
+    found: dict[str, list[tuple[int, Instant, Instant]]] = {}
+    for schedule, number, nominal, fire_at in await tx.all("waiting_ticks", ids=list(schedules)):
+        found.setdefault(schedule, []).append((number, nominal, fire_at))
+    return found
+
+
+async def _arm(tx: Transaction, declarations: Sequence[Declaration]) -> None:
+    """Makes each schedule's next run, unless one waits already, or one is busy that will make it when it ends."""
+    delayed = [declaration.id for declaration in declarations if declaration.delay is not None]
+    busy = {row[0] for row in await tx.all("unended_ticks", ids=delayed)} if delayed else set()
+    waiting = await _waiting(tx, [declaration.id for declaration in declarations])
+    lacking: list[Declaration] = []
+    wanted: list[Wanted] = []
+    for declaration in declarations:
         useful = declaration.policy.useful_until
-        until = None if useful is None else nominal + useful
-        await tx.run("refresh_tick", number=number, id=declaration.id, fire_at=fire_at, useful_until=until)
-        await tx.stir([number])
-
-
-async def _arm(tx: Transaction, declaration: Declaration) -> None:
-    """Makes the schedule's next run, unless one waits already, or one is busy that will make it when it ends."""
-    useful = declaration.policy.useful_until
-    if declaration.delay is not None:
-        if await tx.value("unended_ticks", id=declaration.id):
-            return
-        due = tx.now + declaration.delay
-        first = NewTick(due, None, due, None if useful is None else due + useful)
-    elif declaration.first is None or await tx.all("waiting_ticks", id=declaration.id):
+        if declaration.delay is not None:
+            if declaration.id in busy:
+                continue
+            due = tx.now + declaration.delay
+            first = NewTick(due, None, due, None if useful is None else due + useful)
+        elif declaration.first is None or declaration.id in waiting:
+            continue
+        else:
+            until = None if useful is None else declaration.first + useful
+            fire_at = declaration.first_fire_at or declaration.first
+            first = NewTick(declaration.first, declaration.first_since, fire_at, until)
+        lacking.append(declaration)
+        wanted.append(Wanted(declaration.id, first))
+    if not wanted:
         return
-    else:
-        until = None if useful is None else declaration.first + useful
-        fire_at = declaration.first_fire_at or declaration.first
-        first = NewTick(declaration.first, declaration.first_since, fire_at, until)
-    if await tx.all("names_taken", names=[tick_name(declaration.id, first.nominal)]):
-        # Only the rule knows what comes after it, so the caller has to count on.
-        raise TickTaken(declaration.id, first.nominal)
-    [made] = await make_ticks(tx, [Wanted(declaration.id, first)])
-    if made is not None:
-        await _armed(tx, declaration, made.name)
+    names = [tick_name(one.schedule, one.tick.nominal) for one in wanted]
+    taken = {row[0] for row in await tx.all("names_taken", names=names)}
+    for one, name in zip(wanted, names, strict=True):
+        if name in taken:
+            # Only the rule knows what comes after it, so the caller has to count on.
+            raise TickTaken(one.schedule, one.tick.nominal)
+    made = await make_ticks(tx, wanted)
+    await tx.run_each(
+        "schedule_armed", [_armed(one, new.name) for one, new in zip(lacking, made, strict=True) if new is not None]
+    )
 
 
-async def _armed(tx: Transaction, declaration: Declaration, name: str | None) -> None:
-    await tx.run("schedule_armed", id=declaration.id, name=name, tables=declaration.tables, wall=declaration.first_wall)
+def _armed(declaration: Declaration, name: str | None) -> tuple[Any, ...]:
+    return name, declaration.tables, declaration.first_wall, declaration.id
 
 
 async def _retire_waiting(tx: Transaction, schedule: str, detail: str) -> None:
     """Removes the waiting run of a schedule that goes. A tick that was due leaves a row that says why it did not run;
     one that lies ahead leaves none, so that it can exist again if the schedule is declared again."""
-    waiting = await tx.all("waiting_ticks", id=schedule)
+    waiting = (await _waiting(tx, [schedule])).get(schedule, [])
     due = [number for number, nominal, _ in waiting if nominal <= tx.now]
     ending = (State.SKIPPED, tx.now, Reason.REVISED, detail, None, None)
     await tx.run_each("end_run", [(number, *ending) for number in due])
@@ -210,7 +244,8 @@ async def rearm(tx: Transaction, rearmings: Sequence[Rearming]) -> int:
 
 async def _rearm(tx: Transaction, rearming: Rearming) -> bool:
     """A tick that is due was promised, and stays; so does one that somebody moved on from meanwhile."""
-    waiting = {nominal: number for number, nominal, _ in await tx.all("waiting_ticks", id=rearming.schedule)}
+    found = (await _waiting(tx, [rearming.schedule])).get(rearming.schedule, [])
+    waiting = {nominal: number for number, nominal, _ in found}
     if rearming.nominal not in waiting or rearming.nominal <= tx.now:
         return False
     number, tick = waiting[rearming.nominal], rearming.tick

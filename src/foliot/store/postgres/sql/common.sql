@@ -49,7 +49,7 @@ SELECT shard, array_agg(number) FROM foliot.run WHERE number = ANY(:numbers::big
 -- New runs are told of if their cell may be loaded already, or soon.
 INSERT INTO foliot.stir (shard, numbers)
 SELECT shard, array_agg(number) FROM foliot.run
-WHERE number = ANY(:numbers::bigint[]) AND fire_at < foliot.near() GROUP BY shard
+WHERE number = ANY(:numbers::bigint[]) AND fire_at < (SELECT foliot.near()) GROUP BY shard
 
 -- name: end_run
 -- Copies a live run to history with its verdict; `drop_runs` removes the original in the same transaction.
@@ -81,3 +81,28 @@ FROM foliot.schedule WHERE id = $10
 -- name: names_taken
 -- One run per schedule and nominal time, also after it ended.
 SELECT name FROM foliot.named WHERE name = ANY(:names::text[])
+
+-- name: insert_tick_many
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest($1::bigint[], $2::text[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint[],
+        $7::bigint[], $8::bigint[], $9::bigint[], $10::text[])
+        AS w(number, name, origin, lane, fire_at, nominal, since, useful_until, fired_at, schedule)
+), named AS (
+    INSERT INTO foliot.named (name, number) SELECT name, number FROM wanted
+)
+INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, useful_until,
+    schedule, revision, tenant, queue, options, fired_at, shard)
+SELECT w.number, w.name, 0, w.origin, w.lane, s.priority, s.job, s.payload, w.fire_at, w.nominal, w.since, w.useful_until,
+    s.id, s.revision, s.tenant, s.queue, s.options, w.fired_at, w.number % (SELECT shards FROM foliot.setting)
+FROM wanted w JOIN foliot.schedule s ON s.id = w.schedule WHERE s.id = ANY($10::text[])
+
+-- name: end_run_many
+INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule,
+    revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at, finished_at,
+    progress, reason, detail, span_until, span_count)
+SELECT r.number, r.name, e.state, r.origin, r.lane, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since,
+    r.schedule, r.revision, r.tenant, r.queue, r.options, r.attempt, r.spent, r.token, r.worker, r.fired_at, r.claimed_at,
+    r.started_at, e.finished_at, r.progress, e.reason, e.detail, e.span_until, e.span_count
+FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::integer[])
+    AS e(number, state, finished_at, reason, detail, span_until, span_count)
+JOIN foliot.run r ON r.number = e.number WHERE r.number = ANY($1::bigint[])

@@ -154,3 +154,16 @@ UPDATE foliot.schedule SET last_created = coalesce($1, last_created), fault = co
 UPDATE foliot.schedule SET evaluated_through = greatest(coalesce(evaluated_through, 0), $1),
     last_created = coalesce($2, last_created), fault = coalesce($3, fault), last_wall = $4, next_wall = $5, tables = $6
 WHERE id = $7
+
+-- name: tick_fired_many
+UPDATE foliot.run r SET fired_at = t.fired_at, lane = t.lane
+FROM unnest($1::bigint[], $2::smallint[], $3::bigint[]) AS t(fired_at, lane, number)
+WHERE r.number = t.number AND r.number = ANY($3::bigint[])
+
+-- name: schedule_evaluated_many
+UPDATE foliot.schedule s SET evaluated_through = greatest(coalesce(s.evaluated_through, 0), t.through),
+    last_created = coalesce(t.made, s.last_created), fault = coalesce(t.fault, s.fault), last_wall = t.last_wall,
+    next_wall = t.next_wall, tables = t.tables
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
+    AS t(through, made, fault, last_wall, next_wall, tables, id)
+WHERE s.id = t.id AND s.id = ANY($7::text[])

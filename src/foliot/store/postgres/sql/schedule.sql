@@ -41,8 +41,8 @@ DELETE FROM foliot.schedule WHERE id = :id
 
 -- name: waiting_ticks
 -- The one next run of a schedule: made by its rule, never tried yet, and not handed off.
-SELECT number, coalesce(nominal, fire_at), fire_at FROM foliot.run
-WHERE schedule = :id AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
+SELECT schedule, number, coalesce(nominal, fire_at), fire_at FROM foliot.run
+WHERE schedule = ANY(:ids::text[]) AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
 
 -- name: refresh_tick
 -- The same tick under the new template.
@@ -52,7 +52,7 @@ UPDATE foliot.run SET state = 0, reason = NULL, detail = NULL, fire_at = :fire_a
 WHERE number = :number
 
 -- name: unended_ticks
-SELECT count(*) FROM foliot.run WHERE schedule = :id AND state < 20 AND origin = 0
+SELECT DISTINCT schedule FROM foliot.run WHERE schedule = ANY(:ids::text[]) AND state < 20 AND origin = 0
 
 -- name: schedule_made
 UPDATE foliot.schedule SET last_created = :name WHERE id = :id

@@ -141,6 +141,7 @@ SELECT r.number, r.name, (e->>1)::smallint, r.origin, r.lane, r.priority, r.job,
     r.schedule, r.revision, r.tenant, r.queue, r.options, r.attempt, r.spent + 1, r.token, r.worker, r.fired_at,
     r.claimed_at, (e->>2)::bigint, (e->>3)::bigint, r.progress, e->>4, e->>5, convert_to(e->>6, 'UTF8')
 FROM jsonb_array_elements(:endings::text::jsonb) e JOIN foliot.run r ON r.number = (e->>0)::bigint
+WHERE r.number = ANY(ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(:endings::text::jsonb) v))
 
 -- name: add_attempts
 -- Finished attempts, as one JSON array of [number, attempt, token, started_at, finished_at, outcome, error].
@@ -148,7 +149,10 @@ INSERT INTO foliot.attempt (run, attempt, token, worker, fire_at, claimed_at, st
 SELECT (e->>0)::bigint, (e->>1)::integer, (e->>2)::bigint, :worker, r.fire_at, r.claimed_at,
     coalesce((e->>3)::bigint, r.started_at), (e->>4)::bigint, e->>5, e->>6
 FROM jsonb_array_elements(:endings::text::jsonb) e
-LEFT JOIN foliot.run r ON r.number = (e->>0)::bigint AND r.token = (e->>2)::bigint
+LEFT JOIN (
+    SELECT * FROM foliot.run
+    WHERE number = ANY(ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(:endings::text::jsonb) v))
+) r ON r.number = (e->>0)::bigint AND r.token = (e->>2)::bigint
 ON CONFLICT DO NOTHING
 
 -- name: unend_run
@@ -180,7 +184,7 @@ SELECT reason, nullif(note, '') FROM foliot.cancellation WHERE number = :number
 
 -- name: cancelled_among
 SELECT c.number, c.reason, nullif(c.note, ''), r.schedule FROM foliot.cancellation c JOIN foliot.run r ON r.number = c.number
-WHERE c.number = ANY(:numbers::bigint[])
+WHERE c.number = ANY(:numbers::bigint[]) AND r.number = ANY(:numbers::bigint[])
 
 -- name: drop_cancellations
 DELETE FROM foliot.cancellation WHERE number = ANY(:numbers::bigint[])
@@ -200,4 +204,4 @@ WHERE schedule = ANY(:schedules::text[]) AND state = 2 RETURNING number
 -- name: delayed_schedules
 -- Schedules of fixed delay among these that have nothing pending or busy left: their next run is due now.
 SELECT id, delay, policy FROM foliot.schedule s WHERE id = ANY(:schedules::text[]) AND delay IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM foliot.run r WHERE r.schedule = s.id AND r.state < 20 AND r.origin = 0)
+    AND (SELECT count(*) FROM foliot.run r WHERE r.schedule = s.id AND r.state < 20 AND r.origin = 0) = 0
