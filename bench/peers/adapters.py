@@ -17,7 +17,7 @@ from bench.peers.environment import Environment
 
 ANSWERING = 600.0
 """Seconds that a question may take at most; a peer that is slow is told to stop in time by the question itself."""
-STARTING = 60.0
+STARTING = 120.0
 WRITING = 60.0
 
 

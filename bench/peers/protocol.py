@@ -147,6 +147,15 @@ async def _single(adapter: Adapter, due: int, seconds: float) -> None:
     await adapter.close()
 
 
+def begin_of(schedules: int) -> int:
+    """For peers whose schedules are added one by one: ticks begin when all are there, so that no backlog is made."""
+    return (int(time.time()) + 5 + schedules // 40) * 1_000
+
+
+async def until(due: int) -> None:
+    await asyncio.sleep(max(0.0, due / 1_000 - time.time()))
+
+
 def in_order(one_by_one: Iterator[Coroutine[Any, Any, Any]], callers: int) -> Coroutine[Any, Any, Any]:
     """For peers that take no batch: so many callers share the work."""
 

@@ -19,6 +19,8 @@ LEAD = 6.0
 """Seconds to settle the database and to start the workers, between the last promise and the first due job."""
 SETTLE = 2.0
 """Of these, what workers have for themselves once they are ready."""
+WARM = 10.0
+"""Seconds that schedules tick before they are counted."""
 GRACE = 3.0
 """Seconds after the last due time, or tick, at which what has not started counts as not started in time."""
 _TRIES = 3
@@ -177,7 +179,7 @@ def recurring(yard: Yard, peer: Peer, program: Program, sizes: Sizes) -> Latenes
     with yard.fresh(peer.id) as database:
         program.ask(database.dsn, "setup")
         with program.team(database.dsn, peer.tickers, sizes.schedules) as team:
-            begin = math.ceil(time.time() + 2 * SETTLE)
+            begin = math.ceil(time.time() + WARM)
             end = begin + sizes.ticking
             time.sleep(max(0.0, end + GRACE - time.time()))
             samples = team.collect()

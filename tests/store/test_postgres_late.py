@@ -221,3 +221,35 @@ async def test_a_firing_that_was_delayed_in_the_network_is_refused_by_its_epoch(
         await asyncio.sleep(0.2)  # as above
         await nothing_is_late(to)
         assert await to.ask("SELECT numbers FROM foliot.handoff") == [([kept.number],)]
+
+
+async def test_what_was_claimed_is_ours_although_what_was_left_over_cannot_be_looked_at(postgres: PostgresServer) -> None:
+    async with line(postgres, patience=0.1) as to:
+        kept = await to.stage.promise()
+        await to.stage.promise(job="unknown")
+        await to.stage.fire()
+        await to.stage.worker()
+        fault = to.proxy.cut_before("WHERE aside FOR UPDATE")
+        to.proxy.refuse()
+        [run] = await to.stage.claim()
+        assert fault.happened
+        assert run.number == kept.number
+        to.proxy.allow()
+        assert await to.stage.claim() == []
+        [other] = await to.stage.claim(jobs=["unknown"])
+        assert other.job == "unknown"
+
+
+async def test_two_workers_of_one_store_find_their_own_claims_again(postgres: PostgresServer) -> None:
+    async with line(postgres) as to:
+        workers = [await to.stage.register() for _ in range(2)]
+        for worker in workers:
+            await to.stage.promise()
+            await to.stage.fire()
+            to.proxy.cut_after_commit("INSERT INTO foliot.claim")
+            with pytest.raises(StoreError):
+                await to.stage.claim(worker=worker)
+        answers = await asyncio.gather(*(to.stage.claim(worker=worker) for worker in workers * 2))
+        owners = {row[0]: row[1] for row in await to.ask("SELECT number, worker FROM foliot.run")}
+        got = [(run.number, worker) for worker, runs in zip(workers * 2, answers, strict=True) for run in runs]
+        assert sorted(got) == sorted(owners.items())

@@ -23,6 +23,7 @@ from foliot.domain.state import PARKED, TERMINAL, State
 from foliot.errors import Conflict, FoliotError, LostOwnership, UnknownName
 from foliot.store.postgres import PostgresStore
 from tests.contract.stage import Stage, declared
+from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
 
 LEASE = SECOND
@@ -32,8 +33,10 @@ SCHEDULES = [f"delay-{n}" for n in range(3)]
 class Walk:
     """One walk: `go` for a while, then `drain`, then `judge`."""
 
-    def __init__(self, dsn: str, proxy: Proxy, seed: int) -> None:
+    def __init__(self, dsn: str, proxy: Proxy, seed: int, server: PostgresServer | None = None) -> None:
+        """With a server, that one crashes now and then."""
         self.dsn = dsn
+        self.server = server
         self.proxy = proxy
         self.chance = random.Random(seed)
         self.url = proxy.through(dsn)
@@ -206,7 +209,9 @@ class Walk:
                 self.start_scheduler(self.chance.choice(self.stages))
             elif what < 0.7:
                 self.proxy.cut_all()
-            elif what < 0.85:
+            elif what < 0.75 and self.server is not None:
+                await asyncio.to_thread(self.server.restart, "immediate")
+            elif what < 0.9:
                 where = self.chance.choice(["foliot.handoff", "foliot.run", "foliot.claim", "foliot.history"])
                 self.chance.choice([self.proxy.cut_after_commit, self.proxy.cut_before_commit])(where)
 
@@ -223,6 +228,7 @@ class Walk:
                 break
             await asyncio.sleep(0.05)
         await judge.close()
+        await self.stages[0].store.tidy()
 
     async def judge(self) -> None:
         judge = await asyncpg.connect(self.dsn)

@@ -15,7 +15,7 @@ from apscheduler.events import EVENT_JOB_EXECUTED
 from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from bench.peers.protocol import NOTE, Adapter, main, moment, record, say
+from bench.peers.protocol import NOTE, Adapter, begin_of, main, moment, record, say, until
 
 
 def noop(due: int, note: str) -> None:
@@ -62,11 +62,14 @@ class Scheduler3(Adapter):
         self.scheduler.add_job(noop, "date", run_date=moment(due), args=(due, NOTE))
 
     async def work(self, place: int, schedules: int) -> None:
-        self.scheduler.start()
+        self.scheduler.start(paused=True)
         if schedules:
             self.scheduler.add_listener(tick, EVENT_JOB_EXECUTED)
+            begin = begin_of(schedules)
             for number in range(schedules):
-                self.scheduler.add_job(nothing, "cron", second="*", id=str(number))
+                self.scheduler.add_job(nothing, "cron", second="*", start_date=moment(begin), id=str(number))
+            await until(begin)
+        self.scheduler.resume()
         say(ready=True)
         await asyncio.Event().wait()
 

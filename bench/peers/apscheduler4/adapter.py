@@ -8,7 +8,7 @@ Several could share the store, with events through the database: two of them dra
 from __future__ import annotations
 
 import logging
-import time
+from datetime import datetime
 
 from apscheduler import AsyncScheduler, CoalescePolicy, ConflictPolicy, TaskDefaults, current_job
 from apscheduler.datastores.sqlalchemy import SQLAlchemyDataStore
@@ -16,7 +16,7 @@ from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from bench.peers.protocol import NOTE, Adapter, in_order, main, moment, record, say
+from bench.peers.protocol import NOTE, Adapter, begin_of, in_order, main, moment, record, say, until
 
 CALLERS = 16
 """It takes no batch; so many callers at once fill it fastest."""
@@ -59,13 +59,14 @@ class Scheduler4(Adapter):
 
     async def work(self, place: int, schedules: int) -> None:
         async with self.scheduler:
-            if place == 0 and schedules:
-                start = moment((int(time.time()) + 1) * 1_000)
-                await in_order((self._every_second(number, start) for number in range(schedules)), CALLERS)
+            if schedules:
+                begin = begin_of(schedules)
+                await in_order((self._every_second(number, moment(begin)) for number in range(schedules)), CALLERS)
+                await until(begin)
             say(ready=True)
             await self.scheduler.run_until_stopped()
 
-    async def _every_second(self, number: int, start: object) -> None:
+    async def _every_second(self, number: int, start: datetime) -> None:
         await self.scheduler.add_schedule(
             tick,
             IntervalTrigger(seconds=1, start_time=start),

@@ -295,8 +295,7 @@ class DispatchStore(Protocol):
     async def fire(
         self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
     ) -> Fired:
-        """Checks the epochs, refuses what the clock has not reached, hands off the rest in chunks: all of it or nothing,
-        in one transaction for runs without a schedule, and one for those with.
+        """One transaction: checks the epochs, refuses what the clock has not reached, hands off the rest in chunks.
 
         A run whose fire time is not the one given, or that is no longer pending, is stale and is passed over. Runs
         past their `useful_until` end as `skipped: too_late`. Runs of schedules are decided by `decide`, and each

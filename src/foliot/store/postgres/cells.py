@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from foliot.domain.instant import MINUTE, Duration, Instant
 from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease, shard_of
@@ -22,6 +22,8 @@ UNTOLD_FOR: Duration = 9 * MINUTE
 """A run whose cell is loaded, at most six minutes before its time, without it having been told of was inserted longer
 ago than this: the schema's `near()` is a quarter of an hour."""
 
+T = TypeVar("T")
+
 
 class Server(Protocol):
     """What this module needs of the store."""
@@ -29,8 +31,8 @@ class Server(Protocol):
     shard_count: int
 
     async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
-    async def write(self, work: Work, *, lazily: bool = False, hot: bool = False) -> Any: ...
-    async def read(self, work: Work) -> Any: ...
+    async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T: ...
+    async def read(self, work: Work[T]) -> T: ...
     def ring(self, who: set[str]) -> None: ...
 
 
@@ -93,7 +95,7 @@ class CellReader:
         if before.life and seen.life != before.life:
             # What the cursor has not seen may bear a number that it has.
             raise LostOwnership("the server crashed, and the cursor means nothing to it", set(shards))
-        rows = list(zip(times or (), numbers or (), strict=True))
+        rows: list[Row] = list(zip(times or (), numbers or (), strict=True))
         self._ages.note(now, seen)
         ended = {one for one in self._overtaken if one < seen.xmax and one not in seen.under_way}
         if ended:

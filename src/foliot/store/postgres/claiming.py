@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import asyncpg
 
@@ -20,6 +21,10 @@ _UNSURE_FOR = MINUTE
 """Longer than the server lets a statement run: after that a claim whose answer was lost has happened, or never will."""
 _MOST_CHUNKS = 100
 
+_log = logging.getLogger("foliot.store")
+
+T = TypeVar("T")
+
 
 class Server(Protocol):
     """What this module needs of the store."""
@@ -27,7 +32,7 @@ class Server(Protocol):
     numbers: Numbers
 
     async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
-    async def write(self, work: Work, *, lazily: bool = False, hot: bool = False) -> Any: ...
+    async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T: ...
 
 
 class Claimer:
@@ -37,13 +42,13 @@ class Claimer:
         self._server = server
         self._mean = 1.0
         """Runs in a chunk, lately: so that a claim locks about as many chunks as it needs, and leaves others theirs."""
-        self._unsure: dict[int, Instant] = {}
-        """Tokens of claims whose answer was lost, and when. The store may believe that they are ours."""
+        self._unsure: dict[int, tuple[int, Instant]] = {}
+        """Tokens of claims whose answer was lost, whose they are, and since when. The store may believe in them."""
 
     async def claim(
         self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, now: Instant
     ) -> list[Claimed]:
-        found = await self._found_again(now) if self._unsure else []
+        found = await self._found_again(worker, now) if self._unsure else []
         for pause in (0.001, 0.002, 0.004, 0.008, 0.0):
             left = limit - len(found)
             if left <= 0:
@@ -73,29 +78,42 @@ class Claimer:
         except asyncpg.UniqueViolationError:
             return True  # another process drew the same token, because it has our node's number: the next one differs
         except StoreError:
-            self._unsure[token] = now
+            self._unsure[token] = worker, now
             if found:
                 return False
             raise
         alive, chunks, runs, more, aside = rows[0][:5]
-        if not alive:
+        if not alive and not found:
             raise LostOwnership(f"worker {worker} was declared dead; it has to register anew")
         if chunks:
             self._mean = 0.5 * self._mean + 0.5 * float(runs) / chunks
         found += [Claimed._make(row[6:]) for row in rows if row[6] is not None]
         if aside:
-            await self._server.write(working.put_aside)
+            try:
+                await self._server.write(working.put_aside)
+            except StoreError as error:  # what was claimed is ours all the same; the next claim looks again
+                _log.warning("what a claim left over could not be looked at: %s", error)
+                return False
             return True
         return bool(more)
 
-    async def _found_again(self, now: Instant) -> list[Claimed]:
-        """What claims took whose answers were lost."""
-        found = []
-        for token, since in list(self._unsure.items()):
-            rows = await self._server.statement("claimed_under", token=token)
+    async def _found_again(self, worker: int, now: Instant) -> list[Claimed]:
+        """What claims of this worker took whose answers were lost."""
+        found: list[Claimed] = []
+        for token, (whose, since) in list(self._unsure.items()):
+            # Out before the question, or two who ask at once would both be told, and begin the same attempt.
+            if whose != worker or self._unsure.pop(token, None) is None:
+                continue
+            try:
+                rows = await self._server.statement("claimed_under", token=token)
+            except StoreError:
+                self._unsure[token] = whose, since
+                if found:
+                    return found
+                raise
             found += [Claimed._make(row) for row in rows]
-            if rows or not 0 <= now - since < _UNSURE_FOR:
-                del self._unsure[token]
+            if not rows and 0 <= now - since < _UNSURE_FOR:
+                self._unsure[token] = whose, since  # it may be under way still
         return found
 
 

@@ -240,7 +240,7 @@ async def _nothing_to_reset(_connection: Any) -> None:
 
 
 def begin(pooler: bool, *, lazily: bool = False, reading: bool = False, hot: bool = False) -> str:
-    """How a transaction begins. `lazily`: to lose it in a crash of the server does no harm, so no disk is waited for."""
+    """How a transaction begins. `lazily`: its loss in a crash of the server does no harm, so no disk is waited for."""
     words = ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else "BEGIN"]
     if pooler:
         words.append(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 from foliot.errors import StoreError
 from foliot.store.postgres.transaction import PostgresTransaction, Work
@@ -16,11 +17,13 @@ _PATIENCE = "SET LOCAL lock_timeout = '100ms'"
 
 _log = logging.getLogger("foliot.store")
 
+T = TypeVar("T")
+
 
 class Server(Protocol):
     """What this module needs of the store."""
 
-    async def write(self, work: Work, *, lazily: bool = False) -> Any: ...
+    async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T: ...
 
 
 async def tidy(server: Server) -> None:
@@ -29,13 +32,13 @@ async def tidy(server: Server) -> None:
     await _try(server, _make_partitions)
     await server.write(lambda tx: tx.run("drop_unheeded"))
     for name in await server.write(_outlived):
-        await _try(server, lambda tx, name=name: _drop_partition(tx, name))
+        await _try(server, partial(_drop_partition, name=name))
     for _ in range(_MOST_ROUNDS):
         if not await server.write(_drop_stragglers):
             return
 
 
-async def _try(server: Server, work: Work) -> None:
+async def _try(server: Server, work: Work[None]) -> None:
     try:
         await server.write(work)
     except StoreError as error:  # somebody reads history, or the server is away

@@ -209,24 +209,18 @@ class PostgresStore:
             row = await used.fetchrow(self._queries[f"{query}_at"].text, self._virtual.now())
         return row
 
-    async def write(self, work: Work, *, lazily: bool = False, hot: bool = False) -> Any:
+    async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T:
         """Runs a verb in a transaction, again if it has to go back. An answer to COMMIT that was lost is asked for."""
         for left in reversed(range(_TRIES)):
-            xid, life, result, committing = "", None, None, False
             try:
-                async with self._connections.acquired(hot=hot) as used:
-                    try:
-                        await used.execute(connection.begin(self.where.pooler, lazily=lazily, hot=hot))
-                        now, xid, life = await self._look(used, "begin")
-                        tx = PostgresTransaction(used, self._queries, now, self.numbers)
-                        result = await work(tx)
-                    except BaseException:
-                        await _roll_back(used)
-                        raise
-                    committing = True
-                    await used.execute("COMMIT")
-                    self.ring(tx.rings)
+                return await self._transact(work, lazily, hot)
+            except _Unanswered as lost:
+                if await self._was_committed(lost.xid, lost.life):
+                    self.ring(lost.rings)
+                    result: T = lost.result
                     return result
+                if not left:
+                    raise as_store_error(lost.error, self.where) from lost.error
             except FoliotError:
                 raise
             except AGAIN as error:
@@ -234,15 +228,29 @@ class PostgresStore:
                     raise as_store_error(error, self.where) from error
                 await asyncio.sleep(0.01 * (_TRIES - left))
             except UNREACHABLE as error:
-                if committing and await self._was_committed(xid, life):
-                    self.ring(tx.rings)
-                    return result
                 if not left:
                     raise as_store_error(error, self.where) from error
                 await self.settle()  # or we would wait for our own locks
             except asyncpg.PostgresError as error:
                 raise as_store_error(error, self.where) from error
         raise AssertionError("unreachable")
+
+    async def _transact(self, work: Work[T], lazily: bool, hot: bool) -> T:
+        async with self._connections.acquired(hot=hot) as used:
+            try:
+                await used.execute(connection.begin(self.where.pooler, lazily=lazily, hot=hot))
+                now, xid, life = await self._look(used, "begin")
+                tx = PostgresTransaction(used, self._queries, now, self.numbers)
+                result = await work(tx)
+            except BaseException:
+                await _roll_back(used)
+                raise
+            try:
+                await used.execute("COMMIT")
+            except UNREACHABLE as error:
+                raise _Unanswered(xid, life, tx.rings, result, error) from error
+        self.ring(tx.rings)
+        return result
 
     async def _was_committed(self, xid: str, life: str | None) -> bool:
         """Asks until the server knows. StoreError when it cannot say: it is another one, or has forgotten."""
@@ -261,7 +269,7 @@ class PostgresStore:
             f"whether it was; look before you try again"
         )
 
-    async def read(self, work: Work) -> Any:
+    async def read(self, work: Work[T]) -> T:
         """All queries of one look see one moment."""
         for left in reversed(range(2)):
             try:
@@ -496,8 +504,21 @@ class PostgresStore:
 
 _VIRTUAL_NOW = """
 CREATE OR REPLACE FUNCTION foliot.now() RETURNS bigint LANGUAGE sql VOLATILE
-RETURN current_setting('foliot.now')::bigint
+RETURN coalesce(nullif(current_setting('foliot.now', true), '')::bigint,
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
 """
+
+
+class _Unanswered(Exception):
+    """COMMIT was sent, and nobody knows what became of it."""
+
+    def __init__(self, xid: str, life: str | None, rings: set[str], result: Any, error: BaseException) -> None:
+        super().__init__(xid)
+        self.xid = xid
+        self.life = life
+        self.rings = rings
+        self.result = result
+        self.error = error
 
 
 async def _roll_back(used: Any) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import threading
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from foliot.domain.identity import number_at
 from foliot.domain.instant import Instant
 from foliot.store.verbs.transaction import Row, Transaction
+
+T = TypeVar("T")
 
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
@@ -157,4 +159,5 @@ class PostgresTransaction(Transaction):
         return array("q", stored)
 
 
-Work = Callable[[Transaction], Any]
+Work = Callable[[PostgresTransaction], Coroutine[Any, Any, T]]
+"""A verb, bound to what was asked."""
