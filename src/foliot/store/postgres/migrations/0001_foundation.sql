@@ -62,7 +62,7 @@ CREATE TABLE foliot.run (
     reason        text,
     detail        text,
     withdrawn     text
-) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000,
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000,
     autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON COLUMN foliot.run.xid IS 'The transaction that inserted it: how rows that commit late are found.';
 -- Exactly what can fire, in firing order, apart for each shard. A five-minute cell is a range of it.
