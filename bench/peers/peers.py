@@ -61,7 +61,7 @@ OTHERS = (
         packages=("pgqueuer", "asyncpg"),
         fill_rate=15_000,
         unfinished="SELECT EXISTS (SELECT 1 FROM pgqueuer)",
-        settings="two workers, batches of 500, uvloop; keeps a log; its cron runs in one process",
+        settings="two workers, batches of 1,000, uvloop; keeps a log; its cron runs in one process",
         tickers=1,
     ),
     Peer(
@@ -85,7 +85,7 @@ OTHERS = (
         fill_rate=150,
         unfinished="SELECT EXISTS (SELECT 1 FROM schedules WHERE next_fire_time IS NOT NULL)"
         " OR EXISTS (SELECT 1 FROM jobs)",
-        settings="one process that schedules and works (two, with events through the database, do less); keeps nothing",
+        settings="one process that schedules and works; keeps nothing of a job that is done",
         workers=1,
         tickers=1,
         has_batches=False,

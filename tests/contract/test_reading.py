@@ -271,7 +271,7 @@ async def test_the_early_counter_reads_zero_for_work_that_was_on_time(stage: Sta
 async def test_the_early_counter_counts_a_start_before_the_fire_time_once(stage: Stage, ending) -> None:
     """It is not always zero because it cannot count: one early start is one."""
     run = await stage.running()
-    await stage.finish(ending(stage, run)._replace(started_at=START - 1))
+    await stage.finish(ending(stage, run)._replace(started_at=START - SECOND))
     assert (await stage.store.counts())["early"] == 1
 
 
@@ -281,7 +281,7 @@ async def test_a_retry_is_measured_by_its_own_fire_time(stage: Stage) -> None:
     stage.clock.advance(MINUTE)
     await stage.fire()
     [again] = await stage.claim()
-    await stage.finish(stage.succeeded(again)._replace(started_at=START + MINUTE - 1))
+    await stage.finish(stage.succeeded(again)._replace(started_at=START + MINUTE - SECOND))
     assert (await stage.store.counts())["early"] == 1
 
 

@@ -18,8 +18,9 @@ CAMPUS = ROOT / "tests" / "faults" / "campus.py"
 class Fleet:
     """The processes of one store."""
 
-    def __init__(self, folder: Path, **environment: str) -> None:
-        self.store = f"sqlite:///{folder / 'foliot.db'}"
+    def __init__(self, folder: Path, store: str | None = None, **environment: str) -> None:
+        """On a file of its own if no store is given."""
+        self.store = store or f"sqlite:///{folder / 'foliot.db'}"
         self.log = folder / "log.jsonl"
         self.acknowledged = folder / "acknowledged"
         self.errors = (folder / "errors").open("ab")
@@ -49,6 +50,13 @@ class Fleet:
         process = self.alive.pop(name)
         process.send_signal(how)
         return process.wait(20)
+
+    def fallen(self) -> list[str]:
+        """Those that ended although nobody ended them; they are not among the living any more."""
+        ended = [name for name, process in self.alive.items() if process.poll() is not None]
+        for name in ended:
+            del self.alive[name]
+        return ended
 
     def kill_all(self) -> None:
         """Everything at the same moment, as a power cut would."""

@@ -31,7 +31,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     fleet.close()
 
 
-async def _everything(store: str) -> tuple[dict[str, RunView], dict[tuple[str, int], Outcome | None], int]:
+async def everything(store: str) -> tuple[dict[str, RunView], dict[tuple[str, int], Outcome | None], int]:
     app = Foliot(store)
     runs = await judge.read_runs(app)
     attempts: dict[tuple[str, int], Outcome | None] = {}
@@ -46,7 +46,7 @@ async def _everything(store: str) -> tuple[dict[str, RunView], dict[tuple[str, i
     return runs, attempts, early
 
 
-async def _unended(store: str) -> int:
+async def unended(store: str) -> int:
     app = Foliot(store)
     counts = await app.operate.counts_async()
     await app.close_async()
@@ -71,16 +71,14 @@ def test_nothing_acknowledged_is_lost_early_or_doubled_whatever_is_killed(fleet:
         else:
             fleet.kill(chance.choice(sorted(fleet.alive)))
         if round_ == ROUNDS // 2:
-            before, _, _ = asyncio.run(_everything(fleet.store))
+            before, _, _ = asyncio.run(everything(fleet.store))
     if "producer" in fleet.alive:
         fleet.kill("producer")
     start_what_is_missing(fleet)
-    eventually(
-        lambda: asyncio.run(_unended(fleet.store)) <= 0, within=90, what="the backlog drained: " + fleet.log.name
-    )
+    eventually(lambda: asyncio.run(unended(fleet.store)) <= 0, within=90, what="the backlog drained: " + fleet.log.name)
     fleet.kill_all()
 
-    runs, attempts, early = asyncio.run(_everything(fleet.store))
+    runs, attempts, early = asyncio.run(everything(fleet.store))
     promised = judge.acknowledged(fleet.acknowledged)
     log = judge.read_log(fleet.log)
     assert len(promised) > 100, "too little load to prove anything"

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.faults
 T = TypeVar("T")
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    fleet = Fleet(tmp_path)
+@pytest.fixture(params=["sqlite", "postgres"])
+def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    fleet = Fleet(tmp_path, request.getfixturevalue("database") if request.param == "postgres" else None)
     yield fleet
     fleet.close()
 

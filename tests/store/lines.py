@@ -1,17 +1,19 @@
-"""A store on a real server, with a network between the two that fails on demand."""
+"""Stores on a real server: one with a network between the two that fails on demand, or several that race."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
 
 from foliot.clock import Clock, SystemClock
+from foliot.domain.store import Lease
 from foliot.store.postgres import PostgresStore
-from tests.contract.stage import Stage
+from tests.contract.stage import FAR, TTL, Entry, Stage
 from tests.servers.emptied import emptied
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
@@ -29,7 +31,7 @@ class Line:
     async def ask(self, sql: str, *values: Any) -> list[Any]:
         connection = await asyncpg.connect(self.dsn)
         try:
-            return await connection.fetch(sql, *values)
+            return list(await connection.fetch(sql, *values))
         finally:
             await connection.close()
 
@@ -61,3 +63,41 @@ async def line(
             proxy.thaw()
             proxy.allow()
             await store.close()
+
+
+@asynccontextmanager
+async def stages(server: PostgresServer, count: int, *, shards: int = 1) -> AsyncIterator[tuple[Any, list[Stage]]]:
+    """A connection for judging, and so many stores on one database, each with a scheduler and a worker of its own."""
+    dsn = emptied(server, shards=shards)
+    async with AsyncExitStack() as stack:
+        made = []
+        for _ in range(count):
+            store = PostgresStore(dsn)
+            await store.open()
+            stack.push_async_callback(store.close)
+            made.append(Stage(store, SystemClock()))  # type: ignore[arg-type]
+        judge = await asyncpg.connect(dsn)
+        stack.push_async_callback(judge.close)
+        yield judge, made
+
+
+async def due_in(stage: Stage, lease: Lease) -> list[Entry]:
+    return [entry for entry in await stage.loaded(lease) if entry[0] <= stage.now]
+
+
+async def leased(stage: Stage, shard: int) -> Lease:
+    lease = await stage.store.take(shard, await stage.scheduler(), TTL)
+    assert lease is not None
+    return (await stage.store.renew([lease], TTL, FAR))[0]
+
+
+async def somebody_waits(judge: Any) -> None:
+    for _ in range(500):
+        if await judge.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("nobody waits for a lock")
+
+
+async def in_chunks(judge: Any) -> list[int]:
+    return [row[0] for row in await judge.fetch("SELECT unnest(numbers) FROM foliot.handoff ORDER BY 1")]

@@ -208,7 +208,7 @@ async def test_ticks_are_fired_once_and_have_one_successor(postgres: PostgresSer
         await to.stage.apply(declared("hourly", to.stage.now), declared("daily", to.stage.now))
         lease = await to.stage.lease()
         due = await to.stage.loaded(lease)
-        fault = cut(to, moment, "UPDATE foliot.run SET fired_at")
+        fault = cut(to, moment, "SET fired_at = t.fired_at")
         fired = await to.store.fire([lease], due, lease.cursor, deciding(fires_hourly))
         assert fault.happened
         assert (fired.handed_off, fired.created) == (2, 2)

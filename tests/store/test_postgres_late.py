@@ -223,7 +223,7 @@ async def test_a_firing_that_was_delayed_in_the_network_is_refused_by_its_epoch(
         assert await to.ask("SELECT numbers FROM foliot.handoff") == [([kept.number],)]
 
 
-async def test_what_was_claimed_is_ours_although_what_was_left_over_cannot_be_looked_at(postgres: PostgresServer) -> None:
+async def test_what_was_claimed_is_ours_although_the_rest_cannot_be_looked_at(postgres: PostgresServer) -> None:
     async with line(postgres, patience=0.1) as to:
         kept = await to.stage.promise()
         await to.stage.promise(job="unknown")

@@ -31,7 +31,9 @@ def pooler(postgres: PostgresServer, request: pytest.FixtureRequest) -> Iterator
 
 
 @asynccontextmanager
-async def clients(postgres: PostgresServer, pooler: PgBouncer, count: int, more: str = "") -> AsyncIterator[list[Stage]]:
+async def clients(
+    postgres: PostgresServer, pooler: PgBouncer, count: int, more: str = ""
+) -> AsyncIterator[list[Stage]]:
     """So many stores that share the pooler's few sessions."""
     url = f"{pooler.through(emptied(postgres, shards=1))}?pooler=transaction{more}"
     async with AsyncExitStack() as stack:
@@ -47,7 +49,8 @@ async def clients(postgres: PostgresServer, pooler: PgBouncer, count: int, more:
 async def live(stage: Stage, name: str) -> None:
     """The whole life of a few promises and of a schedule."""
     await stage.apply(declared(name, stage.now))
-    await stage.store.promise([Promise("job", b"{}", stage.now, key=f"{name}:{n}" if n % 2 else None) for n in range(9)])
+    keys = [f"{name}:{n}" if n % 2 else None for n in range(9)]
+    await stage.store.promise([Promise("job", b"{}", stage.now, key=key) for key in keys])
     await asyncio.gather(*(stage.promise(after=random.choice([0, HOUR])) for _ in range(20)))
     await stage.store.trigger(name, actor="me", note="")
     await stage.store.pause(name, until=None, actor="me", note="")
@@ -117,7 +120,7 @@ async def test_with_an_address_to_listen_at_wake_ups_come_past_the_pooler(
     async with clients(postgres, pooler, 2, f"&listen={quote(postgres.dsn('contract'), safe='')}") as [one, other]:
         await one.register("scheduler")
         bell = one.store._here().bell  # type: ignore[attr-defined]
-        while not bell._has_ears:
+        while not bell._has_ears:  # noqa: ASYNC110  it comes from another process
             await asyncio.sleep(0.01)
         before = one.store.version()
         await asyncio.sleep(0.1)  # without news nothing changes: it really listens, and does not only look

@@ -4,41 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 import asyncpg
 import pytest
 
-from foliot.clock import SystemClock
-from foliot.domain.instant import HOUR, MINUTE, SECOND
-from foliot.domain.run import Claimed, OnConflict, Promise
+from foliot.domain.instant import HOUR, MINUTE
+from foliot.domain.run import Claimed, OnConflict, Progress, Promise
 from foliot.domain.schedule import TickDecision, TickFacts
 from foliot.domain.state import Outcome, Reason, State
-from foliot.domain.store import Lease, shard_of
+from foliot.domain.store import shard_of
 from foliot.errors import Conflict, LostOwnership
-from foliot.store.postgres import PostgresStore
 from foliot.store.postgres.transaction import Numbers
-from tests.contract.stage import BEGINNING, FAR, TTL, Stage, deciding, declared, entries, fires, skips
-from tests.servers.emptied import emptied
+from tests.contract.stage import FAR, TTL, Stage, deciding, declared, fires, skips
 from tests.servers.postgres import PostgresServer
-
-
-@asynccontextmanager
-async def stages(server: PostgresServer, count: int, *, shards: int = 1) -> AsyncIterator[tuple[Any, list[Stage]]]:
-    """A connection for judging, and so many stores on one database, each with a scheduler and a worker of its own."""
-    dsn = emptied(server, shards=shards)
-    async with AsyncExitStack() as stack:
-        made = []
-        for _ in range(count):
-            store = PostgresStore(dsn)
-            await store.open()
-            stack.push_async_callback(store.close)
-            made.append(Stage(store, SystemClock()))  # type: ignore[arg-type]
-        judge = await asyncpg.connect(dsn)
-        stack.push_async_callback(judge.close)
-        yield judge, made
+from tests.store.lines import due_in, in_chunks, leased, somebody_waits, stages
 
 
 def skips_when_busy(fact: TickFacts) -> TickDecision:
@@ -47,28 +26,6 @@ def skips_when_busy(fact: TickFacts) -> TickDecision:
 
 def waits_when_busy(fact: TickFacts) -> TickDecision:
     return TickDecision(fact.number, "hold", reason=Reason.OVERLAP) if fact.occupied_by else fires(fact)
-
-
-async def loaded(stage: Stage, lease: Lease) -> list[tuple[int, int]]:
-    return [entry for entry in await stage.loaded(lease) if entry[0] <= stage.now]
-
-
-async def leased(stage: Stage, shard: int) -> Lease:
-    lease = await stage.store.take(shard, await stage.scheduler(), TTL)
-    assert lease is not None
-    return (await stage.store.renew([lease], TTL, FAR))[0]
-
-
-async def somebody_waits(judge: Any) -> None:
-    for _ in range(500):
-        if await judge.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("nobody waits for a lock")
-
-
-async def in_chunks(judge: Any) -> list[int]:
-    return [row[0] for row in await judge.fetch("SELECT unnest(numbers) FROM foliot.handoff ORDER BY 1")]
 
 
 # -------------------------------------------------------------------------------------------------------------- owners
@@ -81,18 +38,18 @@ async def test_of_a_hundred_starters_one_gets_the_shard(postgres: PostgresServer
         assert len([lease for lease in taken if lease is not None]) == 1
 
 
-async def test_a_takeover_waits_for_the_firing_of_the_old_owner_and_does_not_repeat_it(postgres: PostgresServer) -> None:
+async def test_a_takeover_waits_for_the_old_owners_firing_and_does_not_repeat_it(postgres: PostgresServer) -> None:
     async with stages(postgres, 2) as (judge, [old, new]):
         kept = [await old.promise() for _ in range(3)]
         lease = await leased(old, 0)
-        due = await loaded(old, lease)
+        due = await due_in(old, lease)
         await old.store.retire(lease.owner)
         async with judge.transaction():
             # The firing has handed off, and waits to forget what it was told.
             await judge.execute("SELECT 1 FROM foliot.stir FOR UPDATE")
             cursor = (await old.store.arrivals([lease], lease.cursor)).cursor
             firing = asyncio.create_task(old.store.fire([lease], due, cursor, deciding(fires)))
-            other = await asyncpg.connect(judge._params.database and new.store.where.dsn)  # type: ignore[attr-defined]
+            other = await asyncpg.connect(new.store.where.dsn)  # type: ignore[attr-defined]
             await somebody_waits(other)
             taking = asyncio.create_task(leased(new, 0))
             await asyncio.sleep(0.1)  # nothing can be waited for: it must not be done
@@ -100,7 +57,7 @@ async def test_a_takeover_waits_for_the_firing_of_the_old_owner_and_does_not_rep
             await other.close()
         assert (await firing).handed_off == 3
         fresh = await taking
-        assert await loaded(new, fresh) == []
+        assert await due_in(new, fresh) == []
         with pytest.raises(LostOwnership):
             await old.store.fire([lease], due, cursor, deciding(fires))
         assert await in_chunks(judge) == sorted(one.number for one in kept)
@@ -110,7 +67,7 @@ async def test_ticks_that_the_old_owner_fires_during_a_takeover_are_fired_once(p
     async with stages(postgres, 2) as (judge, [old, new]):
         await old.apply(*(declared(f"s{n}", old.now) for n in range(5)))
         lease = await leased(old, 0)
-        due = await loaded(old, lease)
+        due = await due_in(old, lease)
         await old.store.retire(lease.owner)
         blocking = await asyncpg.connect(new.store.where.dsn)  # type: ignore[attr-defined]
         async with blocking.transaction():
@@ -120,7 +77,7 @@ async def test_ticks_that_the_old_owner_fires_during_a_takeover_are_fired_once(p
             taking = asyncio.create_task(leased(new, 0))
         await blocking.close()
         fresh, fired = await taking, await firing
-        again = await loaded(new, fresh)
+        again = await due_in(new, fresh)
         await new.store.fire([fresh], again, fresh.cursor, deciding(fires))
         assert fired.handed_off == 5
         assert await in_chunks(judge) == sorted(number for _, number in due)
@@ -181,9 +138,7 @@ async def test_a_promise_that_is_moved_while_it_is_fired_is_not_claimed_before_i
     async with stages(postgres, 2) as (_, [scheduler, mover]):
         for n in range(20):
             await scheduler.promise(f"k:{n}")
-        await asyncio.gather(
-            scheduler.fire(), *(mover.store.move(f"k:{n}", None, mover.now + HOUR) for n in range(20))
-        )
+        await asyncio.gather(scheduler.fire(), *(mover.store.move(f"k:{n}", None, mover.now + HOUR) for n in range(20)))
         assert await scheduler.claim() == []
         assert len([run for run in await mover.store.runs() if run.state is State.SCHEDULED]) == 20
 
@@ -243,17 +198,32 @@ async def test_an_attempt_that_ends_while_it_is_lost_has_one_verdict(postgres: P
             assert losses == fenced
             assert await judge.fetchval("SELECT count(*) FROM foliot.claim") == 0
         rows = await judge.fetch("SELECT run, array_agg(outcome ORDER BY outcome) FROM foliot.attempt GROUP BY run")
-        assert {tuple(row[1]) for row in rows} <= {(Outcome.LOST, Outcome.FENCED), (Outcome.FENCED, Outcome.LOST), (Outcome.FAILED,)}
+        assert {tuple(row[1]) for row in rows} <= {(Outcome.FENCED, Outcome.LOST), (Outcome.FAILED,)}
 
 
-async def test_an_old_attempt_is_fenced_also_when_it_is_told_together_with_the_new_one(postgres: PostgresServer) -> None:
+async def test_an_old_attempt_is_fenced_also_when_it_is_told_with_the_new_one(postgres: PostgresServer) -> None:
     async with stages(postgres, 1) as (_, [stage]):
         old = await stage.running()
         await stage.store.lose([stage.lost(old, retry_at=stage.now)])
         await stage.fire()
         [new] = await stage.claim()
-        assert await stage.finish(stage.succeeded(old), stage.succeeded(new)) == [stage.succeeded(old)._replace(
-            started_at=None, finished_at=0)] or len(await stage.events("fenced")) == 1
+        fenced = await stage.finish(stage.succeeded(old), stage.succeeded(new))
+        assert [one.token for one in fenced] == [old.token]
+        assert len(await stage.events("fenced")) == 1
+
+
+async def test_a_worker_whose_clock_lags_did_not_begin_before_its_claim(postgres: PostgresServer) -> None:
+    async with stages(postgres, 1) as (_, [stage]):
+        for how in (stage.succeeded, stage.died, stage.failed):
+            run = await stage.running()
+            claimed_at = (await stage.run(run)).claimed_at or 0
+            lagging = claimed_at - 50_000
+            await stage.store.beat(await stage.worker(), [Progress(run.number, run.token, lagging, None, None)])
+            assert (await stage.run(run)).started_at == claimed_at
+            await stage.finish(how(run, started_at=lagging, finished_at=lagging + 1))
+            ended = await stage.run(run)
+            assert {(one.started_at, one.finished_at) for one in ended.attempts} == {(claimed_at, claimed_at)}
+        assert (await stage.store.counts())["early"] == 0
 
 
 async def test_two_endings_of_one_claim_at_once_close_it(postgres: PostgresServer) -> None:
@@ -262,11 +232,9 @@ async def test_two_endings_of_one_claim_at_once_close_it(postgres: PostgresServe
             for _ in range(4):
                 await worker.promise()
             await worker.fire()
-            runs = await worker.claim()
-            number = await worker.worker()
-            await asyncio.gather(
-                *(stage.store.finish(number, [stage.succeeded(run)]) for stage, run in zip([worker, other] * 2, runs, strict=True))
-            )
+            runs, number = await worker.claim(), await worker.worker()
+            told = zip([worker, other] * 2, runs, strict=True)
+            await asyncio.gather(*(stage.store.finish(number, [stage.succeeded(run)]) for stage, run in told))
         assert await judge.fetchval("SELECT count(*) FROM foliot.claim") == 0
         assert await judge.fetchval("SELECT count(*) FROM foliot.history") == 80
 
@@ -283,7 +251,7 @@ async def test_overlap_is_obeyed_whatever_shards_the_runs_of_a_schedule_lie_in(p
                 await stage.store.trigger(name, actor="me", note="")
             leases = [[await leased(stage, shard) for shard in range(n, 16, 4)] for n, stage in enumerate(them)]
             due = [
-                [entry for lease in mine for entry in await loaded(stage, lease)]
+                [entry for lease in mine for entry in await due_in(stage, lease)]
                 for stage, mine in zip(them, leases, strict=True)
             ]
             fired = await asyncio.gather(
@@ -304,19 +272,16 @@ async def test_overlap_is_obeyed_whatever_shards_the_runs_of_a_schedule_lie_in(p
 async def test_nothing_is_held_for_ever_when_what_it_is_held_for_ends_at_that_moment(postgres: PostgresServer) -> None:
     """A hundred interleavings of admission and ending, over twenty schedules at a time."""
     chance = random.Random(2)
-    async with stages(postgres, 3, shards=16) as (judge, [scheduler, other, worker]):
+    async with stages(postgres, 2, shards=16) as (judge, [scheduler, worker]):
         names = [f"s{n}" for n in range(20)]
         await scheduler.apply(*(declared(name, None) for name in names))
 
         async def fire(stage: Stage) -> int:
             leases = [await leased(stage, shard) for shard in range(16)]
-            due = [entry for lease in leases for entry in await loaded(stage, lease)]
+            due = [entry for lease in leases for entry in await due_in(stage, lease)]
             parts = [[e for e in due if shard_of(e[1], 16) % 4 == part] for part in range(4)]
             fired = await asyncio.gather(
-                *(
-                    stage.store.fire(leases, part, leases[0].cursor, deciding(waits_when_busy))
-                    for part in parts
-                )
+                *(stage.store.fire(leases, part, leases[0].cursor, deciding(waits_when_busy)) for part in parts)
             )
             return sum(one.handed_off for one in fired)
 
@@ -357,17 +322,12 @@ async def test_a_tick_whose_queue_changes_while_it_is_fired_is_still_claimed(pos
 
 async def test_eight_that_apply_the_same_declarations_make_each_schedule_once(postgres: PostgresServer) -> None:
     async with stages(postgres, 8) as (judge, them):
-        wanted = [declared(f"s{n}", them[0].now + MINUTE) for n in range(20)]
+        first = them[0].now + MINUTE
         for fingerprint in ("v1", "v2"):
-            stated = [declaration.__class__(**{**declaration_fields(declaration), "fingerprint": fingerprint}) for declaration in wanted]
-            applied = await asyncio.gather(*(stage.apply(*random.Random(n).sample(stated, 20)) for n, stage in enumerate(them)))
+            stated = [declared(f"s{n}", first, fingerprint=fingerprint) for n in range(20)]
+            orders = [random.Random(n).sample(stated, 20) for n in range(8)]
+            applied = await asyncio.gather(*(s.apply(*order) for s, order in zip(them, orders, strict=True)))
             assert sum(len(one.created) + len(one.changed) for one in applied) == 20
         rows = await judge.fetch("SELECT schedule, count(*) FROM foliot.run GROUP BY schedule")
         assert len(rows) == 20
         assert {row[1] for row in rows} == {1}
-
-
-def declaration_fields(declaration: Any) -> dict[str, Any]:
-    from dataclasses import fields
-
-    return {field.name: getattr(declaration, field.name) for field in fields(declaration)}

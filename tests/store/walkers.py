@@ -1,7 +1,7 @@
 """Many actors on one database, each doing at random what its kind does, over a network that breaks; and their judge.
 
-Everybody lives in one event loop and goes by the server's clock. What a caller was told is written down; what it was not
-told, because its answer was lost, may have happened or not.
+Everybody lives in one event loop, and goes by the server's clock. What a caller was told is written down; what it was
+not told, because its answer was lost, may have happened or not.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Walk:
         self.tasks: list[asyncio.Task[None]] = []
         self.schedulers: dict[asyncio.Task[None], asyncio.Event] = {}
         self.chaos = True
+        self.crashing = asyncio.Lock()
         self.going = True
         self.acknowledged: dict[int, str] = {}
         self.cancelled: set[int] = set()
@@ -210,7 +211,8 @@ class Walk:
             elif what < 0.7:
                 self.proxy.cut_all()
             elif what < 0.75 and self.server is not None:
-                await asyncio.to_thread(self.server.restart, "immediate")
+                async with self.crashing:
+                    await asyncio.to_thread(self.server.restart, "immediate")
             elif what < 0.9:
                 where = self.chance.choice(["foliot.handoff", "foliot.run", "foliot.claim", "foliot.history"])
                 self.chance.choice([self.proxy.cut_after_commit, self.proxy.cut_before_commit])(where)
@@ -219,7 +221,8 @@ class Walk:
 
     async def drain(self) -> None:
         self.chaos = False
-        judge = await asyncpg.connect(self.dsn)
+        async with self.crashing:  # until the server is there again
+            judge = await asyncpg.connect(self.dsn)
         for _ in range(600):
             left = await judge.fetchval(
                 "SELECT count(*) FROM foliot.run WHERE state < 20 AND (schedule IS NULL OR origin <> 0)"

@@ -1,6 +1,6 @@
 """APScheduler 4 (a pre-release): one process that schedules and works, on its PostgreSQL data store.
 
-Several could share the store, with events through the database: two of them drained less than one, and missed ticks.
+Several could share the store, with events through the database. Which of the two does more was not settled here.
 """
 
 # mypy: disable-error-code="import-not-found, misc"

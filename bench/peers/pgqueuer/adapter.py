@@ -15,7 +15,7 @@ from pgqueuer.db import AsyncpgDriver
 
 from bench.peers.protocol import NOTE, Adapter, main, moment, record, say
 
-DEQUEUE = 500
+DEQUEUE = 1_000
 """As many jobs as a worker takes in one go. Its default is 10."""
 
 

@@ -14,6 +14,11 @@ CREATE FUNCTION foliot.now() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE
 RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 COMMENT ON FUNCTION foliot.now IS 'The clock that decides. Tests replace it.';
 
+-- When an attempt began, as its worker says. The worker's clock may lag behind ours by as much as is trusted, and nobody
+-- begins before we gave it the run; one that lags by more is believed, and counted as early.
+CREATE FUNCTION foliot.begun(started bigint, claimed bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN started < claimed AND started > claimed - 200000 THEN claimed ELSE started END;
+
 -- Processes draw run numbers themselves, below the 21st bit of a millisecond's 22; the server draws above it.
 CREATE SEQUENCE foliot.node;
 CREATE SEQUENCE foliot.spread MINVALUE 0 MAXVALUE 2097151 CYCLE CACHE 32;

@@ -86,8 +86,7 @@ SELECT EXISTS (SELECT 1 FROM foliot.event WHERE subject = :subject AND kind = :k
 
 -- name: finish_plain
 -- Attempts that ended their runs well, in one statement: runs without a schedule that nobody asked to stop. The claims
--- are locked first. What is not in the answer was not ours any more, or needs more thought. A worker's clock may lag a
--- little, but nobody begins before the store gave it the run: what says so was not early.
+-- are locked first. What is not in the answer was not ours any more, or needs more thought.
 WITH told AS MATERIALIZED (
     SELECT * FROM unnest(:numbers::bigint[], :tokens::bigint[], :states::smallint[], :started::bigint[],
         :finished::bigint[], :results::bytea[]) AS e(number, token, state, started_at, finished_at, result)
@@ -98,8 +97,8 @@ WITH told AS MATERIALIZED (
     WHERE r.number = ANY(:numbers::bigint[]) AND r.number = e.number AND r.token = e.token AND r.state = 4
         AND r.schedule IS NULL AND r.token = ANY(ARRAY(SELECT token FROM claims))
         AND r.number <> ALL(ARRAY(SELECT number FROM foliot.cancellation))
-    RETURNING r.*, e.state AS end_state, CASE WHEN e.started_at < r.claimed_at THEN r.claimed_at ELSE e.started_at END
-        AS begun_at, greatest(e.finished_at, r.claimed_at) AS finished_at, e.result
+    RETURNING r.*, e.state AS end_state, foliot.begun(e.started_at, r.claimed_at) AS begun_at,
+        greatest(e.finished_at, r.claimed_at) AS finished_at, e.result
 ), kept AS (
     INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,
         schedule, revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at,
@@ -141,7 +140,7 @@ INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, pa
     progress, reason, detail, result)
 SELECT r.number, r.name, (e->>1)::smallint, r.origin, r.lane, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since,
     r.schedule, r.revision, r.tenant, r.queue, r.options, r.attempt, r.spent + 1, r.token, r.worker, r.fired_at,
-    r.claimed_at, CASE WHEN (e->>2)::bigint < r.claimed_at THEN r.claimed_at ELSE (e->>2)::bigint END,
+    r.claimed_at, foliot.begun((e->>2)::bigint, r.claimed_at),
     greatest((e->>3)::bigint, r.claimed_at), r.progress, e->>4, e->>5, convert_to(e->>6, 'UTF8')
 FROM jsonb_array_elements(:endings::text::jsonb) e JOIN foliot.run r ON r.number = (e->>0)::bigint
 WHERE r.number = ANY(ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(:endings::text::jsonb) v))
@@ -150,7 +149,7 @@ WHERE r.number = ANY(ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(:end
 -- Finished attempts, as one JSON array of [number, attempt, token, started_at, finished_at, outcome, error].
 INSERT INTO foliot.attempt (run, attempt, token, worker, fire_at, claimed_at, started_at, finished_at, outcome, error)
 SELECT (e->>0)::bigint, (e->>1)::integer, (e->>2)::bigint, :worker, r.fire_at, r.claimed_at,
-    CASE WHEN (e->>3)::bigint < r.claimed_at THEN r.claimed_at ELSE coalesce((e->>3)::bigint, r.started_at) END,
+    foliot.begun(coalesce((e->>3)::bigint, r.started_at), r.claimed_at),
     greatest((e->>4)::bigint, r.claimed_at), e->>5, e->>6
 FROM jsonb_array_elements(:endings::text::jsonb) e
 LEFT JOIN (
@@ -197,7 +196,7 @@ DELETE FROM foliot.cancellation WHERE number = ANY(:numbers::bigint[])
 SELECT number FROM foliot.cancellation WHERE worker = :worker
 
 -- name: add_progress
-UPDATE foliot.run SET started_at = greatest($1::bigint, claimed_at), progress = coalesce($2, progress), checkpoint = coalesce($3, checkpoint)
+UPDATE foliot.run SET started_at = foliot.begun($1, claimed_at), progress = coalesce($2, progress), checkpoint = coalesce($3, checkpoint)
 WHERE number = $4 AND token = $5 AND state = 4
 
 -- name: release_held
