@@ -153,21 +153,37 @@ async def run_scheduler(
     release: str = "",
     clock: Clock | None = None,
 ) -> None:
-    """A scheduler process, from its registration until `stop` is set and its shards and duties are given up."""
+    """A scheduler process, from its registration until `stop` is set and its shards and duties are given up.
+
+    One that the store has declared dead meanwhile (its host slept, say) enters anew: nobody counts on the old number.
+    """
     clock = _disciplined(store, clock or SystemClock())
-    instance = await store.register("scheduler", version=version, queues=(), slots=0, jobs=cards, release=release)
-    number = instance.number
+    while not stop.is_set():
+        instance = await store.register("scheduler", version=version, queues=(), slots=0, jobs=cards, release=release)
+        await _schedule(store, instance.number, clock, stop)
+
+
+async def _schedule(store: Store, number: int, clock: Clock, stop: asyncio.Event) -> None:
+    """Under one number, until `stop` is set or the store does not know the number any more."""
+    over = asyncio.Event()
     dispatcher = make_dispatcher(store, number, clock=clock)
     watching = OnDuty(store, clock, Duty.WATCH, owner=number, work=make_reaper(store, clock=clock).run)
     tidying = OnDuty(store, clock, Duty.RETENTION, owner=number, work=Retention(store, clock).run)
-    beating = asyncio.create_task(_beat(store, number, clock))
+    beating = asyncio.create_task(_beat(store, number, clock, over))
+    stopping = asyncio.create_task(_passed_on(stop, over))
     try:
         async with _measuring(store, clock, "scheduler", lambda: number):
-            await asyncio.gather(dispatcher.run(stop), watching.run(stop), tidying.run(stop))
+            await asyncio.gather(dispatcher.run(over), watching.run(over), tidying.run(over))
     finally:
         beating.cancel()
+        stopping.cancel()
         await dispatcher.release()
         await store.retire(number)
+
+
+async def _passed_on(stop: asyncio.Event, over: asyncio.Event) -> None:
+    await stop.wait()
+    over.set()
 
 
 def _disciplined(store: Store, clock: Clock) -> Clock:
@@ -189,11 +205,13 @@ async def _measuring(store: Store, clock: Clock, role: str, instance: Callable[[
         measuring.cancel()
 
 
-async def _beat(store: Store, number: int, clock: Clock) -> None:
-    while True:
+async def _beat(store: Store, number: int, clock: Clock, over: asyncio.Event) -> None:
+    while not over.is_set():
         await clock.sleep(BEAT_EVERY)
         try:
-            await store.beat(number, [])
+            if not (await store.beat(number, [])).known:
+                _log.warning("scheduler %d was declared dead; it enters anew", number)
+                over.set()
         except FoliotError as error:  # the next one is not far
             _log.warning("the scheduler's heartbeat failed: %s", error)
         except Exception:  # a bug, here or in the store; without a heartbeat a scheduler that works would seem dead

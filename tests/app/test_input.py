@@ -202,7 +202,7 @@ def test_the_schedulers_heart_beats_on_after_any_error(caplog: pytest.LogCapture
             raise KeyError("a bug")
 
     async def live() -> None:
-        beating = asyncio.create_task(bootstrap._beat(Ill(), 7, clock))  # type: ignore[arg-type]
+        beating = asyncio.create_task(bootstrap._beat(Ill(), 7, clock, asyncio.Event()))  # type: ignore[arg-type]
         for _ in range(3):
             await asyncio.sleep(0)
             clock.advance(bootstrap.BEAT_EVERY)

@@ -144,7 +144,7 @@ def test_the_doctor_tells_of_the_server(database: str) -> None:
     assert store["schema"] == store["schema_known"] >= 1
     assert 1 <= store["connections"] <= store["max_connections"]
     told = run("doctor", "--store", database).stdout
-    assert "ended runs are kept for 90 days" in told
+    assert "ended runs are kept for 30 days" in told
     assert "listens for them; without a pooler" in told
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from foliot.cli import account
 from foliot.cli.account import Line
-from foliot.cli.words import clock_time, counted, relative
+from foliot.cli.words import clock_time, relative
 from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.run import RunView
 from foliot.domain.state import PARKED, State
@@ -68,10 +68,9 @@ class Follower:
                 self._ended = views[-1].position
             if len(views) < _PAGE:
                 return lines
-        last, _ = await self._operator.last_positions_async()
-        missed, self._ended = last - self._ended, last
-        text = f"more happens than can be followed: about {counted(missed, 'ending')} not looked at"
-        return [*lines, account.note(now, text, missed=missed)]
+        # Positions are in order, and say nothing of how many lie between.
+        self._ended, _ = await self._operator.last_positions_async()
+        return [*lines, account.note(now, "more happens than can be followed: some endings were not looked at")]
 
     async def _live(self, now: Instant) -> list[Line]:
         """Runs that take long, that are tried again, or that wait for a person."""

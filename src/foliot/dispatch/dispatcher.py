@@ -106,6 +106,8 @@ class Dispatcher:
         self._looked_at = _LONG_AGO
         self._store_behind: Duration = 0
         self._failures = 0
+        self._busy: list[Entry] = []
+        """What somebody's open transaction had its hands on: tried again with the next look."""
         self._retabling: str | None = None
         """Where to go on with the ticks that newer tables may move; None when all were looked at."""
 
@@ -234,6 +236,8 @@ class Dispatcher:
             return
         self._shards.add_arrivals(await self._store.arrivals(self._shards.leases(), self._shards.cursor))
         self._version, self._looked_at = version, now
+        busy, self._busy = self._busy, []
+        self._shards.put_back(busy)
 
     async def _load(self) -> None:
         """One piece of one window; overdue cells are streamed this way, however many there are."""
@@ -285,6 +289,7 @@ class Dispatcher:
         self._store_behind = max(0, now - fired.at)
         if fired.early:
             self._shards.put_back(entry for entry in due if entry[0] > fired.at)
+        self._busy += fired.busy
         for fault in fired.faults:
             _log.warning("schedule set aside: %s", fault)
 

@@ -135,6 +135,8 @@ class Fired(NamedTuple):
     """Next runs of recurrences."""
     faults: list[str]
     """Schedules that were set aside in this transaction."""
+    busy: Sequence[tuple[Instant, int]] = ()
+    """Entries that somebody's open transaction has its hands on: put them back, for a little later."""
 
 
 class Beat(NamedTuple):

@@ -14,12 +14,16 @@ from pathlib import Path
 
 @cache
 def this_host() -> str:
-    """The host and its PID namespace: two processes can look for one another only if both agree."""
+    """The host, its PID namespace and its boot: two processes can look for one another only if they agree on all.
+
+    Two machines may have one name, and the first namespace has the same number everywhere; a boot's id is its own.
+    """
     try:
         namespace = os.readlink("/proc/self/ns/pid")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
-        namespace = ""
-    return f"{socket.gethostname()} {namespace}".strip()
+        namespace = boot = ""
+    return f"{socket.gethostname()} {namespace} {boot}".strip()
 
 
 def birth_of(pid: int) -> str:

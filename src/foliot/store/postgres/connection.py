@@ -118,13 +118,13 @@ class Connections:
         loop = asyncio.get_running_loop()
         pools = self._loops.get(loop)
         if pools is None or pools.pid != os.getpid():
-            most = self.where.connections
+            hot_ones = self.where.connections // 2
             self._loops[loop] = pools = _Pools(
                 *(
                     asyncpg.create_pool(
                         self.where.dsn, min_size=0, max_size=most, reset=_nothing_to_reset, **self._options(kind)
                     )
-                    for kind in (False, True)
+                    for kind, most in ((False, self.where.connections - hot_ones), (True, hot_ones))
                 )
             )
             await pools.begin()
@@ -241,7 +241,7 @@ async def _nothing_to_reset(_connection: Any) -> None:
 
 def begin(pooler: bool, *, lazily: bool = False, reading: bool = False, hot: bool = False) -> str:
     """How a transaction begins. `lazily`: its loss in a crash of the server does no harm, so no disk is waited for."""
-    words = ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else "BEGIN"]
+    words = ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else "BEGIN ISOLATION LEVEL READ COMMITTED"]
     if pooler:
         words.append(f"SET LOCAL statement_timeout = '{STATEMENT_TIMEOUT}'")
         words.append(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")

@@ -6,6 +6,7 @@ import logging
 from functools import partial
 from typing import Protocol, TypeVar
 
+from foliot.domain.instant import DAY, MINUTE
 from foliot.errors import StoreError
 from foliot.store.postgres.transaction import PostgresTransaction, Work
 
@@ -27,10 +28,10 @@ class Server(Protocol):
 
 
 async def tidy(server: Server) -> None:
-    """1. Partitions for the week to come. 2. Requests to stop what has ended. 3. Whole days that are over.
+    """1. Partitions for the week to come. 2. What nobody will come back to. 3. Whole days that are over.
     4. Stragglers, and events of that time."""
     await _try(server, _make_partitions)
-    await server.write(lambda tx: tx.run("drop_unheeded"))
+    await _try(server, _drop_abandoned)
     for name in await server.write(_outlived):
         await _try(server, partial(_drop_partition, name=name))
     for _ in range(_MOST_ROUNDS):
@@ -48,6 +49,12 @@ async def _try(server: Server, work: Work[None]) -> None:
 async def _make_partitions(tx: PostgresTransaction) -> None:
     await tx.plainly(_PATIENCE)
     await tx.all("make_partitions")
+
+
+async def _drop_abandoned(tx: PostgresTransaction) -> None:
+    await tx.run("drop_unheeded")
+    await tx.run("drop_empty_claims", before=tx.now - MINUTE)
+    await tx.run("end_silent", now=tx.now, before=tx.now - DAY)
 
 
 async def _outlived(tx: PostgresTransaction) -> list[str]:

@@ -82,7 +82,6 @@ class PostgresStore:
         self._cells = CellReader(self)
         self._claimer = claiming.Claimer(self)
         self._is_open = False
-        self._offset: Duration = 0
         self.numbers = Numbers(0)
         self.shard_count = 0
 
@@ -258,7 +257,7 @@ class PostgresStore:
         for pause in (0.0, 0.05, 0.2, 0.5, 1.0, 2.0):
             await asyncio.sleep(pause)
             [[status, life_now]] = await self.statement("outcome", xid=xid)
-            if status == "aborted":
+            if status == "aborted" or (status == "in the future" and life != life_now):
                 return False
             if status == "committed" and life is not None and life == life_now:
                 await self.statement("barrier")

@@ -10,6 +10,10 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
+PATIENCE = 0.1
+"""Seconds that a statement may take before the next is sent beside it."""
+
+
 class Alone(Exception):
     """Said of an item that should be sent again by itself: something in its company had to wait."""
 
@@ -25,7 +29,7 @@ class Together(Generic[A, B]):
         self._most = most
         self._waiting: list[tuple[A, asyncio.Future[B]]] = []
         self._sending: asyncio.Task[None] | None = None
-        self._alone: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Task[None]] = set()
 
     async def add(self, item: A) -> B:
         answer: asyncio.Future[B] = asyncio.get_running_loop().create_future()
@@ -37,16 +41,23 @@ class Together(Generic[A, B]):
 
     async def done(self) -> None:
         """Once everybody who waits has an answer."""
-        while left := {*self._alone, *(() if self._sending is None else (self._sending,))}:
+        while left := {*self._under_way, *(() if self._sending is None else (self._sending,))}:
             await asyncio.wait(left)
 
     async def _serve(self) -> None:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-                await self._serve_batch(batch)
+                # Who has to wait for somebody else's transaction does not keep those waiting who come after.
+                await asyncio.wait({self._begin(batch)}, timeout=PATIENCE)
         finally:
             self._sending = None
+
+    def _begin(self, batch: list[tuple[A, asyncio.Future[B]]]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._serve_batch(batch))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
 
     async def _serve_batch(self, batch: list[tuple[A, asyncio.Future[B]]]) -> None:
         try:
@@ -55,9 +66,7 @@ class Together(Generic[A, B]):
             results = [error] * len(batch)
         for (item, answer), result in zip(batch, results, strict=True):
             if isinstance(result, Alone):
-                alone = asyncio.get_running_loop().create_task(self._serve_batch([(item, answer)]))
-                self._alone.add(alone)
-                alone.add_done_callback(self._alone.discard)
+                self._begin([(item, answer)])
             elif answer.done():
                 continue
             elif isinstance(result, BaseException):

@@ -149,6 +149,20 @@ class PostgresTransaction(Transaction):
         if schedules:
             await self.all("lock_schedules", ids=sorted(schedules))
 
+    async def lock_free(self, schedules: Collection[str]) -> Collection[str]:
+        if not schedules:
+            return ()
+        free = {row[0] for row in await self.all("lock_free_schedules", ids=sorted(schedules))}
+        if len(free) == len(schedules):
+            return ()
+        return {row[0] for row in await self.all("existing_schedules", ids=sorted(schedules))} - free
+
+    async def passed_over(self, entries: Collection[tuple[Instant, int]]) -> Collection[tuple[Instant, int]]:
+        if not entries:
+            return ()
+        rows = await self.all("still_pending", numbers=[number for _, number in entries])
+        return {(fire_at, number) for number, fire_at in rows} & set(entries)
+
     async def lock_all(self) -> None:
         await self.all("lock_all")
 

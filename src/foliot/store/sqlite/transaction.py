@@ -63,6 +63,12 @@ class SqliteTransaction(Transaction):
     async def lock(self, schedules: Collection[str]) -> None:
         """There is one writer at a time."""
 
+    async def lock_free(self, schedules: Collection[str]) -> Collection[str]:
+        return ()
+
+    async def passed_over(self, entries: Collection[tuple[Instant, int]]) -> Collection[tuple[Instant, int]]:
+        return ()
+
     async def lock_all(self) -> None:
         """As above."""
 

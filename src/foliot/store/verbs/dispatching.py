@@ -155,10 +155,13 @@ async def fire(tx: Transaction, leases: Sequence[Lease], due: Sequence[tuple[Ins
     rows = {row[0]: row for row in await tx.all("due_runs", numbers=longs([number for _, number in reached]))}
     firing = Firing(tx)
     ticks: list[int] = []
+    missing = await tx.passed_over({entry for entry in reached if entry[1] not in rows})
+    firing.busy += missing
     for fire_at, number in reached:
         row = rows.get(number)
         if row is None or row[1] != fire_at:
-            firing.stale += 1  # moved, cancelled, claimed or decided meanwhile; a moved one has another entry
+            # Moved, cancelled, claimed or decided meanwhile; a moved one has another entry.
+            firing.stale += (fire_at, number) not in missing
             continue
         del rows[number]  # once, also when the wheel names it twice
         if row[6] is not None:
@@ -179,6 +182,7 @@ async def fire(tx: Transaction, leases: Sequence[Lease], due: Sequence[tuple[Ins
         held=firing.held,
         created=firing.created,
         faults=firing.faults,
+        busy=firing.busy,
     )
 
 
@@ -193,6 +197,8 @@ class Firing:
         self.skips: list[tuple[int, State, Instant, Reason, str | None, Instant | None, int]] = []
         self.stale = self.handed_off = self.skipped = self.held = self.created = 0
         self.faults: list[str] = []
+        self.busy: list[tuple[Instant, int]] = []
+        """What somebody else has his hands on."""
 
     def hand_off(self, row: Row, lane: int | None = None) -> None:
         number, fire_at, queue, own_lane, priority, _, _ = row
@@ -208,8 +214,9 @@ class Firing:
 
     async def decide_ticks(self, numbers: list[int], decide: Decide) -> None:
         """One run per schedule at a time: what the first decision does is a fact for the second."""
-        await self.tx.lock({self.rows[number][6] for number in numbers})
-        waiting = numbers
+        held = await self.tx.lock_free({self.rows[number][6] for number in numbers})
+        self.busy += [(self.rows[number][1], number) for number in numbers if self.rows[number][6] in held]
+        waiting = [number for number in numbers if self.rows[number][6] not in held]
         while waiting:
             first: dict[str, int] = {}
             rest: list[int] = []

@@ -69,6 +69,14 @@ class Transaction(ABC):
         held is seen by whoever ends the one it is held for."""
 
     @abstractmethod
+    async def lock_free(self, schedules: Collection[str]) -> Collection[str]:
+        """As `lock`, without waiting for anybody; answers which of them somebody else holds."""
+
+    @abstractmethod
+    async def passed_over(self, entries: Collection[tuple[Instant, int]]) -> Collection[tuple[Instant, int]]:
+        """Of entries that a query did not find, those that are still pending: somebody else holds their rows."""
+
+    @abstractmethod
     async def lock_all(self) -> None:
         """Nobody else applies declarations before this transaction has ended."""
 

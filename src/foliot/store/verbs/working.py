@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from foliot.domain.decisions import too_late
 from foliot.domain.identity import attempt_id, run_id
-from foliot.domain.instant import HOUR, MINUTE
+from foliot.domain.instant import HOUR, MILLISECOND, MINUTE
 from foliot.domain.run import Claimed, Ending, Progress
 from foliot.domain.state import TERMINAL, UNCHARGED, Outcome, Reason, State, after
 from foliot.domain.store import Beat
@@ -19,6 +19,8 @@ from foliot.store.verbs.transaction import Row, Transaction, as_json, longs
 
 _CHUNKS_AT_ONCE = 64
 _firing_order = attrgetter("fire_at", "number")
+_HELD_FOR = 250 * MILLISECOND
+"""How long a run that somebody's transaction holds is left alone."""
 _ALIVE = MINUTE
 """A worker that was heard of within this time counts as one that may know a job."""
 
@@ -80,16 +82,25 @@ async def put_aside(tx: Transaction) -> None:
 
 
 async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
-    """Some runs of a chunk were not claimed. Moved and ended ones need nothing. Those that are too late end here; those
-    of jobs which this worker does not know wait in a chunk of their own for a worker that does; those that are not due,
-    because the clock was set back since they were fired, wait in one until they are."""
+    """Some runs of a chunk were not claimed. Ended ones need nothing. Those that are too late end here; those of jobs
+    which this worker does not know wait in a chunk of their own for a worker that does; those that are not due, because
+    the clock was set back since they were fired, wait in one until they are, and those that somebody's open transaction
+    has its hands on, for a little while. Whatever else is pending was moved or replaced: its owner is told, because
+    this chunk may be why it was passed over."""
     _, lane, fired_at, _, queue, priority, _ = chunk
     waiting: dict[tuple[str | None, int], list[int]] = {}
     late: list[int] = []
     schedules: set[str] = set()
-    for number, job, useful_until, schedule, fire_at in await tx.all(
-        "unclaimed_runs", numbers=longs(numbers), fired_at=fired_at, queue=queue
-    ):
+    found = await tx.all("unclaimed_runs", numbers=longs(numbers), fired_at=fired_at, queue=queue)
+    others = set(numbers) - {row[0] for row in found}
+    moved: list[int] = []
+    for number, fire_at, own_queue in await tx.all("pending_among", numbers=longs(others)) if others else ():
+        if fire_at <= fired_at and own_queue == queue:
+            waiting.setdefault((None, tx.now + _HELD_FOR), []).append(number)
+        else:
+            moved.append(number)
+    await tx.stir(moved)
+    for number, job, useful_until, schedule, fire_at in found:
         if too_late(useful_until, tx.now):
             late.append(number)
             schedules.update((schedule,) if schedule else ())

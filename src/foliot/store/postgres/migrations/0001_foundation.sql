@@ -8,7 +8,7 @@ CREATE TABLE foliot.setting (
     keep_days  integer  CHECK (keep_days >= 1)
 );
 COMMENT ON COLUMN foliot.setting.keep_days IS 'Ended runs are kept for so many days; NULL keeps them for ever.';
-INSERT INTO foliot.setting VALUES (1, 16, 90);
+INSERT INTO foliot.setting VALUES (1, 16, 30);
 
 CREATE FUNCTION foliot.now() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE
 RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
@@ -27,10 +27,12 @@ CREATE FUNCTION foliot.next_number() RETURNS bigint LANGUAGE sql VOLATILE
 RETURN (greatest(foliot.now() - 1577836800000000, 0) / 1000 << 22) + 2097152 + nextval('foliot.spread');
 
 -- For how long the numbers of transactions mean what they say: a crash forgets the last ones, and they are given out
--- again. It also empties this table, because that is not logged. Whoever finds it empty begins a new life.
+-- again. It also empties this table, because that is not logged. Whoever finds it empty begins a new life; whoever finds
+-- that of another cluster, because a dump was restored here, begins one too.
 CREATE UNLOGGED TABLE foliot.life (
-    id     smallint PRIMARY KEY CHECK (id = 1),
-    began  uuid     NOT NULL DEFAULT gen_random_uuid()
+    id       smallint PRIMARY KEY CHECK (id = 1),
+    began    uuid     NOT NULL DEFAULT gen_random_uuid(),
+    cluster  bigint   NOT NULL
 );
 
 -- Live and parked runs. NULL stands for what most rows have (nominal = fire time, default queue), because billions of
@@ -75,6 +77,19 @@ CREATE INDEX run_due ON foliot.run (shard, fire_at, number) WHERE state <= 1;
 CREATE INDEX run_schedule ON foliot.run (schedule) WHERE schedule IS NOT NULL;
 CREATE INDEX run_parked ON foliot.run (number) WHERE state >= 20;
 CREATE INDEX run_retrying ON foliot.run (number) WHERE state = 1;
+
+CREATE FUNCTION foliot.begin_life() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    here bigint := (SELECT system_identifier FROM pg_control_system());
+BEGIN
+    INSERT INTO foliot.life (id, cluster) VALUES (1, here) ON CONFLICT DO NOTHING;
+    IF (SELECT cluster FROM foliot.life) <> here THEN
+        -- Numbers of the other cluster's transactions lie in this one's future: nobody would ever see those runs.
+        DELETE FROM foliot.stir;
+        UPDATE foliot.run SET xid = pg_current_xact_id() WHERE xid >= pg_snapshot_xmax(pg_current_snapshot());
+        UPDATE foliot.life SET cluster = here, began = gen_random_uuid();
+    END IF;
+END $$;
 
 -- Names of runs, live and ended, for as long as history keeps them. Here one name can exist once, whatever is under
 -- way in other transactions; a partitioned history could not promise that.
@@ -532,6 +547,10 @@ CREATE FUNCTION foliot.complete(run bigint, token bigint, result jsonb DEFAULT N
 DECLARE
     ended foliot.run;
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'foliot.complete needs a transaction of isolation level READ COMMITTED, not %: what waits for this '
+            'run could not be seen', upper(current_setting('transaction_isolation')) USING ERRCODE = '25001';
+    END IF;
     -- First the schedule, as everybody does who must not wait for another with its run in hand.
     PERFORM 1 FROM foliot.schedule s
     WHERE s.id = (SELECT r.schedule FROM foliot.run r WHERE r.number = complete.run) FOR UPDATE;
@@ -550,8 +569,8 @@ BEGIN
         ended.options, ended.attempt, ended.spent + 1, ended.token, ended.worker, ended.fired_at, ended.claimed_at,
         coalesce(ended.started_at, ended.claimed_at), foliot.now(), ended.progress,
         convert_to(complete.result::text, 'UTF8');
-    UPDATE foliot.claim c SET open = c.open - 1 WHERE c.token = complete.token;
-    DELETE FROM foliot.claim c WHERE c.token = complete.token AND c.open <= 0;
+    -- The claim is left as it is: other runs of it must not wait for the caller's transaction. A claim without runs goes
+    -- when the store is tidied.
     DELETE FROM foliot.cancellation c WHERE c.number = complete.run;
     IF ended.schedule IS NOT NULL THEN
         PERFORM foliot.run_ended(ended.schedule);

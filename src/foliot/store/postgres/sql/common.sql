@@ -14,7 +14,8 @@ SELECT foliot.now()
 SELECT foliot.now() FROM set_config('foliot.now', :now::bigint::text, true)
 
 -- name: outcome
-SELECT pg_xact_status(:xid::text::xid8), (SELECT began::text FROM foliot.life)
+SELECT CASE WHEN :xid::text::xid8 < pg_snapshot_xmax(pg_current_snapshot()) THEN pg_xact_status(:xid::text::xid8)
+    ELSE 'in the future' END, (SELECT began::text FROM foliot.life)
 
 -- name: barrier
 -- Once this has committed, so has all that we can see, also on synchronous replicas: a commit that nobody waited for any
@@ -22,7 +23,7 @@ SELECT pg_xact_status(:xid::text::xid8), (SELECT began::text FROM foliot.life)
 SELECT pg_logical_emit_message(true, 'foliot', '')
 
 -- name: begin_life
-INSERT INTO foliot.life (id) VALUES (1) ON CONFLICT DO NOTHING
+SELECT foliot.begin_life()
 
 -- name: next_node
 SELECT nextval('foliot.node') % 1024
@@ -30,6 +31,18 @@ SELECT nextval('foliot.node') % 1024
 -- name: lock_schedules
 -- In sorted order, so that two who need the same ones never wait for one another.
 SELECT 1 FROM foliot.schedule WHERE id = ANY(:ids::text[]) ORDER BY id FOR UPDATE
+
+-- name: lock_free_schedules
+-- As above, but for those that somebody holds: whoever fires must not wait for a caller's transaction.
+SELECT id FROM foliot.schedule WHERE id = ANY(:ids::text[]) ORDER BY id FOR UPDATE SKIP LOCKED
+
+-- name: existing_schedules
+SELECT id FROM foliot.schedule WHERE id = ANY(:ids::text[])
+
+-- name: still_pending
+-- Runs that are as the caller believes, and that somebody else has his hands on.
+SELECT number, fire_at FROM foliot.run
+WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND (schedule IS NULL OR fired_at IS NULL)
 
 -- name: lock_all
 SELECT pg_advisory_xact_lock(x'466F6C69'::integer, 1)

@@ -77,10 +77,6 @@ SELECT fire_at, number FROM foliot.run
 WHERE shard = ANY(:shards::smallint[]) AND fire_at < :high_water::bigint AND state <= 1
     AND xid = ANY(:ended::text[]::xid8[]) AND (schedule IS NULL OR fired_at IS NULL)
 
--- name: forget_stirs
-DELETE FROM foliot.stir WHERE shard = ANY(:shards::smallint[])
-    AND xid < :xmax::text::xid8 AND xid <> ALL(:under_way::text[]::xid8[])
-
 -- name: fire_plain
 -- Runs without a schedule, in one statement: the shards are locked under their epochs, what the clock has not reached
 -- or what changed meanwhile is left alone, the rest is handed off in chunks of one queue, lane and priority. If any of
@@ -92,7 +88,7 @@ WITH wanted AS MATERIALIZED (
     WHERE s.shard = ANY(:shards::smallint[]) AND s.owner = :owner ORDER BY s.shard FOR NO KEY UPDATE OF s
 ), held AS MATERIALIZED (
     SELECT count(*) = cardinality(:shards::smallint[])
-            AND :life::text IN ('', (SELECT began::text FROM foliot.life)) AS held,
+            AND coalesce(:life::text IN ('', (SELECT began::text FROM foliot.life)), false) AS held,
         foliot.now() AS now FROM owned
 ), due AS MATERIALIZED (
     SELECT r.number, r.fire_at, coalesce(r.queue, 'default') AS queue, r.lane, r.priority,
@@ -126,6 +122,7 @@ FROM held h
 -- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND (schedule IS NULL OR fired_at IS NULL)
+ORDER BY number FOR UPDATE SKIP LOCKED
 
 -- name: due_ticks
 -- Read under the schedules' locks: what somebody else changed while we waited for them is left out.

@@ -37,3 +37,13 @@ WITH gone AS (
     RETURNING 1
 )
 SELECT count(*) FROM gone
+
+-- name: drop_empty_claims
+-- Claims of which no run is left: their last ones were completed in a caller's own transaction.
+DELETE FROM foliot.claim c WHERE c.claimed_at < :before
+    AND (SELECT count(*) FROM foliot.run r WHERE r.number = ANY(c.numbers) AND r.token = c.token AND r.state = 4) = 0
+
+-- name: end_silent
+-- Instances of hosts that are gone never say goodbye.
+UPDATE foliot.instance i SET ended_at = :now WHERE i.ended_at IS NULL AND i.beat_at < :before
+    AND i.number NOT IN (SELECT worker FROM foliot.claim)

@@ -20,11 +20,14 @@ WITH clock AS MATERIALIZED (
     FROM sized WHERE room > 0
 ), wanted AS MATERIALIZED (
     SELECT p.place, p.lane, p.priority, p.fired_at, p.queue, u.number FROM part p CROSS JOIN LATERAL unnest(p.mine) AS u(number)
+), free AS MATERIALIZED (
+    -- Nobody waits for a run that somebody's open transaction has its hands on.
+    SELECT number FROM foliot.run WHERE number = ANY(ARRAY(SELECT number FROM wanted)) FOR NO KEY UPDATE SKIP LOCKED
 ), taken AS (
     UPDATE foliot.run r SET state = 4, token = :token::bigint, worker = :worker, attempt = r.attempt + 1, lane = w.lane,
         fired_at = w.fired_at, claimed_at = (SELECT now FROM clock)
     FROM wanted w
-    WHERE r.number = ANY(ARRAY(SELECT number FROM wanted)) AND r.number = w.number AND r.state < 2
+    WHERE r.number = ANY(ARRAY(SELECT number FROM free)) AND r.number = w.number AND r.state < 2
         AND r.fire_at <= (SELECT now FROM clock) AND r.job = ANY(:jobs::text[])
         AND (r.useful_until IS NULL OR r.useful_until >= (SELECT now FROM clock))
         AND coalesce(r.queue, 'default') = w.queue
@@ -75,7 +78,10 @@ VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers::bigint[]
 -- one that is not due by a clock that was set back since it was fired. What was moved or replaced is fired anew.
 SELECT number, job, useful_until, schedule, fire_at FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fire_at <= :fired_at AND coalesce(queue, 'default') = :queue::text
-FOR UPDATE
+FOR UPDATE SKIP LOCKED
+
+-- name: pending_among
+SELECT number, fire_at, coalesce(queue, 'default') FROM foliot.run WHERE number = ANY(:numbers::bigint[]) AND state < 2
 
 -- name: job_is_known
 SELECT EXISTS (SELECT 1 FROM foliot.instance i, jsonb_array_elements_text(i.jobs::jsonb) j(name)

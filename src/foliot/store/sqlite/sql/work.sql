@@ -29,6 +29,9 @@ RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, s
 SELECT number, job, useful_until, schedule, fire_at FROM run
 WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :fired_at AND coalesce(queue, 'default') = :queue
 
+-- name: pending_among
+SELECT number, fire_at, coalesce(queue, 'default') FROM run WHERE number IN carray(:numbers) AND state <= 1
+
 -- name: add_claim
 INSERT INTO claim (token, worker, claimed_at, open, numbers) VALUES (:token, :worker, :now, :open, :numbers)
 
