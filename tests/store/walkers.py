@@ -253,7 +253,7 @@ class Walk:
         final = {int(state) for state in TERMINAL | PARKED}
         waiting = [row for row in rows if row[1] not in final]
         assert {row[2] for row in waiting} <= set(SCHEDULES), f"never ended: {waiting[:3]}"
-        assert Counter(row[2] for row in waiting) == Counter(SCHEDULES), "one next run of each schedule"
+        assert Counter(row[2] for row in waiting) == Counter(SCHEDULES), f"not one next run of each schedule: {waiting}"
         twice = [number for number, count in self.accepted.items() if count > 1]
         assert not twice, f"more than one ending was accepted: {twice[:3]}"
         states = {row[0]: row[1] for row in rows}
