@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from foliot import Foliot, every
-from foliot.bootstrap import make_store, run_scheduler, run_worker
+from foliot.bootstrap import BEAT_EVERY, make_store, run_scheduler, run_worker
 from foliot.clock import ManualClock
 from foliot.domain.instant import HOUR, MILLISECOND, SECOND, Duration, Instant, instant
 from foliot.domain.run import Promise
@@ -138,6 +138,19 @@ async def test_a_scheduler_that_starts_with_a_wrong_clock_never_takes_anything()
         await hosts.pass_time(3 * SECOND)
         assert await hosts.owner() is None
         assert [event.kind for event in await hosts.events()] == ["clock_fenced"]
+
+
+async def test_a_scheduler_that_was_declared_dead_enters_anew_and_takes_its_shards() -> None:
+    async with some_hosts() as hosts:
+        hosts.start(run_scheduler(hosts.store, hosts.stop, clock=hosts.host()))
+        await hosts.pass_time(SECOND)
+        assert await hosts.owner() == 1
+        await hosts.store.retire(1)
+        await hosts.pass_time(BEAT_EVERY + 2 * SECOND)
+        assert await hosts.owner() == 2
+        [kept] = await hosts.store.promise([Promise("job", b"{}", hosts.clock.now())])
+        await hosts.pass_time(SECOND)
+        assert (await hosts.store.run(kept.id)).state is State.READY
 
 
 async def test_a_host_whose_clock_is_a_little_off_fires_on_the_stores_time() -> None:

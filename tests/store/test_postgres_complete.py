@@ -38,7 +38,6 @@ async def test_a_run_ends_with_the_transaction_of_its_handler(school: School, ca
         assert await school.state(run) is State.RUNNING
     ended = await school.run(run)
     assert (ended.state, ended.result, ended.attempt, ended.spent) == (State.SUCCEEDED, b'{"sent": 3}', 1, 1)
-    assert await school.rows("SELECT * FROM foliot.claim") == []
 
 
 async def test_a_run_goes_on_when_the_transaction_is_rolled_back(school: School, caller: Caller) -> None:
@@ -61,7 +60,6 @@ async def test_a_worker_that_reports_a_completed_attempt_is_not_fenced(school: S
     assert [(await school.run(run)).state for run in (done, failed, other)] == [State.SUCCEEDED] * 3
     assert [(await school.run(run)).result for run in (done, failed)] == [b"1", b"2"], "what was committed stands"
     assert await school.events() == []
-    assert await school.rows("SELECT * FROM foliot.claim") == []
 
 
 async def test_a_claim_with_other_runs_stays_open_for_them(school: School) -> None:
@@ -72,9 +70,13 @@ async def test_a_claim_with_other_runs_stays_open_for_them(school: School) -> No
     assert first.token == second.token == third.token
     async with transaction(school) as caller:
         await complete(caller, second)
-    assert await school.rows("SELECT open FROM foliot.claim") == [(2,)]
-    assert await school.finish(*map(school.succeeded, (first, second, third))) == []
-    assert await school.rows("SELECT open FROM foliot.claim") == []
+    assert await school.finish(school.succeeded(first), school.succeeded(second)) == []
+    school.clock.advance(2 * MINUTE)
+    await school.store.tidy()
+    assert await school.rows("SELECT token FROM foliot.claim") == [(third.token,)]
+    assert await school.finish(school.succeeded(third)) == []
+    await school.store.tidy()
+    assert await school.rows("SELECT token FROM foliot.claim") == []
 
 
 async def test_what_a_completed_run_leaves_is_what_a_finished_one_leaves(school: School) -> None:
@@ -124,6 +126,18 @@ async def test_a_run_is_completed_once(school: School) -> None:
     with pytest.raises(asyncpg.PostgresError, match="or it has ended already") as refused:
         await school.rows(COMPLETE.format(run.number, run.token, "NULL"))
     assert refused.value.sqlstate == "FL001"
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+async def test_a_transaction_that_could_not_see_what_waits_for_the_run_cannot_complete_it(
+    school: School, level: str
+) -> None:
+    run = await school.running_tick("hourly")
+    async with CALLERS["asyncpg"](school.dsn) as caller:
+        await caller.execute(f"BEGIN ISOLATION LEVEL {level}")
+        with pytest.raises(asyncpg.ActiveSQLTransactionError, match=f"READ COMMITTED, not {level}"):
+            await complete(caller, run)
+    assert await school.state(run) is State.RUNNING
 
 
 async def test_a_request_to_stop_ends_with_the_run(school: School) -> None:

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from foliot.clock import ManualClock
-from foliot.domain.instant import DAY
+from foliot.domain.instant import DAY, HOUR, MINUTE
 from foliot.store.postgres import PostgresStore
 from tests.contract.stage import START, Stage
 from tests.servers.emptied import emptied
@@ -129,3 +129,27 @@ async def test_whoever_reads_history_for_long_delays_only_the_tidying(house: Hou
     await reader.close()
     await house.store.tidy()
     assert "history_20260403" not in await days(house)
+
+
+async def test_a_claim_of_which_no_run_is_left_goes_and_others_stay(house: House) -> None:
+    completed, running = await house.running("class:7"), await house.running("class:8")
+    await house.sql("SELECT foliot.complete($1, $2)", completed.number, completed.token)
+    house.clock.advance(2 * MINUTE)
+    await house.store.tidy()
+    assert await house.sql("SELECT token FROM foliot.claim") == [(running.token,)]
+
+
+async def test_an_instance_that_was_silent_for_a_day_is_ended_unless_it_has_runs(house: House) -> None:
+    silent, owner, beating = [await house.register() for _ in range(3)]
+    await house.running("class:7", worker=owner)
+    house.clock.advance(DAY - HOUR)
+    await house.store.beat(beating, [])
+    await house.store.tidy()
+    assert silent in await living(house)
+    house.clock.advance(2 * HOUR)
+    await house.store.tidy()
+    assert await living(house) & {silent, owner, beating} == {owner, beating}
+
+
+async def living(house: House) -> set[object]:
+    return {row[0] for row in await house.sql("SELECT number FROM foliot.instance WHERE ended_at IS NULL")}

@@ -134,3 +134,17 @@ async def test_without_one_it_looks_instead(postgres: PostgresServer, pooler: Pg
         before = one.store.version()
         await asyncio.sleep(0.1)  # "everything may be new" after a fiftieth of a second
         assert one.store.version() != before
+
+
+async def test_verbs_are_read_committed_whatever_the_database_prefers(
+    postgres: PostgresServer, pgbouncer: PgBouncer, database: str
+) -> None:
+    """Who waited for a lock has to see what its holder did."""
+    name = database.rpartition("/")[2]
+    postgres.psql(f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'")
+    store = PostgresStore(f"{pgbouncer.through(database)}?pooler=transaction")
+    await store.open()
+    asked = "SHOW transaction_isolation"
+    assert await store.write(lambda tx: tx._connection.fetchval(asked)) == "read committed"
+    assert (await store._state(asked, []))[0][0] == "read committed"
+    await store.close()

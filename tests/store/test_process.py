@@ -51,6 +51,15 @@ def test_nothing_is_said_of_a_process_on_another_host() -> None:
     assert not is_gone("elsewhere", process.pid, "some birth")
 
 
+def test_nothing_is_said_of_a_process_on_another_machine_of_the_same_name() -> None:
+    """Nor of one before this machine was booted anew: its lease ends soon enough."""
+    with child("pass") as process:
+        process.communicate()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    other = this_host().replace(boot, "00000000-0000-4000-8000-000000000000")
+    assert not is_gone(other, process.pid, "some birth")
+
+
 def test_a_process_of_which_no_birth_is_known_lives_as_long_as_its_pid_is_in_use() -> None:
     assert not is_gone(this_host(), os.getpid(), "")
 

@@ -53,10 +53,10 @@ WHERE xid >= div(:position::numeric, 18446744073709551616)::bigint
 ORDER BY xid, n LIMIT :limit
 
 -- name: last_positions
-SELECT coalesce((SELECT position FROM foliot.ended_runs WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
-        ORDER BY xid DESC, n DESC LIMIT 1), 0),
-    coalesce((SELECT xid::numeric * 18446744073709551616 + n FROM foliot.event
-        WHERE xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint ORDER BY xid DESC, n DESC LIMIT 1), 0)
+-- Behind every transaction that has ended, and before all that may still come: found without looking at any row.
+SELECT p.position, p.position FROM (
+    SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::numeric - 1) * 18446744073709551616 + 9223372036854775807
+) AS p(position)
 
 -- name: next_pending
 -- The soonest of what can fire.
