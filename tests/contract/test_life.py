@@ -15,7 +15,7 @@ from foliot.domain.state import State
 from foliot.domain.store import Store
 from foliot.errors import Conflict, StoreClosed
 from tests.contract.engines import Engine
-from tests.contract.stage import START, Stage, declared
+from tests.contract.stage import START, Stage
 
 VERBS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "promise": lambda store: store.promise([]),
@@ -87,7 +87,7 @@ async def test_the_version_soon_differs_after_something_became_due_and_after_it_
         seen = stage.store.version()
         await change()
         async with asyncio.timeout(10):
-            while stage.store.version() == seen:
+            while stage.store.version() == seen:  # noqa: ASYNC110 - a number, which nobody rings for
                 await asyncio.sleep(0.001)
 
 

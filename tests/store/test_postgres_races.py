@@ -8,14 +8,15 @@ import random
 import asyncpg
 import pytest
 
+from foliot.domain.identity import tick_name
 from foliot.domain.instant import HOUR, MINUTE
 from foliot.domain.run import Claimed, OnConflict, Progress, Promise
 from foliot.domain.schedule import TickDecision, TickFacts
 from foliot.domain.state import Outcome, Reason, State
-from foliot.domain.store import shard_of
+from foliot.domain.store import Lease, shard_of
 from foliot.errors import Conflict, LostOwnership
 from foliot.store.postgres.transaction import Numbers
-from tests.contract.stage import FAR, TTL, Stage, deciding, declared, fires, skips
+from tests.contract.stage import FAR, TTL, Entry, Stage, deciding, declared, fires, fires_hourly, skips
 from tests.servers.postgres import PostgresServer
 from tests.store.lines import due_in, in_chunks, leased, somebody_waits, stages
 
@@ -65,21 +66,24 @@ async def test_a_takeover_waits_for_the_old_owners_firing_and_does_not_repeat_it
 
 async def test_ticks_that_the_old_owner_fires_during_a_takeover_are_fired_once(postgres: PostgresServer) -> None:
     async with stages(postgres, 2) as (judge, [old, new]):
-        await old.apply(*(declared(f"s{n}", old.now) for n in range(5)))
+        first = old.now
+        await old.apply(*(declared(f"s{n}", first) for n in range(5)))
         lease = await leased(old, 0)
         due = await due_in(old, lease)
         await old.store.retire(lease.owner)
         blocking = await asyncpg.connect(new.store.where.dsn)  # type: ignore[attr-defined]
-        async with blocking.transaction():
-            await blocking.execute("SELECT 1 FROM foliot.schedule WHERE id = 's3' FOR UPDATE")
-            firing = asyncio.create_task(old.store.fire([lease], due, lease.cursor, deciding(fires)))
-            await somebody_waits(judge)
-            taking = asyncio.create_task(leased(new, 0))
+        block = blocking.transaction()
+        await block.start()
+        # The firing has decided, and waits to make the successor of one tick.
+        await blocking.execute("INSERT INTO foliot.named VALUES ($1, 1)", tick_name("s3", first + HOUR))
+        firing = asyncio.create_task(old.store.fire([lease], due, lease.cursor, deciding(fires_hourly)))
+        await somebody_waits(judge)
+        taking = asyncio.create_task(leased(new, 0))
+        await block.rollback()
         await blocking.close()
         fresh, fired = await taking, await firing
-        again = await due_in(new, fresh)
-        await new.store.fire([fresh], again, fresh.cursor, deciding(fires))
-        assert fired.handed_off == 5
+        assert (fired.handed_off, fired.created) == (5, 5)
+        assert await due_in(new, fresh) == []
         assert await in_chunks(judge) == sorted(number for _, number in due)
 
 
@@ -242,6 +246,15 @@ async def test_two_endings_of_one_claim_at_once_close_it(postgres: PostgresServe
 # ----------------------------------------------------------------------------------------------------------- schedules
 
 
+async def fired(stage: Stage, leases: list[Lease], due: list[Entry]) -> tuple[int, int]:
+    """How many were handed off and skipped, once nobody else had his hands on any."""
+    handed_off = skipped = 0
+    while due:
+        one = await stage.store.fire(leases, due, leases[0].cursor, deciding(skips_when_busy))
+        handed_off, skipped, due = handed_off + one.handed_off, skipped + one.skipped, list(one.busy)
+    return handed_off, skipped
+
+
 async def test_overlap_is_obeyed_whatever_shards_the_runs_of_a_schedule_lie_in(postgres: PostgresServer) -> None:
     async with stages(postgres, 4, shards=16) as (judge, them):
         for round_ in range(10):
@@ -254,14 +267,8 @@ async def test_overlap_is_obeyed_whatever_shards_the_runs_of_a_schedule_lie_in(p
                 [entry for lease in mine for entry in await due_in(stage, lease)]
                 for stage, mine in zip(them, leases, strict=True)
             ]
-            fired = await asyncio.gather(
-                *(
-                    stage.store.fire(mine, entries_, mine[0].cursor, deciding(skips_when_busy))
-                    for stage, mine, entries_ in zip(them, leases, due, strict=True)
-                )
-            )
-            assert sum(one.handed_off for one in fired) == 1
-            assert sum(one.skipped for one in fired) == 4
+            counts = await asyncio.gather(*(fired(*one) for one in zip(them, leases, due, strict=True)))
+            assert [sum(column) for column in zip(*counts, strict=True)] == [1, 4]
             for run in await them[0].claim():
                 await them[0].finish(them[0].succeeded(run))
             for stage, mine in zip(them, leases, strict=True):
@@ -305,19 +312,16 @@ async def test_nothing_is_held_for_ever_when_what_it_is_held_for_ends_at_that_mo
             assert await judge.fetchval("SELECT count(*) FROM foliot.run WHERE state < 20") == 0
 
 
-async def test_a_tick_whose_queue_changes_while_it_is_fired_is_still_claimed(postgres: PostgresServer) -> None:
+async def test_a_tick_whose_schedule_is_being_edited_goes_where_the_edit_says(postgres: PostgresServer) -> None:
     async with stages(postgres, 1) as (judge, [stage]):
         await stage.apply(declared("hourly", stage.now))
-        editing = await asyncpg.connect(stage.store.where.dsn)  # type: ignore[attr-defined]
-        async with editing.transaction():
-            # As an edit of the schedule does: it has the lock, and the firing waits for it.
-            await editing.execute("SELECT 1 FROM foliot.schedule FOR UPDATE")
-            firing = asyncio.create_task(stage.fire())
-            await somebody_waits(judge)
-            await editing.execute("UPDATE foliot.schedule SET queue = 'other'; UPDATE foliot.run SET queue = 'other'")
-        await editing.close()
-        await firing
-        assert len(await stage.claim(queues=["default", "other"])) == 1
+        async with judge.transaction():
+            await judge.execute("SELECT 1 FROM foliot.schedule FOR UPDATE")
+            assert len((await stage.fire()).busy) == 1
+            await judge.execute("UPDATE foliot.schedule SET queue = 'other'; UPDATE foliot.run SET queue = 'other'")
+            assert len((await stage.fire()).busy) == 1
+        assert (await stage.fire()).handed_off == 1
+        assert len(await stage.claim(queues=["other"])) == 1
 
 
 async def test_eight_that_apply_the_same_declarations_make_each_schedule_once(postgres: PostgresServer) -> None:
