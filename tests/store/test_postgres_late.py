@@ -180,16 +180,35 @@ async def test_a_claim_that_waits_for_a_lock_when_its_connection_is_cut_is_found
         kept = await to.stage.promise()
         await to.stage.fire()
         await to.stage.worker()
-        async with locked(to, f"SELECT 1 FROM foliot.run WHERE number = {kept.number} FOR UPDATE"):
+        async with locked(to, "LOCK TABLE foliot.claim IN SHARE MODE"):
             claiming = asyncio.create_task(to.stage.claim())
             await waiting(to)
             to.proxy.cut_all()
             with pytest.raises(StoreError):
                 await claiming
-            assert await to.stage.claim() == []  # the chunk is locked by the one that nobody hears any more
         await nothing_is_late(to)
         [run] = await to.stage.claim()
         assert (run.number, run.attempt) == (kept.number, 1)
+        assert await to.count("claim") == 1
+
+
+async def test_a_claim_that_was_delayed_in_the_network_takes_nothing_from_the_next_one(
+    postgres: PostgresServer,
+) -> None:
+    async with line(postgres, command_timeout=0.3) as to:
+        kept = await to.stage.promise()
+        await to.stage.fire()
+        await to.stage.worker()
+        to.proxy.freeze_before("INSERT INTO foliot.claim")
+        with pytest.raises(StoreError):
+            await to.stage.claim()
+        [run] = await to.stage.claim()
+        to.proxy.thaw()
+        await asyncio.sleep(0.2)  # as above
+        await nothing_is_late(to)
+        assert await to.stage.claim() == []
+        assert (run.number, run.attempt) == (kept.number, 1)
+        assert await to.stage.finish(to.stage.succeeded(run)) == []
 
 
 async def test_an_ending_that_waits_for_a_lock_when_its_connection_is_cut_counts_once(postgres: PostgresServer) -> None:

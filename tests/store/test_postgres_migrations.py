@@ -144,7 +144,7 @@ HELD, READY, TICK = 11, 12, 13
 ROWS: dict[int, str] = {
     1: f"""
 UPDATE foliot.setting SET shards = 1, keep_days = 30;
-INSERT INTO foliot.life (id) VALUES (1);
+SELECT foliot.begin_life();
 INSERT INTO foliot.job (name, policy, queue, seen_at) VALUES ('job', '{{}}', 'default', {START});
 INSERT INTO foliot.instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at)
     VALUES ('worker', 'elsewhere', 1, '', '0.1', '["default"]', '["job"]', 10, {START}, {START});

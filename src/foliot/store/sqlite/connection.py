@@ -48,9 +48,9 @@ def connect(path: str) -> apsw.Connection:
 
 def refuse_foreign(connection: apsw.Connection, path: str) -> None:
     """Before anything is changed: a file with tables that are not ours belongs to somebody else."""
-    if connection.pragma("application_id") == APPLICATION:
-        return
-    if connection.execute("SELECT count(*) FROM sqlite_schema").get:
+    # Tables first: another process may be making ours, and they come with the id in one transaction.
+    has_tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
+    if has_tables and connection.pragma("application_id") != APPLICATION:
         raise SchemaMismatch(f"{path} is a SQLite file of something else; give Foliot a file of its own")
 
 
