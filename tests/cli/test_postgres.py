@@ -140,7 +140,7 @@ def test_the_doctor_tells_of_the_server(database: str) -> None:
     assert found["ok"] is True
     store = found["store"]
     assert (store["engine"], store["fsync"], store["full_page_writes"]) == ("postgresql", "on", "on")
-    assert (store["shards"], store["held"], store["keep_days"]) == (16, {}, 90)
+    assert (store["shards"], store["held"], store["keep_days"]) == (16, {}, 30)
     assert store["schema"] == store["schema_known"] >= 1
     assert 1 <= store["connections"] <= store["max_connections"]
     told = run("doctor", "--store", database).stdout

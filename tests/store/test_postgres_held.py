@@ -67,14 +67,22 @@ async def test_a_promise_that_was_replaced_to_another_queue_before_a_takeover_st
     school.clock.advance(2 * TTL)
     new = Stage(school.store, school.clock)
     lease = await new.lease()
-    assert await new.loaded(lease) == []  # the chunk names it
-    queues = ["default", "urgent"]
-    assert await new.claim(queues=queues) == []
-    told = await new.store.arrivals([lease], lease.cursor)
-    assert [number for _, number in entries(told)] == [kept.number]
-    await new.store.fire([lease], entries(told), told.cursor, deciding(fires))
-    [run] = await new.claim(queues=queues)
+    due = await new.loaded(lease)  # the old chunk names it, and will never give it to a worker of this queue
+    assert [number for _, number in due] == [kept.number]
+    await new.store.fire([lease], due, lease.cursor, deciding(fires))
+    [run] = await new.claim(queues=["urgent"])
     assert (run.number, run.queue, run.payload) == (kept.number, "urgent", NEW)
+
+
+async def test_what_a_stale_chunk_named_and_no_claim_could_take_is_told_to_its_owner(school: School) -> None:
+    kept = await school.promise("class:7")
+    await school.fire()
+    lease = await school.lease()
+    await school.promise("class:7", queue="urgent", payload=NEW, on_conflict=OnConflict.REPLACE)
+    seen = await school.store.arrivals([lease], lease.cursor)
+    assert await school.claim(queues=["default", "urgent"]) == []
+    told = await school.store.arrivals([lease], seen.cursor)
+    assert [number for _, number in entries(told)] == [kept.number]
 
 
 async def fired(school: School, dispatcher: Dispatcher) -> list[Claimed]:

@@ -100,7 +100,11 @@ class PostgresStore:
                     await first.execute(_VIRTUAL_NOW)
                 self.shard_count = await first.fetchval("SELECT shards FROM foliot.setting")
                 self.numbers = Numbers(await first.fetchval(self._queries["next_node"].text))
-                await first.execute(self._queries["begin_life"].text)
+                # A restored dump is large, and is put right once: that may take its time.
+                await first.execute(
+                    f"BEGIN; SET LOCAL statement_timeout = 0; {self._queries['begin_life'].text}; COMMIT",
+                    timeout=86_400,
+                )
             finally:
                 await first.close(timeout=5)
         except (asyncpg.PostgresError, *UNREACHABLE) as error:

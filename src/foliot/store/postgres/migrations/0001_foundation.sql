@@ -87,6 +87,8 @@ BEGIN
         -- Numbers of the other cluster's transactions lie in this one's future: nobody would ever see those runs.
         DELETE FROM foliot.stir;
         UPDATE foliot.run SET xid = pg_current_xact_id() WHERE xid >= pg_snapshot_xmax(pg_current_snapshot());
+        UPDATE foliot.history SET xid = 3 WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+        UPDATE foliot.event SET xid = 3 WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
         UPDATE foliot.life SET cluster = here, began = gen_random_uuid();
     END IF;
 END $$;

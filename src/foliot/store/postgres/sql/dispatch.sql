@@ -54,8 +54,9 @@ WHERE shard = :shard AND state <= 1 AND (fire_at, number) > (:fire_at, :number) 
 ORDER BY fire_at, number LIMIT :limit
 
 -- name: handed_off
--- Chunks are few; their numbers are compared in memory.
-SELECT numbers FROM foliot.handoff
+-- Chunks are few; their numbers are compared in memory. A run that was replaced for another queue is not of its chunk.
+SELECT ARRAY(SELECT r.number FROM foliot.run r WHERE r.number = ANY(h.numbers) AND coalesce(r.queue, 'default') = h.queue)
+FROM foliot.handoff h
 
 -- name: arrived
 -- What became visible since a snapshot is what it did not know (from xmax on), or saw under way. Both are ranges of
