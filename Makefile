@@ -4,6 +4,7 @@
 BIN := .venv/bin
 DEMO := .demo
 ARGS ?=
+JOBS ?= 3
 
 .PHONY: all help run test check fmt torture bench bench-peers venv clean
 
@@ -17,8 +18,8 @@ run:  ## start scheduler and worker on a fresh store, with the example app
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)
 	$(BIN)/foliot up --app examples/learning_platform.py --store sqlite:///$(DEMO)/foliot.db $(ARGS)
 
-test: venv  ## run the tests; ARGS="-k lease -x" goes to pytest
-	$(BIN)/python -m pytest $(ARGS)
+test: venv  ## run the tests; ARGS="-k lease -x" goes to pytest, JOBS=0 runs them in one process
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: venv  ## lint, formatting, types, who imports whom
 	$(BIN)/ruff check .

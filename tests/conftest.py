@@ -69,6 +69,14 @@ def parts_of(item: pytest.Item) -> list[str]:
     return said + [part for part in PARTS if part in getattr(item, "fixturenames", ())]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """What must be there is got by one process, before others are started."""
+    if not session.config.option.collectonly:
+        for part in required():
+            missing(part)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Get the parts now: to install a server takes longer than a single test may."""
     if not session.config.option.collectonly:
@@ -98,7 +106,10 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> Generator[None, None, None]:
     yield
-    for part in sorted(config.stash[NEEDED] | set(required())):
+    # In several processes, the others tell only how their tests ended.
+    ends = [str(report.longrepr) for report in terminalreporter.getreports("skipped")]
+    elsewhere = {part for part in PARTS if any(f"needs {part}: " in end for end in ends)}
+    for part in sorted(config.stash[NEEDED] | elsewhere | set(required())):
         why = missing(part)
         if why is not None:
             terminalreporter.write_line(f"NOT RUN: {part} ({why})", red=part in required(), yellow=True, bold=True)

@@ -343,7 +343,11 @@ def test_a_promise_for_later_does_not_forget_its_connection(school: School) -> N
             job.promise_at(datetime.now(UTC))
 
 
-@pytest.mark.parametrize("given", [object(), "postgresql://localhost/school", sqlalchemy.create_mock_engine], ids=repr)
+@pytest.mark.parametrize(
+    "given",
+    [object(), "postgresql://localhost/school", sqlalchemy.create_mock_engine],
+    ids=["an object", "a text", "a function"],
+)
 async def test_what_is_no_connection_is_refused_with_a_list_of_those(school: School, given: object) -> None:
     with pytest.raises(InvalidInput, match=r"psycopg 3 .*asyncpg .*SQLAlchemy 2 .*django\.db\.connection"):
         school.job.using(connection=given).delay("1h")
