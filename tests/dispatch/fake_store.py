@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from foliot.clock import ManualClock
@@ -81,6 +81,9 @@ class FakeStore:
         return [row.number for row in self.rows.values() if row.state == "pending"]
 
     # The port
+
+    def when_new(self, callback: Callable[[], None]) -> bool:
+        return False
 
     def version(self) -> int:
         self._called("version")

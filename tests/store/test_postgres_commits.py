@@ -192,7 +192,8 @@ async def test_what_was_fired_is_not_fired_again_by_the_next_owner(
 ) -> None:
     async with line(postgres, options) as to:
         kept = [await to.stage.promise() for _ in range(3)]
-        fault = cut(to, moment, "INSERT INTO foliot.handoff")
+        await to.stage.scheduler()
+        fault = cut(to, moment, "foliot.fire_runs(")
         with pytest.raises(LostOwnership):  # nobody knows whether it was fired; the store does
             await to.stage.fire()
         assert fault.happened
@@ -225,7 +226,7 @@ async def test_a_worker_gets_its_runs_although_the_answer_to_its_claim_was_lost(
         kept = [await to.stage.promise() for _ in range(5)]
         await to.stage.fire()
         worker = await to.stage.worker()
-        fault = cut(to, moment, "INSERT INTO foliot.claim")
+        fault = cut(to, moment, "foliot.claim_runs(")
         with pytest.raises(StoreError):
             await to.stage.claim()
         assert fault.happened
@@ -246,7 +247,7 @@ async def test_a_claim_whose_answer_was_lost_is_finished_by_somebody_else_when_i
         kept = await to.stage.promise()
         await to.stage.fire()
         victim = await to.stage.worker()
-        cut(to, moment, "INSERT INTO foliot.claim")
+        cut(to, moment, "foliot.claim_runs(")
         with pytest.raises(StoreError):
             await to.stage.claim(worker=victim)
         # It says no more. The reaper sees its claim, if it has one, and takes it away.

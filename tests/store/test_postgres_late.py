@@ -199,7 +199,7 @@ async def test_a_claim_that_was_delayed_in_the_network_takes_nothing_from_the_ne
         kept = await to.stage.promise()
         await to.stage.fire()
         await to.stage.worker()
-        to.proxy.freeze_before("INSERT INTO foliot.claim")
+        to.proxy.freeze_before("foliot.claim_runs(")
         with pytest.raises(StoreError):
             await to.stage.claim()
         [run] = await to.stage.claim()
@@ -232,7 +232,8 @@ async def test_an_ending_that_waits_for_a_lock_when_its_connection_is_cut_counts
 async def test_a_firing_that_was_delayed_in_the_network_is_refused_by_its_epoch(postgres: PostgresServer) -> None:
     async with line(postgres, command_timeout=0.3) as to:
         kept = await to.stage.promise()
-        to.proxy.freeze_before("INSERT INTO foliot.handoff")
+        await to.stage.scheduler()
+        to.proxy.freeze_before("foliot.fire_runs(")
         with pytest.raises(Exception, match="the answer to a firing was lost"):
             await to.stage.fire()
         assert (await to.stage.fire()).handed_off == 1
@@ -265,10 +266,10 @@ async def test_two_workers_of_one_store_find_their_own_claims_again(postgres: Po
         for worker in workers:
             await to.stage.promise()
             await to.stage.fire()
-            to.proxy.cut_after_commit("INSERT INTO foliot.claim")
+            to.proxy.cut_after_commit("foliot.claim_runs(")
             with pytest.raises(StoreError):
                 await to.stage.claim(worker=worker)
         answers = await asyncio.gather(*(to.stage.claim(worker=worker) for worker in workers * 2))
-        owners = {row[0]: row[1] for row in await to.ask("SELECT number, worker FROM foliot.run")}
+        owners = {row[0]: row[1] for row in await to.ask("SELECT number, worker FROM foliot.live_runs")}
         got = [(run.number, worker) for worker, runs in zip(workers * 2, answers, strict=True) for run in runs]
         assert sorted(got) == sorted(owners.items())

@@ -161,8 +161,8 @@ INSERT INTO foliot.named (name, number) VALUES ('daily@2026-04-03T02:00:01Z', {T
 INSERT INTO foliot.stir (shard, numbers) VALUES (0, '{{{TICK}}}');
 INSERT INTO foliot.shard (shard, owner, epoch, until, high_water) VALUES (0, NULL, 7, 0, 0);
 INSERT INTO foliot.handoff (fired_at, priority, lane, queue, numbers) VALUES ({START}, 0, 0, 'default', '{{{READY}}}');
-INSERT INTO foliot.claim (token, claimed_at, worker, open, numbers)
-    SELECT 99, {START}, number, 1, '{{{HELD}}}' FROM foliot.instance;
+INSERT INTO foliot.claim (token, claimed_at, fired_at, lane, worker, open, written, numbers)
+    SELECT 99, {START}, {START}, 0, number, 1, true, '{{{HELD}}}' FROM foliot.instance;
 INSERT INTO foliot.cancellation (number, worker, reason, note)
     SELECT {HELD}, number, 'requested', 'why not' FROM foliot.instance;
 INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, schedule,

@@ -18,7 +18,7 @@ from foliot.errors import LostOwnership, StoreError
 from foliot.store.postgres import PostgresStore
 from tests.contract.stage import FAR, TTL, Stage
 from tests.servers.postgres import PostgresServer
-from tests.store.lines import Line, line
+from tests.store.lines import line
 
 
 @pytest.fixture
@@ -170,17 +170,14 @@ async def test_a_store_with_a_read_only_primary_looks_for_another_one(postgres: 
     """A connection that was made before its server stopped being the primary is not used for ever."""
     async with line(postgres) as to:
         await to.stage.promise(after=HOUR)
-        for pool in _pools(to):
-            async with pool.acquire() as connection:
-                await connection.execute("SET default_transaction_read_only = on")
+        [pools] = to.store._connections._loops.values()
+        for pool in (pools.plain, pools.hot):
+            connection = await pool.acquire(1.0)
+            await connection.execute("SET default_transaction_read_only = on")
+            pool.release(connection)
         await to.stage.promise(after=HOUR)
         await to.stage.promise("class:7", after=HOUR)
         await to.store.move("class:7", None, FAR)
-
-
-def _pools(to: Line) -> list[asyncpg.Pool]:
-    [pools] = to.store._connections._loops.values()
-    return [pool for pool in (pools.plain, pools.hot) if pool._initialized]
 
 
 # ------------------------------------------------------------------------------------------------------------- failover

@@ -64,6 +64,9 @@ class FakeStore:
             raise self.failing[verb]
         self._version += 1
 
+    def when_new(self, callback: Callable[[], None]) -> bool:
+        return False
+
     def version(self) -> int:
         return self._version
 

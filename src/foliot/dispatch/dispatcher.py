@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,6 +28,12 @@ LOOK_EVERY: Duration = 250 * MILLISECOND
 """Arrivals are read at least this often; `version` only makes it sooner."""
 POLL_EVERY: Duration = 20 * MILLISECOND
 """How often `version` is asked while waiting, and how long a backlog may be fired before anything else has its turn."""
+REST = 2
+MOST_REST: Duration = 3 * MILLISECOND
+"""After a batch that was not full, and after a look, the dispatcher rests for so many times as long as that took, but
+not longer than this. What falls due or arrives meanwhile goes in one batch: each batch costs the store, and every
+worker that it wakes, about as much with ten runs as with one, and a machine that is busy with batches of one is late
+with all of them."""
 FIRST_BACKOFF: Duration = 50 * MILLISECOND
 LONGEST_BACKOFF: Duration = 5 * SECOND
 
@@ -40,6 +46,7 @@ class DispatcherStore(DispatchStore, RetablingStore, Protocol):
     """What the dispatcher needs of a store."""
 
     def version(self) -> int: ...
+    def when_new(self, callback: Callable[[], None]) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -105,6 +112,10 @@ class Dispatcher:
         self._renewed_at = _LONG_AGO
         self._looked_at = _LONG_AGO
         self._store_behind: Duration = 0
+        self._rests_until = _LONG_AGO
+        self._looks_again = _LONG_AGO
+        self._is_called = False
+        self._sleeper: asyncio.Future[None] | None = None
         self._failures = 0
         self._busy: list[Entry] = []
         """What somebody's open transaction had its hands on: tried again with the next look."""
@@ -167,6 +178,7 @@ class Dispatcher:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Rounds until `stop` is set (noticed within 20 ms of the clock). An error of the store never ends the loop."""
+        self._is_called = self._store.when_new(self._called)
         while not stop.is_set():
             try:
                 wanted = await self.run_once()
@@ -232,10 +244,11 @@ class Dispatcher:
     async def _look(self, now: Instant) -> None:
         # Asked before reading: what is committed during the reading then shows as a difference at the next look.
         version = self._store.version()
-        if version == self._version and not _passed(self._looked_at, LOOK_EVERY, now):
+        if not _passed(self._looked_at, LOOK_EVERY, now) and (version == self._version or now < self._looks_again):
             return
         self._shards.add_arrivals(await self._store.arrivals(self._shards.leases(), self._shards.cursor))
         self._version, self._looked_at = version, now
+        self._looks_again = self._rested(now)
         busy, self._busy = self._busy, []
         self._shards.put_back(busy)
 
@@ -255,14 +268,22 @@ class Dispatcher:
             # Whatever woke us (timers wake early here and there): the clock is read again before firing.
             now = self._clock.now()
             most = self._most
+            if now < self._rests_until <= now + MOST_REST:
+                return False
             due = self._shards.due(now - self._store_behind, most)
             if not due:
                 return False
             await self._fire(due, now)
             if len(due) < most:
+                self._rests_until = self._rested(now)
                 return False
             if not began <= self._clock.now() < began + POLL_EVERY:
                 return True
+
+    def _rested(self, since: Instant) -> Instant:
+        """When the dispatcher has rested from what it began then and has just done."""
+        now = self._clock.now()
+        return now + min(REST * max(now - since, 0), MOST_REST)
 
     async def _fire(self, due: list[Entry], now: Instant) -> None:
         count = self._store.shard_count
@@ -300,7 +321,7 @@ class Dispatcher:
         if not self._has_the_only_one():
             wanted = min(wanted, self._shared_at + self._share_every)
         due = self._shards.next_at()
-        return wanted if due is None else min(wanted, due + self._store_behind)
+        return wanted if due is None else min(wanted, max(due + self._store_behind, self._rests_until))
 
     async def _wait(self, wanted: Instant, stop: asyncio.Event) -> None:
         """Sleeps until the time has come or something was committed.
@@ -312,13 +333,33 @@ class Dispatcher:
         # Slept, not read from the clock: a clock that goes back meanwhile must not stretch the wait.
         slept = 0
         while not stop.is_set() and slept < SHARE_EVERY:
-            step = min(wanted - self._clock.now(), POLL_EVERY)
+            now = self._clock.now()
+            step = min(wanted - now, POLL_EVERY)
+            if now < self._looks_again and self._is_called:
+                step = min(step, self._looks_again - now)
             if step <= 0:
                 return
-            await self._clock.sleep(step)
+            await self._sleep(step)
             slept += step
-            if self._shards and self._store.version() != self._version:
+            if self._shards and self._clock.now() >= self._looks_again and self._store.version() != self._version:
                 return
+
+    async def _sleep(self, length: Duration) -> None:
+        """Until the time has passed, or the store calls."""
+        if not self._is_called:
+            await self._clock.sleep(length)
+            return
+        loop = asyncio.get_running_loop()
+        self._sleeper = sleeper = loop.create_future()
+        timer = loop.call_later(length / SECOND, _wake, sleeper)
+        try:
+            await sleeper
+        finally:
+            timer.cancel()
+
+    def _called(self) -> None:
+        if self._sleeper is not None:
+            _wake(self._sleeper)
 
     def _lose(self, shards: Collection[int]) -> None:
         """New epochs are in the store. Whatever the wheels hold, a new owner has loaded it too."""
@@ -342,6 +383,11 @@ class Dispatcher:
         if self._failures:
             _log.warning("the dispatcher works again, after %d failures", self._failures)
             self._failures = 0
+
+
+def _wake(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
 
 
 def _passed(since: Instant, length: Duration, now: Instant) -> bool:

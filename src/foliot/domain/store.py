@@ -464,3 +464,7 @@ class Store(PromiseStore, ScheduleStore, DispatchStore, WorkStore, WatchStore, F
         Cheap: asked every few milliseconds, from the event loop. It may differ for no reason. Between hosts a hint may
         come late or be lost, so whoever waits for work looks for it now and then in any case.
         """
+
+    def when_new(self, callback: Callable[[], None]) -> bool:
+        """Has this called, in the running event loop, whenever `version` has changed. False when the store cannot do
+        that: then it has to be asked. A hint all the same."""

@@ -37,6 +37,9 @@ class WorkerStore(WorkStore, FleetStore, Protocol):
     def version(self) -> int:
         """Differs from an earlier answer whenever anything was committed in between."""
 
+    def when_new(self, callback: Callable[[], None]) -> bool:
+        """Has this called when that happens, if the store can."""
+
 
 class Pause:
     """After each failure in a row, the next try waits twice as long."""

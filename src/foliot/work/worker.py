@@ -36,6 +36,8 @@ _LIVELY: Duration = SECOND
 """How long after the last work the store is asked every millisecond whether anything is new."""
 _LIVELY_LOOK, _IDLE_LOOK = 0.001, 0.005
 """Seconds between two looks at the store's version."""
+_CALLED_LOOK = 0.02
+"""The same, for a store that calls when there is something new."""
 _CLAIM_ANYWAY: Duration = SECOND
 """A worker with free slots claims this often even if nothing seems to be new: a hint that is lost costs a second."""
 _MOST_POLICIES = 10_000
@@ -94,10 +96,14 @@ class Worker:
         self._policies: dict[tuple[str, bytes], Policy] = {}
         self._claiming: asyncio.Task[int] | None = None
         self._claimed_at: Instant = 0
+        self._claimed_version: int | None = None
+        self._left_some = True
+        """Whether there was more than the last claim could take, or may have been."""
         self._claim_pause = Pause()
         self._seen_version: int | None = None
         self._lively_until: Instant = 0
         self._lost = False
+        self._is_called = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
@@ -117,6 +123,8 @@ class Worker:
         )
         self.number = instance.number
         self._lost = False
+        if not self._is_called:
+            self._is_called = self.store.when_new(self.alarm.ring)
 
     async def run_once(self) -> bool:
         """Once around; answers whether anything happened. Waits neither for handlers nor for endings to be recorded.
@@ -174,6 +182,8 @@ class Worker:
         now = self.clock.now()
         if self._may_have_work(now):
             self.alarm.ring()
+        if self._is_called:
+            return _CALLED_LOOK
         return _LIVELY_LOOK if now < self._lively_until else _IDLE_LOOK
 
     def _may_have_work(self, now: Instant) -> bool:
@@ -218,10 +228,17 @@ class Worker:
             # What cannot be recorded should not be begun: no claims while endings cannot be delivered.
             if limit <= 0 or self.draining or self._claim_pause.holds(now) or self.outbox.pause.until is not None:
                 return 0
-            self._claimed_at = now
+            if self._has_all(now):
+                return 0
+            self._claimed_at, self._claimed_version = now, self._seen_version
             self._claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(jobs, limit))
         # Shielded: whoever stops waiting, what was claimed is begun or given back, never forgotten.
         return await asyncio.shield(self._claiming)
+
+    def _has_all(self, now: Instant) -> bool:
+        """Whether the last claim left nothing for this worker, and nothing has come since, as far as it was told."""
+        is_told = self._is_called and self._claimed_version == self._seen_version
+        return is_told and not self._left_some and 0 <= now - self._claimed_at < _CLAIM_ANYWAY
 
     async def _claim_and_begin(self, jobs: Sequence[str], limit: int) -> int:
         number = self.number
@@ -236,10 +253,12 @@ class Worker:
             raise
         except Exception as error:
             self._claim_pause.failed(self.clock.now(), "claiming work", error)
+            self._left_some = True
             return 0
         finally:
             self._claiming = None
         self._claim_pause.succeeded()
+        self._left_some = len(claimed) >= limit or len(jobs) < len(self._jobs)
         if self.draining or self._lost:
             self.outbox.unbegun.extend(claimed)
             self.alarm.ring()

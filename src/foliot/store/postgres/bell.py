@@ -36,15 +36,25 @@ class Bell:
         self._listener: asyncio.Task[None] | None = None
         self._hears: frozenset[str] = frozenset()
         self._heard = 0
+        self._callbacks: list[Callable[[], None]] = []
         self._has_ears = False
 
     def ring(self, who: set[str]) -> None:
         """Tells others, some time soon; whoever listens here knows at once."""
-        if who & self._hears or not self._hears:
-            self._heard += 1
+        self.heard(who)
         self._ringing |= who
         if self._ringing and self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._tell())
+
+    def heard(self, who: set[str]) -> None:
+        """Something happened here that concerns these."""
+        if who & self._hears or not self._hears:
+            self._heard += 1
+            for callback in self._callbacks:
+                callback()
+
+    def when_heard(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)
 
     async def _tell(self) -> None:
         try:
@@ -59,7 +69,7 @@ class Bell:
 
     def listen(self, hears: set[str]) -> None:
         """From now on `version` follows what others do that concerns us."""
-        self._hears = frozenset(hears)
+        self._hears |= hears
         if self._connect is not None and self._listener is None:
             self._listener = asyncio.get_running_loop().create_task(self._listen())
 
@@ -85,8 +95,7 @@ class Bell:
             pause = min(pause * 2, 5)
 
     def _hear(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
-        if not self._hears or str(payload) in self._hears:
-            self._heard += 1
+        self.heard({str(payload)})
 
     @property
     def version(self) -> int:

@@ -33,7 +33,7 @@ class Server(Protocol):
     async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
     async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T: ...
     async def read(self, work: Work[T]) -> T: ...
-    def ring(self, who: set[str]) -> None: ...
+    def heard(self, who: set[str]) -> None: ...
 
 
 class CellReader:
@@ -48,6 +48,8 @@ class CellReader:
         """Transactions that were open when cells were loaded, for so long already that their runs may not be told."""
         self._looked: dict[int, int] = {}
         """By shard, the cursor of the last load: what was open then is already in `_overtaken`."""
+        self._told = True
+        """Whether there are stirs that the store may forget: we have heard of them."""
 
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
         """The epoch has to be committed before we look: what the old owner still handed off is seen then."""
@@ -96,6 +98,7 @@ class CellReader:
             # What the cursor has not seen may bear a number that it has.
             raise LostOwnership("the server crashed, and the cursor means nothing to it", set(shards))
         rows: list[Row] = list(zip(times or (), numbers or (), strict=True))
+        self._told = self._told or bool(rows)
         self._ages.note(now, seen)
         ended = {one for one in self._overtaken if one < seen.xmax and one not in seen.under_way}
         if ended:
@@ -111,9 +114,9 @@ class CellReader:
     ) -> Fired:
         """Plain runs in one statement; a batch with ticks in it, or with what is too late, in one transaction."""
         entries = list(dict.fromkeys(due))
-        seen = snapshot.at(cursor)
+        seen, told = snapshot.at(cursor), self._told
         try:
-            [[now, reached, needs_thought, lost]] = await self._fire_plain(leases, entries, seen)
+            [[now, reached, needs_thought, lost]] = await self._fire_runs(leases, entries, seen, told)
         except StoreError as error:
             # Whether it was fired is not known. A new owner reads that from the store, and so do we.
             raise LostOwnership(f"the answer to a firing was lost: {error}", {one.shard for one in leases}) from error
@@ -122,16 +125,20 @@ class CellReader:
         if needs_thought:
             fired: Fired = await self._server.write(lambda tx: dispatching.fire(tx, leases, entries, decide), hot=True)
             return fired
+        self._told = self._told and not told
         if reached:
-            self._server.ring({"handoff"})
+            self._server.heard({"handoff"})  # whoever is elsewhere was told by the firing itself
         early = sum(fire_at > now for fire_at, _ in entries)
         return Fired(now, reached, early, len(entries) - early - reached, 0, 0, 0, [])
 
-    async def _fire_plain(
-        self, leases: Sequence[Lease], entries: Sequence[tuple[Instant, int]], seen: Snapshot
+    async def rehearse(self) -> None:
+        await self._fire_runs([], [], snapshot.BEFORE_ALL, True)
+
+    async def _fire_runs(
+        self, leases: Sequence[Lease], entries: Sequence[tuple[Instant, int]], seen: Snapshot, told: bool
     ) -> list[Row]:
         return await self._server.statement(
-            "fire_plain",
+            "fire_runs",
             shards=[lease.shard for lease in leases],
             epochs=[lease.epoch for lease in leases],
             owner=leases[0].owner if leases else 0,
@@ -140,5 +147,5 @@ class CellReader:
             late=LATE,
             chunk=CHUNK,
             life=seen.life,
-            **seen.values,
+            told=seen.text if told else None,
         )

@@ -12,6 +12,7 @@ import os
 import random
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,7 @@ import asyncpg
 
 from foliot.errors import FoliotError, StoreClosed, StoreError, StoreTooOld
 from foliot.store.postgres.address import Address
+from foliot.store.postgres.pool import Pool
 
 OLDEST = 140_000
 """PostgreSQL 14: earlier ones lack what the schema is written in."""
@@ -28,6 +30,8 @@ STATEMENT_TIMEOUT, LOCK_TIMEOUT, IDLE_TIMEOUT = "30s", "10s", "30s"
 COMMAND_TIMEOUT = 40.0
 """Seconds until we give up on a server that does not answer at all: longer than it may take itself."""
 CONNECT_TIMEOUT = 10.0
+_GOODBYE = 5.0
+"""Seconds for what is under way when the store is closed."""
 PATIENCE = 5.0
 """Seconds that a verb waits for a server which cannot be reached before it fails."""
 
@@ -64,6 +68,7 @@ _HOT = {
     # The few statements that carry the load look their rows up by arrays of numbers, and join what they found with the
     # rest by hash. A planner that sees an empty table thinks any other way as cheap, and a session keeps its plans.
     "enable_nestloop": "off",
+    "enable_bitmapscan": "off",
 }
 
 _SETTINGS = {
@@ -114,24 +119,19 @@ class Connections:
     def _settings(self, hot: bool) -> dict[str, str]:
         return {"application_name": self._name, **_SETTINGS, **(_HOT if hot else {})}
 
-    async def _pool(self, hot: bool) -> asyncpg.Pool[Any]:
+    async def _pool(self, hot: bool) -> Pool:
         loop = asyncio.get_running_loop()
         pools = self._loops.get(loop)
         if pools is None or pools.pid != os.getpid():
             hot_ones = self.where.connections // 2
             self._loops[loop] = pools = _Pools(
                 *(
-                    asyncpg.create_pool(
-                        self.where.dsn, min_size=0, max_size=most, reset=_nothing_to_reset, **self._options(kind)
-                    )
+                    Pool(partial(asyncpg.connect, self.where.dsn, **self._options(kind)), most)
                     for kind, most in ((False, self.where.connections - hot_ones), (True, hot_ones))
                 )
             )
             await pools.begin()
-        pool = pools.hot if hot else pools.plain
-        if not pool._initialized:
-            await pool
-        return pool
+        return pools.hot if hot else pools.plain
 
     @asynccontextmanager
     async def acquired(self, *, hot: bool = False) -> AsyncIterator[Any]:
@@ -145,9 +145,10 @@ class Connections:
             yield connection
         except UNREACHABLE:
             self._lost.add(backend)
+            connection.terminate()
             raise
         finally:
-            await asyncio.shield(_release(pool, connection))
+            pool.release(connection)
 
     async def settle(self) -> None:
         """Ends whatever is still under way on connections that broke: afterwards it was done, or it never will be.
@@ -165,11 +166,11 @@ class Connections:
             raise StoreError(f"PostgreSQL at {self.where.shown} does not end a statement whose connection was lost")
         self._lost -= lost
 
-    async def _patiently(self, pool: asyncpg.Pool[Any]) -> Any:
+    async def _patiently(self, pool: Pool) -> Any:
         pause, left = 0.05, self.patience
         while True:
             try:
-                return await pool.acquire(timeout=self.connect_timeout)
+                return await pool.acquire(self.connect_timeout)
             except UNREACHABLE as error:
                 if self._closed:
                     raise StoreClosed("the store is closed") from error
@@ -196,7 +197,7 @@ class Connections:
 class _Pools:
     """The connections of one event loop: for transactions of any kind, and for the statements that carry the load."""
 
-    def __init__(self, plain: asyncpg.Pool[Any], hot: asyncpg.Pool[Any]) -> None:
+    def __init__(self, plain: Pool, hot: Pool) -> None:
         self.pid = os.getpid()
         self.plain = plain
         self.hot = hot
@@ -206,8 +207,7 @@ class _Pools:
         await anext(self._keeper)
 
     async def close(self) -> None:
-        await _close(self.plain)
-        await _close(self.hot)
+        await asyncio.gather(self.plain.close(_GOODBYE), self.hot.close(_GOODBYE))
 
 
 async def _closed_with_its_loop(pools: _Pools) -> AsyncGenerator[None, None]:
@@ -216,27 +216,6 @@ async def _closed_with_its_loop(pools: _Pools) -> AsyncGenerator[None, None]:
         yield
     finally:
         await pools.close()
-
-
-async def _close(pool: asyncpg.Pool[Any]) -> None:
-    if not pool._initialized:
-        return  # nobody asked it for a connection
-    try:
-        await asyncio.wait_for(pool.close(), 5)
-    except (TimeoutError, asyncpg.InterfaceError, OSError):
-        pool.terminate()
-
-
-async def _release(pool: asyncpg.Pool[Any], connection: Any) -> None:
-    """One that broke meanwhile has left the pool already, and what was done with it has its own outcome."""
-    try:
-        await pool.release(connection)
-    except Exception as error:
-        _log.debug("a connection was lost while it was given back: %s", error)
-
-
-async def _nothing_to_reset(_connection: Any) -> None:
-    """We leave nothing in a session, and a round trip after each statement would cost as much as the statement."""
 
 
 def begin(pooler: bool, *, lazily: bool = False, reading: bool = False, hot: bool = False) -> str:

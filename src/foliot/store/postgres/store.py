@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -48,7 +48,7 @@ from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as
 from foliot.store.postgres.health import health
 from foliot.store.postgres.together import Alone, Together
 from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Work, prepared
-from foliot.store.verbs import dispatching, promises, reading, schedules, watching, working
+from foliot.store.verbs import dispatching, promises, reading, schedules, watching
 from foliot.store.verbs.transaction import Row
 
 T = TypeVar("T")
@@ -145,9 +145,19 @@ class PostgresStore:
             raise StoreClosed("the store is closed")
         return self._here().bell.version
 
+    def when_new(self, callback: Callable[[], None]) -> bool:
+        if self._virtual is not None:
+            return False
+        self._here().bell.when_heard(callback)
+        return True
+
     def ring(self, who: set[str]) -> None:
         if who:
             self._here().bell.ring(who)
+
+    def heard(self, who: set[str]) -> None:
+        """As `ring`, when others were told already."""
+        self._here().bell.heard(who)
 
     def _here(self) -> _Loop:
         loop = asyncio.get_running_loop()
@@ -420,10 +430,10 @@ class PostgresStore:
         return await claiming.finish(self, worker, endings)
 
     async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
-        return await self.write(lambda tx: working.give_back(tx, worker, claimed))
+        return await self.write(lambda tx: claiming.give_back(tx, worker, claimed))
 
     async def beat(self, worker: int, progress: Sequence[Progress]) -> Beat:
-        return await self.write(lambda tx: working.beat(tx, worker, progress), lazily=not progress)
+        return await self.write(lambda tx: claiming.beat(tx, worker, progress), lazily=not progress)
 
     # Watch
 
@@ -448,7 +458,17 @@ class PostgresStore:
             lambda tx: watching.register(tx, role, version, queues, slots, jobs, release)
         )
         self._here().bell.listen(_HEARS.get(role, set()))
+        await self._rehearse(role, instance.number)
         return instance
+
+    async def _rehearse(self, role: str, instance: int) -> None:
+        """The first statement of its kind on a connection takes many times as long as the next: better now, when
+        nothing is due yet. What fails here will say so when it matters."""
+        with contextlib.suppress(StoreError):
+            if role == "scheduler":
+                await self._cells.rehearse()
+            elif role == "worker":
+                await self._claimer.rehearse(instance)
 
     async def retire(self, instance: int) -> None:
         await self.write(lambda tx: watching.retire(tx, instance))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
@@ -138,6 +138,9 @@ class SqliteStore:
         # The pragma tells of other connections' commits; in memory there is only this one, which counts its changes.
         seen: int = self._sentry.pragma("data_version") if self.path != MEMORY else self._sentry.total_changes()
         return seen
+
+    def when_new(self, callback: Callable[[], None]) -> bool:
+        return False
 
     async def _write(self, work: Work[T]) -> T:
         if self._writer is None:

@@ -99,6 +99,7 @@ async def _latest(tx: Transaction, stem: str) -> tuple[int, _Found | None]:
 
 
 async def _replace(tx: Transaction, found: _Found, wanted: Promise) -> Kept:
+    found = await _by_id(tx, found.id, locked=True)
     changed = found.live and await tx.run(
         "replace_promise",
         number=found.number,
@@ -120,7 +121,7 @@ async def _replace(tx: Transaction, found: _Found, wanted: Promise) -> Kept:
 
 
 async def move(tx: Transaction, key: str, tenant: str | None, fire_at: Instant) -> Kept:
-    found = await _by_key(tx, key, tenant)
+    found = await _by_id(tx, (await _by_key(tx, key, tenant)).id, locked=True)
     if not (found.live and await tx.run("move_promise", number=found.number, fire_at=fire_at)):
         raise Conflict(f"{found.id} is {found.state} and can no longer be moved")
     await tx.stir([found.number])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -35,7 +35,7 @@ async def silent(tx: Transaction, beat_before: Instant) -> list[SilentAttempt]:
 
 
 async def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
-    closed: Counter[int] = Counter()
+    closed: defaultdict[int, list[int]] = defaultdict(list)
     schedules: set[str] = set()
     workers: set[int] = set()
     pending: list[int] = []
@@ -52,7 +52,7 @@ async def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
         identifier = run_id(loss.number, name)
         await tx.event("lost", identifier, f"{attempt_id(identifier, loss.attempt)} on worker {worker}: {loss.error}")
         lost.append(loss.number)
-        closed[loss.token] += 1
+        closed[loss.token].append(loss.number)
         workers.add(worker)
         if state in PENDING:
             pending.append(loss.number)

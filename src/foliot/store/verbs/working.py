@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
@@ -131,14 +131,16 @@ async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> lis
     released, fixed delays get their next run."""
     endings = [ending._replace(error=_visible(ending.error)) for ending in endings]
     numbers = array("q", [ending.number for ending in endings])
+    tokens = longs({ending.token for ending in endings})
     owned = {
-        number: (token, schedule) for number, token, schedule in await tx.all("owned_runs", numbers=longs(numbers))
+        number: (token, schedule)
+        for number, token, schedule in await tx.all("owned_runs", numbers=longs(numbers), tokens=tokens)
     }
     ended: list[tuple[Ending, State]] = []
     going_on: list[Ending] = []
     fenced: list[Ending] = []
     schedules: set[str] = set()
-    closed: Counter[int] = Counter()
+    closed: defaultdict[int, list[int]] = defaultdict(list)
     matched: set[int] = set()
     for ending in endings:
         token, schedule = owned.get(ending.number, (None, None))
@@ -149,7 +151,7 @@ async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> lis
         if ending.number in matched:
             continue  # said twice in one breath
         matched.add(ending.number)
-        closed[token] += 1
+        closed[token].append(ending.number)
         state = after(State.RUNNING, ending.event)
         if state in TERMINAL:
             ended.append((ending, state))
@@ -222,10 +224,11 @@ async def _name_of(tx: Transaction, number: int) -> str | None:
     return row[1] if row else None
 
 
-async def close_claims(tx: Transaction, closed: Mapping[int, int]) -> None:
-    """So many runs of these claims are no longer theirs; a claim without runs goes."""
+async def close_claims(tx: Transaction, closed: Mapping[int, Sequence[int]]) -> None:
+    """These runs are no longer of these claims; a claim without runs goes."""
     if closed:
-        await tx.run_each("close_claim", [(ended, token) for token, ended in sorted(closed.items())])
+        rows = [(token, tx.packed(numbers), len(numbers)) for token, numbers in sorted(closed.items())]
+        await tx.run_each("close_claim", rows)
         await tx.run("drop_claims", tokens=longs(closed))
 
 
@@ -252,7 +255,7 @@ async def give_back(tx: Transaction, worker: int, claimed: Sequence[Claimed]) ->
     returned: dict[int, tuple[str, int, int]] = {}
     for token, numbers in by_token.items():
         rows = await tx.all("give_back_runs", numbers=longs(numbers), token=token)
-        await close_claims(tx, {token: len(rows)})
+        await close_claims(tx, {token: [row[0] for row in rows]})
         returned |= {number: (queue, lane, priority) for number, queue, lane, priority in rows}
     groups: dict[tuple[str, int, int], list[int]] = {}
     for number in await end_cancelled(tx, list(returned)):

@@ -133,21 +133,26 @@ CREATE TABLE foliot.handoff (
     queue     text     NOT NULL,
     job       text,
     numbers   bigint[] NOT NULL
-) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-ALTER TABLE foliot.handoff ALTER COLUMN numbers SET STORAGE MAIN;
+) WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX handoff_order ON foliot.handoff (lane, priority DESC, n);
 CREATE INDEX handoff_aside ON foliot.handoff (n) WHERE aside;
 
 -- Chunks owned by a worker. `open` counts the runs that have not ended; at zero the row goes. Workers choose tokens
 -- themselves, so that one who never got the answer can ask what became of its claim.
+-- While a claim is not `written`, it alone says that its runs are running: their rows still look pending, and a run that
+-- ends soon is never written in between. Whoever has to do with one of them writes the claim first (`write_claims`).
 CREATE TABLE foliot.claim (
     token       bigint   PRIMARY KEY,
     claimed_at  bigint   NOT NULL,
+    fired_at    bigint   NOT NULL,
     worker      integer  NOT NULL,
     open        integer  NOT NULL,
+    lane        smallint NOT NULL,
+    written     boolean  NOT NULL DEFAULT false,
     numbers     bigint[] NOT NULL
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+) WITH (fillfactor = 70, toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX claim_worker ON foliot.claim (worker);
+CREATE INDEX claim_unwritten ON foliot.claim (worker, claimed_at) WHERE NOT written;
 
 -- Running attempts that somebody asked to stop, until they end.
 CREATE TABLE foliot.cancellation (
@@ -309,6 +314,9 @@ CREATE TABLE foliot.audit (
     note     text   NOT NULL
 );
 
+-- Runs of claims that are not written, if their rows still look pending.
+CREATE VIEW foliot.unwritten AS SELECT unnest(numbers) AS number FROM foliot.claim WHERE NOT written;
+
 -- Live and ended runs in one shape, for people.
 CREATE VIEW foliot.live_runs AS
 SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
@@ -316,7 +324,13 @@ SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane
     NULL::bigint AS finished_at, progress, NULL::bytea AS result, NULL::bigint AS span_until, 1 AS span_count,
     withdrawn IS NOT NULL OR number IN (SELECT c.number FROM foliot.cancellation c) AS cancel_requested,
     number AS position, options
-FROM foliot.run;
+FROM foliot.run WHERE NOT (state < 2 AND number IN (SELECT u.number FROM foliot.unwritten u))
+UNION ALL
+SELECT r.number, r.name, 4::smallint, r.origin, r.job, r.schedule, r.revision, r.tenant, r.queue, c.lane, r.priority,
+    r.nominal, r.since, r.fire_at, r.attempt + 1, r.spent, NULL, NULL, r.payload, c.worker, c.fired_at, c.claimed_at,
+    NULL, NULL, r.progress, NULL, NULL, 1, false, r.number, r.options
+FROM foliot.claim c CROSS JOIN LATERAL unnest(c.numbers) AS u(number) JOIN foliot.run r ON r.number = u.number
+WHERE NOT c.written AND r.state < 2;
 CREATE VIEW foliot.ended_runs AS
 SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
     attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at,
@@ -345,6 +359,215 @@ BEGIN
     END LOOP;
 END $$;
 SELECT foliot.make_partitions(7);
+
+-- The hot path: handing off, claiming. Each is one call, because a round trip costs more than the work on a few runs.
+
+-- Hands off runs without a schedule: the shards are locked under their epochs, what the clock has not reached or what
+-- changed meanwhile is left alone, the rest goes into chunks of one queue, lane and priority. If any of it needs more
+-- thought (a tick, a run past its usefulness), nothing is done here, and `odd` says so. `lost` are shards that are no
+-- longer the owner's. `told` is a snapshot: stirs that it has seen are in the owner's memory.
+-- Nobody waits for the disk: should a crash forget this, then with it the server's life, and every owner reads its cells
+-- anew. A claim that was acknowledged is on disk, and so is what came before it.
+CREATE FUNCTION foliot.fire_runs(
+    owner_ integer, shards_ smallint[], epochs_ bigint[], life_ text, fire_ats_ bigint[], numbers_ bigint[],
+    late_ bigint, chunk_ integer, told pg_snapshot, OUT now_ bigint, OUT handed integer, OUT odd boolean, OUT lost smallint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    same_life boolean := life_ = '' OR life_ = (SELECT began::text FROM foliot.life);
+    claimed bigint[];
+    one record;
+BEGIN
+    handed := 0;
+    odd := false;
+    SELECT array_agg(s.shard) INTO lost FROM (
+        SELECT s.shard FROM foliot.shard s JOIN unnest(shards_, epochs_) AS w(shard, epoch) ON w.shard = s.shard
+        WHERE s.shard = ANY(shards_) AND s.owner = owner_ AND s.epoch = w.epoch ORDER BY s.shard FOR NO KEY UPDATE OF s
+    ) s;
+    IF same_life AND coalesce(cardinality(lost), 0) = cardinality(shards_) THEN
+        lost := NULL;
+    ELSE
+        lost := CASE WHEN same_life THEN ARRAY(SELECT unnest(shards_) EXCEPT SELECT unnest(lost)) ELSE shards_ END;
+        RETURN;
+    END IF;
+    now_ := foliot.now();
+    claimed := ARRAY(SELECT u.number FROM foliot.unwritten u);
+    FOR one IN
+        SELECT coalesce(r.queue, 'default') AS queue, r.priority,
+            CASE WHEN r.lane = 0 AND now_ - r.fire_at > late_ THEN 1::smallint ELSE r.lane END AS lane,
+            r.schedule IS NOT NULL OR coalesce(r.useful_until < now_, false) AS odd,
+            array_agg(r.number ORDER BY r.fire_at, r.number) AS numbers
+        FROM foliot.run r JOIN unnest(fire_ats_, numbers_) AS d(fire_at, number)
+            ON d.number = r.number AND d.fire_at = r.fire_at
+        WHERE r.number = ANY(numbers_) AND r.fire_at <= now_ AND r.state < 2 AND (r.schedule IS NULL OR r.fired_at IS NULL)
+            AND NOT EXISTS (SELECT 1 FROM unnest(claimed) AS c(number) WHERE c.number = r.number)
+        GROUP BY 1, 2, 3, 4 ORDER BY 4 DESC, 3, 2 DESC
+    LOOP
+        IF one.odd THEN
+            odd := true;
+            RETURN;
+        END IF;
+        handed := handed + cardinality(one.numbers);
+        FOR start IN 1 .. cardinality(one.numbers) BY chunk_ LOOP
+            INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers)
+            VALUES (one.queue, one.lane, one.priority, now_, one.numbers[start : start + chunk_ - 1]);
+        END LOOP;
+    END LOOP;
+    IF told IS NOT NULL THEN
+        DELETE FROM foliot.stir s WHERE s.shard = ANY(shards_) AND s.xid < pg_snapshot_xmax(told)
+            AND pg_visible_in_snapshot(s.xid, told);
+    END IF;
+    IF handed > 0 THEN
+        PERFORM pg_notify('foliot', 'handoff');
+    END IF;
+    PERFORM set_config('synchronous_commit', 'off', true);
+END $$;
+
+-- Takes chunks by lane, priority and order, as many runs as fit, and with each chunk a token. What was cancelled, moved or
+-- claimed since the chunk was made is passed over: the runs are locked first, and looked at after that. What a chunk named
+-- and this claim did not take goes to a chunk aside, because somebody has to look why: while anything lies there, the last
+-- row says so by having no number.
+CREATE FUNCTION foliot.claim_runs(
+    worker_ integer, queues_ text[], jobs_ text[], limit_ integer, chunks_ integer, tokens_ bigint[]
+) RETURNS TABLE (
+    number bigint, name text, job text, payload bytea, token bigint, attempt integer, spent integer, fire_at bigint,
+    nominal bigint, since bigint, schedule text, revision integer, tenant text, queue text, priority integer,
+    origin smallint, lane smallint, options bytea, checkpoint bytea
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    clock bigint := foliot.now();
+    room integer := limit_;
+    used integer := 0;
+    got integer;
+    chunk record;
+    part bigint[];
+    free bigint[];
+    claimed bigint[];
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM foliot.instance i WHERE i.number = worker_ AND i.ended_at IS NULL) THEN
+        RAISE EXCEPTION 'worker % was declared dead', worker_ USING ERRCODE = 'FL003';
+    END IF;
+    LOOP
+        FOR chunk IN
+            SELECT h.n, h.lane, h.priority, h.fired_at, h.queue, h.numbers FROM foliot.handoff h
+            WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
+            ORDER BY h.lane, h.priority DESC, h.n LIMIT chunks_ FOR UPDATE SKIP LOCKED
+        LOOP
+            EXIT WHEN room <= 0;
+            used := used + 1;
+            part := chunk.numbers[1:room];
+            room := room - cardinality(part);
+            -- Nobody waits for a run that somebody's open transaction has its hands on.
+            SELECT array_agg(x.number) INTO free FROM (
+                SELECT r.number FROM foliot.run r WHERE r.number = ANY(part) FOR NO KEY UPDATE SKIP LOCKED
+            ) x;
+            claimed := ARRAY(SELECT u.number FROM foliot.unwritten u);
+            RETURN QUERY
+            WITH taken AS MATERIALIZED (
+                SELECT r.number, r.name, r.job, r.payload, tokens_[used] AS token, r.attempt + 1, r.spent, r.fire_at, r.nominal,
+                    r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, chunk.lane, r.options,
+                    r.checkpoint
+                FROM foliot.run r
+                WHERE r.number = ANY(free) AND r.state < 2 AND r.fire_at <= clock AND r.job = ANY(jobs_)
+                    AND (r.useful_until IS NULL OR r.useful_until >= clock) AND coalesce(r.queue, 'default') = chunk.queue
+                    AND NOT EXISTS (SELECT 1 FROM unnest(claimed) AS c(number) WHERE c.number = r.number)
+            ), noted AS (
+                INSERT INTO foliot.claim (token, worker, claimed_at, fired_at, lane, open, numbers)
+                SELECT tokens_[used], worker_, clock, chunk.fired_at, chunk.lane, count(*), array_agg(t.number)
+                FROM taken t HAVING count(*) > 0
+            )
+            SELECT * FROM taken t ORDER BY t.fire_at, t.number;
+            GET DIAGNOSTICS got = ROW_COUNT;
+            IF got < cardinality(part) THEN
+                INSERT INTO foliot.handoff (queue, lane, priority, fired_at, aside, numbers)
+                SELECT chunk.queue, chunk.lane, chunk.priority, chunk.fired_at, true, array_agg(u.number)
+                FROM unnest(part) AS u(number)
+                WHERE u.number NOT IN (SELECT unnest(c.numbers) FROM foliot.claim c WHERE c.token = tokens_[used]);
+            END IF;
+            IF cardinality(part) = cardinality(chunk.numbers) THEN
+                DELETE FROM foliot.handoff h WHERE h.n = chunk.n;
+            ELSE
+                UPDATE foliot.handoff h SET numbers = chunk.numbers[cardinality(part) + 1 :] WHERE h.n = chunk.n;
+            END IF;
+        END LOOP;
+        -- Others have their hands on all there is. Of a chunk that is more than we wanted, they will leave some.
+        EXIT WHEN used > 0 OR limit_ < 1;
+        SELECT h.n INTO chunk FROM foliot.handoff h
+        WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
+            AND cardinality(h.numbers) > limit_
+        ORDER BY h.lane, h.priority DESC, h.n LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        PERFORM 1 FROM foliot.handoff h WHERE h.n = chunk.n FOR UPDATE;
+    END LOOP;
+    IF EXISTS (SELECT 1 FROM foliot.handoff h WHERE h.aside) THEN
+        RETURN NEXT;
+    END IF;
+END $$;
+
+-- Makes the rows of runs say what their claims say. Runs that somebody has his hands on stay as they are, and their claims
+-- unwritten, but for those that the caller has to do with: he waits for them.
+CREATE FUNCTION foliot.write_claims(tokens_ bigint[], wanted bigint[] DEFAULT '{}') RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    free bigint[];
+BEGIN
+    PERFORM 1 FROM foliot.claim c WHERE c.token = ANY(tokens_) AND NOT c.written ORDER BY c.token FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM 1 FROM foliot.run r WHERE r.number = ANY(wanted) ORDER BY r.number FOR UPDATE;
+    SELECT array_agg(x.number) INTO free FROM (
+        SELECT r.number FROM foliot.run r
+        WHERE r.number = ANY(ARRAY(SELECT unnest(c.numbers) FROM foliot.claim c WHERE c.token = ANY(tokens_) AND NOT c.written))
+            AND r.state < 2
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) x;
+    UPDATE foliot.run r SET state = 4, token = c.token, worker = c.worker, attempt = r.attempt + 1, lane = c.lane,
+        fired_at = c.fired_at, claimed_at = c.claimed_at
+    FROM (
+        SELECT c.token, c.worker, c.lane, c.fired_at, c.claimed_at, unnest(c.numbers) AS number
+        FROM foliot.claim c WHERE c.token = ANY(tokens_) AND NOT c.written
+    ) c
+    WHERE r.number = ANY(free) AND r.number = c.number;
+    UPDATE foliot.claim c SET written = true
+    WHERE c.token = ANY(tokens_) AND NOT c.written
+        AND NOT EXISTS (SELECT 1 FROM foliot.run r WHERE r.number = ANY(c.numbers) AND r.state < 2);
+END $$;
+
+-- Locks runs that somebody wants to change, after their claims, and has those written. As they are then, nobody claims them.
+CREATE FUNCTION foliot.hold_runs(numbers_ bigint[]) RETURNS SETOF foliot.run LANGUAGE plpgsql AS $$
+BEGIN
+    -- Claims first, as everybody does; a claim that comes in between is written as well.
+    PERFORM foliot.write_claims(ARRAY(SELECT c.token FROM foliot.claim c WHERE NOT c.written AND c.numbers && numbers_), numbers_);
+    PERFORM 1 FROM foliot.run r WHERE r.number = ANY(numbers_) ORDER BY r.number FOR UPDATE;
+    PERFORM foliot.write_claims(ARRAY(SELECT c.token FROM foliot.claim c WHERE NOT c.written AND c.numbers && numbers_), numbers_);
+    RETURN QUERY SELECT r.* FROM foliot.run r WHERE r.number = ANY(numbers_);
+END $$;
+
+-- Of these runs, those that wait: not claimed, and in nobody else's hands. They stay so until the transaction ends.
+CREATE FUNCTION foliot.lock_pending(numbers_ bigint[]) RETURNS SETOF foliot.run LANGUAGE plpgsql AS $$
+DECLARE
+    free bigint[];
+BEGIN
+    SELECT array_agg(x.number) INTO free FROM (
+        SELECT r.number FROM foliot.run r WHERE r.number = ANY(numbers_) AND r.state < 2 FOR UPDATE SKIP LOCKED
+    ) x;
+    RETURN QUERY SELECT r.* FROM foliot.run r
+    WHERE r.number = ANY(free) AND r.state < 2 AND r.number NOT IN (SELECT u.number FROM foliot.unwritten u)
+    ORDER BY r.number;
+END $$;
+
+-- The runs that attempts claim to own, locked, with the token that the store remembers.
+CREATE FUNCTION foliot.own_runs(numbers_ bigint[], tokens_ bigint[])
+RETURNS TABLE (number bigint, token bigint, schedule text, name text, worker integer) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM foliot.write_claims(tokens_, numbers_);
+    PERFORM 1 FROM foliot.claim c
+    WHERE c.token = ANY(ARRAY(SELECT r.token FROM foliot.run r WHERE r.number = ANY(numbers_) AND r.state = 4))
+    ORDER BY c.token FOR UPDATE;
+    RETURN QUERY SELECT r.number, r.token, r.schedule, r.name, r.worker FROM foliot.run r
+    WHERE r.number = ANY(numbers_) AND r.state = 4 ORDER BY r.number FOR UPDATE;
+END $$;
 
 -- Below this fire time a new run must be told of: its cell may be loaded before the transaction that makes it ends.
 -- A quarter of an hour is more than twice as far as cells are leased ahead; whatever takes longer than the difference
@@ -375,7 +598,8 @@ BEGIN
         ORDER BY length(n.name) DESC, n.name DESC LIMIT 1;
         IF FOUND THEN
             generation := substr(latest.name, length(stem) + 1)::bigint;
-            SELECT r.number, r.name, 'kept', r.state, r.fire_at INTO kept FROM foliot.run r WHERE r.number = latest.number;
+            SELECT r.number, r.name, 'kept', r.state, r.fire_at INTO kept FROM foliot.live_runs r
+            WHERE r.number = latest.number;
             live := FOUND;
             IF NOT live THEN
                 SELECT h.number, h.name, 'kept', h.state, h.fire_at INTO kept FROM foliot.history h
@@ -386,6 +610,7 @@ BEGIN
             ELSIF on_conflict = 'keep' THEN
                 RETURN kept;
             ELSIF on_conflict = 'replace' THEN
+                PERFORM foliot.hold_runs(ARRAY[latest.number]);
                 UPDATE foliot.run r SET job = job_, payload = payload_, fire_at = fire_at_, nominal = NULL,
                     useful_until = useful_until_, priority = priority_, queue = queue_, options = options_,
                     fired_at = NULL, state = 0, reason = NULL, detail = NULL, spent = 0, progress = NULL,
@@ -548,6 +773,7 @@ END $$;
 CREATE FUNCTION foliot.complete(run bigint, token bigint, result jsonb DEFAULT NULL) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     ended foliot.run;
+    claim_ foliot.claim;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'foliot.complete needs a transaction of isolation level READ COMMITTED, not %: what waits for this '
@@ -556,9 +782,18 @@ BEGIN
     -- First the schedule, as everybody does who must not wait for another with its run in hand.
     PERFORM 1 FROM foliot.schedule s
     WHERE s.id = (SELECT r.schedule FROM foliot.run r WHERE r.number = complete.run) FOR UPDATE;
-    DELETE FROM foliot.run r WHERE r.number = complete.run AND r.token = complete.token AND r.state = 4
+    -- With the run in hand, nobody else can write its claim, nor take it away.
+    PERFORM 1 FROM foliot.run r WHERE r.number = complete.run FOR UPDATE;
+    SELECT c.* INTO claim_ FROM foliot.claim c
+    WHERE c.token = complete.token AND NOT c.written AND complete.run = ANY(c.numbers);
+    DELETE FROM foliot.run r WHERE r.number = complete.run
+        AND ((r.state = 4 AND r.token = complete.token) OR (r.state < 2 AND claim_.token IS NOT NULL))
     RETURNING r.* INTO ended;
-    IF NOT FOUND THEN
+    IF FOUND AND ended.state < 2 THEN
+        ended.attempt := ended.attempt + 1; ended.token := claim_.token; ended.worker := claim_.worker;
+        ended.fired_at := claim_.fired_at; ended.claimed_at := claim_.claimed_at; ended.lane := claim_.lane;
+    END IF;
+    IF ended.number IS NULL THEN
         RAISE EXCEPTION 'run % cannot be completed: the attempt with token % does not own it', complete.run, complete.token
             USING ERRCODE = 'FL001', HINT = 'Its lease was lost, and another attempt has the run; or it has ended already.'
             ' Roll back, and let the handler end.';

@@ -43,6 +43,7 @@ SELECT id FROM foliot.schedule WHERE id = ANY(:ids::text[])
 -- Runs that are as the caller believes, and that somebody else has his hands on.
 SELECT number, fire_at FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND (schedule IS NULL OR fired_at IS NULL)
+    AND number NOT IN (SELECT u.number FROM foliot.unwritten u)
 
 -- name: lock_all
 SELECT pg_advisory_xact_lock(x'466F6C69'::integer, 1)

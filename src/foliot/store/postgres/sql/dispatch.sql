@@ -55,8 +55,10 @@ ORDER BY fire_at, number LIMIT :limit
 
 -- name: handed_off
 -- Chunks are few; their numbers are compared in memory. A run that was replaced for another queue is not of its chunk.
+-- Runs of claims look pending until those are written.
 SELECT ARRAY(SELECT r.number FROM foliot.run r WHERE r.number = ANY(h.numbers) AND coalesce(r.queue, 'default') = h.queue)
 FROM foliot.handoff h
+UNION ALL SELECT numbers FROM foliot.claim WHERE NOT written
 
 -- name: arrived
 -- What became visible since a snapshot is what it did not know (from xmax on), or saw under way. Both are ranges of
@@ -69,6 +71,8 @@ WITH told AS MATERIALIZED (
     SELECT r.fire_at, r.number FROM foliot.run r
     WHERE r.number = ANY(ARRAY(SELECT unnest(numbers) FROM told)) AND r.state < 2
         AND (r.schedule IS NULL OR r.fired_at IS NULL)
+        AND NOT EXISTS (SELECT 1 FROM unnest(ARRAY(SELECT u.number FROM foliot.unwritten u)) AS c(number)
+            WHERE c.number = r.number)
 )
 SELECT concat(pg_current_snapshot(), ':', (SELECT began FROM foliot.life)), foliot.now(), array_agg(fire_at), array_agg(number) FROM entry
 
@@ -78,52 +82,15 @@ SELECT fire_at, number FROM foliot.run
 WHERE shard = ANY(:shards::smallint[]) AND fire_at < :high_water::bigint AND state <= 1
     AND xid = ANY(:ended::text[]::xid8[]) AND (schedule IS NULL OR fired_at IS NULL)
 
--- name: fire_plain
--- Runs without a schedule, in one statement: the shards are locked under their epochs, what the clock has not reached
--- or what changed meanwhile is left alone, the rest is handed off in chunks of one queue, lane and priority. If any of
--- it needs more thought (a tick, a run past its usefulness) nothing is done here, and the answer says so.
-WITH wanted AS MATERIALIZED (
-    SELECT * FROM unnest(:shards::smallint[], :epochs::bigint[]) AS w(shard, epoch)
-), owned AS MATERIALIZED (
-    SELECT s.shard FROM foliot.shard s JOIN wanted w ON w.shard = s.shard AND w.epoch = s.epoch
-    WHERE s.shard = ANY(:shards::smallint[]) AND s.owner = :owner ORDER BY s.shard FOR NO KEY UPDATE OF s
-), held AS MATERIALIZED (
-    SELECT count(*) = cardinality(:shards::smallint[])
-            AND coalesce(:life::text IN ('', (SELECT began::text FROM foliot.life)), false) AS held,
-        foliot.now() AS now FROM owned
-), due AS MATERIALIZED (
-    SELECT r.number, r.fire_at, coalesce(r.queue, 'default') AS queue, r.lane, r.priority,
-        r.schedule IS NULL AND (r.useful_until IS NULL OR r.useful_until >= (SELECT now FROM held)) AS plain
-    FROM foliot.run r JOIN unnest(:fire_ats::bigint[], :numbers::bigint[]) AS d(fire_at, number)
-        ON d.number = r.number AND d.fire_at = r.fire_at
-    WHERE (SELECT held FROM held) AND r.number = ANY(:numbers::bigint[]) AND r.fire_at <= (SELECT now FROM held)
-        AND r.state < 2 AND (r.schedule IS NULL OR r.fired_at IS NULL)
-), placed AS (
-    SELECT number, fire_at, queue, priority,
-        CASE WHEN lane = 0 AND (SELECT now FROM held) - fire_at > :late::bigint THEN 1 ELSE lane END AS lane
-    FROM due WHERE NOT EXISTS (SELECT 1 FROM due WHERE NOT plain)
-), ranked AS (
-    SELECT *, (row_number() OVER (PARTITION BY queue, lane, priority ORDER BY fire_at, number) - 1) / :chunk::bigint AS chunk
-    FROM placed
-), handed AS (
-    INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers)
-    SELECT queue, lane, priority, (SELECT now FROM held), array_agg(number ORDER BY fire_at, number) FROM ranked
-    GROUP BY queue, lane, priority, chunk
-), forgotten AS (
-    DELETE FROM foliot.stir s WHERE (SELECT held FROM held) AND s.shard = ANY(:shards::smallint[])
-        AND s.xid < :xmax::text::xid8 AND s.xid <> ALL(:under_way::text[]::xid8[])
-)
-SELECT h.now, (SELECT count(*) FROM due), EXISTS (SELECT 1 FROM due WHERE NOT plain),
-    CASE WHEN NOT h.held THEN coalesce(
-        (SELECT array_agg(w.shard) FROM wanted w WHERE w.shard NOT IN (SELECT o.shard FROM owned o)), :shards) END
-FROM held h
+-- name: fire_runs
+SELECT now_, handed, odd, lost FROM foliot.fire_runs(:owner, :shards::smallint[], :epochs::bigint[], :life::text,
+    :fire_ats::bigint[], :numbers::bigint[], :late, :chunk, :told::text::pg_snapshot)
 
 -- name: due_runs
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
 -- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
-SELECT number, fire_at, queue, lane, priority, useful_until, schedule FROM foliot.run
-WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND (schedule IS NULL OR fired_at IS NULL)
-ORDER BY number FOR UPDATE SKIP LOCKED
+SELECT number, fire_at, queue, lane, priority, useful_until, schedule FROM foliot.lock_pending(:numbers::bigint[])
+WHERE schedule IS NULL OR fired_at IS NULL
 
 -- name: due_ticks
 -- Read under the schedules' locks: what somebody else changed while we waited for them is left out.

@@ -41,7 +41,8 @@ SELECT count(*) FROM gone
 -- name: drop_empty_claims
 -- Claims of which no run is left: their last ones were completed in a caller's own transaction.
 DELETE FROM foliot.claim c WHERE c.claimed_at < :before
-    AND (SELECT count(*) FROM foliot.run r WHERE r.number = ANY(c.numbers) AND r.token = c.token AND r.state = 4) = 0
+    AND NOT EXISTS (SELECT 1 FROM foliot.run r WHERE r.number = ANY(c.numbers)
+        AND ((r.state = 4 AND r.token = c.token) OR (r.state < 2 AND NOT c.written)))
 
 -- name: end_silent
 -- Instances of hosts that are gone never say goodbye.

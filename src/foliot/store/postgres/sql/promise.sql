@@ -52,7 +52,7 @@ WITH latest AS (
         AND substr(n.name, length(:stem::text) + 1) ~ '^[0-9]+$'
     ORDER BY length(n.name) DESC, n.name DESC LIMIT 1
 )
-SELECT r.number, r.name, r.state, r.fire_at, true FROM latest JOIN foliot.run r USING (number)
+SELECT r.number, r.name, r.state, r.fire_at, true FROM latest JOIN foliot.live_runs r USING (number)
 UNION ALL SELECT h.number, h.name, h.state, h.fire_at, false FROM latest JOIN foliot.history h USING (number)
 
 -- name: move_promise
@@ -65,8 +65,8 @@ SELECT number, name, state, fire_at, worker, schedule FROM foliot.run
 WHERE number = :number::bigint OR number = (SELECT n.number FROM foliot.named n WHERE n.name = :name::text)
 
 -- name: lock_live
-SELECT number, name, state, fire_at, worker, schedule FROM foliot.run
-WHERE number = :number::bigint OR number = (SELECT n.number FROM foliot.named n WHERE n.name = :name::text) FOR UPDATE
+SELECT number, name, state, fire_at, worker, schedule
+FROM foliot.hold_runs(ARRAY(SELECT n.number FROM foliot.named n WHERE n.name = :name::text) || :number::bigint)
 
 -- name: withdraw_tick
 -- The one next run of a calendar rule carries the schedule on, so it stays until it is due, and is skipped then.

@@ -83,10 +83,13 @@ SELECT xid::numeric * 18446744073709551616 + n, at, kind, subject, detail FROM f
 WHERE subject = :subject ORDER BY n
 
 -- name: count_states
-SELECT state, count(*) FROM foliot.run GROUP BY state
+SELECT state, count(*) FROM foliot.live_runs GROUP BY state
 
 -- name: count_ready
-SELECT state, count(*) FROM foliot.run WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fire_at <= :now GROUP BY state
+SELECT state, count(*) FROM foliot.run
+WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fire_at <= :now
+    AND number NOT IN (SELECT u.number FROM foliot.unwritten u)
+GROUP BY state
 
 -- name: count_history
 SELECT count(*) FROM foliot.history

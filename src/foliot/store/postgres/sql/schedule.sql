@@ -65,7 +65,7 @@ UPDATE foliot.schedule SET paused_at = NULL, paused_until = NULL, paused_note = 
 
 -- name: schedule_next
 -- What each schedule has coming, and how many of its runs are busy.
-SELECT schedule, number, name, coalesce(nominal, fire_at), fire_at, state, origin, attempt, fired_at FROM foliot.run
+SELECT schedule, number, name, coalesce(nominal, fire_at), fire_at, state, origin, attempt, fired_at FROM foliot.live_runs
 WHERE schedule IS NOT NULL AND (:id::text IS NULL OR schedule = :id) AND state < 20
 
 -- name: schedule_last_success

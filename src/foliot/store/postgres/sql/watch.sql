@@ -7,14 +7,15 @@ LEFT JOIN foliot.instance i ON i.number = c.worker
 SELECT token, numbers FROM foliot.claim WHERE worker = :worker
 
 -- name: claimed_runs
-SELECT number, name, job, token, attempt, spent, coalesce(nominal, fire_at), options, claimed_at FROM foliot.run
-WHERE number = ANY(:numbers::bigint[]) AND token = :token AND state = 4
+SELECT r.number, r.name, r.job, c.token, r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END, r.spent,
+    coalesce(r.nominal, r.fire_at), r.options, c.claimed_at
+FROM foliot.claim c CROSS JOIN foliot.run r
+WHERE c.token = :token AND r.number = ANY(:numbers::bigint[])
+    AND ((r.state = 4 AND r.token = c.token) OR (r.state < 2 AND NOT c.written))
 
 -- name: lost_run
--- The claim is locked first, as by everybody who ends what it has.
-WITH held AS MATERIALIZED (SELECT 1 FROM foliot.claim WHERE token = :token FOR UPDATE)
-SELECT number, name, worker, schedule FROM foliot.run
-WHERE number = :number AND token = :token AND state = 4 AND (SELECT count(*) FROM held) >= 0 FOR UPDATE
+SELECT number, name, worker, schedule FROM foliot.own_runs(ARRAY[:number::bigint], ARRAY[:token::bigint])
+WHERE token = :token
 
 -- name: end_instance
 UPDATE foliot.instance SET ended_at = :now WHERE number = :number AND ended_at IS NULL

@@ -1,69 +1,25 @@
--- name: claim_chunks
--- Takes chunks by lane, priority and order, as many runs as fit, and all of their runs at once: compared and set, so
--- that whatever was cancelled, moved or claimed since the chunk was made is passed over. What a chunk named and this
--- claim did not take goes to a chunk aside: somebody has to look why (see `put_aside`).
-WITH clock AS MATERIALIZED (
-    SELECT foliot.now() AS now,
-        EXISTS (SELECT 1 FROM foliot.instance WHERE number = :worker AND ended_at IS NULL) AS alive
-), chunk AS MATERIALIZED (
-    SELECT h.n, h.lane, h.priority, h.fired_at, h.queue, h.numbers FROM foliot.handoff h
-    WHERE h.ready_at <= (SELECT now FROM clock) AND (SELECT alive FROM clock) AND h.queue = ANY(:queues::text[])
-        AND (h.job IS NULL OR h.job = ANY(:jobs::text[])) AND NOT h.aside
-    ORDER BY h.lane, h.priority DESC, h.n LIMIT :chunks FOR UPDATE SKIP LOCKED
-), sized AS (
-    SELECT *, row_number() OVER (ORDER BY lane, priority DESC, n) AS place,
-        :limit::bigint - sum(cardinality(numbers)) OVER (ORDER BY lane, priority DESC, n) + cardinality(numbers) AS room
-    FROM chunk
-), part AS MATERIALIZED (
-    SELECT n, place, lane, priority, fired_at, queue, numbers[1 : room::integer] AS mine,
-        numbers[room::integer + 1 :] AS rest
-    FROM sized WHERE room > 0
-), wanted AS MATERIALIZED (
-    SELECT p.place, p.lane, p.priority, p.fired_at, p.queue, u.number FROM part p CROSS JOIN LATERAL unnest(p.mine) AS u(number)
-), free AS MATERIALIZED (
-    -- Nobody waits for a run that somebody's open transaction has its hands on.
-    SELECT number FROM foliot.run WHERE number = ANY(ARRAY(SELECT number FROM wanted)) FOR NO KEY UPDATE SKIP LOCKED
-), taken AS (
-    UPDATE foliot.run r SET state = 4, token = :token::bigint, worker = :worker, attempt = r.attempt + 1, lane = w.lane,
-        fired_at = w.fired_at, claimed_at = (SELECT now FROM clock)
-    FROM wanted w
-    WHERE r.number = ANY(ARRAY(SELECT number FROM free)) AND r.number = w.number AND r.state < 2
-        AND r.fire_at <= (SELECT now FROM clock) AND r.job = ANY(:jobs::text[])
-        AND (r.useful_until IS NULL OR r.useful_until >= (SELECT now FROM clock))
-        AND coalesce(r.queue, 'default') = w.queue
-    RETURNING w.place, r.number, r.name, r.job, r.payload, r.token, r.attempt, r.spent, r.fire_at, r.nominal, r.since,
-        r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, r.lane, r.options, r.checkpoint
-), gone AS (
-    DELETE FROM foliot.handoff WHERE n = ANY(ARRAY(SELECT p.n FROM part p WHERE cardinality(p.rest) = 0))
-), shrunk AS (
-    UPDATE foliot.handoff h SET numbers = p.rest FROM part p
-    WHERE h.n = ANY(ARRAY(SELECT n FROM part WHERE cardinality(rest) > 0)) AND h.n = p.n AND cardinality(p.rest) > 0
-), claimed AS (
-    INSERT INTO foliot.claim (token, worker, claimed_at, open, numbers)
-    SELECT :token::bigint, :worker, (SELECT now FROM clock), count(*), array_agg(number) FROM taken HAVING count(*) > 0
-), aside AS (
-    INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers, aside)
-    SELECT w.queue, w.lane, w.priority, w.fired_at, array_agg(w.number), true FROM wanted w
-    WHERE (SELECT count(*) FROM taken) < (SELECT count(*) FROM wanted)
-        AND NOT EXISTS (SELECT 1 FROM taken t WHERE t.number = w.number)
-    GROUP BY w.place, w.queue, w.lane, w.priority, w.fired_at RETURNING n
-)
-SELECT c.alive, (SELECT count(*) FROM chunk), (SELECT sum(cardinality(numbers)) FROM chunk),
-    EXISTS (SELECT 1 FROM foliot.handoff h WHERE h.ready_at <= c.now AND h.queue = ANY(:queues::text[])
-        AND (h.job IS NULL OR h.job = ANY(:jobs::text[])) AND NOT h.aside AND h.n NOT IN (SELECT p.n FROM part p)),
-    EXISTS (SELECT 1 FROM aside) OR EXISTS (SELECT 1 FROM foliot.handoff WHERE aside), t.*
-FROM clock c LEFT JOIN taken t ON true ORDER BY t.place, t.fire_at, t.number
+-- name: claim_runs
+SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[])
+
+-- name: write_claims
+SELECT foliot.write_claims(:tokens::bigint[], :numbers::bigint[])
+
+-- name: write_old_claims
+-- What runs for longer is written, so that few claims have to be looked through by whoever claims or reads.
+SELECT foliot.write_claims(ARRAY(
+    SELECT token FROM foliot.claim WHERE worker = :worker AND NOT written AND claimed_at < :before))
 
 -- name: aside_chunks
 SELECT n, lane, fired_at, numbers, queue, priority, job FROM foliot.handoff WHERE aside FOR UPDATE SKIP LOCKED
 
 -- name: claimed_under
 -- What a claim took whose answer was lost.
-SELECT r.number, r.name, r.job, r.payload, r.token, r.attempt, r.spent, r.fire_at, r.nominal, r.since, r.schedule,
-    r.revision, r.tenant, r.queue, r.priority, r.origin, r.lane, r.options, r.checkpoint
-FROM foliot.run r
-WHERE r.number = ANY(ARRAY(SELECT unnest(numbers) FROM foliot.claim WHERE token = :token)) AND r.token = :token
-    AND r.state = 4
+SELECT r.number, r.name, r.job, r.payload, c.token, r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END, r.spent,
+    r.fire_at, r.nominal, r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, c.lane, r.options,
+    r.checkpoint
+FROM foliot.claim c CROSS JOIN LATERAL unnest(c.numbers) AS u(number) JOIN foliot.run r ON r.number = u.number
+WHERE c.token = ANY(:tokens::bigint[])
+    AND ((r.state = 4 AND r.token = c.token) OR (r.state < 2 AND NOT c.written))
 ORDER BY r.fire_at, r.number
 
 -- name: drop_chunk
@@ -76,12 +32,12 @@ VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers::bigint[]
 -- name: unclaimed_runs
 -- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or
 -- one that is not due by a clock that was set back since it was fired. What was moved or replaced is fired anew.
-SELECT number, job, useful_until, schedule, fire_at FROM foliot.run
-WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fire_at <= :fired_at AND coalesce(queue, 'default') = :queue::text
-FOR UPDATE SKIP LOCKED
+SELECT number, job, useful_until, schedule, fire_at FROM foliot.lock_pending(:numbers::bigint[])
+WHERE fire_at <= :fired_at AND coalesce(queue, 'default') = :queue::text
 
 -- name: pending_among
-SELECT number, fire_at, coalesce(queue, 'default') FROM foliot.run WHERE number = ANY(:numbers::bigint[]) AND state < 2
+SELECT number, fire_at, coalesce(queue, 'default') FROM foliot.run
+WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND number NOT IN (SELECT u.number FROM foliot.unwritten u)
 
 -- name: job_is_known
 SELECT EXISTS (SELECT 1 FROM foliot.instance i, jsonb_array_elements_text(i.jobs::jsonb) j(name)
@@ -97,21 +53,22 @@ WITH told AS MATERIALIZED (
     SELECT * FROM unnest(:numbers::bigint[], :tokens::bigint[], :states::smallint[], :started::bigint[],
         :finished::bigint[], :results::bytea[]) AS e(number, token, state, started_at, finished_at, result)
 ), claims AS MATERIALIZED (
-    SELECT c.token, c.open FROM foliot.claim c WHERE c.token = ANY(:tokens::bigint[]) ORDER BY c.token FOR UPDATE
+    SELECT c.* FROM foliot.claim c WHERE c.token = ANY(:tokens::bigint[]) ORDER BY c.token FOR UPDATE
 ), gone AS (
-    DELETE FROM foliot.run r USING told e
-    WHERE r.number = ANY(:numbers::bigint[]) AND r.number = e.number AND r.token = e.token AND r.state = 4
-        AND r.schedule IS NULL AND r.token = ANY(ARRAY(SELECT token FROM claims))
+    DELETE FROM foliot.run r USING told e JOIN claims c ON c.token = e.token
+    WHERE r.number = ANY(:numbers::bigint[]) AND r.number = e.number AND r.schedule IS NULL
+        AND ((r.state < 2 AND NOT c.written) OR (r.state = 4 AND r.token = e.token))
         AND r.number <> ALL(ARRAY(SELECT number FROM foliot.cancellation))
-    RETURNING r.*, e.state AS end_state, foliot.begun(e.started_at, r.claimed_at) AS begun_at,
-        greatest(e.finished_at, r.claimed_at) AS finished_at, e.result
+    RETURNING r.number, r.name, r.origin, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since, r.revision,
+        r.tenant, r.queue, r.options, r.spent, r.progress, r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END AS attempt,
+        e.token, c.worker, c.lane, c.fired_at, c.claimed_at, e.state, e.result,
+        foliot.begun(e.started_at, c.claimed_at) AS begun_at, greatest(e.finished_at, c.claimed_at) AS finished_at
 ), kept AS (
     INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,
         schedule, revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at,
         finished_at, progress, result)
-    SELECT number, name, end_state, origin, lane, priority, job, payload, fire_at, nominal, since,
-        schedule, revision, tenant, queue, options, attempt, spent + 1, token, worker, fired_at, claimed_at, begun_at,
-        finished_at, progress, result
+    SELECT number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, NULL, revision, tenant,
+        queue, options, attempt, spent + 1, token, worker, fired_at, claimed_at, begun_at, finished_at, progress, result
     FROM gone
 ), closing AS (
     SELECT c.token, c.open, count(*) AS ended FROM claims c JOIN gone g ON g.token = c.token GROUP BY c.token, c.open
@@ -125,14 +82,7 @@ SELECT number, token FROM gone
 
 -- name: owned_runs
 -- The runs that attempts claim to have ended, with the token that the store remembers. Claims are locked first.
-WITH held AS MATERIALIZED (
-    SELECT 1 FROM foliot.claim
-    WHERE token = ANY(ARRAY(SELECT token FROM foliot.run WHERE number = ANY(:numbers::bigint[]) AND state = 4))
-    ORDER BY token FOR UPDATE
-)
-SELECT number, token, schedule FROM foliot.run
-WHERE number = ANY(:numbers::bigint[]) AND state = 4 AND (SELECT count(*) FROM held) >= 0
-ORDER BY number FOR UPDATE
+SELECT number, token, schedule FROM foliot.own_runs(:numbers::bigint[], :tokens::bigint[])
 
 -- name: told_already
 -- Whether the store has this attempt's ending: a worker that never got its answer may say it again.
@@ -180,7 +130,10 @@ WHERE number = ANY(:numbers::bigint[]) AND state = 4 AND token = :token AND (SEL
 RETURNING number, coalesce(queue, 'default'), lane, priority
 
 -- name: close_claim
-UPDATE foliot.claim SET open = open - $1 WHERE token = $2
+-- A run that lives on is not the claim's any more, whatever its row will look like.
+UPDATE foliot.claim SET open = open - $3,
+    numbers = ARRAY(SELECT n FROM unnest(numbers) AS n WHERE n <> ALL($2::bigint[]))
+WHERE token = $1
 
 -- name: drop_claims
 DELETE FROM foliot.claim WHERE token = ANY(:tokens::bigint[]) AND open <= 0

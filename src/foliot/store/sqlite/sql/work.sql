@@ -83,7 +83,7 @@ WHERE number IN carray(:numbers) AND state = 4 AND token = :token
 RETURNING number, coalesce(queue, 'default'), lane, priority
 
 -- name: close_claim
-UPDATE claim SET open = open - ? WHERE token = ?
+UPDATE claim SET open = open - ?3 WHERE token = ?1
 
 -- name: drop_claims
 DELETE FROM claim WHERE token IN carray(:tokens) AND open <= 0
