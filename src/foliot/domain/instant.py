@@ -27,6 +27,7 @@ DAY: Duration = 24 * HOUR
 WEEK: Duration = 7 * DAY
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _UNITS = {"us": MICROSECOND, "ms": MILLISECOND, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
 _PIECE = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)", re.ASCII)
 _WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:us|ms|s|m|h|d|w))+", re.ASCII)
@@ -45,7 +46,7 @@ def instant(when: datetime) -> Instant:
             f"{when.isoformat()} has no time zone, so it names no instant; say which: "
             f"when.replace(tzinfo=UTC), or tzinfo=ZoneInfo('Europe/Paris')"
         )
-    moment = (when - _EPOCH) // timedelta(microseconds=1)
+    moment = (when - _EPOCH) // _MICROSECOND
     if not FIRST <= moment <= LAST:
         raise InvalidInput(f"{when.isoformat()} lies outside the years 1 to 9999 in UTC")
     return moment

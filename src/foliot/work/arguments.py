@@ -102,7 +102,10 @@ class Arguments:
             return _encode(kwargs)
         try:
             payload = _encode(kwargs)
-            found = self._read(payload)
+            if self._all_exact:
+                self._decode(payload)
+            else:
+                found = self._read(payload)
         except _CANNOT_HOLD as error:
             raise self._refusal(kwargs, error) from None
         if b"null" in payload:  # what JSON makes of NaN and the infinities, silently

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -17,6 +18,9 @@ from foliot.store.verbs.transaction import Row
 
 CHUNK = 200
 """Most runs in one hand-off chunk: so many numbers still fit into the row itself."""
+
+_HERD = 0.05
+"""Seconds."""
 
 UNTOLD_FOR: Duration = 9 * MINUTE
 """A run whose cell is loaded, at most six minutes before its time, without it having been told of was inserted longer
@@ -48,6 +52,8 @@ class CellReader:
         """Transactions that were open when cells were loaded, for so long already that their runs may not be told."""
         self._looked: dict[int, int] = {}
         """By shard, the cursor of the last load: what was open then is already in `_overtaken`."""
+        self._ticks_till = 0.0
+        """Until then a batch is believed to have ticks in it."""
         self._told = True
         """Whether there are stirs that the store may forget: we have heard of them."""
 
@@ -114,6 +120,8 @@ class CellReader:
     ) -> Fired:
         """Plain runs in one statement; a batch with ticks in it, or with what is too late, in one transaction."""
         entries = list(dict.fromkeys(due))
+        if self._ticks_till > time.monotonic():
+            return await self._fire_with_thought(leases, entries, decide)
         seen, told = snapshot.at(cursor), self._told
         try:
             [[now, reached, needs_thought, lost]] = await self._fire_runs(leases, entries, seen, told)
@@ -123,13 +131,22 @@ class CellReader:
         if lost:
             raise LostOwnership(f"shards {sorted(lost)} are no longer owned under these epochs", lost)
         if needs_thought:
-            fired: Fired = await self._server.write(lambda tx: dispatching.fire(tx, leases, entries, decide), hot=True)
-            return fired
+            return await self._fire_with_thought(leases, entries, decide)
         self._told = self._told and not told
         if reached:
             self._server.heard({"handoff"})  # whoever is elsewhere was told by the firing itself
         early = sum(fire_at > now for fire_at, _ in entries)
         return Fired(now, reached, early, len(entries) - early - reached, 0, 0, 0, [])
+
+    async def _fire_with_thought(
+        self, leases: Sequence[Lease], entries: Sequence[tuple[Instant, int]], decide: Decide
+    ) -> Fired:
+        fired: Fired = await self._server.write(
+            lambda tx: dispatching.fire(tx, leases, entries, decide), lazily=True, hot=True
+        )
+        # Ticks come in herds: where there were some, more follow at once.
+        self._ticks_till = time.monotonic() + _HERD if fired.created else 0.0
+        return fired
 
     async def rehearse(self) -> None:
         await self._fire_runs([], [], snapshot.BEFORE_ALL, True)

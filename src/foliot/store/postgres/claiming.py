@@ -56,7 +56,7 @@ class Claimer:
         """On two connections, because a worker claims while it tells what ended."""
         nothing = {"queues": (), "jobs": (), "limit": 0, "chunks": 0, "tokens": ()}
         for _ in range(2):
-            await asyncio.gather(*(_finish_plain(self._server, []) for _ in range(2)))
+            await asyncio.gather(*(_finish_runs(self._server, []) for _ in range(2)))
             await asyncio.gather(*(self._server.statement("claim_runs", worker=worker, **nothing) for _ in range(2)))
 
     async def claim(
@@ -134,9 +134,9 @@ class Claimer:
 
 
 async def finish(server: Server, worker: int, endings: Sequence[Ending]) -> list[Ending]:
-    """Runs that ended well and have no schedule go in one statement; it says which those were."""
+    """Runs that ended well, and from whose end nothing follows, go in one statement; it says which those were."""
     plain = [one for one in endings if _is_plain(one)]
-    done = {(row[0], row[1]) for row in await _finish_plain(server, plain)} if plain else set()
+    done = {(row[0], row[1]) for row in await _finish_runs(server, plain)} if plain else set()
     rest = [one for one in endings if (one.number, one.token) not in done or not _is_plain(one)]
     if not rest:
         return []
@@ -144,9 +144,9 @@ async def finish(server: Server, worker: int, endings: Sequence[Ending]) -> list
     return fenced
 
 
-async def _finish_plain(server: Server, plain: Sequence[Ending]) -> list[Row]:
+async def _finish_runs(server: Server, plain: Sequence[Ending]) -> list[Row]:
     return await server.statement(
-        "finish_plain",
+        "finish_runs",
         numbers=[one.number for one in plain],
         tokens=[one.token for one in plain],
         states=[after(State.RUNNING, one.event) for one in plain],

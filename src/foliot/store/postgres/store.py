@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -262,6 +263,7 @@ class PostgresStore:
                 await used.execute("COMMIT")
             except UNREACHABLE as error:
                 raise _Unanswered(xid, life, tx.rings, result, error) from error
+        self.heard(tx.told)
         self.ring(tx.rings)
         return result
 
@@ -304,8 +306,6 @@ class PostgresStore:
 
     def _about_now(self) -> Instant:
         """For numbers only, which tell when they were drawn to the millisecond; nothing is decided by it."""
-        import time
-
         return self._virtual.now() if self._virtual is not None else time.time_ns() // 1_000
 
     # Promises
@@ -322,7 +322,7 @@ class PostgresStore:
             made = await promising.insert(self, wanted, self._about_now())
         else:
             made = await self.write(lambda tx: promising.insert_mixed(tx, wanted, self.shard_count))
-        if any(one.fire_at < self._about_now() + promising.SOON for one in wanted):
+        if min(one.fire_at for one in wanted) < self._about_now() + promising.SOON:
             self.ring({"arrivals"})
         return made
 

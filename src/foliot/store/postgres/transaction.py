@@ -88,7 +88,7 @@ class PostgresTransaction(Transaction):
     statement instead of one per row.
     """
 
-    __slots__ = ("_connection", "_numbers", "_queries", "rings")
+    __slots__ = ("_connection", "_numbers", "_queries", "rings", "told")
 
     def __init__(self, connection: Any, queries: Mapping[str, Query], now: Instant, numbers: Numbers) -> None:
         self._connection = connection
@@ -97,6 +97,8 @@ class PostgresTransaction(Transaction):
         self.now = now
         self.rings: set[str] = set()
         """Who should be woken once this has committed."""
+        self.told: set[str] = set()
+        """Who is woken by the commit itself."""
 
     async def run(self, query: str, /, **values: Any) -> int:
         wanted = self._queries[query]
@@ -114,7 +116,7 @@ class PostgresTransaction(Transaction):
         else:
             await self._connection.executemany(self._queries[query].text, listed)
         if query == "add_handoff":
-            self.rings.add("handoff")
+            self.told.add("handoff")
 
     async def all(self, query: str, /, **values: Any) -> list[Row]:
         wanted = self._queries[query]

@@ -504,6 +504,62 @@ BEGIN
     END IF;
 END $$;
 
+-- Attempts that ended their runs well. Claims are locked first, then schedules: a tick that has to wait for one of these
+-- runs is held under the schedule's lock. What is not in the answer was not the attempt's any more, or needs more thought:
+-- somebody asked it to stop, somebody has his hands on its schedule, or something follows from its end.
+CREATE FUNCTION foliot.finish_runs(
+    numbers_ bigint[], tokens_ bigint[], states_ smallint[], started_ bigint[], finished_ bigint[], results_ bytea[]
+) RETURNS TABLE (number bigint, token bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    schedules text[];
+BEGIN
+    PERFORM 1 FROM foliot.claim c WHERE c.token = ANY(tokens_) ORDER BY c.token FOR UPDATE;
+    schedules := ARRAY(SELECT DISTINCT r.schedule FROM foliot.run r WHERE r.number = ANY(numbers_) AND r.schedule IS NOT NULL);
+    IF schedules <> '{}' THEN
+        schedules := ARRAY(
+            SELECT s.id FROM foliot.schedule s WHERE s.id = ANY(schedules) AND s.delay IS NULL ORDER BY s.id
+            FOR UPDATE SKIP LOCKED);
+        schedules := ARRAY(
+            SELECT id FROM unnest(schedules) AS id
+            EXCEPT SELECT r.schedule FROM foliot.run r WHERE r.schedule = ANY(schedules) AND r.state = 2);
+    END IF;
+    RETURN QUERY
+    WITH told AS MATERIALIZED (
+        SELECT * FROM unnest(numbers_, tokens_, states_, started_, finished_, results_)
+            AS e(number, token, state, started_at, finished_at, result)
+    ), claims AS MATERIALIZED (
+        SELECT c.* FROM foliot.claim c WHERE c.token = ANY(tokens_)
+    ), gone AS (
+        DELETE FROM foliot.run r USING told e JOIN claims c ON c.token = e.token
+        WHERE r.number = ANY(numbers_) AND r.number = e.number
+            AND ((r.state < 2 AND NOT c.written) OR (r.state = 4 AND r.token = e.token))
+            AND (r.schedule IS NULL OR r.schedule = ANY(schedules))
+            AND r.number <> ALL(ARRAY(SELECT number FROM foliot.cancellation))
+        RETURNING r.number, r.name, r.origin, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since, r.schedule,
+            r.revision, r.tenant, r.queue, r.options, r.spent, r.progress,
+            r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END AS attempt,
+            e.token, c.worker, c.lane, c.fired_at, c.claimed_at, e.state, e.result,
+            foliot.begun(e.started_at, c.claimed_at) AS begun_at, greatest(e.finished_at, c.claimed_at) AS finished_at
+    ), kept AS (
+        INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,
+            schedule, revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at,
+            finished_at, progress, result)
+        SELECT number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
+            tenant, queue, options, attempt, spent + 1, token, worker, fired_at, claimed_at, begun_at, finished_at,
+            progress, result
+        FROM gone
+    ), closing AS (
+        SELECT c.token, c.open, count(*) AS ended FROM claims c JOIN gone g ON g.token = c.token GROUP BY c.token, c.open
+    ), closed AS (
+        DELETE FROM foliot.claim WHERE token = ANY(ARRAY(SELECT token FROM closing WHERE open <= ended))
+    ), shrunk AS (
+        UPDATE foliot.claim c SET open = x.open - x.ended FROM closing x
+        WHERE c.token = ANY(tokens_) AND c.token = x.token AND x.open > x.ended
+    )
+    SELECT number, token FROM gone;
+END $$;
+
 -- Makes the rows of runs say what their claims say. Runs that somebody has his hands on stay as they are, and their claims
 -- unwritten, but for those that the caller has to do with: he waits for them.
 CREATE FUNCTION foliot.write_claims(tokens_ bigint[], wanted bigint[] DEFAULT '{}') RETURNS void LANGUAGE plpgsql AS $$

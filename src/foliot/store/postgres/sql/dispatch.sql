@@ -103,7 +103,9 @@ SELECT schedule, number, name FROM foliot.run
 WHERE schedule = ANY(:schedules::text[]) AND (state IN (1, 4, 5) OR (state = 0 AND fired_at IS NOT NULL))
 
 -- name: add_handoff
+-- Workers are told by the transaction itself; once, however many chunks it adds.
 INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers) VALUES ($1, $2, $3, $4, $5)
+RETURNING pg_notify('foliot', 'handoff')
 
 -- name: tick_fired
 UPDATE foliot.run SET fired_at = $1, lane = $2 WHERE number = $3

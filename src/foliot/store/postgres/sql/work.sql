@@ -46,39 +46,9 @@ SELECT EXISTS (SELECT 1 FROM foliot.instance i, jsonb_array_elements_text(i.jobs
 -- name: event_since
 SELECT EXISTS (SELECT 1 FROM foliot.event WHERE subject = :subject AND kind = :kind AND at > :since)
 
--- name: finish_plain
--- Attempts that ended their runs well, in one statement: runs without a schedule that nobody asked to stop. The claims
--- are locked first. What is not in the answer was not ours any more, or needs more thought.
-WITH told AS MATERIALIZED (
-    SELECT * FROM unnest(:numbers::bigint[], :tokens::bigint[], :states::smallint[], :started::bigint[],
-        :finished::bigint[], :results::bytea[]) AS e(number, token, state, started_at, finished_at, result)
-), claims AS MATERIALIZED (
-    SELECT c.* FROM foliot.claim c WHERE c.token = ANY(:tokens::bigint[]) ORDER BY c.token FOR UPDATE
-), gone AS (
-    DELETE FROM foliot.run r USING told e JOIN claims c ON c.token = e.token
-    WHERE r.number = ANY(:numbers::bigint[]) AND r.number = e.number AND r.schedule IS NULL
-        AND ((r.state < 2 AND NOT c.written) OR (r.state = 4 AND r.token = e.token))
-        AND r.number <> ALL(ARRAY(SELECT number FROM foliot.cancellation))
-    RETURNING r.number, r.name, r.origin, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since, r.revision,
-        r.tenant, r.queue, r.options, r.spent, r.progress, r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END AS attempt,
-        e.token, c.worker, c.lane, c.fired_at, c.claimed_at, e.state, e.result,
-        foliot.begun(e.started_at, c.claimed_at) AS begun_at, greatest(e.finished_at, c.claimed_at) AS finished_at
-), kept AS (
-    INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,
-        schedule, revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at,
-        finished_at, progress, result)
-    SELECT number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, NULL, revision, tenant,
-        queue, options, attempt, spent + 1, token, worker, fired_at, claimed_at, begun_at, finished_at, progress, result
-    FROM gone
-), closing AS (
-    SELECT c.token, c.open, count(*) AS ended FROM claims c JOIN gone g ON g.token = c.token GROUP BY c.token, c.open
-), closed AS (
-    DELETE FROM foliot.claim WHERE token = ANY(ARRAY(SELECT token FROM closing WHERE open <= ended))
-), shrunk AS (
-    UPDATE foliot.claim c SET open = x.open - x.ended FROM closing x
-    WHERE c.token = ANY(:tokens::bigint[]) AND c.token = x.token AND x.open > x.ended
-)
-SELECT number, token FROM gone
+-- name: finish_runs
+SELECT number, token FROM foliot.finish_runs(:numbers::bigint[], :tokens::bigint[], :states::smallint[],
+    :started::bigint[], :finished::bigint[], :results::bytea[])
 
 -- name: owned_runs
 -- The runs that attempts claim to have ended, with the token that the store remembers. Claims are locked first.
