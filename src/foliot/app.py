@@ -320,7 +320,7 @@ class Foliot:
         """
         at_rest = self.portal.rest(cut_off=False)
         self._opening.acquire()
-        if at_rest and self._is_open and not self._is_lent and bootstrap.store_file(self.store) is not None:
+        if at_rest and self._is_open and not self._is_lent and self.store.file is not None:
             # In a thread: the one that forks may be running an event loop.
             closing = threading.Thread(target=asyncio.run, args=(self.close_async(),))
             closing.start()
@@ -333,8 +333,8 @@ class Foliot:
     def _after_fork_in_child(self) -> None:
         self._opening = threading.Lock()
         self.portal.forget()
-        self._is_inherited = self._is_open and bootstrap.store_file(self.store) is not None
-        if bootstrap.is_server(self.store):
+        self._is_inherited = self._is_open and self.store.file is not None
+        if self.store.is_server:
             self._is_open = False  # it draws numbers under a name of its own, so it has to open anew
 
     def job_named(self, name: str) -> Job[..., Any]:

@@ -8,10 +8,8 @@ import os
 import platform
 import random
 import re
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from foliot.clock import Clock, DisciplinedClock, SystemClock
 from foliot.dispatch.dispatcher import Dispatcher
@@ -74,7 +72,7 @@ async def open_store(store: Store) -> None:
         await store.open()
     except OSError as error:
         raise StoreError(
-            f"the store {store_file(store) or 'in memory'} cannot be opened: {error.strerror or error}; "
+            f"the store {store.name} cannot be opened: {error.strerror or error}; "
             f"give a path in a folder that exists or can be made, and that this user may write to"
         ) from error
 
@@ -84,33 +82,7 @@ async def migrate_store(store: Store) -> Schema:
     try:
         return await store.migrate()
     except OSError as error:
-        raise StoreError(f"{store_name(store)} cannot be made: {error.strerror or error}") from error
-
-
-def store_file(store: Store) -> Path | None:
-    """Where the store lies on this host's disk; None when it is no file."""
-    return Path(store.path) if isinstance(store, SqliteStore) and store.path != ":memory:" else None
-
-
-def is_server(store: Store) -> bool:
-    """Whether the store is another process, perhaps on another host."""
-    loaded = sys.modules.get("foliot.store.postgres")
-    return loaded is not None and isinstance(store, loaded.PostgresStore)
-
-
-def store_name(store: Store) -> str:
-    """Where the store is, for people; without passwords."""
-    if is_server(store):
-        return str(store.where.shown)  # type: ignore[attr-defined]
-    return str(store_file(store) or "a store in memory")
-
-
-def _another_handle(store: Store, clock: Clock | None) -> Store | None:
-    """The same store, opened a second time; None where that would be another one."""
-    if is_server(store):
-        return make_store(store.url, clock)  # type: ignore[attr-defined]
-    file = store_file(store)
-    return None if file is None else SqliteStore(str(file), clock)
+        raise StoreError(f"{store.name} cannot be made: {error.strerror or error}") from error
 
 
 def make_worker(
@@ -235,7 +207,7 @@ async def run_worker(
     Answers which runs still execute: their threads outlived the grace, and only `os._exit` ends them. The heartbeat
     has a handle of its own, because one long request must not keep the worker from saying that it lives.
     """
-    beat_store = _another_handle(store, clock)
+    beat_store = store.again()
     if beat_store is not None:
         await open_store(beat_store)
     disciplined = _disciplined(store, clock or SystemClock())

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from foliot import bootstrap
 from foliot.cli.settings import Settings, load_app, resolve
 from foliot.errors import InvalidInput, StoreError
 from tests.cli.support import refused, run
@@ -31,9 +30,9 @@ def test_the_command_line_beats_the_environment_which_beats_the_file(tmp_path: P
 
 def test_without_any_setting_the_apps_own_store_holds():
     write("own.py", 'from foliot import Foliot\napp = Foliot("sqlite:///own.db")\n')
-    assert bootstrap.store_file(Settings("own.py").load().store) == Path("own.db")
-    assert bootstrap.store_file(Settings("own.py", "sqlite:///other.db").load().store) == Path("other.db")
-    assert bootstrap.store_file(Settings().load().store) == Path("other.db")  # the environment has it now
+    assert Settings("own.py").load().store.file == Path("own.db")
+    assert Settings("own.py", "sqlite:///other.db").load().store.file == Path("other.db")
+    assert Settings().load().store.file == Path("other.db")  # the environment has it now
 
 
 @pytest.mark.parametrize(

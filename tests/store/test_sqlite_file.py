@@ -478,7 +478,7 @@ def test_a_tick_that_a_newer_release_wrote_is_set_aside_and_the_others_fire(path
         store._clock = clock
         stage = Stage(store, clock)
         await stage.apply(declared("odd", START), declared("even", START))
-        await store._write(meddle)
+        await store.write(meddle)
         fired = await stage.fire()
         assert fired.handed_off == 1
         assert [str(run.state) for run in await store.runs(schedule="odd")] == ["dead"]

@@ -40,7 +40,7 @@ async def writer_busy(store: SqliteStore):
         begun.set()
         go_on.wait(10)
 
-    holding = asyncio.create_task(store._write(hold))
+    holding = asyncio.create_task(store.write(hold))
     await asyncio.to_thread(begun.wait)
     try:
         yield
@@ -64,13 +64,13 @@ async def itself(tx: Transaction) -> Transaction:
 
 async def test_requests_that_wait_together_share_one_transaction_and_one_moment(store: SqliteStore) -> None:
     async with writer_busy(store):
-        tasks = [asyncio.create_task(store._write(moment)) for _ in range(10)]
+        tasks = [asyncio.create_task(store.write(moment)) for _ in range(10)]
     assert len(set(await asyncio.gather(*tasks))) == 1
 
 
 async def test_no_more_than_so_many_requests_share_a_transaction(store: SqliteStore) -> None:
     async with writer_busy(store):
-        tasks = [asyncio.create_task(store._write(itself)) for _ in range(MOST_AT_ONCE + 1)]
+        tasks = [asyncio.create_task(store.write(itself)) for _ in range(MOST_AT_ONCE + 1)]
     assert len({id(transaction) for transaction in await asyncio.gather(*tasks)}) == 2
 
 
@@ -97,7 +97,7 @@ async def test_a_request_that_the_engine_refuses_fails_alone_too(store: SqliteSt
         tx._connection.execute("INSERT INTO run (number) VALUES (1)")
 
     async with writer_busy(store):
-        bad = asyncio.create_task(store._write(nonsense))
+        bad = asyncio.create_task(store.write(nonsense))
         good = asyncio.create_task(store.promise(wish("a")))
     with pytest.raises(StoreError, match="nothing of this request was written"):
         await bad
@@ -111,7 +111,7 @@ async def test_a_mistake_in_a_request_reaches_its_caller_as_it_is(store: SqliteS
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        await store._write(mistaken)
+        await store.write(mistaken)
     assert await store.events_since(0, 10) == []
     assert len(await store.promise(wish("a"))) == 1
 

@@ -34,7 +34,7 @@ def migrate(
     if sql and as_json:
         raise WrongUsage("--sql prints SQL, so it has no --json")
     found = settings_of(app, store).on_store().store
-    where = bootstrap.store_name(found)
+    where = found.name
     if sql:
         begin = asyncio.run(found.schema()).current if after is None else after
         print(found.migration_sql(begin), end="")

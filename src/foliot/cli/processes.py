@@ -181,7 +181,7 @@ def _begin(role: str, app: Foliot, supervised_by: int | None) -> None:
     if _log.level == logging.NOTSET:
         _log.setLevel(logging.INFO)
     if supervised_by is None:
-        where = bootstrap.store_name(app.store)
+        where = app.store.name
         _log.info("%s of foliot %s on %s; SIGTERM ends it in order", role, __version__, where)
 
 

@@ -52,11 +52,11 @@ class Settings:
     def existing(self) -> Foliot:
         """For commands that look or act: they never make a store where there was none."""
         app = self.on_store()
-        file = bootstrap.store_file(app.store)
+        file = app.store.file
         if file is not None and not _is_there(file):
             raise StoreError(f"there is no store at {file}; say which with --store, or let `foliot up` make one")
-        if bootstrap.is_server(app.store) and asyncio.run(app.store.schema()).current == 0:
-            where = bootstrap.store_name(app.store)
+        if app.store.is_server and asyncio.run(app.store.schema()).current == 0:
+            where = app.store.name
             raise StoreError(f"there is no store in {where}; say which with --store, or let `foliot migrate` make one")
         return app
 

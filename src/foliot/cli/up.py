@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from foliot import __version__, bootstrap
+from foliot import __version__
 from foliot.app import Foliot
 from foliot.cli import account
 from foliot.cli.account import Account, Line
@@ -59,7 +59,7 @@ def up(
         raise WrongUsage("say where the jobs are: --app module:app, --app file.py, or FOLIOT_APP")
     length = read_duration(grace, "--grace")
     loaded = settings.load()  # here too, so that a mistake in it is told once, and not by children that die
-    if bootstrap.store_file(loaded.store) is None and not bootstrap.is_server(loaded.store):
+    if loaded.store.file is None and not loaded.store.is_server:
         raise InvalidInput("a store in memory cannot be shared by processes; give a file: --store sqlite:///foliot.db")
     served = queues_of(loaded, queues)
     children = _children(settings, workers, slots, ",".join(served), grace)
@@ -150,7 +150,7 @@ class _Up:
             return
 
     def _greet(self) -> None:
-        where = bootstrap.store_name(self._app.store)
+        where = self._app.store.name
         text = f"foliot {__version__}: {self._settings.app} on {where}"
         if self._as_json:
             shape = {"version": __version__, "app": self._settings.app, "store": where, "kind": "up"}

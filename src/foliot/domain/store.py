@@ -2,7 +2,9 @@
 
 Rules that every verb keeps:
 
-- *Durable before it returns.* A verb that changes something returns only when a kill -9 can no longer undo it.
+- *Durable before it returns.* A verb that changes something returns only when a kill -9 can no longer undo it. What
+  only dispatchers are told of (a firing, a lease) may be forgotten by a crash of the store itself, whole: owners are
+  told that then (`LostOwnership`), and whatever anybody else was told of since includes it.
 - *All or nothing.* A verb is one transaction, or part of one that other callers share; if it raises, nothing changed.
 - *The store's clock decides.* "Now" is read inside the transaction, from the store; arguments never carry it.
 - *Every write names what it expects* (state, token, epoch). Zero rows is a normal branch: somebody got there first.
@@ -14,6 +16,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from foliot.domain.instant import Duration, Instant
@@ -449,6 +452,21 @@ class Store(PromiseStore, ScheduleStore, DispatchStore, WorkStore, WatchStore, F
 
     async def tidy(self) -> None:
         """What an engine must do now and then to stay small: partitions ahead, and what has outlived its term goes."""
+
+    @property
+    def name(self) -> str:
+        """Where the store is, for people; without passwords."""
+
+    @property
+    def file(self) -> Path | None:
+        """Where it lies on this host's disk; None when it is no file."""
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it is another process, perhaps on another host."""
+
+    def again(self) -> Store | None:
+        """Another handle on the same store, to be opened by itself; None where that would be another store."""
 
     @property
     def has_own_clock(self) -> bool:

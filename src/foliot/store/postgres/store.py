@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -23,22 +24,19 @@ import asyncpg
 
 from foliot.clock import Clock, ManualClock
 from foliot.domain.instant import Duration, Instant
-from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, Promise, RunView, SilentAttempt
-from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
+from foliot.domain.run import Claimed, Ending, Kept, Progress, Promise
 from foliot.domain.store import (
     Arrivals,
     Beat,
     Cells,
     Decide,
-    EventRow,
     Fired,
     Instance,
     JobCard,
     Lease,
     Schema,
-    Standing,
 )
-from foliot.errors import FoliotError, StoreClosed, StoreError, UnknownName
+from foliot.errors import FoliotError, StoreClosed, StoreError
 from foliot.store import queries
 from foliot.store.migrations import refuse_pending
 from foliot.store.postgres import callers, claiming, connection, keeping, migrating, promising
@@ -49,7 +47,8 @@ from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as
 from foliot.store.postgres.health import health
 from foliot.store.postgres.together import Alone, Together
 from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Work, prepared
-from foliot.store.verbs import dispatching, promises, reading, schedules, watching
+from foliot.store.verbs import watching
+from foliot.store.verbs.store import Verbs
 from foliot.store.verbs.transaction import Row
 
 T = TypeVar("T")
@@ -69,7 +68,7 @@ class _Loop:
         self.bell = Bell(store._notify, None if listens is None else lambda: store._connections.connect(listens))
 
 
-class PostgresStore:
+class PostgresStore(Verbs):
     """`foliot.domain.store.Store` on PostgreSQL."""
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
@@ -132,6 +131,21 @@ class PostgresStore:
 
     def migration_sql(self, after: int) -> str:
         return migrating.as_sql(after)
+
+    @property
+    def name(self) -> str:
+        return self.where.shown
+
+    @property
+    def file(self) -> Path | None:
+        return None
+
+    @property
+    def is_server(self) -> bool:
+        return True
+
+    def again(self) -> PostgresStore:
+        return PostgresStore(self.url, self._virtual)
 
     @property
     def has_own_clock(self) -> bool:
@@ -343,66 +357,10 @@ class PostgresStore:
                 raise
         return [Alone()] * len(wanted)
 
-    async def move(self, key: str, tenant: str | None, fire_at: Instant) -> Kept:
-        return await self.write(lambda tx: promises.move(tx, key, tenant, fire_at))
-
-    async def cancel_promise(self, key: str, tenant: str | None, *, actor: str, note: str) -> Kept:
-        return await self.write(lambda tx: promises.cancel_promise(tx, key, tenant, actor, note))
-
-    async def cancel(self, run_id: str, *, actor: str, note: str) -> Kept:
-        return await self.write(lambda tx: promises.cancel(tx, run_id, actor, note))
-
-    async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
-        return await self.write(lambda tx: promises.retry(tx, run_id, actor, note, override))
-
-    # Schedules
-
-    async def apply(
-        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code", release: str = ""
-    ) -> Applied:
-        return await self.write(lambda tx: schedules.apply(tx, declarations, prune, actor, source, release))
-
-    async def fingerprints(self, source: str = "code") -> dict[str, str]:
-        return await self.read(lambda tx: schedules.fingerprints(tx, source))
-
-    async def declared_otherwise(self, schedule_id: str) -> list[str]:
-        return await self.read(lambda tx: schedules.otherwise(tx, schedule_id))
-
-    async def schedules(self) -> list[ScheduleView]:
-        return await self.read(lambda tx: schedules.views(tx, None))
-
-    async def schedule(self, schedule_id: str) -> ScheduleView:
-        found = await self.read(lambda tx: schedules.views(tx, schedule_id))
-        if not found:
-            raise UnknownName(f"there is no schedule {schedule_id!r}")
-        return found[0]
-
-    async def pause(self, schedule_id: str, *, until: Instant | None, actor: str, note: str) -> None:
-        await self.write(lambda tx: schedules.pause(tx, schedule_id, until, actor, note))
-
-    async def resume(self, schedule_id: str, *, actor: str, note: str) -> None:
-        await self.write(lambda tx: schedules.resume(tx, schedule_id, actor, note))
-
-    async def delete(self, schedule_id: str, *, actor: str, note: str) -> None:
-        await self.write(lambda tx: schedules.delete(tx, schedule_id, actor, note))
-
-    async def trigger(self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str) -> Kept:
-        return await self.write(lambda tx: schedules.trigger(tx, schedule_id, since, actor, note))
-
     # Dispatch
-
-    async def standing(self, owner: int, ttl: Duration) -> Standing:
-        return await self.write(lambda tx: dispatching.standing(tx, owner, ttl, self.shard_count), lazily=True)
 
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
         return await self._cells.take(shard, owner, ttl)
-
-    async def renew(self, leases: Sequence[Lease], ttl: Duration, high_water: Instant) -> list[Lease]:
-        # Lost in a crash of the server, a renewal only makes the lease end sooner.
-        return await self.write(lambda tx: dispatching.renew(tx, leases, ttl, high_water), lazily=True)
-
-    async def release(self, leases: Sequence[Lease]) -> None:
-        await self.write(lambda tx: dispatching.release(tx, leases), lazily=True)
 
     async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
         return await self._cells.load(lease, start, limit)
@@ -414,12 +372,6 @@ class PostgresStore:
         self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
     ) -> Fired:
         return await self._cells.fire(leases, due, cursor, decide)
-
-    async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
-        return await self.read(lambda tx: schedules.computed_otherwise(tx, tables, after, limit))
-
-    async def rearm(self, rearmings: Sequence[Rearming]) -> int:
-        return await self.write(lambda tx: schedules.rearm(tx, rearmings))
 
     # Work
 
@@ -434,20 +386,6 @@ class PostgresStore:
 
     async def beat(self, worker: int, progress: Sequence[Progress]) -> Beat:
         return await self.write(lambda tx: claiming.beat(tx, worker, progress), lazily=not progress)
-
-    # Watch
-
-    async def silent(self, beat_before: Instant) -> list[SilentAttempt]:
-        return await self.read(lambda tx: watching.silent(tx, beat_before))
-
-    async def lose(self, losses: Sequence[Loss]) -> int:
-        return await self.write(lambda tx: watching.lose(tx, losses))
-
-    async def jobs(self) -> dict[str, JobCard]:
-        return await self.read(watching.jobs)
-
-    async def note(self, kind: str, subject: str, detail: str) -> None:
-        await self.write(lambda tx: tx.event(kind, subject, detail))
 
     # Fleet
 
@@ -470,52 +408,8 @@ class PostgresStore:
             elif role == "worker":
                 await self._claimer.rehearse(instance)
 
-    async def retire(self, instance: int) -> None:
-        await self.write(lambda tx: watching.retire(tx, instance))
-
-    async def instances(self) -> list[Instance]:
-        return await self.read(watching.instances)
-
-    async def report_clock(self, instance: int, low: Duration, high: Duration, fenced: bool) -> None:
-        await self.write(lambda tx: watching.report_clock(tx, instance, low, high, fenced), lazily=True)
-
     async def tidy(self) -> None:
         await keeping.tidy(self)
-
-    # Reading
-
-    async def runs(
-        self,
-        *,
-        states: Sequence[int] = (),
-        schedule: str | None = None,
-        job: str | None = None,
-        tenant: str | None = None,
-        limit: int = 50,
-        before: int | None = None,
-    ) -> list[RunView]:
-        return await self.read(lambda tx: reading.runs(tx, states, schedule, job, tenant, limit, before))
-
-    async def run(self, run_id: str) -> RunView:
-        return await self.read(lambda tx: reading.run(tx, run_id))
-
-    async def ended_since(self, position: int, limit: int) -> list[RunView]:
-        return await self.read(lambda tx: reading.ended_since(tx, position, limit))
-
-    async def events_since(self, position: int, limit: int) -> list[EventRow]:
-        return await self.read(lambda tx: reading.events_since(tx, position, limit))
-
-    async def events_of(self, subject: str) -> list[EventRow]:
-        return await self.read(lambda tx: reading.events_of(tx, subject))
-
-    async def last_positions(self) -> tuple[int, int]:
-        return await self.read(reading.last_positions)
-
-    async def next_pending(self) -> RunView | None:
-        return await self.read(reading.next_pending)
-
-    async def counts(self) -> Mapping[str, int]:
-        return await self.read(reading.counts)
 
     async def health(self) -> Mapping[str, Any]:
         try:

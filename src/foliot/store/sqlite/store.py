@@ -19,29 +19,24 @@ import apsw
 
 from foliot.clock import Clock, SystemClock
 from foliot.domain.instant import Duration, Instant
-from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, Promise, RunView, SilentAttempt
-from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
+from foliot.domain.run import Kept, Promise
 from foliot.domain.store import (
     Arrivals,
-    Beat,
     Cells,
     Decide,
-    EventRow,
     Fired,
-    Instance,
-    JobCard,
     Lease,
     Schema,
-    Standing,
 )
-from foliot.errors import InvalidInput, StoreClosed, StoreError, UnknownName
+from foliot.errors import InvalidInput, StoreClosed, StoreError
 from foliot.store import queries
 from foliot.store.migrations import refuse_pending
 from foliot.store.sqlite import cells, migrating
 from foliot.store.sqlite.connection import connect
 from foliot.store.sqlite.transaction import SqliteTransaction, drive
 from foliot.store.sqlite.writer import InlineWriter, Work, Writer, as_store_error
-from foliot.store.verbs import dispatching, promises, reading, schedules, watching, working
+from foliot.store.verbs import dispatching, promises
+from foliot.store.verbs.store import Verbs
 from foliot.store.verbs.transaction import Transaction
 
 T = TypeVar("T")
@@ -49,8 +44,10 @@ T = TypeVar("T")
 MEMORY = ":memory:"
 
 
-class SqliteStore:
+class SqliteStore(Verbs):
     """`foliot.domain.store.Store` on SQLite."""
+
+    shard_count = 1
 
     def __init__(self, path: str, clock: Clock | None = None, *, migrates: bool = True) -> None:
         self.path = path
@@ -124,6 +121,21 @@ class SqliteStore:
         return migrating.as_sql(after)
 
     @property
+    def name(self) -> str:
+        return "a store in memory" if self.path == MEMORY else self.path
+
+    @property
+    def file(self) -> Path | None:
+        return None if self.path == MEMORY else Path(self.path)
+
+    @property
+    def is_server(self) -> bool:
+        return False
+
+    def again(self) -> SqliteStore | None:
+        return None if self.path == MEMORY else SqliteStore(self.path, self._clock)
+
+    @property
     def has_own_clock(self) -> bool:
         return False
 
@@ -142,14 +154,14 @@ class SqliteStore:
     def when_new(self, callback: Callable[[], None]) -> bool:
         return False
 
-    async def _write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, lazily: bool = False) -> T:
         if self._writer is None:
             raise StoreClosed("the store is closed")
         return await self._writer.submit(work)
 
-    async def _read(self, work: Work[T]) -> T:
+    async def read(self, work: Work[T]) -> T:
         if self._threads is None:
-            return await self._write(work)
+            return await self.write(work)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._snapshot, work)
         except apsw.Error as error:
@@ -168,7 +180,7 @@ class SqliteStore:
     # Promises
 
     async def promise(self, wanted: Sequence[Promise]) -> list[Kept]:
-        return await self._write(lambda tx: promises.promise(tx, wanted))
+        return await self.write(lambda tx: promises.promise(tx, wanted))
 
     def promise_within(self, connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
         raise InvalidInput(
@@ -180,179 +192,37 @@ class SqliteStore:
     async def promise_within_async(self, connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
         return self.promise_within(connection, wanted)
 
-    async def move(self, key: str, tenant: str | None, fire_at: Instant) -> Kept:
-        return await self._write(lambda tx: promises.move(tx, key, tenant, fire_at))
-
-    async def cancel_promise(self, key: str, tenant: str | None, *, actor: str, note: str) -> Kept:
-        return await self._write(lambda tx: promises.cancel_promise(tx, key, tenant, actor, note))
-
-    async def cancel(self, run_id: str, *, actor: str, note: str) -> Kept:
-        return await self._write(lambda tx: promises.cancel(tx, run_id, actor, note))
-
-    async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
-        return await self._write(lambda tx: promises.retry(tx, run_id, actor, note, override))
-
-    # Schedules
-
-    async def apply(
-        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code", release: str = ""
-    ) -> Applied:
-        return await self._write(lambda tx: schedules.apply(tx, declarations, prune, actor, source, release))
-
-    async def fingerprints(self, source: str = "code") -> dict[str, str]:
-        return await self._read(lambda tx: schedules.fingerprints(tx, source))
-
-    async def declared_otherwise(self, schedule_id: str) -> list[str]:
-        return await self._read(lambda tx: schedules.otherwise(tx, schedule_id))
-
-    async def schedules(self) -> list[ScheduleView]:
-        return await self._read(lambda tx: schedules.views(tx, None))
-
-    async def schedule(self, schedule_id: str) -> ScheduleView:
-        found = await self._read(lambda tx: schedules.views(tx, schedule_id))
-        if not found:
-            raise UnknownName(f"there is no schedule {schedule_id!r}")
-        return found[0]
-
-    async def pause(self, schedule_id: str, *, until: Instant | None, actor: str, note: str) -> None:
-        await self._write(lambda tx: schedules.pause(tx, schedule_id, until, actor, note))
-
-    async def resume(self, schedule_id: str, *, actor: str, note: str) -> None:
-        await self._write(lambda tx: schedules.resume(tx, schedule_id, actor, note))
-
-    async def delete(self, schedule_id: str, *, actor: str, note: str) -> None:
-        await self._write(lambda tx: schedules.delete(tx, schedule_id, actor, note))
-
-    async def trigger(self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str) -> Kept:
-        return await self._write(lambda tx: schedules.trigger(tx, schedule_id, since, actor, note))
-
     # Dispatch
 
-    @property
-    def shard_count(self) -> int:
-        return 1
-
-    async def standing(self, owner: int, ttl: Duration) -> Standing:
-        return await self._write(lambda tx: dispatching.standing(tx, owner, ttl, self.shard_count))
-
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
-        lease, handed_off = await self._write(lambda tx: cells.take(tx, shard, owner, ttl))
+        lease, handed_off = await self.write(lambda tx: cells.take(tx, shard, owner, ttl))
         if lease is not None:
             self._handed_off[shard, lease.epoch] = handed_off
         return lease
 
-    async def renew(self, leases: Sequence[Lease], ttl: Duration, high_water: Instant) -> list[Lease]:
-        return await self._write(lambda tx: dispatching.renew(tx, leases, ttl, high_water))
-
-    async def release(self, leases: Sequence[Lease]) -> None:
-        await self._write(lambda tx: dispatching.release(tx, leases))
-
     async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
         before = self._handed_off.get((lease.shard, lease.epoch), dispatching.NOTHING)
-        loaded = await self._read(lambda tx: cells.load(tx, lease, start, limit, before))
+        loaded = await self.read(lambda tx: cells.load(tx, lease, start, limit, before))
         if loaded.exhausted:
             # Later windows lie above everything that was handed off before the takeover.
             self._handed_off.pop((lease.shard, lease.epoch), None)
         return loaded
 
     async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
-        return await self._read(lambda tx: cells.arrivals(tx, leases, cursor))
+        return await self.read(lambda tx: cells.arrivals(tx, leases, cursor))
 
     async def fire(
         self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
     ) -> Fired:
-        return await self._write(lambda tx: cells.fire(tx, leases, due, cursor, decide))
+        return await self.write(lambda tx: cells.fire(tx, leases, due, cursor, decide))
 
-    async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
-        return await self._read(lambda tx: schedules.computed_otherwise(tx, tables, after, limit))
-
-    async def rearm(self, rearmings: Sequence[Rearming]) -> int:
-        return await self._write(lambda tx: schedules.rearm(tx, rearmings))
-
-    # Work
-
-    async def claim(self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int) -> list[Claimed]:
-        return await self._write(lambda tx: working.claim(tx, worker, queues, jobs, limit))
-
-    async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
-        return await self._write(lambda tx: working.finish(tx, worker, endings))
-
-    async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
-        return await self._write(lambda tx: working.give_back(tx, worker, claimed))
-
-    async def beat(self, worker: int, progress: Sequence[Progress]) -> Beat:
-        return await self._write(lambda tx: working.beat(tx, worker, progress))
-
-    # Watch
-
-    async def silent(self, beat_before: Instant) -> list[SilentAttempt]:
-        return await self._read(lambda tx: watching.silent(tx, beat_before))
-
-    async def lose(self, losses: Sequence[Loss]) -> int:
-        return await self._write(lambda tx: watching.lose(tx, losses))
-
-    async def jobs(self) -> dict[str, JobCard]:
-        return await self._read(watching.jobs)
-
-    async def note(self, kind: str, subject: str, detail: str) -> None:
-        await self._write(lambda tx: tx.event(kind, subject, detail))
+    # Keeping
 
     async def tidy(self) -> None:
         """Nothing yet: what ended stays."""
 
-    # Fleet
-
-    async def register(
-        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard], release: str = ""
-    ) -> Instance:
-        return await self._write(lambda tx: watching.register(tx, role, version, queues, slots, jobs, release))
-
-    async def retire(self, instance: int) -> None:
-        await self._write(lambda tx: watching.retire(tx, instance))
-
-    async def instances(self) -> list[Instance]:
-        return await self._read(watching.instances)
-
-    async def report_clock(self, instance: int, low: Duration, high: Duration, fenced: bool) -> None:
-        await self._write(lambda tx: watching.report_clock(tx, instance, low, high, fenced))
-
-    # Reading
-
-    async def runs(
-        self,
-        *,
-        states: Sequence[int] = (),
-        schedule: str | None = None,
-        job: str | None = None,
-        tenant: str | None = None,
-        limit: int = 50,
-        before: int | None = None,
-    ) -> list[RunView]:
-        return await self._read(lambda tx: reading.runs(tx, states, schedule, job, tenant, limit, before))
-
-    async def run(self, run_id: str) -> RunView:
-        return await self._read(lambda tx: reading.run(tx, run_id))
-
-    async def ended_since(self, position: int, limit: int) -> list[RunView]:
-        return await self._read(lambda tx: reading.ended_since(tx, position, limit))
-
-    async def events_since(self, position: int, limit: int) -> list[EventRow]:
-        return await self._read(lambda tx: reading.events_since(tx, position, limit))
-
-    async def events_of(self, subject: str) -> list[EventRow]:
-        return await self._read(lambda tx: reading.events_of(tx, subject))
-
-    async def last_positions(self) -> tuple[int, int]:
-        return await self._read(reading.last_positions)
-
-    async def next_pending(self) -> RunView | None:
-        return await self._read(reading.next_pending)
-
-    async def counts(self) -> Mapping[str, int]:
-        return await self._read(reading.counts)
-
     async def health(self) -> Mapping[str, Any]:
-        return await self._read(self._health)
+        return await self.read(self._health)
 
     async def _health(self, tx: Transaction) -> dict[str, Any]:
         connection = self._reader

@@ -1,0 +1,180 @@
+"""The verbs as methods: what every engine's store has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from foliot.domain.instant import Duration, Instant
+from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, RunView, SilentAttempt
+from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
+from foliot.domain.store import Beat, EventRow, Instance, JobCard, Lease, Standing
+from foliot.errors import UnknownName
+from foliot.store.verbs import dispatching, promises, reading, schedules, watching, working
+from foliot.store.verbs.transaction import Transaction
+
+T = TypeVar("T")
+
+Work = Callable[[Transaction], Coroutine[Any, Any, T]]
+"""A verb, bound to what was asked."""
+
+
+class Verbs(ABC):
+    """A verb is a transaction, or a look that sees one moment. An engine says how those are done, and does in its own
+    way what carries its load."""
+
+    shard_count: int
+
+    @abstractmethod
+    async def write(self, work: Work[T], *, lazily: bool = False) -> T:
+        """Runs a verb in a transaction. `lazily`: its loss in a crash does no harm, so no disk need be waited for."""
+
+    @abstractmethod
+    async def read(self, work: Work[T]) -> T:
+        """All queries of one look see one moment."""
+
+    # Promises
+
+    async def move(self, key: str, tenant: str | None, fire_at: Instant) -> Kept:
+        return await self.write(lambda tx: promises.move(tx, key, tenant, fire_at))
+
+    async def cancel_promise(self, key: str, tenant: str | None, *, actor: str, note: str) -> Kept:
+        return await self.write(lambda tx: promises.cancel_promise(tx, key, tenant, actor, note))
+
+    async def cancel(self, run_id: str, *, actor: str, note: str) -> Kept:
+        return await self.write(lambda tx: promises.cancel(tx, run_id, actor, note))
+
+    async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
+        return await self.write(lambda tx: promises.retry(tx, run_id, actor, note, override))
+
+    # Schedules
+
+    async def apply(
+        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code", release: str = ""
+    ) -> Applied:
+        return await self.write(lambda tx: schedules.apply(tx, declarations, prune, actor, source, release))
+
+    async def fingerprints(self, source: str = "code") -> dict[str, str]:
+        return await self.read(lambda tx: schedules.fingerprints(tx, source))
+
+    async def declared_otherwise(self, schedule_id: str) -> list[str]:
+        return await self.read(lambda tx: schedules.otherwise(tx, schedule_id))
+
+    async def schedules(self) -> list[ScheduleView]:
+        return await self.read(lambda tx: schedules.views(tx, None))
+
+    async def schedule(self, schedule_id: str) -> ScheduleView:
+        found = await self.read(lambda tx: schedules.views(tx, schedule_id))
+        if not found:
+            raise UnknownName(f"there is no schedule {schedule_id!r}")
+        return found[0]
+
+    async def pause(self, schedule_id: str, *, until: Instant | None, actor: str, note: str) -> None:
+        await self.write(lambda tx: schedules.pause(tx, schedule_id, until, actor, note))
+
+    async def resume(self, schedule_id: str, *, actor: str, note: str) -> None:
+        await self.write(lambda tx: schedules.resume(tx, schedule_id, actor, note))
+
+    async def delete(self, schedule_id: str, *, actor: str, note: str) -> None:
+        await self.write(lambda tx: schedules.delete(tx, schedule_id, actor, note))
+
+    async def trigger(self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str) -> Kept:
+        return await self.write(lambda tx: schedules.trigger(tx, schedule_id, since, actor, note))
+
+    # Dispatch
+
+    async def standing(self, owner: int, ttl: Duration) -> Standing:
+        return await self.write(lambda tx: dispatching.standing(tx, owner, ttl, self.shard_count), lazily=True)
+
+    async def renew(self, leases: Sequence[Lease], ttl: Duration, high_water: Instant) -> list[Lease]:
+        # Lost in a crash of the server, a renewal only makes the lease end sooner.
+        return await self.write(lambda tx: dispatching.renew(tx, leases, ttl, high_water), lazily=True)
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        await self.write(lambda tx: dispatching.release(tx, leases), lazily=True)
+
+    async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
+        return await self.read(lambda tx: schedules.computed_otherwise(tx, tables, after, limit))
+
+    async def rearm(self, rearmings: Sequence[Rearming]) -> int:
+        return await self.write(lambda tx: schedules.rearm(tx, rearmings))
+
+    # Work
+
+    async def claim(self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int) -> list[Claimed]:
+        return await self.write(lambda tx: working.claim(tx, worker, queues, jobs, limit))
+
+    async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
+        return await self.write(lambda tx: working.finish(tx, worker, endings))
+
+    async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
+        return await self.write(lambda tx: working.give_back(tx, worker, claimed))
+
+    async def beat(self, worker: int, progress: Sequence[Progress]) -> Beat:
+        return await self.write(lambda tx: working.beat(tx, worker, progress))
+
+    # Watch
+
+    async def silent(self, beat_before: Instant) -> list[SilentAttempt]:
+        return await self.read(lambda tx: watching.silent(tx, beat_before))
+
+    async def lose(self, losses: Sequence[Loss]) -> int:
+        return await self.write(lambda tx: watching.lose(tx, losses))
+
+    async def jobs(self) -> dict[str, JobCard]:
+        return await self.read(watching.jobs)
+
+    async def note(self, kind: str, subject: str, detail: str) -> None:
+        await self.write(lambda tx: tx.event(kind, subject, detail))
+
+    # Fleet
+
+    async def register(
+        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard], release: str = ""
+    ) -> Instance:
+        return await self.write(lambda tx: watching.register(tx, role, version, queues, slots, jobs, release))
+
+    async def retire(self, instance: int) -> None:
+        await self.write(lambda tx: watching.retire(tx, instance))
+
+    async def instances(self) -> list[Instance]:
+        return await self.read(watching.instances)
+
+    async def report_clock(self, instance: int, low: Duration, high: Duration, fenced: bool) -> None:
+        await self.write(lambda tx: watching.report_clock(tx, instance, low, high, fenced), lazily=True)
+
+    # Reading
+
+    async def runs(
+        self,
+        *,
+        states: Sequence[int] = (),
+        schedule: str | None = None,
+        job: str | None = None,
+        tenant: str | None = None,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> list[RunView]:
+        return await self.read(lambda tx: reading.runs(tx, states, schedule, job, tenant, limit, before))
+
+    async def run(self, run_id: str) -> RunView:
+        return await self.read(lambda tx: reading.run(tx, run_id))
+
+    async def ended_since(self, position: int, limit: int) -> list[RunView]:
+        return await self.read(lambda tx: reading.ended_since(tx, position, limit))
+
+    async def events_since(self, position: int, limit: int) -> list[EventRow]:
+        return await self.read(lambda tx: reading.events_since(tx, position, limit))
+
+    async def events_of(self, subject: str) -> list[EventRow]:
+        return await self.read(lambda tx: reading.events_of(tx, subject))
+
+    async def last_positions(self) -> tuple[int, int]:
+        return await self.read(reading.last_positions)
+
+    async def next_pending(self) -> RunView | None:
+        return await self.read(reading.next_pending)
+
+    async def counts(self) -> Mapping[str, int]:
+        return await self.read(reading.counts)

@@ -1,0 +1,188 @@
+"""A claim is one row until somebody needs more: what must hold while runs look pending and are not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+
+from foliot.domain.instant import HOUR, SECOND
+from foliot.domain.run import Promise
+from foliot.domain.state import State
+from tests.contract.stage import START
+from tests.servers.postgres import PostgresServer
+from tests.store.callers import School
+from tests.store.lines import in_chunks, somebody_waits, stages
+from tests.store.test_postgres_complete import complete, transaction
+
+
+async def test_a_run_that_ends_well_is_never_written_in_between(school: School) -> None:
+    run = await school.running("class:7")
+    assert await school.rows("SELECT state, token, attempt FROM foliot.run") == [(0, None, 0)]
+    assert (await school.run(run)).state is State.RUNNING
+    assert (await school.store.counts())["running"] == 1
+    assert await school.finish(school.succeeded(run)) == []
+    ended = await school.run(run)
+    assert (ended.state, ended.attempt, ended.worker) == (State.SUCCEEDED, 1, await school.worker())
+    assert await school.rows("SELECT 1 FROM foliot.claim") == []
+
+
+async def test_a_run_that_two_chunks_name_is_claimed_once_by_workers_that_come_one_after_the_other(
+    school: School,
+) -> None:
+    run = await school.running("class:7")
+    await _name_again(school, run.number)
+    other = await school.register()
+    assert await school.claim(worker=other) == []
+    assert await school.rows("SELECT numbers FROM foliot.handoff") == [], "and nobody is asked again"
+    assert await school.finish(school.succeeded(run)) == []
+
+
+async def test_a_run_that_many_chunks_name_is_claimed_once_by_workers_that_come_together(
+    postgres: PostgresServer,
+) -> None:
+    async with stages(postgres, 4) as (judge, four):
+        for _ in range(30):
+            made = await four[0].store.promise([Promise("job", b"{}", four[0].now) for _ in range(5)])
+            numbers = [kept.number for kept in made]
+            for _ in range(8):
+                await judge.execute(_CHUNK, numbers)
+            claims = await asyncio.gather(*(stage.claim() for stage in four * 2))
+            assert sorted(run.number for claim in claims for run in claim) == sorted(numbers)
+            endings = [[stage.succeeded(run) for run in claim] for stage, claim in zip(four * 2, claims, strict=True)]
+            fenced = await asyncio.gather(
+                *(stage.finish(*ended) for stage, ended in zip(four * 2, endings, strict=True) if ended)
+            )
+            assert not any(fenced)
+        assert await judge.fetchval("SELECT count(*) FROM foliot.history") == 150
+
+
+async def test_a_run_that_was_cancelled_before_its_claim_is_never_begun(postgres: PostgresServer) -> None:
+    """Whoever cancels has the run in hand; a claim that comes meanwhile passes it over."""
+    async with stages(postgres, 2) as (judge, [operator, worker]):
+        kept = await operator.promise("class:7")
+        await operator.fire()
+        async with _locked(judge, kept.number):
+            assert await worker.claim() == []
+        await operator.store.cancel(kept.id, actor="ana", note="")
+        await asyncio.sleep(0.3)  # what lay aside is looked at again
+        assert await worker.claim() == []
+        assert await operator.state(kept) is State.CANCELLED
+
+
+async def test_a_run_that_is_claimed_while_somebody_cancels_it_is_asked_to_stop(postgres: PostgresServer) -> None:
+    async with stages(postgres, 2) as (judge, [operator, worker]):
+        kept = await operator.promise("class:7")
+        await operator.fire()
+        [run] = await worker.claim()
+        async with _locked(judge, kept.number):
+            cancelling = asyncio.create_task(operator.store.cancel(kept.id, actor="ana", note=""))
+            await somebody_waits(judge)
+        assert (await cancelling).outcome == "asked"
+        assert (await worker.store.beat(await worker.worker(), [])).cancel == [run.number]
+        assert await worker.finish(worker.stopped(run)) == []
+        assert await operator.state(kept) is State.CANCELLED
+
+
+async def test_one_run_of_a_claim_fails_while_another_is_completed_in_an_open_transaction(school: School) -> None:
+    """Nobody waits for the transaction; and what was given up under the claim is not the claim's any more."""
+    for _ in range(3):
+        await school.promise()
+    await school.fire()
+    done, failed, other = await school.claim()
+    async with transaction(school) as caller:
+        await complete(caller, done)
+        ending = school.failed(failed, retry_in=SECOND)
+        assert await asyncio.wait_for(school.finish(ending, school.succeeded(other)), 5) == []
+        assert await school.rows("SELECT written, open FROM foliot.claim") == [(False, 1)]
+    assert [await school.state(run) for run in (done, failed, other)] == [
+        State.SUCCEEDED,
+        State.RETRYING,
+        State.SUCCEEDED,
+    ]
+    school.clock.advance(2 * SECOND)
+    await school.fire()
+    [again] = await school.claim()
+    assert (again.number, again.attempt) == (failed.number, 2)
+    assert await school.finish(school.succeeded(failed)) == [school.succeeded(failed)], "its token is of no use"
+    assert await school.finish(school.succeeded(again)) == []
+
+
+async def test_what_a_lost_worker_had_is_not_its_claims_any_more(school: School) -> None:
+    for _ in range(2):
+        await school.promise()
+    await school.fire()
+    lost, kept = await school.claim()
+    await school.store.lose([school.lost(lost, retry_at=school.now)])
+    assert await school.state(kept) is State.RUNNING
+    await school.fire()
+    [again] = await school.claim()
+    assert again.number == lost.number
+    assert await school.finish(school.succeeded(lost)) == [school.succeeded(lost)]
+    assert await school.finish(school.succeeded(kept), school.succeeded(again)) == []
+
+
+async def test_a_heartbeat_writes_what_has_been_running_for_a_while(school: School) -> None:
+    run = await school.running("class:7")
+    worker = await school.worker()
+    await school.store.beat(worker, [])
+    assert await school.rows("SELECT written FROM foliot.claim") == [(False,)]
+    school.clock.advance(2 * SECOND)
+    await school.store.beat(worker, [])
+    assert await school.rows("SELECT state, token, worker FROM foliot.run") == [(4, run.token, worker)]
+    assert await school.rows("SELECT written FROM foliot.claim") == [(True,)]
+    assert await school.finish(school.succeeded(run)) == []
+
+
+async def test_a_new_owner_does_not_fire_what_is_running(school: School) -> None:
+    run = await school.running("class:7")
+    assert (await school.fire()).handed_off == 0
+    assert await school.rows("SELECT 1 FROM foliot.handoff") == []
+    assert await school.finish(school.succeeded(run)) == []
+
+
+async def test_a_tick_that_ends_well_lets_go_what_waited_for_it(postgres: PostgresServer) -> None:
+    """Under the schedule's lock: whoever holds a tick because this run is busy has done so by then."""
+    async with stages(postgres, 1) as (judge, [stage]):
+        run = await stage.running_tick()
+        await judge.execute(
+            "UPDATE foliot.run SET state = 2 WHERE schedule = 'hourly' AND number <> $1", run.number
+        )
+        assert await stage.finish(stage.succeeded(run)) == []
+        assert await judge.fetchval("SELECT count(*) FROM foliot.run WHERE state = 2") == 0
+
+
+async def test_a_chunk_that_is_larger_than_two_workers_want_is_shared_by_them(postgres: PostgresServer) -> None:
+    async with stages(postgres, 5) as (judge, five):
+        await five[0].store.promise([Promise("job", b"{}", five[0].now) for _ in range(50)])
+        await five[0].fire()
+        assert len(await in_chunks(judge)) == 50
+        claims = await asyncio.gather(*(stage.claim(10) for stage in five))
+        assert [len(claim) for claim in claims] == [10] * 5
+
+
+_CHUNK = "INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers) VALUES ('default', 0, 0, foliot.now(), $1)"
+
+
+async def _name_again(school: School, number: int) -> None:
+    await school.rows(
+        f"INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers) VALUES ('default', 0, 0, {START + HOUR}, $1)",
+        [number],
+    )
+
+
+class _locked:
+    """Somebody has this run in hand."""
+
+    def __init__(self, judge: asyncpg.Connection, number: int) -> None:
+        self._judge = judge
+        self._number = number
+
+    async def __aenter__(self) -> None:
+        await self._judge.execute("BEGIN")
+        await self._judge.execute("SELECT 1 FROM foliot.run WHERE number = $1 FOR UPDATE", self._number)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._judge.execute("COMMIT")
+
+

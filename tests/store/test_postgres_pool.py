@@ -1,0 +1,127 @@
+"""Connections that are lent and given back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from foliot.store.postgres import pool as pools
+from foliot.store.postgres.pool import Pool
+
+
+class Connection:
+    def __init__(self) -> None:
+        self.closed = False
+        self.in_order = False
+
+    def is_closed(self) -> bool:
+        return self.closed
+
+    def terminate(self) -> None:
+        self.closed = True
+
+    async def close(self, timeout: float) -> None:
+        self.closed = self.in_order = True
+
+
+class Server:
+    def __init__(self) -> None:
+        self.made: list[Connection] = []
+        self.is_away = False
+
+    async def connect(self) -> Connection:
+        await asyncio.sleep(0)
+        if self.is_away:
+            raise ConnectionRefusedError("away")
+        self.made.append(Connection())
+        return self.made[-1]
+
+
+async def test_the_one_that_was_used_last_is_lent_first():
+    pool = Pool(Server().connect, 3)
+    first, second = await pool.acquire(1), await pool.acquire(1)
+    pool.release(first)
+    pool.release(second)
+    assert await pool.acquire(1) is second
+    assert await pool.acquire(1) is first
+
+
+async def test_whoever_finds_all_lent_waits_for_the_next_that_comes_back():
+    server = Server()
+    pool = Pool(server.connect, 1)
+    only = await pool.acquire(1)
+    waiting = asyncio.create_task(pool.acquire(1))
+    await asyncio.sleep(0)
+    pool.release(only)
+    assert await waiting is only
+    assert len(server.made) == 1
+
+
+async def test_waiting_has_an_end():
+    pool = Pool(Server().connect, 1)
+    only = await pool.acquire(1)
+    with pytest.raises(TimeoutError):
+        await pool.acquire(0.01)
+    pool.release(only)
+    assert await pool.acquire(1) is only
+
+
+async def test_a_waiter_that_is_cancelled_in_its_turn_passes_it_on():
+    pool = Pool(Server().connect, 1)
+    only = await pool.acquire(1)
+    first, second = (asyncio.create_task(pool.acquire(1)) for _ in range(2))
+    await asyncio.sleep(0)
+    pool.release(only)
+    first.cancel()
+    assert await second is only
+
+
+async def test_one_that_broke_is_not_lent_again_and_leaves_its_place_to_another():
+    server = Server()
+    pool = Pool(server.connect, 1)
+    broken = await pool.acquire(1)
+    broken.terminate()
+    pool.release(broken)
+    idle = await pool.acquire(1)
+    pool.release(idle)
+    idle.terminate()
+    assert await pool.acquire(1) is server.made[2]
+
+
+async def test_a_server_that_cannot_be_reached_takes_nobodys_place():
+    server = Server()
+    pool = Pool(server.connect, 1)
+    server.is_away = True
+    for _ in range(3):
+        with pytest.raises(ConnectionRefusedError):
+            await pool.acquire(1)
+    server.is_away = False
+    assert await pool.acquire(1) is server.made[0]
+
+
+async def test_one_that_nobody_needed_for_long_goes(monkeypatch: pytest.MonkeyPatch):
+    server, now = Server(), 1_000.0
+    monkeypatch.setattr(pools.time, "monotonic", lambda: now)
+    pool = Pool(server.connect, 2)
+    first, second = await pool.acquire(1), await pool.acquire(1)
+    pool.release(first)
+    pool.release(second)
+    now += pools.IDLE_FOR + 1
+    used = await pool.acquire(1)
+    pool.release(used)
+    assert used is second
+    assert (first.closed, second.closed) == (True, False)
+
+
+async def test_closing_waits_for_what_is_lent_and_then_ends_it():
+    pool = Pool(Server().connect, 3)
+    idle, back, kept = [await pool.acquire(1) for _ in range(3)]
+    pool.release(idle)
+    closing = asyncio.create_task(pool.close(0.05))
+    await asyncio.sleep(0.01)
+    assert not closing.done()
+    pool.release(back)
+    await closing
+    assert [one.closed for one in (idle, back, kept)] == [True] * 3
+    assert idle.in_order
