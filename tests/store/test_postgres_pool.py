@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
-from foliot.store.postgres import pool as pools
-from foliot.store.postgres.pool import Pool
+from foliot.store.postgres.pool import IDLE_FOR, Pool
 
 
 class Connection:
@@ -102,12 +102,12 @@ async def test_a_server_that_cannot_be_reached_takes_nobodys_place():
 
 async def test_one_that_nobody_needed_for_long_goes(monkeypatch: pytest.MonkeyPatch):
     server, now = Server(), 1_000.0
-    monkeypatch.setattr(pools.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     pool = Pool(server.connect, 2)
     first, second = await pool.acquire(1), await pool.acquire(1)
     pool.release(first)
     pool.release(second)
-    now += pools.IDLE_FOR + 1
+    now += IDLE_FOR + 1
     used = await pool.acquire(1)
     pool.release(used)
     assert used is second

@@ -11,7 +11,7 @@ import asyncpg
 
 from foliot.domain.instant import MINUTE, SECOND, Instant
 from foliot.domain.run import Claimed, Ending, Progress
-from foliot.domain.state import Outcome, State, after
+from foliot.domain.state import TRANSITIONS, Outcome, State
 from foliot.domain.store import Beat
 from foliot.errors import LostOwnership, StoreError
 from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Work
@@ -30,6 +30,10 @@ _BRIEF = SECOND
 _log = logging.getLogger("foliot.store")
 
 T = TypeVar("T")
+
+_ENDS_WELL = frozenset(
+    event for (state, event), to in TRANSITIONS.items() if state is State.RUNNING and to is State.SUCCEEDED
+)
 
 
 class Server(Protocol):
@@ -134,12 +138,13 @@ class Claimer:
 
 
 async def finish(server: Server, worker: int, endings: Sequence[Ending]) -> list[Ending]:
-    """Runs that ended well, and from whose end nothing follows, go in one statement; it says which those were."""
-    plain = [one for one in endings if _is_plain(one)]
-    done = {(row[0], row[1]) for row in await _finish_runs(server, plain)} if plain else set()
-    rest = [one for one in endings if (one.number, one.token) not in done or not _is_plain(one)]
-    if not rest:
+    """Runs that ended well, and from whose end nothing follows, go in one statement; it says which were left."""
+    plain = [one for one in endings if one.event in _ENDS_WELL and one.outcome is Outcome.SUCCEEDED]
+    left = {(row[0], row[1]) for row in await _finish_runs(server, plain)} if plain else set()
+    if not left and len(plain) == len(endings):
         return []
+    others = [one for one in endings if one.event not in _ENDS_WELL or one.outcome is not Outcome.SUCCEEDED]
+    rest = others + [one for one in plain if (one.number, one.token) in left]
     fenced: list[Ending] = await server.write(lambda tx: working.finish(tx, worker, rest), hot=True)
     return fenced
 
@@ -149,7 +154,7 @@ async def _finish_runs(server: Server, plain: Sequence[Ending]) -> list[Row]:
         "finish_runs",
         numbers=[one.number for one in plain],
         tokens=[one.token for one in plain],
-        states=[after(State.RUNNING, one.event) for one in plain],
+        state=State.SUCCEEDED,
         started=[one.started_at for one in plain],
         finished=[one.finished_at for one in plain],
         results=[one.result for one in plain],
@@ -168,7 +173,3 @@ async def beat(tx: PostgresTransaction, worker: int, progress: Sequence[Progress
         numbers, tokens = [one.number for one in progress], {one.token for one in progress}
         await tx.all("write_claims", tokens=list(tokens), numbers=numbers)
     return await working.beat(tx, worker, progress)
-
-
-def _is_plain(ending: Ending) -> bool:
-    return ending.outcome is Outcome.SUCCEEDED and after(State.RUNNING, ending.event) is State.SUCCEEDED

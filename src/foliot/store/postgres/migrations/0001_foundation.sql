@@ -490,11 +490,11 @@ BEGIN
                 UPDATE foliot.handoff h SET numbers = chunk.numbers[cardinality(part) + 1 :] WHERE h.n = chunk.n;
             END IF;
         END LOOP;
-        -- Others have their hands on all there is. Of a chunk that is more than we wanted, they will leave some.
+        -- Others have their hands on all there is. Of a chunk as large as what we want, they may leave some.
         EXIT WHEN used > 0 OR limit_ < 1;
         SELECT h.n INTO chunk FROM foliot.handoff h
         WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
-            AND cardinality(h.numbers) > limit_
+            AND cardinality(h.numbers) >= limit_
         ORDER BY h.lane, h.priority DESC, h.n LIMIT 1;
         EXIT WHEN NOT FOUND;
         PERFORM 1 FROM foliot.handoff h WHERE h.n = chunk.n FOR UPDATE;
@@ -505,10 +505,10 @@ BEGIN
 END $$;
 
 -- Attempts that ended their runs well. Claims are locked first, then schedules: a tick that has to wait for one of these
--- runs is held under the schedule's lock. What is not in the answer was not the attempt's any more, or needs more thought:
--- somebody asked it to stop, somebody has his hands on its schedule, or something follows from its end.
+-- runs is held under the schedule's lock. Answers what was left as it is: it was not the attempt's any more, or needs more
+-- thought, because somebody asked it to stop, or has his hands on its schedule, or because something follows from its end.
 CREATE FUNCTION foliot.finish_runs(
-    numbers_ bigint[], tokens_ bigint[], states_ smallint[], started_ bigint[], finished_ bigint[], results_ bytea[]
+    numbers_ bigint[], tokens_ bigint[], state_ smallint, started_ bigint[], finished_ bigint[], results_ bytea[]
 ) RETURNS TABLE (number bigint, token bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -526,12 +526,14 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH told AS MATERIALIZED (
-        SELECT * FROM unnest(numbers_, tokens_, states_, started_, finished_, results_)
-            AS e(number, token, state, started_at, finished_at, result)
+        SELECT * FROM unnest(numbers_, tokens_, started_, finished_, results_)
+            AS e(number, token, started_at, finished_at, result)
     ), claims AS MATERIALIZED (
         SELECT c.* FROM foliot.claim c WHERE c.token = ANY(tokens_)
+    ), owned AS (
+        SELECT c.*, unnest(c.numbers) AS number FROM claims c
     ), gone AS (
-        DELETE FROM foliot.run r USING told e JOIN claims c ON c.token = e.token
+        DELETE FROM foliot.run r USING told e JOIN owned c ON c.token = e.token AND c.number = e.number
         WHERE r.number = ANY(numbers_) AND r.number = e.number
             AND ((r.state < 2 AND NOT c.written) OR (r.state = 4 AND r.token = e.token))
             AND (r.schedule IS NULL OR r.schedule = ANY(schedules))
@@ -539,13 +541,13 @@ BEGIN
         RETURNING r.number, r.name, r.origin, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since, r.schedule,
             r.revision, r.tenant, r.queue, r.options, r.spent, r.progress,
             r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END AS attempt,
-            e.token, c.worker, c.lane, c.fired_at, c.claimed_at, e.state, e.result,
+            e.token, c.worker, c.lane, c.fired_at, c.claimed_at, e.result,
             foliot.begun(e.started_at, c.claimed_at) AS begun_at, greatest(e.finished_at, c.claimed_at) AS finished_at
     ), kept AS (
         INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,
             schedule, revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at,
             finished_at, progress, result)
-        SELECT number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
+        SELECT number, name, state_, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
             tenant, queue, options, attempt, spent + 1, token, worker, fired_at, claimed_at, begun_at, finished_at,
             progress, result
         FROM gone
@@ -557,7 +559,8 @@ BEGIN
         UPDATE foliot.claim c SET open = x.open - x.ended FROM closing x
         WHERE c.token = ANY(tokens_) AND c.token = x.token AND x.open > x.ended
     )
-    SELECT number, token FROM gone;
+    SELECT e.number, e.token FROM told e
+    WHERE NOT EXISTS (SELECT 1 FROM gone g WHERE g.number = e.number AND g.token = e.token);
 END $$;
 
 -- Makes the rows of runs say what their claims say. Runs that somebody has his hands on stay as they are, and their claims

@@ -47,7 +47,7 @@ SELECT EXISTS (SELECT 1 FROM foliot.instance i, jsonb_array_elements_text(i.jobs
 SELECT EXISTS (SELECT 1 FROM foliot.event WHERE subject = :subject AND kind = :kind AND at > :since)
 
 -- name: finish_runs
-SELECT number, token FROM foliot.finish_runs(:numbers::bigint[], :tokens::bigint[], :states::smallint[],
+SELECT number, token FROM foliot.finish_runs(:numbers::bigint[], :tokens::bigint[], :state::smallint,
     :started::bigint[], :finished::bigint[], :results::bytea[])
 
 -- name: owned_runs
