@@ -148,7 +148,7 @@ class Dispatcher:
            gives it its first window.
         3. Read arrivals when anything was committed since the last look, and every 250 ms in any case.
         4. Load the next piece of a leased window while there is room for it.
-        5. Fire what is due, batch after batch, for a little while.
+        5. Fire what is due, batch after batch, for a little while. Also in between: what is due waits for none of this.
         6. After a takeover, see whether ticks were computed with older tables of zones and holidays, page by page.
 
         Shards that the store says are not ours are dropped; the next round looks at the fleet, and goes on. While the
@@ -161,10 +161,12 @@ class Dispatcher:
         try:
             # First, or leases that ended while this process slept would seem to be free, and be taken anew.
             await self._renew(now)
+            await self._fire_due(now)
             await self._share(now)
             if not self._shards:
                 return min(now, self._shared_at) + self._share_every
             await self._renew(now)
+            await self._fire_due(now)
             await self._look(now)
             await self._load()
             more = await self._fire_due(now)

@@ -362,6 +362,24 @@ class PostgresStore(Verbs):
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
         return await self._cells.take(shard, owner, ttl)
 
+    async def renew(self, leases: Sequence[Lease], ttl: Duration, high_water: Instant) -> list[Lease]:
+        if not leases:
+            return []
+        rows = await self.statement(
+            "renew_leases",
+            owner=leases[0].owner,
+            shards=[lease.shard for lease in leases],
+            epochs=[lease.epoch for lease in leases],
+            ttl=ttl,
+            high_water=high_water,
+        )
+        held = {row[0]: row[1] for row in rows}
+        return [
+            lease._replace(until=held[lease.shard], high_water=max(lease.high_water, high_water))
+            for lease in leases
+            if lease.shard in held and lease.owner == leases[0].owner
+        ]
+
     async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
         return await self._cells.load(lease, start, limit)
 

@@ -34,6 +34,20 @@ WHERE owner = :owner AND (shard, epoch) IN (
     SELECT (value->>0)::smallint, (value->>1)::bigint FROM jsonb_array_elements(:leases::text::jsonb))
 RETURNING shard
 
+-- name: renew_leases
+-- As `renew_shards` and `beat_instance`, in one statement: whatever is due waits for it, every second. Lost in a crash of
+-- the server, a renewal only makes the lease end sooner.
+WITH clock AS MATERIALIZED (
+    SELECT foliot.now() AS now, set_config('synchronous_commit', 'off', true)
+), beat AS (
+    UPDATE foliot.instance SET beat_at = (SELECT now FROM clock) WHERE number = :owner AND ended_at IS NULL
+)
+UPDATE foliot.shard s
+SET until = (SELECT now FROM clock) + :ttl::bigint, high_water = greatest(s.high_water, :high_water::bigint)
+FROM unnest(:shards::smallint[], :epochs::bigint[]) AS w(shard, epoch)
+WHERE s.shard = ANY(:shards::smallint[]) AND s.owner = :owner AND s.shard = w.shard AND s.epoch = w.epoch
+RETURNING s.shard, s.until
+
 -- name: release_shards
 UPDATE foliot.shard SET owner = NULL, until = 0
 WHERE owner = :owner AND (shard, epoch) IN (
