@@ -204,6 +204,15 @@ class PostgresStore(Verbs):
                 raise as_store_error(error, self.where) from error
         raise AssertionError("unreachable")
 
+    async def repeated(self, query: str, /, **values: Any) -> list[Row]:
+        """A statement that does no harm if it is done twice: said again when its outcome is not known."""
+        try:
+            return await self.statement(query, **values)
+        except StoreError as error:
+            if not isinstance(error.__cause__, UNREACHABLE):
+                raise
+        return await self.statement(query, **values)
+
     async def _state(self, text: str, arguments: Sequence[Any]) -> list[Row]:
         async with self._connections.acquired(hot=True) as used:
             if self._virtual is None and not self.where.pooler:
@@ -365,7 +374,7 @@ class PostgresStore(Verbs):
     async def renew(self, leases: Sequence[Lease], ttl: Duration, high_water: Instant) -> list[Lease]:
         if not leases:
             return []
-        rows = await self.statement(
+        rows = await self.repeated(
             "renew_leases",
             owner=leases[0].owner,
             shards=[lease.shard for lease in leases],

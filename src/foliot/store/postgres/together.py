@@ -9,7 +9,6 @@ from typing import Generic, TypeVar
 A = TypeVar("A")
 B = TypeVar("B")
 
-
 PATIENCE = 0.1
 """Seconds that a statement may take before the next is sent beside it."""
 
@@ -28,38 +27,59 @@ class Together(Generic[A, B]):
         self._send = send
         self._most = most
         self._waiting: list[tuple[A, asyncio.Future[B]]] = []
-        self._sending: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[None]] = set()
+        self._next_at: float | None = None
+        """When somebody looks at what waits; None when nobody will."""
+        self._patient_until = 0.0
 
     async def add(self, item: A) -> B:
-        answer: asyncio.Future[B] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[B] = loop.create_future()
         self._waiting.append((item, answer))
-        if self._sending is None:
-            self._sending = asyncio.get_running_loop().create_task(self._serve())
+        # Not at once: whoever else is called in this pass of the loop comes along.
+        self._look_at(loop, 0.0 if not self._under_way else self._patient_until)
         # A caller that is cancelled while it waits does not take its item back: it may be on its way already.
         return await answer
 
     async def done(self) -> None:
         """Once everybody who waits has an answer."""
-        while left := {*self._under_way, *(() if self._sending is None else (self._sending,))}:
-            await asyncio.wait(left)
+        while self._waiting or self._under_way:
+            if self._under_way:
+                await asyncio.wait(self._under_way)
+            await asyncio.sleep(0)
 
-    async def _serve(self) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-                # Who has to wait for somebody else's transaction does not keep those waiting who come after.
-                await asyncio.wait({self._begin(batch)}, timeout=PATIENCE)
-        finally:
-            self._sending = None
+    def _look_at(self, loop: asyncio.AbstractEventLoop, when: float) -> None:
+        if self._next_at is None or when < self._next_at:
+            self._next_at = when
+            if when <= loop.time():
+                loop.call_soon(self._look, when)
+            else:
+                loop.call_at(when, self._look, when)
 
-    def _begin(self, batch: list[tuple[A, asyncio.Future[B]]]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(self._serve_batch(batch))
+    def _look(self, when: float) -> None:
+        if when != self._next_at:
+            return  # somebody looked sooner
+        self._next_at = None
+        loop = asyncio.get_running_loop()
+        # Who has to wait for somebody else's transaction does not keep those waiting who come after.
+        if self._waiting and (not self._under_way or loop.time() >= self._patient_until):
+            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            self._patient_until = loop.time() + PATIENCE
+            self._begin(batch)
+        if self._waiting:
+            self._look_at(loop, self._patient_until)
+
+    def _begin(self, batch: list[tuple[A, asyncio.Future[B]]]) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(batch))
         self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-        return task
+        task.add_done_callback(self._ended)
 
-    async def _serve_batch(self, batch: list[tuple[A, asyncio.Future[B]]]) -> None:
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if self._waiting and not self._under_way:
+            self._look_at(task.get_loop(), 0.0)
+
+    async def _serve(self, batch: list[tuple[A, asyncio.Future[B]]]) -> None:
         try:
             results: Sequence[B | BaseException] = await self._send([item for item, _ in batch])
         except BaseException as error:
