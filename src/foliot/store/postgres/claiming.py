@@ -21,8 +21,10 @@ from foliot.store.verbs.transaction import Row
 _UNSURE_FOR = MINUTE
 """Longer than the server lets a statement run: after that a claim whose answer was lost has happened, or never will."""
 _MOST_CHUNKS = 100
-_TRIES = 3
-"""Of one claim, while things are found that lay aside."""
+_TRIES = 50
+"""Of one claim, while all that it finds has to be laid aside: there may be something behind it."""
+_AGAIN = 0.3
+"""Seconds: longer than such a run is left alone."""
 _DECLARED_DEAD = "FL003"
 _BRIEF = SECOND
 """What runs for longer than this has its claim written: see the schema."""
@@ -44,6 +46,7 @@ class Server(Protocol):
     async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
     async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T: ...
     def ring(self, who: set[str]) -> None: ...
+    def heard(self, who: set[str]) -> None: ...
 
 
 class Claimer:
@@ -69,8 +72,9 @@ class Claimer:
         found = await self._found_again(worker, now) if self._unsure else []
         for _ in range(_TRIES):
             left = limit - len(found)
-            if left <= 0 or not await self._take(worker, queues, jobs, left, now, found):
+            if left <= 0 or not await self._take(worker, queues, jobs, left, now, found) or found:
                 break
+            await asyncio.sleep(0.001)
         if len(found) >= limit:
             # There may be more. Whoever found it locked by this claim has gone to sleep again.
             self._server.ring({"handoff"})
@@ -110,6 +114,8 @@ class Claimer:
             self._mean = 0.5 * self._mean + 0.5 * len(rows) / len({row[4] for row in rows})
         found += map(Claimed._make, rows)
         if aside:
+            # What somebody had his hands on is to be had a little later.
+            asyncio.get_running_loop().call_later(_AGAIN, self._server.heard, {"handoff"})
             try:
                 await self._server.write(working.put_aside)
             except StoreError as error:  # what was claimed is ours all the same; the next claim looks again
@@ -168,8 +174,6 @@ async def give_back(tx: PostgresTransaction, worker: int, claimed: Sequence[Clai
 
 
 async def beat(tx: PostgresTransaction, worker: int, progress: Sequence[Progress]) -> Beat:
-    await tx.all("write_old_claims", worker=worker, before=tx.now - _BRIEF)
-    if progress:
-        numbers, tokens = [one.number for one in progress], {one.token for one in progress}
-        await tx.all("write_claims", tokens=list(tokens), numbers=numbers)
+    tokens = list({one.token for one in progress})
+    await tx.all("write_old_claims", worker=worker, before=tx.now - _BRIEF, tokens=tokens)
     return await working.beat(tx, worker, progress)

@@ -143,11 +143,15 @@ class Connections:
         backend = connection.get_server_pid()
         try:
             yield connection
-        except UNREACHABLE:
+        except (asyncio.CancelledError, *UNREACHABLE):
             self._lost.add(backend)
             connection.terminate()
             raise
         finally:
+            if (
+                not connection.is_closed() and connection.is_in_transaction()
+            ):  # whoever came next would be told of what is never committed
+                connection.terminate()
             pool.release(connection)
 
     async def settle(self) -> None:

@@ -50,9 +50,11 @@ class Pool:
             self._made -= 1
             self._wake()
             raise
-        self._lent.add(connection)
         if self._closed:
+            self._made -= 1
             connection.terminate()
+            raise ConnectionAbortedError("the pool was closed meanwhile")
+        self._lent.add(connection)
         return connection
 
     async def _wait(self, patience: float) -> None:
@@ -94,6 +96,9 @@ class Pool:
         """Lets what is under way come to its end for a while, and closes in order what can be."""
         self._closed = True
         until = time.monotonic() + patience
+        for turn in self._waiting:
+            if not turn.done():
+                turn.set_result(None)
         if self._lent:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_back.wait(), patience)

@@ -172,7 +172,8 @@ class PostgresStore(Verbs):
 
     def heard(self, who: set[str]) -> None:
         """As `ring`, when others were told already."""
-        self._here().bell.heard(who)
+        if self._is_open:
+            self._here().bell.heard(who)
 
     def _here(self) -> _Loop:
         loop = asyncio.get_running_loop()

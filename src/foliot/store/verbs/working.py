@@ -100,8 +100,13 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
         else:
             moved.append(number)
     await tx.stir(moved)
+    # Nobody who claims waits for somebody's transaction: what needs a schedule that is held has to.
+    wanted = {row[3] for row in found if row[3] is not None and too_late(row[2], tx.now)}
+    held = await tx.lock_free(wanted)
     for number, job, useful_until, schedule, fire_at in found:
-        if too_late(useful_until, tx.now):
+        if schedule in held:
+            waiting.setdefault((None, tx.now + _HELD_FOR), []).append(number)
+        elif too_late(useful_until, tx.now):
             late.append(number)
             schedules.update((schedule,) if schedule else ())
         elif fire_at > tx.now:

@@ -482,7 +482,8 @@ BEGIN
                 INSERT INTO foliot.handoff (queue, lane, priority, fired_at, aside, numbers)
                 SELECT chunk.queue, chunk.lane, chunk.priority, chunk.fired_at, true, array_agg(u.number)
                 FROM unnest(part) AS u(number)
-                WHERE u.number NOT IN (SELECT unnest(c.numbers) FROM foliot.claim c WHERE c.token = tokens_[used]);
+                WHERE u.number NOT IN (SELECT unnest(c.numbers) FROM foliot.claim c WHERE c.token = tokens_[used])
+                HAVING count(*) > 0;
             END IF;
             IF cardinality(part) = cardinality(chunk.numbers) THEN
                 DELETE FROM foliot.handoff h WHERE h.n = chunk.n;
@@ -563,8 +564,8 @@ BEGIN
     WHERE NOT EXISTS (SELECT 1 FROM gone g WHERE g.number = e.number AND g.token = e.token);
 END $$;
 
--- Makes the rows of runs say what their claims say. Runs that somebody has his hands on stay as they are, and their claims
--- unwritten, but for those that the caller has to do with: he waits for them.
+-- Makes the rows of runs say what their claims say: those that the caller has to do with, for which he waits, or all that
+-- nobody has his hands on. A claim of which any run is left stays unwritten.
 CREATE FUNCTION foliot.write_claims(tokens_ bigint[], wanted bigint[] DEFAULT '{}') RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     free bigint[];
@@ -577,7 +578,7 @@ BEGIN
     SELECT array_agg(x.number) INTO free FROM (
         SELECT r.number FROM foliot.run r
         WHERE r.number = ANY(ARRAY(SELECT unnest(c.numbers) FROM foliot.claim c WHERE c.token = ANY(tokens_) AND NOT c.written))
-            AND r.state < 2
+            AND r.state < 2 AND (wanted = '{}' OR r.number = ANY(wanted))
         FOR NO KEY UPDATE SKIP LOCKED
     ) x;
     UPDATE foliot.run r SET state = 4, token = c.token, worker = c.worker, attempt = r.attempt + 1, lane = c.lane,
@@ -669,17 +670,30 @@ BEGIN
             ELSIF on_conflict = 'keep' THEN
                 RETURN kept;
             ELSIF on_conflict = 'replace' THEN
-                PERFORM foliot.hold_runs(ARRAY[latest.number]);
+                -- What is due may be claimed, and an old snapshot does not show that.
+                IF kept.fire_at <= foliot.now() AND current_setting('transaction_isolation') <> 'read committed' THEN
+                    RAISE EXCEPTION '% is due already, and can be replaced only in a transaction of isolation level READ '
+                        'COMMITTED, not %', kept.name, upper(current_setting('transaction_isolation'))
+                        USING ERRCODE = '25001';
+                END IF;
+                -- Whoever is running keeps what he has, and does not wait for this transaction.
+                IF kept.state IN (0, 2) THEN
+                    PERFORM 1 FROM foliot.run r WHERE r.number = latest.number FOR UPDATE;
+                END IF;
                 UPDATE foliot.run r SET job = job_, payload = payload_, fire_at = fire_at_, nominal = NULL,
                     useful_until = useful_until_, priority = priority_, queue = queue_, options = options_,
                     fired_at = NULL, state = 0, reason = NULL, detail = NULL, spent = 0, progress = NULL,
                     checkpoint = NULL
-                WHERE r.number = latest.number AND r.state IN (0, 2) RETURNING r.shard INTO shard_;
+                WHERE r.number = latest.number AND r.state IN (0, 2)
+                    AND r.number NOT IN (SELECT u.number FROM foliot.unwritten u)
+                RETURNING r.shard INTO shard_;
                 IF FOUND THEN
                     INSERT INTO foliot.stir (shard, numbers) VALUES (shard_, ARRAY[latest.number]);
                     kept.outcome := 'replaced'; kept.state := 0; kept.fire_at := fire_at_;
                 ELSE
                     kept.outcome := 'refused';
+                    kept.state := coalesce(
+                        (SELECT r.state FROM foliot.live_runs r WHERE r.number = latest.number), kept.state);
                 END IF;
                 RETURN kept;
             ELSIF on_conflict = 'renew' AND (NOT live OR kept.state >= 20) THEN

@@ -5,9 +5,14 @@ SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit,
 SELECT foliot.write_claims(:tokens::bigint[], :numbers::bigint[])
 
 -- name: write_old_claims
--- What runs for longer is written, so that few claims have to be looked through by whoever claims or reads.
-SELECT foliot.write_claims(ARRAY(
-    SELECT token FROM foliot.claim WHERE worker = :worker AND NOT written AND claimed_at < :before))
+-- What runs for longer is written, so that few claims have to be looked through by whoever claims or reads; so is what
+-- has progress to tell. A heart waits for nobody: what somebody has his hands on is written with a later beat.
+WITH free AS MATERIALIZED (
+    SELECT token FROM foliot.claim
+    WHERE worker = :worker AND NOT written AND (claimed_at < :before OR token = ANY(:tokens::bigint[]))
+    FOR UPDATE SKIP LOCKED
+)
+SELECT foliot.write_claims(ARRAY(SELECT token FROM free))
 
 -- name: aside_chunks
 SELECT n, lane, fired_at, numbers, queue, priority, job FROM foliot.handoff WHERE aside FOR UPDATE SKIP LOCKED
@@ -28,6 +33,7 @@ DELETE FROM foliot.handoff WHERE n = :n
 -- name: add_job_chunk
 INSERT INTO foliot.handoff (queue, lane, priority, job, ready_at, fired_at, numbers)
 VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers::bigint[])
+RETURNING CASE WHEN job IS NOT NULL THEN pg_notify('foliot', 'handoff') END
 
 -- name: unclaimed_runs
 -- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or
@@ -126,7 +132,7 @@ SELECT number FROM foliot.cancellation WHERE worker = :worker
 
 -- name: add_progress
 UPDATE foliot.run SET started_at = foliot.begun($1, claimed_at), progress = coalesce($2, progress), checkpoint = coalesce($3, checkpoint)
-WHERE number = $4 AND token = $5 AND state = 4
+WHERE number = (SELECT number FROM foliot.run WHERE number = $4 AND token = $5 AND state = 4 FOR UPDATE SKIP LOCKED)
 
 -- name: release_held
 -- A run of the schedule has ended: what waited for it is decided again.
