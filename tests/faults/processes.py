@@ -29,7 +29,7 @@ class Fleet:
             **environment,
             "CAMPUS_LOG": str(self.log),
             "FOLIOT_STORE": self.store,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         }
         self.alive: dict[str, subprocess.Popen[bytes]] = {}
 

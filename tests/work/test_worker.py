@@ -476,6 +476,53 @@ def test_the_loop_wakes_by_itself_when_work_is_handed_off_and_when_it_ends():
     run(scene())
 
 
+@pytest.mark.timeout(20)
+def test_the_loop_lets_a_delivery_happen_that_is_tried_again():
+    async def scene():
+        bench = Bench(noop)
+        bench.store.failing["finish"] = StoreError("the server is away")
+        running = asyncio.create_task(bench.worker.run())
+        bench.store.hand_off("noop")
+        await until(lambda: bench.worker.outbox.pause.until is not None)
+        del bench.store.failing["finish"]
+        bench.clock.advance(50 * MILLISECOND)
+        await until(partial(recorded, bench, 1))
+        await bench.worker.drain(0)
+        await running
+
+    run(scene())
+
+
+@pytest.mark.timeout(20)
+def test_the_loop_rests_while_a_delivery_is_tried_again():
+    async def scene():
+        bench = Bench(noop)
+        bench.store.failing["finish"] = StoreError("the server is away")
+        running = asyncio.create_task(bench.worker.run())
+        bench.store.hand_off("noop")
+        await until(lambda: bench.worker.outbox.pause.until is not None)
+        del bench.store.failing["finish"]
+        answered = bench.store.slow["finish"] = asyncio.Event()
+        rounds = 0
+        once = bench.worker.run_once
+
+        async def counted():
+            nonlocal rounds
+            rounds += 1
+            return await once()
+
+        bench.worker.run_once = counted
+        bench.clock.advance(50 * MILLISECOND)
+        await asyncio.sleep(0.2)  # the store takes its time to answer
+        assert rounds < 20, "nothing can be done before it does"
+        answered.set()
+        await until(partial(recorded, bench, 1))
+        await bench.worker.drain(0)
+        await running
+
+    run(scene())
+
+
 def test_the_loop_ends_with_what_cannot_be_helped():
     async def scene():
         bench = Bench(noop)

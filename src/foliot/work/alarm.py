@@ -35,6 +35,8 @@ class Alarm:
 
             try:
                 glance()
+                if sleeper.done():
+                    await asyncio.sleep(0)  # to await what is done lets nobody else run
                 await sleeper
             finally:
                 if timer is not None:

@@ -189,9 +189,11 @@ class Worker:
     def _may_have_work(self, now: Instant) -> bool:
         if self.clock.monotonic() >= self._deadlines.nearest:
             return True
-        for pause in (self.outbox.pause, self._claim_pause):
-            if pause.until is not None:
-                return not pause.holds(now)
+        if self.outbox.pause.until is not None:
+            # A delivery that is under way rings when it is over.
+            return self.outbox.delivery is None and not self.outbox.pause.holds(now)
+        if self._claim_pause.until is not None:
+            return not self._claim_pause.holds(now)
         if self._room()[1] <= 0:
             return False
         return self._ask_version() != self._seen_version or not 0 <= now - self._claimed_at < _CLAIM_ANYWAY
