@@ -58,6 +58,31 @@ async def test_whoever_finds_all_lent_waits_for_the_next_that_comes_back():
     assert len(server.made) == 1
 
 
+async def test_nobody_overtakes_those_who_wait():
+    pool = Pool(Server().connect, 1)
+    only = await pool.acquire(1)
+    first = asyncio.create_task(pool.acquire(1))
+    await asyncio.sleep(0)
+    pool.release(only)
+    with pytest.raises(TimeoutError):
+        await pool.acquire(0.01)
+    assert await first is only
+
+
+async def test_whoever_waits_when_it_is_closed_does_not_wait_for_long():
+    pool = Pool(Server().connect, 1)
+    only = await pool.acquire(1)
+    waiting = [asyncio.create_task(pool.acquire(60)) for _ in range(2)]
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(pool.close(1))
+    await asyncio.sleep(0.01)
+    pool.release(only)
+    await closing
+    for waiter in waiting:
+        with pytest.raises(ConnectionAbortedError):
+            await asyncio.wait_for(waiter, 1)
+
+
 async def test_waiting_has_an_end():
     pool = Pool(Server().connect, 1)
     only = await pool.acquire(1)

@@ -75,6 +75,8 @@ class Claimer:
             if left <= 0 or not await self._take(worker, queues, jobs, left, now, found) or found:
                 break
             await asyncio.sleep(0.001)
+        if self._unsure:
+            self._look_again()
         if len(found) >= limit:
             # There may be more. Whoever found it locked by this claim has gone to sleep again.
             self._server.ring({"handoff"})
@@ -114,14 +116,17 @@ class Claimer:
             self._mean = 0.5 * self._mean + 0.5 * len(rows) / len({row[4] for row in rows})
         found += map(Claimed._make, rows)
         if aside:
-            # What somebody had his hands on is to be had a little later.
-            asyncio.get_running_loop().call_later(_AGAIN, self._server.heard, {"handoff"})
+            self._look_again()
             try:
                 await self._server.write(working.put_aside)
             except StoreError as error:  # what was claimed is ours all the same; the next claim looks again
                 _log.warning("what a claim left over could not be looked at: %s", error)
                 return False
         return aside
+
+    def _look_again(self) -> None:
+        """What somebody has his hands on, or what is still under way, is to be had a little later."""
+        asyncio.get_running_loop().call_later(_AGAIN, self._server.heard, {"handoff"})
 
     async def _found_again(self, worker: int, now: Instant) -> list[Claimed]:
         """What claims of this worker took whose answers were lost."""

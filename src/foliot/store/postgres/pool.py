@@ -24,7 +24,7 @@ class Pool:
         self._most = most
         self._made = 0
         self._idle: deque[tuple[Any, float]] = deque()
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[Any | None]] = deque()
         self._lent: set[Any] = set()
         self._closed = False
         self._all_back = asyncio.Event()
@@ -40,65 +40,77 @@ class Pool:
                 self._made -= 1
             if self._made < self._most:
                 return await self._make()
-            await self._wait(patience)
+            connection = await self._wait(patience)
+            if connection is not None:
+                return connection
 
     async def _make(self) -> Any:
         self._made += 1
         try:
             connection = await self._connect()
+            if self._closed:
+                connection.terminate()
+                raise ConnectionAbortedError("the pool was closed meanwhile")
         except BaseException:
             self._made -= 1
-            self._wake()
+            self._give(None)
             raise
-        if self._closed:
-            self._made -= 1
-            connection.terminate()
-            raise ConnectionAbortedError("the pool was closed meanwhile")
         self._lent.add(connection)
         return connection
 
-    async def _wait(self, patience: float) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def _wait(self, patience: float) -> Any | None:
+        """In turn. None when there is room for one more connection, or none will ever come."""
+        turn: asyncio.Future[Any | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
             async with asyncio.timeout(patience):
-                await turn
+                return await turn
         except BaseException:
-            if turn.done() and not turn.cancelled():
-                self._wake()  # it was our turn, and we do not take it
+            if turn.done() and not turn.cancelled():  # it was our turn, and we do not take it
+                connection = turn.result()
+                if connection is None:
+                    self._give(None)
+                else:
+                    self.release(connection)
             raise
 
     def release(self, connection: Any) -> None:
         self._lent.discard(connection)
-        if self._closed and not self._lent:
-            self._all_back.set()
         if self._closed or connection.is_closed():
             self._made -= 1
             connection.terminate()
+            self._give(None)
+        elif self._give(connection):
+            self._lent.add(connection)
         else:
-            now = time.monotonic()
-            self._idle.append((connection, now))
-            oldest, since = self._idle[0]
-            if now - since > IDLE_FOR:
-                self._idle.popleft()
-                self._made -= 1
-                oldest.terminate()
-        self._wake()
+            self._keep(connection)
+        if self._closed and not self._lent:
+            self._all_back.set()
 
-    def _wake(self) -> None:
+    def _give(self, connection: Any | None) -> bool:
+        """To whoever has waited longest; False when nobody waits."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
-                turn.set_result(None)
-                return
+                turn.set_result(connection)
+                return True
+        return False
+
+    def _keep(self, connection: Any) -> None:
+        now = time.monotonic()
+        self._idle.append((connection, now))
+        oldest, since = self._idle[0]
+        if now - since > IDLE_FOR:
+            self._idle.popleft()
+            self._made -= 1
+            oldest.terminate()
 
     async def close(self, patience: float) -> None:
         """Lets what is under way come to its end for a while, and closes in order what can be."""
         self._closed = True
         until = time.monotonic() + patience
-        for turn in self._waiting:
-            if not turn.done():
-                turn.set_result(None)
+        while self._give(None):
+            pass
         if self._lent:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._all_back.wait(), patience)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, Protocol
 
 import asyncpg
@@ -17,6 +18,9 @@ from foliot.store.postgres.transaction import Numbers
 from foliot.store.verbs.transaction import Row, Transaction
 
 _TRIES = 4
+_CHOSEN = slice(Promise._fields.index("tenant"), Promise._fields.index("options") + 1)
+_NOTHING = Promise("", b"", 0)[_CHOSEN]
+"""Tenant, queue, priority, usefulness and options, as most promises have them."""
 SOON = SECOND // 2
 """What is due within this time is worth a wake-up; for the rest schedulers look soon enough."""
 
@@ -36,9 +40,7 @@ def plain_values(promises: Sequence[Promise], numbers: Sequence[int], shards: in
     common = {"numbers": list(numbers), "shards": shards, "payloads": [p.payload for p in promises]}
     common["fire_ats"] = [p.fire_at for p in promises]
     first = promises[0]
-    if all(
-        p.job == first.job and not (p.priority or p.useful_until or p.tenant or p.queue or p.options) for p in promises
-    ):
+    if all(p.job == first.job and p[_CHOSEN] == _NOTHING for p in promises):
         return "insert_plain", {**common, "job": first.job}
     return "insert_promises", {
         **common,
@@ -69,7 +71,8 @@ def keyed_values(promises: Sequence[Promise], numbers: Sequence[int]) -> dict[st
 
 
 def made(promises: Sequence[Promise], numbers: Sequence[int]) -> list[Kept]:
-    return [Kept(number, None, "made", State.SCHEDULED, p.fire_at) for number, p in zip(numbers, promises, strict=True)]
+    due = [p.fire_at for p in promises]
+    return list(map(Kept, numbers, repeat(None), repeat("made"), repeat(State.SCHEDULED), due))
 
 
 def kept(row: Row, wanted: Promise) -> Kept | Conflict:
