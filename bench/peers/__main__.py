@@ -70,6 +70,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="how often each load goes round; medians are compared")
     parser.add_argument("--burst", type=int, help="jobs due at one moment")
     parser.add_argument("--pending", type=int, help="far-future jobs")
+    parser.add_argument("--filling", type=float, help="seconds that making them may take; else there are fewer")
     parser.add_argument("--rate", type=int, action="append", help="jobs per second of a steady load; likewise")
     parser.add_argument("--seconds", type=float, help="how long a steady load lasts")
     parser.add_argument("--out", type=Path, default=default, help="where results are written")
@@ -79,7 +80,7 @@ def _arguments() -> argparse.Namespace:
 
 def _sizes(given: argparse.Namespace) -> Sizes:
     sizes = Sizes().quick() if given.quick else Sizes()
-    named = {name: getattr(given, name) for name in ("rounds", "burst", "pending", "seconds")}
+    named = {name: getattr(given, name) for name in ("rounds", "burst", "pending", "filling", "seconds")}
     named["rates"] = tuple(given.rate or ())
     return replace(sizes, **{name: value for name, value in named.items() if value})
 
