@@ -187,8 +187,8 @@ async def released(dsn: str, schema: int) -> None:
             await connection.execute(step.text)
             await connection.execute(migrating._entry(step))
         policy = f"'{policy_to_json(Policy()).decode()}'"
-        for number in range(1, schema + 1):
-            await connection.execute(ROWS.get(number, "").replace("$policy$", policy))
+        for number in ROWS.keys() & set(range(1, schema + 1)):
+            await connection.execute(ROWS[number].replace("$policy$", policy))
 
 
 async def everything(dsn: str) -> dict[str, list[dict[str, Any]]]:

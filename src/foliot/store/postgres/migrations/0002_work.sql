@@ -1,0 +1,269 @@
+-- Handing off, claiming, ending: each is one call, because a round trip costs more than the work on a few runs. And what
+-- keeps a run from being claimed twice while only its claim says that it is running.
+
+-- Hands off runs without a schedule: the shards are locked under their epochs, what the clock has not reached or what
+-- changed meanwhile is left alone, the rest goes into chunks of one queue, lane and priority. If any of it needs more
+-- thought (a tick, a run past its usefulness), nothing is done here, and `odd` says so. `lost` are shards that are no
+-- longer the owner's. `told` is a snapshot: stirs that it has seen are in the owner's memory.
+-- Nobody waits for the disk: should a crash forget this, then with it the server's life, and every owner reads its cells
+-- anew. A claim that was acknowledged is on disk, and so is what came before it.
+CREATE FUNCTION foliot.fire_runs(
+    owner_ integer, shards_ smallint[], epochs_ bigint[], life_ text, fire_ats_ bigint[], numbers_ bigint[],
+    late_ bigint, chunk_ integer, told pg_snapshot, OUT now_ bigint, OUT handed integer, OUT odd boolean, OUT lost smallint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+    same_life boolean := life_ = '' OR life_ = (SELECT began::text FROM foliot.life);
+    claimed bigint[];
+    one record;
+BEGIN
+    handed := 0;
+    odd := false;
+    SELECT array_agg(s.shard) INTO lost FROM (
+        SELECT s.shard FROM foliot.shard s JOIN unnest(shards_, epochs_) AS w(shard, epoch) ON w.shard = s.shard
+        WHERE s.shard = ANY(shards_) AND s.owner = owner_ AND s.epoch = w.epoch ORDER BY s.shard FOR NO KEY UPDATE OF s
+    ) s;
+    IF same_life AND coalesce(cardinality(lost), 0) = cardinality(shards_) THEN
+        lost := NULL;
+    ELSE
+        lost := CASE WHEN same_life THEN ARRAY(SELECT unnest(shards_) EXCEPT SELECT unnest(lost)) ELSE shards_ END;
+        RETURN;
+    END IF;
+    now_ := foliot.now();
+    claimed := ARRAY(SELECT u.number FROM foliot.unwritten u);
+    FOR one IN
+        SELECT coalesce(r.queue, 'default') AS queue, r.priority,
+            CASE WHEN r.lane = 0 AND now_ - r.fire_at > late_ THEN 1::smallint ELSE r.lane END AS lane,
+            r.schedule IS NOT NULL OR coalesce(r.useful_until < now_, false) AS odd,
+            array_agg(r.number ORDER BY r.fire_at, r.number) AS numbers
+        FROM foliot.run r JOIN unnest(fire_ats_, numbers_) AS d(fire_at, number)
+            ON d.number = r.number AND d.fire_at = r.fire_at
+        WHERE r.number = ANY(numbers_) AND r.fire_at <= now_ AND r.state < 2 AND (r.schedule IS NULL OR r.fired_at IS NULL)
+            AND NOT EXISTS (SELECT 1 FROM unnest(claimed) AS c(number) WHERE c.number = r.number)
+        GROUP BY 1, 2, 3, 4 ORDER BY 4 DESC, 3, 2 DESC
+    LOOP
+        IF one.odd THEN
+            odd := true;
+            RETURN;
+        END IF;
+        handed := handed + cardinality(one.numbers);
+        FOR start IN 1 .. cardinality(one.numbers) BY chunk_ LOOP
+            INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers)
+            VALUES (one.queue, one.lane, one.priority, now_, one.numbers[start : start + chunk_ - 1]);
+        END LOOP;
+    END LOOP;
+    IF told IS NOT NULL THEN
+        DELETE FROM foliot.stir s WHERE s.shard = ANY(shards_) AND s.xid < pg_snapshot_xmax(told)
+            AND pg_visible_in_snapshot(s.xid, told);
+    END IF;
+    IF handed > 0 THEN
+        PERFORM pg_notify('foliot', 'handoff');
+    END IF;
+    PERFORM set_config('synchronous_commit', 'off', true);
+END $$;
+
+-- Takes chunks by lane, priority and order, as many runs as fit, and with each chunk a token. What was cancelled, moved or
+-- claimed since the chunk was made is passed over: the runs are locked first, and looked at after that. What a chunk named
+-- and this claim did not take goes to a chunk aside, because somebody has to look why: while anything lies there, the last
+-- row says so by having no number.
+CREATE FUNCTION foliot.claim_runs(
+    worker_ integer, queues_ text[], jobs_ text[], limit_ integer, chunks_ integer, tokens_ bigint[]
+) RETURNS TABLE (
+    number bigint, name text, job text, payload bytea, token bigint, attempt integer, spent integer, fire_at bigint,
+    nominal bigint, since bigint, schedule text, revision integer, tenant text, queue text, priority integer,
+    origin smallint, lane smallint, options bytea, checkpoint bytea
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    clock bigint := foliot.now();
+    room integer := limit_;
+    used integer := 0;
+    got integer;
+    chunk record;
+    part bigint[];
+    free bigint[];
+    claimed bigint[];
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM foliot.instance i WHERE i.number = worker_ AND i.ended_at IS NULL) THEN
+        RAISE EXCEPTION 'worker % was declared dead', worker_ USING ERRCODE = 'FL003';
+    END IF;
+    LOOP
+        FOR chunk IN
+            SELECT h.n, h.lane, h.priority, h.fired_at, h.queue, h.numbers FROM foliot.handoff h
+            WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
+            ORDER BY h.lane, h.priority DESC, h.n LIMIT chunks_ FOR UPDATE SKIP LOCKED
+        LOOP
+            EXIT WHEN room <= 0;
+            used := used + 1;
+            part := chunk.numbers[1:room];
+            room := room - cardinality(part);
+            -- Nobody waits for a run that somebody's open transaction has its hands on.
+            SELECT array_agg(x.number) INTO free FROM (
+                SELECT r.number FROM foliot.run r WHERE r.number = ANY(part) FOR NO KEY UPDATE SKIP LOCKED
+            ) x;
+            claimed := ARRAY(SELECT u.number FROM foliot.unwritten u);
+            RETURN QUERY
+            WITH taken AS MATERIALIZED (
+                SELECT r.number, r.name, r.job, r.payload, tokens_[used] AS token, r.attempt + 1, r.spent, r.fire_at, r.nominal,
+                    r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, chunk.lane, r.options,
+                    r.checkpoint
+                FROM foliot.run r
+                WHERE r.number = ANY(free) AND r.state < 2 AND r.fire_at <= clock AND r.job = ANY(jobs_)
+                    AND (r.useful_until IS NULL OR r.useful_until >= clock) AND coalesce(r.queue, 'default') = chunk.queue
+                    AND NOT EXISTS (SELECT 1 FROM unnest(claimed) AS c(number) WHERE c.number = r.number)
+            ), noted AS (
+                INSERT INTO foliot.claim (token, worker, claimed_at, fired_at, lane, open, numbers)
+                SELECT tokens_[used], worker_, clock, chunk.fired_at, chunk.lane, count(*), array_agg(t.number)
+                FROM taken t HAVING count(*) > 0
+            )
+            SELECT * FROM taken t ORDER BY t.fire_at, t.number;
+            GET DIAGNOSTICS got = ROW_COUNT;
+            IF got < cardinality(part) THEN
+                INSERT INTO foliot.handoff (queue, lane, priority, fired_at, aside, numbers)
+                SELECT chunk.queue, chunk.lane, chunk.priority, chunk.fired_at, true, array_agg(u.number)
+                FROM unnest(part) AS u(number)
+                WHERE u.number NOT IN (SELECT unnest(c.numbers) FROM foliot.claim c WHERE c.token = tokens_[used])
+                HAVING count(*) > 0;
+            END IF;
+            IF cardinality(part) = cardinality(chunk.numbers) THEN
+                DELETE FROM foliot.handoff h WHERE h.n = chunk.n;
+            ELSE
+                UPDATE foliot.handoff h SET numbers = chunk.numbers[cardinality(part) + 1 :] WHERE h.n = chunk.n;
+            END IF;
+        END LOOP;
+        -- Others have their hands on all there is. Of a chunk as large as what we want, they may leave some.
+        EXIT WHEN used > 0 OR limit_ < 1;
+        SELECT h.n INTO chunk FROM foliot.handoff h
+        WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
+            AND cardinality(h.numbers) >= limit_
+        ORDER BY h.lane, h.priority DESC, h.n LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        PERFORM 1 FROM foliot.handoff h WHERE h.n = chunk.n FOR UPDATE;
+    END LOOP;
+    IF EXISTS (SELECT 1 FROM foliot.handoff h WHERE h.aside) THEN
+        RETURN NEXT;
+    END IF;
+END $$;
+
+-- Attempts that ended their runs well. Claims are locked first, then schedules: a tick that has to wait for one of these
+-- runs is held under the schedule's lock. Answers what was left as it is: it was not the attempt's any more, or needs more
+-- thought, because somebody asked it to stop, or has his hands on its schedule, or because something follows from its end.
+CREATE FUNCTION foliot.finish_runs(
+    numbers_ bigint[], tokens_ bigint[], state_ smallint, started_ bigint[], finished_ bigint[], results_ bytea[]
+) RETURNS TABLE (number bigint, token bigint) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    schedules text[];
+BEGIN
+    PERFORM 1 FROM foliot.claim c WHERE c.token = ANY(tokens_) ORDER BY c.token FOR UPDATE;
+    schedules := ARRAY(SELECT DISTINCT r.schedule FROM foliot.run r WHERE r.number = ANY(numbers_) AND r.schedule IS NOT NULL);
+    IF schedules <> '{}' THEN
+        schedules := ARRAY(
+            SELECT s.id FROM foliot.schedule s WHERE s.id = ANY(schedules) AND s.delay IS NULL ORDER BY s.id
+            FOR UPDATE SKIP LOCKED);
+        schedules := ARRAY(
+            SELECT id FROM unnest(schedules) AS id
+            EXCEPT SELECT r.schedule FROM foliot.run r WHERE r.schedule = ANY(schedules) AND r.state = 2);
+    END IF;
+    RETURN QUERY
+    WITH told AS MATERIALIZED (
+        SELECT * FROM unnest(numbers_, tokens_, started_, finished_, results_)
+            AS e(number, token, started_at, finished_at, result)
+    ), claims AS MATERIALIZED (
+        SELECT c.* FROM foliot.claim c WHERE c.token = ANY(tokens_)
+    ), owned AS (
+        SELECT c.*, unnest(c.numbers) AS number FROM claims c
+    ), gone AS (
+        DELETE FROM foliot.run r USING told e JOIN owned c ON c.token = e.token AND c.number = e.number
+        WHERE r.number = ANY(numbers_) AND r.number = e.number
+            AND ((r.state < 2 AND NOT c.written) OR (r.state = 4 AND r.token = e.token))
+            AND (r.schedule IS NULL OR r.schedule = ANY(schedules))
+            AND r.number <> ALL(ARRAY(SELECT number FROM foliot.cancellation))
+        RETURNING r.number, r.name, r.origin, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since, r.schedule,
+            r.revision, r.tenant, r.queue, r.options, r.spent, r.progress,
+            r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END AS attempt,
+            e.token, c.worker, c.lane, c.fired_at, c.claimed_at, e.result,
+            foliot.begun(e.started_at, c.claimed_at) AS begun_at, greatest(e.finished_at, c.claimed_at) AS finished_at
+    ), kept AS (
+        INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,
+            schedule, revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at,
+            finished_at, progress, result)
+        SELECT number, name, state_, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
+            tenant, queue, options, attempt, spent + 1, token, worker, fired_at, claimed_at, begun_at, finished_at,
+            progress, result
+        FROM gone
+    ), closing AS (
+        SELECT c.token, c.open, count(*) AS ended FROM claims c JOIN gone g ON g.token = c.token GROUP BY c.token, c.open
+    ), closed AS (
+        DELETE FROM foliot.claim WHERE token = ANY(ARRAY(SELECT token FROM closing WHERE open <= ended))
+    ), shrunk AS (
+        UPDATE foliot.claim c SET open = x.open - x.ended FROM closing x
+        WHERE c.token = ANY(tokens_) AND c.token = x.token AND x.open > x.ended
+    )
+    SELECT e.number, e.token FROM told e
+    WHERE NOT EXISTS (SELECT 1 FROM gone g WHERE g.number = e.number AND g.token = e.token);
+END $$;
+
+-- Makes the rows of runs say what their claims say: those that the caller has to do with, for which he waits, or all that
+-- nobody has his hands on. A claim of which any run is left stays unwritten.
+CREATE FUNCTION foliot.write_claims(tokens_ bigint[], wanted bigint[] DEFAULT '{}') RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    free bigint[];
+BEGIN
+    PERFORM 1 FROM foliot.claim c WHERE c.token = ANY(tokens_) AND NOT c.written ORDER BY c.token FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM 1 FROM foliot.run r WHERE r.number = ANY(wanted) ORDER BY r.number FOR UPDATE;
+    SELECT array_agg(x.number) INTO free FROM (
+        SELECT r.number FROM foliot.run r
+        WHERE r.number = ANY(ARRAY(SELECT unnest(c.numbers) FROM foliot.claim c WHERE c.token = ANY(tokens_) AND NOT c.written))
+            AND r.state < 2 AND (wanted = '{}' OR r.number = ANY(wanted))
+        FOR NO KEY UPDATE SKIP LOCKED
+    ) x;
+    UPDATE foliot.run r SET state = 4, token = c.token, worker = c.worker, attempt = r.attempt + 1, lane = c.lane,
+        fired_at = c.fired_at, claimed_at = c.claimed_at
+    FROM (
+        SELECT c.token, c.worker, c.lane, c.fired_at, c.claimed_at, unnest(c.numbers) AS number
+        FROM foliot.claim c WHERE c.token = ANY(tokens_) AND NOT c.written
+    ) c
+    WHERE r.number = ANY(free) AND r.number = c.number;
+    UPDATE foliot.claim c SET written = true
+    WHERE c.token = ANY(tokens_) AND NOT c.written
+        AND NOT EXISTS (SELECT 1 FROM foliot.run r WHERE r.number = ANY(c.numbers) AND r.state < 2);
+END $$;
+
+-- Locks runs that somebody wants to change, after their claims, and has those written. As they are then, nobody claims them.
+CREATE FUNCTION foliot.hold_runs(numbers_ bigint[]) RETURNS SETOF foliot.run LANGUAGE plpgsql AS $$
+BEGIN
+    -- Claims first, as everybody does; a claim that comes in between is written as well.
+    PERFORM foliot.write_claims(ARRAY(SELECT c.token FROM foliot.claim c WHERE NOT c.written AND c.numbers && numbers_), numbers_);
+    PERFORM 1 FROM foliot.run r WHERE r.number = ANY(numbers_) ORDER BY r.number FOR UPDATE;
+    PERFORM foliot.write_claims(ARRAY(SELECT c.token FROM foliot.claim c WHERE NOT c.written AND c.numbers && numbers_), numbers_);
+    RETURN QUERY SELECT r.* FROM foliot.run r WHERE r.number = ANY(numbers_);
+END $$;
+
+-- Of these runs, those that wait: not claimed, and in nobody else's hands. They stay so until the transaction ends.
+CREATE FUNCTION foliot.lock_pending(numbers_ bigint[]) RETURNS SETOF foliot.run LANGUAGE plpgsql AS $$
+DECLARE
+    free bigint[];
+BEGIN
+    SELECT array_agg(x.number) INTO free FROM (
+        SELECT r.number FROM foliot.run r WHERE r.number = ANY(numbers_) AND r.state < 2 FOR UPDATE SKIP LOCKED
+    ) x;
+    RETURN QUERY SELECT r.* FROM foliot.run r
+    WHERE r.number = ANY(free) AND r.state < 2 AND r.number NOT IN (SELECT u.number FROM foliot.unwritten u)
+    ORDER BY r.number;
+END $$;
+
+-- The runs that attempts claim to own, locked, with the token that the store remembers.
+CREATE FUNCTION foliot.own_runs(numbers_ bigint[], tokens_ bigint[])
+RETURNS TABLE (number bigint, token bigint, schedule text, name text, worker integer) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM foliot.write_claims(tokens_, numbers_);
+    PERFORM 1 FROM foliot.claim c
+    WHERE c.token = ANY(ARRAY(SELECT r.token FROM foliot.run r WHERE r.number = ANY(numbers_) AND r.state = 4))
+    ORDER BY c.token FOR UPDATE;
+    RETURN QUERY SELECT r.number, r.token, r.schedule, r.name, r.worker FROM foliot.run r
+    WHERE r.number = ANY(numbers_) AND r.state = 4 ORDER BY r.number FOR UPDATE;
+END $$;
