@@ -26,6 +26,8 @@ def plot(results: Results, file: Path) -> bool:
     _bars(results, left, rates, "per second, log scale; longer is better", "Rates")
     late = [(load, place) for load in results.found for place, one in _p99(load)]
     _bars(results, right, late, "p99 milliseconds from due to start, log scale; shorter is better", "Lateness")
+    handles, names = max((axes.get_legend_handles_labels() for axes in (left, right)), key=lambda found: len(found[0]))
+    figure.legend(handles, names, loc="outside lower center", ncols=max(1, len(names)), fontsize=8, frameon=False)
     figure.savefig(file, dpi=110)
     pyplot.close(figure)
     return True
@@ -54,9 +56,8 @@ def _bars(results: Results, axes: Any, groups: list[tuple[str, int]], unit: str,
     names = [f"{load}\n{measures(load)[place].heading}" for load, place in groups]
     axes.set_yticks([-column for column in range(len(groups))], names, fontsize=8)
     axes.set_xscale("log")
+    axes.set_xlim(left=1)
     axes.set_xlabel(unit)
     axes.set_title(title, fontsize=10)
     axes.margins(x=0.15)
-    if groups:
-        axes.legend(loc="best", fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
