@@ -255,15 +255,13 @@ BEGIN
     ORDER BY r.number;
 END $$;
 
--- The runs that attempts claim to own, locked, with the token that the store remembers.
+-- Of the runs that attempts claim to own, those that they do own, locked: claims first, as everybody does.
 CREATE FUNCTION foliot.own_runs(numbers_ bigint[], tokens_ bigint[])
 RETURNS TABLE (number bigint, token bigint, schedule text, name text, worker integer) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
+    PERFORM 1 FROM foliot.claim c WHERE c.token = ANY(tokens_) ORDER BY c.token FOR UPDATE;
     PERFORM foliot.write_claims(tokens_, numbers_);
-    PERFORM 1 FROM foliot.claim c
-    WHERE c.token = ANY(ARRAY(SELECT r.token FROM foliot.run r WHERE r.number = ANY(numbers_) AND r.state = 4))
-    ORDER BY c.token FOR UPDATE;
     RETURN QUERY SELECT r.number, r.token, r.schedule, r.name, r.worker FROM foliot.run r
-    WHERE r.number = ANY(numbers_) AND r.state = 4 ORDER BY r.number FOR UPDATE;
+    WHERE r.number = ANY(numbers_) AND r.state = 4 AND r.token = ANY(tokens_) ORDER BY r.number FOR UPDATE;
 END $$;
