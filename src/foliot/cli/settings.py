@@ -53,7 +53,7 @@ class Settings:
         """For commands that look or act: they never make a store where there was none."""
         app = self.on_store()
         file = app.store.file
-        if file is not None and not _is_there(file):
+        if file is not None and not _is_there(Path(file)):
             raise StoreError(f"there is no store at {file}; say which with --store, or let `foliot up` make one")
         if app.store.is_server and asyncio.run(app.store.schema()).current == 0:
             where = app.store.name

@@ -41,7 +41,7 @@ def instant(when: datetime) -> Instant:
     """The instant of an aware datetime; a naive one is refused, because it names no instant."""
     if not isinstance(when, datetime):
         raise InvalidInput(f"{when!r:.80} is not a datetime; give an aware one: datetime.now(UTC) + timedelta(hours=1)")
-    if when.tzinfo is None or when.utcoffset() is None:
+    if when.tzinfo is not UTC and (when.tzinfo is None or when.utcoffset() is None):
         raise InvalidInput(
             f"{when.isoformat()} has no time zone, so it names no instant; say which: "
             f"when.replace(tzinfo=UTC), or tzinfo=ZoneInfo('Europe/Paris')"

@@ -16,7 +16,6 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from foliot.domain.instant import Duration, Instant
@@ -458,8 +457,8 @@ class Store(PromiseStore, ScheduleStore, DispatchStore, WorkStore, WatchStore, F
         """Where the store is, for people; without passwords."""
 
     @property
-    def file(self) -> Path | None:
-        """Where it lies on this host's disk; None when it is no file."""
+    def file(self) -> str | None:
+        """Its path on this host's disk; None when it is no file."""
 
     @property
     def is_server(self) -> bool:

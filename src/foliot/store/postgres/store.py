@@ -16,7 +16,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -137,7 +136,7 @@ class PostgresStore(Verbs):
         return self.where.shown
 
     @property
-    def file(self) -> Path | None:
+    def file(self) -> str | None:
         return None
 
     @property

@@ -125,8 +125,8 @@ class SqliteStore(Verbs):
         return "a store in memory" if self.path == MEMORY else self.path
 
     @property
-    def file(self) -> Path | None:
-        return None if self.path == MEMORY else Path(self.path)
+    def file(self) -> str | None:
+        return None if self.path == MEMORY else self.path
 
     @property
     def is_server(self) -> bool:
