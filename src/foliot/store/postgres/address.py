@@ -6,7 +6,7 @@ postgresql://user@db-1,db-2/app?pooler=transaction&listen=postgresql%3A%2F%2Fuse
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from foliot.errors import InvalidInput
 
@@ -35,7 +35,7 @@ class Address:
         """Without the password."""
         parts = urlsplit(self.dsn)
         user, at, host = parts.netloc.rpartition("@")
-        return urlunsplit((parts.scheme, f"{user.partition(':')[0]}{at}{host}", parts.path, "", ""))
+        return f"postgresql://{user.partition(':')[0]}{at}{host}{parts.path}"
 
 
 def address(url: str) -> Address:
@@ -50,7 +50,8 @@ def address(url: str) -> Address:
     if not most.isdigit() or not 2 <= int(most) <= 100:
         raise InvalidInput(f"connections={most!r} in the store's URL: a number from 2 to 100")
     session = words.pop(_FROM_LIBPQ, "read-write")
-    dsn = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(words), ""))
+    # Written out: without a host, the library would leave its slashes away.
+    dsn = f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(words)}" if words else "")
     pooler = ours.get("pooler") == "transaction"
     listen = ours.get("listen") or (None if pooler else dsn)
     return Address(dsn, pooler, listen, ours.get("migrate") != "never", int(most), session)
