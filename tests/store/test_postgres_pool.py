@@ -114,6 +114,18 @@ async def test_one_that_broke_is_not_lent_again_and_leaves_its_place_to_another(
     assert await pool.acquire(1) is server.made[2]
 
 
+async def test_when_the_server_went_away_those_that_lie_idle_are_not_tried_one_by_one():
+    server = Server()
+    pool = Pool(server.connect, 2)
+    both = [await pool.acquire(1), await pool.acquire(1)]
+    for connection in both:
+        pool.release(connection)
+    pool.forget_idle()
+    assert [one.closed for one in both] == [True, True]
+    fresh = [await pool.acquire(1), await pool.acquire(1)]
+    assert fresh == server.made[2:]
+
+
 async def test_a_server_that_cannot_be_reached_takes_nobodys_place():
     server = Server()
     pool = Pool(server.connect, 1)

@@ -19,7 +19,7 @@ from foliot.domain.run import OnConflict, Progress, Promise
 from foliot.domain.state import State
 from foliot.errors import Conflict, StoreClosed
 from foliot.store.postgres import PostgresStore
-from foliot.store.verbs import working
+from foliot.store.verbs import following, working
 from tests.contract.stage import Stage, declared
 from tests.servers.emptied import emptied
 from tests.servers.postgres import PostgresServer
@@ -128,7 +128,7 @@ async def test_no_deadlock_between_a_completion_and_the_ending_of_a_sibling_tick
 ) -> None:
     first, second = await _two_ticks(school)
     there, go = asyncio.Event(), asyncio.Event()
-    original = working.runs_ended  # type: ignore[attr-defined]
+    original = following.runs_ended
 
     async def slowly(tx: Any, schedules: Any) -> None:
         there.set()

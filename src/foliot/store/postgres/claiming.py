@@ -58,6 +58,8 @@ class Claimer:
         """Runs in a chunk, lately: so that a claim locks about as many chunks as it needs, and leaves others theirs."""
         self._unsure: dict[tuple[int, ...], tuple[int, Instant]] = {}
         """Tokens of claims whose answer was lost, whose they are, and since when. The store may believe in them."""
+        self._looks_again = 0.0
+        """When it will, by the event loop's clock."""
 
     async def rehearse(self, worker: int) -> None:
         """On two connections, because a worker claims while it tells what ended."""
@@ -126,7 +128,10 @@ class Claimer:
 
     def _look_again(self) -> None:
         """What somebody has his hands on, or what is still under way, is to be had a little later."""
-        asyncio.get_running_loop().call_later(_AGAIN, self._server.heard, {"handoff"})
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._looks_again:  # one look is enough, however many claims want it
+            self._looks_again = loop.time() + _AGAIN
+            loop.call_later(_AGAIN, self._server.heard, {"handoff"})
 
     async def _found_again(self, worker: int, now: Instant) -> list[Claimed]:
         """What claims of this worker took whose answers were lost."""

@@ -51,6 +51,9 @@ UNREACHABLE = (
 )
 """The server is not there, not for us, or not the primary any more. What was under way has failed, or nobody knows."""
 
+_GONE = (OSError, asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)
+"""Of these, what tells of the server more than of one statement."""
+
 AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 """Two transactions stood in one another's way, and this one was chosen to go back: nothing of it was done."""
 
@@ -143,9 +146,11 @@ class Connections:
         backend = connection.get_server_pid()
         try:
             yield connection
-        except (asyncio.CancelledError, *UNREACHABLE):
+        except (asyncio.CancelledError, *UNREACHABLE) as error:
             self._lost.add(backend)
             connection.terminate()
+            if isinstance(error, _GONE):
+                pool.forget_idle()
             raise
         finally:
             if (

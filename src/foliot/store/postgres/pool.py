@@ -105,6 +105,13 @@ class Pool:
             self._made -= 1
             oldest.terminate()
 
+    def forget_idle(self) -> None:
+        """One of ours broke: if the server went away, so did those that lie here, and each would fail somebody."""
+        while self._idle:
+            connection, _ = self._idle.pop()
+            self._made -= 1
+            connection.terminate()
+
     async def close(self, patience: float) -> None:
         """Lets what is under way come to its end for a while, and closes in order what can be."""
         self._closed = True

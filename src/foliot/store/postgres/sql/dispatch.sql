@@ -28,15 +28,9 @@ WHERE owner = :owner AND (shard, epoch) IN (
     SELECT (value->>0)::smallint, (value->>1)::bigint FROM jsonb_array_elements(:leases::text::jsonb))
 ORDER BY shard FOR NO KEY UPDATE
 
--- name: renew_shards
-UPDATE foliot.shard SET until = :until, high_water = greatest(high_water, :high_water)
-WHERE owner = :owner AND (shard, epoch) IN (
-    SELECT (value->>0)::smallint, (value->>1)::bigint FROM jsonb_array_elements(:leases::text::jsonb))
-RETURNING shard
-
 -- name: renew_leases
--- As `renew_shards` and `beat_instance`, in one statement: whatever is due waits for it, every second. Lost in a crash of
--- the server, a renewal only makes the lease end sooner.
+-- With the heartbeat, in one statement: whatever is due waits for it, every second. Lost in a crash of the server, a
+-- renewal only makes the lease end sooner.
 WITH clock AS MATERIALIZED (
     SELECT foliot.now() AS now, set_config('synchronous_commit', 'off', true)
 ), beat AS (
