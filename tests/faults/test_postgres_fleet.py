@@ -170,7 +170,8 @@ def test_the_shards_of_a_scheduler_that_is_gone_are_taken_over(
             print(f"\ntaken over {took:.1f} s after it was {how.name}")
     victim.send_signal(signal.SIGCONT)
     if how is signal.SIGSTOP:
-        eventually(lambda: victim.pid in _shares(server), within=60, what="it joins again")
+        # Shares may stay uneven for a minute after a takeover.
+        eventually(lambda: victim.pid in _shares(server), within=150, what="it joins again")
 
 
 def _shares(server: PostgresServer) -> dict[int, int]:
