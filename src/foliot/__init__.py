@@ -1,8 +1,8 @@
 """Foliot: a durable, distributed job scheduler. The public names, and nothing else."""
 
 from foliot.app import Foliot
-from foliot.domain.run import Kept, Promise
-from foliot.errors import Cancelled, FoliotError, Permanent, RetryAfter
+from foliot.domain.run import Kept, Promise, Verdict
+from foliot.errors import Cancelled, FoliotError, ItemsFailed, Maybe, Permanent, RetryAfter
 from foliot.job import Job
 from foliot.timing import (
     after,
@@ -26,11 +26,14 @@ __all__ = [
     "Context",
     "Foliot",
     "FoliotError",
+    "ItemsFailed",
     "Job",
     "Kept",
+    "Maybe",
     "Permanent",
     "Promise",
     "RetryAfter",
+    "Verdict",
     "after",
     "at",
     "business_day",

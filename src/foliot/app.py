@@ -54,7 +54,11 @@ class Foliot:
         self._is_open: bool = store is not None and not isinstance(store, str)
         self.store: Store = bootstrap.make_store(store, self.clock) if isinstance(store, str | None) else store
         self.policy = Policy().merged(choices(settings))
+        self._chosen = frozenset(settings)
+        """What was chosen for every job, by name."""
         self.jobs: dict[str, Job[..., Any]] = {}
+        self._chosen_by: dict[str, frozenset[str]] = {}
+        """The same, by job."""
         self._schedules: dict[str, tuple[Job[..., Any], Rule, bytes, dict[str, Any], dict[str, Any], Binding]] = {}
         self.portal = Portal()
         self._opening = threading.Lock()
@@ -76,11 +80,13 @@ class Foliot:
     def job(self, function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
         """Registers a function as a job; it stays a plain function that can be called and tested.
 
-        Settings: `name`, `queue`, `owner`, `runbook`, `changes`; `retry_on` and `give_up_on` (exception classes); and
-        policies: `attempts`, `timeout`, `lease`, `backoff`, `useful_until`, … (see `foliot.domain.policy.Policy`).
+        Settings: `name`, `queue`, `owner`, `runbook`, `changes`; `retry_on` and `give_up_on` (exception classes);
+        `effects` (the names of all that it does to the world outside; `()` for none), `idempotent` (doing all of it
+        again does no harm), `rewritable` (its output can be written again, and comes out the same); and policies:
+        `attempts`, `timeout`, `lease`, `backoff`, `useful_until`, … (see `foliot.domain.policy.Policy`).
         """
         if function is None:
-            return lambda decorated: self._register(decorated, settings)
+            return lambda decorated: self._register(decorated, dict(settings))
         return self._register(function, settings)
 
     def _register(self, function: Callable[..., Any], settings: dict[str, Any]) -> Job[..., Any]:
@@ -93,6 +99,7 @@ class Foliot:
             raise InvalidInput(f'there is a job {handler.name!r} already; give this one another: @app.job(name="...")')
         job: Job[..., Any] = Job(self, handler)
         self.jobs[handler.name] = job
+        self._chosen_by[handler.name] = self._chosen | frozenset(settings)
         return job
 
     def schedule(
@@ -128,6 +135,7 @@ class Foliot:
             raise InvalidInput(f'schedule {name!r}: {rule!r:.80} is not a rule; use cron("0 2 * * *") or every("15m")')
         rule = rule.named(name)
         _check_readable(name, rule)
+        self._check_chosen(name, job, settings)
         if not isinstance(args, Mapping | None) or not all(isinstance(key, str) for key in args or ()):
             raise InvalidInput(
                 f'schedule {name!r}: args={args!r:.80}: give them by name, as in args={{"day": "monday"}}'
@@ -146,6 +154,18 @@ class Foliot:
         _check_binding(name, bound, rule)
         payload = card.encode((), dict(args or {}), bound.values("", 0, 0))
         self._schedules[name] = (job, rule, payload, described, choices(settings), bound)
+
+    def _check_chosen(self, schedule: str, job: Job[..., Any], settings: Mapping[str, Any]) -> None:
+        """What is done to the world outside must not be left out, or done late, because nobody thought of it."""
+        chosen = self._chosen_by[job.name] | settings.keys()
+        missing = [setting for setting in ("overlap", "catch_up") if setting not in chosen]
+        if job.handler.effects and missing:
+            examples = {"overlap": 'overlap="skip"', "catch_up": 'catch_up="once"'}
+            wanted = " and ".join(examples[setting] for setting in missing)
+            raise InvalidInput(
+                f"schedule {schedule!r}: {job.name} has effects ({', '.join(job.handler.effects)}), so say what "
+                f"becomes of ticks that overlap or were missed; add {wanted}"
+            )
 
     def declarations(
         self, known: Mapping[str, Schedule] | None = None, taken: Mapping[str, Instant] | None = None
@@ -348,7 +368,20 @@ class Foliot:
 
 _DEFAULTS = Policy()
 _TRIES = 10_000
-_HANDLER_SETTINGS = ("name", "retry_on", "give_up_on", "queue", "owner", "runbook", "changes")
+_HANDLER_SETTINGS = (
+    "name",
+    "retry_on",
+    "give_up_on",
+    "queue",
+    "owner",
+    "runbook",
+    "changes",
+    "isolation",
+    "memory",
+    "effects",
+    "idempotent",
+    "rewritable",
+)
 
 
 def _listed(promises: Iterable[Promise]) -> list[Promise]:

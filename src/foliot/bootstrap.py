@@ -10,6 +10,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from foliot.clock import Clock, DisciplinedClock, SystemClock
 from foliot.dispatch.dispatcher import Dispatcher
@@ -22,11 +23,14 @@ from foliot.watch.duty import OnDuty
 from foliot.watch.reaper import Reaper
 from foliot.watch.retention import Retention
 from foliot.work.handler import Handler
+from foliot.work.worker import RECYCLED as RECYCLED
 from foliot.work.worker import Worker
 
 DEFAULT_STORE = "sqlite:///foliot.db"
 BEAT_EVERY: Duration = 5 * SECOND
 """How often a scheduler says that it lives, also while another one owns the shard."""
+RECYCLE_AFTER: Duration = 10 * SECOND
+"""How long a handler that was told to stop, and shares its worker's process, may go on before that is given up."""
 
 _log = logging.getLogger("foliot")
 
@@ -95,6 +99,9 @@ def make_worker(
     beat_store: Store | None = None,
     version: str = "",
     release: str = "",
+    isolates: bool = False,
+    recycle_after: Duration | None = None,
+    store_url: str | None = None,
 ) -> Worker:
     return Worker(
         store,
@@ -105,6 +112,9 @@ def make_worker(
         beat_store=beat_store,
         version=version,
         release=release,
+        isolates=isolates,
+        recycle_after=recycle_after,
+        store_url=store_url,
     )
 
 
@@ -190,6 +200,19 @@ async def _beat(store: Store, number: int, clock: Clock, over: asyncio.Event) ->
             _log.exception("the scheduler's heartbeat failed")
 
 
+class Left(NamedTuple):
+    """How a worker left."""
+
+    executing: list[str]
+    """Runs whose threads outlived everything: only `os._exit` ends them."""
+    recycled: bool
+    """It left because of such a handler, and another process is to take its place at once."""
+
+    @property
+    def exit_code(self) -> int:
+        return RECYCLED if self.recycled else 0
+
+
 async def run_worker(
     store: Store,
     handlers: Mapping[str, Handler],
@@ -201,11 +224,13 @@ async def run_worker(
     version: str = "",
     release: str = "",
     clock: Clock | None = None,
-) -> list[str]:
+    recycle_after: Duration = RECYCLE_AFTER,
+    store_url: str | None = None,
+) -> Left:
     """A worker process, from its registration until `stop` is set and it is drained.
 
-    Answers which runs still execute: their threads outlived the grace, and only `os._exit` ends them. The heartbeat
-    has a handle of its own, because one long request must not keep the worker from saying that it lives.
+    It also leaves by itself, in order, when a handler goes on that cannot be ended alone. The heartbeat has a handle of
+    its own, because one long request must not keep the worker from saying that it lives.
     """
     beat_store = store.again()
     if beat_store is not None:
@@ -220,6 +245,9 @@ async def run_worker(
         beat_store=beat_store,
         version=version,
         release=release,
+        isolates=True,
+        recycle_after=recycle_after,
+        store_url=store_url,
     )
     try:
         await worker.start()
@@ -229,10 +257,10 @@ async def run_worker(
             await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
             stopping.cancel()
             if working.done():
-                await working  # it ends by itself only when it cannot go on, and then this raises
+                await working  # it ends by itself to be recycled, or when it cannot go on, and then this raises
             executing = await worker.drain(grace)
             await working
-            return executing
+            return Left(executing, worker.recycling and not stop.is_set())
     finally:
         if beat_store is not None:
             await worker.heartbeat.stop()

@@ -19,6 +19,11 @@ What a handler raises to say how its attempt ended:
     Permanent                   trying again cannot help
     RetryAfter                  try again, but not before a stated time
     Cancelled                   the handler saw that it was asked to stop, and stopped
+
+What a handler's context raises, so that its attempt ends:
+
+    Maybe                       an effect began before and has no recorded end: it may have happened
+    ItemsFailed                 some items of a batch failed; the next attempt does only those
 """
 
 from __future__ import annotations
@@ -103,3 +108,11 @@ class RetryAfter(Exception):
 
 class Cancelled(Exception):
     """Raised by `ctx.check()` in a handler that was asked to stop."""
+
+
+class Maybe(Exception):
+    """Raised by `ctx.effect`: it began before and has no recorded end, and nothing here can tell more."""
+
+
+class ItemsFailed(Exception):
+    """Raised at the end of a loop over `ctx.each`: some items failed, and the next attempt does only those."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from foliot.clock import Clock
 from foliot.domain.identity import checked_key, checked_name, checked_priority, checked_tenant
@@ -19,6 +19,7 @@ from foliot.work.handler import Handler
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 Moment = datetime
 Length = str | float | timedelta
@@ -29,6 +30,7 @@ class _App(Protocol):
 
     clock: Clock
     portal: Portal
+    jobs: dict[str, Job[..., Any]]
 
     async def promise_many_async(self, promises: Iterable[Promise], *, connection: Any = None) -> list[Kept]: ...
     def promise_many(self, promises: Iterable[Promise], *, connection: Any = None) -> list[Kept]: ...
@@ -114,6 +116,30 @@ class Job(Generic[P, R]):
         if settings:
             chosen["settings"] = {**self._options.settings, **choices(settings)}
         return Job(self.app, self.handler, replace(self._options, **chosen))
+
+    @overload
+    def verify(self, function: F, /) -> F: ...
+    @overload
+    def verify(
+        self, /, *, timeout: Length | None = None, attempts: int | None = None, backoff: Length | None = None
+    ) -> Callable[[F], F]: ...
+    def verify(self, function: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
+        """Registers a function that says whether the business result of a run is right; it stays a plain function.
+
+        It is called when the handler has succeeded, and when nobody knows whether it has; with any of the job's
+        arguments, by name. It changes nothing, and returns True or False, or a Verdict with what it looked at. One that
+        raises is tried again: `attempts` (3) in all, each for `timeout` (5 min) at most.
+        """
+        if function is None:
+            return lambda decorated: self._verify(decorated, settings)
+        return self._verify(function, settings)
+
+    def _verify(self, function: F, settings: dict[str, Any]) -> F:
+        if self.app.jobs.get(self.name) is not self:
+            raise InvalidInput(f"{self.name}: a check belongs to the job itself, not to what using(...) made of it")
+        given = {name: value for name, value in settings.items() if value is not None}
+        self.handler = self.handler.checked_by(function, given)
+        return function
 
     # One promise at a time
 

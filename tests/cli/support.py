@@ -17,9 +17,10 @@ from typing import Any
 from typer.testing import CliRunner, Result
 
 import foliot
-from foliot import Foliot, Permanent, after, bootstrap, every
+from foliot import Context, Foliot, Permanent, after, bootstrap, every
 from foliot.cli import foliot as command
 from foliot.domain.instant import SECOND
+from foliot.domain.store import Store
 
 PACKAGE = Path(foliot.__file__).parents[1]
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -134,13 +135,16 @@ async def live_through(app: Foliot, ended: int) -> None:
     )
     try:
         async with asyncio.timeout(PATIENCE):
-            counts = await store.counts()
-            while counts["history"] + counts["dead"] < ended:
+            while await _over(store) < ended:  # noqa: ASYNC110  # other tasks, and real time
                 await asyncio.sleep(0.02)
-                counts = await store.counts()
     finally:
         stop.set()
         await asyncio.gather(scheduling, working)
+
+
+async def _over(store: Store) -> int:
+    counts = await store.counts()
+    return sum(counts.get(state, 0) for state in ("history", "dead", "ambiguous", "unverified"))
 
 
 async def make_history(url: str) -> None:
@@ -154,4 +158,40 @@ async def make_history(url: str) -> None:
     await app.cancel_async("class:2", reason="called off")
     await greet.using(key="class:3").delay_async("2h", name="Edsger")
     await live_through(app, ended=3)
+    await app.close_async()
+
+
+def make_doubtful_app(url: str) -> Foliot:
+    """An app whose transfers end in the middle, and whose checks find fault."""
+    app = Foliot(url, attempts=1)
+
+    @app.job(effects=("wire",), owner="treasury")
+    async def transfer(ctx: Context, number: int) -> None:
+        async with ctx.effect("wire", key=str(number)):
+            raise TimeoutError("no answer")
+
+    @app.job(effects=())
+    async def tally(ctx: Context) -> None:
+        ctx.progress(397, of=412)
+        raise ValueError("account 398 has no owner")
+
+    @app.job(effects=(), rewritable=True)
+    async def close_books() -> None: ...
+
+    @close_books.verify
+    def balanced() -> bool:
+        return False
+
+    return app
+
+
+async def make_doubts(url: str) -> None:
+    """Two transfers that nobody knows of, a tally that is dead, and books that do not balance."""
+    app = make_doubtful_app(url)
+    await app.apply_async()
+    for number in (1, 2):
+        await app.jobs["transfer"].using(key=f"wire:{number}").now_async(number=number)
+    await app.jobs["tally"].using(key="tally").now_async()
+    await app.jobs["close_books"].using(key="books").now_async()
+    await live_through(app, ended=4)
     await app.close_async()

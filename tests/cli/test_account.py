@@ -155,3 +155,43 @@ def test_notes_of_the_supervisor_are_always_told():
 def test_a_summary_of_a_longer_span_says_so():
     summed = account.summary(Counter(succeeded=7), [MILLISECOND], MINUTE, NOW)
     assert summed.why == "7 kept in the last 1 min, late p50 1 ms, p99 1 ms, 0 early"
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "told"),
+    [
+        (State.AMBIGUOUS, "effect", "? ambiguous"),
+        (State.AMBIGUOUS, "effect", "an effect began and has no recorded end: CardError: no"),
+        (State.UNVERIFIED, "check", "its check says no: CardError: no"),
+        (State.UNVERIFIED, "check_failed", "its check broke: CardError: no"),
+        (State.DEAD, "poison", "poison: 3 workers died of it: CardError: no"),
+        (State.DEAD, "permanent", "trying again cannot help: CardError: no"),
+    ],
+)
+def test_what_waits_for_a_person_says_why_in_words(state: State, reason: str, told: str):
+    waiting = view(state, reason=reason, deaths=3, attempts=failed("shop.CardError: no"))
+    assert told in text(account.parked(waiting, NOW))
+
+
+def test_a_retry_that_waits_for_the_next_hour_says_so():
+    again = view(State.RETRYING, reason="budget", fire_at=NOW + 40 * MINUTE, attempts=failed("ValueError: no"))
+    assert text(account.retrying(again, NOW)).endswith("again in 40 min (its job has spent this hour's retries)")
+
+
+def test_a_check_is_no_second_try():
+    line = account.ended(view(State.VERIFIED, attempt=2, detail="412 of 412 accounts"))
+    assert line.ordinary
+    assert text(line).startswith("02:00:00 ✓ verified")
+    assert text(line).endswith("send_reminder  412 of 412 accounts")
+    assert not account.ended(view(State.VERIFIED, attempt=3)).ordinary
+
+
+def test_a_run_that_takes_long_says_how_far_it_is():
+    line = account.running(view(State.RUNNING, progress=b'{"done": 397, "of": 412}'), NOW + 2 * SECOND)
+    assert text(line).endswith("send_reminder  397 of 412")
+
+
+@pytest.mark.parametrize("kind", ["stuck", "stalled"])
+def test_an_attempt_that_does_not_move_stands_out(kind: str):
+    line = account.noticed(EventRow(1, NOW, kind, "class:7#1", "no progress for 5 min"))
+    assert text(line).startswith(f"02:00:00 ⧗ {kind}")

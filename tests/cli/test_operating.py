@@ -140,6 +140,9 @@ def test_what_cannot_be_done_is_refused_in_one_line(store: str):
         ("schedules", "trigger", "greetings"),
         ("runs", "cancel", "class:3#1"),
         ("runs", "retry", "invoice:1#1"),
+        ("runs", "resume", "invoice:1#1"),
+        ("runs", "rerun", "invoice:1#1"),
+        ("runs", "verify", "invoice:1#1"),
     ],
 )
 def test_no_action_without_a_reason(action: tuple[str, ...], store: str):

@@ -14,7 +14,7 @@ import pytest
 from foliot import Foliot, bootstrap, every
 from foliot.cli.doctor import Check
 from foliot.cli.server import server_checks
-from tests.cli.support import environment, process, refused, run, run_json, until
+from tests.cli.support import environment, make_doubts, process, refused, run, run_json, until
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 
@@ -280,3 +280,27 @@ async def test_a_schedule_says_who_declares_it_otherwise(database: str) -> None:
     finally:
         for app in apps:
             await app.close_async()
+
+
+# ------------------------------------------------------------------------------------------------------------ uncertain
+
+
+def test_what_is_uncertain_is_told_settled_and_repeated_on_a_server_too(database: str) -> None:
+    asyncio.run(make_doubts(database))
+    shape = run_json("runs", "show", "wire:1#1", "--store", database)
+    assert (shape["advice"]["class"], shape["effects"][0]["maybe"], shape["attempts"][0]["stage"]) == (
+        "maybe",
+        True,
+        "inside_effect",
+    )
+    why, known = ("--reason", "a test", "--store", database), ("--evidence", "the statement", "--store", database)
+    refused(run("runs", "retry", "wire:1#1", *why), 1)
+    every_wire = ("runs", "reconcile", "--all", "--effect-name", "wire", "--state", "done")
+    assert [one["outcome"] for one in run_json(*every_wire, "--yes", *known)] == ["reconciled"] * 2
+    assert run_json("runs", "resume", "tally#1", *why)["outcome"] == "retried"
+    assert run_json("runs", "rerun", "books#1", "--repair", *why)["id"] == "books#1#r1"
+    assert run_json("runs", "show", "books#1", "--store", database)["reruns"] == ["books#1#r1"]
+    assert run_json("runs", "show", "books#1#r1", "--store", database)["repair"] is True
+    told = run_json("report", "transfer", "--store", database)
+    assert [one["verdict"] for one in told["statements"]] == ["settled", "settled"]
+    assert run_json("jobs", "show", "transfer", "--store", database)["counts"] == {"reconciled": 2}

@@ -8,6 +8,7 @@ from typing import Any
 
 from foliot.clock import ManualClock
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration, Instant, parse_rfc3339
+from foliot.domain.ledger import Begun, Effect, EffectState
 from foliot.domain.policy import Policy
 from foliot.domain.run import Claimed, Ending, Kept, Loss, Promise, RunView
 from foliot.domain.schedule import Applied, Declaration, NewTick, TickDecision, TickFacts
@@ -136,15 +137,17 @@ class Stage:
 
     # Working
 
-    async def claim(self, limit: int = 100, *, worker: int | None = None, **more: Any) -> list[Claimed]:
-        queues, jobs = more.get("queues", [DEFAULT_QUEUE]), more.get("jobs", ["job"])
+    async def claim(
+        self, limit: int = 100, *, worker: int | None = None, suspects: bool = True, **more: Any
+    ) -> list[Claimed]:
+        queues, jobs = more.get("queues", [DEFAULT_QUEUE]), more.get("jobs", ["job", "job?"])
         try:
-            return await self.store.claim(worker or await self.worker(), queues, jobs, limit)
+            return await self.store.claim(worker or await self.worker(), queues, jobs, limit, suspects)
         except LostOwnership:
             if worker is not None:
                 raise
             del self._actors["worker"]  # declared dead: as a worker does, it registers anew
-            return await self.store.claim(await self.worker(), queues, jobs, limit)
+            return await self.store.claim(await self.worker(), queues, jobs, limit, suspects)
 
     async def running(self, key: str | None = None, *, worker: int | None = None, **more: Any) -> Claimed:
         """A promise that is due, handed off and claimed."""
@@ -187,9 +190,41 @@ class Stage:
     def stopped(self, run: Claimed, **more: Any) -> Ending:
         return self.ending(run, Event.CANCEL, Outcome.CANCELLED, reason=Reason.REQUESTED, **more)
 
-    def lost(self, run: Claimed, event: Event = Event.RETRY_GRANTED, retry_at: Instant | None = None) -> Loss:
+    def lost(
+        self, run: Claimed, event: Event = Event.RETRY_GRANTED, retry_at: Instant | None = None, **more: Any
+    ) -> Loss:
         reason = None if event is Event.RETRY_GRANTED else Reason.LOST
-        return Loss(run.number, run.token, run.attempt, event, retry_at, reason, "not heard of")
+        return Loss(run.number, run.token, run.attempt, event, retry_at, reason, "not heard of", **more)
+
+    # Being uncertain
+
+    async def begin(self, run: Claimed, name: str = "pay", key: str = "7", **more: Any) -> Begun:
+        return await self.store.begin_effect(run.number, run.token, Effect(name, key, **more))
+
+    async def end(self, run: Claimed, state: EffectState = EffectState.DONE, key: str = "7", **more: Any) -> None:
+        given = {"result": None, "note": None} | more
+        await self.store.end_effect(run.number, run.token, Effect("pay", key), state, **given)
+
+    async def ambiguous(self, key: str | None = None) -> Claimed:
+        """A run that left an effect open, and waits for a person."""
+        run = await self.running(key)
+        await self.begin(run)
+        await self.finish(self.ending(run, Event.MAYBE_FOUND, Outcome.FAILED, reason=Reason.EFFECT, error="cut off"))
+        return run
+
+    def checkable(self, run: Claimed, **more: Any) -> Ending:
+        """Its handler succeeded, and its result is to be checked."""
+        return self.ending(run, Event.CHECK_DUE, Outcome.SUCCEEDED, **more)
+
+    async def checking(self, key: str | None = None, **more: Any) -> Claimed:
+        """A run whose check has been claimed."""
+        run = await self.running(key)
+        await self.finish(self.checkable(run, **more))
+        [check] = [one for one in await self.claim() if one.number == run.number]
+        return check
+
+    async def ledger(self, what: Kept | Claimed | str) -> list[tuple[str, str, EffectState]]:
+        return [(one.name, one.key, one.state) for one in (await self.run(what)).effects]
 
     # Looking
 

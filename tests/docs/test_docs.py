@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,11 +28,16 @@ from foliot.cli import account, imports
 from foliot.cli import foliot as command
 from foliot.clock import SystemClock
 from foliot.domain.instant import parse_rfc3339, spell
+from foliot.domain.ledger import BatchView, EffectState, EffectView
 from foliot.domain.policy import Policy
 from foliot.domain.state import Outcome, Reason, State
-from foliot.domain.store import EventRow
+from foliot.domain.store import AuditRow, EventRow
 from foliot.errors import FoliotError
 from foliot.operate import shapes
+from foliot.operate.advising import guidance, guidance_shape
+from foliot.operate.jobs import job_shape
+from foliot.operate.report import Verdict, report_shape
+from foliot.operate.story import lineage_shape
 from foliot.testing import World, virtual_time
 from foliot.timing import binding, dst, spoken
 from foliot.timing.expression import NICKNAMES
@@ -300,10 +305,14 @@ def test_every_field_of_the_json_forms_is_documented() -> None:
     with virtual_time(app) as world:
         kept = app.operate.trigger("report", reason="to look at it", actor="ana")
         world.run_for("2h")
-        run, now = world.run(kept.id), world.clock.now()
+        lineage, now = world.call(app.operate.lineage_async(kept.id)), world.clock.now()
+        run, job = lineage.view, world.call(app.operate.job_async("report"))
+        day = report_shape(app.operate.report("report"))
         forms: dict[str, list[str]] = {
-            "A run": list(shapes.lineage_shape(run, [])),
+            "A run": list(lineage_shape(lineage)),
             "A schedule": list(shapes.schedule_shape(world.schedule("report"), now)),
+            "A job": list(job_shape(job.card, job.counts, job.taken)),
+            "A report": [*day, *map(str, Verdict)],
             "What an action did": list(shapes.kept_shape(kept)),
         }
         attempt = list(shapes.attempt_shape(run, run.attempts[0]))
@@ -311,9 +320,17 @@ def test_every_field_of_the_json_forms_is_documented() -> None:
     for title, names in forms.items():
         assert sorted(pages.rows(pages.section(CLI, title))) == sorted(names), title
     event = list(shapes.event_shape(EventRow(1, now, "lost", "x", "y")))
+    line = EffectView("payout", "7", EffectState.STARTED, None, 1, 1, 1, now, None, None, None, None)
+    advised = guidance_shape(guidance(replace(run, state=State.DEAD), None, now)) or {}
     for title, row, names in (
         ("A run", "attempts", attempt),
         ("A run", "events", event),
+        ("A run", "effects", list(shapes.effect_shape(run, line))),
+        ("A run", "batches", [*shapes.batch_shape(BatchView("x", 1, 1, 0, [])), "key", "error"]),
+        ("A run", "audit", list(shapes.audit_shape(AuditRow(now, "ana", "retry", "x")))),
+        ("A run", "story", ["at", "kind", "text"]),
+        ("A run", "advice", [*advised, *advised["steps"][0]]),
+        ("A report", "statements", list(day["statements"][0])),
         ("What doctor found", "instances", instance),
     ):
         told = " ".join(pages.rows(pages.section(CLI, title))[row])

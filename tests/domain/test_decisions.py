@@ -11,16 +11,18 @@ from hypothesis import strategies as some
 from foliot.domain.decisions import (
     Misfire,
     Next,
-    Recovery,
+    after_check,
     after_failure,
     after_loss,
+    after_lost_check,
     is_lost,
     misfire,
-    recovery_class,
     retry_delay,
     too_late,
+    unless_in_doubt,
 )
 from foliot.domain.instant import DAY, HOUR, LAST, MINUTE, SECOND, Duration, Instant
+from foliot.domain.ledger import Facts, Traits
 from foliot.domain.policy import CatchUp, OnLost, Policy
 from foliot.domain.state import Event, Outcome, Reason
 
@@ -46,8 +48,18 @@ def failed(
     due_at: Instant = NOW,
     chance: float = 0.5,
     not_before: Instant | None = None,
+    facts: Facts = Facts(),  # noqa: B008 - a frozen value
 ) -> Next:
-    return after_failure(policy, outcome, spent=spent, due_at=due_at, now=NOW, chance=chance, not_before=not_before)
+    return after_failure(
+        policy,
+        outcome,
+        spent=spent,
+        due_at=due_at,
+        now=NOW,
+        chance=chance,
+        not_before=not_before,
+        facts=facts,
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- backoff
@@ -92,7 +104,7 @@ def test_a_run_that_failed_very_often_is_decided_quickly() -> None:
 
 
 def test_a_failure_is_tried_again_after_its_delay() -> None:
-    assert failed(Policy(backoff=10 * SECOND)) == Next(Event.RETRY_GRANTED, NOW + 5 * SECOND)
+    assert failed(Policy(backoff=10 * SECOND)) == Next(Event.RETRY_GRANTED, NOW + 5 * SECOND, Reason.FAILED)
 
 
 def test_a_permanent_error_is_not_tried_again() -> None:
@@ -132,7 +144,7 @@ def test_a_retry_is_never_in_the_past_never_too_early_and_never_too_old(
     )
     if following.event is Event.RETRY_GRANTED:
         assert following.retry_at is not None
-        assert following.reason is None
+        assert following.reason is (Reason.ASKED_TO_WAIT if not_before is not None else Reason(outcome))
         assert spent < policy.attempts
         assert following.retry_at >= max(now, not_before or 0)
         assert policy.give_up_after is None or following.retry_at <= due_at + policy.give_up_after
@@ -145,11 +157,11 @@ def test_a_retry_is_never_in_the_past_never_too_early_and_never_too_old(
 def test_a_lost_attempt_is_tried_again_or_asked_about() -> None:
     facts = {"spent": 1, "due_at": NOW, "now": NOW}
     retried = after_loss(Policy(on_lost=OnLost.RETRY), **facts, chance=0.0)
-    assert retried == Next(Event.RETRY_GRANTED, NOW)
+    assert retried == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, deaths=1)
     asked = after_loss(Policy(on_lost=OnLost.ASK, attempts=1), **facts, chance=0.0)
     assert asked == Next(Event.MAYBE_FOUND, reason=Reason.LOST)
     exhausted = after_loss(Policy(attempts=1), **facts, chance=0.0)
-    assert exhausted == Next(Event.EXHAUSTED, reason=Reason.ATTEMPTS)
+    assert exhausted == Next(Event.EXHAUSTED, reason=Reason.ATTEMPTS, deaths=1)
 
 
 # --------------------------------------------------------------------------------------------------------------- leases
@@ -213,51 +225,136 @@ def test_a_run_is_useful_up_to_the_very_end() -> None:
     assert too_late(NOW - 1, NOW)
 
 
-# ------------------------------------------------------------------------------------------------------------- recovery
+# --------------------------------------------------------------------------------------------------------------- stages
 
-facts = some.fixed_dictionaries(
-    {
-        "begun": some.booleans(),
-        "tracked": some.booleans(),
-        "effects_open": some.integers(0, 3),
-        "effects_done": some.integers(0, 3),
-        "checkpoint": some.booleans(),
-        "rewritable": some.booleans(),
-    }
+ledgers = some.builds(
+    Facts,
+    done=some.integers(0, 3),
+    open=some.integers(0, 3),
+    maybe=some.integers(0, 3),
+    items=some.integers(0, 3),
+    checkpoint=some.booleans(),
 )
-
-
-@given(facts)
-def test_an_effect_that_may_have_escaped_always_wins(known: dict[str, Any]) -> None:
-    assert (recovery_class(**known) is Recovery.MAYBE) == (known["effects_open"] > 0)
-
-
-@given(facts)
-def test_blindness_is_never_called_clean(known: dict[str, Any]) -> None:
-    if recovery_class(**known) is Recovery.CLEAN:
-        assert not known["begun"] or (known["tracked"] and not known["effects_done"])
+natures = some.builds(
+    Traits,
+    effects=some.none() | some.just(("pay",)),
+    idempotent=some.booleans(),
+    rewritable=some.booleans(),
+    checked=some.booleans(),
+    isolated=some.booleans(),
+)
+AGAIN = {Event.RETRY_GRANTED, Event.GIVEN_BACK}
+IN_DOUBT = {Event.MAYBE_FOUND, Event.DOUBTED}
 
 
 @pytest.mark.parametrize(
-    ("known", "expected"),
+    ("facts", "retried"),
     [
-        ({"begun": False}, Recovery.CLEAN),
-        ({}, Recovery.UNTRACKED),
-        ({"tracked": True}, Recovery.CLEAN),
-        ({"tracked": True, "effects_done": 1}, Recovery.RESUMABLE),
-        ({"checkpoint": True}, Recovery.RESUMABLE),
-        ({"rewritable": True}, Recovery.REWRITABLE),
-        ({"checkpoint": True, "effects_open": 1}, Recovery.MAYBE),
-        ({"begun": False, "effects_open": 1}, Recovery.MAYBE),
+        (Facts(), [1, 2, 3]),
+        (Facts(done=1), [1]),
+        (Facts(open=1), []),
+        (Facts(done=1, open=1), []),
     ],
 )
-def test_each_recovery_class_has_its_facts(known: dict[str, Any], expected: Recovery) -> None:
-    nothing: dict[str, Any] = {
-        "begun": True,
-        "tracked": False,
-        "effects_open": 0,
-        "effects_done": 0,
-        "checkpoint": False,
-        "rewritable": False,
-    }
-    assert recovery_class(**nothing | known) is expected
+def test_each_stage_has_its_own_number_of_attempts(facts: Facts, retried: list[int]) -> None:
+    policy = Policy(attempts=4, attempts_after_effect=2, attempts_inside_effect=0)
+    events = {spent: failed(policy, spent=spent, facts=facts).event for spent in range(1, 6)}
+    assert [spent for spent, event in events.items() if event is Event.RETRY_GRANTED] == retried
+
+
+def test_what_nobody_chose_for_later_stages_is_as_before() -> None:
+    for facts in (Facts(done=1), Facts(open=1)):
+        assert failed(Policy(attempts=3), spent=2, facts=facts).event is Event.RETRY_GRANTED
+        assert failed(Policy(attempts=3), spent=3, facts=facts).event is Event.EXHAUSTED
+
+
+@given(some.sampled_from(list(Event)), ledgers, natures)
+def test_no_verdict_hides_an_effect_that_may_have_escaped(event: Event, facts: Facts, traits: Traits) -> None:
+    verdict = unless_in_doubt(Next(event), facts, traits)
+    if facts.maybe or (facts.open and event not in AGAIN):
+        assert verdict == Next(Event.DOUBTED if traits.checked else Event.MAYBE_FOUND, reason=Reason.EFFECT)
+    else:
+        assert verdict == Next(event)
+
+
+@given(policies, some.integers(1, 200), chances, ledgers, natures, some.none() | some.integers(0, 5), some.booleans())
+def test_a_lost_run_with_a_maybe_is_never_tried_again_without_a_person_or_a_check(
+    policy: Policy, spent: int, chance: float, facts: Facts, traits: Traits, deaths: int | None, alone: bool
+) -> None:
+    verdict = after_loss(
+        policy,
+        spent=spent,
+        due_at=NOW,
+        now=NOW,
+        chance=chance,
+        facts=facts,
+        traits=traits,
+        deaths=deaths,
+        alone=alone,
+    )
+    if facts.maybe:
+        assert verdict.event in IN_DOUBT
+    if facts.open and verdict.event not in IN_DOUBT:
+        assert verdict.event is Event.RETRY_GRANTED
+    if not alone and verdict.event is Event.RETRY_GRANTED:
+        assert not verdict.charged
+
+
+def lost_alone(policy: Policy = Policy(), **more: Any) -> Next:  # noqa: B008 - a frozen value
+    return after_loss(policy, **{"spent": 1, "due_at": NOW, "now": NOW, "chance": 0.0} | more)
+
+
+def test_a_run_that_was_lost_among_others_is_tried_alone_at_no_cost() -> None:
+    assert lost_alone(alone=False) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, charged=False, deaths=0)
+
+
+def test_a_run_with_a_process_of_its_own_is_never_suspected() -> None:
+    isolated = Traits(isolated=True)
+    assert lost_alone(alone=False, traits=isolated).deaths is None
+    assert lost_alone(traits=isolated).deaths is None
+
+
+def test_a_run_that_kills_its_workers_alone_is_poison() -> None:
+    policy = Policy(attempts=100, poison_after=3)
+    assert lost_alone(policy, deaths=1) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, deaths=2)
+    assert lost_alone(policy, deaths=2) == Next(Event.GAVE_UP, reason=Reason.POISON, deaths=3)
+    assert lost_alone(policy, deaths=2, facts=Facts(open=1)).event is Event.MAYBE_FOUND
+
+
+def test_a_job_whose_effects_are_in_the_ledger_goes_by_that_and_not_by_on_lost() -> None:
+    asking = Policy(on_lost=OnLost.ASK)
+    for traits in (Traits(effects=()), Traits(idempotent=True), Traits(rewritable=True)):
+        assert lost_alone(asking, traits=traits).event is Event.RETRY_GRANTED
+    assert lost_alone(asking, traits=Traits(checked=True)).event is Event.DOUBTED
+
+
+def test_an_attempt_that_was_ended_with_its_process_is_not_held_against_the_worker() -> None:
+    verdict = lost_alone(outcome=Outcome.TIMED_OUT)
+    assert (verdict.event, verdict.reason, verdict.deaths) == (Event.RETRY_GRANTED, Reason.TIMED_OUT, None)
+
+
+# --------------------------------------------------------------------------------------------------------------- checks
+
+
+def checked(spent: int = 1, **more: Any) -> Next:
+    return after_check(Policy(attempts=3), **{"spent": spent, "in_doubt": False, "now": NOW, "chance": 0.0} | more)
+
+
+def test_a_check_that_says_no_is_not_asked_twice() -> None:
+    assert checked(refused=True) == Next(Event.CHECK_REFUSED, reason=Reason.CHECK)
+    assert checked(refused=True, in_doubt=True) == Next(Event.MAYBE_FOUND, reason=Reason.CHECK)
+
+
+def test_a_check_that_broke_is_made_again_while_it_has_tries_left() -> None:
+    assert checked(2) == Next(Event.RETRY_GRANTED, NOW, Reason.CHECK_FAILED)
+    assert checked(3) == Next(Event.CHECK_REFUSED, reason=Reason.CHECK_FAILED)
+    assert checked(3, in_doubt=True) == Next(Event.MAYBE_FOUND, reason=Reason.CHECK_FAILED)
+
+
+def test_a_lost_check_is_made_again_until_it_is_found_to_be_poison() -> None:
+    def lost_check(deaths: int | None, alone: bool = True) -> Next:
+        return after_lost_check(Policy(poison_after=2), in_doubt=False, deaths=deaths, alone=alone, now=NOW)
+
+    assert lost_check(None) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, charged=False, deaths=1)
+    assert lost_check(None, alone=False) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, charged=False, deaths=0)
+    assert lost_check(1) == Next(Event.CHECK_REFUSED, reason=Reason.POISON)

@@ -89,17 +89,27 @@ def test_what_the_wheel_fires_is_exactly_what_one_index_holds() -> None:
     assert {state for state in State if state >= 20} == PARKED
 
 
-def test_what_is_pending_can_be_fired_and_nothing_else_can() -> None:
-    assert {state for state, event in TRANSITIONS if event is Event.FIRED} == PENDING
+def test_what_is_pending_or_waits_for_its_check_can_be_fired_and_nothing_else_can() -> None:
+    assert {state for state, event in TRANSITIONS if event is Event.FIRED} == PENDING | {State.VERIFYING}
 
 
 def test_only_what_was_handed_off_can_be_claimed() -> None:
-    assert [state for state, event in TRANSITIONS if event is Event.CLAIMED] == [State.READY]
+    assert [s for s, event in TRANSITIONS if event is Event.CLAIMED] == [State.READY, State.VERIFYING]
 
 
 def test_only_an_attempt_can_complete_a_run() -> None:
-    endings = {Event.COMPLETED, Event.RETRY_GRANTED, Event.EXHAUSTED, Event.GAVE_UP, Event.GIVEN_BACK, Event.CHECK_DUE}
+    endings = {Event.COMPLETED, Event.EXHAUSTED, Event.GAVE_UP, Event.CHECK_DUE, Event.DOUBTED}
     assert {state for state, event in TRANSITIONS if event in endings} == {State.RUNNING}
+
+
+def test_a_check_that_broke_leads_to_the_check_and_never_back_to_the_handler() -> None:
+    assert after(State.VERIFYING, Event.RETRY_GRANTED) is after(State.VERIFYING, Event.GIVEN_BACK) is State.VERIFYING
+    assert State.RUNNING not in {TRANSITIONS[s, e] for s, e in TRANSITIONS if s is State.VERIFYING}
+
+
+def test_no_way_leads_from_doubt_to_another_try_but_through_a_person() -> None:
+    ways = {event for state, event in TRANSITIONS if state is State.AMBIGUOUS}
+    assert ways == {Event.RETRY_ORDERED, Event.RECHECK_ORDERED, Event.RECONCILED}
 
 
 def test_a_person_can_act_on_whatever_waits_for_one() -> None:

@@ -365,9 +365,9 @@ def test_another_kind_of_database_is_refused_by_its_name(school: School) -> None
 async def test_an_embedded_store_says_what_to_do_instead() -> None:
     app = Foliot("sqlite:///:memory:")
     job = app.job(_remind)
-    with pytest.raises(InvalidInput, match="Promise once your transaction has committed"):
+    with pytest.raises(InvalidInput, match="promise once your transaction has committed"):
         job.using(connection=object()).delay("1h")
-    with pytest.raises(InvalidInput, match="Promise once your transaction has committed"):
+    with pytest.raises(InvalidInput, match="promise once your transaction has committed"):
         await app.promise_many_async([job.promise_delay("1h")], connection=object())
 
 
@@ -389,7 +389,7 @@ async def test_plain_sql_makes_the_same_promise(school: School) -> None:
 
 
 async def test_plain_sql_uses_the_queue_of_the_job_as_its_workers_know_it(school: School) -> None:
-    await school.rows("INSERT INTO foliot.job VALUES ('mailing', '{}', 'mail', NULL, NULL, NULL, 0)")
+    await school.rows("INSERT INTO foliot.job (name, policy, queue, seen_at) VALUES ('mailing', '{}', 'mail', 0)")
     [[number]] = await school.rows("SELECT number FROM foliot.promise('mailing', now())")
     assert await school.rows("SELECT queue FROM foliot.run WHERE number = $1", number) == [("mail",)]
 

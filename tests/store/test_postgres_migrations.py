@@ -175,6 +175,13 @@ INSERT INTO foliot.declared (release, first_at, declares) VALUES ('one', {START}
 INSERT INTO foliot.event (at, kind, subject, detail) VALUES ({START}, 'lost', 'class:6#1', 'worker 1 was not heard of');
 INSERT INTO foliot.audit (at, actor, action, subject, note) VALUES ({START}, 'ana', 'pause', 'daily', 'holidays');
 """,
+    4: f"""
+INSERT INTO foliot.effect (lineage, run, token, started_at, attempt, name, key, state)
+    VALUES ({HELD}, {HELD}, 98, {START}, 1, 'pay', '7', 'started');
+INSERT INTO foliot.item (lineage, at, batch, key, state) VALUES ({HELD}, {START}, '', 'a', 'done');
+INSERT INTO foliot.batch (lineage, name, size) VALUES ({HELD}, '', 3);
+INSERT INTO foliot.budget (job, hour, spent) VALUES ('job', 1, 2);
+""",
 }
 """By step, rows for the tables that it made. A step that makes one adds its own: the test below says which lack any."""
 

@@ -12,9 +12,10 @@ import pytest
 
 from foliot.clock import ManualClock
 from foliot.domain.instant import HOUR, MILLISECOND, SECOND, Instant
+from foliot.domain.ledger import Facts, Stage, Traits, traits_to_json
 from foliot.domain.policy import OnLost, Policy, policy_to_json
-from foliot.domain.run import Loss, SilentAttempt
-from foliot.domain.state import Event, Reason
+from foliot.domain.run import Loss, Phase, SilentAttempt
+from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import JobCard
 from foliot.errors import StoreError
 from foliot.watch import Reaper
@@ -51,9 +52,9 @@ class FakeStore:
         }
         self.attempts.append(SilentAttempt(**{**given, **facts}))
 
-    def knows(self, job: str, policy: Policy | bytes) -> None:
+    def knows(self, job: str, policy: Policy | bytes, traits: Traits = Traits()) -> None:  # noqa: B008 - frozen
         blob = policy if isinstance(policy, bytes) else policy_to_json(policy)
-        self.cards[job] = JobCard(job, blob, "default")
+        self.cards[job] = JobCard(job, blob, "default", traits=traits_to_json(traits))
 
     async def silent(self, beat_before: Instant) -> list[SilentAttempt]:
         self.looks += 1
@@ -109,8 +110,12 @@ def test_an_attempt_is_lost_when_its_lease_has_ended_and_not_before() -> None:
             1,
             Event.RETRY_GRANTED,
             watch.clock.now() + 2_500 * MILLISECOND,
-            None,
+            Reason.LOST,
             "the worker was not heard of for 31.0 s; its lease is 30s",
+            Outcome.LOST,
+            Stage.BEFORE_EFFECT,
+            charged=True,
+            deaths=1,
         )
 
     asyncio.run(story())
@@ -227,12 +232,81 @@ def test_the_lost_attempt_counts_among_the_attempts() -> None:
     async def story() -> None:
         watch = Watch()
         watch.store.knows("send", Policy(attempts=2))
-        watch.store.runs(1, spent=0, gone=True)
-        watch.store.runs(2, spent=1, attempt=2, gone=True)
+        watch.store.runs(1, spent=0, gone=True, worker=1)
+        watch.store.runs(2, spent=1, attempt=2, gone=True, worker=2)
         await watch.look()
         first, second = watch.store.lost
         assert first.event is Event.RETRY_GRANTED
         assert (second.event, second.reason) == (Event.EXHAUSTED, Reason.ATTEMPTS)
+
+    asyncio.run(story())
+
+
+def test_runs_that_were_lost_together_are_charged_nothing_and_are_tried_alone() -> None:
+    async def story() -> None:
+        watch = Watch()
+        for number in (1, 2):
+            watch.store.runs(number, gone=True, worker=1)
+        await watch.look()
+        assert [(one.event, one.charged, one.deaths, one.retry_at) for one in watch.store.lost] == [
+            (Event.RETRY_GRANTED, False, 0, watch.clock.now())
+        ] * 2
+
+    asyncio.run(story())
+
+
+def test_a_run_under_suspicion_answers_for_the_worker_that_died_with_it_and_its_neighbours_do_not() -> None:
+    async def story() -> None:
+        watch = Watch()
+        watch.store.runs(1, gone=True, worker=1, deaths=2)
+        watch.store.runs(2, gone=True, worker=1)
+        await watch.look()
+        poison, neighbour = watch.store.lost
+        assert (poison.event, poison.reason, poison.deaths) == (Event.GAVE_UP, Reason.POISON, 3)
+        assert (neighbour.event, neighbour.charged, neighbour.deaths) == (Event.RETRY_GRANTED, False, 0)
+
+    asyncio.run(story())
+
+
+def test_an_effect_that_may_have_escaped_is_left_to_a_person_or_to_the_jobs_check() -> None:
+    async def story() -> None:
+        watch = Watch()
+        watch.store.knows("checked", Policy(), Traits(effects=("pay",), checked=True))
+        watch.store.runs(1, gone=True, facts=Facts(maybe=1))
+        watch.store.runs(2, job="checked", gone=True, facts=Facts(maybe=1))
+        await watch.look()
+        assert [(one.event, one.reason, one.stage) for one in watch.store.lost] == [
+            (Event.MAYBE_FOUND, Reason.EFFECT, Stage.INSIDE_EFFECT),
+            (Event.DOUBTED, Reason.EFFECT, Stage.INSIDE_EFFECT),
+        ]
+
+    asyncio.run(story())
+
+
+def test_a_lost_check_is_made_again_and_ends_as_poison_when_it_kills_its_workers() -> None:
+    async def story() -> None:
+        watch = Watch()
+        watch.store.runs(1, gone=True, worker=1, phase=Phase.CHECK)
+        watch.store.runs(2, gone=True, worker=2, phase=Phase.CHECK, deaths=2)
+        watch.store.runs(3, gone=True, worker=3, phase=Phase.DOUBT, deaths=2)
+        await watch.look()
+        assert [(one.event, one.reason, one.stage, one.charged) for one in watch.store.lost] == [
+            (Event.RETRY_GRANTED, Reason.LOST, Stage.CHECK, False),
+            (Event.CHECK_REFUSED, Reason.POISON, Stage.CHECK, True),
+            (Event.MAYBE_FOUND, Reason.POISON, Stage.CHECK, True),
+        ]
+
+    asyncio.run(story())
+
+
+def test_an_attempt_that_did_not_heed_its_end_is_told_as_what_ended_it() -> None:
+    async def story() -> None:
+        watch = Watch()
+        watch.store.runs(1, gone=True, worker=1, ending=Outcome.TIMED_OUT)
+        await watch.look()
+        [loss] = watch.store.lost
+        assert (loss.outcome, loss.reason, loss.deaths) == (Outcome.TIMED_OUT, Reason.TIMED_OUT, None)
+        assert loss.error == "it timed out and did not stop; its worker's process was ended"
 
     asyncio.run(story())
 

@@ -14,11 +14,14 @@ from typing import Any
 import msgspec
 
 from foliot.clock import ManualClock
+from foliot.domain.identity import first_of_lineage
 from foliot.domain.instant import SECOND, Instant
+from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Item, ItemState, Settles
 from foliot.domain.policy import Policy
 from foliot.domain.run import Claimed, Ending, Progress
 from foliot.domain.state import Event, Outcome
 from foliot.domain.store import Beat, Instance, JobCard
+from foliot.errors import LostOwnership
 from foliot.work.context import Context
 from foliot.work.handler import Handler
 from foliot.work.worker import Worker
@@ -45,6 +48,12 @@ class FakeStore:
         """By verb: what it raises until this is cleared."""
         self.slow: dict[str, asyncio.Event] = {}
         """By verb: what it waits for before it answers."""
+        self.effects: dict[int, dict[tuple[str, str], EffectView]] = {}
+        """By lineage: its ledger."""
+        self.items: dict[int, dict[tuple[str, str], Item]] = {}
+        self.reads = 0
+        """How often somebody asked for a ledger."""
+        self.suspects: list[bool] = []
         self._numbers = itertools.count(1)
         self._instances = itertools.count(1)
         self._version = 0
@@ -87,9 +96,12 @@ class FakeStore:
     async def report_clock(self, instance: int, low: int, high: int, fenced: bool) -> None:
         raise AssertionError("a worker does not measure its clock itself")
 
-    async def claim(self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int) -> list[Claimed]:
+    async def claim(
+        self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, suspects: bool = True
+    ) -> list[Claimed]:
         await self._turn("claim")
         self.claims.append(limit)
+        self.suspects.append(suspects)
         # Unlike the real store it hands out jobs that no worker registered: a worker must cope with that too.
         known = {card.name for *_, cards in self.registered for card in cards}
         taken = [run for run in self.ready if run.job in jobs or run.job not in known][:limit]
@@ -118,14 +130,75 @@ class FakeStore:
                 self.given_back.append(run)
         return len(claimed)
 
-    async def beat(self, worker: int, progress: Sequence[Progress]) -> Beat:
+    async def beat(self, worker: int, progress: Sequence[Progress], *, patient: bool = False) -> Beat:
         await self._turn("beat")
         self.beats.append((worker, list(progress)))
+        unheard = set()
         for word in progress:
             run = self.owned.get(word.number)
-            if run is not None and run.token == word.token and word.checkpoint is not None:
+            if run is None or run.token != word.token:
+                unheard.add(word.number)
+                continue
+            if word.checkpoint is not None:
                 self.owned[word.number] = run._replace(checkpoint=word.checkpoint)
-        return Beat(worker not in self.dead, [n for n in self.cancel if n in self.owned])
+            for item in word.items:
+                self.items.setdefault(_lineage(run), {})[item.batch, item.key] = item
+        return Beat(worker not in self.dead, [n for n in self.cancel if n in self.owned], frozenset(unheard))
+
+    # The ledger, as the contract has it.
+
+    def _mine(self, number: int, token: int) -> Claimed:
+        run = self.owned.get(number)
+        if run is None or run.token != token:
+            raise LostOwnership("somebody else owns it now")
+        return run
+
+    async def begin_effect(self, number: int, token: int, effect: Effect) -> Begun:
+        await self._turn("begin_effect")
+        run = self._mine(number, token)
+        before = self.effects.get(_lineage(run), {}).get((effect.name, effect.key))
+        if before is None or _begins_anew(before, effect, token):
+            self._write(run, effect, EffectState.STARTED, None, None)
+        await self._lose_answer("begin_effect")
+        return Begun(before, first_of_lineage(run.id))
+
+    async def end_effect(
+        self, number: int, token: int, effect: Effect, state: EffectState, result: bytes | None, note: str | None
+    ) -> None:
+        await self._turn("end_effect")
+        self._write(self._mine(number, token), effect, state, result, note)
+        await self._lose_answer("end_effect")
+
+    async def _lose_answer(self, verb: str) -> None:
+        if f"{verb} answered" in self.failing:
+            raise self.failing[f"{verb} answered"]
+
+    def _write(self, run: Claimed, effect: Effect, state: EffectState, result: bytes | None, note: str | None) -> None:
+        ended_at = None if state is EffectState.STARTED else START
+        line = EffectView(
+            *(effect.name, effect.key, state, effect.settles, run.number, run.attempt, run.token, START, ended_at),
+            *(result, note, effect.undo),
+        )
+        self.effects.setdefault(_lineage(run), {})[effect.name, effect.key] = line
+
+    async def done_items(self, number: int, batch: str) -> set[str]:
+        await self._turn("done_items")
+        kept = self.items.get(_lineage(self.owned[number]), {}).values()
+        return {item.key for item in kept if item.batch == batch and item.state is ItemState.DONE}
+
+    async def ledger_of(self, number: int) -> list[EffectView]:
+        self.reads += 1
+        await self._turn("ledger_of")
+        return list(self.effects.get(_lineage(self.owned[number]), {}).values()) if number in self.owned else []
+
+    async def has_ended(self, number: int, token: int) -> bool:
+        return any((ending.number, ending.token) == (number, token) for ending in self.finished)
+
+    def transaction(self, connection: Any = None) -> Any:
+        raise AssertionError("this store has no connection to lend")
+
+    async def maybes(self, job: str | None, effect: str | None, limit: int) -> list[tuple[str, EffectView]]:
+        raise AssertionError("a worker does not ask what waits for people")
 
     async def note(self, kind: str, subject: str, detail: str) -> None:
         await self._turn("note")
@@ -138,6 +211,16 @@ class FakeStore:
     @property
     def outcomes(self) -> list[Outcome]:
         return [ending.outcome for ending in self.finished]
+
+
+def _lineage(run: Claimed) -> int:
+    return run.number if run.lineage is None else run.lineage
+
+
+def _begins_anew(before: EffectView, effect: Effect, token: int) -> bool:
+    if before.state is EffectState.STARTED:
+        return before.token == token or before.settles is effect.settles is Settles.IDEMPOTENT
+    return before.state is EffectState.NOT_DONE
 
 
 def claimed(
@@ -166,13 +249,12 @@ def claimed(
 class Bench:
     """A worker on a fake store in virtual time, with the functions that it is to know."""
 
-    def __init__(self, *functions: Callable[..., Any], policy: Policy | None = None, **worker: Any) -> None:
+    def __init__(self, *functions: Callable[..., Any] | Handler, policy: Policy | None = None, **worker: Any) -> None:
         self.clock = ManualClock(START)
         self.store = FakeStore()
-        handlers = {
-            function.__name__: Handler.of(function, policy=policy or Policy(timeout=10 * SECOND))
-            for function in functions
-        }
+        policy = policy or Policy(timeout=10 * SECOND)
+        known = [one if isinstance(one, Handler) else Handler.of(one, policy=policy) for one in functions]
+        handlers = {handler.name: handler for handler in known}
         self.worker: Any = Worker(self.store, self.clock, handlers, chance=lambda: 0.5, **worker)
 
     async def work(self) -> None:

@@ -108,7 +108,7 @@ def test_news_are_told_once_and_only_what_is_new():
     ctx.progress(5, of=10, note="halfway")
     ctx.checkpoint(2)
     news = attempt.news()
-    assert msgspec.json.decode(news.note) == {"done": 5, "of": 10, "note": "halfway"}
+    assert msgspec.json.decode(news.note) == {"done": 5, "of": 10, "note": "halfway", "at": START}
     assert news.checkpoint == b"2"
     assert attempt.news() == news  # until somebody says that it was told
     ctx.progress(6, of=10)
@@ -138,3 +138,31 @@ def test_the_first_reason_to_stop_counts():
 def test_a_context_is_small():
     assert not hasattr(context()[0], "__dict__")
     assert isinstance(context()[0].nominal, datetime)
+
+
+def test_a_rerun_knows_the_first_run_of_its_lineage_and_whether_it_is_to_repair():
+    ctx, _ = context(name="daily@2026-04-03T02:00:00Z#r2", repair=True)
+    assert (ctx.lineage, ctx.dedupe_key, ctx.repair) == ("daily@2026-04-03T02:00:00Z",) * 2 + (True,)
+    plain, _ = context(name="class:7#1")
+    assert (plain.lineage, plain.repair) == ("class:7#1", False)
+
+
+def test_progress_and_checkpoints_show_that_an_attempt_moves():
+    attempt = attempt_with_context()
+    assert attempt.moved_at() is None
+    attempt.begun_at = 5
+    assert attempt.moved_at() == 5
+    ctx, clock = context()
+    attempt.context = ctx
+    clock.advance(SECOND)
+    ctx.progress(1)
+    assert attempt.moved_at() == SECOND
+    clock.advance(SECOND)
+    ctx.checkpoint(1)
+    assert attempt.moved_at() == 2 * SECOND
+
+
+def test_a_context_that_was_made_by_hand_says_that_it_has_no_store():
+    ctx, _ = context()
+    with pytest.raises(InvalidInput, match="run the job in a worker"):
+        ctx.effect("payout", 7)

@@ -14,10 +14,14 @@ from foliot.domain.state import Event, Outcome, Reason
 from foliot.errors import Cancelled, Permanent, RetryAfter
 from foliot.work.attempt import Attempt, Stop
 from foliot.work.context import Context
-from foliot.work.execute import MOST_ERROR, MOST_RESULT, execute, execute_in_thread
+from foliot.work.describe import MOST_ERROR
+from foliot.work.desk import StoreDesks
+from foliot.work.endings import MOST_RESULT
+from foliot.work.execute import execute, execute_in_thread
 from foliot.work.handler import Handler
-from tests.work.fakes import START, Liar, claimed
+from tests.work.fakes import START, FakeStore, Liar, claimed
 
+DESKS = StoreDesks(FakeStore(), lambda: 1)
 POLICY = Policy(attempts=3, backoff=8 * SECOND, timeout=MINUTE)
 
 
@@ -32,8 +36,8 @@ def ending_of(function, *args, **more) -> Any:
     attempt = attempt_of(function, *args, **more)
     clock = ManualClock(START)
     if attempt.handler.is_async:
-        return asyncio.run(execute(attempt, clock, lambda: 0.5))
-    return execute_in_thread(attempt, clock, lambda: 0.5)
+        return asyncio.run(execute(attempt, clock, lambda: 0.5, DESKS))
+    return execute_in_thread(attempt, clock, lambda: 0.5, DESKS)
 
 
 def raising(error):
@@ -161,7 +165,7 @@ def cancelled_from_outside(*, draining):
     async def scene() -> Any:
         attempt = attempt_of(job)
         attempt.draining = draining
-        attempt.task = task = asyncio.ensure_future(execute(attempt, ManualClock(START), lambda: 0.5))
+        attempt.task = task = asyncio.ensure_future(execute(attempt, ManualClock(START), lambda: 0.5, DESKS))
         await asyncio.sleep(0)
         task.cancel()
         return await task
@@ -202,7 +206,7 @@ def stopped_in_a_thread(stop, *, looks=False, error=None):
         return "done"
 
     attempt = attempt_of(job)
-    ending: Any = execute_in_thread(attempt, ManualClock(START), lambda: 0.5)
+    ending: Any = execute_in_thread(attempt, ManualClock(START), lambda: 0.5, DESKS)
     return ending.outcome
 
 
@@ -273,9 +277,9 @@ def test_an_error_that_misbehaves_while_it_is_looked_at_still_ends_the_attempt(e
         raise error
 
     attempt = attempt_of(job)
-    first: Any = asyncio.run(execute(attempt, ManualClock(START), lambda: 0.5))
+    first: Any = asyncio.run(execute(attempt, ManualClock(START), lambda: 0.5, DESKS))
     attempt = attempt_of(in_a_thread)
-    second: Any = execute_in_thread(attempt, ManualClock(START), lambda: 0.5)
+    second: Any = execute_in_thread(attempt, ManualClock(START), lambda: 0.5, DESKS)
     if stop is None:
         for ending in (first, second):
             assert (ending.event, ending.outcome) == (Event.RETRY_GRANTED, Outcome.FAILED)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foliot.domain.ledger import Traits, traits_from_json
 from foliot.domain.policy import Policy, policy_from_json
 from foliot.errors import InvalidInput
 from foliot.work.arguments import MOST_PAYLOAD
@@ -253,3 +254,26 @@ def test_the_job_card_carries_the_policy():
     card = Handler.of(send_reminder, policy=Policy(attempts=7), queue="mail", owner="edu").card()
     assert (card.name, card.queue, card.owner) == ("send_reminder", "mail", "edu")
     assert policy_from_json(card.policy) == Policy(attempts=7)
+
+
+def test_what_a_job_says_of_itself_is_on_its_card():
+    assert Handler.of(send_reminder).card().traits is None
+    handler = Handler.of(send_reminder, effects=["mail", "mail"], idempotent=True, rewritable=True, isolation="process")
+    said = Traits(effects=("mail",), idempotent=True, rewritable=True, isolated=True)
+    assert handler.traits() == traits_from_json(handler.card().traits) == said
+    assert Handler.of(send_reminder, effects=()).traits().tracked
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"effects": "mail"}, r"""effects=\("payout",\)"""),
+        ({"effects": 3}, "name all its effects"),
+        ({"effects": ["two words"]}, "cannot name a effect"),
+        ({"idempotent": "yes"}, "idempotent='yes'; give True or False"),
+        ({"rewritable": 1}, "rewritable=1; give True or False"),
+    ],
+)
+def test_a_job_that_misdescribes_itself_is_told(settings, says):
+    with pytest.raises(InvalidInput, match=says):
+        Handler.of(send_reminder, **settings)

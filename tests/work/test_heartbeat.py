@@ -49,7 +49,11 @@ def test_one_beat_tells_of_all_attempts_that_have_news():
         assert heartbeat.due_at == START + SECOND
         ((worker, (first, second)),) = bench.store.beats
         assert worker == bench.worker.number
-        assert (first.number, first.started_at, first.note) == (1, START, b'{"done":1,"of":3,"note":"begun"}')
+        assert (first.number, first.started_at, first.note) == (
+            1,
+            START,
+            b'{"done":1,"of":3,"note":"begun","at":%d}' % START,
+        )
         assert (second.number, second.started_at, second.note) == (2, START, None)
         await heartbeat.run_once()
         assert bench.store.beats[1] == (worker, [])

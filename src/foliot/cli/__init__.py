@@ -8,7 +8,10 @@
     rules        next, explain
     preview      a rule on a calendar, before it is saved
     schedules    list, show, pause, resume, trigger
-    runs         list, show, cancel, retry
+    runs         list, and show: a run's whole story
+    recover      cancel, retry, resume, rerun, verify, reconcile
+    jobs         what the store knows of jobs
+    report       what became of a day's work, in sentences
     imports      schedules from other schedulers: crontab
     doctor       checks store, clock and fleet
     server       what the doctor makes of a PostgreSQL server; pure

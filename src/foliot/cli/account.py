@@ -18,8 +18,10 @@ from foliot.cli.output import STYLES
 from foliot.cli.words import clock_time, counted, headline, lateness, length, one_line, relative
 from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.run import AttemptView, RunView
+from foliot.domain.state import State
 from foliot.domain.store import EventRow
 from foliot.operate.shapes import Shape, attempt_took, event_shape, moment, run_shape, seconds, took
+from foliot.operate.story import how_far
 
 MOST_LINES = 20
 """A second. Nobody reads faster."""
@@ -34,6 +36,9 @@ _MARKS = {
     "cancelled": "×",  # noqa: RUF001 - a cross, on purpose
     "retrying": "↻",
     "running": "▸",
+    "verifying": "▸",
+    "stuck": "⧗",
+    "stalled": "⧗",
     "dead": "✗",
     "unverified": "✗",
     "ambiguous": "?",
@@ -41,8 +46,18 @@ _MARKS = {
 _PARKED = {
     "attempts": "gave up after {tries}",
     "too_old": "gave up, too old after {tries}",
+    "permanent": "trying again cannot help",
     "lost": "its worker vanished",
+    "poison": "poison: {deaths} died of it",
+    "effect": "an effect began and has no recorded end",
+    "check": "its check says no",
+    "check_failed": "its check broke",
     "bad_payload": "its arguments do not fit",
+}
+_AGAIN = {
+    "budget": " (its job has spent this hour's retries)",
+    "asked_to_wait": " (the other side asked to wait)",
+    "lost": " (alone, if it may have killed its worker)",
 }
 _NOTE = "·"
 _INDENT = 9
@@ -71,7 +86,8 @@ class Line:
 def ended(view: RunView) -> Line:
     """A run that is over."""
     state = str(view.state)
-    again = f"attempt {view.attempt}" if view.attempt > 1 else ""
+    tries = view.attempt - (view.state is State.VERIFIED)  # its check is an attempt of its own
+    again = f"attempt {tries}" if tries > 1 else ""
     reason = ": ".join(text for text in (view.reason, headline(view.detail or "")) if text)
     ticks = f"{view.span_count:,} ticks" if view.span_count > 1 else ""
     return Line(
@@ -90,7 +106,9 @@ def ended(view: RunView) -> Line:
 def parked(view: RunView, now: Instant) -> Line:
     """A run that waits for a person; `view` has its attempts."""
     last = _last(view)
-    known = _PARKED.get(view.reason or "", view.reason or "given up").format(tries=counted(view.attempt, "attempt"))
+    known = _PARKED.get(view.reason or "", view.reason or "given up").format(
+        tries=counted(view.attempt, "attempt"), deaths=counted(view.deaths or 0, "worker")
+    )
     why = f"{known}: {_error(view, last)}"
     return _attempted(view, last, "parked", one_line(why), now)
 
@@ -100,7 +118,8 @@ def retrying(view: RunView, now: Instant) -> Line:
     last = _last(view)
     outcome = "failed" if last is None or last.outcome is None else str(last.outcome).replace("_", " ")
     why = f"attempt {view.attempt} {outcome}: {_error(view, last)}"
-    return _attempted(view, last, "retrying", f"{one_line(why, 300)}; again {relative(view.fire_at, now)}", now)
+    again = f"again {relative(view.fire_at, now)}{_AGAIN.get(view.reason or '', '')}"
+    return _attempted(view, last, "retrying", f"{one_line(why, 300)}; {again}", now)
 
 
 def _attempted(view: RunView, last: AttemptView | None, kind: str, why: str, now: Instant) -> Line:
@@ -130,7 +149,7 @@ def running(view: RunView, now: Instant) -> Line:
         shape=lambda: {"kind": "running", **run_shape(view)},
         run=view.id,
         job=view.job,
-        why=f"attempt {view.attempt}" if view.attempt > 1 else "",
+        why=", ".join(filter(None, (f"attempt {view.attempt}" if view.attempt > 1 else "", how_far(view.progress)))),
         late=view.late_by,
         took=now - begun,
     )

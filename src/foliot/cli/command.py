@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from foliot import __version__
-from foliot.cli import doctor, imports, migrate, preview, processes, rules, runs, schedules, up
+from foliot.cli import doctor, imports, jobs, migrate, preview, processes, recover, report, rules, schedules, up
 from foliot.cli.options import Json, WrongUsage
 from foliot.cli.output import complain, print_json, say
 from foliot.errors import FoliotError
@@ -68,8 +68,10 @@ foliot.command("up")(up.up)
 foliot.command("scheduler")(processes.scheduler)
 foliot.command("worker")(processes.worker)
 foliot.add_typer(schedules.commands, name="schedules")
-foliot.add_typer(runs.commands, name="runs")
+foliot.add_typer(recover.commands, name="runs")  # with those of `runs`
+foliot.add_typer(jobs.commands, name="jobs")
 foliot.add_typer(imports.commands, name="import")
+foliot.command("report")(report.report)
 foliot.command("next")(rules.upcoming_times)
 foliot.command("explain")(rules.explain)
 foliot.command("preview")(preview.preview_days)

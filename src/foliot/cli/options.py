@@ -59,6 +59,14 @@ ActorOption = Annotated[
 GraceOption = Annotated[
     str, typer.Option("--grace", help="How long running work may go on after SIGTERM.", metavar="DURATION")
 ]
+RecycleOption = Annotated[
+    str,
+    typer.Option(
+        "--recycle-after",
+        help="How long a handler that was told to stop may go on before its worker is replaced for it.",
+        metavar="DURATION",
+    ),
+]
 QueuesOption = Annotated[
     str | None,
     typer.Option("--queues", help="Which queues to serve, as a,b; by default all that the app names.", metavar="NAMES"),

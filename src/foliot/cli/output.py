@@ -31,6 +31,16 @@ STYLES = {
     "unverified": "red",
     "dead": "bold red",
     "ambiguous": "bold red",
+    "missing": "bold red",
+    "failed": "bold red",
+    "partial": "red",
+    "stuck": "bold yellow",
+    "stalled": "bold yellow",
+    "late": "yellow",
+    "poison": "bold red",
+    "complete": "green",
+    "settled": "green",
+    "merged": "green",
     "paused": "yellow",
     "set aside": "bold red",
     "ok": "green",
@@ -119,6 +129,18 @@ def print_items(items: Iterable[str]) -> None:
     for item in items:
         for number, part in enumerate(_wrapped(item, screen.width - 2)):
             screen.print(f"{'  ' if number else '- '}{part}", soft_wrap=True)
+
+
+def print_timeline(rows: Sequence[tuple[str, str, str, str]]) -> None:
+    """`time  since the line before  what happened`, and in which style; long text goes on below itself."""
+    screen = console()
+    times, deltas = (max(len(row[index]) for row in rows) for index in (0, 1))
+    indent = times + deltas + 2 * _GAP
+    for time, delta, text, style in rows:
+        for number, part in enumerate(_wrapped(one_line(text, 2_000), screen.width - indent)):
+            line = Text().append(f"{'' if number else time:<{times + _GAP}}", style="dim")
+            line.append(f"{'' if number else delta:>{deltas}}{' ' * _GAP}", style="dim")
+            screen.print(line.append(part, style=style), soft_wrap=True)
 
 
 def heading(text: str) -> None:

@@ -25,6 +25,7 @@ from foliot.cli.options import (
     AppOption,
     GraceOption,
     QueuesOption,
+    RecycleOption,
     SlotsOption,
     StoreOption,
     SupervisedOption,
@@ -34,7 +35,7 @@ from foliot.cli.options import (
 )
 from foliot.cli.output import complain
 from foliot.domain.identity import checked_name
-from foliot.domain.instant import SECOND, Duration
+from foliot.domain.instant import SECOND, Duration, spell
 from foliot.domain.schedule import Applied
 from foliot.domain.store import DEFAULT_QUEUE
 from foliot.errors import FoliotError
@@ -42,6 +43,7 @@ from foliot.errors import FoliotError
 T = TypeVar("T")
 
 GRACE = "10s"
+RECYCLE_AFTER = spell(bootstrap.RECYCLE_AFTER)
 SLOTS = 100
 SETTLE_EVERY = 60.0
 """Seconds between two looks at whether the store's schedules are those of the app."""
@@ -118,19 +120,22 @@ def worker(
     queues: QueuesOption = None,
     slots: SlotsOption = SLOTS,
     grace: GraceOption = GRACE,
+    recycle_after: RecycleOption = RECYCLE_AFTER,
     supervised_by: SupervisedOption = None,
 ) -> None:
-    """Runs the app's jobs. SIGTERM lets running work finish within the grace."""
+    """Runs the app's jobs. SIGTERM lets running work finish within the grace. Exit 75: start it again, because a
+    handler could not be ended alone."""
     settings = settings_of(app, store)
     if settings.app is None:
         raise WrongUsage("a worker needs the code of the jobs: give --app module:app, --app file.py, or FOLIOT_APP")
     length = read_duration(grace, "--grace")
+    patience = read_duration(recycle_after, "--recycle-after")
     loaded = settings.load()
     served = queues_of(loaded, queues)
     _begin("worker", loaded, supervised_by)
     handlers = {name: job.handler for name, job in loaded.jobs.items()}
 
-    async def run(stop: asyncio.Event) -> list[str]:
+    async def run(stop: asyncio.Event) -> bootstrap.Left:
         opened = await loaded.opened()
         return await bootstrap.run_worker(
             opened,
@@ -141,13 +146,17 @@ def worker(
             slots=slots,
             version=__version__,
             release=loaded.release,
+            recycle_after=patience,
+            store_url=settings.store,
         )
 
-    executing = _until_told(loaded, run, length + AFTER_GRACE, supervised_by)
-    if executing:
-        complain(f"left without waiting any longer for {', '.join(executing)}; tried again when the lease ends")
+    left = _until_told(loaded, run, length + AFTER_GRACE, supervised_by)
+    if left.executing:
+        complain(f"left without waiting any longer for {', '.join(left.executing)}; tried again when the lease ends")
         sys.stdout.flush()
-        os._exit(0)  # the interpreter would wait for those threads
+        os._exit(left.exit_code)  # the interpreter would wait for those threads
+    if left.recycled:
+        raise typer.Exit(left.exit_code)
 
 
 def queues_of(app: Foliot, given: str | None) -> list[str]:

@@ -1,35 +1,38 @@
-"""`foliot runs`: list, show (the whole lineage), cancel, retry."""
+"""`foliot runs`: list, and show: a run's whole story. What is done about runs is in `recover`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from foliot.app import Foliot
 from foliot.cli import words
-from foliot.cli.options import (
-    ActorOption,
-    AppOption,
-    JsonOption,
-    ReasonOption,
-    StoreOption,
-    WrongUsage,
-    acting,
-    legible,
-    stated_reason,
-    with_store,
+from foliot.cli.options import AppOption, JsonOption, StoreOption, WrongUsage, legible, with_store
+from foliot.cli.output import (
+    Column,
+    heading,
+    print_facts,
+    print_items,
+    print_json,
+    print_table,
+    print_timeline,
+    say,
 )
-from foliot.cli.output import STYLES, Column, heading, print_facts, print_json, print_table, say
 from foliot.domain.identity import attempt_id
-from foliot.domain.instant import Instant
-from foliot.domain.run import AttemptView, RunView
-from foliot.domain.state import State
-from foliot.domain.store import EventRow, JobCard
-from foliot.operate.shapes import advice, arguments, attempt_took, kept_shape, lineage_shape, run_shape, took
+from foliot.domain.instant import MILLISECOND, Instant
+from foliot.domain.run import RunView
+from foliot.domain.state import PARKED, Outcome, State
+from foliot.domain.store import JobCard
+from foliot.operate.advising import Step, conditions, overlapping, policy_of
+from foliot.operate.shapes import arguments, run_shape, took
+from foliot.operate.story import Kind, Lineage, batch_name, batch_words, how_far, lineage_shape, story
 
-commands = typer.Typer(help="Occurrences: list, show, cancel, retry.", no_args_is_help=True)
+commands = typer.Typer(
+    help="Occurrences: list, show, cancel, retry, resume, rerun, verify, reconcile.", no_args_is_help=True
+)
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="The id of a run, as `runs list` prints it.", callback=legible)
@@ -70,23 +73,26 @@ def list_(
     states = _states(state or [])
     position = _cursor(before)
 
-    async def look(foliot: Foliot) -> tuple[list[RunView], Instant]:
+    async def look(foliot: Foliot) -> tuple[list[RunView], dict[str, JobCard], Instant]:
         found = await foliot.operate.runs_async(
             states=states, schedule=schedule, job=job, tenant=tenant, limit=limit, before=position
         )
-        return found, await foliot.operate.now_async()
+        return found, await foliot.operate.jobs_async(), await foliot.operate.now_async()
 
-    views, now = with_store(app, store, look)
+    views, cards, now = with_store(app, store, look)
+    held = {view.number: conditions(view, policy_of(view, cards.get(view.job)), now) for view in views}
+    for number in overlapping(views):
+        held[number].append("overlapping")
     if as_json:
-        print_json([run_shape(view) for view in views])
+        print_json([run_shape(view) | {"conditions": held[view.number]} for view in views])
         return
-    print_table(COLUMNS, [row(view, now) for view in views], nothing="no such runs")
+    print_table(COLUMNS, [row(view, now, held[view.number]) for view in views], nothing="no such runs")
     if len(views) == limit:
         say(f"\nthere may be more: --before {views[-1].number}", "dim")
 
 
-def row(view: RunView, now: Instant) -> tuple[str, ...]:
-    """One run in a table with COLUMNS."""
+def row(view: RunView, now: Instant, held: Sequence[str] = ()) -> tuple[str, ...]:
+    """One run in a table with COLUMNS; `held`: the conditions that hold of it."""
     return (
         view.id,
         str(view.state),
@@ -95,8 +101,15 @@ def row(view: RunView, now: Instant) -> tuple[str, ...]:
         words.length(took(view)),
         str(view.attempt) if view.attempt else "-",
         view.job,
-        why(view),
+        "; ".join(filter(None, (", ".join(held), _how_far(view), why(view)))),
     )
+
+
+def _how_far(view: RunView) -> str:
+    """`397 of 412`, of a run that is not over."""
+    if view.state not in (State.RUNNING, State.RETRYING, *PARKED):
+        return ""
+    return ", ".join(f"{batch} {batch_name(batch)}" for batch in view.batches) or how_far(view.progress) or ""
 
 
 def why(view: RunView) -> str:
@@ -109,33 +122,36 @@ def why(view: RunView) -> str:
 
 @commands.command("show")
 def show(run: RunArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """One run's whole lineage: made, due, fired, claimed, every attempt, and what to do if it waits for you."""
-
-    async def look(foliot: Foliot) -> tuple[RunView, list[EventRow], JobCard | None, Instant]:
-        view = await foliot.operate.run_async(run)
-        events = await foliot.operate.events_of_async(view.id)
-        return view, events, (await foliot.operate.jobs_async()).get(view.job), await foliot.operate.now_async()
-
-    view, events, card, now = with_store(app, store, look)
+    """One run's whole story: made, due, every attempt and effect, who did what, and what is safe to do now."""
+    lineage = with_store(app, store, lambda foliot: foliot.operate.lineage_async(run))
     if as_json:
-        print_json(lineage_shape(view, events))
+        print_json(lineage_shape(lineage))
         return
-    print_facts(_facts(view))
-    heading("its life (UTC)")
-    print_facts(_life(view, now))
-    if view.attempts:
-        heading("attempts")
-        for attempt in view.attempts:
-            _print_attempt(view, attempt)
-    if events:
-        heading("events")
-        for event in events:
-            say(f"{words.date_time(event.at)}  {event.kind}  {words.one_line(event.detail)}")
-    _print_advice(view, card)
+    print_facts(_facts(lineage))
+    heading("its story (UTC)")
+    print_timeline(timeline(lineage))
+    _print_error(lineage.view)
+    _print_guidance(lineage)
 
 
-def _facts(view: RunView) -> dict[str, str]:
+def timeline(lineage: Lineage) -> list[tuple[str, str, str, str]]:
+    """Each line with its time, how long after the line before it was, and its style."""
+    rows, before = [], None
+    for line in story(lineage):
+        passed = "" if before is None or line.at - before < MILLISECOND else f"+{words.length(line.at - before)}"
+        rows.append((words.date_time(line.at), passed, line.text, _KINDS.get(line.kind, "")))
+        before = line.at
+    return rows
+
+
+_KINDS = {Kind.PERSON: "magenta", Kind.EFFECT: "cyan", Kind.EVENT: "yellow", Kind.ENDED: "bold", Kind.NOW: "bold"}
+
+
+def _facts(lineage: Lineage) -> dict[str, str]:
+    view = lineage.view
     facts = {"run": view.id, "state": str(view.state)}
+    if held := conditions(view, policy_of(view, lineage.card), lineage.now):
+        facts["condition"] = ", ".join(held)
     if told := why(view):
         facts["why"] = told
     facts["job"] = view.job
@@ -146,104 +162,52 @@ def _facts(view: RunView) -> dict[str, str]:
     facts["origin"] = str(view.origin)
     facts["queue"] = f"{view.queue}, lane {view.lane}" + (f", priority {view.priority}" if view.priority else "")
     facts["arguments"] = words.one_line(json.dumps(arguments(view), ensure_ascii=False), 1_000)
-    if view.progress is not None:
-        facts["progress"] = words.one_line(view.progress.decode("utf-8", "replace"))
+    for batch in view.batches:
+        facts["items"] = f"{facts['items']}; {batch_words(batch)}" if "items" in facts else batch_words(batch)
+    if view.progress is not None and not view.batches:
+        facts["progress"] = how_far(view.progress) or words.one_line(view.progress.decode("utf-8", "replace"))
     if view.result is not None:
         facts["result"] = words.one_line(view.result.decode("utf-8", "replace"))
     return facts
 
 
-def _life(view: RunView, now: Instant) -> dict[str, str]:
-    life = {"made": words.date_time(view.made_at)}
-    if view.nominal != view.fire_at:
-        life["nominal"] = words.date_time(view.nominal)
-    life["due"] = f"{words.date_time(view.fire_at)}  ({words.relative(view.fire_at, now)})"
-    for label, when in (("fired", view.fired_at), ("claimed", view.claimed_at)):
-        if when is not None:
-            life[label] = f"{words.date_time(when)}  ({words.lateness(when - view.fire_at)})"
-    if view.started_at is not None:
-        life["started"] = f"{words.date_time(view.started_at)}  ({words.lateness(view.late_by)})"
-    if view.finished_at is not None:
-        ended = took(view)
-        lasted = "" if ended is None else f"  (took {words.length(ended)})"
-        life["ended"] = f"{words.date_time(view.finished_at)}{lasted}"
-    return life
-
-
-def _print_attempt(view: RunView, attempt: AttemptView) -> None:
-    outcome = "running" if attempt.outcome is None else str(attempt.outcome)
-    worker = "" if attempt.worker is None else f" on worker {attempt.worker}"
-    began = "" if attempt.started_at is None else f", began {words.date_time(attempt.started_at)}"
-    lasted = attempt_took(attempt)
-    took_words = "" if lasted is None else f", took {words.length(lasted)}"
-    say(f"{attempt_id(view.id, attempt.attempt)}  {outcome}{worker}{began}{took_words}", STYLES.get(outcome, ""))
-    if attempt.error:
-        lines = attempt.error.splitlines()
-        cut = [f"… {len(lines) - _ERROR_LINES} lines …"] if len(lines) > _ERROR_LINES else []
-        for line in lines[:1] + cut + lines[1:][-(_ERROR_LINES - 1) :]:
-            say(f"    {_harmless(line)}", "dim")
+def _print_error(view: RunView) -> None:
+    """The last attempt's error, whole where it is short."""
+    last = next((attempt for attempt in reversed(view.attempts) if attempt.error), None)
+    if last is None or last.error is None or last.outcome is Outcome.SUCCEEDED:
+        return
+    heading(f"the last error, of {attempt_id(view.id, last.attempt)}")
+    lines = last.error.splitlines()
+    cut = [f"… {len(lines) - _ERROR_LINES} lines …"] if len(lines) > _ERROR_LINES else []
+    for line in lines[:1] + cut + lines[1:][-(_ERROR_LINES - 1) :]:
+        say(f"    {_harmless(line)}", "dim")
 
 
 def _harmless(line: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in line.expandtabs())
 
 
-def _print_advice(view: RunView, card: JobCard | None) -> None:
-    told = advice(view)
+def _print_guidance(lineage: Lineage) -> None:
+    told, card = lineage.guidance, lineage.card
     if told is None:
         return
     heading("what to do")
     for label in ("owner", "runbook", "changes"):
         if card is not None and getattr(card, label):
             say(f"{label:<9}{getattr(card, label)}")
-    override = " --override" if view.state is State.AMBIGUOUS else ""
-    say(told)
-    say(f'foliot runs retry "{view.id}"{override} --reason "..."', "bold")
+    say(told.lead)
+    say(f"What is known: {told.advice.why} (class {told.advice.recovery}).")
+    print_items(told.look)
+    _print_steps("safe, the safest first:", told.steps, "bold")
+    _print_steps("refused without --override:", told.refused, "red")
 
 
-@commands.command("cancel")
-def cancel(
-    run: RunArgument,
-    reason: ReasonOption = None,
-    actor: ActorOption = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Ends a run that has not begun; asks a running one to stop."""
-    why_ = stated_reason(reason)
-    kept = with_store(app, store, lambda foliot: foliot.operate.cancel_async(run, reason=why_, actor=acting(actor)))
-    if as_json:
-        print_json(kept_shape(kept))
-    elif kept.state is State.RUNNING:
-        say(f"asked {kept.id} to stop; it runs until its handler heeds that")
-    else:
-        say(f"{kept.outcome} {kept.id}")
-
-
-@commands.command("retry")
-def retry(
-    run: RunArgument,
-    reason: ReasonOption = None,
-    override: Annotated[
-        bool, typer.Option("--override", help="Retry an ambiguous run: its effect may happen a second time.")
-    ] = False,
-    actor: ActorOption = None,
-    app: AppOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Makes a dead, unverified or ambiguous run due again now, with its attempts renewed."""
-    why_ = stated_reason(reason)
-    kept = with_store(
-        app,
-        store,
-        lambda foliot: foliot.operate.retry_async(run, reason=why_, actor=acting(actor), override=override),
-    )
-    if as_json:
-        print_json(kept_shape(kept))
-    else:
-        say(f"{kept.outcome} {kept.id}; due now")
+def _print_steps(title: str, steps: Sequence[Step], style: str) -> None:
+    if steps:
+        say(f"\n{title}")
+    for step in steps:
+        say(f"  {step.command or step.action}", style)
+        say(f"      {step.text}", "dim")
 
 
 def _states(given: list[str]) -> list[State]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from foliot.bootstrap import RECYCLED
 from foliot.domain.instant import SECOND, Duration
 
 FIRST_BACKOFF = 1.0
@@ -62,9 +63,13 @@ class Supervisor:
         backoff = FIRST_BACKOFF
         while not self._stopping.is_set():
             began = time.monotonic()
-            how = await self._live(child)
+            code, how = await self._live(child)
             if self._stopping.is_set():
                 return
+            if code == RECYCLED:
+                # It asked for this, and took its time to: there is nothing to wait for.
+                self._tell(child.name, "gave itself up for a handler that could not be ended; starts again")
+                continue
             if time.monotonic() - began > HEALTHY:
                 backoff = FIRST_BACKOFF
             self._tell(child.name, f"{how}; starts again in {backoff:g} s")
@@ -73,19 +78,19 @@ class Supervisor:
             except TimeoutError:
                 backoff = min(backoff * 2, LONGEST_BACKOFF)
 
-    async def _live(self, child: Child) -> str:
-        """One life of a child; answers how it ended."""
+    async def _live(self, child: Child) -> tuple[int | None, str]:
+        """One life of a child; answers its exit code, and how it ended in words."""
         try:
             process = await self._spawn(child)
         except OSError as error:  # no memory or no process left, for now
-            return f"could not be started ({error})"
+            return None, f"could not be started ({error})"
         self._alive[child.name] = process
         self._tell(child.name, f"started (pid {process.pid})")
         if self._stopping.is_set():  # told to stop while it was being started
             _send(process, signal.SIGTERM)
         code = await process.wait()
         del self._alive[child.name]
-        return f"died ({_how(code)})"
+        return code, f"died ({_how(code)})"
 
     async def _spawn(self, child: Child) -> asyncio.subprocess.Process:
         # A process group of its own: Ctrl-C in the terminal reaches the supervisor alone, which asks in order.

@@ -23,6 +23,7 @@ from foliot.cli.options import (
     GraceOption,
     JsonOption,
     QueuesOption,
+    RecycleOption,
     SlotsOption,
     StoreOption,
     WrongUsage,
@@ -30,7 +31,7 @@ from foliot.cli.options import (
     settings_of,
 )
 from foliot.cli.output import complain, console, print_json_line
-from foliot.cli.processes import AFTER_GRACE, GRACE, SLOTS, queues_of
+from foliot.cli.processes import AFTER_GRACE, GRACE, RECYCLE_AFTER, SLOTS, queues_of
 from foliot.cli.settings import Settings
 from foliot.cli.supervisor import Child, Supervisor
 from foliot.cli.words import counted
@@ -51,6 +52,7 @@ def up(
     slots: SlotsOption = SLOTS,
     queues: QueuesOption = None,
     grace: GraceOption = GRACE,
+    recycle_after: RecycleOption = RECYCLE_AFTER,
     as_json: JsonOption = False,
 ) -> None:
     """Scheduler and worker, all in one, with an account of what happens. Ends with SIGTERM or Ctrl-C."""
@@ -58,20 +60,22 @@ def up(
     if settings.app is None:
         raise WrongUsage("say where the jobs are: --app module:app, --app file.py, or FOLIOT_APP")
     length = read_duration(grace, "--grace")
+    read_duration(recycle_after, "--recycle-after")
     loaded = settings.load()  # here too, so that a mistake in it is told once, and not by children that die
     if loaded.store.file is None and not loaded.store.is_server:
         raise InvalidInput("a store in memory cannot be shared by processes; give a file: --store sqlite:///foliot.db")
     served = queues_of(loaded, queues)
-    children = _children(settings, workers, slots, ",".join(served), grace)
+    ending = ["--grace", grace, "--recycle-after", recycle_after]
+    children = _children(settings, workers, ["--slots", str(slots), "--queues", ",".join(served), *ending])
     asyncio.run(_Up(loaded, settings, children, length, as_json).run())
 
 
-def _children(settings: Settings, workers: int, slots: int, queues: str, grace: str) -> list[Child]:
+def _children(settings: Settings, workers: int, options: Sequence[str]) -> list[Child]:
     # Which store, they know from FOLIOT_STORE: on a command line everybody could read its password.
     where = ["--app", settings.app or "", "--supervised-by", str(os.getpid())]
     begin = [sys.executable, "-m", "foliot"]
     names = ["worker"] if workers == 1 else [f"worker {number}" for number in range(1, workers + 1)]
-    work = [*begin, "worker", *where, "--slots", str(slots), "--queues", queues, "--grace", grace]
+    work = [*begin, "worker", *where, *options]
     return [Child("scheduler", [*begin, "scheduler", *where]), *(Child(name, work) for name in names)]
 
 

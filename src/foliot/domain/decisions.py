@@ -6,8 +6,19 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from foliot.domain.instant import LAST, Duration, Instant
+from foliot.domain.ledger import Facts, Stage, Traits, stage_of
 from foliot.domain.policy import CatchUp, OnLost, Policy
 from foliot.domain.state import Event, Outcome, Reason
+
+NOTHING_KNOWN = Facts()
+NO_TRAITS = Traits()
+
+_WHY_AGAIN = {
+    Outcome.FAILED: Reason.FAILED,
+    Outcome.TIMED_OUT: Reason.TIMED_OUT,
+    Outcome.STALLED: Reason.STALLED,
+    Outcome.LOST: Reason.LOST,
+}
 
 
 class Next(NamedTuple):
@@ -16,6 +27,10 @@ class Next(NamedTuple):
     event: Event
     retry_at: Instant | None = None
     reason: Reason | None = None
+    charged: bool = True
+    """Whether the attempt counts towards those that the run may spend."""
+    deaths: int | None = None
+    """How many workers have died of the run when they tried it alone; None: it is under no suspicion."""
 
 
 def retry_delay(policy: Policy, spent: int, chance: float) -> Duration:
@@ -38,28 +53,100 @@ def after_failure(
     now: Instant,
     chance: float,
     not_before: Instant | None = None,
+    facts: Facts = NOTHING_KNOWN,
 ) -> Next:
     """What follows an attempt that failed, timed out, stalled or was lost; `spent` counts it already.
 
     1. A permanent error is not tried again.
-    2. Neither is a run that has spent its attempts, or whose next try would come after `give_up_after`.
+    2. Neither is a run that has spent the attempts of its stage, or whose next try would come after `give_up_after`.
     3. Otherwise it is tried again: after the backoff, and never before what the destination asked for.
+
+    What the ledger says of effects that may have escaped comes on top: see `unless_in_doubt`.
     """
     if outcome is Outcome.PERMANENT:
         return Next(Event.GAVE_UP, reason=Reason.PERMANENT)
-    if spent >= policy.attempts:
+    if spent >= attempts_allowed(policy, stage_of(facts)):
         return Next(Event.EXHAUSTED, reason=Reason.ATTEMPTS)
     retry_at = min(max(now + retry_delay(policy, spent, chance), not_before or 0), LAST)
     if policy.give_up_after is not None and retry_at > due_at + policy.give_up_after:
         return Next(Event.EXHAUSTED, reason=Reason.TOO_OLD)
-    return Next(Event.RETRY_GRANTED, retry_at=retry_at)
+    reason = Reason.ASKED_TO_WAIT if not_before is not None else _WHY_AGAIN.get(outcome)
+    return Next(Event.RETRY_GRANTED, retry_at=retry_at, reason=reason)
 
 
-def after_loss(policy: Policy, *, spent: int, due_at: Instant, now: Instant, chance: float) -> Next:
-    """What follows an attempt whose worker vanished, for a job that declares no effects (`untracked`)."""
-    if policy.on_lost is OnLost.ASK:
-        return Next(Event.MAYBE_FOUND, reason=Reason.LOST)
-    return after_failure(policy, Outcome.LOST, spent=spent, due_at=due_at, now=now, chance=chance)
+def attempts_allowed(policy: Policy, stage: Stage) -> int:
+    """How many attempts a run may spend that failed at this stage."""
+    allowed = {
+        Stage.AFTER_EFFECT: policy.attempts_after_effect,
+        Stage.INSIDE_EFFECT: policy.attempts_inside_effect,
+    }.get(stage)
+    return policy.attempts if allowed is None else allowed
+
+
+def unless_in_doubt(verdict: Next, facts: Facts, traits: Traits) -> Next:
+    """The verdict, unless an effect may have escaped: whatever else is known, that is not hidden.
+
+    An effect that nothing can settle makes the run ambiguous at once. One that the next attempt can settle is left to
+    it, but a run that will have no next attempt is ambiguous too. A job's check, where there is one, is asked first.
+    """
+    goes_on = verdict.event in (Event.RETRY_GRANTED, Event.GIVEN_BACK)
+    if facts.maybe or (facts.open and not goes_on):
+        event = Event.DOUBTED if traits.checked else Event.MAYBE_FOUND
+        return Next(event, reason=Reason.EFFECT, charged=verdict.charged, deaths=verdict.deaths)
+    return verdict
+
+
+def after_loss(
+    policy: Policy,
+    *,
+    spent: int,
+    due_at: Instant,
+    now: Instant,
+    chance: float,
+    facts: Facts = NOTHING_KNOWN,
+    traits: Traits = NO_TRAITS,
+    outcome: Outcome = Outcome.LOST,
+    deaths: int | None = None,
+    alone: bool = True,
+) -> Next:
+    """What follows an attempt whose worker vanished; `spent` counts it already, as if it were charged.
+
+    1. An effect that may have escaped decides before everything else.
+    2. A job whose effects are in the ledger goes by that. One that declares nothing, and may not simply be repeated,
+       goes by `on_lost`.
+    3. A run that was lost among others may not have killed its worker, and is charged nothing: it is tried again at
+       once, alone (a job with a process of its own cannot have, and is not suspected).
+    4. One that was alone is charged, and a worker's death is on its account; with enough of them it is poison.
+    """
+    known = traits.tracked or traits.repeatable
+    if facts.maybe:
+        return unless_in_doubt(Next(Event.MAYBE_FOUND), facts, traits)
+    if not known and policy.on_lost is OnLost.ASK:
+        return Next(Event.DOUBTED if traits.checked else Event.MAYBE_FOUND, reason=Reason.LOST)
+    if outcome is Outcome.LOST and not alone:
+        suspicion = None if traits.isolated else 0
+        return Next(Event.RETRY_GRANTED, retry_at=now, reason=Reason.LOST, charged=False, deaths=suspicion)
+    blamed = outcome is Outcome.LOST and not traits.isolated
+    deaths = (deaths or 0) + 1 if blamed else deaths
+    if blamed and deaths is not None and deaths >= policy.poison_after:
+        verdict = Next(Event.GAVE_UP, reason=Reason.POISON)
+    else:
+        verdict = after_failure(policy, outcome, spent=spent, due_at=due_at, now=now, chance=chance, facts=facts)
+    return unless_in_doubt(verdict._replace(deaths=deaths), facts, traits)
+
+
+def after_check(
+    policy: Policy, *, spent: int, in_doubt: bool, now: Instant, chance: float, refused: bool = False
+) -> Next:
+    """What follows a check that said no (`refused`), or that broke and so said nothing; `spent` counts it already.
+
+    A check that broke is made again while it has tries left: it changes nothing. In doubt, only a yes settles anything.
+    """
+    if not refused and spent < policy.attempts:
+        reason = Reason.CHECK_FAILED
+        return Next(Event.RETRY_GRANTED, retry_at=min(now + retry_delay(policy, spent, chance), LAST), reason=reason)
+    reason = Reason.CHECK if refused else Reason.CHECK_FAILED
+    return Next(Event.MAYBE_FOUND if in_doubt else Event.CHECK_REFUSED, reason=reason)
 
 
 def is_lost(*, beat_at: Instant, watched_since: Instant, lease: Duration, gone: bool, now: Instant) -> bool:
@@ -71,6 +158,14 @@ def is_lost(*, beat_at: Instant, watched_since: Instant, lease: Duration, gone: 
     """
     heard_at = max(beat_at, watched_since) if beat_at <= now else watched_since
     return gone or heard_at + lease < now
+
+
+def after_lost_check(policy: Policy, *, in_doubt: bool, deaths: int | None, alone: bool, now: Instant) -> Next:
+    """What follows a check whose worker vanished: it is made again, alone, unless it is what kills the workers."""
+    died = (deaths or 0) + 1 if alone else deaths or 0
+    if died >= policy.poison_after:
+        return Next(Event.MAYBE_FOUND if in_doubt else Event.CHECK_REFUSED, reason=Reason.POISON)
+    return Next(Event.RETRY_GRANTED, retry_at=now, reason=Reason.LOST, charged=False, deaths=died)
 
 
 class Misfire(StrEnum):
@@ -96,34 +191,3 @@ def misfire(policy: Policy, due_at: Instant, now: Instant) -> Misfire:
 def too_late(useful_until: Instant | None, now: Instant) -> bool:
     """Whether starting now would help nobody any more."""
     return useful_until is not None and now > useful_until
-
-
-class Recovery(StrEnum):
-    """How safe it is to try a run again, from what is known of its last attempt."""
-
-    CLEAN = "clean"
-    RESUMABLE = "resumable"
-    REWRITABLE = "rewritable"
-    UNTRACKED = "untracked"
-    MAYBE = "maybe"
-
-
-def recovery_class(
-    *, begun: bool, tracked: bool, effects_open: int, effects_done: int, checkpoint: bool, rewritable: bool
-) -> Recovery:
-    """The recovery class of a run whose attempt did not succeed; the most dangerous truth wins.
-
-    An effect that began and has no recorded end may have escaped, whatever else is known. A job that declares no
-    effects is untracked once its handler has begun: the ledger is blind there, and says so.
-    """
-    if effects_open:
-        return Recovery.MAYBE
-    if not begun:
-        return Recovery.CLEAN
-    if checkpoint:
-        return Recovery.RESUMABLE
-    if rewritable:
-        return Recovery.REWRITABLE
-    if not tracked:
-        return Recovery.UNTRACKED
-    return Recovery.RESUMABLE if effects_done else Recovery.CLEAN

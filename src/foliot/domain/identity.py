@@ -5,6 +5,7 @@ run        daily-revenue@2026-04-03T02:00:00Z     a tick of a schedule
            daily-revenue@2026-04-03T09:41:07Z#m   triggered by hand
            class:7#1, class:7[acme]#1             a delayed promise by key and generation, with its tenant
            0E5C3N8QZJ3RT                          a delayed promise without a key: its number, time-ordered
+           class:7#1#r2                           the second rerun of class:7#1
 attempt    class:7#1/2
 """
 
@@ -26,6 +27,7 @@ SPREAD = 1 << _SPREAD_BITS
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,199}", re.ASCII)
 _TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,99}", re.ASCII)
+_RERUN = re.compile(r"#r[0-9]+$", re.ASCII)
 _NO_LETTERS = ("Cc", "Cs", "Zl", "Zp")
 """Unicode's control characters, halves of letters, and ends of lines and paragraphs."""
 
@@ -87,6 +89,21 @@ def generation(name: str, stem: str) -> int | None:
     """Which generation of the promise `name` is; None when it belongs to another key that merely begins alike."""
     tail = name.removeprefix(stem)
     return int(tail) if name.startswith(stem) and tail.isascii() and tail.isdigit() else None
+
+
+def rerun_stem(identifier: str) -> str:
+    """What the names of all reruns in a run's lineage begin with, whether it is the first run or a rerun itself."""
+    return f"{first_of_lineage(identifier)}#r"
+
+
+def first_of_lineage(identifier: str) -> str:
+    """The id of the run that all reruns of a lineage repeat."""
+    return _RERUN.sub("", identifier)
+
+
+def idempotency_key(first: str, effect: str, key: str) -> str:
+    """What an outside system is given to tell a repetition from a new request: the same in every attempt and rerun."""
+    return f"{first}/{effect}/{key}"
 
 
 def checked_name(name: str, what: str) -> str:

@@ -36,6 +36,17 @@ class OnLost(StrEnum):
     ASK = "ask"
 
 
+class OnStall(StrEnum):
+    """What happens to an attempt that lives and does not move."""
+
+    ALERT = "alert"
+    """People are told."""
+    CANCEL = "cancel"
+    """It is asked to stop, too."""
+    KILL = "kill"
+    """Its process is ended if it does not heed that."""
+
+
 _LATER = {"queue", "coalesce", "replace"}
 
 
@@ -45,6 +56,14 @@ class Policy:
 
     attempts: int = 4
     """How many attempts a run may spend before it goes to the dead letters."""
+    attempts_after_effect: int | None = None
+    """The same, once one of its effects is done; None: as many as before. 0: then it is never tried again."""
+    attempts_inside_effect: int | None = None
+    """The same, while an effect is open that the next attempt can settle by itself."""
+    retries_per_hour: int | None = None
+    """Of all runs of the job together; what comes on top waits for the next hour."""
+    poison_after: int = 3
+    """So many workers may die of a run that they tried alone, before it goes to the dead letters."""
     backoff: Duration = 5 * SECOND
     """The ceiling of the first delay; it doubles with every attempt spent."""
     backoff_cap: Duration = HOUR
@@ -52,6 +71,9 @@ class Policy:
     give_up_after: Duration | None = None
     """Total age, counted from the first due time, after which a failing run is not tried again."""
     timeout: Duration = 15 * MINUTE
+    stall_after: Duration | None = None
+    """An attempt that says nothing of its progress for so long is stuck; `on_stall` says what happens then."""
+    on_stall: OnStall = OnStall.CANCEL
     lease: Duration = 30 * SECOND
     on_lost: OnLost = OnLost.RETRY
     """What becomes of a run whose worker vanished, and of no other: after a timeout it is tried again while it has
@@ -75,8 +97,17 @@ OF_SCHEDULES = ("overlap", "catch_up", "catch_up_window", "missed_after", "jitte
 """Settings that speak of ticks: a single promise has none."""
 
 _DURATIONS = {field.name for field in fields(Policy) if "Duration" in str(field.type)}
-_ENUMS: dict[str, type[StrEnum]] = {"overlap": Overlap, "catch_up": CatchUp, "on_lost": OnLost}
-_AT_LEAST = {"timeout": 1, "lease": SECOND, "backoff": 0, "missed_after": 0}
+_ENUMS: dict[str, type[StrEnum]] = {"overlap": Overlap, "catch_up": CatchUp, "on_lost": OnLost, "on_stall": OnStall}
+_COUNTS = {
+    "attempts": 1,
+    "attempts_after_effect": 0,
+    "attempts_inside_effect": 0,
+    "retries_per_hour": 0,
+    "poison_after": 1,
+}
+"""Whole numbers, and the least of each."""
+_MOST_COUNTED = 10_000
+_AT_LEAST = {"timeout": 1, "stall_after": SECOND, "lease": SECOND, "backoff": 0, "missed_after": 0}
 
 
 def choices(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,12 +124,13 @@ def _choice(name: str, value: Any) -> Any:
         raise InvalidInput(f"there is no setting {name!r}{hint}")
     if name in _ENUMS:
         return _member(name, value)
-    if name == "attempts":
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 10_000:
-            raise InvalidInput(f"attempts={value!r}: give a whole number from 1 to 10000")
-        return value
     if value is None and Policy.__dataclass_fields__[name].default is None:
         return None
+    if name in _COUNTS:
+        least = _COUNTS[name]
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_COUNTED:
+            raise InvalidInput(f"{name}={value!r}: give a whole number from {least} to {_MOST_COUNTED}")
+        return value
     length = duration(value)
     if length < _AT_LEAST.get(name, 0):
         raise InvalidInput(f"{name}={value!r} is too short; give at least {_AT_LEAST[name] / SECOND:g} s")
@@ -155,7 +187,7 @@ def _stored(name: str, value: Any) -> Any:
     """One stored setting, checked like a given one. Durations are microseconds here, and text is not read again."""
     if isinstance(value, list | dict):
         raise InvalidInput(f"{name}={value!r:.80} is not a stored setting; it must be a number or a text")
-    if name in _ENUMS or name == "attempts" or value is None:
+    if name in _ENUMS or name in _COUNTS or value is None:
         return _choice(name, value)
     if not isinstance(value, int) or isinstance(value, bool) or not _AT_LEAST.get(name, 0) <= value <= LAST:
         raise InvalidInput(f"{name}={value!r:.80} is not a stored duration; it must be a number of microseconds")

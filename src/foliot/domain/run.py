@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from foliot.domain.identity import made_at, run_id
 from foliot.domain.instant import Duration, Instant
+from foliot.domain.ledger import BatchView, EffectView, Facts, Item, Stage
 from foliot.domain.state import Event, Outcome, Reason, State
 
 
@@ -71,7 +72,7 @@ class Kept(NamedTuple):
     name: str | None
     outcome: str
     """`made`, `kept` (it existed already), `replaced`, `renewed`, `moved`, `cancelled`, `asked` (to stop), `withdrawn`
-    (a schedule's next run: skipped when due), `retried`."""
+    (a schedule's next run: skipped when due), `retried`, `rerun`, `rechecked`, `reconciled`."""
     state: State
     fire_at: Instant
 
@@ -102,10 +103,35 @@ class Claimed(NamedTuple):
     lane: int
     options: bytes | None
     checkpoint: bytes | None
+    phase: int | None = None
+    """What is to be done: None for the handler's work, or else a Phase."""
+    lineage: int | None = None
+    """The number of the run whose ledger it shares; None when it is the first of its lineage."""
+    repair: bool = False
+    """A rerun that is to write again what an earlier run wrote wrongly."""
+    deaths: int | None = None
+    """Not None: it may have killed a worker, and is tried alone."""
 
     @property
     def id(self) -> str:
         return run_id(self.number, self.name)
+
+
+class Phase(IntEnum):
+    """What a run that is `verifying` is checked for. Stored as its number."""
+
+    CHECK = 1
+    """Its handler succeeded; the check says whether the result is right."""
+    DOUBT = 2
+    """Nobody knows whether it succeeded; only a check that passes can tell."""
+
+
+class Verdict(NamedTuple):
+    """What a check says of a run's result."""
+
+    ok: bool
+    scope: str | None = None
+    """What it looked at: "412 of 412 accounts"."""
 
 
 class Ending(NamedTuple):
@@ -122,6 +148,11 @@ class Ending(NamedTuple):
     reason: Reason | None = None
     error: str | None = None
     result: bytes | None = None
+    stage: Stage | None = None
+    scope: str | None = None
+    """What a check looked at: "412 of 412 accounts"."""
+    retries_per_hour: int | None = None
+    """The job's budget of retries, where it has one."""
 
 
 class Progress(NamedTuple):
@@ -132,8 +163,11 @@ class Progress(NamedTuple):
     started_at: Instant
     """When the handler began: until then the run is shown as claimed."""
     note: bytes | None
-    """JSON `{"done": …, "of": …, "note": …}`; None when it has said nothing new."""
+    """JSON `{"done": …, "of": …, "note": …, "at": …}`; None when it has said nothing new."""
     checkpoint: bytes | None
+    items: tuple[Item, ...] = ()
+    ending: Outcome | None = None
+    """How the attempt will have ended once its process has: it was told to stop, and does not heed that."""
 
 
 class SilentAttempt(NamedTuple):
@@ -151,6 +185,12 @@ class SilentAttempt(NamedTuple):
     beat_at: Instant
     gone: bool
     """The store knows that the worker's process has ended (same host, no such process)."""
+    worker: int = 0
+    phase: int | None = None
+    deaths: int | None = None
+    ending: Outcome | None = None
+    """How the attempt has ended if its process has; see `Progress.ending`."""
+    facts: Facts = Facts()
 
 
 class Loss(NamedTuple):
@@ -163,6 +203,10 @@ class Loss(NamedTuple):
     retry_at: Instant | None
     reason: Reason | None
     error: str
+    outcome: Outcome = Outcome.LOST
+    stage: Stage | None = None
+    charged: bool = True
+    deaths: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +219,11 @@ class AttemptView:
     started_at: Instant | None
     finished_at: Instant | None
     error: str | None
+    stage: Stage | None = None
+    reason: str | None = None
+    """Why the run went on as it did after this attempt."""
+    progress: bytes | None = None
+    """How far it had come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +263,17 @@ class RunView:
     """For ended runs, its place in the order of endings: where `ended_since` goes on."""
     options: bytes | None = None
     """What its schedule or its caller chose for it."""
+    phase: int | None = None
+    repair: bool = False
+    deaths: int | None = None
+    """Not None: it may have killed a worker, and is tried alone."""
     attempts: list[AttemptView] = field(default_factory=list)
+    effects: list[EffectView] = field(default_factory=list)
+    """The ledger of its lineage, in the order in which it was begun. Like attempts, given for a single run only."""
+    batches: list[BatchView] = field(default_factory=list)
+    reruns: list[str] = field(default_factory=list)
+    """All runs of its lineage that repeat the first one."""
+    has_checkpoint: bool = False
 
     @property
     def id(self) -> str:

@@ -77,6 +77,7 @@ class Event(StrEnum):
     EXHAUSTED = "exhausted"
     GAVE_UP = "gave_up"
     MAYBE_FOUND = "maybe_found"
+    DOUBTED = "doubted"
     CANCEL = "cancel"
     SKIP = "skip"
     SET_ASIDE = "set_aside"
@@ -113,6 +114,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (_S.RUNNING, _E.EXHAUSTED): _S.DEAD,
     (_S.RUNNING, _E.GAVE_UP): _S.DEAD,
     (_S.RUNNING, _E.MAYBE_FOUND): _S.AMBIGUOUS,
+    (_S.RUNNING, _E.DOUBTED): _S.VERIFYING,
     (_S.RUNNING, _E.GIVEN_BACK): _S.SCHEDULED,
     (_S.RUNNING, _E.CANCEL): _S.CANCELLED,
     # Failed before, and waiting to try again.
@@ -121,7 +123,11 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (_S.RETRYING, _E.CANCEL): _S.CANCELLED,
     (_S.RETRYING, _E.SKIP): _S.SKIPPED,
     (_S.RETRYING, _E.SET_ASIDE): _S.DEAD,
-    # Finished, and being checked.
+    # Finished (or perhaps finished), and being checked; a check that breaks is made again.
+    (_S.VERIFYING, _E.FIRED): _S.VERIFYING,
+    (_S.VERIFYING, _E.CLAIMED): _S.VERIFYING,
+    (_S.VERIFYING, _E.RETRY_GRANTED): _S.VERIFYING,
+    (_S.VERIFYING, _E.GIVEN_BACK): _S.VERIFYING,
     (_S.VERIFYING, _E.CHECK_PASSED): _S.VERIFIED,
     (_S.VERIFYING, _E.CHECK_REFUSED): _S.UNVERIFIED,
     (_S.VERIFYING, _E.MAYBE_FOUND): _S.AMBIGUOUS,
@@ -159,12 +165,15 @@ class Outcome(StrEnum):
     FENCED = "fenced"
 
 
+PUT_TO_CHECK = frozenset({Event.CHECK_DUE, Event.DOUBTED, Event.RECHECK_ORDERED})
+"""What sends a run to its check."""
+
 UNCHARGED = frozenset({Outcome.INTERRUPTED, Outcome.FENCED})
 """Outcomes that cost the run none of its attempts."""
 
 
 class Reason(StrEnum):
-    """Why a run was held, skipped, cancelled or parked. Shown to people, matched by programs."""
+    """Why a run was held, skipped, cancelled, parked, or is tried again. Shown to people, matched by programs."""
 
     OVERLAP = "overlap"
     MISFIRE = "misfire"
@@ -179,6 +188,15 @@ class Reason(StrEnum):
     PERMANENT = "permanent"
     TOO_OLD = "too_old"
     LOST = "lost"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    STALLED = "stalled"
+    ASKED_TO_WAIT = "asked_to_wait"
+    BUDGET = "budget"
+    EFFECT = "effect"
+    POISON = "poison"
+    CHECK = "check"
+    CHECK_FAILED = "check_failed"
     BAD_PAYLOAD = "bad_payload"
     BAD_ROW = "bad_row"
     REVISED = "revised"

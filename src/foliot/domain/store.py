@@ -19,6 +19,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 from foliot.domain.instant import Duration, Instant
+from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled
 from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, Promise, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView, TickDecision, TickFacts
 
@@ -58,6 +59,13 @@ class JobCard:
     owner: str | None = None
     runbook: str | None = None
     changes: str | None = None
+    traits: bytes | None = None
+    """What its code says of itself; see `foliot.domain.ledger`."""
+
+
+def check_of(job: str) -> str:
+    """The name under which a job's checks are handed off, for workers whose code has that check. No job is called so."""
+    return f"{job}?"
 
 
 class Duty(IntEnum):
@@ -148,6 +156,8 @@ class Beat(NamedTuple):
     """False when the store has already declared this instance dead: its leases are lost."""
     cancel: list[int]
     """Runs of this worker that somebody asked to stop."""
+    unheard: frozenset[int] = frozenset()
+    """Runs of whose progress the items were not kept: say them again. If they are another's by now, that is in vain."""
 
 
 class EventRow(NamedTuple):
@@ -158,6 +168,15 @@ class EventRow(NamedTuple):
     kind: str
     subject: str
     detail: str
+
+
+class AuditRow(NamedTuple):
+    """What a person did, and why."""
+
+    at: Instant
+    actor: str
+    action: str
+    note: str
 
 
 Decide = Callable[[Sequence[TickFacts], Instant], Sequence[TickDecision]]
@@ -199,9 +218,31 @@ class PromiseStore(Protocol):
         skipped when it is due. Conflict when it has ended already; UnknownName if there is none."""
 
     async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
-        """Makes a parked run due again now, with its attempts renewed. An `ambiguous` one only with `override`.
+        """Makes a parked run due again now, with its attempts renewed, its checkpoint, items and ledger as they are.
 
-        Conflict when it is not parked; UnknownName if there is none."""
+        One that is `ambiguous`, or whose ledger has an effect without an end, only with `override` and a note: its open
+        effects are written down as not done then, on that person's word. Conflict when it is not parked; UnknownName if
+        there is none."""
+
+    async def rerun(
+        self, run_id: str, *, repair: bool, repeat: Sequence[str], override: bool, actor: str, note: str
+    ) -> Kept:
+        """Repeats the intent of a run that ended or is parked: a new run of its lineage, due now, with its arguments.
+
+        It shares the lineage's ledger, so that what is done stays done, but for effects named in `repeat`, which are
+        written down as not done. A parked run is answered for by its rerun, and ends as `reconciled`. Conflict while
+        any run of the lineage is waiting or busy; while an effect has no end, or with `repeat`, unless `override`.
+        UnknownName if there is none."""
+
+    async def recheck(self, run_id: str, *, actor: str, note: str) -> Kept:
+        """Sends an `unverified` or `ambiguous` run to its check again. Conflict when it is neither; UnknownName."""
+
+    async def reconcile(
+        self, run_id: str, *, settled: Sequence[Settled], actor: str, evidence: str, note: str = ""
+    ) -> Kept:
+        """A person looked, and says what happened: the run ends as `reconciled`, with the evidence, and the ledger is
+        told which effects were done. Effects that are open and not named stay as they are. Conflict when it is not
+        parked, or when an effect that is named is not in its ledger; UnknownName."""
 
 
 class ScheduleStore(Protocol):
@@ -320,23 +361,107 @@ class DispatchStore(Protocol):
 class WorkStore(Protocol):
     """From handed-off work to a recorded outcome."""
 
-    async def claim(self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int) -> list[Claimed]:
+    async def claim(
+        self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, suspects: bool = True
+    ) -> list[Claimed]:
         """Takes up to `limit` runs that were handed off, by lane, priority and order; each with a fencing token.
 
-        Re-checks state, fire time and `useful_until`. Runs of jobs that are not in `jobs` are left for a worker that
-        knows them, and are reported once as an event `unknown_job` when no live worker does.
+        Of runs that may have killed a worker it takes one at most, under a token of its own, and none unless
+        `suspects`: a worker tries one of them at a time.
+
+        Re-checks state, fire time and `useful_until`. `jobs` names what the worker knows, with `check_of` each job
+        whose check it has. Runs of jobs that are not in `jobs` are left for a worker that knows them, and are reported
+        once as an event `unknown_job` when no live worker does.
         """
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         """Records how attempts ended, and everything that follows: history, retry, next run of a fixed delay, release
         of what was held. Returns those that were refused because the token is no longer the run's: each is recorded
-        as a `fenced` attempt and changes nothing else."""
+        as a `fenced` attempt and changes nothing else.
+
+        A run that is put to its check is handed off for that at once. One whose check passes has its open effects
+        written down as done. Retries beyond the job's `retries_per_hour` are put off to the next hour (`budget`)."""
 
     async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
         """Returns claims that never began: handed off again, no trace, no attempt. Fenced ones are passed over."""
 
-    async def beat(self, worker: int, progress: Sequence[Progress]) -> Beat:
-        """The instance lives; keeps what its attempts said of themselves; tells what is to be stopped."""
+    async def beat(self, worker: int, progress: Sequence[Progress], *, patient: bool = False) -> Beat:
+        """The instance lives; keeps what its attempts said of themselves, items too; tells what is to be stopped.
+
+        A heart waits for nobody: what somebody's open transaction has its hands on is not heard, unless `patient`."""
+
+
+class LedgerStore(Protocol):
+    """What attempts did outside, written down before and after. Every write names the attempt's token: LostOwnership,
+    and nothing is written, when the run is no longer the attempt's."""
+
+    async def begin_effect(self, number: int, token: int, effect: Effect) -> Begun:
+        """Writes `started`, durably, before the effect begins, unless it is done already, or is a maybe of an earlier
+        attempt: then nothing is written, and the answer says which. One that is known not to have happened begins
+        anew. So does a maybe that is declared idempotent, then and now: doing it twice does it once."""
+
+    async def end_effect(
+        self, number: int, token: int, effect: Effect, state: EffectState, result: bytes | None, note: str | None
+    ) -> None:
+        """Writes how an effect ended, or was found to have ended. `started`: it begins anew, because a probe found that
+        it had not happened."""
+
+    async def done_items(self, number: int, batch: str) -> set[str]:
+        """The keys of a batch's items that the lineage has done already."""
+
+    async def ledger_of(self, number: int) -> list[EffectView]:
+        """All effects of a run's lineage, in the order in which they were begun."""
+
+    async def maybes(self, job: str | None, effect: str | None, limit: int) -> list[tuple[str, EffectView]]:
+        """Effects without an end of runs that wait for a person, with the runs' ids; of one job, and of one name."""
+
+
+class OpenTransaction(Protocol):
+    """A transaction in a handler's hands: what is done on its connection, lines of the ledger, promises, and the end of
+    the run itself are one."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's own, for statements about the handler's tables."""
+
+    def connection_in_thread(self, loop: Any) -> Any:
+        """The same for a thread beside the event loop that the transaction lives in."""
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether its verbs never suspend, and so have to be run where nobody is kept waiting."""
+
+    @property
+    def is_callers(self) -> bool:
+        """Whether somebody else began it, and commits it: then `begin`, `commit` and `roll_back` do nothing."""
+
+    async def begin(self) -> None: ...
+
+    async def begin_effect(self, number: int, token: int, effect: Effect) -> Begun:
+        """As in `LedgerStore`, if this commits."""
+
+    async def end_effect(
+        self, number: int, token: int, effect: Effect, state: EffectState, result: bytes | None, note: str | None
+    ) -> None: ...
+
+    async def ledger_of(self, number: int) -> list[EffectView]: ...
+
+    async def finish(self, worker: int, ending: Ending) -> bool:
+        """Ends the run, if this commits; it is the last thing to do. False when the run is no longer the attempt's:
+        then roll back."""
+
+    async def commit(self) -> None:
+        """An answer that was lost is asked for: when this returns it was committed, when it raises it was not."""
+
+    async def roll_back(self) -> None: ...
+
+
+class HandlerStore(Protocol):
+    """Transactions for handlers."""
+
+    def transaction(self, connection: Any = None) -> OpenTransaction:
+        """One on a connection of the store's, or inside the one that was begun on a connection of the caller's own to
+        the store's database. InvalidInput when that is none that can be used."""
 
 
 class WatchStore(Protocol):
@@ -406,6 +531,16 @@ class ReadStore(Protocol):
     async def next_pending(self) -> RunView | None:
         """The soonest run that is not due yet; None when nothing is pending."""
 
+    async def audit_of(self, subject: str) -> list[AuditRow]:
+        """What people did to one run or schedule, oldest first."""
+
+    async def runs_between(self, job: str, start: Instant, end: Instant, limit: int) -> list[RunView]:
+        """Runs of a job, or of a schedule of that name, whose nominal time lies in `[start, end)`, oldest first; reruns
+        beside what they repeat. Without attempts, with batches."""
+
+    async def durations(self, job: str, limit: int) -> list[Duration]:
+        """How long the handlers of the latest runs of a job took that ended well, the newest first."""
+
     async def counts(self) -> Mapping[str, int]:
         """Live runs by state, plus `history` and `early` (starts before their fire time; must be 0)."""
 
@@ -430,7 +565,18 @@ class Schema(NamedTuple):
         return self.needs > self.latest
 
 
-class Store(PromiseStore, ScheduleStore, DispatchStore, WorkStore, WatchStore, FleetStore, ReadStore, Protocol):
+class Store(
+    PromiseStore,
+    ScheduleStore,
+    DispatchStore,
+    WorkStore,
+    LedgerStore,
+    HandlerStore,
+    WatchStore,
+    FleetStore,
+    ReadStore,
+    Protocol,
+):
     """All of it, and its own life."""
 
     async def open(self) -> None:

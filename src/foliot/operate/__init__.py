@@ -1,5 +1,18 @@
 """What operators do and see: actions with actor, reason and audit row, and read models. Used by CLI, API and pages.
 
+    operator     the verbs, with those of the next two
+    recovering   retry, resume, rerun, verify, reconcile
+    telling      one run's story, one day's report, one job's card
+    acting       what every action needs: who, why
+    advising     what is safe to do about a run, and what to type; pure
+    settling     a person's word about effects; pure
+    story        a run's life, as a person would tell it; pure
+    report       a day's work, in sentences, from records alone; pure
+    jobs         jobs in words, and whether their limits fit what they do; pure
+    shapes       how each thing looks in JSON; pure
+    words        lengths, errors and numbers as people say them; pure
+    crontab      schedules that are made of a crontab's lines; pure
+
 Sees domain, timing and clock; is handed a store, and never imports one.
 """
 

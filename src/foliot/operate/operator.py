@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from foliot.domain.identity import checked_line
 from foliot.domain.instant import LAST, Instant, instant
 from foliot.domain.run import Kept, RunView
 from foliot.domain.schedule import Applied, Declaration, ScheduleView
 from foliot.domain.state import State
-from foliot.domain.store import EventRow, Instance, JobCard, Store
+from foliot.domain.store import EventRow, Instance, JobCard
 from foliot.errors import Conflict, InvalidInput, TickTaken
+from foliot.operate.acting import acting, stated
+from foliot.operate.recovering import RecoveryVerbs
 from foliot.operate.shapes import last_tick
+from foliot.operate.telling import TellingVerbs
 from foliot.timing import decode
 from foliot.timing.ticks import armed
 
-T = TypeVar("T")
 
-
-class Call(Protocol):
-    """Runs async code for a caller that is not."""
-
-    def __call__(self, begin: Callable[[], Coroutine[Any, Any, T]], twin: str) -> T: ...
-
-
-class Operator:
+class Operator(RecoveryVerbs, TellingVerbs):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
-
-    def __init__(self, opened: Callable[[], Awaitable[Store]], call: Call) -> None:
-        self._opened = opened
-        self._call = call
 
     # Acting
 
@@ -43,23 +33,23 @@ class Operator:
         end = None if until is None else _moment(until)
         if end is not None and end <= await store.now():
             raise InvalidInput("the pause would end before it begins; give a later time")
-        await store.pause(schedule, until=end, actor=_acting(actor), note=_stated(reason))
+        await store.pause(schedule, until=end, actor=acting(actor), note=stated(reason))
 
     def pause(self, schedule: str, *, reason: str, actor: str, until: datetime | Instant | None = None) -> None:
         self._call(lambda: self.pause_async(schedule, reason=reason, actor=actor, until=until), "pause_async")
 
     async def resume_async(self, schedule: str, *, reason: str, actor: str) -> None:
         """The next tick runs; ticks that passed during the pause stay skipped."""
-        await (await self._opened()).resume(schedule, actor=_acting(actor), note=_stated(reason))
+        await (await self._opened()).resume(schedule, actor=acting(actor), note=stated(reason))
 
     def resume(self, schedule: str, *, reason: str, actor: str) -> None:
         self._call(lambda: self.resume_async(schedule, reason=reason, actor=actor), "resume_async")
 
     async def trigger_async(self, schedule: str, *, reason: str, actor: str) -> Kept:
         """One run now, beside the schedule's ticks, for the time since the last of them; it obeys overlap."""
-        store, acting, note = await self._opened(), _acting(actor), _stated(reason)
+        store, who, note = await self._opened(), acting(actor), stated(reason)
         since = last_tick(await store.schedule(schedule), await store.now())
-        return await store.trigger(schedule, since=since, actor=acting, note=note)
+        return await store.trigger(schedule, since=since, actor=who, note=note)
 
     def trigger(self, schedule: str, *, reason: str, actor: str) -> Kept:
         return self._call(lambda: self.trigger_async(schedule, reason=reason, actor=actor), "trigger_async")
@@ -69,7 +59,7 @@ class Operator:
 
         Conflict when one of them exists and belongs to another source, such as code.
         """
-        store, acting = await self._opened(), _acting(actor)
+        store, who = await self._opened(), acting(actor)
         now = await store.now()
         known = {view.schedule.id: view.schedule for view in await store.schedules()}
         for one in declarations:
@@ -87,7 +77,7 @@ class Operator:
         wanted = {one.id: first(one, now) for one in declarations}
         for _ in range(_TRIES):
             try:
-                return await store.apply(list(wanted.values()), prune=False, actor=acting, source=source)
+                return await store.apply(list(wanted.values()), prune=False, actor=who, source=source)
             except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
                 wanted[taken.schedule] = first(wanted[taken.schedule], taken.nominal)
         raise Conflict("the schedules changed again and again while they were being imported; try once more")
@@ -99,24 +89,17 @@ class Operator:
 
     async def delete_async(self, schedule: str, *, reason: str, actor: str) -> None:
         """Removes a schedule and its pending run; its history stays. What code declares comes back with the code."""
-        await (await self._opened()).delete(schedule, actor=_acting(actor), note=_stated(reason))
+        await (await self._opened()).delete(schedule, actor=acting(actor), note=stated(reason))
 
     def delete(self, schedule: str, *, reason: str, actor: str) -> None:
         self._call(lambda: self.delete_async(schedule, reason=reason, actor=actor), "delete_async")
 
     async def cancel_async(self, run: str, *, reason: str, actor: str) -> Kept:
         """Ends a run that has not begun; asks a running one to stop."""
-        return await (await self._opened()).cancel(run, actor=_acting(actor), note=_stated(reason))
+        return await (await self._opened()).cancel(run, actor=acting(actor), note=stated(reason))
 
     def cancel(self, run: str, *, reason: str, actor: str) -> Kept:
         return self._call(lambda: self.cancel_async(run, reason=reason, actor=actor), "cancel_async")
-
-    async def retry_async(self, run: str, *, reason: str, actor: str, override: bool = False) -> Kept:
-        """Makes a dead, unverified or (with an override) ambiguous run due again, with its attempts renewed."""
-        return await (await self._opened()).retry(run, actor=_acting(actor), note=_stated(reason), override=override)
-
-    def retry(self, run: str, *, reason: str, actor: str, override: bool = False) -> Kept:
-        return self._call(lambda: self.retry_async(run, reason=reason, actor=actor, override=override), "retry_async")
 
     # Seeing
 
@@ -178,16 +161,6 @@ class Operator:
 
 
 _TRIES = 10_000
-
-
-def _stated(reason: str) -> str:
-    if not isinstance(reason, str) or not reason.strip():
-        raise InvalidInput("say why: an operator's action needs a reason, which the audit log keeps")
-    return checked_line(reason, "reason").strip()
-
-
-def _acting(actor: str) -> str:
-    return checked_line(actor, "actor").strip()
 
 
 def _moment(given: datetime | Instant) -> Instant:

@@ -7,23 +7,26 @@ to say is null, never absent: programs can rely on the names.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from foliot.domain.identity import attempt_id
+from foliot.domain.identity import attempt_id, first_of_lineage, idempotency_key
 from foliot.domain.instant import SECOND, Duration, Instant, rfc3339, spell
-from foliot.domain.policy import CatchUp, OnLost, Overlap, Policy
+from foliot.domain.ledger import BatchView, EffectView
+from foliot.domain.policy import CatchUp, OnLost, OnStall, Overlap, Policy
 from foliot.domain.rule import Rule
 from foliot.domain.run import AttemptView, Kept, RunView
 from foliot.domain.schedule import ScheduleView
-from foliot.domain.state import PARKED, TERMINAL, State
-from foliot.domain.store import EventRow, Instance
+from foliot.domain.state import TERMINAL
+from foliot.domain.store import AuditRow, EventRow, Instance
 from foliot.errors import InvalidInput
 from foliot.timing import decode, upcoming
 from foliot.timing.binding import Binding, binding_in
 
 Shape = dict[str, Any]
+
+COUNTS = ("attempts", "attempts_after_effect", "attempts_inside_effect", "retries_per_hour", "poison_after")
+"""Settings that are numbers, and no lengths of time."""
 
 
 def moment(when: Instant | None) -> str | None:
@@ -68,6 +71,8 @@ def run_shape(view: RunView) -> Shape:
         "span_until": moment(view.span_until),
         "span_count": view.span_count,
         "cancel_requested": view.cancel_requested,
+        "repair": view.repair,
+        "deaths": view.deaths,
         "cursor": str(view.number),
     }
 
@@ -96,27 +101,52 @@ def _binding(options: bytes | None) -> Binding | None:
         return None
 
 
-def lineage_shape(view: RunView, events: Sequence[EventRow]) -> Shape:
-    """A run with everything that is known of it."""
-    return {
-        **run_shape(view),
-        "attempts": [attempt_shape(view, attempt) for attempt in view.attempts],
-        "events": [event_shape(event) for event in events],
-        "advice": advice(view),
-    }
-
-
 def attempt_shape(view: RunView, attempt: AttemptView) -> Shape:
     return {
         "id": attempt_id(view.id, attempt.attempt),
         "attempt": attempt.attempt,
         "outcome": None if attempt.outcome is None else str(attempt.outcome),
+        "stage": None if attempt.stage is None else str(attempt.stage),
+        "reason": attempt.reason,
         "worker": attempt.worker,
         "started_at": moment(attempt.started_at),
         "finished_at": moment(attempt.finished_at),
         "took": seconds(attempt_took(attempt)),
+        "progress": _decoded(attempt.progress),
         "error": attempt.error,
     }
+
+
+def effect_shape(view: RunView, effect: EffectView) -> Shape:
+    return {
+        "name": effect.name,
+        "key": effect.key,
+        "state": str(effect.state),
+        "maybe": effect.is_maybe,
+        "settles": None if effect.settles is None else str(effect.settles),
+        "attempt": effect.attempt,
+        "own": effect.run == view.number,
+        "idempotency_key": idempotency_key(first_of_lineage(view.id), effect.name, effect.key),
+        "started_at": moment(effect.started_at),
+        "ended_at": moment(effect.ended_at),
+        "result": _decoded(effect.result),
+        "note": effect.note,
+        "undo": effect.undo,
+    }
+
+
+def batch_shape(batch: BatchView) -> Shape:
+    return {
+        "name": batch.name,
+        "of": batch.of,
+        "done": batch.done,
+        "failed": batch.failed,
+        "failures": [{"key": key, "error": error} for key, error in batch.failures],
+    }
+
+
+def audit_shape(row: AuditRow) -> Shape:
+    return {"at": moment(row.at), "actor": row.actor, "action": row.action, "note": row.note}
 
 
 def schedule_shape(view: ScheduleView, now: Instant, coming: int = 0) -> Shape:
@@ -160,7 +190,7 @@ def schedule_shape(view: ScheduleView, now: Instant, coming: int = 0) -> Shape:
 def policy_shape(policy: Policy) -> Shape:
     def shown(name: str) -> Any:
         value = getattr(policy, name)
-        return str(value) if isinstance(value, str) else value if name == "attempts" else seconds(value)
+        return str(value) if isinstance(value, str) else value if name in COUNTS else seconds(value)
 
     return {field.name: shown(field.name) for field in fields(policy)}
 
@@ -288,6 +318,22 @@ def _retry_words(policy: Policy) -> str:
 
 def _optional_words(policy: Policy) -> dict[str, str]:
     words = {}
+    stages = [
+        f"{most} {where}"
+        for most, where in (
+            (policy.attempts_after_effect, "once an effect is done"),
+            (policy.attempts_inside_effect, "while an effect is open"),
+        )
+        if most is not None
+    ]
+    if stages:
+        words["attempts"] = f"at most {', '.join(stages)}"
+    if policy.retries_per_hour is not None:
+        words["budget"] = f"{policy.retries_per_hour} retries an hour for all its runs together; the rest waits"
+    if policy.stall_after is not None:
+        words["if stuck"] = f"after {spell(policy.stall_after)} without progress {_ON_STALL[policy.on_stall]}"
+    if policy.poison_after != Policy().poison_after:
+        words["poison"] = f"given up when {policy.poison_after} workers have died of it"
     if policy.useful_until is not None:
         words["useful"] = f"skipped when it cannot start within {spell(policy.useful_until)} of its time"
     if policy.jitter:
@@ -295,22 +341,11 @@ def _optional_words(policy: Policy) -> dict[str, str]:
     return words
 
 
-def advice(view: RunView) -> str | None:
-    """The safest next step for a run that waits for a person; None for one that does not."""
-    if view.state not in PARKED:
-        return None
-    if view.state is State.AMBIGUOUS:
-        return (
-            "Its worker vanished, and nothing tells whether its effect happened. Find out first, in the system that "
-            "it acts upon. Retry, with an override, only if it did not happen or may safely happen twice."
-        )
-    if view.state is State.UNVERIFIED:
-        return "It finished, and its check says no. Compare the result with what was expected, then retry it."
-    if view.reason == "permanent":
-        return "The handler said that trying again cannot help. Remove the cause, then retry it; or leave it."
-    if view.reason == "bad_payload":
-        return "Its arguments do not fit the job's signature. Deploy code that accepts them, then retry it."
-    return "All its attempts failed. Read the last error, remove its cause, then retry it: its attempts are renewed."
+_ON_STALL = {
+    OnStall.ALERT: "people are told",
+    OnStall.CANCEL: "it is asked to stop",
+    OnStall.KILL: "it is asked to stop, and its process is ended if it does not",
+}
 
 
 def has_ended(view: RunView) -> bool:

@@ -53,6 +53,12 @@ def preview(rule: Rule, first: Instant, days: int, tz: str | None = None) -> lis
     return [_day(rule, where, day, surprises) for day in dates]
 
 
+def day_bounds(day: date, tz: str) -> tuple[Instant, Instant]:
+    """When a day of a zone's calendar begins, and when the next one does."""
+    where = zone(tz)
+    return _midnight(where, day), _midnight(where, day + timedelta(days=1))
+
+
 def by_hour(rule: Rule, day: Day) -> list[int]:
     """How many ticks each hour of a day has, counted from its start."""
     hours = range(day.start, day.end, HOUR)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from random import random
 from typing import Any
 
 from foliot.clock import Clock
-from foliot.domain.decisions import after_loss, is_lost
+from foliot.domain.decisions import after_loss, after_lost_check, is_lost
 from foliot.domain.identity import run_id
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant, spell
+from foliot.domain.ledger import Stage, Traits, stage_of, traits_from_json
 from foliot.domain.policy import Policy, choices_from_json, policy_from_json
-from foliot.domain.run import Loss, SilentAttempt
+from foliot.domain.run import Loss, Phase, SilentAttempt
+from foliot.domain.state import Outcome
 from foliot.domain.store import JobCard, WatchStore
 from foliot.errors import InvalidInput
 from foliot.watch.duty import rest
@@ -62,7 +65,12 @@ class Reaper:
         self._looked_at = None
         if silent:
             policies = _Policies(await self._store.jobs())
-            losses = [loss for attempt in silent if (loss := self._judge(attempt, policies, now)) is not None]
+            company = Counter(attempt.worker for attempt in silent)
+            losses = [
+                loss
+                for attempt in silent
+                if (loss := self._judge(attempt, policies, now, alone=_was_alone(attempt, company))) is not None
+            ]
             if losses:
                 await self._store.lose(losses)
             await self._tell(policies.unreadable)
@@ -81,22 +89,54 @@ class Reaper:
                 self._failing = True
             await rest(self._clock, LOOK_EVERY, stop)
 
-    def _judge(self, attempt: SilentAttempt, policies: _Policies, now: Instant) -> Loss | None:
-        policy = policies.of(attempt)
+    def _judge(self, attempt: SilentAttempt, policies: _Policies, now: Instant, *, alone: bool) -> Loss | None:
+        policy, traits = policies.of(attempt), policies.traits_of(attempt)
         # A claim is a sign of life too: the worker spoke to the store when it took it.
         heard_at = max(attempt.beat_at, attempt.claimed_at)
         if not is_lost(
             beat_at=heard_at, watched_since=self._watched_since, lease=policy.lease, gone=attempt.gone, now=now
         ):
             return None
-        # `spent` is what earlier attempts cost; this one is charged now.
-        following = after_loss(policy, spent=attempt.spent + 1, due_at=attempt.nominal, now=now, chance=self._chance())
         if attempt.gone:
             error = "the worker's process has ended"
         else:
             error = f"the worker was not heard of for {_seconds(now - heard_at)}; its lease is {spell(policy.lease)}"
+        # An attempt that did not heed its end, and whose process was ended for that, is not lost: it ended so.
+        outcome = attempt.ending or Outcome.LOST
+        if outcome is not Outcome.LOST:
+            error = f"it {_ENDED[outcome]} and did not stop; its worker's process was ended"
+        if attempt.phase is None:
+            # `spent` is what earlier attempts cost; this one is charged now.
+            following = after_loss(
+                policy,
+                spent=attempt.spent + 1,
+                due_at=attempt.nominal,
+                now=now,
+                chance=self._chance(),
+                facts=attempt.facts,
+                traits=traits,
+                outcome=outcome,
+                deaths=attempt.deaths,
+                alone=alone,
+            )
+            stage = stage_of(attempt.facts)
+        else:
+            following = after_lost_check(
+                policy, in_doubt=attempt.phase == Phase.DOUBT, deaths=attempt.deaths, alone=alone, now=now
+            )
+            stage = Stage.CHECK
         return Loss(
-            attempt.number, attempt.token, attempt.attempt, following.event, following.retry_at, following.reason, error
+            attempt.number,
+            attempt.token,
+            attempt.attempt,
+            following.event,
+            following.retry_at,
+            following.reason,
+            error,
+            outcome,
+            stage,
+            following.charged,
+            following.deaths,
         )
 
     async def _tell(self, unreadable: dict[str, str]) -> None:
@@ -107,6 +147,15 @@ class Reaper:
                 self._noted.clear()
             await self._store.note("bad_policy", subject, detail)
             self._noted.add((subject, detail))
+
+
+_ENDED = {Outcome.TIMED_OUT: "timed out", Outcome.STALLED: "stalled"}
+
+
+def _was_alone(attempt: SilentAttempt, company: Mapping[int, int]) -> bool:
+    """Whether the worker's death can be laid to this run alone: it had nothing else in hand, or this was the one run
+    under suspicion that it tried."""
+    return attempt.deaths is not None or company[attempt.worker] == 1
 
 
 class _Policies:
@@ -125,6 +174,10 @@ class _Policies:
         if attempt.job not in self._jobs:
             self._jobs[attempt.job] = self._of_job(attempt.job)
         return self._jobs[attempt.job].merged(self._of_run(attempt))
+
+    def traits_of(self, attempt: SilentAttempt) -> Traits:
+        card = self._cards.get(attempt.job)
+        return traits_from_json(None if card is None else card.traits)
 
     def _of_job(self, name: str) -> Policy:
         card = self._cards.get(name)

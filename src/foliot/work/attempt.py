@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from foliot.domain.instant import Instant
+from foliot.domain.ledger import Item
 from foliot.domain.policy import Policy
 from foliot.domain.run import Claimed, Progress
 from foliot.work.context import Context
@@ -20,6 +21,8 @@ class Stop(Enum):
     CANCEL = "cancel"
     """Somebody asked for it."""
     TIMEOUT = "timeout"
+    STALL = "stall"
+    """It lives, and does not move."""
     DRAIN = "drain"
     """The worker is shutting down."""
     LOST = "lost"
@@ -29,20 +32,25 @@ class Stop(Enum):
 class Attempt:
     """Made for every run, so it is small and holds no behaviour that the happy path does not need."""
 
+    isolated = False
+    """Whether it has a process of its own."""
+
     __slots__ = (
+        "asked_at",
         "begun_at",
         "claimed",
         "context",
         "draining",
+        "forced",
         "future",
         "handler",
         "overrun",
         "policy",
         "started_at",
         "stop",
+        "stuck",
         "task",
         "told",
-        "watch_at",
     )
 
     def __init__(self, claimed: Claimed, handler: Handler, policy: Policy) -> None:
@@ -61,13 +69,23 @@ class Attempt:
         """The worker is shutting down. It still lets this go on, but somebody else may cancel the task for that."""
         self.told: tuple[bytes | None, bytes | None] | None = None
         """The note and checkpoint that the store knows; None until it knows that the handler began."""
-        self.watch_at: Instant | None = None
-        """Set when the deadline has passed: when to look whether the handler heeded it. Monotonic."""
+        self.asked_at: Instant | None = None
+        """When it was told to stop or be ended; None while nothing of the kind threatens. Monotonic."""
         self.overrun = False
+        """It did not heed that, and people know."""
+        self.forced = False
+        """Everything was done to end it that can be done here."""
+        self.stuck: Instant | None = None
+        """When it moved last, if people were told that it has not moved since. Monotonic."""
 
     def deadline(self) -> Instant | None:
         """By the monotonic clock; None until the handler has begun."""
         return None if self.begun_at is None else self.begun_at + self.policy.timeout
+
+    def moved_at(self) -> Instant | None:
+        """When it last showed that it gets on, by the monotonic clock; None until the handler has begun."""
+        moved = None if self.context is None else self.context._moved_at
+        return self.begun_at if moved is None else moved
 
     def asked(self) -> bool:
         """Whether anybody wants it to stop. A question, because the answer may change between two lines."""
@@ -88,26 +106,30 @@ class Attempt:
         """What the store has not been told yet. Call `was_told` with it once it has."""
         if self.started_at is None or (self.told is not None and self.context is None):
             return None
-        note, checkpoint = self._unsaid()
-        if self.told is not None and note is None and checkpoint is None:
+        note, checkpoint, items = self._unsaid()
+        if self.told is not None and note is None and checkpoint is None and not items:
             return None
-        return Progress(self.claimed.number, self.claimed.token, self.started_at, note, checkpoint)
+        return Progress(self.claimed.number, self.claimed.token, self.started_at, note, checkpoint, items)
 
     def last_words(self) -> Progress | None:
         """What must reach the store before the ending does: afterwards the token is worth nothing any more."""
         # That it began needs no word: the ending says so itself.
-        return self.news() if self.context is not None and self._unsaid() != (None, None) else None
+        return self.news() if self.context is not None and self._unsaid() != (None, None, ()) else None
 
-    def was_told(self, progress: Progress) -> None:
+    def was_told(self, progress: Progress, *, unheard: bool = False) -> None:
+        """`unheard`: the store has kept the rest, but not the items, which are to be said again."""
         note, checkpoint = self.told or (None, self.claimed.checkpoint)
         self.told = (progress.note or note, progress.checkpoint or checkpoint)
+        if progress.items and not unheard and self.context is not None and self.context._batches is not None:
+            del self.context._batches.unsaid[: len(progress.items)]
 
-    def _unsaid(self) -> tuple[bytes | None, bytes | None]:
+    def _unsaid(self) -> tuple[bytes | None, bytes | None, tuple[Item, ...]]:
         context = self.context
         if context is None:
-            return None, None
+            return None, None, ()
         note, checkpoint = self.told or (None, self.claimed.checkpoint)
         return (
             context._note if context._note is not note else None,
             context._checkpoint if context._checkpoint is not checkpoint else None,
+            () if context._batches is None else tuple(context._batches.unsaid),
         )

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from foliot.clock import Clock
+from foliot.domain.identity import first_of_lineage
 from foliot.domain.instant import Instant, to_datetime
-from foliot.domain.run import Claimed
+from foliot.domain.ledger import Item
+from foliot.domain.run import Claimed, Progress
 from foliot.errors import Cancelled, InvalidInput
+from foliot.work.batches import Batch, Batches, Key
+from foliot.work.desk import Ask, Desk, Desks
+from foliot.work.effects import Book, EffectBlock, Failures, Probe, checked_failures, declared
+from foliot.work.transaction import Completion, TransactionBlock
 
 MOST_CHECKPOINT = 1 << 20
 MOST_NOTE = 1_000
@@ -27,15 +34,59 @@ class Context:
     an underscore is between the context and its attempt.
     """
 
-    __slots__ = ("_checkpoint", "_claimed", "_clock", "_deadline", "_ends_at", "_note", "_saw_stop", "_stopping")
+    __slots__ = (
+        "_batches",
+        "_book",
+        "_checkpoint",
+        "_claimed",
+        "_clock",
+        "_completion",
+        "_deadline",
+        "_desk",
+        "_desks",
+        "_effects",
+        "_ends_at",
+        "_in_transaction",
+        "_is_checked",
+        "_moved_at",
+        "_note",
+        "_reports",
+        "_saw_stop",
+        "_started_at",
+        "_stopping",
+    )
 
-    def __init__(self, claimed: Claimed, clock: Clock, deadline: Instant, ends_at: Instant) -> None:
-        """`ends_at` is the deadline by the monotonic clock."""
+    def __init__(
+        self,
+        claimed: Claimed,
+        clock: Clock,
+        deadline: Instant,
+        ends_at: Instant,
+        desks: Desks | None = None,
+        effects: tuple[str, ...] | None = None,
+        started_at: Instant | None = None,
+        is_checked: bool = False,
+    ) -> None:
+        """`ends_at` is the deadline by the monotonic clock; `effects` are the names that the job declares;
+        `is_checked`: it has a check."""
         self._claimed = claimed
         self._clock = clock
         self._deadline = deadline
         self._ends_at = ends_at
+        self._started_at = clock.now() if started_at is None else started_at
+        self._desks = desks
+        self._desk: Desk | None = None
+        self._effects = effects
+        self._is_checked = is_checked
+        self._book: Book | None = None
+        self._batches: Batches | None = None
+        self._in_transaction = False
+        self._completion: Completion | None = None
         self._note: bytes | None = None
+        self._reports = False
+        """Whether the handler says itself how far it is, so that its loops need not."""
+        self._moved_at: Instant | None = None
+        """When it last showed that it gets on, by the monotonic clock; None until it has."""
         self._checkpoint = claimed.checkpoint
         self._stopping = False
         self._saw_stop = False
@@ -44,6 +95,22 @@ class Context:
     def run_id(self) -> str:
         """The name of the run: the same in every attempt, so the right idempotency key for outside systems."""
         return self._claimed.id
+
+    @property
+    def lineage(self) -> str:
+        """The name of the first run of the lineage: the same in every rerun of it."""
+        return first_of_lineage(self._claimed.id)
+
+    @property
+    def dedupe_key(self) -> str:
+        """The lineage's name, as the key by which outside systems tell a repetition from a new request."""
+        return self.lineage
+
+    @property
+    def repair(self) -> bool:
+        """Whether an operator wants written again what an earlier run of the lineage wrote. `each` passes nothing over
+        then; effects that are done stay done."""
+        return self._claimed.repair
 
     @property
     def number(self) -> int:
@@ -110,12 +177,21 @@ class Context:
 
     def progress(self, done: float, of: float | None = None, note: str | None = None) -> None:
         """Says how far the attempt is. Cheap: told to the store with the next heartbeat, the latest word only."""
+        self._reports = True
+        self._say(done, of, note)
+
+    def _say(self, done: float, of: float | None, note: str | None) -> None:
         if note is not None and len(note) > MOST_NOTE:
             note = note[: MOST_NOTE - 1] + "…"
-        self._note = _as_json({"done": done, "of": of, "note": note}, "progress")
+        self._note = _as_json({"done": done, "of": of, "note": note, "at": self._clock.now()}, "progress")
+        self._move()
+
+    def _move(self) -> None:
+        self._moved_at = self._clock.monotonic()
 
     def checkpoint(self, value: Any) -> None:
         """Remembers a JSON value for the next attempt. Durable with the next heartbeat or the attempt's end."""
+        self._refuse_in_check("a checkpoint")
         encoded = _as_json(value, "a checkpoint")
         if len(encoded) > MOST_CHECKPOINT:
             raise InvalidInput(
@@ -123,11 +199,166 @@ class Context:
                 f"store the data elsewhere and remember what finds it"
             )
         self._checkpoint = encoded
+        self._move()
 
     @property
     def last_checkpoint(self) -> Any:
         """The latest value given to `checkpoint`, by this attempt or one before it; None when there is none."""
         return None if self._checkpoint is None else msgspec.json.decode(self._checkpoint)
+
+    def effect(
+        self,
+        name: str,
+        key: str | int,
+        *,
+        idempotent: bool = False,
+        probe: Probe | None = None,
+        safe_errors: Failures | Iterable[type[BaseException]] = (),
+        undo: Any = None,
+    ) -> EffectBlock:
+        """Something that is done to the world outside, once for this name and key, whatever becomes of the attempts.
+
+            with ctx.effect("payout", key=batch.id) as payout:      # async with, in async handlers
+                if payout.needed:
+                    payout.result = bank.pay(batch, idempotency_key=payout.key)
+
+        The store knows that it began before the block is entered, and that it is done before the block is left. An
+        exception leaves it open, unless its class is in `safe_errors` (nothing happened then) or `payout.not_done(...)`
+        was called. An attempt that finds it open does it again with the same key if it is `idempotent`, or asks
+        `probe(key)`; else Maybe is raised, and the run waits for a person. `undo` names what takes it back.
+        """
+        self._refuse_in_check("an effect")
+        if self._in_transaction:
+            raise InvalidInput(
+                "a transaction is open, and no rollback takes back what was done outside of it: do that before, in a "
+                "block of its own. For an effect that is rows of the transaction, there is tx.effect(...)"
+            )
+        effect = declared(name, key, idempotent=idempotent, probe=probe, undo=undo, among=self._effects)
+        if self._book is None:
+            self._book = Book(self._at_desk(), self._claimed.token, self._move)
+        return EffectBlock(self._book, effect, self.lineage, probe, checked_failures(safe_errors))
+
+    def each(self, items: Any, key: Key = None, *, name: str = "", durable: bool = False) -> Batch:
+        """Goes over items, and passes over what earlier attempts have done: `for order in ctx.each(orders, "id")`.
+
+        `key` says what an item is called: the name of an attribute or of an entry, or a function; without it the items
+        are keys themselves. An item is done when the loop asks for the next one. If any failed, the loop ends with
+        ItemsFailed, and the next attempt does only the rest. A second loop needs a `name`. What was done is durable
+        with the next heartbeat; with `durable` before the next item.
+        """
+        self._refuse_in_check("a batch")
+        if self._batches is None:
+            self._batches = Batches(_Recorder(self))
+        return self._batches.each(items, key, name, durable)
+
+    def item_failed(self, reason: object) -> None:
+        """Says that the item which the innermost loop over `each` is at has failed; the loop goes on."""
+        if self._batches is None:
+            raise InvalidInput("item_failed says something of the item that a loop over ctx.each is at; there is none")
+        self._batches.item_failed(reason)
+
+    def transaction(self, connection: Any = None) -> TransactionBlock:
+        """A block whose rows, promises and effects are committed together with the run's completion, or not at all.
+
+            with ctx.transaction() as tx:                           # async with, in async handlers
+                tx.connection.execute("INSERT INTO revenue ...")    # the database that the store is in
+                tx.result = 150
+
+        It begins and commits a transaction of the store's own. With `connection`, one of yours to the store's
+        PostgreSQL, it adds the completion to the transaction that you have begun there, and you commit. After the block
+        the run is completed: there is nothing left to do but to return. If the run is another attempt's by now,
+        LostOwnership is raised, and nothing is kept.
+        """
+        self._refuse_in_check("a transaction")
+        if self._completion is not None:
+            raise InvalidInput("this run is completed already; a second transaction could not be part of that")
+        if self._in_transaction:
+            raise InvalidInput("a transaction is open already")
+        return TransactionBlock(_Completer(self), connection)
+
+    def _refuse_in_check(self, what: str) -> None:
+        if self._claimed.phase is not None:
+            raise InvalidInput(f"a check looks, and changes nothing: {what} belongs into the job itself")
+
+    def _at_desk(self) -> Desk:
+        if self._desks is None:
+            raise InvalidInput("this context was made by hand, and has no store to write to; run the job in a worker")
+        if self._desk is None:
+            self._desk = self._desks(self._claimed)
+        return self._desk
+
+
+class _Completer:
+    """What a transaction needs of its context."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    @property
+    def claimed(self) -> Claimed:
+        return self._context._claimed
+
+    @property
+    def effects(self) -> tuple[str, ...] | None:
+        return self._context._effects
+
+    @property
+    def is_checked(self) -> bool:
+        return self._context._is_checked
+
+    @property
+    def started_at(self) -> Instant:
+        return self._context._started_at
+
+    @property
+    def desk(self) -> Desk:
+        return self._context._at_desk()
+
+    @property
+    def lineage(self) -> str:
+        return self._context.lineage
+
+    def now(self) -> Instant:
+        return self._context._clock.now()
+
+    def opened(self, is_open: bool) -> None:
+        self._context._in_transaction = is_open
+        self._context._move()
+
+    def completed(self, completion: Completion) -> None:
+        self._context._completion = completion
+
+
+class _Recorder:
+    """What the loops of an attempt need of its context."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    @property
+    def desk(self) -> Desk:
+        return self._context._at_desk()
+
+    @property
+    def has_past(self) -> bool:
+        claimed = self._context._claimed
+        return not claimed.repair and (claimed.attempt > 1 or claimed.lineage is not None)
+
+    def moved_to(self, done: int, of: int | None, failed: int) -> None:
+        context = self._context
+        if context._reports:
+            context._move()
+        else:
+            context._say(done, of, f"{failed:,} failed" if failed else None)
+
+    async def keep_now(self, ask: Ask, item: Item) -> None:
+        claimed, context = self._context._claimed, self._context
+        progress = Progress(claimed.number, claimed.token, context._started_at, None, None, (item,))
+        await ask(context._at_desk().say(progress))
 
 
 def _as_json(value: Any, what: str) -> bytes:

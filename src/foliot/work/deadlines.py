@@ -1,4 +1,9 @@
-"""Deadlines of running attempts: one look at all of them when the nearest may have come, not a timer for each.
+"""Deadlines of running attempts, and standstills: one look at all of them when the nearest may have come, not a timer
+for each.
+
+    asked       at its deadline, or when it has not moved for `stall_after`, an attempt is asked to stop
+    overrun     a second later, people are told that it did not heed that; one in a process of its own is killed
+    forced      one in this process cannot be ended alone: some seconds later, the whole process is given up for it
 
 Every moment here is one of the monotonic clock: setting the host's clock must neither cancel work nor prolong it.
 """
@@ -8,71 +13,127 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from foliot.domain.instant import SECOND, Duration, Instant, spell
+from foliot.domain.policy import OnStall
 from foliot.work.attempt import Attempt, Stop
 
 NEVER: Instant = 1 << 62
 HEED: Duration = SECOND
-"""How long an async handler may take to end after it was cancelled at its deadline, before that is worth an event."""
+"""How long a handler may take to end after it was asked to."""
+LOOK: Duration = SECOND
+"""How often somebody looks whether an attempt that stood still moves again."""
 
 
 class Deadlines:
-    """Stops what is past its deadline, and reports once what does not heed that.
+    """Stops what is past its deadline or stands still, reports what does not heed that, and then has it ended.
 
-    A thread cannot be ended, and a task that swallows its cancellation goes on. Either keeps its slot, and its outcome
-    is recorded when it has really ended: until then people should know, and no successor may start.
+    An attempt that does not heed keeps its slot, and its outcome is recorded when it has really ended: until then
+    people should know, and no successor may start.
     """
 
-    __slots__ = ("_report", "_running", "_stop", "nearest")
+    __slots__ = ("_force", "_recycle_after", "_report", "_running", "_stop", "nearest")
 
     def __init__(
         self,
         running: Iterable[Attempt],
         stop: Callable[[Attempt, Stop], None],
         report: Callable[[tuple[str, str, str]], None],
+        force: Callable[[Attempt], None] = lambda attempt: None,
+        recycle_after: Duration | None = None,
     ) -> None:
+        """`force` ends an attempt against its will. For one that shares this process that is a matter of the whole
+        process, and is done `recycle_after` the overrun; None: never."""
         self._running = running
         self._stop = stop
         self._report = report
+        self._force = force
+        self._recycle_after = recycle_after
         self.nearest: Instant = NEVER
-        """No deadline is nearer than this. Whoever begins an attempt at `now` lowers it to `now + timeout` at most: a
-        thread may begin later, but not earlier."""
+        """No deadline is nearer than this. Whoever begins an attempt at `now` calls `expect`."""
+
+    def expect(self, attempt: Attempt, now: Instant) -> None:
+        """An attempt begins: perhaps later than now, if it waits for a thread, but not earlier."""
+        policy = attempt.policy
+        length = policy.timeout if policy.stall_after is None else min(policy.timeout, policy.stall_after)
+        if now + length < self.nearest:
+            self.nearest = now + length
 
     def watch(self, now: Instant) -> bool:
-        """Acts on every deadline that has passed; answers whether there was one."""
+        """Acts on everything that is due; answers whether there was anything."""
         if now < self.nearest:
             return False
         acted = False
-        nearest = NEVER
+        self.nearest = NEVER
         for attempt in list(self._running):
-            due = _due(attempt)
+            due = self._due(attempt)
             if due is not None and due <= now:
                 acted = True
                 self._act(attempt, now)
-                due = _due(attempt)
+                due = self._due(attempt)
             elif due is None and not attempt.overrun:  # not begun when it was looked at; a thread may have since
-                due = now + attempt.policy.timeout
-            nearest = nearest if due is None else min(nearest, due)
-        self.nearest = nearest
+                self.expect(attempt, now)
+            if attempt.stuck is not None and not attempt.asked():
+                due = now + LOOK if due is None else min(due, now + LOOK)
+            self.nearest = self.nearest if due is None else min(self.nearest, due)
         return acted
 
     def next(self) -> Instant | None:
-        """The nearest deadline of what has begun, exactly."""
-        return min((due for attempt in list(self._running) if (due := _due(attempt)) is not None), default=None)
+        """The nearest moment at which something is due of what has begun, exactly."""
+        return min((due for attempt in list(self._running) if (due := self._due(attempt)) is not None), default=None)
+
+    def _due(self, attempt: Attempt) -> Instant | None:
+        """When an attempt must be acted upon next; None before it has begun, and when no more can be done."""
+        deadline = attempt.deadline()
+        if deadline is None or attempt.forced:
+            return None
+        if attempt.asked_at is None:
+            standstill = _standstill(attempt)
+            return deadline if standstill is None else min(deadline, standstill)
+        if not attempt.overrun:
+            return attempt.asked_at + HEED
+        return None if self._recycle_after is None else attempt.asked_at + HEED + self._recycle_after
 
     def _act(self, attempt: Attempt, now: Instant) -> None:
-        if attempt.watch_at is None:
-            attempt.watch_at = now + HEED
+        deadline = attempt.deadline()
+        if attempt.asked_at is not None:
+            self._insist(attempt)
+        elif deadline is not None and deadline <= now:
+            attempt.asked_at = now
             self._stop(attempt, Stop.TIMEOUT)
-            if attempt.task is not None:
-                return
+        elif attempt.stuck is None:
+            self._found_stuck(attempt, now)
+        else:
+            attempt.stuck = None
+            self._report(("moving", attempt.claimed.id, f"attempt {attempt.claimed.attempt} moves again"))
+
+    def _insist(self, attempt: Attempt) -> None:
+        """It was asked, and goes on."""
+        if attempt.overrun or attempt.isolated:
+            attempt.overrun = attempt.forced = True
+            self._force(attempt)
+            return
         attempt.overrun = True
-        allowed = spell(attempt.policy.timeout)
-        detail = f"attempt {attempt.claimed.attempt} of {attempt.handler.name} goes on after its {allowed}"
+        why = "after it stood still" if attempt.stop is Stop.STALL else f"after its {spell(attempt.policy.timeout)}"
+        detail = f"attempt {attempt.claimed.attempt} of {attempt.handler.name} goes on {why}"
         self._report(("overrun", attempt.claimed.id, detail))
 
+    def _found_stuck(self, attempt: Attempt, now: Instant) -> None:
+        policy = attempt.policy
+        attempt.stuck = attempt.moved_at()
+        length = spell(policy.stall_after or 0)
+        then = {OnStall.ALERT: "it goes on", OnStall.CANCEL: "asked to stop", OnStall.KILL: "told to stop, or be ended"}
+        detail = f"attempt {attempt.claimed.attempt}: no progress for {length}; {then[policy.on_stall]}"
+        self._report(("stuck", attempt.claimed.id, detail))
+        if policy.on_stall is OnStall.KILL:
+            attempt.asked_at = now
+        if policy.on_stall is not OnStall.ALERT:
+            self._stop(attempt, Stop.STALL)
 
-def _due(attempt: Attempt) -> Instant | None:
-    """When an attempt must be looked at: at its deadline, then once more to see whether it heeded that."""
-    if attempt.overrun:
+
+def _standstill(attempt: Attempt) -> Instant | None:
+    """When an attempt will have stood still for too long; or, if people know that it has, when it moved again."""
+    if attempt.policy.stall_after is None or attempt.asked():
         return None
-    return attempt.deadline() if attempt.watch_at is None else attempt.watch_at
+    moved = attempt.moved_at()
+    if moved is None or moved == attempt.stuck:
+        return None
+    return moved + (attempt.policy.stall_after if attempt.stuck is None else 0)

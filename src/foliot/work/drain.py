@@ -6,7 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from foliot.domain.instant import SECOND, Duration, Instant
-from foliot.work.attempt import Stop
+from foliot.domain.run import Progress
+from foliot.domain.state import Outcome
+from foliot.work.attempt import Attempt, Stop
 
 if TYPE_CHECKING:
     from foliot.work.worker import Worker
@@ -22,12 +24,14 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
 
     1. Claim no more, and give back what was claimed and has not begun.
     2. Let running work finish until the grace ends.
-    3. Interrupt the rest. That costs a run none of its attempts, and its last checkpoint is kept.
+    3. Interrupt the rest. That costs a run none of its attempts, and its last checkpoint is kept. Processes that do
+       not heed are killed.
     4. Tell the store everything, and leave the fleet.
 
     A thread cannot be ended. One that outlives all this stays owned, so that nobody starts its run anew while it
     still works; its lease ends when the process does. In that case the instance does not retire either, and the
-    caller must end the process with `os._exit`, because the interpreter would wait for the thread.
+    caller must end the process with `os._exit`, because the interpreter would wait for the thread. If it should have
+    ended long ago, the store is told what to record of it then.
     """
     worker.draining = True
     worker.alarm.ring()
@@ -43,6 +47,8 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
             for attempt in list(worker.running):
                 worker.stop(attempt, Stop.DRAIN)
             await _work_until(worker, worker.clock.monotonic() + LAST_MOMENT)
+            await _processes_ended(worker)
+            worker.outbox.last_words += filter(None, map(_parting_word, worker.running))
             await _deliver_until(worker, worker.clock.monotonic() + LAST_DELIVERY)
             if worker.idle:
                 await worker.store.retire(worker.number)
@@ -52,9 +58,28 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
     return [attempt.claimed.id for attempt in worker.running]
 
 
+async def _processes_ended(worker: Worker) -> None:
+    """Those that do not heed are killed when their last moment is over (see deadlines.py): that has to be seen."""
+    end = worker.clock.monotonic() + LAST_DELIVERY
+    while any(attempt.isolated for attempt in worker.running) and worker.clock.monotonic() < end:
+        await worker.run_once()
+        await _sleep(worker, end)
+
+
+def _parting_word(attempt: Attempt) -> Progress | None:
+    """How an attempt will have ended that goes on although it should not, once this process is gone; None for others.
+
+    Not before that: until then it may still do something, and its slot and key stay taken."""
+    outcome = {Stop.TIMEOUT: Outcome.TIMED_OUT, Stop.STALL: Outcome.STALLED}.get(attempt.stop or Stop.DRAIN)
+    if outcome is None or attempt.started_at is None:
+        return None
+    claimed = attempt.claimed
+    return Progress(claimed.number, claimed.token, attempt.started_at, None, None, ending=outcome)
+
+
 async def _work_until(worker: Worker, end: Instant) -> None:
-    """Goes on without claiming until nothing runs, or until `end`, by the monotonic clock."""
-    while worker.running and worker.clock.monotonic() < end:
+    """Goes on without claiming until nothing runs that may end, or until `end`, by the monotonic clock."""
+    while any(not attempt.forced or attempt.isolated for attempt in worker.running) and worker.clock.monotonic() < end:
         await worker.run_once()
         await _sleep(worker, end)
 

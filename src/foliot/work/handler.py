@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from foliot.domain.identity import checked_name
+from foliot.domain.ledger import Traits, traits_to_json
 from foliot.domain.policy import Policy, policy_to_json
 from foliot.domain.store import DEFAULT_QUEUE, JobCard
 from foliot.errors import InvalidInput
 from foliot.work.arguments import Arguments
+from foliot.work.check import CheckArguments, check_choices
+from foliot.work.confinement import checked_isolation, checked_memory
 
 Failures = type[BaseException] | Iterable[type[BaseException]] | None
 
@@ -33,6 +36,18 @@ class Handler:
     owner: str | None = None
     runbook: str | None = None
     changes: str | None = None
+    isolation: str = "none"
+    """`process`: every attempt has a process of its own, which can be ended whatever it does."""
+    memory: int | None = None
+    """How many bytes of data that process may hold."""
+    effects: tuple[str, ...] | None = None
+    """The names of all effects that it has; None when it says nothing of them."""
+    idempotent: bool = False
+    """Doing all of it again does no harm."""
+    rewritable: bool = False
+    """Its output can be written again, and comes out the same."""
+    check: Handler | None = None
+    """What says whether its business result is right: a handler of its own, with the same payload."""
 
     @classmethod
     def of(
@@ -47,6 +62,11 @@ class Handler:
         owner: str | None = None,
         runbook: str | None = None,
         changes: str | None = None,
+        isolation: str = "none",
+        memory: int | str | None = None,
+        effects: Iterable[str] | None = None,
+        idempotent: bool = False,
+        rewritable: bool = False,
     ) -> Handler:
         """Registers a plain function; InvalidInput when it cannot be a job, with what to do about it."""
         if not callable(function):
@@ -70,6 +90,38 @@ class Handler:
             owner=owner,
             runbook=runbook,
             changes=changes,
+            isolation=checked_isolation(name, isolation),
+            memory=checked_memory(name, memory, isolation),
+            effects=_effects(name, effects),
+            idempotent=_flag(name, "idempotent", idempotent),
+            rewritable=_flag(name, "rewritable", rewritable),
+        )
+
+    def checked_by(self, function: Callable[..., Any], settings: Mapping[str, Any]) -> Handler:
+        """The same job, with a function that looks whether its business result is right."""
+        if self.check is not None:
+            raise InvalidInput(f"{self.name} has a check already; let that one look at everything")
+        look = Handler.of(function, name=self.name, policy=self.policy.merged(check_choices(self.name, settings)))
+        arguments = CheckArguments(self.name, function, self.function, self.arguments)
+        return replace(self, check=replace(look, arguments=arguments))
+
+    def for_check(self, policy: Policy) -> tuple[Handler, Policy] | None:
+        """How a run of this policy is checked; None when there is no check here."""
+        if self.check is None:
+            return None
+        own = self.check.policy
+        # Whoever looks may do so in silence for a while: only the time that he may take is bounded.
+        chosen = {"timeout": own.timeout, "attempts": own.attempts, "backoff": own.backoff, "stall_after": None}
+        return self.check, policy.merged(chosen)
+
+    def traits(self) -> Traits:
+        """What its code says of itself."""
+        return Traits(
+            effects=self.effects,
+            idempotent=self.idempotent,
+            rewritable=self.rewritable,
+            checked=self.check is not None,
+            isolated=self.isolation == "process",
         )
 
     @property
@@ -92,7 +144,15 @@ class Handler:
 
     def card(self) -> JobCard:
         """What the store is told of the job."""
-        return JobCard(self.name, policy_to_json(self.policy), self.queue, self.owner, self.runbook, self.changes)
+        return JobCard(
+            name=self.name,
+            policy=policy_to_json(self.policy),
+            queue=self.queue,
+            owner=self.owner,
+            runbook=self.runbook,
+            changes=self.changes,
+            traits=traits_to_json(self.traits()),
+        )
 
 
 def _failures(job: str, setting: str, given: Failures) -> tuple[type[BaseException], ...]:
@@ -103,3 +163,20 @@ def _failures(job: str, setting: str, given: Failures) -> tuple[type[BaseExcepti
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise InvalidInput(f"{job}: {setting} takes exception classes; {kind!r:.80} is none")
     return classes
+
+
+def _effects(job: str, given: Iterable[str] | None) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidInput(
+            f'{job}: effects={given!r:.80}: name all its effects, as in effects=("payout",); effects=() says that it '
+            f"has none"
+        )
+    return tuple(dict.fromkeys(checked_name(name, "effect") for name in given))
+
+
+def _flag(job: str, setting: str, given: bool) -> bool:
+    if not isinstance(given, bool):
+        raise InvalidInput(f"{job}: {setting}={given!r:.80}; give True or False")
+    return given

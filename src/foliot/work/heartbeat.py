@@ -65,7 +65,7 @@ class Heartbeat:
             _log.warning("a heartbeat failed: %s: %s", type(error).__name__, error)
             return False
         for attempt, news in told:
-            attempt.was_told(news)
+            attempt.was_told(news, unheard=news.number in beat.unheard)
         self.beat_at = now
         self.beats += 1
         worker.heard(number, beat)

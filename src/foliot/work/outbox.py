@@ -15,7 +15,7 @@ from typing import Protocol
 from foliot.clock import Clock
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
 from foliot.domain.run import Claimed, Ending, Progress
-from foliot.domain.store import Beat, FleetStore, WorkStore
+from foliot.domain.store import Beat, FleetStore, HandlerStore, LedgerStore, WorkStore
 from foliot.errors import SchemaMismatch, StoreClosed, StoreTooOld
 
 HOPELESS = (StoreClosed, StoreTooOld, SchemaMismatch)
@@ -28,7 +28,7 @@ _MOST = 1 << 20
 _log = logging.getLogger("foliot.work")
 
 
-class WorkerStore(WorkStore, FleetStore, Protocol):
+class WorkerStore(WorkStore, LedgerStore, HandlerStore, FleetStore, Protocol):
     """What of the store a worker needs."""
 
     async def note(self, kind: str, subject: str, detail: str) -> None:
@@ -123,7 +123,8 @@ class Outbox:
 
     async def _say(self, worker: int) -> Beat:
         count = len(self.last_words)
-        beat = await self._store.beat(worker, self.last_words[:count])
+        # Whose run somebody's open transaction holds has to wait: what is not heard now never will be.
+        beat = await self._store.beat(worker, self.last_words[:count], patient=True)
         del self.last_words[:count]
         return beat
 

@@ -11,6 +11,8 @@ costs one asyncio task, no timer and no await of the store; claims and endings t
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -21,15 +23,19 @@ from foliot.clock import Clock
 from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.policy import Policy, choices_from_json
 from foliot.domain.run import Claimed, Ending
-from foliot.domain.store import DEFAULT_QUEUE, Beat
+from foliot.domain.store import DEFAULT_QUEUE, Beat, check_of
 from foliot.errors import InvalidInput, LostOwnership
 from foliot.work.alarm import Alarm
 from foliot.work.attempt import Attempt, Stop
-from foliot.work.deadlines import Deadlines
+from foliot.work.confinement import PROCESS
+from foliot.work.deadlines import HEED, Deadlines
+from foliot.work.desk import StoreDesks
 from foliot.work.drain import drain
+from foliot.work.endings import may_have_ledger
 from foliot.work.execute import execute, execute_in_thread, never_began
 from foliot.work.handler import Handler
 from foliot.work.heartbeat import Heartbeat
+from foliot.work.isolate import IsolatedAttempt, execute_isolated
 from foliot.work.outbox import HOPELESS, Outbox, Pause, WorkerStore
 
 _LIVELY: Duration = SECOND
@@ -41,8 +47,13 @@ _CALLED_LOOK = 0.02
 _CLAIM_ANYWAY: Duration = SECOND
 """A worker with free slots claims this often even if nothing seems to be new: a hint that is lost costs a second."""
 _MOST_POLICIES = 10_000
+_LEAST_PROCESSES = 4
+RECYCLED = 75
+"""The exit code of a worker that is to be started again: EX_TEMPFAIL, for those who know it."""
 _QUIET = 30
 """Passes of the event loop without progress, after which `settle` believes that there will be none."""
+
+_log = logging.getLogger("foliot.work")
 
 
 class Worker:
@@ -64,7 +75,14 @@ class Worker:
         version: str = "",
         release: str = "",
         chance: Callable[[], float] = random.random,
+        isolates: bool = False,
+        processes: int | None = None,
+        recycle_after: Duration | None = None,
+        store_url: str | None = None,
     ) -> None:
+        """`isolates`: jobs that ask for a process of their own get one, `processes` at a time; else they run here.
+        `recycle_after`: how long a handler that should have ended may go on before this process is given up for it;
+        None where that cannot be done. `store_url`: for the handlers in processes of their own."""
         if slots < 1:
             raise InvalidInput(f"slots={slots}: a worker needs at least one")
         self.store = store
@@ -75,6 +93,8 @@ class Worker:
         self.number: int | None = None
         """What the store calls this instance; None before `start`. Another one after the store declared it dead."""
         self.draining = False
+        self.recycling = False
+        """A handler goes on that cannot be ended alone: this process has to end, and another one to take its place."""
         self.running: dict[Attempt, None] = {}
         """Attempts that hold a slot, in the order in which they were claimed."""
         self.begun = 0
@@ -82,17 +102,29 @@ class Worker:
         self.shortest_lease: Duration = min((h.policy.lease for h in self.handlers.values()), default=30 * SECOND)
         self.alarm = Alarm()
         self.outbox = Outbox(store, clock, self._delivered)
+        self.desks = StoreDesks(store, lambda: self.number)
         self.threads = threads or min(32, slots)
         self.pool = ThreadPoolExecutor(self.threads, thread_name_prefix="foliot-handler")
         self.heartbeat = Heartbeat(self, beat_store or store)
-        self._deadlines = Deadlines(self.running, self.stop, self.outbox.events.append)
+        self._deadlines = Deadlines(self.running, self.stop, self.outbox.events.append, self.force, recycle_after)
         self._version = version
         self._release = release
         self._chance = chance
-        self._jobs = tuple(self.handlers)
-        self._async_jobs = tuple(name for name, handler in self.handlers.items() if handler.is_async)
+        known = self.handlers | {check_of(n): h.check for n, h in self.handlers.items() if h.check is not None}
+        self._jobs = tuple(known)
+        """What it asks for: jobs, and the checks of jobs."""
+        self.processes = processes or min(max(_LEAST_PROCESSES, 2 * (os.cpu_count() or 1)), slots)
+        self._isolates = isolates
+        self._store_url = store_url
+        isolated = {name for name, handler in known.items() if isolates and handler.isolation == PROCESS}
+        self._loop_jobs = tuple(n for n, handler in known.items() if handler.is_async and n not in isolated)
+        self._thread_jobs = tuple(n for n, handler in known.items() if not handler.is_async and n not in isolated)
+        self._process_jobs = tuple(isolated)
         self._in_threads = 0
         """How many of `running` have a thread, or soon will."""
+        self._in_processes = 0
+        self._suspects = 0
+        """How many of `running` may kill this worker: never more than one."""
         self._policies: dict[tuple[str, bytes], Policy] = {}
         self._claiming: asyncio.Task[int] | None = None
         self._claimed_at: Instant = 0
@@ -112,6 +144,7 @@ class Worker:
     async def start(self) -> None:
         """Enters this instance, and what it knows of jobs, into the store."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self.desks.loop = self._loop
         cards = [handler.card() for handler in self.handlers.values()]
         instance = await self.store.register(
             "worker",
@@ -151,9 +184,10 @@ class Worker:
         return watched or sent or claimed > 0
 
     async def run(self) -> None:
-        """Works until `drain` is called, with a heart that beats in a thread of its own until the drain is over."""
+        """Works until it is drained, or has to be because it is `recycling`. Its heart beats in a thread of its own,
+        until the drain is over."""
         self.heartbeat.start()
-        while not self.draining:
+        while not self.draining and not self.recycling:
             await self.run_once()
             # Whatever could be claimed now is claimed: more comes with an ending, a commit, or the time.
             await self.alarm.sleep(self._look)
@@ -209,19 +243,24 @@ class Worker:
     def _room(self) -> tuple[tuple[str, ...], int]:
         """Of which jobs how many runs can begin now.
 
-        What waited here for a thread could run at once in another worker. So a claim that may bring sync runs takes
-        no more than there are free threads, and one without a free thread is for async jobs only. With a clock that
-        is known to be wrong, none begin.
+        What waited here for a thread or a process could run at once in another worker. So a claim that may bring runs
+        of a kind takes no more than there is room for that kind, and kinds without room are left out. With a clock
+        that is known to be wrong, none begin.
         """
         if self.clock.fenced:
             return self._jobs, 0
-        free = self.slots - len(self.running)
-        if len(self._async_jobs) == len(self._jobs):
-            return self._jobs, free
-        threads = self.threads - self._in_threads
-        if threads > 0:
-            return self._jobs, min(free, threads)
-        return self._async_jobs, free if self._async_jobs else 0
+        room = self.slots - len(self.running)
+        if len(self._loop_jobs) == len(self._jobs):
+            return self._jobs, room
+        jobs = self._loop_jobs
+        for kind, free in (
+            (self._thread_jobs, self.threads - self._in_threads),
+            (self._process_jobs, self.processes - self._in_processes),
+        ):
+            if kind and free > 0:
+                jobs += kind
+                room = min(room, free)
+        return jobs, room if jobs else 0
 
     async def _claim(self, now: Instant) -> int:
         """Takes as much as the free slots and threads can run, and begins it; answers how much that was."""
@@ -243,10 +282,10 @@ class Worker:
         return is_told and not self._left_some and 0 <= now - self._claimed_at < _CLAIM_ANYWAY
 
     async def _claim_and_begin(self, jobs: Sequence[str], limit: int) -> int:
-        number = self.number
+        number, suspects = self.number, self._suspects == 0
         assert number is not None
         try:
-            claimed = await self.store.claim(number, self.queues, jobs, limit)
+            claimed = await self.store.claim(number, self.queues, jobs, limit, suspects)
         except LostOwnership:
             self._lose(number)
             return 0
@@ -260,7 +299,7 @@ class Worker:
         finally:
             self._claiming = None
         self._claim_pause.succeeded()
-        self._left_some = len(claimed) >= limit or len(jobs) < len(self._jobs)
+        self._left_some = len(claimed) >= limit or len(jobs) < len(self._jobs) or not suspects
         if self.draining or self._lost:
             self.outbox.unbegun.extend(claimed)
             self.alarm.ring()
@@ -278,6 +317,17 @@ class Worker:
                 self.outbox.unbegun.append(item)
                 continue
             policy = handler.policy if item.options is None else self._policy(handler, item.options)
+            if item.phase is not None:
+                check = handler.for_check(policy)
+                if check is None:  # of another release
+                    self.outbox.unbegun.append(item)
+                    continue
+                handler, policy = check
+            if item.deaths is not None:
+                self._suspects += 1
+            if self._isolates and handler.isolation == PROCESS:
+                self._begin_isolated(item, handler, policy, now)
+                continue
             attempt = Attempt(item, handler, policy)
             running[attempt] = None
             if handler.is_async:
@@ -285,9 +335,16 @@ class Worker:
             else:
                 self._in_threads += 1
                 attempt.future = self.pool.submit(self._execute_in_thread, attempt)
-            if now + policy.timeout < deadlines.nearest:
-                deadlines.nearest = now + policy.timeout
+            deadlines.expect(attempt, now)
         self.begun += len(claimed)
+
+    def _begin_isolated(self, claimed: Claimed, handler: Handler, policy: Policy, now: Instant) -> None:
+        attempt = IsolatedAttempt(claimed, handler, policy)
+        self.running[attempt] = None
+        self._in_processes += 1
+        assert self._loop is not None
+        attempt.conducting = self._loop.create_task(self._execute_isolated(attempt))
+        self._deadlines.expect(attempt, now)
 
     def _policy(self, handler: Handler, options: bytes) -> Policy:
         """The job's policy with what the run's schedule chose; the same few are asked for again and again."""
@@ -307,13 +364,16 @@ class Worker:
     # --------------------------------------------------------------------------------------------- execute
 
     async def _execute(self, attempt: Attempt) -> None:
-        self._end(attempt, await execute(attempt, self.clock, self._chance))
+        self._end(attempt, await execute(attempt, self.clock, self._chance, self.desks))
 
     def _execute_in_thread(self, attempt: Attempt) -> None:
-        ending = execute_in_thread(attempt, self.clock, self._chance)
+        ending = execute_in_thread(attempt, self.clock, self._chance, self.desks)
         loop = self._loop
         if loop is not None and not loop.is_closed():  # else the worker is gone, and this attempt's lease will end
             loop.call_soon_threadsafe(self._end, attempt, ending)
+
+    async def _execute_isolated(self, attempt: IsolatedAttempt) -> None:
+        self._end(attempt, await execute_isolated(attempt, self.clock, self._chance, self.desks, self._store_url))
 
     def _end(self, attempt: Attempt, ending: Ending | None) -> None:
         """The slot is free, and the outcome is on its way; None when the attempt never began."""
@@ -321,11 +381,16 @@ class Worker:
         self.ended += 1
         if attempt.future is not None:
             self._in_threads -= 1
+        elif attempt.isolated:
+            self._in_processes -= 1
+        if attempt.claimed.deaths is not None:
+            self._suspects -= 1
+            self._left_some = True  # another one under suspicion may have waited for this
         if ending is None:
             self.outbox.unbegun.append(attempt.claimed)
         else:
             self.outbox.endings.append(ending)
-            if attempt.context is not None:
+            if attempt.context is not None or attempt.isolated:
                 words = attempt.last_words()
                 if words is not None:
                     self.outbox.last_words.append(words)
@@ -340,9 +405,15 @@ class Worker:
     # ------------------------------------------------------------------------------------------------ stop
 
     def stop(self, attempt: Attempt, reason: Stop) -> None:
-        """Asks an attempt to stop: a task is cancelled, a thread is told through its context."""
+        """Asks an attempt to stop: a task is cancelled, a thread is told through its context, a process by a message.
+
+        A process that does not heed that is ended soon, whoever asked."""
         attempt.ask_to_stop(reason)
-        if attempt.future is not None:
+        if attempt.isolated:
+            if attempt.asked_at is None:
+                attempt.asked_at = self.clock.monotonic()
+            self._deadlines.nearest = min(self._deadlines.nearest, attempt.asked_at + HEED)
+        elif attempt.future is not None:
             self.withdraw(attempt)
         elif attempt.task is not None and attempt.started_at is not None:
             # A task that has not begun finds the reason when it does; cancelled now, it would end without a word.
@@ -350,8 +421,27 @@ class Worker:
 
     def withdraw(self, attempt: Attempt) -> None:
         """Takes an attempt back that still waits for a thread; nothing happens if it has begun."""
+        if attempt.stop is Stop.CANCEL and may_have_ledger(attempt):
+            return  # an earlier attempt may have left an effect open: the thread will look first
         if attempt.future is not None and attempt.future.cancel() and attempt in self.running:
             self._end(attempt, never_began(attempt, self.clock.now()))
+
+    def force(self, attempt: Attempt) -> None:
+        """Ends an attempt that does not heed: its process is killed, or, when it has none, this one is given up."""
+        attempt.forced = True
+        if isinstance(attempt, IsolatedAttempt):
+            attempt.kill()
+            return
+        if not self.recycling:
+            _log.warning(
+                "%s (attempt %d of %s) goes on although it was told to stop, and a %s cannot be ended alone: this "
+                "process takes no more work, ends with exit code %d when the rest is done, and is to be started again",
+                *(attempt.claimed.id, attempt.claimed.attempt, attempt.handler.name),
+                "task" if attempt.future is None else "thread",
+                RECYCLED,
+            )
+        self.recycling = True
+        self.alarm.ring()
 
     def heard(self, number: int, beat: Beat) -> None:
         """What the store answered to a heartbeat of instance `number`. May be called from any thread."""
@@ -421,7 +511,7 @@ class Worker:
         while quiet < _QUIET and not self.idle:
             before = self.begun + self.ended + self.outbox.finished
             waiting: list[asyncio.Future[Any]] = [
-                task for task in (self._claiming, self.outbox.delivery) if task is not None
+                task for task in (self._claiming, self.outbox.delivery, *self.desks.calls) if task is not None
             ]
             waiting += [asyncio.wrap_future(a.future) for a in self.running if a.future and not a.future.done()]
             if waiting and loop.time() < until:

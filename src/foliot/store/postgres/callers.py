@@ -1,4 +1,4 @@
-"""Promises inside a transaction that the caller has begun, on a connection of the caller's own.
+"""What we do inside a transaction that the caller has begun, on a connection of the caller's own.
 
 Whatever the library, it is one statement with one text in it, sent the way that the caller's own statements are.
 Nothing is begun, committed, rolled back or set. Libraries are recognised and never imported: whoever hands us a
@@ -14,41 +14,62 @@ from typing import Any, TypeVar
 import msgspec
 
 from foliot.domain.run import Kept, Promise
-from foliot.errors import InvalidInput, StoreError
+from foliot.errors import InvalidInput, LostOwnership, StoreError
 from foliot.store.postgres.promising import kept
 from foliot.store.verbs.transaction import Row
 
-Send = Callable[[Any, str], Sequence[Row]]
-SendAsync = Callable[[Any, str], Awaitable[Sequence[Row]]]
+Send = Callable[[Any, str, str], Sequence[Row]]
+SendAsync = Callable[[Any, str, str], Awaitable[Sequence[Row]]]
 S = TypeVar("S", Send, SendAsync)
 
-_QUERY = "SELECT number, name, outcome, state, fire_at FROM foliot.promise_all({})"
+PROMISE = "SELECT number, name, outcome, state, fire_at FROM foliot.promise_all({})"
+BEGIN_EFFECT = "SELECT * FROM foliot.begin_effect({})"
+END_EFFECT = "SELECT foliot.end_effect({})"
+EFFECTS = "SELECT * FROM foliot.effects_of({})"
+COMPLETE = "SELECT foliot.complete_as({})"
+"""Each takes one text: what to do, as JSON."""
+_NOT_OWNED = "FL001"
 _NOT_THERE = ("3F000", "42883")
 """What PostgreSQL says of a schema, or of a function, that does not exist."""
 
 
 def promise(connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
+    return _answers(say(connection, PROMISE, _text(wanted)) if wanted else [], wanted)
+
+
+async def promise_async(connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
+    return _answers(await say_async(connection, PROMISE, _text(wanted)) if wanted else [], wanted)
+
+
+def is_blocking(connection: Any) -> bool:
+    """InvalidInput when it is none that we know."""
+    if _sender(connection, _BLOCKING) is not None:
+        return True
+    if _sender(connection, _AWAITED) is None:
+        raise _refusal(connection, {}, "")
+    return False
+
+
+def say(connection: Any, query: str, text: str) -> Sequence[Row]:
     send = _sender(connection, _BLOCKING)
     if send is None:
         raise _refusal(connection, _AWAITED, "await at_async, delay_async, now_async or promise_many_async with it")
     try:
-        rows = send(connection, _text(wanted)) if wanted else []
+        return send(connection, query, text)
     except Exception as error:
         _explain(error)
         raise
-    return _answers(rows, wanted)
 
 
-async def promise_async(connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
+async def say_async(connection: Any, query: str, text: str) -> Sequence[Row]:
     send = _sender(connection, _AWAITED)
     if send is None:
         raise _refusal(connection, _BLOCKING, "it is not async: call at, delay, now or promise_many with it")
     try:
-        rows = await send(connection, _text(wanted)) if wanted else []
+        return await send(connection, query, text)
     except Exception as error:
         _explain(error)
         raise
-    return _answers(rows, wanted)
 
 
 def _text(wanted: Sequence[Promise]) -> str:
@@ -79,15 +100,15 @@ def _answers(rows: Sequence[Row], wanted: Sequence[Promise]) -> list[Kept]:
 # How each library sends it
 
 
-def _psycopg(connection: Any, text: str) -> Sequence[Row]:
+def _psycopg(connection: Any, query: str, text: str) -> Sequence[Row]:
     with connection.cursor(row_factory=_tuples) as cursor:
-        found: Sequence[Row] = cursor.execute(_QUERY.format("%s"), [text]).fetchall()
+        found: Sequence[Row] = cursor.execute(query.format("%s"), [text]).fetchall()
         return found
 
 
-async def _psycopg_async(connection: Any, text: str) -> Sequence[Row]:
+async def _psycopg_async(connection: Any, query: str, text: str) -> Sequence[Row]:
     async with connection.cursor(row_factory=_tuples) as cursor:
-        found: Sequence[Row] = await (await cursor.execute(_QUERY.format("%s"), [text])).fetchall()
+        found: Sequence[Row] = await (await cursor.execute(query.format("%s"), [text])).fetchall()
         return found
 
 
@@ -96,29 +117,29 @@ def _tuples(_cursor: Any) -> type[tuple[Any, ...]]:
     return tuple
 
 
-async def _asyncpg(connection: Any, text: str) -> Sequence[Row]:
-    return [tuple(row) for row in await connection.fetch(_QUERY.format("$1"), text)]
+async def _asyncpg(connection: Any, query: str, text: str) -> Sequence[Row]:
+    return [tuple(row) for row in await connection.fetch(query.format("$1"), text)]
 
 
-def _sqlalchemy(connection: Any, text: str) -> Sequence[Row]:
-    found: Sequence[Row] = connection.execute(*_clause(connection, text)).all()
+def _sqlalchemy(connection: Any, query: str, text: str) -> Sequence[Row]:
+    found: Sequence[Row] = connection.execute(*_clause(connection, query, text)).all()
     return found
 
 
-async def _sqlalchemy_async(connection: Any, text: str) -> Sequence[Row]:
-    found: Sequence[Row] = (await connection.execute(*_clause(connection, text))).all()
+async def _sqlalchemy_async(connection: Any, query: str, text: str) -> Sequence[Row]:
+    found: Sequence[Row] = (await connection.execute(*_clause(connection, query, text))).all()
     return found
 
 
-def _clause(connection: Any, text: str) -> tuple[Any, dict[str, str]]:
+def _clause(connection: Any, query: str, text: str) -> tuple[Any, dict[str, str]]:
     _check_engine((connection if hasattr(connection, "dialect") else connection.get_bind()).dialect.name)
-    return sys.modules["sqlalchemy"].text(_QUERY.format(":promises")), {"promises": text}
+    return sys.modules["sqlalchemy"].text(query.format(":said")), {"said": text}
 
 
-def _django(connection: Any, text: str) -> Sequence[Row]:
+def _django(connection: Any, query: str, text: str) -> Sequence[Row]:
     _check_engine(connection.vendor)
     with connection.cursor() as cursor:
-        cursor.execute(_QUERY.format("%s"), [text])
+        cursor.execute(query.format("%s"), [text])
         found: Sequence[Row] = cursor.fetchall()
         return found
 
@@ -174,6 +195,8 @@ def _explain(error: Exception) -> None:
     that is not ours needs our words."""
     told: Any = getattr(error, "orig", None) or error.__cause__ or error  # SQLAlchemy and Django wrap the driver's
     code = getattr(told, "sqlstate", None) or getattr(told, "pgcode", None) or str(told)  # pg8000 tells it in its text
+    if _NOT_OWNED in code:
+        raise LostOwnership(f"{told}; roll back, and let the handler end") from error
     if any(one in code for one in _NOT_THERE):
         raise StoreError(
             "the database that connection= leads to has no schema foliot, or one that is too old; run `foliot migrate` "

@@ -63,18 +63,20 @@ class Claimer:
 
     async def rehearse(self, worker: int) -> None:
         """On two connections, because a worker claims while it tells what ended."""
-        nothing = {"queues": (), "jobs": (), "limit": 0, "chunks": 0, "tokens": ()}
+        nothing = {"queues": (), "jobs": (), "limit": 0, "chunks": 0, "tokens": (), "suspects": False}
         for _ in range(2):
             await asyncio.gather(*(_finish_runs(self._server, []) for _ in range(2)))
             await asyncio.gather(*(self._server.statement("claim_runs", worker=worker, **nothing) for _ in range(2)))
 
     async def claim(
-        self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, now: Instant
+        self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, now: Instant, suspects: bool
     ) -> list[Claimed]:
         found = await self._found_again(worker, now) if self._unsure else []
         for _ in range(_TRIES):
             left = limit - len(found)
-            if left <= 0 or not await self._take(worker, queues, jobs, left, now, found) or found:
+            # One run under suspicion at a time, also where one is found whose claim seemed lost.
+            more = suspects and all(one.deaths is None for one in found)
+            if left <= 0 or not await self._take(worker, queues, jobs, left, now, found, more) or found:
                 break
             await asyncio.sleep(0.001)
         if self._unsure:
@@ -85,7 +87,14 @@ class Claimer:
         return found
 
     async def _take(
-        self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, now: Instant, found: list[Claimed]
+        self,
+        worker: int,
+        queues: Sequence[str],
+        jobs: Sequence[str],
+        limit: int,
+        now: Instant,
+        found: list[Claimed],
+        suspects: bool,
     ) -> bool:
         """One claim, added to `found`; answers whether what lay aside was looked at, so that there may be more."""
         chunks = max(1, min(_MOST_CHUNKS, round(limit / self._mean + 0.5)))
@@ -99,6 +108,7 @@ class Claimer:
                 limit=limit,
                 chunks=chunks,
                 tokens=tokens,
+                suspects=suspects,
             )
         except asyncpg.UniqueViolationError:
             return True  # another process drew the same token, because it has our node's number: the next one differs
@@ -183,7 +193,7 @@ async def give_back(tx: PostgresTransaction, worker: int, claimed: Sequence[Clai
     return await working.give_back(tx, worker, claimed)
 
 
-async def beat(tx: PostgresTransaction, worker: int, progress: Sequence[Progress]) -> Beat:
+async def beat(tx: PostgresTransaction, worker: int, progress: Sequence[Progress], patient: bool) -> Beat:
     tokens = list({one.token for one in progress})
     await tx.all("write_old_claims", worker=worker, before=tx.now - _BRIEF, tokens=tokens)
-    return await working.beat(tx, worker, progress)
+    return await working.beat(tx, worker, progress, patient)

@@ -122,7 +122,7 @@ class Connections:
     def _settings(self, hot: bool) -> dict[str, str]:
         return {"application_name": self._name, **_SETTINGS, **(_HOT if hot else {})}
 
-    async def _pool(self, hot: bool) -> Pool:
+    async def _pool(self, hot: bool, lent: bool) -> Pool:
         loop = asyncio.get_running_loop()
         pools = self._loops.get(loop)
         if pools is None or pools.pid != os.getpid():
@@ -130,18 +130,22 @@ class Connections:
             self._loops[loop] = pools = _Pools(
                 *(
                     Pool(partial(asyncpg.connect, self.where.dsn, **self._options(kind)), most)
-                    for kind, most in ((False, self.where.connections - hot_ones), (True, hot_ones))
+                    for kind, most in (
+                        (False, self.where.connections - hot_ones),
+                        (True, hot_ones),
+                        (False, self.where.connections),
+                    )
                 )
             )
             await pools.begin()
-        return pools.hot if hot else pools.plain
+        return pools.lent if lent else pools.hot if hot else pools.plain
 
     @asynccontextmanager
-    async def acquired(self, *, hot: bool = False) -> AsyncIterator[Any]:
+    async def acquired(self, *, hot: bool = False, lent: bool = False) -> AsyncIterator[Any]:
         """A connection, waited for with patience while the server cannot be reached. Raises StoreError then."""
         if self._closed:
             raise StoreClosed("the store is closed")
-        pool = await self._pool(hot)
+        pool = await self._pool(hot, lent)
         connection = await self._patiently(pool)
         backend = connection.get_server_pid()
         try:
@@ -204,19 +208,21 @@ class Connections:
 
 
 class _Pools:
-    """The connections of one event loop: for transactions of any kind, and for the statements that carry the load."""
+    """The connections of one event loop: for transactions of any kind, for the statements that carry the load, and for
+    handlers, who may hold theirs for long."""
 
-    def __init__(self, plain: Pool, hot: Pool) -> None:
+    def __init__(self, plain: Pool, hot: Pool, lent: Pool) -> None:
         self.pid = os.getpid()
         self.plain = plain
         self.hot = hot
+        self.lent = lent
         self._keeper = _closed_with_its_loop(self)
 
     async def begin(self) -> None:
         await anext(self._keeper)
 
     async def close(self) -> None:
-        await asyncio.gather(self.plain.close(_GOODBYE), self.hot.close(_GOODBYE))
+        await asyncio.gather(*(pool.close(_GOODBYE) for pool in (self.plain, self.hot, self.lent)))
 
 
 async def _closed_with_its_loop(pools: _Pools) -> AsyncGenerator[None, None]:

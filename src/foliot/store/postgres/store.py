@@ -38,7 +38,7 @@ from foliot.domain.store import (
 from foliot.errors import FoliotError, StoreClosed, StoreError
 from foliot.store import queries
 from foliot.store.migrations import refuse_pending
-from foliot.store.postgres import callers, claiming, connection, keeping, migrating, promising
+from foliot.store.postgres import callers, claiming, connection, keeping, lending, migrating, promising
 from foliot.store.postgres.address import address
 from foliot.store.postgres.bell import CHANNEL, Bell
 from foliot.store.postgres.cells import CellReader
@@ -64,7 +64,7 @@ class _Loop:
         self.plain: Together[Promise, Kept] = Together(store._send_plain, 1_000)
         self.keyed: Together[Promise, Kept] = Together(store._send_keyed, 200)
         listens = store.where.listen
-        self.bell = Bell(store._notify, None if listens is None else lambda: store._connections.connect(listens))
+        self.bell = Bell(store._notify, None if listens is None else lambda: store.connections.connect(listens))
 
 
 class PostgresStore(Verbs):
@@ -75,7 +75,7 @@ class PostgresStore(Verbs):
         self.where = address(url)
         self._virtual = clock if isinstance(clock, ManualClock) else None
         """A clock that tests move; the server is told to go by it. Otherwise the server's own clock decides."""
-        self._connections = Connections(self.where)
+        self.connections = Connections(self.where)
         self._queries = prepared(queries.load(files(__package__).joinpath("sql")))
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
         self._cells = CellReader(self)
@@ -88,7 +88,7 @@ class PostgresStore(Verbs):
 
     async def open(self) -> None:
         try:
-            first = await self._connections.connect()
+            first = await self.connections.connect()
             try:
                 await connection.checked(first, self.where)
                 if self.where.migrates:
@@ -109,7 +109,7 @@ class PostgresStore(Verbs):
         except (asyncpg.PostgresError, *UNREACHABLE) as error:
             raise as_store_error(error, self.where) from error
         self._is_open = True
-        self._connections.open()
+        self.connections.open()
 
     async def close(self) -> None:
         if self._is_open:
@@ -120,7 +120,7 @@ class PostgresStore(Verbs):
                     await here.keyed.done()
                     await here.bell.close()
             self._loops.clear()
-            await self._connections.close()
+            await self.connections.close()
 
     async def schema(self) -> Schema:
         return await migrating.look(self.where)
@@ -182,7 +182,7 @@ class PostgresStore(Verbs):
         return here
 
     async def _notify(self, who: str) -> None:
-        async with self._connections.acquired() as used:
+        async with self.connections.acquired() as used:
             await used.execute(f"NOTIFY {CHANNEL}, '{who}'")
 
     # Transactions
@@ -214,7 +214,7 @@ class PostgresStore(Verbs):
         return await self.statement(query, **values)
 
     async def _state(self, text: str, arguments: Sequence[Any]) -> list[Row]:
-        async with self._connections.acquired(hot=True) as used:
+        async with self.connections.acquired(hot=True) as used:
             if self._virtual is None and not self.where.pooler:
                 rows: list[Row] = await used.fetch(text, *arguments)
                 return rows
@@ -232,7 +232,7 @@ class PostgresStore(Verbs):
         """What was under way on connections that broke is done now, or never will be."""
         for left in reversed(range(_TRIES)):
             try:
-                return await self._connections.settle()
+                return await self.connections.settle()
             except (asyncpg.PostgresError, *UNREACHABLE) as error:
                 if not left or not isinstance(error, UNREACHABLE):
                     raise as_store_error(error, self.where) from error
@@ -252,7 +252,7 @@ class PostgresStore(Verbs):
             try:
                 return await self._transact(work, lazily, hot)
             except _Unanswered as lost:
-                if await self._was_committed(lost.xid, lost.life):
+                if await self.was_committed(lost.xid, lost.life):
                     self.ring(lost.rings)
                     result: T = lost.result
                     return result
@@ -273,7 +273,7 @@ class PostgresStore(Verbs):
         raise AssertionError("unreachable")
 
     async def _transact(self, work: Work[T], lazily: bool, hot: bool) -> T:
-        async with self._connections.acquired(hot=hot) as used:
+        async with self.connections.acquired(hot=hot) as used:
             try:
                 await used.execute(connection.begin(self.where.pooler, lazily=lazily, hot=hot))
                 now, xid, life = await self._look(used, "begin")
@@ -290,7 +290,13 @@ class PostgresStore(Verbs):
         self.ring(tx.rings)
         return result
 
-    async def _was_committed(self, xid: str, life: str | None) -> bool:
+    async def begun(self, used: Any) -> tuple[PostgresTransaction, str, str | None]:
+        """A transaction in a handler's hands, and its name: what became of it can be asked for."""
+        await used.execute(connection.begin(self.where.pooler))
+        now, xid, life = await self._look(used, "begin")
+        return PostgresTransaction(used, self._queries, now, self.numbers), xid, life
+
+    async def was_committed(self, xid: str, life: str | None) -> bool:
         """Asks until the server knows. StoreError when it cannot say: it is another one, or has forgotten."""
         await self.settle()
         for pause in (0.0, 0.05, 0.2, 0.5, 1.0, 2.0):
@@ -311,7 +317,7 @@ class PostgresStore(Verbs):
         """All queries of one look see one moment."""
         for left in reversed(range(2)):
             try:
-                async with self._connections.acquired() as used:
+                async with self.connections.acquired() as used:
                     try:
                         await used.execute(connection.begin(self.where.pooler, reading=True))
                         [now] = await self._look(used, "look")
@@ -350,10 +356,15 @@ class PostgresStore(Verbs):
         return made
 
     def promise_within(self, connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
+        if isinstance(connection, lending.BlockingConnection):
+            return connection.wait(callers.promise_async(connection.inner, wanted))
         return callers.promise(connection, wanted)
 
     async def promise_within_async(self, connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
         return await callers.promise_async(connection, wanted)
+
+    def transaction(self, connection: Any = None) -> lending.LentTransaction | lending.CallersTransaction:
+        return lending.LentTransaction(self) if connection is None else lending.CallersTransaction(connection)
 
     async def _send_plain(self, wanted: Sequence[Promise]) -> Sequence[Kept | Exception]:
         return await promising.insert(self, wanted, self._about_now())
@@ -402,8 +413,10 @@ class PostgresStore(Verbs):
 
     # Work
 
-    async def claim(self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int) -> list[Claimed]:
-        return await self._claimer.claim(worker, queues, jobs, limit, self._about_now())
+    async def claim(
+        self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, suspects: bool = True
+    ) -> list[Claimed]:
+        return await self._claimer.claim(worker, queues, jobs, limit, self._about_now(), suspects)
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         return await claiming.finish(self, worker, endings)
@@ -411,8 +424,8 @@ class PostgresStore(Verbs):
     async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
         return await self.write(lambda tx: claiming.give_back(tx, worker, claimed))
 
-    async def beat(self, worker: int, progress: Sequence[Progress]) -> Beat:
-        return await self.write(lambda tx: claiming.beat(tx, worker, progress), lazily=not progress)
+    async def beat(self, worker: int, progress: Sequence[Progress], *, patient: bool = False) -> Beat:
+        return await self.write(lambda tx: claiming.beat(tx, worker, progress, patient), lazily=not progress)
 
     # Fleet
 
@@ -440,7 +453,7 @@ class PostgresStore(Verbs):
 
     async def health(self) -> Mapping[str, Any]:
         try:
-            async with self._connections.acquired() as used:
+            async with self.connections.acquired() as used:
                 return await health(used, self.where)
         except (asyncpg.PostgresError, *UNREACHABLE) as error:
             raise as_store_error(error, self.where) from error

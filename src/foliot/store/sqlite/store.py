@@ -33,6 +33,7 @@ from foliot.store import queries
 from foliot.store.migrations import refuse_pending
 from foliot.store.sqlite import cells, migrating
 from foliot.store.sqlite.connection import connect
+from foliot.store.sqlite.lending import LentTransaction
 from foliot.store.sqlite.transaction import SqliteTransaction, drive
 from foliot.store.sqlite.writer import InlineWriter, Work, Writer, as_store_error
 from foliot.store.verbs import dispatching, promises
@@ -59,6 +60,8 @@ class SqliteStore(Verbs):
         self._sentry: apsw.Connection | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._inode = 0
+        self._lent: set[apsw.Connection] = set()
+        """Connections that handlers have in their hands."""
         self._handed_off: dict[tuple[int, int], dispatching.HandedOff] = {}
         """By shard and epoch; dropped once the first window of the lease is loaded."""
 
@@ -183,14 +186,48 @@ class SqliteStore(Verbs):
         return await self.write(lambda tx: promises.promise(tx, wanted))
 
     def promise_within(self, connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
+        if connection in self._lent:
+            try:
+                return drive(promises.promise(SqliteTransaction(connection, self._queries, self._clock.now()), wanted))
+            except apsw.Error as error:
+                raise as_store_error(error) from error
         raise InvalidInput(
             "connection= makes a promise part of a transaction in the store's own database, and this store is an "
-            "SQLite file of its own. Promise once your transaction has committed, or keep the store in the PostgreSQL "
+            "SQLite file of its own. In a job, take the connection that ctx.transaction() gives, and keep your tables "
+            "in that file. Elsewhere, promise once your transaction has committed, or keep the store in the PostgreSQL "
             'that your tables are in: Foliot("postgresql://...")'
         )
 
     async def promise_within_async(self, connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
         return self.promise_within(connection, wanted)
+
+    # Transactions of handlers
+
+    def transaction(self, connection: Any = None) -> LentTransaction:
+        if connection is not None:
+            raise InvalidInput(
+                "connection=: this store is an SQLite file, which nobody else may have open in this process; "
+                "ctx.transaction() without it gives a connection to that file"
+            )
+        return LentTransaction(self._lend, self._take_back, self._queries, self._clock)
+
+    def _lend(self) -> apsw.Connection:
+        if self._writer is None:
+            raise StoreClosed("the store is closed")
+        if isinstance(self._writer, InlineWriter):
+            connection = self._writer.lend()
+        else:
+            self._refuse_another_file()
+            connection = connect(self.path)
+        self._lent.add(connection)
+        return connection
+
+    def _take_back(self, connection: apsw.Connection) -> None:
+        self._lent.discard(connection)
+        if isinstance(self._writer, InlineWriter):
+            self._writer.take_back()
+        else:
+            connection.close()
 
     # Dispatch
 

@@ -114,17 +114,29 @@ class InlineWriter:
 
     async def submit(self, work: Work[T]) -> T:
         request = _Request(work, None, None)  # type: ignore[arg-type]
-        with self._lock:
+        # The loop must not stand still while a handler, which may need it, has the connection in its hands.
+        while not self._lock.acquire(blocking=False):
+            await asyncio.sleep(0)  # noqa: ASYNC110 - it may be given back in another thread, or in another loop
+        try:
             if self._closed:
                 raise StoreClosed("the store is closed")
-            try:
-                commit_together(self.connection, self._queries, self._clock, [request])
-            except apsw.Error as error:
-                raise as_store_error(error) from error
+            commit_together(self.connection, self._queries, self._clock, [request])
+        except apsw.Error as error:
+            raise as_store_error(error) from error
+        finally:
+            self._lock.release()
         if request.error is not None:
             raise request.error
         result: T = request.result
         return result
+
+    def lend(self) -> apsw.Connection:
+        """To a handler, alone, until it is taken back."""
+        self._lock.acquire()
+        return self.connection
+
+    def take_back(self) -> None:
+        self._lock.release()
 
     def close(self) -> None:
         with self._lock:

@@ -19,6 +19,7 @@ from foliot.store.verbs import following
 from foliot.store.verbs.following import Wanted
 from foliot.store.verbs.schedules import schedule_of
 from foliot.store.verbs.transaction import Row, Transaction, as_json, longs
+from foliot.store.verbs.working import Group, chunks_of, unend
 
 CHUNK = 500
 """Most runs in one hand-off chunk."""
@@ -27,10 +28,6 @@ LATE = MINUTE
 """A delayed run later than this rides the catch-up lane, so that backlog does not delay live work."""
 
 BEGINNING: Instant = -(1 << 62)
-
-Group = tuple[str, int, int]
-"""Queue, lane, priority: what a chunk has in common."""
-
 
 # --------------------------------------------------------------------------------------------------------------- leases
 
@@ -201,10 +198,11 @@ class Firing:
         """What somebody else has his hands on."""
 
     def hand_off(self, row: Row, lane: int | None = None) -> None:
-        number, fire_at, queue, own_lane, priority, _, _ = row
+        number, fire_at, queue, own_lane, priority, _, _, label, suspected = row
         if lane is None:
             lane = Lane.CATCH_UP if own_lane == Lane.LIVE and self.tx.now - fire_at > LATE else own_lane
-        self.groups.setdefault((queue or DEFAULT_QUEUE, lane, priority), []).append(number)
+        group = (queue or DEFAULT_QUEUE, lane, priority, label, number if suspected else 0)
+        self.groups.setdefault(group, []).append(number)
         self.handed_off += 1
 
     def skip(
@@ -266,7 +264,7 @@ class Firing:
             if one.fired_at is None:
                 self.created += 1
             else:
-                self.hand_off((made.number, *templates[one.schedule][1:]), one.lane)
+                self.hand_off((made.number, *templates[one.schedule][1:7], None, False), one.lane)
         await self._tell_schedules(decided, last_made)
 
     async def _tell_schedules(
@@ -301,14 +299,7 @@ class Firing:
 
     async def write(self) -> None:
         await self._end_skipped()
-        await self.tx.run_each(
-            "add_handoff",
-            [
-                (queue, lane, priority, self.tx.now, self.tx.packed(numbers[start : start + CHUNK]))
-                for (queue, lane, priority), numbers in self.groups.items()
-                for start in range(0, len(numbers), CHUNK)
-            ],
-        )
+        await self.tx.run_each("add_handoff", chunks_of(self.tx, self.groups, CHUNK))
 
 
 async def _facts(tx: Transaction, wanted: dict[str, int], rows: dict[int, Row]) -> dict[int, TickFacts | None]:
@@ -322,8 +313,8 @@ async def _facts(tx: Transaction, wanted: dict[str, int], rows: dict[int, Row]) 
         busy.setdefault(schedule, []).append((number, run_id(number, name)))
     facts: dict[int, TickFacts | None] = dict.fromkeys(wanted.values())
     for row in await tx.all("due_ticks", numbers=longs(wanted.values()), now=tx.now):
-        number, _, _, _, _, fire_at, useful_until, _, schedule, lane, _, queue, priority = row
-        rows[number] = (number, fire_at, queue, lane, priority, useful_until, schedule)
+        number, _, _, _, _, fire_at, useful_until, _, schedule, lane, _, queue, priority, label, suspected = row
+        rows[number] = (number, fire_at, queue, lane, priority, useful_until, schedule, label, suspected)
         try:
             facts[row[0]] = _fact(row, schedules, busy)
         except ValueError as error:
@@ -354,5 +345,5 @@ def _fact(row: Row, schedules: dict[str, Schedule], busy: dict[str, list[tuple[i
 async def _set_aside(tx: Transaction, number: int, name: str | None, error: ValueError) -> None:
     """A row that this release cannot read, as a newer one may write it: it waits for a person, and the rest goes on."""
     told = f"the run cannot be read by this release: {error}"
-    await tx.run_each("unend_run", [(number, State.DEAD, None, 0, Reason.BAD_ROW, told)])
+    await unend(tx, number, State.DEAD, None, 0, Reason.BAD_ROW, told)
     await tx.event("run_set_aside", run_id(number, name), told)

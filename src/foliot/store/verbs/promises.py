@@ -14,7 +14,7 @@ from foliot.store.verbs import following
 from foliot.store.verbs.transaction import Transaction, longs
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """A run that exists under the wanted name or number."""
 
     number: int
@@ -88,18 +88,18 @@ async def _promise_keyed(tx: Transaction, wanted: Promise) -> Kept:
             return (await _insert(tx, [wanted], [f"{stem}{latest + 1}"], "renewed"))[0]
 
 
-async def _latest(tx: Transaction, stem: str) -> tuple[int, _Found | None]:
+async def _latest(tx: Transaction, stem: str) -> tuple[int, Found | None]:
     """The newest generation below a stem."""
-    best: tuple[int, _Found | None] = (0, None)
+    best: tuple[int, Found | None] = (0, None)
     for number, name, state, fire_at, live in await tx.all("generations", stem=stem, stem_end=stem[:-1] + "$"):
         which = generation(name, stem)
         if which is not None and which > best[0]:
-            best = which, _Found(number, name, State(state), fire_at, bool(live))
+            best = which, Found(number, name, State(state), fire_at, bool(live))
     return best
 
 
-async def _replace(tx: Transaction, found: _Found, wanted: Promise) -> Kept:
-    found = await _by_id(tx, found.id, locked=True)
+async def _replace(tx: Transaction, found: Found, wanted: Promise) -> Kept:
+    found = await by_id(tx, found.id, locked=True)
     changed = found.live and await tx.run(
         "replace_promise",
         number=found.number,
@@ -121,7 +121,7 @@ async def _replace(tx: Transaction, found: _Found, wanted: Promise) -> Kept:
 
 
 async def move(tx: Transaction, key: str, tenant: str | None, fire_at: Instant) -> Kept:
-    found = await _by_id(tx, (await _by_key(tx, key, tenant)).id, locked=True)
+    found = await by_id(tx, (await _by_key(tx, key, tenant)).id, locked=True)
     if not (found.live and await tx.run("move_promise", number=found.number, fire_at=fire_at)):
         raise Conflict(f"{found.id} is {found.state} and can no longer be moved")
     await tx.stir([found.number])
@@ -137,12 +137,14 @@ async def cancel(tx: Transaction, identifier: str, actor: str, note: str) -> Kep
 
 
 async def _cancel(tx: Transaction, identifier: str, actor: str, note: str, reason: Reason) -> Kept:
-    found = await _by_id(tx, identifier)
+    found = await by_id(tx, identifier)
     if found.schedule is not None:
         await tx.lock([found.schedule])
-    found = await _by_id(tx, identifier, locked=True)
+    found = await by_id(tx, identifier, locked=True)
     if not found.live or found.state in PARKED:
         raise Conflict(f"{found.id} is {found.state} already")
+    if found.state is State.VERIFYING:
+        raise Conflict(f"{found.id} is verifying: its work is done, and only its check is still to come")
     await tx.audit(actor, "cancel", found.id, note)
     if found.state is State.RUNNING:
         await tx.run("ask_to_stop", number=found.number, worker=found.worker, reason=reason, note=note)
@@ -157,35 +159,20 @@ async def _cancel(tx: Transaction, identifier: str, actor: str, note: str, reaso
     return Kept(found.number, found.name, "cancelled", ended, found.fire_at)
 
 
-async def retry(tx: Transaction, identifier: str, actor: str, note: str, override: bool) -> Kept:
-    found = await _by_id(tx, identifier, locked=True)
-    if not found.live or found.state not in PARKED:
-        raise Conflict(f"{found.id} is {found.state}; only dead, unverified and ambiguous runs can be retried")
-    if found.state is State.AMBIGUOUS and not (override and note):
-        raise Conflict(
-            f"{found.id} is ambiguous: its effect may have happened. Find out first; to retry all the same, "
-            f"give an override and a reason"
-        )
-    await tx.audit(actor, "retry", found.id, note)
-    await tx.run("revive_run", number=found.number, state=found.state, now=tx.now)
-    await tx.stir([found.number])
-    return Kept(found.number, found.name, "retried", after(found.state, Event.RETRY_ORDERED), tx.now)
-
-
-async def _by_key(tx: Transaction, key: str, tenant: str | None) -> _Found:
+async def _by_key(tx: Transaction, key: str, tenant: str | None) -> Found:
     _, found = await _latest(tx, promise_stem(key, tenant))
     if found is None:
         raise UnknownName(f"there is no promise with the key {key!r}" + (f" for tenant {tenant!r}" if tenant else ""))
     return found
 
 
-async def _by_id(tx: Transaction, identifier: str, *, locked: bool = False) -> _Found:
+async def by_id(tx: Transaction, identifier: str, *, locked: bool = False) -> Found:
     """Locked, a live run stays as it is until this transaction has ended."""
     number = run_number(identifier)
     row = await tx.one("lock_live" if locked else "find_live", number=number, name=identifier)
     if row is not None:
-        return _Found(row[0], row[1], State(row[2]), row[3], True, row[4], row[5])
+        return Found(row[0], row[1], State(row[2]), row[3], True, row[4], row[5])
     row = await tx.one("find_ended", number=number, name=identifier)
     if row is not None:
-        return _Found(row[0], row[1], State(row[2]), row[3], False)
+        return Found(row[0], row[1], State(row[2]), row[3], False)
     raise UnknownName(f"there is no run {identifier!r}")

@@ -7,16 +7,19 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import TypeVar
 
-from foliot.domain.identity import run_number
+from foliot.domain.identity import rerun_stem, run_number
+from foliot.domain.instant import Duration, Instant
+from foliot.domain.ledger import Stage
 from foliot.domain.run import AttemptView, Lane, Origin, RunView
 from foliot.domain.state import PARKED, PENDING, TERMINAL, Outcome, State
-from foliot.domain.store import DEFAULT_QUEUE, EventRow
+from foliot.domain.store import DEFAULT_QUEUE, AuditRow, EventRow
 from foliot.errors import UnknownName
+from foliot.store.verbs import ledger
+from foliot.store.verbs.recovering import lineage_number
 from foliot.store.verbs.transaction import Row, Transaction, longs
 
 Number = TypeVar("Number", bound=IntEnum)
 _ALL = (1 << 63) - 1
-_CLAIMED = {State.RUNNING, State.VERIFYING}
 
 
 async def runs(
@@ -62,7 +65,7 @@ async def _live(tx: Transaction, states: set[State], filters: dict[str, object])
     """By the cheapest way that can find them all."""
     if not states - TERMINAL:
         return []
-    if not states - TERMINAL - _CLAIMED:
+    if not states - TERMINAL - {State.RUNNING}:
         numbers = [number for (stored,) in await tx.all("owned_by_workers") for number in tx.unpacked(stored)]
         return [_view(row) for row in await tx.all("claimed_now", numbers=longs(numbers), **filters)]
     query = "live_runs"
@@ -70,6 +73,8 @@ async def _live(tx: Transaction, states: set[State], filters: dict[str, object])
         query = "parked_runs"
     elif not states - TERMINAL - {State.RETRYING}:
         query = "retrying_runs"
+    elif not states - TERMINAL - {State.VERIFYING}:
+        query = "checked_runs"
     return [_view(row) for row in await tx.all(query, **filters)]
 
 
@@ -94,11 +99,36 @@ async def run(tx: Transaction, identifier: str) -> RunView:
     if row is None:
         raise UnknownName(f"there is no run {identifier!r}")
     [view] = await _with_ready(tx, [_view(row)])
-    attempts = [
-        AttemptView(attempt, Outcome(outcome), worker, started_at, finished_at, error)
-        for attempt, outcome, worker, started_at, finished_at, error in await tx.all("attempts_of", number=view.number)
-    ]
-    return replace(view, attempts=attempts + _last_attempt(view, attempts))
+    attempts = [_attempt(row) for row in await tx.all("attempts_of", number=view.number)]
+    lineage = await lineage_number(tx, view.id)
+    stem = rerun_stem(view.id)
+    return replace(
+        view,
+        attempts=attempts + _last_attempt(view, attempts),
+        effects=await ledger.effects_of(tx, lineage),
+        batches=await ledger.batches_of(tx, lineage),
+        reruns=[row[0] for row in await tx.all("reruns_of", stem=stem, stem_end=stem[:-1] + "s")],
+    )
+
+
+def _attempt(row: Row) -> AttemptView:
+    attempt, outcome, worker, started_at, finished_at, error, stage, reason, progress = row
+    told = None if stage is None else Stage(stage)
+    return AttemptView(attempt, Outcome(outcome), worker, started_at, finished_at, error, told, reason, progress)
+
+
+async def audit_of(tx: Transaction, subject: str) -> list[AuditRow]:
+    return [AuditRow(*row) for row in await tx.all("audits_of", subject=subject)]
+
+
+async def runs_between(tx: Transaction, name: str, start: Instant, end: Instant, limit: int) -> list[RunView]:
+    rows = await tx.all("runs_between", name=name, start=start, end=end, limit=limit)
+    views = await _with_ready(tx, [_view(row) for row in rows])
+    return [replace(view, batches=await ledger.batches_of(tx, await lineage_number(tx, view.id))) for view in views]
+
+
+async def durations(tx: Transaction, job: str, limit: int) -> list[Duration]:
+    return [row[0] for row in await tx.all("durations", job=job, limit=limit)]
 
 
 def _last_attempt(view: RunView, told: list[AttemptView]) -> list[AttemptView]:
@@ -156,6 +186,7 @@ def _view(row: Row) -> RunView:
     )
     attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at, finished_at = row[14:24]
     progress, result, span_until, span_count, cancel_requested, position, options = row[24:31]
+    phase, repair, deaths, has_checkpoint = row[31:35]
     return RunView(
         number=number,
         name=name,
@@ -188,4 +219,8 @@ def _view(row: Row) -> RunView:
         cancel_requested=bool(cancel_requested),
         position=int(position),
         options=options,
+        phase=phase,
+        repair=bool(repair),
+        deaths=deaths,
+        has_checkpoint=bool(has_checkpoint),
     )

@@ -7,11 +7,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from foliot.domain.instant import Duration, Instant
+from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled
 from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
-from foliot.domain.store import Beat, EventRow, Instance, JobCard, Lease, Standing
+from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, Standing
 from foliot.errors import UnknownName
-from foliot.store.verbs import dispatching, promises, reading, schedules, watching, working
+from foliot.store.verbs import dispatching, ledger, promises, reading, recovering, schedules, watching, working
 from foliot.store.verbs.transaction import Transaction
 
 T = TypeVar("T")
@@ -46,7 +47,20 @@ class Verbs(ABC):
         return await self.write(lambda tx: promises.cancel(tx, run_id, actor, note))
 
     async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
-        return await self.write(lambda tx: promises.retry(tx, run_id, actor, note, override))
+        return await self.write(lambda tx: recovering.retry(tx, run_id, actor, note, override))
+
+    async def rerun(
+        self, run_id: str, *, repair: bool, repeat: Sequence[str], override: bool, actor: str, note: str
+    ) -> Kept:
+        return await self.write(lambda tx: recovering.rerun(tx, run_id, repair, repeat, override, actor, note))
+
+    async def recheck(self, run_id: str, *, actor: str, note: str) -> Kept:
+        return await self.write(lambda tx: recovering.recheck(tx, run_id, actor, note))
+
+    async def reconcile(
+        self, run_id: str, *, settled: Sequence[Settled], actor: str, evidence: str, note: str = ""
+    ) -> Kept:
+        return await self.write(lambda tx: recovering.reconcile(tx, run_id, settled, actor, evidence, note))
 
     # Schedules
 
@@ -102,8 +116,10 @@ class Verbs(ABC):
 
     # Work
 
-    async def claim(self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int) -> list[Claimed]:
-        return await self.write(lambda tx: working.claim(tx, worker, queues, jobs, limit))
+    async def claim(
+        self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, suspects: bool = True
+    ) -> list[Claimed]:
+        return await self.write(lambda tx: working.claim(tx, worker, queues, jobs, limit, suspects))
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         return await self.write(lambda tx: working.finish(tx, worker, endings))
@@ -111,8 +127,27 @@ class Verbs(ABC):
     async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
         return await self.write(lambda tx: working.give_back(tx, worker, claimed))
 
-    async def beat(self, worker: int, progress: Sequence[Progress]) -> Beat:
-        return await self.write(lambda tx: working.beat(tx, worker, progress))
+    async def beat(self, worker: int, progress: Sequence[Progress], *, patient: bool = False) -> Beat:
+        return await self.write(lambda tx: working.beat(tx, worker, progress, patient))
+
+    # Ledger
+
+    async def begin_effect(self, number: int, token: int, effect: Effect) -> Begun:
+        return await self.write(lambda tx: ledger.begin_effect(tx, number, token, effect))
+
+    async def end_effect(
+        self, number: int, token: int, effect: Effect, state: EffectState, result: bytes | None, note: str | None
+    ) -> None:
+        await self.write(lambda tx: ledger.end_effect(tx, number, token, effect, state, result, note))
+
+    async def done_items(self, number: int, batch: str) -> set[str]:
+        return await self.read(lambda tx: ledger.done_items(tx, number, batch))
+
+    async def ledger_of(self, number: int) -> list[EffectView]:
+        return await self.read(lambda tx: ledger.ledger_of(tx, number))
+
+    async def maybes(self, job: str | None, effect: str | None, limit: int) -> list[tuple[str, EffectView]]:
+        return await self.read(lambda tx: ledger.maybes(tx, job, effect, limit))
 
     # Watch
 
@@ -175,6 +210,15 @@ class Verbs(ABC):
 
     async def next_pending(self) -> RunView | None:
         return await self.read(reading.next_pending)
+
+    async def audit_of(self, subject: str) -> list[AuditRow]:
+        return await self.read(lambda tx: reading.audit_of(tx, subject))
+
+    async def runs_between(self, job: str, start: Instant, end: Instant, limit: int) -> list[RunView]:
+        return await self.read(lambda tx: reading.runs_between(tx, job, start, end, limit))
+
+    async def durations(self, job: str, limit: int) -> list[Duration]:
+        return await self.read(lambda tx: reading.durations(tx, job, limit))
 
     async def counts(self) -> Mapping[str, int]:
         return await self.read(reading.counts)

@@ -12,13 +12,16 @@ import msgspec
 
 from foliot.domain.identity import attempt_id, run_id
 from foliot.domain.instant import WEEK, Duration, Instant
-from foliot.domain.run import Loss, SilentAttempt
-from foliot.domain.state import PENDING, Outcome, State, after
+from foliot.domain.ledger import Facts
+from foliot.domain.run import Loss, Phase, SilentAttempt
+from foliot.domain.state import PENDING, PUT_TO_CHECK, Outcome, State, after
 from foliot.domain.store import Instance, JobCard
 from foliot.store import process
+from foliot.store.verbs import ledger
 from foliot.store.verbs.following import end_cancelled, runs_ended
-from foliot.store.verbs.transaction import Transaction, as_json, longs
-from foliot.store.verbs.working import close_claims
+from foliot.store.verbs.recovering import hand_off_check
+from foliot.store.verbs.transaction import Row, Transaction, as_json, longs
+from foliot.store.verbs.working import close_claims, unend
 
 
 async def silent(tx: Transaction, beat_before: Instant) -> list[SilentAttempt]:
@@ -30,8 +33,15 @@ async def silent(tx: Transaction, beat_before: Instant) -> list[SilentAttempt]:
             continue
         for token, numbers in await tx.all("claims_of", worker=worker):
             rows = await tx.all("claimed_runs", numbers=tx.unpacked(numbers), token=token)
-            attempts.extend(SilentAttempt._make((*row, beat_at, gone)) for row in rows)
-    return attempts
+            attempts.extend(_silent(row, worker, beat_at, gone) for row in rows)
+    facts = await ledger.facts_of(tx, [one.number for one in attempts])
+    return [one._replace(facts=facts.get(one.number, one.facts)) for one in attempts]
+
+
+def _silent(row: Row, worker: int, beat_at: Instant, gone: bool) -> SilentAttempt:
+    *known, phase, deaths, ending = row
+    ended_as = None if ending is None else Outcome(ending)
+    return SilentAttempt._make((*known, beat_at, gone, worker, phase, deaths, ended_as, Facts()))
 
 
 async def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
@@ -44,17 +54,24 @@ async def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
         row = await tx.one("lost_run", number=loss.number, token=loss.token)
         if row is None:
             continue  # it finished, or somebody else lost it, before we could: its verdict stands
-        _, name, worker, schedule = row
-        state = after(State.RUNNING, loss.event)
-        ended = [(loss.number, loss.attempt, loss.token, None, tx.now, Outcome.LOST, loss.error)]
-        await tx.run("add_attempts", worker=worker, endings=as_json(ended))
-        await tx.run_each("unend_run", [(loss.number, state, loss.retry_at, 1, loss.reason, loss.error)])
+        _, name, worker, schedule, phase = row
+        state = after(State.RUNNING if phase is None else State.VERIFYING, loss.event)
+        ended = (loss.number, loss.attempt, loss.token, None, tx.now, loss.outcome, loss.error, loss.stage, loss.reason)
+        await tx.run("add_attempts", worker=worker, endings=as_json([ended]))
         identifier = run_id(loss.number, name)
-        await tx.event("lost", identifier, f"{attempt_id(identifier, loss.attempt)} on worker {worker}: {loss.error}")
+        told = f"{attempt_id(identifier, loss.attempt)} on worker {worker}: {loss.error}"
+        await tx.event(str(loss.outcome), identifier, told)
+        if loss.event in PUT_TO_CHECK:
+            await _put_to_check(tx, loss)
+        else:
+            charge = int(loss.charged)
+            await unend(tx, loss.number, state, loss.retry_at, charge, loss.reason, loss.error, loss.deaths)
         lost.append(loss.number)
         closed[loss.token].append(loss.number)
         workers.add(worker)
-        if state in PENDING:
+        if loss.event in PUT_TO_CHECK:
+            continue
+        if state in PENDING or state is State.VERIFYING:
             pending.append(loss.number)
         elif schedule is not None:
             schedules.add(schedule)
@@ -68,6 +85,14 @@ async def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
     if schedules:
         await runs_ended(tx, schedules)
     return len(lost)
+
+
+async def _put_to_check(tx: Transaction, loss: Loss) -> None:
+    """Nobody knows whether its work was done: its check is asked first."""
+    values = {"phase": Phase.DOUBT, "result": None, "started_at": None, "detail": loss.error}
+    row = await tx.one("put_to_check", number=loss.number, **values)
+    assert row is not None  # it is locked
+    await hand_off_check(tx, loss.number, *row)
 
 
 async def jobs(tx: Transaction) -> dict[str, JobCard]:
@@ -94,7 +119,7 @@ async def register(
     )
     await tx.run_each(
         "put_job",
-        [(card.name, card.policy, card.queue, card.owner, card.runbook, card.changes, tx.now) for card in cards],
+        [(c.name, c.policy, c.queue, c.owner, c.runbook, c.changes, tx.now, c.traits) for c in cards],
     )
     return Instance(number, role, host, pid, version, tx.now, tx.now, tuple(queues), slots)
 

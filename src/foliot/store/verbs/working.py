@@ -9,12 +9,15 @@ from operator import attrgetter
 
 from foliot.domain.decisions import too_late
 from foliot.domain.identity import attempt_id, run_id
-from foliot.domain.instant import HOUR, MILLISECOND, MINUTE
-from foliot.domain.run import Claimed, Ending, Progress
-from foliot.domain.state import TERMINAL, UNCHARGED, Outcome, Reason, State, after
+from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, Instant
+from foliot.domain.ledger import EffectState
+from foliot.domain.run import Claimed, Ending, Phase, Progress
+from foliot.domain.state import PUT_TO_CHECK, TERMINAL, UNCHARGED, Event, Outcome, Reason, State, after
 from foliot.domain.store import Beat
 from foliot.errors import LostOwnership
+from foliot.store.verbs import ledger
 from foliot.store.verbs.following import end_cancelled, runs_ended
+from foliot.store.verbs.recovering import hand_off_check
 from foliot.store.verbs.transaction import Row, Transaction, as_json, longs
 
 _CHUNKS_AT_ONCE = 64
@@ -25,18 +28,25 @@ _ALIVE = MINUTE
 """A worker that was heard of within this time counts as one that may know a job."""
 
 
-async def claim(tx: Transaction, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int) -> list[Claimed]:
-    """Takes chunks in order until the limit is reached; a chunk that is larger than what is left is taken in part."""
+async def claim(
+    tx: Transaction, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, suspects: bool
+) -> list[Claimed]:
+    """Takes chunks in order until the limit is reached; a chunk that is larger than what is left is taken in part. One
+    run under suspicion at most, under a token of its own."""
     if await tx.one("is_live_instance", number=worker) is None:
         raise LostOwnership(f"worker {worker} was declared dead; it has to register anew")
     claimed: list[Claimed] = []
     known = list(jobs)
-    token = 0
+    tokens: dict[bool, int] = {}
     chunks = await tx.all("ready_chunks", queues=list(queues), jobs=known, now=tx.now, limit=_CHUNKS_AT_ONCE)
     for chunk in chunks:
         if len(claimed) >= limit:
             break
-        token = token or await tx.token()
+        alone = bool(chunk[7])
+        if alone and (not suspects or True in tokens):
+            continue
+        token = tokens.get(alone) or await tx.token()
+        tokens[alone] = token
         numbers = await _take_numbers(tx, chunk, limit - len(claimed))
         rows = await tx.all(
             "claim_runs",
@@ -53,16 +63,25 @@ async def claim(tx: Transaction, worker: int, queues: Sequence[str], jobs: Seque
         claimed.extend(sorted(map(Claimed._make, rows), key=_firing_order))
         if len(rows) < len(numbers):
             await _set_aside(tx, chunk, numbers)
-    if claimed:
-        await tx.run(
-            "add_claim",
-            token=token,
-            worker=worker,
-            now=tx.now,
-            open=len(claimed),
-            numbers=tx.packed(run.number for run in claimed),
-        )
+    for token in tokens.values():
+        taken = [run.number for run in claimed if run.token == token]
+        if taken:
+            await tx.run("add_claim", token=token, worker=worker, now=tx.now, open=len(taken), numbers=tx.packed(taken))
     return claimed
+
+
+Group = tuple[str, int, int, str | None, int]
+"""What a chunk has in common: queue, lane, priority, whom it is for (None: whoever knows the job), and the number of a
+run that is to be tried alone (0: none)."""
+
+
+def chunks_of(tx: Transaction, groups: Mapping[Group, Sequence[int]], most: int = 1 << 30) -> list[tuple[object, ...]]:
+    """Rows for `add_handoff`."""
+    return [
+        (queue, lane, priority, tx.now, tx.packed(numbers[start : start + most]), label, alone > 0)
+        for (queue, lane, priority, label, alone), numbers in groups.items()
+        for start in range(0, len(numbers), most)
+    ]
 
 
 async def _take_numbers(tx: Transaction, chunk: Row, limit: int) -> array[int]:
@@ -87,7 +106,8 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
     the clock was set back since they were fired, wait in one until they are, and those that somebody's open transaction
     has its hands on, for a little while. Whatever else is pending was moved or replaced: its owner is told, because
     this chunk may be why it was passed over."""
-    _, lane, fired_at, _, queue, priority, _ = chunk
+    _, lane, fired_at, _, queue, priority, label, alone = chunk
+    is_check = label is not None and label.endswith("?")
     waiting: dict[tuple[str | None, int], list[int]] = {}
     late: list[int] = []
     schedules: set[str] = set()
@@ -112,15 +132,16 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
         elif fire_at > tx.now:
             waiting.setdefault((None, fire_at), []).append(number)
         else:
-            waiting.setdefault((job, 0), []).append(number)
+            waiting.setdefault((label if is_check else job, 0), []).append(number)
     if late:
         await tx.run_each("end_run", [(n, State.SKIPPED, tx.now, Reason.TOO_LATE, None, None, None) for n in late])
         await tx.run("drop_runs", numbers=longs(late))
         await runs_ended(tx, schedules)
     for (job, ready_at), left in waiting.items():
         common = {"queue": queue, "lane": lane, "priority": priority, "fired_at": fired_at}
-        await tx.run("add_job_chunk", job=job, ready_at=ready_at, numbers=tx.packed(left), **common)
-        if job is not None:
+        wanted_by = label if is_check else job
+        await tx.run("add_job_chunk", job=wanted_by, ready_at=ready_at, numbers=tx.packed(left), alone=alone, **common)
+        if job is not None and not is_check:
             await _report_unknown(tx, job)
 
 
@@ -137,18 +158,15 @@ async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> lis
     endings = [ending._replace(error=_visible(ending.error)) for ending in endings]
     numbers = array("q", [ending.number for ending in endings])
     tokens = longs({ending.token for ending in endings})
-    owned = {
-        number: (token, schedule)
-        for number, token, schedule in await tx.all("owned_runs", numbers=longs(numbers), tokens=tokens)
-    }
+    owned = {row[0]: row[1:] for row in await tx.all("owned_runs", numbers=longs(numbers), tokens=tokens)}
     ended: list[tuple[Ending, State]] = []
-    going_on: list[Ending] = []
+    going_on: list[tuple[Ending, State]] = []
     fenced: list[Ending] = []
     schedules: set[str] = set()
     closed: defaultdict[int, list[int]] = defaultdict(list)
     matched: set[int] = set()
     for ending in endings:
-        token, schedule = owned.get(ending.number, (None, None))
+        token, schedule, phase = owned.get(ending.number, (None, None, None))
         if token != ending.token:
             if not await tx.value("told_already", number=ending.number, token=ending.token):
                 fenced.append(ending)  # its lease was lost: another attempt owns the run, or has ended it
@@ -157,12 +175,12 @@ async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> lis
             continue  # said twice in one breath
         matched.add(ending.number)
         closed[token].append(ending.number)
-        state = after(State.RUNNING, ending.event)
+        state = after(State.RUNNING if phase is None else State.VERIFYING, ending.event)
         if state in TERMINAL:
             ended.append((ending, state))
         else:
-            going_on.append(ending)
-        if schedule is not None and state not in (State.RETRYING, State.SCHEDULED):
+            going_on.append((ending, state))
+        if schedule is not None and state not in (State.RETRYING, State.SCHEDULED, State.VERIFYING):
             schedules.add(schedule)
     await _end(tx, worker, ended)
     await _go_on(tx, worker, going_on)
@@ -186,6 +204,10 @@ async def _end(tx: Transaction, worker: int, ended: Sequence[tuple[Ending, State
     if not ended:
         return
     await _remember(tx, worker, [ending for ending, state in ended if state is not State.SUCCEEDED])
+    for ending, state in ended:
+        if state is State.VERIFIED:
+            lineage = await ledger.lineage_of(tx, ending.number)
+            await ledger.settle_open(tx, lineage, EffectState.DONE, "the check of the whole run passed")
     rows = [
         (e.number, state, e.started_at, e.finished_at, *await _why(tx, e, state), e.result and e.result.decode())
         for e, state in ended
@@ -196,32 +218,91 @@ async def _end(tx: Transaction, worker: int, ended: Sequence[tuple[Ending, State
 
 async def _why(tx: Transaction, ending: Ending, state: State) -> tuple[str | None, str | None]:
     """Reason and detail. Whoever asked a run to stop said why; the worker only knows that somebody did."""
+    if state is State.VERIFIED:
+        return None, ending.scope
     asked = await tx.one("cancellation_of", number=ending.number) if state is State.CANCELLED else None
     return (ending.reason, ending.error) if asked is None else (asked[0], asked[1])
 
 
 async def _remember(tx: Transaction, worker: int, endings: Iterable[Ending]) -> None:
-    rows = [(e.number, e.attempt, e.token, e.started_at, e.finished_at, e.outcome, e.error) for e in endings]
+    rows = [
+        (e.number, e.attempt, e.token, e.started_at, e.finished_at, e.outcome, e.error, e.stage, e.reason)
+        for e in endings
+    ]
     if rows:
         await tx.run("add_attempts", worker=worker, endings=as_json(rows))
 
 
-async def _go_on(tx: Transaction, worker: int, endings: Sequence[Ending]) -> None:
+async def _go_on(tx: Transaction, worker: int, endings: Sequence[tuple[Ending, State]]) -> None:
     """Runs that live on after their attempt."""
-    await _remember(tx, worker, endings)
+    await _remember(tx, worker, [ending for ending, _ in endings])
     pending = []
-    for ending in endings:
-        state = after(State.RUNNING, ending.event)
+    for ending, state in endings:
+        if ending.event in PUT_TO_CHECK:
+            await _put_to_check(tx, ending)
+            continue
+        if ending.event is Event.RETRY_GRANTED and ending.retries_per_hour is not None:
+            ending = await _within_budget(tx, ending, ending.retries_per_hour)
         spent = 0 if ending.outcome in UNCHARGED else 1
-        detail = ending.error.splitlines()[0] if ending.error else None
-        await tx.run_each("unend_run", [(ending.number, state, ending.retry_at, spent, ending.reason, detail)])
-        if state in (State.RETRYING, State.SCHEDULED):
+        await unend(
+            tx,
+            ending.number,
+            state,
+            ending.retry_at,
+            spent,
+            ending.reason,
+            _first_line(ending.scope or ending.error),
+        )
+        if state in (State.RETRYING, State.SCHEDULED, State.VERIFYING):
             pending.append(ending.number)
         elif ending.reason is Reason.BAD_PAYLOAD:
             await tx.event(
                 "run_set_aside", run_id(ending.number, await _name_of(tx, ending.number)), ending.error or "bad payload"
             )
     await tx.stir(await end_cancelled(tx, pending))
+
+
+async def unend(
+    tx: Transaction,
+    number: int,
+    state: State,
+    retry_at: Instant | None,
+    spent: int,
+    reason: str | None,
+    detail: str | None,
+    deaths: int | None = None,
+) -> None:
+    """The attempt is over, and its run is not. One that waits for its check is stored as retrying."""
+    checking = state is State.VERIFYING
+    stored = State.RETRYING if checking else state
+    await tx.run_each("unend_run", [(number, stored, retry_at, spent, reason, detail, checking, deaths)])
+
+
+async def _put_to_check(tx: Transaction, ending: Ending) -> None:
+    """Its work is done, or nobody knows: what is known is committed with this, and the check is handed off."""
+    phase = Phase.CHECK if ending.event is Event.CHECK_DUE else Phase.DOUBT
+    values = {"phase": phase, "result": ending.result, "started_at": ending.started_at}
+    row = await tx.one("put_to_check", number=ending.number, detail=_first_line(ending.error), **values)
+    assert row is not None  # it is ours
+    await hand_off_check(tx, ending.number, *row)
+
+
+async def _within_budget(tx: Transaction, ending: Ending, per_hour: int) -> Ending:
+    """Retries of a job beyond its budget wait for the first hour that has room: the one that is being filled."""
+    job = await tx.value("job_of", number=ending.number)
+    this_hour = tx.now // HOUR
+    row = await tx.one("budget_of", job=job)
+    hour, spent = (this_hour, 0) if row is None or row[0] < this_hour else (int(row[0]), int(row[1]))
+    if spent >= per_hour:
+        hour, spent = hour + 1, 0
+    await tx.run("put_budget", job=job, hour=hour, spent=spent + 1)
+    if hour == this_hour:
+        return ending
+    return ending._replace(retry_at=max(ending.retry_at or 0, hour * HOUR), reason=Reason.BUDGET)
+
+
+def _first_line(text: str | None) -> str | None:
+    return text.splitlines()[0] if text else None
 
 
 async def _name_of(tx: Transaction, number: int) -> str | None:
@@ -248,7 +329,9 @@ async def _fence(tx: Transaction, worker: int, fenced: Sequence[Ending]) -> None
         told = f"worker {worker} finished {attempt_id(identifier, ending.attempt)} after its lease was lost; refused"
         await tx.event("fenced", identifier, told)
     # The lost attempt has its row already, under this token: the refused write is told beside it, not over it.
-    rows = [(e.number, e.attempt, -e.token, e.started_at, e.finished_at, e.outcome, e.error) for e in refused]
+    rows = [
+        (e.number, e.attempt, -e.token, e.started_at, e.finished_at, e.outcome, e.error, e.stage, None) for e in refused
+    ]
     await tx.run("add_attempts", worker=worker, endings=as_json(rows))
 
 
@@ -257,21 +340,24 @@ async def give_back(tx: Transaction, worker: int, claimed: Sequence[Claimed]) ->
     by_token: dict[int, list[int]] = {}
     for run in claimed:
         by_token.setdefault(run.token, []).append(run.number)
-    returned: dict[int, tuple[str, int, int]] = {}
+    returned: dict[int, tuple[str, int, int, str | None, bool]] = {}
     for token, numbers in by_token.items():
         rows = await tx.all("give_back_runs", numbers=longs(numbers), token=token)
         await close_claims(tx, {token: [row[0] for row in rows]})
-        returned |= {number: (queue, lane, priority) for number, queue, lane, priority in rows}
-    groups: dict[tuple[str, int, int], list[int]] = {}
+        returned |= {row[0]: (row[1], row[2], row[3], row[4], bool(row[5])) for row in rows}
+    groups: dict[tuple[str, int, int, str | None, int], list[int]] = {}
     for number in await end_cancelled(tx, list(returned)):
-        groups.setdefault(returned[number], []).append(number)
-    chunks = [(queue, lane, priority, tx.now, tx.packed(back)) for (queue, lane, priority), back in groups.items()]
-    await tx.run_each("add_handoff", chunks)
+        queue, lane, priority, label, alone = returned[number]
+        groups.setdefault((queue, lane, priority, label, number if alone else 0), []).append(number)
+    await tx.run_each("add_handoff", chunks_of(tx, groups))
     return len(returned)
 
 
-async def beat(tx: Transaction, worker: int, progress: Sequence[Progress]) -> Beat:
+async def beat(tx: Transaction, worker: int, progress: Sequence[Progress], patient: bool) -> Beat:
     known = bool(await tx.run("beat_instance", number=worker, now=tx.now))
+    unheard: list[int] = []
     if known and progress:
-        await tx.run_each("add_progress", ((p.started_at, p.note, p.checkpoint, p.number, p.token) for p in progress))
-    return Beat(known, [row[0] for row in await tx.all("cancellations_of", worker=worker)])
+        rows = ((p.started_at, p.note, p.checkpoint, p.number, p.token, p.ending) for p in progress)
+        await tx.run_each("add_progress", rows)
+        unheard = await ledger.hear_items(tx, progress, patient=patient)
+    return Beat(known, [row[0] for row in await tx.all("cancellations_of", worker=worker)], frozenset(unheard))

@@ -68,15 +68,28 @@ CREATE TABLE foliot.run (
     checkpoint    bytea,
     reason        text,
     detail        text,
-    withdrawn     text
+    withdrawn     text,
+    phase         smallint,
+    deaths        smallint,
+    repair        boolean,
+    lineage       bigint,
+    ending        text,
+    result        bytea
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 10000,
     autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_analyze_scale_factor = 0.05);
 COMMENT ON COLUMN foliot.run.xid IS 'The transaction that inserted it: how rows that commit late are found.';
+COMMENT ON COLUMN foliot.run.phase IS 'It waits for its check, or is being checked, and is shown as verifying. '
+    '1: its handler succeeded; 2: nobody knows whether it did.';
+COMMENT ON COLUMN foliot.run.lineage IS 'The run whose ledger it shares, because it repeats that one.';
+COMMENT ON COLUMN foliot.run.deaths IS 'It may have killed a worker, and is tried alone; so many did die.';
+COMMENT ON COLUMN foliot.run.ending IS 'How its attempt has ended, once its process has.';
 -- Exactly what can fire, in firing order, apart for each shard. A five-minute cell is a range of it.
 CREATE INDEX run_due ON foliot.run (shard, fire_at, number) WHERE state <= 1;
 CREATE INDEX run_schedule ON foliot.run (schedule) WHERE schedule IS NOT NULL;
 CREATE INDEX run_parked ON foliot.run (number) WHERE state >= 20;
 CREATE INDEX run_retrying ON foliot.run (number) WHERE state = 1;
+CREATE INDEX run_phase ON foliot.run (number) WHERE phase IS NOT NULL;
+CREATE INDEX run_lineage ON foliot.run (lineage) WHERE lineage IS NOT NULL;
 
 CREATE FUNCTION foliot.begin_life() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -120,7 +133,8 @@ CREATE TABLE foliot.shard (
     high_water  bigint   NOT NULL
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
--- Chunks of runs waiting for a worker. `job` is set on chunks that only a worker which knows that job may take;
+-- Chunks of runs waiting for a worker. `job` is set on chunks that only a worker which knows that job may take, or the
+-- job's check (`settle?`); `alone` on one with a run that may have killed a worker;
 -- `ready_at` on what was fired by a clock that has been set back since; `aside` on what a claim could not take, until
 -- somebody has looked why.
 CREATE TABLE foliot.handoff (
@@ -130,6 +144,7 @@ CREATE TABLE foliot.handoff (
     priority  integer  NOT NULL,
     lane      smallint NOT NULL,
     aside     boolean  NOT NULL DEFAULT false,
+    alone     boolean  NOT NULL DEFAULT false,
     queue     text     NOT NULL,
     job       text,
     numbers   bigint[] NOT NULL
@@ -196,7 +211,8 @@ CREATE TABLE foliot.history (
     progress     bytea,
     result       bytea,
     reason       text,
-    detail       text
+    detail       text,
+    lineage      bigint
 ) PARTITION BY RANGE (finished_at);
 CREATE TABLE foliot.history_other PARTITION OF foliot.history DEFAULT;
 CREATE INDEX history_order ON foliot.history USING brin (xid) WITH (pages_per_range = 16);
@@ -218,6 +234,9 @@ CREATE TABLE foliot.attempt (
     worker       integer,
     outcome      text    NOT NULL,
     error        text,
+    stage        text,
+    reason       text,
+    progress     bytea,
     PRIMARY KEY (run, attempt, token)
 );
 CREATE INDEX attempt_early ON foliot.attempt (run) WHERE started_at < fire_at;
@@ -260,6 +279,7 @@ CREATE TABLE foliot.job (
     owner    text,
     runbook  text,
     changes  text,
+    traits   bytea,
     seen_at  bigint NOT NULL
 );
 
@@ -313,29 +333,33 @@ CREATE TABLE foliot.audit (
     subject  text   NOT NULL,
     note     text   NOT NULL
 );
+CREATE INDEX audit_subject ON foliot.audit (subject, n);
 
 -- Runs of claims that are not written, if their rows still look pending.
 CREATE VIEW foliot.unwritten AS SELECT unnest(numbers) AS number FROM foliot.claim WHERE NOT written;
 
 -- Live and ended runs in one shape, for people.
 CREATE VIEW foliot.live_runs AS
-SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
-    attempt, spent, reason, coalesce(detail, withdrawn) AS detail, payload, worker, fired_at, claimed_at, started_at,
-    NULL::bigint AS finished_at, progress, NULL::bytea AS result, NULL::bigint AS span_until, 1 AS span_count,
+SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5::smallint ELSE state END AS state,
+    origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at, attempt, spent, reason,
+    coalesce(detail, withdrawn) AS detail, payload, worker, fired_at, claimed_at, started_at,
+    NULL::bigint AS finished_at, progress, result, NULL::bigint AS span_until, 1 AS span_count,
     withdrawn IS NOT NULL OR number IN (SELECT c.number FROM foliot.cancellation c) AS cancel_requested,
-    number AS position, options
+    number AS position, options, phase, repair, deaths, checkpoint IS NOT NULL AS has_checkpoint
 FROM foliot.run WHERE NOT (state < 2 AND number IN (SELECT u.number FROM foliot.unwritten u))
 UNION ALL
-SELECT r.number, r.name, 4::smallint, r.origin, r.job, r.schedule, r.revision, r.tenant, r.queue, c.lane, r.priority,
+SELECT r.number, r.name, CASE WHEN r.phase IS NULL THEN 4::smallint ELSE 5::smallint END, r.origin, r.job, r.schedule, r.revision, r.tenant, r.queue, c.lane, r.priority,
     r.nominal, r.since, r.fire_at, r.attempt + 1, r.spent, NULL, NULL, r.payload, c.worker, c.fired_at, c.claimed_at,
-    NULL, NULL, r.progress, NULL, NULL, 1, false, r.number, r.options
+    CASE WHEN r.phase IS NOT NULL THEN r.started_at END, NULL, r.progress, r.result, NULL, 1, false, r.number, r.options,
+    r.phase, r.repair, r.deaths, r.checkpoint IS NOT NULL
 FROM foliot.claim c CROSS JOIN LATERAL unnest(c.numbers) AS u(number) JOIN foliot.run r ON r.number = u.number
 WHERE NOT c.written AND r.state < 2;
 CREATE VIEW foliot.ended_runs AS
 SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
     attempt, spent, reason, detail, payload, worker, fired_at, claimed_at, started_at,
     finished_at, progress, result, span_until, coalesce(span_count, 1) AS span_count,
-    false AS cancel_requested, xid::numeric * 18446744073709551616 + n AS position, options, xid, n
+    false AS cancel_requested, xid::numeric * 18446744073709551616 + n AS position, options, NULL::smallint AS phase,
+    NULL::boolean AS repair, NULL::smallint AS deaths, false AS has_checkpoint, xid, n
 FROM foliot.history;
 
 -- Where history of a day goes. Made beside the table and attached then, so that nobody who writes history has to wait;

@@ -3,7 +3,7 @@
 
 -- Hands off runs without a schedule: the shards are locked under their epochs, what the clock has not reached or what
 -- changed meanwhile is left alone, the rest goes into chunks of one queue, lane and priority. If any of it needs more
--- thought (a tick, a run past its usefulness), nothing is done here, and `odd` says so. `lost` are shards that are no
+-- thought (a tick, a check, a run under suspicion or past its usefulness), nothing is done here, and `odd` says so. `lost` are shards that are no
 -- longer the owner's. `told` is a snapshot: stirs that it has seen are in the owner's memory.
 -- Nobody waits for the disk: should a crash forget this, then with it the server's life, and every owner reads its cells
 -- anew. A claim that was acknowledged is on disk, and so is what came before it.
@@ -33,7 +33,8 @@ BEGIN
     FOR one IN
         SELECT coalesce(r.queue, 'default') AS queue, r.priority,
             CASE WHEN r.lane = 0 AND now_ - r.fire_at > late_ THEN 1::smallint ELSE r.lane END AS lane,
-            r.schedule IS NOT NULL OR coalesce(r.useful_until < now_, false) AS odd,
+            r.schedule IS NOT NULL OR r.phase IS NOT NULL OR r.deaths IS NOT NULL OR coalesce(r.useful_until < now_, false)
+                AS odd,
             array_agg(r.number ORDER BY r.fire_at, r.number) AS numbers
         FROM foliot.run r JOIN unnest(fire_ats_, numbers_) AS d(fire_at, number)
             ON d.number = r.number AND d.fire_at = r.fire_at
@@ -66,11 +67,12 @@ END $$;
 -- and this claim did not take goes to a chunk aside, because somebody has to look why: while anything lies there, the last
 -- row says so by having no number.
 CREATE FUNCTION foliot.claim_runs(
-    worker_ integer, queues_ text[], jobs_ text[], limit_ integer, chunks_ integer, tokens_ bigint[]
+    worker_ integer, queues_ text[], jobs_ text[], limit_ integer, chunks_ integer, tokens_ bigint[], suspects_ boolean
 ) RETURNS TABLE (
     number bigint, name text, job text, payload bytea, token bigint, attempt integer, spent integer, fire_at bigint,
     nominal bigint, since bigint, schedule text, revision integer, tenant text, queue text, priority integer,
-    origin smallint, lane smallint, options bytea, checkpoint bytea
+    origin smallint, lane smallint, options bytea, checkpoint bytea, phase smallint, lineage bigint, repair boolean,
+    deaths smallint
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -88,11 +90,15 @@ BEGIN
     END IF;
     LOOP
         FOR chunk IN
-            SELECT h.n, h.lane, h.priority, h.fired_at, h.queue, h.numbers FROM foliot.handoff h
+            SELECT h.n, h.lane, h.priority, h.fired_at, h.queue, h.job, h.alone, h.numbers FROM foliot.handoff h
             WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
+                AND (suspects_ OR NOT h.alone)
             ORDER BY h.lane, h.priority DESC, h.n LIMIT chunks_ FOR UPDATE SKIP LOCKED
         LOOP
             EXIT WHEN room <= 0;
+            -- Of runs that may have killed a worker, one at a time.
+            CONTINUE WHEN chunk.alone AND NOT suspects_;
+            suspects_ := suspects_ AND NOT chunk.alone;
             used := used + 1;
             part := chunk.numbers[1:room];
             room := room - cardinality(part);
@@ -105,7 +111,7 @@ BEGIN
             WITH taken AS MATERIALIZED (
                 SELECT r.number, r.name, r.job, r.payload, tokens_[used] AS token, r.attempt + 1, r.spent, r.fire_at, r.nominal,
                     r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, chunk.lane, r.options,
-                    r.checkpoint
+                    r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths
                 FROM foliot.run r
                 WHERE r.number = ANY(free) AND r.state < 2 AND r.fire_at <= clock AND r.job = ANY(jobs_)
                     AND (r.useful_until IS NULL OR r.useful_until >= clock) AND coalesce(r.queue, 'default') = chunk.queue
@@ -118,8 +124,9 @@ BEGIN
             SELECT * FROM taken t ORDER BY t.fire_at, t.number;
             GET DIAGNOSTICS got = ROW_COUNT;
             IF got < cardinality(part) THEN
-                INSERT INTO foliot.handoff (queue, lane, priority, fired_at, aside, numbers)
-                SELECT chunk.queue, chunk.lane, chunk.priority, chunk.fired_at, true, array_agg(u.number)
+                INSERT INTO foliot.handoff (queue, lane, priority, fired_at, job, alone, aside, numbers)
+                SELECT chunk.queue, chunk.lane, chunk.priority, chunk.fired_at, chunk.job, chunk.alone, true,
+                    array_agg(u.number)
                 FROM unnest(part) AS u(number)
                 WHERE u.number NOT IN (SELECT unnest(c.numbers) FROM foliot.claim c WHERE c.token = tokens_[used])
                 HAVING count(*) > 0;
@@ -134,7 +141,7 @@ BEGIN
         EXIT WHEN used > 0 OR limit_ < 1;
         SELECT h.n INTO chunk FROM foliot.handoff h
         WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
-            AND cardinality(h.numbers) >= limit_
+            AND cardinality(h.numbers) >= limit_ AND NOT h.alone
         ORDER BY h.lane, h.priority DESC, h.n LIMIT 1;
         EXIT WHEN NOT FOUND;
         PERFORM 1 FROM foliot.handoff h WHERE h.n = chunk.n FOR UPDATE;
@@ -175,21 +182,21 @@ BEGIN
     ), gone AS (
         DELETE FROM foliot.run r USING told e JOIN owned c ON c.token = e.token AND c.number = e.number
         WHERE r.number = ANY(numbers_) AND r.number = e.number
-            AND ((r.state < 2 AND NOT c.written) OR (r.state = 4 AND r.token = e.token))
+            AND ((r.state < 2 AND NOT c.written) OR (r.state = 4 AND r.token = e.token)) AND r.phase IS NULL
             AND (r.schedule IS NULL OR r.schedule = ANY(schedules))
             AND r.number <> ALL(ARRAY(SELECT number FROM foliot.cancellation))
         RETURNING r.number, r.name, r.origin, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since, r.schedule,
-            r.revision, r.tenant, r.queue, r.options, r.spent, r.progress,
+            r.revision, r.tenant, r.queue, r.options, r.spent, r.progress, r.lineage,
             r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END AS attempt,
             e.token, c.worker, c.lane, c.fired_at, c.claimed_at, e.result,
             foliot.begun(e.started_at, c.claimed_at) AS begun_at, greatest(e.finished_at, c.claimed_at) AS finished_at
     ), kept AS (
         INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,
             schedule, revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at,
-            finished_at, progress, result)
+            finished_at, progress, result, lineage)
         SELECT number, name, state_, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
             tenant, queue, options, attempt, spent + 1, token, worker, fired_at, claimed_at, begun_at, finished_at,
-            progress, result
+            progress, result, lineage
         FROM gone
     ), closing AS (
         SELECT c.token, c.open, count(*) AS ended FROM claims c JOIN gone g ON g.token = c.token GROUP BY c.token, c.open
@@ -257,11 +264,13 @@ END $$;
 
 -- Of the runs that attempts claim to own, those that they do own, locked: claims first, as everybody does.
 CREATE FUNCTION foliot.own_runs(numbers_ bigint[], tokens_ bigint[])
-RETURNS TABLE (number bigint, token bigint, schedule text, name text, worker integer) LANGUAGE plpgsql AS $$
+RETURNS TABLE (
+    number bigint, token bigint, schedule text, name text, worker integer, phase smallint, attempt integer, lineage bigint
+) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
     PERFORM 1 FROM foliot.claim c WHERE c.token = ANY(tokens_) ORDER BY c.token FOR UPDATE;
     PERFORM foliot.write_claims(tokens_, numbers_);
-    RETURN QUERY SELECT r.number, r.token, r.schedule, r.name, r.worker FROM foliot.run r
+    RETURN QUERY SELECT r.number, r.token, r.schedule, r.name, r.worker, r.phase, r.attempt, r.lineage FROM foliot.run r
     WHERE r.number = ANY(numbers_) AND r.state = 4 AND r.token = ANY(tokens_) ORDER BY r.number FOR UPDATE;
 END $$;

@@ -218,10 +218,17 @@ CREATE FUNCTION foliot.complete(run bigint, token bigint, result jsonb DEFAULT N
 DECLARE
     ended foliot.run;
     claim_ foliot.claim;
+    checked boolean := coalesce((
+        SELECT convert_from(j.traits, 'UTF8')::jsonb->>'checked' = 'true' FROM foliot.job j JOIN foliot.run r ON r.job = j.name
+        WHERE r.number = complete.run), false);
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'foliot.complete needs a transaction of isolation level READ COMMITTED, not %: what waits for this '
             'run could not be seen', upper(current_setting('transaction_isolation')) USING ERRCODE = '25001';
+    END IF;
+    IF checked THEN
+        PERFORM foliot.complete_unchecked(complete.run, complete.token, complete.result);
+        RETURN;
     END IF;
     -- First the schedule, as everybody does who must not wait for another with its run in hand.
     PERFORM 1 FROM foliot.schedule s
@@ -231,31 +238,61 @@ BEGIN
     SELECT c.* INTO claim_ FROM foliot.claim c
     WHERE c.token = complete.token AND NOT c.written AND complete.run = ANY(c.numbers);
     DELETE FROM foliot.run r WHERE r.number = complete.run
-        AND ((r.state = 4 AND r.token = complete.token) OR (r.state < 2 AND claim_.token IS NOT NULL))
+        AND ((r.state = 4 AND r.token = complete.token) OR (r.state < 2 AND claim_.token IS NOT NULL)) AND r.phase IS NULL
     RETURNING r.* INTO ended;
     IF FOUND AND ended.state < 2 THEN
         ended.attempt := ended.attempt + 1; ended.token := claim_.token; ended.worker := claim_.worker;
         ended.fired_at := claim_.fired_at; ended.claimed_at := claim_.claimed_at; ended.lane := claim_.lane;
     END IF;
     IF ended.number IS NULL THEN
-        RAISE EXCEPTION 'run % cannot be completed: the attempt with token % does not own it', complete.run, complete.token
-            USING ERRCODE = 'FL001', HINT = 'Its lease was lost, and another attempt has the run; or it has ended already.'
-            ' Roll back, and let the handler end.';
+        PERFORM foliot.refuse_completion(complete.run, complete.token);
     END IF;
     INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,
         schedule, revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at,
-        finished_at, progress, result)
+        finished_at, progress, result, lineage)
     SELECT ended.number, ended.name, 10, ended.origin, ended.lane, ended.priority, ended.job, ended.payload,
         ended.fire_at, ended.nominal, ended.since, ended.schedule, ended.revision, ended.tenant, ended.queue,
         ended.options, ended.attempt, ended.spent + 1, ended.token, ended.worker, ended.fired_at, ended.claimed_at,
         coalesce(ended.started_at, ended.claimed_at), foliot.now(), ended.progress,
-        convert_to(complete.result::text, 'UTF8');
+        convert_to(complete.result::text, 'UTF8'), ended.lineage;
     -- The claim is left as it is: other runs of it must not wait for the caller's transaction. A claim without runs goes
     -- when the store is tidied.
     DELETE FROM foliot.cancellation c WHERE c.number = complete.run;
     IF ended.schedule IS NOT NULL THEN
         PERFORM foliot.run_ended(ended.schedule);
     END IF;
+END $$;
+
+CREATE FUNCTION foliot.refuse_completion(run bigint, token bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'run % cannot be completed: the attempt with token % does not own it', run, token
+        USING ERRCODE = 'FL001', HINT = 'Its lease was lost, and another attempt has the run; or it has ended already.'
+        ' Roll back, and let the handler end.';
+END $$;
+
+-- The same for a run of a job that has a check: its success is written down, and it is handed off for that.
+CREATE FUNCTION foliot.complete_unchecked(run_ bigint, token_ bigint, result_ jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    owned foliot.run;
+BEGIN
+    PERFORM 1 FROM foliot.own_runs(ARRAY[run_], ARRAY[token_]) o WHERE o.phase IS NULL;
+    IF NOT FOUND THEN
+        PERFORM foliot.refuse_completion(run_, token_);
+    END IF;
+    SELECT r.* INTO owned FROM foliot.run r WHERE r.number = run_;
+    INSERT INTO foliot.attempt (run, attempt, token, worker, fire_at, claimed_at, started_at, finished_at, outcome, progress)
+    VALUES (run_, owned.attempt, token_, owned.worker, owned.fire_at, owned.claimed_at,
+        coalesce(owned.started_at, owned.claimed_at), foliot.now(), 'succeeded', owned.progress);
+    UPDATE foliot.run r SET state = 1, phase = 1, result = convert_to(result_::text, 'UTF8'), spent = 0,
+        useful_until = NULL, nominal = coalesce(r.nominal, r.fire_at), token = NULL, worker = NULL, claimed_at = NULL,
+        started_at = coalesce(r.started_at, r.claimed_at), reason = NULL, detail = NULL, deaths = NULL, ending = NULL
+    WHERE r.number = run_;
+    UPDATE foliot.claim c SET open = c.open - 1, numbers = array_remove(c.numbers, run_) WHERE c.token = token_;
+    DELETE FROM foliot.claim c WHERE c.token = token_ AND c.open <= 0;
+    DELETE FROM foliot.cancellation c WHERE c.number = run_;
+    INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers, job)
+    VALUES (coalesce(owned.queue, 'default'), owned.lane, owned.priority, foliot.now(), ARRAY[run_], owned.job || '?');
+    PERFORM pg_notify('foliot', 'handoff');
 END $$;
 
 -- What follows when a run of a schedule has ended; the schedule is locked. As foliot.store.verbs.following does it.

@@ -97,12 +97,16 @@ SELECT now_, handed, odd, lost FROM foliot.fire_runs(:owner, :shards::smallint[]
 -- name: due_runs
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
 -- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
-SELECT number, fire_at, queue, lane, priority, useful_until, schedule FROM foliot.lock_pending(:numbers::bigint[])
+SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
+    deaths IS NOT NULL
+FROM foliot.lock_pending(:numbers::bigint[])
 WHERE schedule IS NULL OR fired_at IS NULL
 
 -- name: due_ticks
 -- Read under the schedules' locks: what somebody else changed while we waited for them is left out.
-SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn, queue, priority FROM foliot.run
+SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn, queue, priority,
+    CASE WHEN phase IS NOT NULL THEN job || '?' END, deaths IS NOT NULL
+FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fired_at IS NULL AND fire_at <= :now FOR UPDATE
 
 -- name: busy_runs
@@ -112,7 +116,7 @@ WHERE schedule = ANY(:schedules::text[]) AND (state IN (1, 4, 5) OR (state = 0 A
 
 -- name: add_handoff
 -- Workers are told by the transaction itself; once, however many chunks it adds.
-INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers, job, alone) VALUES ($1, $2, $3, $4, $5, $6, $7)
 RETURNING pg_notify('foliot', 'handoff')
 
 -- name: tick_fired

@@ -62,11 +62,12 @@ UPDATE foliot.run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state
 WHERE number = :number AND state IN (0, 2)
 
 -- name: find_live
-SELECT number, name, state, fire_at, worker, schedule FROM foliot.run
+SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END, fire_at, worker, schedule
+FROM foliot.run
 WHERE number = :number::bigint OR number = (SELECT n.number FROM foliot.named n WHERE n.name = :name::text)
 
 -- name: lock_live
-SELECT number, name, state, fire_at, worker, schedule
+SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END, fire_at, worker, schedule
 FROM foliot.hold_runs(ARRAY(SELECT n.number FROM foliot.named n WHERE n.name = :name::text) || :number::bigint)
 
 -- name: withdraw_tick
@@ -86,5 +87,6 @@ ON CONFLICT (number) DO UPDATE SET worker = excluded.worker, reason = excluded.r
 -- name: revive_run
 -- A parked run is due again now, with its attempts renewed.
 UPDATE foliot.run SET state = 0, nominal = coalesce(nominal, fire_at), fire_at = :now, useful_until = NULL, spent = 0,
-    token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, started_at = NULL, reason = NULL, detail = NULL
+    token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, started_at = NULL, reason = NULL, detail = NULL,
+    deaths = NULL
 WHERE number = :number AND state = :state

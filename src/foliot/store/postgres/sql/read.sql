@@ -17,14 +17,22 @@ ORDER BY number DESC LIMIT :limit
 
 -- name: retrying_runs
 SELECT * FROM foliot.live_runs
-WHERE state = 1 AND number < :before AND (:schedule::text IS NULL OR schedule = :schedule) AND (:job::text IS NULL OR job = :job)
+WHERE number = ANY(ARRAY(SELECT r.number FROM foliot.run r WHERE r.state = 1 AND r.phase IS NULL)) AND state = 1
+    AND number < :before AND (:schedule::text IS NULL OR schedule = :schedule) AND (:job::text IS NULL OR job = :job)
+    AND (:tenant::text IS NULL OR tenant = :tenant) AND :states::smallint[] IS NOT NULL
+ORDER BY number DESC LIMIT :limit
+
+-- name: checked_runs
+SELECT * FROM foliot.live_runs
+WHERE number = ANY(ARRAY(SELECT r.number FROM foliot.run r WHERE r.phase IS NOT NULL)) AND number < :before
+    AND (:schedule::text IS NULL OR schedule = :schedule) AND (:job::text IS NULL OR job = :job)
     AND (:tenant::text IS NULL OR tenant = :tenant) AND :states::smallint[] IS NOT NULL
 ORDER BY number DESC LIMIT :limit
 
 -- name: parked_runs
 -- `state >= 20` is what the partial index of parked runs wants to hear.
 SELECT * FROM foliot.live_runs
-WHERE state >= 20 AND state = ANY(:states::smallint[]) AND number < :before
+WHERE number = ANY(ARRAY(SELECT r.number FROM foliot.run r WHERE r.state >= 20)) AND state = ANY(:states::smallint[]) AND number < :before
     AND (:schedule::text IS NULL OR schedule = :schedule) AND (:job::text IS NULL OR job = :job)
     AND (:tenant::text IS NULL OR tenant = :tenant)
 ORDER BY number DESC LIMIT :limit
@@ -67,7 +75,7 @@ SELECT * FROM foliot.live_runs WHERE number = (
     ORDER BY r.fire_at, r.number LIMIT 1)
 
 -- name: attempts_of
-SELECT attempt, outcome, worker, started_at, finished_at, error FROM foliot.attempt WHERE run = :number
+SELECT attempt, outcome, worker, started_at, finished_at, error, stage, reason, progress FROM foliot.attempt WHERE run = :number
 ORDER BY attempt, finished_at
 
 -- name: events_after
@@ -87,7 +95,7 @@ SELECT state, count(*) FROM foliot.live_runs GROUP BY state
 
 -- name: count_ready
 SELECT state, count(*) FROM foliot.run
-WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fire_at <= :now
+WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND phase IS NULL AND fire_at <= :now
     AND number NOT IN (SELECT u.number FROM foliot.unwritten u)
 GROUP BY state
 

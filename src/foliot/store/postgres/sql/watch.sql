@@ -8,13 +8,13 @@ SELECT token, numbers FROM foliot.claim WHERE worker = :worker
 
 -- name: claimed_runs
 SELECT r.number, r.name, r.job, c.token, r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END, r.spent,
-    coalesce(r.nominal, r.fire_at), r.options, c.claimed_at
+    coalesce(r.nominal, r.fire_at), r.options, c.claimed_at, r.phase, r.deaths, r.ending
 FROM foliot.claim c CROSS JOIN foliot.run r
 WHERE c.token = :token AND r.number = ANY(:numbers::bigint[])
     AND ((r.state = 4 AND r.token = c.token) OR (r.state < 2 AND NOT c.written))
 
 -- name: lost_run
-SELECT number, name, worker, schedule FROM foliot.own_runs(ARRAY[:number::bigint], ARRAY[:token::bigint])
+SELECT number, name, worker, schedule, phase FROM foliot.own_runs(ARRAY[:number::bigint], ARRAY[:token::bigint])
 WHERE token = :token
 
 -- name: end_instance
@@ -24,7 +24,7 @@ UPDATE foliot.instance SET ended_at = :now WHERE number = :number AND ended_at I
 SELECT EXISTS (SELECT 1 FROM foliot.claim WHERE worker = :worker)
 
 -- name: all_jobs
-SELECT name, policy, queue, owner, runbook, changes FROM foliot.job
+SELECT name, policy, queue, owner, runbook, changes, traits FROM foliot.job
 
 -- name: add_instance
 INSERT INTO foliot.instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at, release)
@@ -42,9 +42,10 @@ DELETE FROM foliot.instance WHERE ended_at < :before AND number NOT IN (SELECT w
 SELECT 1 FROM foliot.instance WHERE number = :number AND ended_at IS NULL
 
 -- name: put_job
-INSERT INTO foliot.job (name, policy, queue, owner, runbook, changes, seen_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO foliot.job (name, policy, queue, owner, runbook, changes, seen_at, traits)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (name) DO UPDATE SET policy = excluded.policy, queue = excluded.queue, owner = excluded.owner,
-    runbook = excluded.runbook, changes = excluded.changes, seen_at = excluded.seen_at
+    runbook = excluded.runbook, changes = excluded.changes, seen_at = excluded.seen_at, traits = excluded.traits
 
 -- name: live_instances
 SELECT number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, offset_low, offset_high,

@@ -1,5 +1,5 @@
 -- name: claim_runs
-SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[])
+SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects)
 
 -- name: write_claims
 SELECT foliot.write_claims(:tokens::bigint[], :numbers::bigint[])
@@ -15,13 +15,13 @@ WITH free AS MATERIALIZED (
 SELECT foliot.write_claims(ARRAY(SELECT token FROM free))
 
 -- name: aside_chunks
-SELECT n, lane, fired_at, numbers, queue, priority, job FROM foliot.handoff WHERE aside FOR UPDATE SKIP LOCKED
+SELECT n, lane, fired_at, numbers, queue, priority, job, alone FROM foliot.handoff WHERE aside FOR UPDATE SKIP LOCKED
 
 -- name: claimed_under
 -- What a claim took whose answer was lost.
 SELECT r.number, r.name, r.job, r.payload, c.token, r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END, r.spent,
     r.fire_at, r.nominal, r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, c.lane, r.options,
-    r.checkpoint
+    r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths
 FROM foliot.claim c CROSS JOIN LATERAL unnest(c.numbers) AS u(number) JOIN foliot.run r ON r.number = u.number
 WHERE c.token = ANY(:tokens::bigint[])
     AND ((r.state = 4 AND r.token = c.token) OR (r.state < 2 AND NOT c.written))
@@ -31,8 +31,8 @@ ORDER BY r.fire_at, r.number
 DELETE FROM foliot.handoff WHERE n = :n
 
 -- name: add_job_chunk
-INSERT INTO foliot.handoff (queue, lane, priority, job, ready_at, fired_at, numbers)
-VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers::bigint[])
+INSERT INTO foliot.handoff (queue, lane, priority, job, ready_at, fired_at, numbers, alone)
+VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers::bigint[], :alone)
 RETURNING CASE WHEN job IS NOT NULL THEN pg_notify('foliot', 'handoff') END
 
 -- name: unclaimed_runs
@@ -58,7 +58,7 @@ SELECT number, token FROM foliot.finish_runs(:numbers::bigint[], :tokens::bigint
 
 -- name: owned_runs
 -- The runs that attempts claim to have ended, with the token that the store remembers. Claims are locked first.
-SELECT number, token, schedule FROM foliot.own_runs(:numbers::bigint[], :tokens::bigint[])
+SELECT number, token, schedule, phase FROM foliot.own_runs(:numbers::bigint[], :tokens::bigint[])
 
 -- name: told_already
 -- Whether the store has this attempt's ending: a worker that never got its answer may say it again.
@@ -66,23 +66,27 @@ SELECT EXISTS (SELECT 1 FROM foliot.history WHERE number = :number AND token = :
     OR EXISTS (SELECT 1 FROM foliot.attempt WHERE run = :number AND token = :token AND outcome <> 'lost')
 
 -- name: end_attempts
--- Terminal endings, as one JSON array of [number, state, started_at, finished_at, reason, detail, result].
+-- Terminal endings, as one JSON array of [number, state, started_at, finished_at, reason, detail, result]. A run that
+-- was checked began when its handler did.
 INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule,
     revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at, finished_at,
-    progress, reason, detail, result)
+    progress, reason, detail, result, lineage)
 SELECT r.number, r.name, (e->>1)::smallint, r.origin, r.lane, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since,
     r.schedule, r.revision, r.tenant, r.queue, r.options, r.attempt, r.spent + 1, r.token, r.worker, r.fired_at,
-    r.claimed_at, foliot.begun((e->>2)::bigint, r.claimed_at),
-    greatest((e->>3)::bigint, r.claimed_at), r.progress, e->>4, e->>5, convert_to(e->>6, 'UTF8')
+    r.claimed_at, CASE WHEN r.phase IS NOT NULL AND r.started_at IS NOT NULL THEN r.started_at
+        ELSE foliot.begun((e->>2)::bigint, r.claimed_at) END,
+    greatest((e->>3)::bigint, r.claimed_at), r.progress, e->>4, e->>5, coalesce(convert_to(e->>6, 'UTF8'), r.result),
+    r.lineage
 FROM jsonb_array_elements(:endings::text::jsonb) e JOIN foliot.run r ON r.number = (e->>0)::bigint
 WHERE r.number = ANY(ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(:endings::text::jsonb) v))
 
 -- name: add_attempts
--- Finished attempts, as one JSON array of [number, attempt, token, started_at, finished_at, outcome, error].
-INSERT INTO foliot.attempt (run, attempt, token, worker, fire_at, claimed_at, started_at, finished_at, outcome, error)
+-- Finished attempts, as one JSON array of [number, attempt, token, started_at, finished_at, outcome, error, stage, reason].
+INSERT INTO foliot.attempt (run, attempt, token, worker, fire_at, claimed_at, started_at, finished_at, outcome, error,
+    stage, reason, progress)
 SELECT (e->>0)::bigint, (e->>1)::integer, (e->>2)::bigint, :worker, r.fire_at, r.claimed_at,
-    foliot.begun(coalesce((e->>3)::bigint, r.started_at), r.claimed_at),
-    greatest((e->>4)::bigint, r.claimed_at), e->>5, e->>6
+    foliot.begun(coalesce((e->>3)::bigint, CASE WHEN r.phase IS NULL THEN r.started_at END), r.claimed_at),
+    greatest((e->>4)::bigint, r.claimed_at), e->>5, e->>6, e->>7, e->>8, r.progress
 FROM jsonb_array_elements(:endings::text::jsonb) e
 LEFT JOIN (
     SELECT * FROM foliot.run
@@ -91,19 +95,21 @@ LEFT JOIN (
 ON CONFLICT DO NOTHING
 
 -- name: unend_run
--- An attempt ended, and its run goes on: to a later try, back to the hand-off, or to a person.
+-- An attempt ended, and its run goes on: to a later try, back to the hand-off, or to a person. $7: it is being checked.
 UPDATE foliot.run SET state = $2, nominal = coalesce(nominal, fire_at), fire_at = coalesce($3, fire_at),
-    spent = spent + $4, token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, started_at = NULL, reason = $5,
-    detail = $6
+    spent = spent + $4, token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, reason = $5, detail = $6,
+    started_at = CASE WHEN $7::boolean THEN started_at END, phase = CASE WHEN $7::boolean THEN phase END, deaths = $8,
+    ending = NULL
 WHERE number = $1
 
 -- name: give_back_runs
 -- Handed off again in the same transaction, so `fired_at` stays: what was decided about a tick is not decided twice.
 WITH held AS MATERIALIZED (SELECT 1 FROM foliot.claim WHERE token = :token FOR UPDATE)
-UPDATE foliot.run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, attempt = attempt - 1, token = NULL, worker = NULL,
-    claimed_at = NULL, started_at = NULL
+UPDATE foliot.run SET state = CASE WHEN spent > 0 OR phase IS NOT NULL THEN 1 ELSE 0 END, attempt = attempt - 1,
+    token = NULL, worker = NULL, claimed_at = NULL, started_at = CASE WHEN phase IS NOT NULL THEN started_at END
 WHERE number = ANY(:numbers::bigint[]) AND state = 4 AND token = :token AND (SELECT count(*) FROM held) >= 0
-RETURNING number, coalesce(queue, 'default'), lane, priority
+RETURNING number, coalesce(queue, 'default'), lane, priority, CASE WHEN phase IS NOT NULL THEN job || '?' END,
+    deaths IS NOT NULL
 
 -- name: close_claim
 -- A run that lives on is not the claim's any more, whatever its row will look like.
@@ -131,7 +137,8 @@ DELETE FROM foliot.cancellation WHERE number = ANY(:numbers::bigint[])
 SELECT number FROM foliot.cancellation WHERE worker = :worker
 
 -- name: add_progress
-UPDATE foliot.run SET started_at = foliot.begun($1, claimed_at), progress = coalesce($2, progress), checkpoint = coalesce($3, checkpoint)
+UPDATE foliot.run SET started_at = CASE WHEN phase IS NULL THEN foliot.begun($1, claimed_at) ELSE started_at END,
+    progress = coalesce($2, progress), checkpoint = coalesce($3, checkpoint), ending = coalesce($6, ending)
 WHERE number = (SELECT number FROM foliot.run WHERE number = $4 AND token = $5 AND state = 4 FOR UPDATE SKIP LOCKED)
 
 -- name: release_held

@@ -61,11 +61,14 @@ WHERE s.seq > :cursor AND s.seq <= :last AND r.state <= 1 AND r.fire_at < :high_
 -- name: due_runs
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
 -- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
-SELECT number, fire_at, queue, lane, priority, useful_until, schedule FROM run
-WHERE number IN carray(:numbers) AND state <= 1 AND (schedule IS NULL OR fired_at IS NULL)
+SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
+    deaths IS NOT NULL
+FROM run WHERE number IN carray(:numbers) AND state <= 1 AND (schedule IS NULL OR fired_at IS NULL)
 
 -- name: due_ticks
-SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn, queue, priority FROM run
+SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn, queue, priority,
+    CASE WHEN phase IS NOT NULL THEN job || '?' END, deaths IS NOT NULL
+FROM run
 WHERE number IN carray(:numbers) AND state <= 1 AND fired_at IS NULL AND fire_at <= :now
 
 -- name: busy_runs
@@ -74,7 +77,7 @@ SELECT schedule, number, name FROM run
 WHERE schedule IN (SELECT value FROM json_each(:schedules)) AND (state IN (1, 4, 5) OR (state = 0 AND fired_at IS NOT NULL))
 
 -- name: add_handoff
-INSERT INTO handoff (queue, lane, priority, fired_at, numbers) VALUES (?, ?, ?, ?, ?)
+INSERT INTO handoff (queue, lane, priority, fired_at, numbers, job, alone) VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: tick_fired
 UPDATE run SET fired_at = ?, lane = ? WHERE number = ?

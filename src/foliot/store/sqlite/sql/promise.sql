@@ -24,11 +24,13 @@ UPDATE run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state = 0, r
 WHERE number = :number AND state IN (0, 2)
 
 -- name: find_live
-SELECT number, name, state, fire_at, worker, schedule FROM run
+SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END, fire_at, worker, schedule
+FROM run
 WHERE number = :number OR name = :name
 
 -- name: lock_live
-SELECT number, name, state, fire_at, worker, schedule FROM run
+SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END, fire_at, worker, schedule
+FROM run
 WHERE number = :number OR name = :name
 
 -- name: withdraw_tick
@@ -46,5 +48,6 @@ INSERT OR REPLACE INTO cancellation (number, worker, reason, note) VALUES (:numb
 -- name: revive_run
 -- A parked run is due again now, with its attempts renewed.
 UPDATE run SET state = 0, nominal = coalesce(nominal, fire_at), fire_at = :now, useful_until = NULL, spent = 0,
-    token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, started_at = NULL, reason = NULL, detail = NULL
+    token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, started_at = NULL, reason = NULL, detail = NULL,
+    deaths = NULL
 WHERE number = :number AND state = :state

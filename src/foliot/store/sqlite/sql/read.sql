@@ -17,14 +17,21 @@ ORDER BY number DESC LIMIT :limit
 
 -- name: retrying_runs
 SELECT * FROM live_runs
-WHERE state = 1 AND number < :before AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
+WHERE number IN (SELECT number FROM run WHERE state = 1 AND phase IS NULL) AND number < :before AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
+    AND (:tenant IS NULL OR tenant = :tenant) AND :states IS NOT NULL
+ORDER BY number DESC LIMIT :limit
+
+-- name: checked_runs
+SELECT * FROM live_runs
+WHERE number IN (SELECT number FROM run WHERE phase IS NOT NULL) AND number < :before
+    AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
     AND (:tenant IS NULL OR tenant = :tenant) AND :states IS NOT NULL
 ORDER BY number DESC LIMIT :limit
 
 -- name: parked_runs
 -- `state >= 20` is what the partial index of parked runs wants to hear.
 SELECT * FROM live_runs
-WHERE state >= 20 AND state IN (SELECT value FROM json_each(:states)) AND number < :before
+WHERE number IN (SELECT number FROM run WHERE state >= 20) AND state IN (SELECT value FROM json_each(:states)) AND number < :before
     AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
     AND (:tenant IS NULL OR tenant = :tenant)
 ORDER BY number DESC LIMIT :limit
@@ -52,7 +59,7 @@ SELECT coalesce((SELECT max(n) FROM history), 0), coalesce((SELECT max(n) FROM e
 SELECT * FROM live_runs WHERE number = (SELECT number FROM run WHERE state <= 1 AND fire_at > :now ORDER BY fire_at LIMIT 1)
 
 -- name: attempts_of
-SELECT attempt, outcome, worker, started_at, finished_at, error FROM attempt WHERE run = :number
+SELECT attempt, outcome, worker, started_at, finished_at, error, stage, reason, progress FROM attempt WHERE run = :number
 ORDER BY attempt, finished_at
 
 -- name: events_after
@@ -62,10 +69,11 @@ SELECT n, at, kind, subject, detail FROM event WHERE n > :position ORDER BY n LI
 SELECT n, at, kind, subject, detail FROM event WHERE subject = :subject ORDER BY n
 
 -- name: count_states
-SELECT state, count(*) FROM run GROUP BY state
+SELECT CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END, count(*) FROM run GROUP BY 1
 
 -- name: count_ready
-SELECT state, count(*) FROM run WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :now GROUP BY state
+SELECT state, count(*) FROM run
+WHERE number IN carray(:numbers) AND state <= 1 AND phase IS NULL AND fire_at <= :now GROUP BY state
 
 -- name: count_history
 SELECT count(*) FROM history

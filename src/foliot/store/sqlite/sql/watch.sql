@@ -7,11 +7,12 @@ LEFT JOIN instance i ON i.number = c.worker
 SELECT token, numbers FROM claim WHERE worker = :worker
 
 -- name: claimed_runs
-SELECT number, name, job, token, attempt, spent, coalesce(nominal, fire_at), options, claimed_at FROM run
+SELECT number, name, job, token, attempt, spent, coalesce(nominal, fire_at), options, claimed_at, phase, deaths, ending
+FROM run
 WHERE number IN carray(:numbers) AND token = :token AND state = 4
 
 -- name: lost_run
-SELECT number, name, worker, schedule FROM run WHERE number = :number AND token = :token AND state = 4
+SELECT number, name, worker, schedule, phase FROM run WHERE number = :number AND token = :token AND state = 4
 
 -- name: end_instance
 UPDATE instance SET ended_at = :now WHERE number = :number AND ended_at IS NULL
@@ -20,7 +21,7 @@ UPDATE instance SET ended_at = :now WHERE number = :number AND ended_at IS NULL
 SELECT EXISTS (SELECT 1 FROM claim WHERE worker = :worker)
 
 -- name: all_jobs
-SELECT name, policy, queue, owner, runbook, changes FROM job
+SELECT name, policy, queue, owner, runbook, changes, traits FROM job
 
 -- name: add_instance
 INSERT INTO instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at, release)
@@ -38,9 +39,9 @@ DELETE FROM instance WHERE ended_at < :before AND number NOT IN (SELECT worker F
 SELECT 1 FROM instance WHERE number = :number AND ended_at IS NULL
 
 -- name: put_job
-INSERT INTO job (name, policy, queue, owner, runbook, changes, seen_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO job (name, policy, queue, owner, runbook, changes, seen_at, traits) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET policy = excluded.policy, queue = excluded.queue, owner = excluded.owner,
-    runbook = excluded.runbook, changes = excluded.changes, seen_at = excluded.seen_at
+    runbook = excluded.runbook, changes = excluded.changes, seen_at = excluded.seen_at, traits = excluded.traits
 
 -- name: live_instances
 SELECT number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, offset_low, offset_high,

@@ -1,6 +1,6 @@
 -- name: ready_chunks
 -- By lane, then priority, then order. A chunk with a job is for workers that know it.
-SELECT n, lane, fired_at, numbers, queue, priority, job FROM handoff
+SELECT n, lane, fired_at, numbers, queue, priority, job, alone FROM handoff
 WHERE ready_at <= :now AND queue IN (SELECT value FROM json_each(:queues)) AND (job IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
 ORDER BY lane, priority DESC, n LIMIT :limit
 
@@ -11,8 +11,8 @@ UPDATE handoff SET numbers = :numbers WHERE n = :n
 DELETE FROM handoff WHERE n = :n
 
 -- name: add_job_chunk
-INSERT INTO handoff (queue, lane, priority, job, ready_at, fired_at, numbers)
-VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers)
+INSERT INTO handoff (queue, lane, priority, job, ready_at, fired_at, numbers, alone)
+VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers, :alone)
 
 -- name: claim_runs
 -- Compare and set: whatever was cancelled, moved or claimed since the chunk was made is passed over.
@@ -21,7 +21,7 @@ UPDATE run SET state = 4, token = :token, worker = :worker, attempt = attempt + 
 WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :now
     AND (useful_until IS NULL OR useful_until >= :now) AND coalesce(queue, 'default') = :queue AND job IN (SELECT value FROM json_each(:jobs))
 RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, since, schedule, revision, tenant,
-    queue, priority, origin, lane, options, checkpoint
+    queue, priority, origin, lane, options, checkpoint, phase, lineage, coalesce(repair, 0), deaths
 
 -- name: unclaimed_runs
 -- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or
@@ -44,7 +44,7 @@ SELECT EXISTS (SELECT 1 FROM event WHERE subject = :subject AND kind = :kind AND
 
 -- name: owned_runs
 -- The runs that attempts claim to have ended, with the token that the store remembers.
-SELECT number, token, schedule FROM run WHERE number IN carray(:numbers) AND state = 4
+SELECT number, token, schedule, phase FROM run WHERE number IN carray(:numbers) AND state = 4
 
 -- name: told_already
 -- Whether the store has this attempt's ending: a worker that never got its answer may say it again.
@@ -52,35 +52,40 @@ SELECT EXISTS (SELECT 1 FROM history WHERE number = :number AND token = :token)
     OR EXISTS (SELECT 1 FROM attempt WHERE run = :number AND token = :token AND outcome <> 'lost')
 
 -- name: end_attempts
--- Terminal endings, as one JSON array of [number, state, started_at, finished_at, reason, detail, result].
+-- Terminal endings, as one JSON array of [number, state, started_at, finished_at, reason, detail, result]. A run that
+-- was checked began when its handler did.
 INSERT INTO history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule,
     revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at, finished_at,
-    progress, reason, detail, result)
+    progress, reason, detail, result, lineage)
 SELECT r.number, r.name, e.value->>1, r.origin, r.lane, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since,
     r.schedule, r.revision, r.tenant, r.queue, r.options, r.attempt, r.spent + 1, r.token, r.worker, r.fired_at,
-    r.claimed_at, e.value->>2, e.value->>3, r.progress, e.value->>4, e.value->>5, CAST(e.value->>6 AS BLOB)
+    r.claimed_at, CASE WHEN r.phase IS NULL THEN e.value->>2 ELSE coalesce(r.started_at, e.value->>2) END, e.value->>3,
+    r.progress, e.value->>4, e.value->>5, coalesce(CAST(e.value->>6 AS BLOB), r.result), r.lineage
 FROM json_each(:endings) e CROSS JOIN run r ON r.number = e.value->>0
 
 -- name: add_attempts
--- Finished attempts, as one JSON array of [number, attempt, token, started_at, finished_at, outcome, error].
-INSERT OR IGNORE INTO attempt (run, attempt, token, worker, fire_at, claimed_at, started_at, finished_at, outcome, error)
+-- Finished attempts, as one JSON array of [number, attempt, token, started_at, finished_at, outcome, error, stage, reason].
+INSERT OR IGNORE INTO attempt (run, attempt, token, worker, fire_at, claimed_at, started_at, finished_at, outcome, error,
+    stage, reason, progress)
 SELECT e.value->>0, e.value->>1, e.value->>2, :worker, r.fire_at, r.claimed_at,
-    coalesce(e.value->>3, r.started_at), e.value->>4,
-    e.value->>5, e.value->>6
+    coalesce(e.value->>3, CASE WHEN r.phase IS NULL THEN r.started_at END), e.value->>4,
+    e.value->>5, e.value->>6, e.value->>7, e.value->>8, r.progress
 FROM json_each(:endings) e LEFT JOIN run r ON r.number = e.value->>0 AND r.token = e.value->>2
 
 -- name: unend_run
--- An attempt ended, and its run goes on: to a later try, back to the hand-off, or to a person.
+-- An attempt ended, and its run goes on: to a later try, back to the hand-off, or to a person. ?7: it is being checked.
 UPDATE run SET state = ?2, nominal = coalesce(nominal, fire_at), fire_at = coalesce(?3, fire_at), spent = spent + ?4,
-    token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, started_at = NULL, reason = ?5, detail = ?6
+    token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, reason = ?5, detail = ?6,
+    started_at = CASE WHEN ?7 THEN started_at END, phase = CASE WHEN ?7 THEN phase END, deaths = ?8, ending = NULL
 WHERE number = ?1
 
 -- name: give_back_runs
 -- Handed off again in the same transaction, so `fired_at` stays: what was decided about a tick is not decided twice.
-UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, attempt = attempt - 1, token = NULL, worker = NULL,
-    claimed_at = NULL, started_at = NULL
+UPDATE run SET state = CASE WHEN spent > 0 OR phase IS NOT NULL THEN 1 ELSE 0 END, attempt = attempt - 1, token = NULL, worker = NULL,
+    claimed_at = NULL, started_at = CASE WHEN phase IS NOT NULL THEN started_at END
 WHERE number IN carray(:numbers) AND state = 4 AND token = :token
-RETURNING number, coalesce(queue, 'default'), lane, priority
+RETURNING number, coalesce(queue, 'default'), lane, priority, CASE WHEN phase IS NOT NULL THEN job || '?' END,
+    deaths IS NOT NULL
 
 -- name: close_claim
 UPDATE claim SET open = open - ?3 WHERE token = ?1
@@ -105,8 +110,9 @@ DELETE FROM cancellation WHERE number IN carray(:numbers)
 SELECT number FROM cancellation WHERE worker = :worker
 
 -- name: add_progress
-UPDATE run SET started_at = ?, progress = coalesce(?, progress), checkpoint = coalesce(?, checkpoint)
-WHERE number = ? AND token = ? AND state = 4
+UPDATE run SET started_at = CASE WHEN phase IS NULL THEN ?1 ELSE started_at END, progress = coalesce(?2, progress),
+    checkpoint = coalesce(?3, checkpoint), ending = coalesce(?6, ending)
+WHERE number = ?4 AND token = ?5 AND state = 4
 
 -- name: release_held
 -- A run of the schedule has ended: what waited for it is decided again.

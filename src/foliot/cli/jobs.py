@@ -1,0 +1,67 @@
+"""`foliot jobs`: what the store knows of jobs, and whether their limits fit what they do."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from foliot.cli import words
+from foliot.cli.options import AppOption, JsonOption, StoreOption, legible, with_store
+from foliot.cli.output import Column, heading, print_facts, print_items, print_json, print_table
+from foliot.domain.store import JobCard
+from foliot.operate.advising import job_policy, traits_of
+from foliot.operate.jobs import advise_lease, advise_recovery, card_shape, job_shape, lost_words, trait_words
+from foliot.operate.shapes import policy_words
+from foliot.operate.telling import JobView
+
+commands = typer.Typer(help="Jobs, as the store knows them: list, show.", no_args_is_help=True)
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The name of a job.", callback=legible)]
+
+
+@commands.command("list")
+def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """All jobs that a worker has ever said it knows, with what their code says of itself."""
+    cards = with_store(app, store, lambda foliot: foliot.operate.jobs_async())
+    listed = [cards[name] for name in sorted(cards)]
+    if as_json:
+        print_json([card_shape(card) for card in listed])
+        return
+    columns = (Column("job"), Column("queue", rank=2), Column("owner", rank=1), Column("says of itself", shrinks=True))
+    print_table(columns, [_row(card) for card in listed], nothing="no worker has said yet which jobs it knows")
+
+
+def _row(card: JobCard) -> tuple[str, ...]:
+    return card.name, card.queue, card.owner or "-", "; ".join(trait_words(traits_of(card)))
+
+
+@commands.command("show")
+def show(job: JobArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """One job: what it says of itself, its policies in words, how long it takes, and what to change."""
+    view = with_store(app, store, lambda foliot: foliot.operate.job_async(job))
+    if as_json:
+        print_json(job_shape(view.card, view.counts, view.taken))
+        return
+    policy, traits = job_policy(view.card), traits_of(view.card)
+    print_facts(_facts(view))
+    heading("says of itself")
+    print_items(trait_words(traits))
+    heading("policies")
+    print_facts(policy_words(policy) | {"if lost": lost_words(policy, traits)})
+    if told := [*advise_lease(policy, view.taken), *advise_recovery(policy, traits)]:
+        heading("advice")
+        print_items(told)
+
+
+def _facts(view: JobView) -> dict[str, str]:
+    card, taken = view.card, view.taken
+    facts = {"job": card.name, "queue": card.queue}
+    for label in ("owner", "runbook", "changes"):
+        if getattr(card, label):
+            facts[label] = str(getattr(card, label))
+    facts["runs"] = ", ".join(f"{count:,} {state}" for state, count in view.counts.items()) or "none yet"
+    if taken.count:
+        times = f"p50 {words.length(taken.p50)}, p99 {words.length(taken.p99)}, longest {words.length(taken.longest)}"
+        facts["takes"] = f"{times} ({words.counted(taken.count, 'run')} that ended well)"
+    return facts

@@ -1,0 +1,256 @@
+"""`foliot runs cancel`, `retry`, `resume`, `rerun`, `verify`, `reconcile`: what people do about runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, NamedTuple
+
+import typer
+
+from foliot.cli import words
+from foliot.cli.options import (
+    ActorOption,
+    AppOption,
+    JsonOption,
+    ReasonOption,
+    StoreOption,
+    WrongUsage,
+    acting,
+    legible,
+    stated_reason,
+    with_store,
+)
+from foliot.cli.output import Column, print_json, print_table, say
+from foliot.cli.runs import RunArgument, commands
+from foliot.domain.run import Kept
+from foliot.domain.state import State
+from foliot.operate.settling import Reconciled, reconciled_shape
+from foliot.operate.shapes import kept_shape
+
+__all__ = ["commands"]
+
+OverrideOption = Annotated[
+    bool, typer.Option("--override", help="Do it against advice: what it did may be done a second time.")
+]
+EvidenceOption = Annotated[
+    str | None,
+    typer.Option("--evidence", help="How you know; stays with the run. Required, but for a dry run.", callback=legible),
+]
+
+
+@commands.command("cancel")
+def cancel(
+    run: RunArgument,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ends a run that has not begun; asks a running one to stop."""
+    why_ = stated_reason(reason)
+    kept = with_store(app, store, lambda foliot: foliot.operate.cancel_async(run, reason=why_, actor=acting(actor)))
+    asked = f"asked {kept.id} to stop; it runs until its handler heeds that"
+    _tell(kept, asked if kept.state is State.RUNNING else f"{kept.outcome} {kept.id}", as_json)
+
+
+@commands.command("retry")
+def retry(
+    run: RunArgument,
+    reason: ReasonOption = None,
+    override: OverrideOption = False,
+    actor: ActorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Makes a run that waits for a person due again now, with its attempts renewed. Refused where that is unsafe."""
+    why = stated_reason(reason)
+    kept = with_store(
+        app, store, lambda foliot: foliot.operate.retry_async(run, reason=why, actor=acting(actor), override=override)
+    )
+    _tell(kept, f"{kept.outcome} {kept.id}; due now", as_json)
+
+
+@commands.command("resume")
+def resume(
+    run: RunArgument,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Has a run go on where it stopped. Refused unless what it did is on record, or it had done nothing."""
+    why = stated_reason(reason)
+    kept = with_store(app, store, lambda foliot: foliot.operate.resume_run_async(run, reason=why, actor=acting(actor)))
+    _tell(kept, f"{kept.id} goes on; due now", as_json)
+
+
+@commands.command("rerun")
+def rerun(
+    run: RunArgument,
+    reason: ReasonOption = None,
+    repair: Annotated[bool, typer.Option("--repair", help="It is to write again what was written wrongly.")] = False,
+    repeat: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--repeat", help="An effect to do again, although it is done. Needs --override.", metavar="EFFECT"
+        ),
+    ] = None,
+    override: OverrideOption = False,
+    actor: ActorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """A new run with the same arguments and the same ledger: what is done stays done, but for --repeat."""
+    why = stated_reason(reason)
+    again = [legible(name) or "" for name in repeat or []]
+    kept = with_store(
+        app,
+        store,
+        lambda foliot: foliot.operate.rerun_async(
+            run, reason=why, actor=acting(actor), repair=repair, repeat=again, override=override
+        ),
+    )
+    _tell(kept, f"made {kept.id}; due now", as_json)
+
+
+@commands.command("verify")
+def verify(
+    run: RunArgument,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Has the job's check look again at an unverified or ambiguous run. It changes nothing but the verdict."""
+    why = stated_reason(reason)
+    kept = with_store(app, store, lambda foliot: foliot.operate.verify_async(run, reason=why, actor=acting(actor)))
+    _tell(kept, f"{kept.id} waits for its check", as_json)
+
+
+@commands.command("reconcile")
+def reconcile(
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="The id of a run; none with --all.", callback=legible)
+    ] = None,
+    evidence: EvidenceOption = None,
+    effect: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--effect", help="What became of an effect: payout:7=done, or =not_done. Several.", metavar="NAME:KEY=STATE"
+        ),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every run with such an effect open: --job, --effect-name.")
+    ] = False,
+    job: Annotated[str | None, typer.Option("--job", help="With --all: only of this job.", callback=legible)] = None,
+    effect_name: Annotated[
+        str | None, typer.Option("--effect-name", help="With --all: only effects of this name.", callback=legible)
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", help="With --all: what became of these effects: done, not_done.", metavar="STATE"),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="With --all: how many effects.")] = 1_000,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --all: only list what would be settled.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Why, where the evidence does not say it.", callback=legible)
+    ] = None,
+    actor: ActorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ends a run that waits for a person: you looked, and say what happened. With --all, many at once."""
+    if every == (run is not None):
+        raise WrongUsage("give a run, or --all with --job or --effect-name")
+    if every:
+        bulk = _Bulk(evidence, job, effect_name, state, reason, actor, limit, app, store)
+        _reconcile_all(bulk, dry_run=dry_run, yes=yes, as_json=as_json)
+        return
+    how, answers = _stated_evidence(evidence), [legible(text) or "" for text in effect or []]
+    kept = with_store(
+        app,
+        store,
+        lambda foliot: foliot.operate.reconcile_async(
+            run or "", evidence=how, actor=acting(actor), effects=answers, reason=reason or ""
+        ),
+    )
+    _tell(kept, f"{kept.id} is settled", as_json)
+
+
+class _Bulk(NamedTuple):
+    """What `reconcile --all` was asked for."""
+
+    evidence: str | None
+    job: str | None
+    effect: str | None
+    state: str | None
+    reason: str | None
+    actor: str | None
+    limit: int
+    app: str | None
+    store: str | None
+
+    def settle(self, *, dry_run: bool) -> list[Reconciled]:
+        return with_store(
+            self.app,
+            self.store,
+            lambda foliot: foliot.operate.reconcile_many_async(
+                evidence=self.evidence or "",
+                actor=acting(self.actor),
+                job=self.job,
+                effect=self.effect,
+                state=self.state,
+                reason=self.reason or "",
+                limit=self.limit,
+                dry_run=dry_run,
+            ),
+        )
+
+
+def _reconcile_all(bulk: _Bulk, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """1. Look what it would touch. 2. Show that, and ask. 3. Settle each by itself, and say what became of it."""
+    if bulk.job is None and bulk.effect is None:
+        raise WrongUsage("--all: say which: --job, --effect-name, or both")
+    if not dry_run:
+        _stated_evidence(bulk.evidence)
+        if not yes and (as_json or not sys.stdin.isatty()):
+            raise WrongUsage("--all: look first with --dry-run, then say --yes")
+    settled = bulk.settle(dry_run=True) if dry_run or not yes else []
+    if not dry_run:
+        if not yes:
+            _print_settled(settled)
+            if not settled or not typer.confirm(f"settle {words.counted(len(settled), 'run')}?"):
+                return
+        settled = bulk.settle(dry_run=False)
+    if as_json:
+        print_json([reconciled_shape(one) for one in settled])
+    else:
+        _print_settled(settled)
+    if not all(one.is_good for one in settled):
+        raise typer.Exit(1)
+
+
+def _print_settled(settled: list[Reconciled]) -> None:
+    columns = (Column("run"), Column("outcome", coloured=True), Column("effects", rank=1), Column("why", shrinks=True))
+    rows = [(one.run, one.outcome, words.listed(one.effects), one.problem or "") for one in settled]
+    print_table(columns, rows, nothing="no run waits with such an effect open")
+
+
+def _stated_evidence(evidence: str | None) -> str:
+    if evidence is None or not evidence.strip():
+        raise WrongUsage('say how you know: --evidence "..." (it stays with the run)')
+    return evidence
+
+
+def _tell(kept: Kept, text: str, as_json: bool) -> None:
+    if as_json:
+        print_json(kept_shape(kept))
+    else:
+        say(text)

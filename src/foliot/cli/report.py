@@ -1,0 +1,72 @@
+"""`foliot report`: what became of a day's work, in sentences that can be passed on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date
+from typing import Annotated
+
+import typer
+
+from foliot.cli import words
+from foliot.cli.options import AppOption, JsonOption, StoreOption, WrongUsage, legible, with_store
+from foliot.cli.output import STYLES, print_json, say
+from foliot.operate.report import Report, Statement, report_shape
+
+_MOST_GOOD = 20
+"""So many that are well are told one by one; what is not well is always told."""
+
+
+def report(
+    subject: Annotated[
+        str, typer.Argument(metavar="JOB_OR_SCHEDULE", help="The name of a job or a schedule.", callback=legible)
+    ],
+    on: Annotated[
+        str | None, typer.Option("--on", help="Which day; by default today.", metavar="DATE", callback=legible)
+    ] = None,
+    tz: Annotated[
+        str | None,
+        typer.Option(
+            "--tz", help="Whose day; by default the schedule's zone, else UTC.", metavar="ZONE", callback=legible
+        ),
+    ] = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What became of a day's runs, a sentence each, from records alone. Exit 1 unless all of it is done."""
+    day = None if on is None else _read_date(on)
+    made = with_store(app, store, lambda foliot: foliot.operate.report_async(subject, day, tz))
+    if as_json:
+        print_json(report_shape(made))
+    else:
+        _print(made)
+    if not made.is_good:
+        raise typer.Exit(1)
+
+
+def _print(made: Report) -> None:
+    where = f"{made.subject} on {made.date.isoformat()} ({made.tz})"
+    if not made.statements:
+        say(f"{where}: nothing was due, and nothing ran")
+        return
+    tally = Counter(str(one.verdict) for one in made.statements)
+    say(f"{where}: {words.listed([f'{count:,} {verdict}' for verdict, count in tally.most_common()], 20)}", "bold")
+    shown = _worth_telling(made.statements)
+    for one in shown:
+        say(one.text, "" if one.is_good else STYLES.get(str(one.verdict), "yellow"))
+    if left := len(made.statements) - len(shown):
+        say(f"and {left:,} more that are well: --json tells all", "dim")
+
+
+def _worth_telling(statements: Sequence[Statement]) -> list[Statement]:
+    good = {id(one) for one in [one for one in statements if one.is_good][:_MOST_GOOD]}
+    return [one for one in statements if not one.is_good or id(one) in good]
+
+
+def _read_date(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise WrongUsage(f"--on: {text!r:.40} is not a date; write it as 2026-04-03") from None

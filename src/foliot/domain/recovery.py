@@ -1,0 +1,146 @@
+"""Recovery: how safe it is to try a run again, and what the safest next action is. Computed, shown, and enforced."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from foliot.domain.ledger import Facts, Traits
+from foliot.domain.policy import OnLost
+from foliot.domain.state import Reason, State
+
+
+class Recovery(StrEnum):
+    """What is known of a run whose work did not come to a good end."""
+
+    CLEAN = "clean"
+    """No effect had begun."""
+    RESUMABLE = "resumable"
+    """What was done is in the ledger, a checkpoint or the items; the rest can be done."""
+    REWRITABLE = "rewritable"
+    """All of it can be done again, and comes out the same."""
+    UNTRACKED = "untracked"
+    """Nothing is declared: the ledger is blind here."""
+    MAYBE = "maybe"
+    """An effect may have escaped, and nothing proves it."""
+
+
+def recovery_class(facts: Facts, traits: Traits, *, begun: bool) -> Recovery:
+    """The most dangerous truth wins: an effect that has no recorded end may have escaped, whatever else is known."""
+    if facts.maybe or facts.open:
+        return Recovery.MAYBE
+    if not begun:
+        return Recovery.CLEAN
+    if facts.checkpoint or facts.items or facts.done:
+        return Recovery.RESUMABLE
+    if traits.repeatable:
+        return Recovery.REWRITABLE
+    return Recovery.CLEAN if traits.tracked else Recovery.UNTRACKED
+
+
+class Action(StrEnum):
+    """What an operator can do about a run."""
+
+    WAIT = "wait"
+    RETRY = "retry"
+    RESUME = "resume"
+    REPAIR = "repair"
+    """Rerun it, to write again what was written."""
+    RERUN = "rerun"
+    VERIFY = "verify"
+    RECONCILE = "reconcile"
+    CANCEL = "cancel"
+
+
+class Advice(NamedTuple):
+    """What to do about a run, and what not to do without saying why."""
+
+    recovery: Recovery
+    why: str
+    action: Action
+    """The safest one."""
+    also: tuple[Action, ...] = ()
+    """Safe as well."""
+    unsafe: tuple[Action, ...] = ()
+    """Refused without an override and a reason."""
+
+
+class Situation(NamedTuple):
+    """Everything that advice depends on."""
+
+    state: State
+    reason: str | None
+    facts: Facts
+    traits: Traits
+    on_lost: OnLost
+    begun: bool
+    stuck: bool = False
+
+
+_WORDS = {
+    Recovery.CLEAN: "no effect had begun",
+    Recovery.RESUMABLE: "what was done is recorded, so that only the rest is done",
+    Recovery.REWRITABLE: "its job says that doing all of it again does no harm",
+    Recovery.UNTRACKED: "its job declares no effects: the ledger is blind here, and nobody knows how far it came",
+    Recovery.MAYBE: "an effect began and has no recorded end: it may have happened",
+}
+
+
+def advise(situation: Situation) -> Advice | None:
+    """None for a run about which nothing needs to be done."""
+    state, facts, traits = situation.state, situation.facts, situation.traits
+    recovery = recovery_class(facts, traits, begun=situation.begun)
+    if state is State.AMBIGUOUS:
+        return _of_ambiguous(situation, recovery)
+    why = _WORDS[recovery]
+    if state is State.RETRYING:
+        return Advice(recovery, why, Action.WAIT, (Action.CANCEL,))
+    if situation.stuck and state is State.RUNNING:
+        return Advice(recovery, f"it lives and does not move; {why}", Action.CANCEL, (Action.WAIT,))
+    if state is State.DEAD:
+        return _of_dead(situation, recovery, why)
+    if state is State.UNVERIFIED:
+        return _of_unverified(situation, recovery, why)
+    return None
+
+
+def _of_ambiguous(situation: Situation, recovery: Recovery) -> Advice:
+    """Whatever class the ledger alone would give it: somebody decided that nobody knows."""
+    unsafe = (Action.RETRY, Action.RERUN)
+    if recovery is Recovery.MAYBE:
+        why = _WORDS[recovery]
+    elif situation.reason == Reason.LOST:
+        why = "its worker vanished, and its job declares nothing that says how far it came"
+    else:
+        why = "nobody knows whether its work was done"
+    if situation.traits.checked:
+        return Advice(Recovery.MAYBE, why, Action.VERIFY, (Action.RECONCILE,), unsafe)
+    return Advice(Recovery.MAYBE, why, Action.RECONCILE, (), unsafe)
+
+
+def _of_dead(situation: Situation, recovery: Recovery, why: str) -> Advice:
+    match recovery:
+        case Recovery.MAYBE:
+            return Advice(recovery, why, Action.RECONCILE, (), (Action.RETRY, Action.RERUN))
+        case Recovery.CLEAN:
+            return Advice(recovery, why, Action.RETRY, (Action.RECONCILE,))
+        case Recovery.RESUMABLE:
+            return Advice(recovery, why, Action.RESUME, (Action.RECONCILE,))
+        case Recovery.REWRITABLE:
+            return Advice(recovery, why, Action.RETRY, (Action.REPAIR, Action.RECONCILE))
+        case Recovery.UNTRACKED if situation.on_lost is OnLost.RETRY:
+            return Advice(recovery, f'{why}; on_lost="retry" allows another try', Action.RETRY, (Action.RECONCILE,))
+        case Recovery.UNTRACKED:
+            return Advice(recovery, why, Action.RECONCILE, (), (Action.RETRY, Action.RERUN))
+
+
+def _of_unverified(situation: Situation, recovery: Recovery, why: str) -> Advice:
+    """Its handler said that all is done, and its check did not."""
+    if situation.reason == Reason.CHECK_FAILED:
+        why = "its work is done, and its check broke before it could say anything"
+        return Advice(recovery, why, Action.VERIFY, (Action.RECONCILE,), (Action.RETRY,))
+    if situation.traits.repeatable:
+        why = "its work is done and its check says no; its job says that doing it again does no harm"
+        return Advice(Recovery.REWRITABLE, why, Action.REPAIR, (Action.VERIFY, Action.RECONCILE))
+    why = "its work is done and its check says no: find out what is wrong, put it right, and verify again"
+    return Advice(recovery, why, Action.RECONCILE, (Action.VERIFY,), (Action.RETRY, Action.RERUN))

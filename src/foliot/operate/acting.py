@@ -1,0 +1,42 @@
+"""What every action needs: who acts, why, and a way to run it for callers that are not async."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from foliot.domain.identity import checked_line
+from foliot.domain.store import Store
+from foliot.errors import InvalidInput
+
+T = TypeVar("T")
+
+
+class Call(Protocol):
+    """Runs async code for a caller that is not."""
+
+    def __call__(self, begin: Callable[[], Coroutine[Any, Any, T]], twin: str) -> T: ...
+
+
+class Acting:
+    """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
+
+    def __init__(self, opened: Callable[[], Awaitable[Store]], call: Call) -> None:
+        self._opened = opened
+        self._call = call
+
+
+def stated(reason: str) -> str:
+    if not isinstance(reason, str) or not reason.strip():
+        raise InvalidInput("say why: an operator's action needs a reason, which the audit log keeps")
+    return checked_line(reason, "reason").strip()
+
+
+def evident(evidence: str) -> str:
+    if not isinstance(evidence, str) or not evidence.strip():
+        raise InvalidInput("say how you know: to reconcile a run needs evidence, which stays with it")
+    return checked_line(evidence, "evidence").strip()
+
+
+def acting(actor: str) -> str:
+    return checked_line(actor, "actor").strip()

@@ -1,0 +1,305 @@
+"""What is known of a run, what is safe to do about it, and what to type. Pure: `now` is an argument.
+
+`foliot.domain.recovery` decides; here its words become sentences and commands for a person who was just woken up.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from foliot.domain.identity import first_of_lineage, idempotency_key
+from foliot.domain.instant import Duration, Instant, parse_rfc3339
+from foliot.domain.ledger import EffectState, EffectView, Facts, Traits, traits_from_json
+from foliot.domain.policy import Policy, choices_from_json, policy_from_json
+from foliot.domain.recovery import Action, Advice, Situation, advise
+from foliot.domain.run import RunView
+from foliot.domain.state import Outcome, Reason, State
+from foliot.domain.store import JobCard
+from foliot.errors import InvalidInput
+from foliot.operate.shapes import Shape
+from foliot.operate.words import counted, headline, length, listed, one_line, to_the_second
+
+_NAMED = 5
+"""So many effects are named one by one."""
+_WAITING = frozenset({State.SCHEDULED, State.RETRYING, State.HELD, State.READY})
+
+
+class Step(NamedTuple):
+    """Something that a person can do."""
+
+    action: Action
+    text: str
+    """What it does, or when it is right."""
+    command: str | None
+    """None when there is nothing to type."""
+
+
+class Guidance(NamedTuple):
+    """Advice in words: what happened, what to look for, what to type, and what is refused."""
+
+    advice: Advice
+    lead: str
+    look: tuple[str, ...]
+    """What to look for in the systems that the job acts upon."""
+    steps: tuple[Step, ...]
+    """The safest first."""
+    refused: tuple[Step, ...]
+    """Refused without --override."""
+
+
+def policy_of(view: RunView, card: JobCard | None) -> Policy:
+    """The settings that a run goes by; what cannot be read has the ones below it, as in the rest of the house."""
+    policy = job_policy(card)
+    try:
+        return policy.merged(choices_from_json(view.options))
+    except InvalidInput:
+        return policy
+
+
+def job_policy(card: JobCard | None) -> Policy:
+    try:
+        return policy_from_json(None if card is None else card.policy)
+    except InvalidInput:
+        return Policy()
+
+
+def traits_of(card: JobCard | None) -> Traits:
+    return traits_from_json(None if card is None else card.traits)
+
+
+def facts_of(view: RunView) -> Facts:
+    return Facts.of(view.effects, sum(batch.done for batch in view.batches), view.has_checkpoint)
+
+
+def situation(view: RunView, card: JobCard | None, now: Instant) -> Situation:
+    policy = policy_of(view, card)
+    return Situation(
+        state=view.state,
+        reason=view.reason,
+        facts=facts_of(view),
+        traits=traits_of(card),
+        on_lost=policy.on_lost,
+        begun=_has_begun(view),
+        stuck=_is_stuck(view, policy, now),
+    )
+
+
+def _has_begun(view: RunView) -> bool:
+    """Whether a handler may have done anything. A vanished worker did not always live to say that it began."""
+    began = (attempt.started_at is not None or attempt.outcome is Outcome.LOST for attempt in view.attempts)
+    return view.started_at is not None or any(began)
+
+
+# Conditions
+
+
+def conditions(view: RunView, policy: Policy, now: Instant) -> list[str]:
+    """What its times say of a run, beside its state: `late`, `stuck`."""
+    found = []
+    if _late_by(view, now) > policy.missed_after:
+        found.append("late")
+    if _is_stuck(view, policy, now):
+        found.append("stuck")
+    return found
+
+
+def _late_by(view: RunView, now: Instant) -> Duration:
+    """How long after its time a run began, or how long it has waited since; zero for one that is over."""
+    if view.state in _WAITING:
+        return max(now - view.fire_at, 0)
+    return view.late_by or 0 if view.state is State.RUNNING else 0
+
+
+def overlapping(views: Sequence[RunView]) -> set[int]:
+    """The numbers of those runs beside which another one of the same schedule is at work."""
+    busy = [view for view in views if view.state is State.RUNNING and view.schedule is not None]
+    schedules = Counter(view.schedule for view in busy)
+    return {view.number for view in busy if schedules[view.schedule] > 1}
+
+
+def silent_for(view: RunView, now: Instant) -> Duration | None:
+    """How long a running attempt has said nothing of its progress; None when it has not begun."""
+    if view.state is not State.RUNNING or view.started_at is None:
+        return None
+    return max(now - max(view.started_at, _said_at(view.progress) or 0), 0)
+
+
+def _is_stuck(view: RunView, policy: Policy, now: Instant) -> bool:
+    silence = silent_for(view, now)
+    return policy.stall_after is not None and silence is not None and silence > policy.stall_after
+
+
+def _said_at(progress: bytes | None) -> Instant | None:
+    """When an attempt last said how far it is."""
+    try:
+        at = json.loads(progress or b"null")["at"]
+        return parse_rfc3339(at) if isinstance(at, str) else int(at)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+# Guidance
+
+
+def guidance(view: RunView, card: JobCard | None, now: Instant) -> Guidance | None:
+    """What to do about a run; None when nothing needs to be done."""
+    advice = advise(situation(view, card, now))
+    if advice is None:
+        return None
+    steps = [step for action in (advice.action, *advice.also) for step in _steps(view, action)]
+    return Guidance(
+        advice=advice,
+        lead=_lead(view, now),
+        look=tuple(_look(view)),
+        steps=tuple(steps),
+        refused=tuple(_refused(view, action) for action in advice.unsafe),
+    )
+
+
+def guidance_shape(told: Guidance | None) -> Shape | None:
+    """The same for programs."""
+    if told is None:
+        return None
+
+    def shown(steps: Sequence[Step]) -> list[Shape]:
+        return [{"action": str(step.action), "text": step.text, "command": step.command} for step in steps]
+
+    return {
+        "class": str(told.advice.recovery),
+        "why": told.advice.why,
+        "action": str(told.advice.action),
+        "lead": told.lead,
+        "look": list(told.look),
+        "steps": shown(told.steps),
+        "refused": shown(told.refused),
+    }
+
+
+def refusal(view: RunView, told: Guidance) -> str:
+    """Why something was refused, and the safe thing to do instead: one line."""
+    instead = next((step.command for step in told.steps if step.command), None)
+    find_out = "find out first, then say what you found" if told.advice.action is Action.RECONCILE else "the safe way"
+    safe = f"; {find_out}: {instead}" if instead else ""
+    unsettled = listed([shown_effect(effect) for effect in open_effects(view)], _NAMED)
+    known = told.advice.why + (f" ({unsettled})" if unsettled else "")
+    return (
+        f"{view.id} is {view.state}, class {told.advice.recovery}: {known}; this is refused without an override and a "
+        f"reason{safe}"
+    )
+
+
+def open_effects(view: RunView) -> list[EffectView]:
+    """Those that began and have no recorded end."""
+    return [effect for effect in view.effects if effect.state is EffectState.STARTED]
+
+
+def shown_effect(effect: EffectView) -> str:
+    """`payout:7`: what the command line takes."""
+    return f"{effect.name}:{effect.key}"
+
+
+def told_detail(detail: str | None) -> str:
+    """A detail or an error on one line, without saying again that a check says no, as its reason does."""
+    return one_line(headline(detail or ""), 300).removeprefix("the check says no").removeprefix(": ")
+
+
+def _lead(view: RunView, now: Instant) -> str:
+    """What happened, in one sentence."""
+    said = f": {detail}" if (detail := told_detail(view.detail)) else ""
+    match view.state:
+        case State.AMBIGUOUS if view.reason == Reason.LOST:
+            return "Its worker vanished, and nobody knows how far it came."
+        case State.AMBIGUOUS if view.reason in (Reason.CHECK, Reason.CHECK_FAILED):
+            return f"Nobody knows whether its work was done, and its check could not confirm that it was{said}."
+        case State.AMBIGUOUS:
+            return "It may have acted on the world outside, and nothing proves whether it did."
+        case State.UNVERIFIED if view.reason == Reason.CHECK_FAILED:
+            return f"Its handler finished; its check broke, and said nothing{said}."
+        case State.UNVERIFIED:
+            return f"Its handler finished, and its check says no{said}."
+        case State.RETRYING:
+            return f"Its last attempt did not succeed. It is tried again by itself at {to_the_second(view.fire_at)}."
+        case State.RUNNING:
+            return f"It lives, and has said nothing of its progress for {length(silent_for(view, now))}."
+    known = _DEAD.get(view.reason or "", "It was given up.")
+    return known.format(tries=counted(view.attempt, "attempt"), deaths=counted(view.deaths or 0, "worker"))
+
+
+_DEAD: dict[str, str] = {
+    Reason.ATTEMPTS: "It was given up after {tries}. Read the last error, and remove its cause first.",
+    Reason.PERMANENT: "The handler said that trying again cannot help. Remove the cause first.",
+    Reason.TOO_OLD: "It was given up because it had become too old (give_up_after).",
+    Reason.POISON: "{deaths} died while running it alone. Find out why before it takes down another one.",
+    Reason.BAD_PAYLOAD: "Its arguments do not fit the job's signature. Deploy code that accepts them first.",
+    Reason.BAD_ROW: "Its row holds what this release cannot read; a newer one may have written it.",
+}
+
+
+def _look(view: RunView) -> list[str]:
+    """Each effect without an end, with what the other side knows it by."""
+    found, first = open_effects(view), first_of_lineage(view.id)
+    told = [
+        f"{shown_effect(effect)} began at {to_the_second(effect.started_at)}, in attempt {effect.attempt}, and has no "
+        f"recorded end; its idempotency key is {idempotency_key(first, effect.name, effect.key)}"
+        for effect in found[:_NAMED]
+    ]
+    return told + ([f"and {len(found) - _NAMED:,} more like it"] if len(found) > _NAMED else [])
+
+
+def _steps(view: RunView, action: Action) -> list[Step]:
+    if action is Action.RECONCILE and open_effects(view):
+        return [
+            _settling(view, "if it happened; a rerun then does whatever was left to do", EffectState.DONE),
+            _settling(view, "if it did not; a rerun then does it", EffectState.NOT_DONE),
+        ]
+    return [Step(action, _DOES[action], _command(view, action))]
+
+
+_DOES = {
+    Action.WAIT: "it goes on by itself",
+    Action.RETRY: "tries it again, with its attempts renewed",
+    Action.RESUME: "goes on where it stopped: what is recorded as done is not done again",
+    Action.REPAIR: "a new run that writes everything again",
+    Action.RERUN: "a new run with the same arguments, and the same ledger",
+    Action.VERIFY: "asks the job's check again, which changes nothing",
+    Action.RECONCILE: "when you have settled it otherwise: ends it, and keeps your evidence",
+    Action.CANCEL: "ends it; one that runs is asked to stop",
+}
+_VERBS = {
+    Action.RETRY: "retry",
+    Action.RESUME: "resume",
+    Action.REPAIR: "rerun",
+    Action.RERUN: "rerun",
+    Action.VERIFY: "verify",
+    Action.RECONCILE: "reconcile",
+    Action.CANCEL: "cancel",
+}
+
+
+def _command(view: RunView, action: Action, *extra: str) -> str | None:
+    if action not in _VERBS:
+        return None
+    words = ["foliot", "runs", _VERBS[action], _quoted(view.id), *extra]
+    words += ["--repair"] if action is Action.REPAIR else []
+    words += ["--evidence" if action is Action.RECONCILE else "--reason", '"..."']
+    return " ".join(words)
+
+
+def _settling(view: RunView, text: str, state: EffectState) -> Step:
+    named = [f"--effect {_quoted(f'{shown_effect(effect)}={state}')}" for effect in open_effects(view)]
+    return Step(Action.RECONCILE, text, _command(view, Action.RECONCILE, *named))
+
+
+def _refused(view: RunView, action: Action) -> Step:
+    found = [shown_effect(effect) for effect in open_effects(view)]
+    risk = f"{listed(found, _NAMED)} may happen a second time" if found else "what it did may be done a second time"
+    return Step(action, risk, _command(view, action, "--override"))
+
+
+def _quoted(text: str) -> str:
+    """As a shell reads it: in the double quotes that people are used to, where these do not change it."""
+    return shlex.quote(text) if any(letter in '"$`\\!' for letter in text) else f'"{text}"'

@@ -1,0 +1,239 @@
+"""The verbs for runs that came to no good end. What advice calls unsafe needs an override, and its reason is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from foliot.domain.ledger import EffectState, Settled
+from foliot.domain.recovery import Action, Recovery
+from foliot.domain.run import Kept, RunView
+from foliot.domain.store import JobCard, Store
+from foliot.errors import Conflict, InvalidInput, Refused
+from foliot.operate.acting import Acting, acting, evident, stated
+from foliot.operate.advising import Guidance, guidance, refusal, shown_effect, traits_of
+from foliot.operate.report import OVERRIDE
+from foliot.operate.settling import Reconciled, Words, left_open, settled, settled_state
+from foliot.operate.words import listed
+
+MOST_AT_ONCE = 10_000
+
+
+class RecoveryVerbs(Acting):
+    """Retry, resume, rerun, verify, reconcile: refused where the ledger says that they could do harm."""
+
+    async def retry_async(self, run: str, *, reason: str, actor: str, override: bool = False) -> Kept:
+        """Makes a dead or unverified run due again now, with its attempts renewed.
+
+        Conflict when advice calls that unsafe (an effect may have happened), unless `override`.
+        """
+        store, who, why = await self._opened(), acting(actor), stated(reason)
+        view, told = await self._advised(store, run)
+        against = _refuse_unsafe(view, told, Action.RETRY, override)
+        return await store.retry(view.id, actor=who, note=_noted(why, against), override=override)
+
+    def retry(self, run: str, *, reason: str, actor: str, override: bool = False) -> Kept:
+        return self._call(lambda: self.retry_async(run, reason=reason, actor=actor, override=override), "retry_async")
+
+    async def resume_run_async(self, run: str, *, reason: str, actor: str) -> Kept:
+        """Has a run go on where it stopped. Conflict unless what it did is on record, or it had done nothing."""
+        store, who, why = await self._opened(), acting(actor), stated(reason)
+        view, told = await self._advised(store, run)
+        if told is not None and told.advice.recovery not in (Recovery.RESUMABLE, Recovery.CLEAN):
+            raise Conflict(
+                f"{view.id} cannot go on where it stopped: {told.advice.why}; its class is {told.advice.recovery}"
+            )
+        _refuse_unsafe(view, told, Action.RETRY, override=False)
+        return await store.retry(view.id, actor=who, note=why, override=False)
+
+    def resume_run(self, run: str, *, reason: str, actor: str) -> Kept:
+        return self._call(lambda: self.resume_run_async(run, reason=reason, actor=actor), "resume_run_async")
+
+    async def rerun_async(
+        self,
+        run: str,
+        *,
+        reason: str,
+        actor: str,
+        repair: bool = False,
+        repeat: Iterable[str] = (),
+        override: bool = False,
+    ) -> Kept:
+        """Repeats the intent of a run that ended, or waits for a person: a new run with its arguments and its ledger.
+
+        What is done stays done, but for the effects that `repeat` names: that needs `override`. `repair` tells the
+        handler that it is to write again what was written wrongly.
+        """
+        store, who, why = await self._opened(), acting(actor), stated(reason)
+        names = [repeat] if isinstance(repeat, str) else list(repeat)
+        view, told = await self._advised(store, run)
+        offered = () if told is None else (told.advice.action, *told.advice.also)
+        against = False
+        if not (repair and Action.REPAIR in offered):
+            against = _refuse_unsafe(view, told, Action.RERUN, override)
+        if names and not override:
+            raise Conflict(
+                f"{view.id}: {listed(names)} would happen once more; this is refused without an override and a reason"
+            )
+        note = _noted(why, against or bool(names), names)
+        return await store.rerun(view.id, repair=repair, repeat=names, override=override, actor=who, note=note)
+
+    def rerun(
+        self,
+        run: str,
+        *,
+        reason: str,
+        actor: str,
+        repair: bool = False,
+        repeat: Iterable[str] = (),
+        override: bool = False,
+    ) -> Kept:
+        return self._call(
+            lambda: self.rerun_async(run, reason=reason, actor=actor, repair=repair, repeat=repeat, override=override),
+            "rerun_async",
+        )
+
+    async def verify_async(self, run: str, *, reason: str, actor: str) -> Kept:
+        """Has the job's check look again at an unverified or ambiguous run. It changes nothing but the verdict."""
+        store, who, why = await self._opened(), acting(actor), stated(reason)
+        view, card = await self._known(store, run)
+        if not traits_of(card).checked:
+            raise Conflict(f"{view.id}: its job {view.job!r} has no check (@job.verify) that could tell")
+        return await store.recheck(view.id, actor=who, note=why)
+
+    def verify(self, run: str, *, reason: str, actor: str) -> Kept:
+        return self._call(lambda: self.verify_async(run, reason=reason, actor=actor), "verify_async")
+
+    async def reconcile_async(
+        self, run: str, *, evidence: str, actor: str, effects: Words = (), reason: str = ""
+    ) -> Kept:
+        """A person looked, and says what happened: the run ends, with the evidence, and its ledger is told.
+
+        `effects`: `{("payout", "7"): "done"}` or `["payout:7=not_done"]`. Those that are not named stay as they are.
+        """
+        store, who, how = await self._opened(), acting(actor), evident(evidence)
+        view = await store.run(run)
+        answers = settled(view, effects)
+        note = stated(reason) if reason else ""
+        return await store.reconcile(view.id, settled=answers, actor=who, evidence=how, note=note)
+
+    def reconcile(self, run: str, *, evidence: str, actor: str, effects: Words = (), reason: str = "") -> Kept:
+        return self._call(
+            lambda: self.reconcile_async(run, evidence=evidence, actor=actor, effects=effects, reason=reason),
+            "reconcile_async",
+        )
+
+    async def reconcile_many_async(
+        self,
+        *,
+        evidence: str,
+        actor: str,
+        job: str | None = None,
+        effect: str | None = None,
+        state: str | None = None,
+        reason: str = "",
+        limit: int = 1_000,
+        dry_run: bool = False,
+    ) -> list[Reconciled]:
+        """Settles every run that waits for a person with such an effect open, each by itself.
+
+        `state` says what became of those effects: `done`, `not_done`, or None to leave them as they are. One that
+        cannot be settled is reported, and never stops the rest. A dry run changes nothing, and tells what it would do.
+        """
+        if not 1 <= limit <= MOST_AT_ONCE:
+            raise InvalidInput(f"limit={limit!r:.40}: give a whole number from 1 to {MOST_AT_ONCE:,}")
+        if job is None and effect is None:
+            raise InvalidInput("say which: give a job, an effect, or both")
+        wanted = None if state is None else settled_state(state)
+        store, who = await self._opened(), acting(actor)
+        how, note = "" if dry_run else evident(evidence), stated(reason) if reason else ""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for run, line in await store.maybes(job, effect, limit):
+            found.setdefault(run, []).append((line.name, line.key))
+        word = _Word(wanted, who, how, note, dry_run)
+        return [await _settle_one(store, run, names, word) for run, names in found.items()]
+
+    def reconcile_many(
+        self,
+        *,
+        evidence: str,
+        actor: str,
+        job: str | None = None,
+        effect: str | None = None,
+        state: str | None = None,
+        reason: str = "",
+        limit: int = 1_000,
+        dry_run: bool = False,
+    ) -> list[Reconciled]:
+        return self._call(
+            lambda: self.reconcile_many_async(
+                evidence=evidence,
+                actor=actor,
+                job=job,
+                effect=effect,
+                state=state,
+                reason=reason,
+                limit=limit,
+                dry_run=dry_run,
+            ),
+            "reconcile_many_async",
+        )
+
+    async def advice_async(self, run: str) -> Guidance | None:
+        """What is safe to do about a run, and what to type; None when nothing needs to be done."""
+        return (await self._advised(await self._opened(), run))[1]
+
+    def advice(self, run: str) -> Guidance | None:
+        return self._call(lambda: self.advice_async(run), "advice_async")
+
+    async def _advised(self, store: Store, run: str) -> tuple[RunView, Guidance | None]:
+        view, card = await self._known(store, run)
+        return view, guidance(view, card, await store.now())
+
+    async def _known(self, store: Store, run: str) -> tuple[RunView, JobCard | None]:
+        view = await store.run(run)
+        return view, (await store.jobs()).get(view.job)
+
+
+class _Word(NamedTuple):
+    """What one person says of many runs."""
+
+    state: EffectState | None
+    actor: str
+    evidence: str
+    note: str
+    dry_run: bool
+
+
+async def _settle_one(store: Store, run: str, names: Sequence[tuple[str, str]], word: _Word) -> Reconciled:
+    shown = tuple(f"{name}:{key}" for name, key in names)
+    answers = [] if word.state is None else [Settled(name, key, word.state) for name, key in names]
+    try:
+        others = [] if word.state is None else left_open(await store.run(run), answers)
+        if others:
+            told = listed([shown_effect(one) for one in others])
+            return Reconciled(run, shown, "refused", f"it has others without an end: {told}; settle it by itself")
+        if word.dry_run:
+            return Reconciled(run, shown, "would")
+        await store.reconcile(run, settled=answers, actor=word.actor, evidence=word.evidence, note=word.note)
+    except Refused as problem:  # one bad row never stops the rest
+        return Reconciled(run, shown, "refused", str(problem))
+    return Reconciled(run, shown, "reconciled")
+
+
+def _refuse_unsafe(view: RunView, told: Guidance | None, action: Action, override: bool) -> bool:
+    """Whether `action` goes against advice; Conflict, with the advice in it, when nobody answers for that.
+
+    The look and the act are two transactions: what the ledger says is checked again by the store, in the second.
+    """
+    against = told is not None and action in told.advice.unsafe
+    if told is not None and against and not override:
+        raise Conflict(refusal(view, told))
+    return against
+
+
+def _noted(reason: str, against: bool, repeat: Sequence[str] = ()) -> str:
+    """The reason as the audit log keeps it: what went against advice is marked, because reports look for it."""
+    if not against:
+        return reason
+    return f"{OVERRIDE}, {listed(repeat, 20)} repeated: {reason}" if repeat else f"{OVERRIDE}: {reason}"

@@ -1,0 +1,85 @@
+"""A person's word about effects: how it is read, and what settling many at once did. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from foliot.domain.ledger import EffectState, EffectView, Settled
+from foliot.domain.run import RunView
+from foliot.errors import InvalidInput
+from foliot.operate.advising import open_effects, shown_effect
+from foliot.operate.shapes import Shape
+from foliot.operate.words import listed
+
+Words = Mapping[tuple[str, str], str] | Iterable[str]
+"""`{("payout", "7"): "done"}`, or `["payout:7=done"]`."""
+
+_SETTLED = (EffectState.DONE, EffectState.NOT_DONE)
+
+
+class Reconciled(NamedTuple):
+    """What became of one run, when many are settled at once."""
+
+    run: str
+    effects: tuple[str, ...]
+    """The effects in question, as `name:key`."""
+    outcome: str
+    """`reconciled`; `would` in a dry run; `refused`."""
+    problem: str | None = None
+
+    @property
+    def is_good(self) -> bool:
+        return self.outcome != "refused"
+
+
+def reconciled_shape(one: Reconciled) -> Shape:
+    return {"id": one.run, "effects": list(one.effects), "outcome": one.outcome, "problem": one.problem}
+
+
+def settled_state(text: str) -> EffectState:
+    """`done` or `not_done`, also as people write it."""
+    told = text.strip().lower().replace("-", "_").replace(" ", "_")
+    if told not in _SETTLED:
+        raise InvalidInput(f"{text!r:.40} does not say what happened; say done or not_done")
+    return EffectState(told)
+
+
+def settled(view: RunView, said: Words) -> list[Settled]:
+    """What a person says of a run's effects, each looked up in its ledger."""
+    if isinstance(said, str):
+        said = [said]
+    if isinstance(said, Mapping):
+        return [_of_pair(view, name, key, settled_state(state)) for (name, key), state in said.items()]
+    return [_of_text(view, text) for text in said]
+
+
+def _of_text(view: RunView, text: str) -> Settled:
+    """A key may hold any letter, also `:` and `=`: the ledger says where its name ends."""
+    named, _, state = text.rpartition("=")
+    if not named:
+        raise InvalidInput(f"{text!r:.80} does not say what happened; write it as payout:7=done, or payout:7=not_done")
+    for effect in view.effects:
+        if shown_effect(effect) == named:
+            return Settled(effect.name, effect.key, settled_state(state))
+    raise InvalidInput(_unknown(view, named))
+
+
+def _of_pair(view: RunView, name: str, key: str, state: EffectState) -> Settled:
+    if not any((effect.name, effect.key) == (name, key) for effect in view.effects):
+        raise InvalidInput(_unknown(view, f"{name}:{key}"))
+    return Settled(name, key, state)
+
+
+def _unknown(view: RunView, named: str) -> str:
+    known = [shown_effect(effect) for effect in view.effects]
+    nearest = get_close_matches(named, known, n=1)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"it has {listed(known, 10) or 'no effects'}"
+    return f"the ledger of {view.id} has no effect {named!r:.80}; {hint}"
+
+
+def left_open(view: RunView, answers: Sequence[Settled]) -> list[EffectView]:
+    """Effects without an end that are not spoken of: settling the run would hide them."""
+    spoken_of = {(one.name, one.key) for one in answers}
+    return [effect for effect in open_effects(view) if (effect.name, effect.key) not in spoken_of]

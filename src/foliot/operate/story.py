@@ -1,0 +1,389 @@
+"""The story of a run, as a person would tell it: who made it, what became of it, and what is safe now. Pure.
+
+It is put together from what is on record: the run's own times, its attempts, the ledger, events, and the audit log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from itertools import groupby
+from typing import NamedTuple
+
+from foliot.domain.identity import first_of_lineage
+from foliot.domain.instant import Duration, Instant, spell
+from foliot.domain.ledger import BatchView, EffectState, EffectView, Stage
+from foliot.domain.run import AttemptView, Origin, Phase, RunView
+from foliot.domain.state import PARKED, Outcome, Reason, State
+from foliot.domain.store import AuditRow, EventRow, JobCard
+from foliot.operate.advising import (
+    Guidance,
+    conditions,
+    guidance,
+    guidance_shape,
+    policy_of,
+    shown_effect,
+    silent_for,
+    told_detail,
+)
+from foliot.operate.shapes import (
+    Shape,
+    attempt_shape,
+    audit_shape,
+    batch_shape,
+    effect_shape,
+    event_shape,
+    moment,
+    run_shape,
+)
+from foliot.operate.words import counted, headline, lateness, length, listed, one_line, to_the_second
+
+_MOST_EFFECTS = 12
+"""With more of them those that are done are told together."""
+_FAILURES = 3
+"""So many items that failed are told with their errors."""
+
+
+class Kind(StrEnum):
+    """What a line of a story is about."""
+
+    MADE = "made"
+    DUE = "due"
+    WAITING = "waiting"
+    ATTEMPT = "attempt"
+    EFFECT = "effect"
+    ITEMS = "items"
+    CHECK = "check"
+    EVENT = "event"
+    PERSON = "person"
+    ENDED = "ended"
+    NOW = "now"
+
+
+class StoryLine(NamedTuple):
+    at: Instant
+    text: str
+    kind: Kind
+
+
+class Lineage(NamedTuple):
+    """Everything that is on record about one run."""
+
+    view: RunView
+    """With its attempts."""
+    now: Instant
+    card: JobCard | None = None
+    events: Sequence[EventRow] = ()
+    audit: Sequence[AuditRow] = ()
+    """What people did to it."""
+    maker: AuditRow | None = None
+    """Who made it, where a person did."""
+
+    @property
+    def guidance(self) -> Guidance | None:
+        return guidance(self.view, self.card, self.now)
+
+
+def lineage_shape(lineage: Lineage) -> Shape:
+    """A run with everything that is known of it."""
+    view, now = lineage.view, lineage.now
+    return {
+        **run_shape(view),
+        "conditions": conditions(view, policy_of(view, lineage.card), now),
+        "attempts": [attempt_shape(view, attempt) for attempt in view.attempts],
+        "effects": [effect_shape(view, effect) for effect in view.effects],
+        "batches": [batch_shape(batch) for batch in view.batches],
+        "reruns": view.reruns,
+        "events": [event_shape(event) for event in lineage.events],
+        "audit": [audit_shape(row) for row in lineage.audit],
+        "story": [{"at": moment(line.at), "kind": str(line.kind), "text": line.text} for line in story(lineage)],
+        "advice": guidance_shape(lineage.guidance),
+    }
+
+
+def story(lineage: Lineage) -> list[StoryLine]:
+    """In the order of time; what happened at one moment, in the order in which things happen."""
+    view = lineage.view
+    told: list[tuple[int, StoryLine]] = [
+        *((0, line) for line in _beginning(lineage)),
+        *((4 * view.attempt, line) for line in _handing_over(view)),
+        *(placed for attempt in view.attempts for placed in _attempt(view, attempt)),
+        *_effects(view),
+        *((_LAST, line) for line in _events(lineage)),
+        *((_LAST, _person(row)) for row in lineage.audit),
+    ]
+    told += [(_LAST, line) for line in _ending(lineage, max(line.at for _, line in told))]
+    told.sort(key=lambda placed: (placed[1].at, placed[0]))
+    return [*(line for _, line in told), *_today(lineage)]
+
+
+_LAST = 1 << 32
+"""The place, within one moment, of what follows from everything else. Attempt n has the places from 4n to 4n + 3:
+handed over, begun, its effects, ended."""
+
+
+# How it began
+
+
+def _beginning(lineage: Lineage) -> Iterator[StoryLine]:
+    view = lineage.view
+    yield StoryLine(view.made_at, _made(lineage), Kind.MADE)
+    if view.nominal <= lineage.now and view.origin is not Origin.RERUN:  # what a rerun repeats was due long before it
+        # "Now" is read before a promise is written: what is due at once was not due before it was made.
+        promised = view.origin in (Origin.DELAYED, Origin.MANUAL)
+        yield StoryLine(max(view.nominal, view.made_at) if promised else view.nominal, "due", Kind.DUE)
+
+
+def _handing_over(view: RunView) -> Iterator[StoryLine]:
+    """Of its last attempt: the row remembers no others."""
+    if view.fired_at is not None:
+        is_check = view.state in (State.VERIFIED, State.UNVERIFIED, State.VERIFYING)  # not due at the run's own time
+        late = "" if is_check else f" ({lateness(view.fired_at - view.fire_at)})"
+        yield StoryLine(view.fired_at, f"handed off to the workers{late}", Kind.WAITING)
+    if view.claimed_at is not None:
+        yield StoryLine(view.claimed_at, f"claimed by worker {view.worker}", Kind.WAITING)
+
+
+def _made(lineage: Lineage) -> str:
+    view, maker = lineage.view, lineage.maker
+    by = "" if maker is None else f" by {maker.actor}" + (f": {one_line(maker.note)}" if maker.note else "")
+    match view.origin:
+        case Origin.SCHEDULED | Origin.BACKFILL:
+            since = "" if view.since is None else f", for the time since {to_the_second(view.since)}"
+            return f"made by schedule {view.schedule}, revision {view.revision}{since}"
+        case Origin.MANUAL:
+            return f"triggered on schedule {view.schedule}{by or ' by hand'}"
+        case Origin.RERUN:
+            what = "made as a repair" if view.repair else "made as a rerun"
+            return what + (by or f" of {first_of_lineage(view.id)}")
+    return "promised" + (f" for tenant {view.tenant}" if view.tenant else "")
+
+
+# What its attempts did
+
+
+def _attempt(view: RunView, attempt: AttemptView) -> Iterator[tuple[int, StoryLine]]:
+    check = _is_check(view, attempt)
+    kind = Kind.CHECK if check else Kind.ATTEMPT
+    what = "the check" if check else f"attempt {attempt.attempt}"
+    worker = "" if attempt.worker is None else f" on worker {attempt.worker}"
+    if attempt.started_at is not None:
+        yield 4 * attempt.attempt + 1, StoryLine(attempt.started_at, f"{what} began{worker}", kind)
+    if attempt.outcome is not None and attempt.finished_at is not None:
+        yield 4 * attempt.attempt + 3, StoryLine(attempt.finished_at, _attempt_end(attempt, what), kind)
+
+
+def _is_check(view: RunView, attempt: AttemptView) -> bool:
+    """The attempt that only the run's own row tells of has no stage: where it was verified, that was its check."""
+    is_last = attempt.attempt == view.attempt and attempt.stage is None
+    return attempt.stage is Stage.CHECK or (is_last and (view.state is State.VERIFIED or view.phase is not None))
+
+
+def _attempt_end(attempt: AttemptView, what: str) -> str:
+    assert attempt.outcome is not None
+    assert attempt.finished_at is not None
+    lasted = "" if attempt.started_at is None else f" after {length(max(attempt.finished_at - attempt.started_at, 0))}"
+    word = "said no" if attempt.reason == Reason.CHECK else _OUTCOMES[attempt.outcome]
+    text = f"{what} {word}{lasted}"
+    if attempt.outcome is not Outcome.SUCCEEDED and attempt.stage in _STAGES:
+        text += f", {_STAGES[attempt.stage]}"
+    if (came := how_far(attempt.progress)) and attempt.outcome is not Outcome.SUCCEEDED:
+        text += f"; it had come to {came}"
+    if cause := _cause(attempt):
+        text += f": {cause}"
+    if followed := _FOLLOWED.get(attempt.reason or ""):
+        text += f"; {followed}"
+    return text
+
+
+def _cause(attempt: AttemptView) -> str:
+    """What went wrong. Where an effect was left open the error says that first, and then what the handler raised."""
+    first, *rest = (attempt.error or "").splitlines() or [""]
+    return told_detail(rest[0] if rest and attempt.reason == Reason.EFFECT else first)
+
+
+_OUTCOMES = {
+    Outcome.SUCCEEDED: "succeeded",
+    Outcome.FAILED: "failed",
+    Outcome.PERMANENT: "failed for good",
+    Outcome.TIMED_OUT: "was out of time",
+    Outcome.STALLED: "stalled",
+    Outcome.LOST: "was lost with its worker",
+    Outcome.CANCELLED: "stopped, as it was asked to",
+    Outcome.INTERRUPTED: "was interrupted: its worker was shut down",
+    Outcome.FENCED: "came back too late, and was refused",
+}
+_STAGES = {
+    Stage.BEFORE_EFFECT: "before any effect",
+    Stage.AFTER_EFFECT: "after an effect was done",
+    Stage.INSIDE_EFFECT: "in the middle of an effect",
+}
+_FOLLOWED: dict[str, str] = {
+    Reason.ATTEMPTS: "no attempts are left",
+    Reason.PERMANENT: "it is not tried again",
+    Reason.TOO_OLD: "it is too old to be tried again",
+    Reason.POISON: "too many workers died of it",
+    Reason.BUDGET: "its job has spent this hour's retries, and it waits for the next hour",
+    Reason.ASKED_TO_WAIT: "to be tried again when the other side allows it",
+    Reason.FAILED: "to be tried again",
+    Reason.TIMED_OUT: "to be tried again",
+    Reason.STALLED: "to be tried again",
+    Reason.LOST: "to be tried again",
+    Reason.EFFECT: "nobody knows whether the effect happened, so it is not tried again",
+    Reason.CHECK_FAILED: "it broke, and said nothing",
+}
+
+
+def how_far(progress: bytes | None) -> str | None:
+    """`397 of 412 (reading)`, from what an attempt last said of itself; None when it said nothing."""
+    try:
+        said = json.loads(progress or b"null")
+        done, of, note = said["done"], said.get("of"), said.get("note")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    if not isinstance(done, int | float):
+        return None
+    text = f"{done:,}" + (f" of {of:,}" if isinstance(of, int | float) else "")
+    return text + (f" ({one_line(str(note), 100)})" if note else "")
+
+
+# What it did to the world outside
+
+
+def _effects(view: RunView) -> Iterator[tuple[int, StoryLine]]:
+    together = len(view.effects) > _MOST_EFFECTS
+    for effect in view.effects:
+        if not together or effect.state is not EffectState.DONE:
+            place = 4 * effect.attempt + 2 if effect.run == view.number else 1
+            yield from ((place, line) for line in _effect(view, effect))
+    done = [effect for effect in view.effects if together and effect.state is EffectState.DONE]
+    by_name = sorted(done, key=lambda effect: effect.name)
+    for name, same in groupby(by_name, key=lambda effect: effect.name):
+        lines = list(same)
+        last = max(lines, key=lambda effect: effect.ended_at or effect.started_at)
+        text = f"effect {name} done for the last of {counted(len(lines), 'key')}"
+        yield 4 * last.attempt + 2, StoryLine(last.ended_at or last.started_at, text, Kind.EFFECT)
+
+
+def _effect(view: RunView, effect: EffectView) -> Iterator[StoryLine]:
+    name = f"effect {shown_effect(effect)}"
+    whose = f"attempt {effect.attempt}" if effect.run == view.number else "another run of its lineage"
+    yield StoryLine(effect.started_at, f"{name} began ({whose})", Kind.EFFECT)
+    if effect.ended_at is None:
+        return
+    result = "" if effect.result is None else f": {one_line(effect.result.decode('utf-8', 'replace'), 200)}"
+    how = f" ({one_line(effect.note, 200)})" if effect.note else ""
+    word = "done" if effect.state is EffectState.DONE else "did not happen"
+    yield StoryLine(effect.ended_at, f"{name} {word}{result}{how}", Kind.EFFECT)
+
+
+def batch_name(batch: BatchView) -> str:
+    return batch.name or "items"
+
+
+def batch_words(batch: BatchView) -> str:
+    """`accounts: 397 of 412 done, 15 failed: 17 (ValueError: no), …`."""
+    failed = ""
+    if batch.failed:
+        told = [
+            f"{key} ({one_line(headline(error), 80)})" if error else key for key, error in batch.failures[:_FAILURES]
+        ]
+        rest = batch.failed - len(told)
+        failed = f", {batch.failed:,} failed: {', '.join(told)}" + (f" and {rest:,} more" if rest else "")
+    return f"{batch_name(batch)}: {batch} done{failed}"
+
+
+# What others did
+
+
+def _events(lineage: Lineage) -> Iterator[StoryLine]:
+    """But for those that an attempt tells already."""
+    told = {str(attempt.outcome) for attempt in lineage.view.attempts}
+    for event in lineage.events:
+        if event.kind not in told:
+            text = f"{event.kind.replace('_', ' ')}: {one_line(event.detail)}"
+            yield StoryLine(event.at, text, Kind.EVENT)
+
+
+def _person(row: AuditRow) -> StoryLine:
+    did = _DID.get(row.action, row.action.replace("_", " "))
+    return StoryLine(row.at, f"{row.actor} {did}" + (f": {one_line(row.note)}" if row.note else ""), Kind.PERSON)
+
+
+_DID = {
+    "cancel": "cancelled it",
+    "retry": "ordered another try",
+    "resume": "ordered it to go on",
+    "rerun": "ordered a rerun",
+    "repair": "ordered a rerun to repair it",
+    "recheck": "ordered its check again",
+    "verify": "ordered its check again",
+    "reconcile": "settled it",
+    "trigger": "triggered it",
+}
+
+
+# How it ended, and what is so now
+
+
+def _ending(lineage: Lineage, last: Instant) -> Iterator[StoryLine]:
+    view = lineage.view
+    at = last if view.finished_at is None else view.finished_at
+    for batch in view.batches:
+        yield StoryLine(at, batch_words(batch), Kind.ITEMS)
+    if view.finished_at is not None:
+        yield StoryLine(view.finished_at, _ended(view), Kind.ENDED)
+    elif view.state in PARKED:
+        yield StoryLine(at, f"{view.state}{_because(view)}: it waits for a person", Kind.ENDED)
+
+
+def _ended(view: RunView) -> str:
+    text = str(view.state) + _because(view)
+    if view.span_count > 1 and view.span_until is not None:
+        text += f"; this row stands for {view.span_count:,} ticks, up to {to_the_second(view.span_until)}"
+    return text
+
+
+def _because(view: RunView) -> str:
+    detail = told_detail(view.detail)
+    if view.state is State.VERIFIED:
+        return f": {detail}" if detail else ""
+    return "".join(f"{mark}{text}" for mark, text in ((": ", view.reason), (", ", detail)) if text)
+
+
+def _today(lineage: Lineage) -> Iterator[StoryLine]:
+    """What holds at this moment."""
+    view, now = lineage.view, lineage.now
+    if text := _standing(view, now):
+        yield StoryLine(now, text, Kind.NOW)
+    if again := [name for name in view.reruns if name != view.id]:
+        yield StoryLine(now, f"reruns: {listed(again)}", Kind.NOW)
+    told = lineage.guidance
+    if told is not None and told.steps[0].command:
+        yield StoryLine(now, f"safe now: {told.advice.action} ({told.advice.why})", Kind.NOW)
+
+
+def _standing(view: RunView, now: Instant) -> str | None:
+    came = how_far(view.progress)
+    match view.state:
+        case State.RUNNING:
+            silence = silent_for(view, now)
+            said = "" if silence is None else f"; it last said something {length(silence)} ago"
+            return f"attempt {view.attempt} is running" + (f", at {came}" if came else "") + said
+        case State.VERIFYING:
+            doubt = " nobody knows whether its work was done, and" if view.phase == Phase.DOUBT else ""
+            return f"verifying:{doubt} its check is to tell"
+        case State.HELD:
+            return f"held{_because(view)}"
+        case State.READY:
+            return "ready: waits for a worker that knows its job and has a free slot"
+        case State.RETRYING:
+            return f"tried again {_in(view.fire_at - now)}, at {to_the_second(view.fire_at)}"
+        case State.SCHEDULED:
+            return f"due {_in(view.fire_at - now)}"
+    return None
+
+
+def _in(left: Duration) -> str:
+    return f"in {spell(left - left % 1_000_000)}" if left >= 1_000_000 else "now"

@@ -1,0 +1,168 @@
+"""The verbs that tell a person what happened: one run's story, one day's report, one job's card."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import date
+from typing import NamedTuple
+
+from foliot.domain.identity import first_of_lineage, run_number
+from foliot.domain.instant import SECOND, Instant
+from foliot.domain.run import Origin, RunView
+from foliot.domain.schedule import ScheduleView
+from foliot.domain.state import PARKED, State
+from foliot.domain.store import AuditRow, JobCard, Store
+from foliot.errors import InvalidInput, UnknownName
+from foliot.operate.acting import Acting
+from foliot.operate.advising import traits_of
+from foliot.operate.jobs import LOOKED_AT, Durations, durations
+from foliot.operate.report import MOST_TICKS, OVERRIDE, Day, Report, Verdict, report
+from foliot.operate.shapes import readable_rule
+from foliot.operate.story import Lineage, StoryLine, story
+from foliot.timing.preview import day_bounds
+from foliot.timing.zones import zone
+
+_SPANS = 500
+_REPEATING = ("rerun", "repair")
+_AGAIN = ("retry", *_REPEATING)
+
+
+class JobView(NamedTuple):
+    """A job with what its latest runs say about it."""
+
+    card: JobCard
+    counts: dict[str, int]
+    """Of the latest runs, by state."""
+    taken: Durations
+
+
+class TellingVerbs(Acting):
+    """What is on record, for people."""
+
+    async def lineage_async(self, run: str) -> Lineage:
+        """Everything that is on record about a run."""
+        store = await self._opened()
+        view = await store.run(run)
+        audit = await store.audit_of(view.id)
+        maker = await _maker(store, view, audit)
+        return Lineage(
+            view=view,
+            now=await store.now(),
+            card=(await store.jobs()).get(view.job),
+            events=await store.events_of(view.id),
+            audit=[row for row in audit if row != maker],
+            maker=maker,
+        )
+
+    async def story_async(self, run: str) -> list[StoryLine]:
+        """A run's whole story, in the order of time."""
+        return story(await self.lineage_async(run))
+
+    def story(self, run: str) -> list[StoryLine]:
+        return self._call(lambda: self.story_async(run), "story_async")
+
+    async def report_async(self, subject: str, on: date | None = None, tz: str | None = None) -> Report:
+        """What became of the runs of a job or schedule whose nominal time lies on a day: by default today.
+
+        The day is one of the zone `tz`; else of the schedule's own zone, where it is one; else of UTC.
+        """
+        store = await self._opened()
+        cards, now = await store.jobs(), await store.now()
+        own = [one for one in await store.schedules() if subject in (one.schedule.id, one.schedule.job)]
+        where = tz or _zone_of([one for one in own if one.schedule.id == subject] or own)
+        day = on or zone(where).local(now // SECOND)[0].date()
+        start, end = _bounds(day, where)
+        views = await store.runs_between(subject, start, end, MOST_TICKS)
+        if not views and not own and subject not in cards:
+            raise UnknownName(f"there is no job and no schedule {subject!r}")
+        traits = {name: traits_of(card) for name, card in cards.items()}
+        tracked = {name for name, one in traits.items() if one.tracked}
+        told = Day(
+            subject=subject,
+            date=day,
+            tz=where,
+            start=start,
+            end=end,
+            now=now,
+            views=await _with_effects(store, views, tracked),
+            traits=traits,
+            schedules=own,
+            in_force_since={one.schedule.id: await _in_force_since(store, one.schedule.id) for one in own},
+            overrides=await _overrides(store, views),
+        )
+        made = report(told)
+        if any(one.verdict is Verdict.MISSING for one in made.statements):
+            # A row of an earlier day may stand for these ticks: it is looked for only when it is missed.
+            return report(replace(told, spans=await _spans(store, own)))
+        return made
+
+    def report(self, subject: str, on: date | None = None, tz: str | None = None) -> Report:
+        return self._call(lambda: self.report_async(subject, on, tz), "report_async")
+
+    async def job_async(self, name: str) -> JobView:
+        store = await self._opened()
+        card = (await store.jobs()).get(name)
+        if card is None:
+            raise UnknownName(f"there is no job {name!r}; no worker has ever said that it knows it")
+        latest = await store.runs(job=name, limit=LOOKED_AT)
+        counts = Counter(str(view.state) for view in latest)
+        return JobView(card, dict(counts), durations(await store.durations(name, LOOKED_AT)))
+
+
+async def _maker(store: Store, view: RunView, audit: Sequence[AuditRow]) -> AuditRow | None:
+    """Who made it, where a person did. A trigger is written down with its schedule, at the very moment."""
+    if view.origin is Origin.RERUN:
+        return next((row for row in audit if row.action in _REPEATING), None)
+    if view.origin is Origin.MANUAL and view.schedule is not None:
+        found = await store.audit_of(view.schedule)
+        return next((row for row in found if row.action == "trigger" and row.at == view.nominal), None)
+    return None
+
+
+def _zone_of(schedules: Iterable[ScheduleView]) -> str:
+    zones = {rule.tz for one in schedules if (rule := readable_rule(one)) is not None}
+    return zones.pop() if len(zones) == 1 else "UTC"
+
+
+def _bounds(day: date, tz: str) -> tuple[Instant, Instant]:
+    if not isinstance(day, date) or not date.min < day < date.max:
+        raise InvalidInput(f"{day!r:.80} is not a date; give one such as date(2026, 4, 3)")
+    return day_bounds(day, tz)
+
+
+async def _with_effects(store: Store, views: Sequence[RunView], tracked: set[str]) -> list[RunView]:
+    """Those of which the ledger may say something; a lineage's ledger is asked for by its first run."""
+    firsts = {view.id: view.number for view in views}
+    found = []
+    for view in views:
+        if view.job in tracked or view.state in PARKED | {State.RECONCILED}:
+            first = first_of_lineage(view.id)
+            number = firsts.get(first) or run_number(first) or view.number
+            view = replace(view, effects=await store.ledger_of(number))
+        found.append(view)
+    return found
+
+
+async def _in_force_since(store: Store, schedule: str) -> Instant:
+    """When its declaration was last changed; of its ticks before that, the rule of today says nothing."""
+    return max((row.at for row in await store.audit_of(schedule) if row.action == "apply"), default=0)
+
+
+async def _overrides(store: Store, views: Sequence[RunView]) -> dict[str, AuditRow]:
+    found = {}
+    for view in views:
+        if view.attempt > 1 or view.origin is Origin.RERUN:
+            for row in await store.audit_of(view.id):
+                if row.action in _AGAIN and OVERRIDE in row.note:
+                    found[first_of_lineage(view.id)] = row
+    return found
+
+
+async def _spans(store: Store, schedules: Sequence[ScheduleView]) -> list[RunView]:
+    spans: list[RunView] = []
+    for one in schedules:
+        found = await store.runs(states=[State.SKIPPED], schedule=one.schedule.id, limit=_SPANS)
+        spans += [view for view in found if view.span_until is not None]
+    return spans

@@ -1,0 +1,155 @@
+-- name: owned_run
+-- A run that an attempt says is its own, with the number of its lineage. It stays so until the transaction ends.
+SELECT number, name, attempt, coalesce(lineage, number), phase
+FROM foliot.own_runs(ARRAY[:number::bigint], ARRAY[:token::bigint]) WHERE token = :token
+
+-- name: owned_free_run
+-- As above, for a heart: it waits for nobody, and has written the claim already, unless somebody has that in his hands.
+SELECT number, name, attempt, coalesce(lineage, number), phase FROM foliot.run
+WHERE number = :number AND token = :token AND state = 4 FOR UPDATE SKIP LOCKED
+
+-- name: lineage_of
+SELECT coalesce((SELECT lineage FROM foliot.run WHERE number = :number), :number::bigint)
+
+-- name: effect_of
+SELECT name, key, state, settles, run, attempt, token, started_at, ended_at, result, note, undo FROM foliot.effect
+WHERE lineage = :lineage AND name = :name AND key = :key
+
+-- name: effects_of
+SELECT name, key, state, settles, run, attempt, token, started_at, ended_at, result, note, undo FROM foliot.effect
+WHERE lineage = :lineage ORDER BY n
+
+-- name: put_effect
+INSERT INTO foliot.effect (lineage, name, key, state, settles, run, attempt, token, started_at, undo)
+VALUES (:lineage, :name, :key, 'started', :settles, :run, :attempt, :token, :now, :undo)
+ON CONFLICT (lineage, name, key) DO UPDATE SET state = 'started', settles = excluded.settles, run = excluded.run,
+    attempt = excluded.attempt, token = excluded.token, started_at = excluded.started_at, ended_at = NULL, result = NULL,
+    note = NULL, undo = excluded.undo
+
+-- name: end_effect
+UPDATE foliot.effect SET state = :state, ended_at = :now, result = :result, note = :note, run = :run, attempt = :attempt,
+    token = :token
+WHERE lineage = :lineage AND name = :name AND key = :key
+
+-- name: settle_effect
+-- On a person's word, or on that of a check of the whole run.
+UPDATE foliot.effect SET state = :state, ended_at = :now, note = :note WHERE lineage = :lineage AND name = :name AND key = :key
+
+-- name: settle_open
+UPDATE foliot.effect SET state = :state, ended_at = :now, note = :note WHERE lineage = :lineage AND state = 'started'
+
+-- name: undo_done
+-- What is to be repeated, although it was done: on a person's word.
+UPDATE foliot.effect SET state = 'not_done', ended_at = :now, note = :note
+WHERE lineage = :lineage AND state = 'done' AND name = ANY(:names::text[])
+
+-- name: ledger_facts
+-- By run: effects that are done, that are open and can be settled by the next attempt, that are a maybe; items done.
+SELECT r.number,
+    (SELECT count(*) FROM foliot.effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'done'),
+    (SELECT count(*) FROM foliot.effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'started' AND e.settles IS NOT NULL),
+    (SELECT count(*) FROM foliot.effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'started' AND e.settles IS NULL),
+    (SELECT count(*) FROM foliot.item i WHERE i.lineage = coalesce(r.lineage, r.number) AND i.state = 'done'),
+    r.checkpoint IS NOT NULL
+FROM foliot.run r WHERE r.number = ANY(:numbers::bigint[])
+
+-- name: maybes
+-- Through the ledger's own index of what is open: there are few.
+SELECT r.number, r.name, e.name, e.key, e.state, e.settles, e.run, e.attempt, e.token, e.started_at, e.ended_at, e.result,
+    e.note, e.undo
+FROM foliot.effect e JOIN foliot.run r ON r.number = e.lineage OR r.lineage = e.lineage
+WHERE e.state = 'started' AND r.state >= 20 AND (:job::text IS NULL OR r.job = :job) AND (:effect::text IS NULL OR e.name = :effect)
+ORDER BY r.number, e.n LIMIT :limit
+
+-- name: put_items
+-- As a JSON array of [batch, key, state, error]. What is done stays done.
+INSERT INTO foliot.item (lineage, batch, key, state, error, at)
+SELECT :lineage, i->>0, i->>1, i->>2, i->>3, :now FROM jsonb_array_elements(:items::text::jsonb) i
+ON CONFLICT (lineage, batch, key) DO UPDATE SET state = excluded.state, error = excluded.error, at = excluded.at
+WHERE item.state <> 'done'
+
+-- name: put_batch
+INSERT INTO foliot.batch (lineage, name, size) VALUES (:lineage, :name, :size)
+ON CONFLICT (lineage, name) DO UPDATE SET size = coalesce(excluded.size, batch.size)
+
+-- name: done_items
+SELECT key FROM foliot.item WHERE lineage = :lineage AND batch = :batch AND state = 'done'
+
+-- name: batches_of
+SELECT i.batch, (SELECT b.size FROM foliot.batch b WHERE b.lineage = :lineage AND b.name = i.batch),
+    count(*) FILTER (WHERE i.state = 'done'), count(*) FILTER (WHERE i.state = 'failed')
+FROM foliot.item i WHERE i.lineage = :lineage GROUP BY i.batch ORDER BY i.batch
+
+-- name: failed_items
+SELECT key, coalesce(error, '') FROM foliot.item WHERE lineage = :lineage AND batch = :batch AND state = 'failed'
+ORDER BY key LIMIT :limit
+
+-- name: budget_of
+SELECT hour, spent FROM foliot.budget WHERE job = :job
+
+-- name: put_budget
+INSERT INTO foliot.budget (job, hour, spent) VALUES (:job, :hour, :spent)
+ON CONFLICT (job) DO UPDATE SET hour = excluded.hour, spent = excluded.spent
+
+-- name: job_of
+SELECT job FROM foliot.run WHERE number = :number
+
+-- name: reruns_of
+-- The range ends after 'r': 's' is the next character.
+SELECT name FROM foliot.named
+WHERE name >= :stem::text AND name < :stem_end::text AND substr(name, length(:stem::text) + 1) ~ '^[0-9]+$'
+ORDER BY length(name), name
+
+-- name: busy_of_lineage
+-- A run of the lineage that waits or is at work; parked ones and ended ones are not.
+SELECT number, name FROM foliot.run WHERE (number = :lineage OR lineage = :lineage) AND state < 20 LIMIT 1
+
+-- name: lineage_by_name
+WITH wanted AS (SELECT n.number FROM foliot.named n WHERE n.name = :name::text)
+SELECT coalesce(r.lineage, r.number) FROM foliot.run r JOIN wanted USING (number)
+UNION ALL SELECT coalesce(h.lineage, h.number) FROM foliot.history h JOIN wanted USING (number)
+
+-- name: rerun_source
+-- What a rerun takes over, from wherever the run is.
+SELECT number, name, job, payload, schedule, revision, tenant, queue, priority, options, coalesce(nominal, fire_at),
+    since FROM foliot.run WHERE number = :number
+UNION ALL
+SELECT number, name, job, payload, schedule, revision, tenant, queue, priority, options, coalesce(nominal, fire_at),
+    since FROM foliot.history WHERE number = :number
+
+-- name: insert_rerun
+WITH named AS (INSERT INTO foliot.named (name, number) VALUES (:name, :number))
+INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
+    tenant, queue, options, lineage, repair, shard)
+VALUES (:number, :name, 0, 4, 0, :priority, :job, :payload, :now, :nominal, :since, :schedule, :revision, :tenant,
+    :queue, :options, :lineage, :repair, :number::bigint % (SELECT shards FROM foliot.setting))
+
+-- name: put_to_check
+-- Handed off for its check in the same transaction: it was fired, and it is never too late to look.
+UPDATE foliot.run SET state = 1, phase = :phase, result = coalesce(:result::bytea, result), spent = 0, useful_until = NULL,
+    nominal = coalesce(nominal, fire_at), token = NULL, worker = NULL, claimed_at = NULL,
+    started_at = coalesce(:started_at::bigint, started_at), reason = NULL, detail = :detail, deaths = NULL, ending = NULL
+WHERE number = :number
+RETURNING coalesce(queue, 'default'), lane, priority, job
+
+-- name: recheck_run
+UPDATE foliot.run SET state = 1, phase = :phase, spent = 0, useful_until = NULL, nominal = coalesce(nominal, fire_at),
+    fired_at = :now, token = NULL, worker = NULL, claimed_at = NULL, reason = NULL, detail = NULL, deaths = NULL
+WHERE number = :number AND state = :state
+RETURNING coalesce(queue, 'default'), lane, priority, job
+
+-- name: audits_of
+SELECT at, actor, action, note FROM foliot.audit WHERE subject = :subject ORDER BY n
+
+-- name: runs_between
+SELECT * FROM (
+    SELECT l.*, 0::bigint, 0::bigint FROM foliot.live_runs l WHERE (schedule = :name OR job = :name)
+        AND coalesce(nominal, fire_at) >= :start AND coalesce(nominal, fire_at) < :end
+    UNION ALL
+    SELECT * FROM foliot.ended_runs WHERE (schedule = :name OR job = :name)
+        AND coalesce(nominal, fire_at) >= :start AND coalesce(nominal, fire_at) < :end
+) r ORDER BY coalesce(nominal, fire_at), number LIMIT :limit
+
+-- name: durations
+SELECT finished_at - started_at FROM foliot.history WHERE job = :job AND state IN (10, 11) AND started_at IS NOT NULL
+ORDER BY finished_at DESC LIMIT :limit

@@ -1,0 +1,153 @@
+-- name: owned_run
+-- A run that an attempt says is its own, with the number of its lineage.
+SELECT number, name, attempt, coalesce(lineage, number), phase FROM run
+WHERE number = :number AND token = :token AND state = 4
+
+-- name: owned_free_run
+-- There is one writer at a time: nobody else can have his hands on it.
+SELECT number, name, attempt, coalesce(lineage, number), phase FROM run
+WHERE number = :number AND token = :token AND state = 4
+
+-- name: lineage_of
+SELECT coalesce((SELECT lineage FROM run WHERE number = :number), :number)
+
+-- name: effect_of
+SELECT name, key, state, settles, run, attempt, token, started_at, ended_at, result, note, undo FROM effect
+WHERE lineage = :lineage AND name = :name AND key = :key
+
+-- name: effects_of
+SELECT name, key, state, settles, run, attempt, token, started_at, ended_at, result, note, undo FROM effect
+WHERE lineage = :lineage ORDER BY n
+
+-- name: put_effect
+INSERT INTO effect (lineage, name, key, state, settles, run, attempt, token, started_at, undo)
+VALUES (:lineage, :name, :key, 'started', :settles, :run, :attempt, :token, :now, :undo)
+ON CONFLICT (lineage, name, key) DO UPDATE SET state = 'started', settles = excluded.settles, run = excluded.run,
+    attempt = excluded.attempt, token = excluded.token, started_at = excluded.started_at, ended_at = NULL, result = NULL,
+    note = NULL, undo = excluded.undo
+
+-- name: end_effect
+UPDATE effect SET state = :state, ended_at = :now, result = :result, note = :note, run = :run, attempt = :attempt,
+    token = :token
+WHERE lineage = :lineage AND name = :name AND key = :key
+
+-- name: settle_effect
+-- On a person's word, or on that of a check of the whole run.
+UPDATE effect SET state = :state, ended_at = :now, note = :note WHERE lineage = :lineage AND name = :name AND key = :key
+
+-- name: settle_open
+UPDATE effect SET state = :state, ended_at = :now, note = :note WHERE lineage = :lineage AND state = 'started'
+
+-- name: undo_done
+-- What is to be repeated, although it was done: on a person's word.
+UPDATE effect SET state = 'not_done', ended_at = :now, note = :note
+WHERE lineage = :lineage AND state = 'done' AND name IN (SELECT value FROM json_each(:names))
+
+-- name: ledger_facts
+-- By run: effects that are done, that are open and can be settled by the next attempt, that are a maybe; items done.
+SELECT r.number,
+    (SELECT count(*) FROM effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'done'),
+    (SELECT count(*) FROM effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'started' AND e.settles IS NOT NULL),
+    (SELECT count(*) FROM effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'started' AND e.settles IS NULL),
+    (SELECT count(*) FROM item i WHERE i.lineage = coalesce(r.lineage, r.number) AND i.state = 'done'),
+    r.checkpoint IS NOT NULL
+FROM run r WHERE r.number IN carray(:numbers)
+
+-- name: maybes
+-- Through the ledger's own index of what is open: there are few.
+SELECT r.number, r.name, e.name, e.key, e.state, e.settles, e.run, e.attempt, e.token, e.started_at, e.ended_at, e.result,
+    e.note, e.undo
+FROM effect e JOIN run r ON r.number = e.lineage OR r.lineage = e.lineage
+WHERE e.state = 'started' AND r.state >= 20 AND (:job IS NULL OR r.job = :job) AND (:effect IS NULL OR e.name = :effect)
+ORDER BY r.number, e.n LIMIT :limit
+
+-- name: put_items
+-- As a JSON array of [batch, key, state, error]. What is done stays done.
+INSERT INTO item (lineage, batch, key, state, error, at)
+SELECT :lineage, value->>0, value->>1, value->>2, value->>3, :now FROM json_each(:items) WHERE true
+ON CONFLICT (lineage, batch, key) DO UPDATE SET state = excluded.state, error = excluded.error, at = excluded.at
+WHERE item.state <> 'done'
+
+-- name: put_batch
+INSERT INTO batch (lineage, name, size) VALUES (:lineage, :name, :size)
+ON CONFLICT (lineage, name) DO UPDATE SET size = coalesce(excluded.size, batch.size)
+
+-- name: done_items
+SELECT key FROM item WHERE lineage = :lineage AND batch = :batch AND state = 'done'
+
+-- name: batches_of
+SELECT i.batch, (SELECT b.size FROM batch b WHERE b.lineage = :lineage AND b.name = i.batch),
+    sum(i.state = 'done'), sum(i.state = 'failed')
+FROM item i WHERE i.lineage = :lineage GROUP BY i.batch ORDER BY i.batch
+
+-- name: failed_items
+SELECT key, coalesce(error, '') FROM item WHERE lineage = :lineage AND batch = :batch AND state = 'failed'
+ORDER BY key LIMIT :limit
+
+-- name: budget_of
+SELECT hour, spent FROM budget WHERE job = :job
+
+-- name: put_budget
+INSERT INTO budget (job, hour, spent) VALUES (:job, :hour, :spent)
+ON CONFLICT (job) DO UPDATE SET hour = excluded.hour, spent = excluded.spent
+
+-- name: job_of
+SELECT job FROM run WHERE number = :number
+
+-- name: reruns_of
+-- The range ends after 'r': 's' is the next character.
+SELECT name FROM (SELECT name FROM run WHERE name >= :stem AND name < :stem_end
+    UNION ALL SELECT name FROM history WHERE name >= :stem AND name < :stem_end)
+WHERE substr(name, length(:stem) + 1) NOT GLOB '*[^0-9]*' ORDER BY length(name), name
+
+-- name: busy_of_lineage
+-- A run of the lineage that waits or is at work; parked ones and ended ones are not.
+SELECT number, name FROM run WHERE (number = :lineage OR lineage = :lineage) AND state < 20 LIMIT 1
+
+-- name: lineage_by_name
+SELECT coalesce(lineage, number) FROM run WHERE name = :name
+UNION ALL SELECT coalesce(lineage, number) FROM history WHERE name = :name
+
+-- name: rerun_source
+-- What a rerun takes over, from wherever the run is.
+SELECT number, name, job, payload, schedule, revision, tenant, queue, priority, options, coalesce(nominal, fire_at),
+    since FROM run WHERE number = :number
+UNION ALL
+SELECT number, name, job, payload, schedule, revision, tenant, queue, priority, options, coalesce(nominal, fire_at),
+    since FROM history WHERE number = :number
+
+-- name: insert_rerun
+INSERT INTO run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
+    tenant, queue, options, lineage, repair)
+VALUES (:number, :name, 0, 4, 0, :priority, :job, :payload, :now, :nominal, :since, :schedule, :revision, :tenant,
+    :queue, :options, :lineage, :repair)
+
+-- name: put_to_check
+-- Handed off for its check in the same transaction: it was fired, and it is never too late to look.
+UPDATE run SET state = 1, phase = :phase, result = coalesce(:result, result), spent = 0, useful_until = NULL,
+    nominal = coalesce(nominal, fire_at), token = NULL, worker = NULL, claimed_at = NULL,
+    started_at = coalesce(:started_at, started_at), reason = NULL, detail = :detail, deaths = NULL, ending = NULL
+WHERE number = :number
+RETURNING coalesce(queue, 'default'), lane, priority, job
+
+-- name: recheck_run
+UPDATE run SET state = 1, phase = :phase, spent = 0, useful_until = NULL, nominal = coalesce(nominal, fire_at),
+    fired_at = :now, token = NULL, worker = NULL, claimed_at = NULL, reason = NULL, detail = NULL, deaths = NULL
+WHERE number = :number AND state = :state
+RETURNING coalesce(queue, 'default'), lane, priority, job
+
+-- name: audits_of
+SELECT at, actor, action, note FROM audit WHERE subject = :subject ORDER BY n
+
+-- name: runs_between
+SELECT * FROM (
+    SELECT * FROM live_runs WHERE (schedule = :name OR job = :name)
+        AND coalesce(nominal, fire_at) >= :start AND coalesce(nominal, fire_at) < :end
+    UNION ALL
+    SELECT * FROM ended_runs WHERE (schedule = :name OR job = :name)
+        AND coalesce(nominal, fire_at) >= :start AND coalesce(nominal, fire_at) < :end
+) ORDER BY coalesce(nominal, fire_at), number LIMIT :limit
+
+-- name: durations
+SELECT finished_at - started_at FROM history WHERE job = :job AND state IN (10, 11) AND started_at IS NOT NULL
+ORDER BY n DESC LIMIT :limit

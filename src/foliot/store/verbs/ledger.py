@@ -1,0 +1,188 @@
+"""What attempts did outside: effects written down before and after, and items of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from foliot.domain.identity import first_of_lineage, run_id
+from foliot.domain.ledger import (
+    BatchView,
+    Begun,
+    Effect,
+    EffectState,
+    EffectView,
+    Facts,
+    Item,
+    Settles,
+)
+from foliot.domain.run import Progress
+from foliot.errors import LostOwnership
+from foliot.store.verbs.transaction import Row, Transaction, as_json, longs
+
+_FAILURES_SHOWN = 20
+
+
+async def begin_effect(tx: Transaction, number: int, token: int, effect: Effect) -> Begun:
+    row = await _owned(tx, number, token)
+    lineage, first = row[3], first_of_lineage(run_id(row[0], row[1]))
+    found = await tx.one("effect_of", lineage=lineage, name=effect.name, key=effect.key)
+    before = None if found is None else effect_view(found)
+    if before is None or _begins_anew(before, effect, token):
+        await _put(tx, row, token, effect)
+    return Begun(before, first)
+
+
+def _begins_anew(before: EffectView, effect: Effect, token: int) -> bool:
+    """Whether an effect that is in the ledger already may simply be begun: it did not happen, this very attempt began
+    it, or doing it twice does it once, by what was said then and is said now."""
+    if before.state is EffectState.NOT_DONE:
+        return True
+    if before.state is EffectState.DONE:
+        return False
+    return before.token == token or before.settles is effect.settles is Settles.IDEMPOTENT
+
+
+async def end_effect(
+    tx: Transaction,
+    number: int,
+    token: int,
+    effect: Effect,
+    state: EffectState,
+    result: bytes | None,
+    note: str | None,
+) -> None:
+    row = await _owned(tx, number, token)
+    if state is EffectState.STARTED:
+        await _put(tx, row, token, effect)
+        return
+    await tx.run(
+        "end_effect",
+        lineage=row[3],
+        name=effect.name,
+        key=effect.key,
+        state=state,
+        now=tx.now,
+        result=result,
+        note=note,
+        run=number,
+        attempt=row[2],
+        token=token,
+    )
+
+
+async def _owned(tx: Transaction, number: int, token: int) -> Row:
+    row = await tx.one("owned_run", number=number, token=token)
+    if row is None:
+        raise LostOwnership(
+            f"the attempt with token {token} no longer owns run {number}: its lease was lost, or it has ended; "
+            f"nothing was written, and the handler should stop"
+        )
+    return row
+
+
+async def _put(tx: Transaction, row: Row, token: int, effect: Effect) -> None:
+    await tx.run(
+        "put_effect",
+        lineage=row[3],
+        name=effect.name,
+        key=effect.key,
+        settles=effect.settles,
+        run=row[0],
+        attempt=row[2],
+        token=token,
+        now=tx.now,
+        undo=effect.undo,
+    )
+
+
+async def ledger_of(tx: Transaction, number: int) -> list[EffectView]:
+    return await effects_of(tx, await lineage_of(tx, number))
+
+
+async def effects_of(tx: Transaction, lineage: int) -> list[EffectView]:
+    return [effect_view(row) for row in await tx.all("effects_of", lineage=lineage)]
+
+
+async def lineage_of(tx: Transaction, number: int) -> int:
+    return int(await tx.value("lineage_of", number=number))
+
+
+async def maybes(tx: Transaction, job: str | None, effect: str | None, limit: int) -> list[tuple[str, EffectView]]:
+    rows = await tx.all("maybes", job=job, effect=effect, limit=limit)
+    return [(run_id(row[0], row[1]), effect_view(row[2:])) for row in rows]
+
+
+async def facts_of(tx: Transaction, numbers: Collection[int]) -> dict[int, Facts]:
+    """What the ledger says of live runs."""
+    if not numbers:
+        return {}
+    rows = await tx.all("ledger_facts", numbers=longs(numbers))
+    return {row[0]: Facts(row[1], row[2], row[3], row[4], bool(row[5])) for row in rows}
+
+
+async def settle(tx: Transaction, lineage: int, name: str, key: str, state: EffectState, note: str) -> bool:
+    """On a person's word; answers whether the ledger has such an effect."""
+    values = {"lineage": lineage, "name": name, "key": key, "state": state, "now": tx.now, "note": note}
+    return bool(await tx.run("settle_effect", **values))
+
+
+async def settle_open(tx: Transaction, lineage: int, state: EffectState, note: str) -> int:
+    """All that has no end, on a person's word or on that of a check."""
+    return await tx.run("settle_open", lineage=lineage, state=state, now=tx.now, note=note)
+
+
+# ---------------------------------------------------------------------------------------------------------------- items
+
+
+async def done_items(tx: Transaction, number: int, batch: str) -> set[str]:
+    lineage = await lineage_of(tx, number)
+    return {row[0] for row in await tx.all("done_items", lineage=lineage, batch=batch)}
+
+
+async def put_items(tx: Transaction, lineage: int, items: Sequence[Item]) -> None:
+    """The last word about an item counts, but for one that is done."""
+    latest = {(one.batch, one.key): one for one in items}
+    rows = [(one.batch, one.key, one.state, one.error) for one in latest.values()]
+    await tx.run("put_items", lineage=lineage, items=as_json(rows), now=tx.now)
+    for batch, size in {one.batch: one.of for one in items}.items():
+        await tx.run("put_batch", lineage=lineage, name=batch, size=size)
+
+
+async def hear_items(tx: Transaction, progress: Sequence[Progress], *, patient: bool) -> list[int]:
+    """Keeps the items of attempts that still own their runs; answers the runs of the others."""
+    unheard = []
+    for one in progress:
+        if one.items:
+            query = "owned_run" if patient else "owned_free_run"
+            row = await tx.one(query, number=one.number, token=one.token)
+            if row is None:
+                unheard.append(one.number)
+            else:
+                await put_items(tx, row[3], one.items)
+    return unheard
+
+
+async def batches_of(tx: Transaction, lineage: int) -> list[BatchView]:
+    found = []
+    for name, size, done, failed in await tx.all("batches_of", lineage=lineage):
+        rows = await tx.all("failed_items", lineage=lineage, batch=name, limit=_FAILURES_SHOWN) if failed else []
+        found.append(BatchView(name, size, int(done), int(failed), [(row[0], row[1]) for row in rows]))
+    return found
+
+
+def effect_view(row: Row) -> EffectView:
+    name, key, state, settles, run, attempt, token, started_at, ended_at, result, note, undo = row
+    return EffectView(
+        name,
+        key,
+        EffectState(state),
+        None if settles is None else Settles(settles),
+        run,
+        attempt,
+        token,
+        started_at,
+        ended_at,
+        result,
+        note,
+        undo,
+    )

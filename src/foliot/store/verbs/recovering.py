@@ -1,0 +1,174 @@
+"""What people decide about runs that came to no good end, and about doing them again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from foliot.domain.identity import first_of_lineage, rerun_stem, run_id, run_number
+from foliot.domain.ledger import EffectState, Settled
+from foliot.domain.run import Kept, Phase
+from foliot.domain.state import PARKED, TERMINAL, Event, Reason, State, after
+from foliot.domain.store import check_of
+from foliot.errors import Conflict, UnknownName
+from foliot.store.verbs import following, ledger
+from foliot.store.verbs.promises import Found, by_id
+from foliot.store.verbs.transaction import Transaction, longs
+
+
+async def retry(tx: Transaction, identifier: str, actor: str, note: str, override: bool) -> Kept:
+    found = await _parked(tx, identifier, "retried")
+    lineage = await ledger.lineage_of(tx, found.number)
+    open_effects = [one for one in await ledger.effects_of(tx, lineage) if one.state is EffectState.STARTED]
+    overridden = override and bool(note)
+    if found.state is State.AMBIGUOUS and not overridden:
+        raise Conflict(
+            f"{found.id} is ambiguous: its effect may have happened. Find out first; to retry all the same, "
+            f"give an override and a reason"
+        )
+    if any(one.is_maybe for one in open_effects) and not overridden:
+        raise Conflict(
+            f"{found.id} has an effect that began and has no recorded end: {open_effects[0].name} "
+            f"{open_effects[0].key}. Find out first; to retry all the same, give an override and a reason"
+        )
+    if overridden and open_effects:
+        await ledger.settle_open(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode it: {note}")
+    await tx.audit(actor, "retry", found.id, _with_override(note, overridden and bool(open_effects)))
+    await tx.run("revive_run", number=found.number, state=found.state, now=tx.now)
+    await tx.stir([found.number])
+    return Kept(found.number, found.name, "retried", after(found.state, Event.RETRY_ORDERED), tx.now)
+
+
+async def recheck(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
+    found = await _parked(tx, identifier, "verified again")
+    if found.state is State.DEAD:
+        raise Conflict(f"{found.id} is dead: there is no result that could be checked")
+    phase = Phase.DOUBT if found.state is State.AMBIGUOUS else Phase.CHECK
+    row = await tx.one("recheck_run", number=found.number, state=found.state, phase=phase, now=tx.now)
+    assert row is not None  # it is locked
+    await tx.audit(actor, "verify", found.id, note)
+    await hand_off_check(tx, found.number, *row)
+    return Kept(found.number, found.name, "rechecked", after(found.state, Event.RECHECK_ORDERED), found.fire_at)
+
+
+async def hand_off_check(tx: Transaction, number: int, queue: str, lane: int, priority: int, job: str) -> None:
+    """Straight to the workers that have the job's check."""
+    chunk = (queue, lane, priority, tx.now, tx.packed([number]), check_of(job), False)
+    await tx.run_each("add_handoff", [chunk])
+
+
+async def reconcile(
+    tx: Transaction, identifier: str, settled: Sequence[Settled], actor: str, evidence: str, note: str
+) -> Kept:
+    found = await _parked(tx, identifier, "reconciled")
+    lineage = await ledger.lineage_of(tx, found.number)
+    for one in settled:
+        told = f"{actor}: {evidence}"
+        if not await ledger.settle(tx, lineage, one.name, one.key, one.state, told):
+            raise Conflict(f"{found.id} has no effect {one.name} {one.key} in its ledger; nothing was changed")
+    await tx.audit(actor, "reconcile", found.id, f"{note}; evidence: {evidence}" if note else f"evidence: {evidence}")
+    await _end_reconciled(tx, found, evidence)
+    return Kept(found.number, found.name, "reconciled", State.RECONCILED, found.fire_at)
+
+
+async def _end_reconciled(tx: Transaction, found: Found, evidence: str) -> None:
+    state = after(found.state, Event.RECONCILED)
+    await tx.run_each("end_run", [(found.number, state, tx.now, Reason.OPERATOR, evidence, None, None)])
+    await tx.run("drop_runs", numbers=longs([found.number]))
+    if found.schedule is not None:
+        await following.runs_ended(tx, {found.schedule})
+
+
+async def rerun(
+    tx: Transaction, identifier: str, repair: bool, repeat: Sequence[str], override: bool, actor: str, note: str
+) -> Kept:
+    """1. The run has ended, or is parked; and so has every other of its lineage. 2. Its ledger has no open end, unless
+    somebody answers for that. 3. A parked run is answered for by the new one."""
+    await tx.lock_all()  # two at once would choose one name
+    found = await by_id(tx, identifier)
+    if found.schedule is not None:
+        await tx.lock([found.schedule])
+    found = await by_id(tx, identifier, locked=True)
+    if found.state not in PARKED | TERMINAL:
+        raise Conflict(f"{found.id} is {found.state}; a run can be rerun once it has ended")
+    source = await tx.one("rerun_source", number=found.number)
+    assert source is not None  # it is one or the other
+    lineage = await lineage_number(tx, found.id)
+    busy = await tx.one("busy_of_lineage", lineage=lineage)
+    if busy is not None:
+        raise Conflict(f"{run_id(busy[0], busy[1])} repeats {found.id} already, and has not ended")
+    await _answer_for_ledger(tx, found, lineage, repeat, override, actor, note)
+    stem = rerun_stem(found.id)
+    taken = [row[0] for row in await tx.all("reruns_of", stem=stem, stem_end=stem[:-1] + "s")]
+    name = f"{stem}{1 + max((int(one.removeprefix(stem)) for one in taken), default=0)}"
+    [number] = await tx.numbers(1)
+    _, _, job, payload, schedule, revision, tenant, queue, priority, options, nominal, since = source
+    await tx.run(
+        "insert_rerun",
+        number=number,
+        name=name,
+        priority=priority,
+        job=job,
+        payload=payload,
+        now=tx.now,
+        nominal=nominal,
+        since=since,
+        schedule=schedule,
+        revision=revision,
+        tenant=tenant,
+        queue=queue,
+        options=options,
+        lineage=lineage,
+        repair=True if repair else None,
+    )
+    await tx.added([number])
+    await tx.audit(actor, "repair" if repair else "rerun", found.id, f"{name}: {note}")
+    await tx.audit(actor, "repair" if repair else "rerun", name, f"repeats {found.id}: {note}")
+    if found.live:
+        await _end_reconciled(tx, found, f"answered for by {name}")
+    return Kept(number, name, "rerun", State.SCHEDULED, tx.now)
+
+
+async def _answer_for_ledger(
+    tx: Transaction, found: Found, lineage: int, repeat: Sequence[str], override: bool, actor: str, note: str
+) -> None:
+    effects = await ledger.effects_of(tx, lineage)
+    unknown = set(repeat) - {one.name for one in effects}
+    if unknown:
+        raise Conflict(f"the ledger of {found.id} has no effect {sorted(unknown)[0]!r} that could be repeated")
+    open_effects = [one for one in effects if one.state is EffectState.STARTED]
+    in_doubt = found.state is State.AMBIGUOUS or bool(open_effects)
+    if (in_doubt or repeat) and not (override and note):
+        what = "what was done would be done again" if repeat and not in_doubt else "an effect of it may have happened"
+        raise Conflict(f"{found.id}: {what}. Give an override and a reason to rerun it all the same")
+    if open_effects:
+        await ledger.settle_open(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode it: {note}")
+    if repeat:
+        told = f"{actor} has it repeated: {note}"
+        await tx.run("undo_done", lineage=lineage, names=list(repeat), now=tx.now, note=told)
+
+
+async def lineage_number(tx: Transaction, identifier: str) -> int:
+    """The number of a lineage's first run, whether the run is that one or repeats it, lives or has ended."""
+    first = first_of_lineage(identifier)
+    number = run_number(first)
+    if number is not None:
+        return number
+    row = await tx.one("lineage_by_name", name=identifier)
+    if row is None:
+        raise UnknownName(f"there is no run {identifier!r}")
+    return int(row[0])
+
+
+async def _parked(tx: Transaction, identifier: str, what: str) -> Found:
+    """Locked, with its schedule, so that whatever follows from its end can be done."""
+    found = await by_id(tx, identifier)
+    if found.schedule is not None:
+        await tx.lock([found.schedule])
+    found = await by_id(tx, identifier, locked=True)
+    if not found.live or found.state not in PARKED:
+        raise Conflict(f"{found.id} is {found.state}; only dead, unverified and ambiguous runs can be {what}")
+    return found
+
+
+def _with_override(note: str, overridden: bool) -> str:
+    return f"{note} (open effects were overridden)" if overridden else note

@@ -1,0 +1,280 @@
+"""A transaction that ends the run: business rows, lines of the ledger, promises and the run's completion are one.
+
+    with ctx.transaction() as tx:                     # async with, in async handlers
+        tx.connection.execute("INSERT INTO revenue ...")
+        tx.result = 150
+
+On the store's connection it is begun and committed here. On one of the handler's own (`connection=`) the handler began
+it, and commits it: this only adds, at the end of the block, that the run is completed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from foliot.domain.instant import Instant
+from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
+from foliot.domain.run import Claimed, Ending, Progress
+from foliot.domain.state import Event, Outcome
+from foliot.domain.store import OpenTransaction
+from foliot.errors import InvalidInput, LostOwnership
+from foliot.work.desk import Desk, finished, refuse_to_block
+from foliot.work.effects import Book, EffectBlock, Failures, checked_failures, declared
+
+T = TypeVar("T")
+
+MOST_RESULT = 64 * 1024
+_encode = msgspec.json.Encoder().encode
+
+
+class _Ask(Protocol):
+    """How a verb of the transaction is run."""
+
+    async def __call__(self, opened: OpenTransaction, question: Coroutine[Any, Any, T], /) -> T: ...
+
+
+class Completion(NamedTuple):
+    """That a transaction completes the run."""
+
+    ending: Ending
+    is_certain: bool
+    """It was committed here. Otherwise the handler commits it, or does not."""
+
+
+class Owner(Protocol):
+    """What of its context a transaction needs."""
+
+    @property
+    def claimed(self) -> Claimed: ...
+    @property
+    def effects(self) -> tuple[str, ...] | None: ...
+    @property
+    def is_checked(self) -> bool: ...
+    @property
+    def started_at(self) -> Instant: ...
+    @property
+    def desk(self) -> Desk: ...
+    @property
+    def lineage(self) -> str: ...
+    def now(self) -> Instant: ...
+    def opened(self, is_open: bool) -> None:
+        """While it is open, nothing else of the attempt may write."""
+
+    def completed(self, completion: Completion) -> None: ...
+
+
+class TransactionBlock:
+    """Made, entered (its transaction is open), left: committed with the run's end, or rolled back."""
+
+    def __init__(self, owner: Owner, connection: Any) -> None:
+        self._owner = owner
+        self._given = connection
+        self._open: OpenTransaction | None = None
+        self._book: Book | None = None
+        self._connection: Any = None
+        self.result: Any = None
+        """What the run leaves, as a JSON value: kept with its completion."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's: apsw's for SQLite; for PostgreSQL asyncpg's, or in a thread one with its words and no `await`.
+        Give it to `job.using(connection=...)`, and the promise is part of the transaction."""
+        if self._open is None:
+            raise InvalidInput("the transaction is not open; use its connection inside the block")
+        return self._connection
+
+    def effect(
+        self,
+        name: str,
+        key: str | int,
+        *,
+        safe_errors: Failures | Iterable[type[BaseException]] = (),
+        undo: Any = None,
+    ) -> EffectBlock:
+        """An effect that is rows of this very transaction: it is done if and only if that commits. What leaves the
+        database, such as a payment, is no such thing: no rollback takes it back. `ctx.effect` is for those, before."""
+        effect = declared(name, key, idempotent=False, probe=None, undo=undo, among=self._owner.effects)
+        if self._open is None:
+            raise InvalidInput("the transaction is not open; its effects belong into its block")
+        if self._book is None:
+            desk = _TransactionDesk(self._open, self._owner.claimed, self._owner.desk.loop)
+            self._book = Book(desk, self._owner.claimed.token)
+        return EffectBlock(self._book, effect, self._owner.lineage, None, checked_failures(safe_errors))
+
+    # In a thread
+
+    def __enter__(self) -> TransactionBlock:
+        loop = self._owner.desk.loop
+        refuse_to_block(loop, "async with ctx.transaction()")
+        opened = finished(self._enter(_in_thread(loop)))
+        self._connection = opened.connection_in_thread(loop)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        finished(self._exit(_in_thread(self._owner.desk.loop), error))
+
+    # In an event loop
+
+    async def __aenter__(self) -> TransactionBlock:
+        opened = await self._enter(_in_loop(self._owner.desk))
+        if opened.is_callers and opened.is_blocking:
+            self._left()
+            raise InvalidInput("connection= is not async: use it in a job that is not, in `with ctx.transaction(...)`")
+        self._connection = opened.connection
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._exit(_in_loop(self._owner.desk), error)
+
+    # Either way
+
+    async def _enter(self, ask: _Ask) -> OpenTransaction:
+        opened = self._owner.desk.transaction(self._given)
+        self._owner.opened(True)
+        try:
+            await ask(opened, opened.begin())
+        except BaseException:  # also whoever was cancelled when it had begun already
+            await ask(opened, opened.roll_back())
+            self._owner.opened(False)
+            raise
+        self._open = opened
+        return opened
+
+    async def _exit(self, ask: _Ask, error: BaseException | None) -> None:
+        opened = self._open
+        assert opened is not None
+        try:
+            if error is None:
+                await self._complete(ask, opened)
+        except BaseException:
+            await ask(opened, opened.roll_back())
+            raise
+        else:
+            if error is not None:
+                await ask(opened, opened.roll_back())
+        finally:
+            self._left()
+
+    async def _complete(self, ask: _Ask, opened: OpenTransaction) -> None:
+        """Completion comes last: whoever lost the run is refused, and rolls back."""
+        claimed = self._owner.claimed
+        lines = await ask(opened, opened.ledger_of(claimed.number))
+        loose = [f"{one.name} {one.key}" for one in lines if one.state is EffectState.STARTED]
+        if loose:
+            raise InvalidInput(
+                f"{loose[0]} has begun and has not ended: a run cannot be completed around an open effect; "
+                f"let its block end before the transaction begins"
+            )
+        ending = self._ending(claimed)
+        worker = self._owner.desk.worker_number()
+        if not await ask(opened, opened.finish(worker, ending)):
+            raise LostOwnership(
+                f"the attempt with token {claimed.token} no longer owns its run; nothing of its transaction is kept"
+            )
+        await ask(opened, opened.commit())
+        self._owner.completed(Completion(ending, not opened.is_callers))
+
+    def _ending(self, claimed: Claimed) -> Ending:
+        event = Event.CHECK_DUE if self._owner.is_checked else Event.COMPLETED
+        kept = None if self.result is None else _kept(self.result)
+        started_at, now = self._owner.started_at, self._owner.now()
+        return Ending(
+            claimed.number, claimed.token, claimed.attempt, event, Outcome.SUCCEEDED, started_at, now, result=kept
+        )
+
+    def _left(self) -> None:
+        self._open = self._connection = self._book = None
+        self._owner.opened(False)
+
+
+def _kept(result: Any) -> bytes:
+    try:
+        encoded = _encode(result)
+    except Exception as error:
+        raise InvalidInput(f"tx.result must be a JSON value; {result!r:.80} is not: {error}") from None
+    if len(encoded) > MOST_RESULT:
+        raise InvalidInput(f"tx.result: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}")
+    return encoded
+
+
+# --------------------------------------------------------------------------------------------------- where it is done
+
+
+def _in_thread(loop: asyncio.AbstractEventLoop) -> _Ask:
+    """A blocking transaction is the thread's own; another one lives in the loop."""
+
+    async def ask(opened: OpenTransaction, question: Coroutine[Any, Any, T], /) -> T:
+        if opened.is_blocking:
+            return await question
+        return asyncio.run_coroutine_threadsafe(question, loop).result()
+
+    return ask
+
+
+def _in_loop(desk: Desk) -> _Ask:
+    """A blocking transaction may wait for a lock or for the disk, which the loop must not do. Whoever is cancelled
+    meanwhile waits for the answer all the same: half a transaction would keep the file locked."""
+
+    async def ask(opened: OpenTransaction, question: Coroutine[Any, Any, T], /) -> T:
+        if opened.is_callers:
+            return await question
+        work: Coroutine[Any, Any, T] = asyncio.to_thread(finished, question) if opened.is_blocking else question
+        task = asyncio.get_running_loop().create_task(work)
+        desk.expect(task)
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None and not task.cancelled() and task.exception() is None:
+            raise cancelled
+        return task.result()
+
+    return ask
+
+
+class _TransactionDesk:
+    """The ledger as the transaction sees it."""
+
+    def __init__(self, opened: OpenTransaction, claimed: Claimed, loop: asyncio.AbstractEventLoop) -> None:
+        self._opened = opened
+        self._number, self._token = claimed.number, claimed.token
+        self.loop = loop
+
+    @property
+    def is_in_place(self) -> bool:
+        return self._opened.is_blocking
+
+    async def begin_effect(self, effect: Effect) -> Begun:
+        return await self._opened.begin_effect(self._number, self._token, effect)
+
+    async def end_effect(self, effect: Effect, state: EffectState, result: bytes | None, note: str | None) -> None:
+        await self._opened.end_effect(self._number, self._token, effect, state, result, note)
+
+    async def ledger(self) -> list[EffectView]:
+        return await self._opened.ledger_of(self._number)
+
+    async def done_items(self, batch: str) -> set[str]:
+        raise NotImplementedError
+
+    async def say(self, progress: Progress) -> None:
+        raise NotImplementedError
+
+    def transaction(self, connection: Any) -> OpenTransaction:
+        raise NotImplementedError
+
+    def worker_number(self) -> int:
+        raise NotImplementedError
+
+    def expect(self, call: asyncio.Task[Any]) -> None:
+        raise NotImplementedError

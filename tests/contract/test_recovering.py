@@ -1,0 +1,430 @@
+"""Checks, reruns, reconciliation, and runs that kill their workers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from foliot.domain.instant import HOUR, MINUTE, SECOND
+from foliot.domain.ledger import EffectState, Item, ItemState, Settled
+from foliot.domain.ledger import Stage as Where
+from foliot.domain.run import Claimed, Origin, Phase, Progress
+from foliot.domain.state import Event, Outcome, Reason, State
+from foliot.errors import Conflict, UnknownName
+from tests.contract.stage import START, Stage, declared, fires
+
+STARTED, DONE, NOT_DONE = EffectState.STARTED, EffectState.DONE, EffectState.NOT_DONE
+WHO = {"actor": "ada", "note": "because"}
+RERUN = {"repair": False, "repeat": (), "override": False, **WHO}
+
+
+# ------------------------------------------------------------------------------------------------------------ verifying
+
+
+async def test_a_success_is_committed_before_its_check_and_the_check_is_claimed_at_once(stage: Stage) -> None:
+    run = await stage.running("books")
+    await stage.finish(stage.checkable(run, result=b"412"))
+    view = await stage.run(run)
+    assert (view.state, view.result, view.phase) == (State.VERIFYING, b"412", Phase.CHECK)
+    [attempt] = view.attempts
+    assert (attempt.outcome, attempt.attempt) == (Outcome.SUCCEEDED, 1)
+    [check] = await stage.claim()
+    assert (check.number, check.phase, check.attempt, check.spent) == (run.number, Phase.CHECK, 2, 0)
+    assert await stage.state(run) is State.VERIFYING
+
+
+async def test_a_worker_without_the_check_is_not_given_it(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.finish(stage.checkable(run))
+    assert await stage.claim(jobs=["job"]) == []
+    assert len(await stage.claim()) == 1
+
+
+async def test_a_check_that_passes_ends_the_run_with_its_scope(stage: Stage) -> None:
+    run = await stage.running()
+    began = stage.now
+    await stage.finish(stage.checkable(run, result=b"412"))
+    stage.clock.advance(MINUTE)
+    [check] = await stage.claim()
+    scope = "412 of 412 accounts"
+    await stage.finish(stage.ending(check, Event.CHECK_PASSED, Outcome.SUCCEEDED, scope=scope, stage=Where.CHECK))
+    view = await stage.run(run)
+    assert (view.state, view.detail, view.result) == (State.VERIFIED, scope, b"412")
+    assert (view.started_at, view.finished_at) == (began, began + MINUTE)
+    assert [(one.attempt, one.outcome, one.stage) for one in view.attempts] == [
+        (1, Outcome.SUCCEEDED, None),
+        (2, Outcome.SUCCEEDED, Where.CHECK),
+    ]
+
+
+async def test_a_check_that_says_no_parks_the_run(stage: Stage) -> None:
+    check = await stage.checking()
+    ending = stage.ending(check, Event.CHECK_REFUSED, Outcome.FAILED, reason=Reason.CHECK, scope="397 of 412")
+    await stage.finish(ending)
+    view = await stage.run(check)
+    assert (view.state, view.reason, view.detail, view.phase) == (State.UNVERIFIED, "check", "397 of 412", None)
+
+
+async def test_a_check_that_broke_is_made_again_and_only_the_check(stage: Stage) -> None:
+    check = await stage.checking(result=b"1")
+    await stage.finish(stage.failed(check, MINUTE, reason=Reason.CHECK_FAILED, stage=Where.CHECK))
+    view = await stage.run(check)
+    assert (view.state, view.spent, view.fire_at) == (State.VERIFYING, 1, START + MINUTE)
+    stage.clock.advance(MINUTE)
+    await stage.fire()
+    assert await stage.claim(jobs=["job"]) == []
+    [again] = await stage.claim()
+    assert (again.phase, again.attempt) == (Phase.CHECK, 3)
+    assert (await stage.run(check)).result == b"1"
+
+
+async def test_a_lost_check_is_made_again_and_only_the_check(stage: Stage) -> None:
+    check = await stage.checking()
+    await stage.store.lose([stage.lost(check, retry_at=stage.now, charged=False, deaths=0)])
+    assert await stage.state(check) is State.VERIFYING
+    await stage.fire()
+    [again] = await stage.claim()
+    assert (again.phase, again.spent) == (Phase.CHECK, 0)
+
+
+async def test_a_check_that_a_worker_gave_back_is_a_check_again(stage: Stage) -> None:
+    check = await stage.checking()
+    await stage.store.give_back(await stage.worker(), [check])
+    assert await stage.state(check) is State.VERIFYING
+    assert await stage.claim(jobs=["job"]) == []
+    [again] = await stage.claim()
+    assert (again.phase, again.attempt) == (Phase.CHECK, 2)
+
+
+async def test_it_is_never_too_late_to_check(stage: Stage) -> None:
+    run = await stage.running(useful_until=START + SECOND)
+    await stage.finish(stage.checkable(run))
+    stage.clock.advance(HOUR)
+    assert len(await stage.claim()) == 1
+
+
+async def test_a_run_that_is_being_checked_cannot_be_cancelled(stage: Stage) -> None:
+    check = await stage.checking()
+    with pytest.raises(Conflict, match="only its check"):
+        await stage.store.cancel(check.id, **WHO)
+
+
+async def test_a_schedule_is_busy_until_its_run_is_checked(stage: Stage) -> None:
+    await stage.apply(declared("daily", START))
+    await stage.fire()
+    [run] = await stage.claim()
+    await stage.finish(stage.checkable(run))
+    kept = await stage.store.trigger("daily", actor="ada", note="now")
+    seen = []
+    await stage.fire(lambda fact: seen.append(fact.occupied_by) or fires(fact))  # type: ignore[func-returns-value]
+    assert seen == [run.id]
+    assert kept.state is State.SCHEDULED
+
+
+async def test_runs_that_are_being_checked_are_listed_and_counted_as_such(stage: Stage) -> None:
+    waiting, running, check = await stage.running("a"), await stage.running("b"), await stage.checking("c")
+    await stage.finish(stage.checkable(waiting))
+    found = await stage.store.runs(states=[State.VERIFYING])
+    assert {one.id for one in found} == {waiting.id, check.id}
+    assert [one.id for one in await stage.store.runs(states=[State.RUNNING])] == [running.id]
+    assert await stage.store.runs(states=[State.RETRYING, State.READY]) == []
+    counts = await stage.store.counts()
+    assert (counts["verifying"], counts["running"], counts["retrying"], counts["ready"]) == (2, 1, 0, 0)
+
+
+# ---------------------------------------------------------------------------------------------------------------- doubt
+
+
+async def test_a_check_is_asked_first_when_nobody_knows_whether_work_was_done(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.begin(run)
+    await stage.finish(stage.ending(run, Event.DOUBTED, Outcome.TIMED_OUT, reason=Reason.EFFECT, error="cut off"))
+    [check] = await stage.claim()
+    assert (check.phase, await stage.state(run)) == (Phase.DOUBT, State.VERIFYING)
+    await stage.finish(stage.ending(check, Event.CHECK_PASSED, Outcome.SUCCEEDED, scope="all paid"))
+    view = await stage.run(run)
+    assert (view.state, view.detail) == (State.VERIFIED, "all paid")
+    [effect] = view.effects
+    assert (effect.state, effect.note) == (DONE, "the check of the whole run passed")
+
+
+async def test_a_run_that_was_lost_in_doubt_is_put_to_its_check(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.store.lose([stage.lost(run, Event.DOUBTED)])
+    [check] = await stage.claim()
+    assert check.phase == Phase.DOUBT
+    await stage.finish(stage.ending(check, Event.MAYBE_FOUND, Outcome.FAILED, reason=Reason.CHECK))
+    assert await stage.state(run) is State.AMBIGUOUS
+
+
+async def test_an_operator_has_a_run_verified_again(stage: Stage) -> None:
+    check = await stage.checking(result=b"1")
+    await stage.finish(stage.ending(check, Event.CHECK_REFUSED, Outcome.FAILED, reason=Reason.CHECK))
+    kept = await stage.store.recheck(check.id, **WHO)
+    assert (kept.outcome, kept.state) == ("rechecked", State.VERIFYING)
+    [again] = await stage.claim()
+    assert again.phase == Phase.CHECK
+    await stage.finish(stage.ending(again, Event.CHECK_PASSED, Outcome.SUCCEEDED))
+    view = await stage.run(check)
+    assert (view.state, view.result) == (State.VERIFIED, b"1")
+    assert [(row.actor, row.action, row.note) for row in await stage.store.audit_of(check.id)] == [
+        ("ada", "verify", "because")
+    ]
+
+
+async def test_an_ambiguous_run_is_checked_in_doubt(stage: Stage) -> None:
+    run = await stage.ambiguous()
+    await stage.store.recheck(run.id, **WHO)
+    [check] = await stage.claim()
+    assert check.phase == Phase.DOUBT
+
+
+async def test_a_dead_run_has_nothing_to_check(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.finish(stage.died(run))
+    with pytest.raises(Conflict, match="no result"):
+        await stage.store.recheck(run.id, **WHO)
+    with pytest.raises(UnknownName):
+        await stage.store.recheck("nobody", **WHO)
+
+
+# ---------------------------------------------------------------------------------------------------------------- retry
+
+
+async def test_an_ambiguous_run_is_retried_on_somebodys_word_only(stage: Stage) -> None:
+    run = await stage.ambiguous()
+    with pytest.raises(Conflict, match="ambiguous"):
+        await stage.store.retry(run.id, override=False, **WHO)
+    with pytest.raises(Conflict, match="reason"):
+        await stage.store.retry(run.id, override=True, actor="ada", note="")
+    await stage.store.retry(run.id, override=True, **WHO)
+    [effect] = (await stage.run(run)).effects
+    assert (effect.state, effect.note) == (NOT_DONE, "ada overrode it: because")
+    await stage.fire()
+    [again] = await stage.claim()
+    assert (await stage.begin(again)).before == effect
+    assert await stage.ledger(run) == [("pay", "7", STARTED)]
+
+
+async def test_a_dead_run_with_an_open_effect_is_not_retried_blindly_either(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.begin(run)
+    await stage.finish(stage.died(run))
+    with pytest.raises(Conflict, match="pay 7"):
+        await stage.store.retry(run.id, override=False, **WHO)
+
+
+async def test_a_retried_run_goes_on_where_its_items_ended(stage: Stage) -> None:
+    run = await stage.running()
+    items = (Item("", "a", ItemState.DONE),)
+    await stage.store.beat(await stage.worker(), [Progress(run.number, run.token, START, None, b"7", items)])
+    await stage.finish(stage.died(run))
+    assert (await stage.run(run)).has_checkpoint
+    await stage.store.retry(run.id, override=False, **WHO)
+    await stage.fire()
+    [again] = await stage.claim()
+    assert (again.checkpoint, await stage.store.done_items(again.number, "")) == (b"7", {"a"})
+
+
+# ------------------------------------------------------------------------------------------------------------ reconcile
+
+
+async def test_a_person_says_what_happened_and_the_run_ends_with_the_evidence(stage: Stage) -> None:
+    run = await stage.ambiguous()
+    settled = [Settled("pay", "7", DONE)]
+    kept = await stage.store.reconcile(run.id, settled=settled, actor="ada", evidence="statement of April 3")
+    assert (kept.outcome, kept.state) == ("reconciled", State.RECONCILED)
+    view = await stage.run(run)
+    assert (view.state, view.reason, view.detail) == (State.RECONCILED, "operator", "statement of April 3")
+    [effect] = view.effects
+    assert (effect.state, effect.note) == (DONE, "ada: statement of April 3")
+    [row] = await stage.store.audit_of(run.id)
+    assert (row.action, row.note) == ("reconcile", "evidence: statement of April 3")
+
+
+async def test_an_effect_that_is_not_in_the_ledger_cannot_be_settled_and_nothing_changes(stage: Stage) -> None:
+    run = await stage.ambiguous()
+    settled = [Settled("pay", "7", DONE), Settled("pay", "8", DONE)]
+    with pytest.raises(Conflict, match="pay 8"):
+        await stage.store.reconcile(run.id, settled=settled, actor="ada", evidence="statement")
+    assert (await stage.state(run), await stage.ledger(run)) == (State.AMBIGUOUS, [("pay", "7", STARTED)])
+
+
+async def test_only_what_waits_for_a_person_can_be_reconciled(stage: Stage) -> None:
+    run = await stage.running()
+    with pytest.raises(Conflict, match="is running"):
+        await stage.store.reconcile(run.id, settled=[], actor="ada", evidence="none")
+
+
+async def test_what_was_held_for_a_run_is_released_when_that_is_reconciled(stage: Stage) -> None:
+    run = await stage.running_tick("hourly")
+    await stage.finish(stage.died(run))
+    await stage.store.reconcile(run.id, settled=[], actor="ada", evidence="done by hand")
+    assert await stage.state(run) is State.RECONCILED
+
+
+# ---------------------------------------------------------------------------------------------------------------- rerun
+
+
+async def ended(stage: Stage, key: str | None = "order") -> Claimed:
+    run = await stage.running(key, payload=b'{"a":1}', tenant="acme", priority=3)
+    await stage.begin(run)
+    await stage.end(run, result=b"12")
+    await stage.finish(stage.succeeded(run))
+    return run
+
+
+@pytest.mark.parametrize("key", ["order", None])
+async def test_a_rerun_is_a_new_run_that_shares_the_ledger(stage: Stage, key: str | None) -> None:
+    run = await ended(stage, key)
+    kept = await stage.store.rerun(run.id, **{**RERUN, "repair": True})
+    assert (kept.name, kept.outcome, kept.state) == (f"{run.id}#r1", "rerun", State.SCHEDULED)
+    await stage.fire()
+    [again] = await stage.claim()
+    assert (again.id, again.payload, again.tenant, again.priority) == (kept.id, b'{"a":1}', "acme", 3)
+    assert (again.lineage, again.repair, again.origin, again.nominal) == (run.number, True, Origin.RERUN, START)
+    begun = await stage.begin(again)
+    assert begun.before is not None
+    assert (begun.before.state, begun.before.result, begun.lineage) == (DONE, b"12", run.id)
+    view = await stage.run(run)
+    assert (view.reruns, view.state) == ([kept.id], State.SUCCEEDED)
+    assert (await stage.run(kept)).effects == view.effects
+    await stage.finish(stage.succeeded(again))
+    assert (await stage.run(kept)).effects == view.effects
+
+
+async def test_reruns_are_counted_within_their_lineage(stage: Stage) -> None:
+    run = await ended(stage)
+    names = []
+    for of in (run.id, f"{run.id}#r1", run.id):
+        kept = await stage.store.rerun(of, **RERUN)
+        names.append(kept.name)
+        await stage.fire()
+        [again] = await stage.claim()
+        await stage.finish(stage.succeeded(again))
+    assert names == [f"{run.id}#r1", f"{run.id}#r2", f"{run.id}#r3"]
+    assert (await stage.run(names[1])).reruns == names
+
+
+async def test_one_rerun_at_a_time(stage: Stage) -> None:
+    run = await ended(stage)
+    kept = await stage.store.rerun(run.id, **RERUN)
+    with pytest.raises(Conflict, match=re.escape(kept.id)):
+        await stage.store.rerun(run.id, **RERUN)
+    with pytest.raises(Conflict, match="once it has ended"):
+        await stage.store.rerun(kept.id, **RERUN)
+
+
+async def test_to_repeat_what_is_done_needs_an_override(stage: Stage) -> None:
+    run = await ended(stage)
+    repeating = {**RERUN, "repeat": ["pay"]}
+    with pytest.raises(Conflict, match="done again"):
+        await stage.store.rerun(run.id, **repeating)
+    with pytest.raises(Conflict, match="'mail'"):
+        await stage.store.rerun(run.id, **{**RERUN, "repeat": ["mail"], "override": True})
+    await stage.store.rerun(run.id, **{**repeating, "override": True})
+    [effect] = (await stage.run(run)).effects
+    assert (effect.state, effect.note) == (NOT_DONE, "ada has it repeated: because")
+
+
+async def test_an_ambiguous_run_is_rerun_on_somebodys_word_and_is_answered_for(stage: Stage) -> None:
+    run = await stage.ambiguous()
+    with pytest.raises(Conflict, match="may have happened"):
+        await stage.store.rerun(run.id, **RERUN)
+    kept = await stage.store.rerun(run.id, **{**RERUN, "override": True})
+    view = await stage.run(run)
+    assert (view.state, view.detail) == (State.RECONCILED, f"answered for by {kept.id}")
+    assert [row.action for row in await stage.store.audit_of(run.id)] == ["rerun"]
+    assert [row.note for row in await stage.store.audit_of(kept.id)] == [f"repeats {run.id}: because"]
+
+
+async def test_a_rerun_of_a_tick_belongs_to_its_schedule(stage: Stage) -> None:
+    run = await stage.running_tick("daily")
+    await stage.finish(stage.succeeded(run))
+    kept = await stage.store.rerun(run.id, **RERUN)
+    await stage.fire()
+    [again] = await stage.claim()
+    assert (again.id, again.schedule, again.nominal) == (kept.id, "daily", run.nominal)
+    found = await stage.store.runs_between("daily", START, START + HOUR, 10)
+    assert [one.id for one in found] == [run.id, kept.id]
+    assert [one.id for one in await stage.store.runs_between("job", START, START + HOUR, 10)] == [run.id, kept.id]
+    assert await stage.store.runs_between("daily", START + 1, START + HOUR, 10) == []
+
+
+async def test_a_run_that_never_was_cannot_be_rerun(stage: Stage) -> None:
+    with pytest.raises(UnknownName):
+        await stage.store.rerun("nobody", **RERUN)
+
+
+# --------------------------------------------------------------------------------------------------------------- poison
+
+
+async def test_runs_of_a_lost_claim_are_handed_off_again_one_per_claim(stage: Stage) -> None:
+    for key in "abc":
+        await stage.promise(key)
+    await stage.fire()
+    runs = await stage.claim()
+    await stage.store.lose([stage.lost(run, retry_at=stage.now, charged=False, deaths=0) for run in runs])
+    await stage.fire()
+    seen = []
+    for _ in runs:
+        [alone] = await stage.claim()
+        seen.append((alone.id, alone.deaths, alone.spent))
+        assert await stage.claim(suspects=False) == []
+        await stage.finish(stage.succeeded(alone))
+    assert sorted(seen) == [("a#1", 0, 0), ("b#1", 0, 0), ("c#1", 0, 0)]
+
+
+async def test_a_run_under_suspicion_is_claimed_beside_others_under_its_own_token(stage: Stage) -> None:
+    poison = await stage.running("a")
+    await stage.store.lose([stage.lost(poison, retry_at=stage.now, deaths=1)])
+    await stage.promise("b")
+    await stage.fire()
+    first, second = sorted(await stage.claim(), key=lambda run: run.id)
+    assert (first.deaths, second.deaths) == (1, None)
+    assert first.token != second.token
+
+
+async def test_a_worker_that_tries_one_already_is_given_the_others_only(stage: Stage) -> None:
+    poison = await stage.running("a")
+    await stage.store.lose([stage.lost(poison, retry_at=stage.now, deaths=1)])
+    await stage.promise("b")
+    await stage.fire()
+    assert [run.id for run in await stage.claim(suspects=False)] == ["b#1"]
+    assert [run.id for run in await stage.claim()] == ["a#1"]
+
+
+async def test_suspicion_stays_when_a_claim_is_given_back_and_goes_when_the_run_comes_back_alive(stage: Stage) -> None:
+    run = await stage.running("a")
+    await stage.store.lose([stage.lost(run, retry_at=stage.now, deaths=1)])
+    await stage.fire()
+    [alone] = await stage.claim()
+    await stage.store.give_back(await stage.worker(), [alone])
+    assert await stage.claim(suspects=False) == []
+    [alone] = await stage.claim()
+    assert alone.deaths == 1
+    await stage.finish(stage.failed(alone, 0))
+    assert (await stage.run(run)).deaths is None
+
+
+async def test_a_lost_attempt_whose_end_was_foretold_is_told_as_that(stage: Stage) -> None:
+    run = await stage.running()
+    told = Progress(run.number, run.token, START, None, None, ending=Outcome.TIMED_OUT)
+    await stage.store.beat(await stage.worker(), [told])
+    stage.clock.advance(HOUR)
+    [silent] = await stage.store.silent(stage.now)
+    assert silent.ending is Outcome.TIMED_OUT
+    await stage.store.lose([stage.lost(run, outcome=Outcome.TIMED_OUT, stage=Where.BEFORE_EFFECT)])
+    [attempt] = (await stage.run(run)).attempts
+    assert (attempt.outcome, attempt.stage) == (Outcome.TIMED_OUT, Where.BEFORE_EFFECT)
+    assert [event.kind for event in await stage.events()] == ["timed_out"]
+
+
+async def test_durations_of_the_latest_runs_are_told(stage: Stage) -> None:
+    for seconds in (1, 2, 3):
+        run = await stage.running()
+        stage.clock.advance(seconds * SECOND)
+        await stage.finish(stage.succeeded(run, started_at=stage.now - seconds * SECOND))
+    assert await stage.store.durations("job", 2) == [3 * SECOND, 2 * SECOND]
+    assert await stage.store.durations("other", 2) == []

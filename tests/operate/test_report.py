@@ -1,0 +1,247 @@
+"""What can be said of a day, from records alone."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pytest
+
+from foliot.domain.instant import HOUR, MINUTE, SECOND, Instant, parse_rfc3339
+from foliot.domain.ledger import BatchView, EffectState, Traits
+from foliot.domain.policy import Policy
+from foliot.domain.run import Origin, RunView
+from foliot.domain.schedule import Schedule, ScheduleView
+from foliot.domain.state import Reason, State
+from foliot.domain.store import AuditRow
+from foliot.operate.report import Day, Report, Verdict, report, report_shape
+from foliot.timing import cron
+from foliot.timing.preview import day_bounds
+from tests.operate.values import DUE, NOW, done, effect, view
+
+DAY = date(2026, 4, 3)
+NAME = "The 2026-04-03 run of settlement"
+CHECKED = Traits(effects=("payout",), checked=True)
+TRACKED = Traits(effects=("payout",))
+UNKNOWN = (
+    "Foliot saw it finish; it has no check, and declares no effects, so whether it happened exactly once is not on "
+    "record."
+)
+
+
+def of(*views: RunView, traits: Traits = TRACKED, tz: str = "UTC", now: Instant = NOW, **given: Any) -> Report:
+    start, end = day_bounds(DAY, tz)
+    return report(Day("settlement", DAY, tz, start, end, now, views, {"settle": traits}, **given))
+
+
+def said(*views: RunView, **given: Any) -> tuple[Verdict, str]:
+    [one] = of(*views, **given).statements
+    return one.verdict, one.text
+
+
+def scheduled(expression: str = "0 6 * * *", tz: str = "UTC", **given: Any) -> ScheduleView:
+    template: dict[str, Any] = {"fault": None, "made_at": 0, **given}
+    schedule = Schedule(
+        id="settlement",
+        job="settle",
+        rule=cron(expression, tz=tz).encode(),
+        payload=b"{}",
+        policy=Policy(),
+        options=None,
+        delay=None,
+        queue=None,
+        priority=0,
+        tenant=None,
+        owner=None,
+        runbook=None,
+        changes=None,
+        revision=1,
+        fingerprint="",
+        **template,
+    )
+    return ScheduleView(schedule, None, None, None, None, None, None, 0)
+
+
+def test_a_verified_run_is_told_with_scope_certainty_and_time() -> None:
+    run = view(State.VERIFIED, detail="412 of 412 accounts", attempt=2, effects=[done("7")])
+    assert said(run, traits=CHECKED) == (
+        Verdict.COMPLETE,
+        f"{NAME} completed for all 412 accounts, exactly once, verified 06:14:03Z.",
+    )
+
+
+def test_what_was_not_verified_says_when_it_finished_and_what_the_ledger_proves() -> None:
+    batches = [BatchView("accounts", 412, 412, 0, [])]
+    assert said(view(effects=[done("7")], batches=batches)) == (
+        Verdict.COMPLETE,
+        f"{NAME} completed at 06:14:03Z for all 412 accounts, exactly once.",
+    )
+
+
+def test_exactly_once_is_never_said_where_nothing_is_on_record() -> None:
+    verdict, text = said(view(), traits=Traits())
+    assert (verdict, text) == (Verdict.COMPLETE, f"{NAME} finished at 06:14:03Z. {UNKNOWN}")
+    assert "exactly once." not in said(view(), traits=Traits(idempotent=True))[1].replace(UNKNOWN, "")
+
+
+def test_an_override_takes_the_certainty_away() -> None:
+    run = view(attempt=3, effects=[done("7")])
+    row = AuditRow(NOW, "ana", "retry", "override: the bank is sure")
+    assert said(run, overrides={run.id: row})[1] == (
+        f"{NAME} finished at 06:14:03Z on attempt 3. Whether it happened exactly once rests on the word of a person: "
+        f"ana overrode the advice (override: the bank is sure)."
+    )
+
+
+def test_a_run_that_left_items_out_is_not_complete() -> None:
+    batches = [BatchView("accounts", 412, 397, 15, [("17", "E: no")])]
+    assert said(view(batches=batches)) == (
+        Verdict.PARTIAL,
+        f"{NAME} finished at 06:14:03Z, but not for all: accounts: 397 of 412 done, 15 failed: 17 (E: no) and 14 more.",
+    )
+
+
+def test_a_rerun_answers_for_the_run_that_it_repeats() -> None:
+    first = view(State.RECONCILED, detail="answered for by X")
+    again = view(number=8, name=f"{first.id}#r1", origin=Origin.RERUN, effects=[done("7")], repair=True)
+    assert said(first, again) == (
+        Verdict.COMPLETE,
+        f"{NAME} completed at 06:14:03Z by a repair, {again.id}, exactly once.",
+    )
+
+
+def test_a_rerun_that_fails_is_what_counts_although_the_first_had_completed() -> None:
+    again = view(State.RUNNING, number=8, name=f"{view().id}#r1", origin=Origin.RERUN, finished_at=None)
+    verdict, text = said(view(), again)
+    assert verdict is Verdict.RUNNING
+    assert text.endswith(f"An earlier run of it, {view().id}, had completed.")
+
+
+@pytest.mark.parametrize(
+    ("run", "verdict", "text"),
+    [
+        (
+            view(State.DEAD, reason=Reason.ATTEMPTS, detail="shop.CardError: no", attempt=4, effects=[done("6")]),
+            Verdict.FAILED,
+            "failed after 4 attempts: CardError: no. Done, and on record: payout:6.",
+        ),
+        (
+            view(State.AMBIGUOUS, reason=Reason.EFFECT, effects=[effect("7")]),
+            Verdict.AMBIGUOUS,
+            "may or may not have happened: an effect began and has no recorded end: a person must find out. "
+            "Begun, with no recorded end: payout:7.",
+        ),
+        (
+            view(State.UNVERIFIED, reason=Reason.CHECK, detail="3 accounts are off", attempt=2),
+            Verdict.UNVERIFIED,
+            "finished, and its check says no: 3 accounts are off.",
+        ),
+        (
+            view(State.SKIPPED, reason=Reason.OVERLAP, detail="settlement@x is busy"),
+            Verdict.SKIPPED,
+            "did not run: an earlier run was busy: settlement@x is busy.",
+        ),
+        (
+            view(State.SKIPPED, reason=Reason.COALESCED, detail="into settlement@y", span_count=3, span_until=NOW),
+            Verdict.MERGED,
+            "was merged into a later one: into settlement@y (3 ticks).",
+        ),
+        (
+            view(State.CANCELLED, reason=Reason.OPERATOR, detail="called off"),
+            Verdict.CANCELLED,
+            "was cancelled: by an operator: called off.",
+        ),
+        (
+            view(State.RUNNING, finished_at=None, progress=b'{"done": 397, "of": 412}'),
+            Verdict.RUNNING,
+            "is running since 06:00:00Z, at 397 of 412.",
+        ),
+        (view(State.VERIFYING, finished_at=None), Verdict.RUNNING, "finished, and is being checked."),
+        (
+            view(State.RETRYING, finished_at=None, reason=Reason.FAILED, detail="E: no", fire_at=NOW + MINUTE),
+            Verdict.WAITING,
+            "has not succeeded yet: failed: E: no; it is tried again at 06:21:00Z.",
+        ),
+        (
+            view(State.SCHEDULED, finished_at=None, nominal=NOW + HOUR, fire_at=NOW + HOUR),
+            Verdict.WAITING,
+            "is not due yet; its time is 07:20:00Z.",
+        ),
+        (view(State.READY, finished_at=None), Verdict.WAITING, "is due, and waits for a worker."),
+        (
+            view(State.RECONCILED, detail="the bank says so", effects=[done("7")]),
+            Verdict.SETTLED,
+            'was settled by a person at 06:14:03Z: "the bank says so".',
+        ),
+        (
+            view(State.RECONCILED, detail="the bank says no", effects=[effect("7", EffectState.NOT_DONE)]),
+            Verdict.PARTIAL,
+            'was settled by a person at 06:14:03Z: "the bank says no". On record as not done: payout:7.',
+        ),
+    ],
+    ids=lambda value: str(value) if isinstance(value, Verdict) else "",
+)
+def test_whatever_became_of_it_has_its_sentence(run: RunView, verdict: Verdict, text: str) -> None:
+    assert said(run) == (verdict, f"{NAME} {text}")
+
+
+def test_only_what_is_done_is_good() -> None:
+    assert of(view(effects=[done("7")])).is_good
+    assert not of(view(effects=[done("7")]), view(State.DEAD, number=8, nominal=DUE + HOUR, name="s@2")).is_good
+    assert not of(view(State.RUNNING, finished_at=None)).is_good
+    assert of().is_good
+
+
+def test_a_tick_that_the_rule_names_and_no_row_tells_of_is_missing() -> None:
+    assert said(schedules=[scheduled()]) == (
+        Verdict.MISSING,
+        f"{NAME} is missing: the rule names it, and no run of it is on record.",
+    )
+    assert of(schedules=[scheduled()]).statements[0].run == "settlement@2026-04-03T06:00:00Z"
+
+
+def test_a_schedule_that_was_set_aside_says_so_where_its_tick_is_missing() -> None:
+    assert said(schedules=[scheduled(fault="its rule cannot be read")])[1].endswith(
+        "The schedule was set aside: its rule cannot be read."
+    )
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"now": DUE - HOUR},
+        {"now": DUE + 30 * SECOND},
+        {"in_force_since": {"settlement": DUE + MINUTE}},
+        {"spans": [view(State.SKIPPED, nominal=DUE - 48 * HOUR, span_until=DUE + HOUR, span_count=3)]},
+    ],
+    ids=["not due yet", "on its way", "another rule was in force", "a row of another day stands for it"],
+)
+def test_nothing_is_missing_that_need_not_be_there(given: dict[str, Any]) -> None:
+    assert of(schedules=[scheduled()], **given).statements == []
+    assert of(schedules=[scheduled(made_at=DUE + MINUTE)]).statements == []
+
+
+def test_of_several_runs_a_day_each_is_told_with_its_time_on_the_clock_of_the_zone() -> None:
+    later = view(number=8, name="settlement@2026-04-03T07:00:00Z", nominal=DUE + HOUR)
+    names = [one.text[:36] for one in of(view(), later, tz="Europe/Paris").statements]
+    assert names == ["The 2026-04-03 08:00 run of settleme", "The 2026-04-03 09:00 run of settleme"]
+
+
+def test_a_day_is_one_of_its_zone() -> None:
+    start, end = day_bounds(date(2026, 3, 29), "Europe/Paris")
+    assert (start, end - start) == (parse_rfc3339("2026-03-28T23:00:00Z"), 23 * HOUR)
+
+
+def test_a_promise_is_told_by_its_id_and_tenant() -> None:
+    run = view(origin=Origin.DELAYED, schedule=None, name="class:7[acme]#1", tenant="acme")
+    assert said(run)[1].startswith("Run class:7[acme]#1 of settle for tenant acme completed at 06:14:03Z")
+
+
+def test_another_days_end_is_told_with_its_date() -> None:
+    assert "completed at 2026-04-04T06:00:00Z" in said(view(finished_at=DUE + 24 * HOUR))[1]
+
+
+def test_a_report_for_programs_says_what_is_well() -> None:
+    shape = report_shape(of(view(State.DEAD)))
+    assert (shape["ok"], shape["statements"][0]["ok"], shape["statements"][0]["verdict"]) == (False, False, "failed")
+    assert shape["date"] == "2026-04-03"

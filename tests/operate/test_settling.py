@@ -1,0 +1,50 @@
+"""A person's word about effects, as it is typed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from foliot.domain.ledger import EffectState, Settled
+from foliot.errors import InvalidInput
+from foliot.operate.settling import left_open, settled
+from tests.operate.values import done, effect, view
+
+RUN = view(effects=[done("6"), effect("7"), effect("a=b:c", name="mail")])
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        (["payout:7=done"], Settled("payout", "7", EffectState.DONE)),
+        (["payout:7=not_done"], Settled("payout", "7", EffectState.NOT_DONE)),
+        (["payout:7=Not-Done"], Settled("payout", "7", EffectState.NOT_DONE)),
+        ("payout:7=done", Settled("payout", "7", EffectState.DONE)),
+        (["mail:a=b:c=done"], Settled("mail", "a=b:c", EffectState.DONE)),
+        ({("payout", "7"): "not_done"}, Settled("payout", "7", EffectState.NOT_DONE)),
+    ],
+)
+def test_what_is_said_is_looked_up_in_the_ledger(said: Any, meant: Settled) -> None:
+    assert settled(RUN, said) == [meant]
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (["payout:8=done"], "did you mean payout:7?"),
+        (["refund=done"], "no effect 'refund'"),
+        (["payout:7"], "write it as payout:7=done"),
+        (["payout:7=perhaps"], "say done or not_done"),
+        (["payout:7=started"], "say done or not_done"),
+        ({("payout", "8"): "done"}, "no effect 'payout:8'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_nearest_right_thing(said: Any, complaint: str) -> None:
+    with pytest.raises(InvalidInput, match=complaint.replace("?", r"\?")):
+        settled(RUN, said)
+
+
+def test_what_nobody_spoke_of_stays_open_and_is_seen() -> None:
+    answers = [Settled("payout", "7", EffectState.DONE)]
+    assert [(one.name, one.key) for one in left_open(RUN, answers)] == [("mail", "a=b:c")]
