@@ -7,7 +7,7 @@ import re
 import pytest
 
 from foliot.domain.instant import HOUR, MINUTE, SECOND
-from foliot.domain.ledger import EffectState, Item, ItemState, Settled
+from foliot.domain.ledger import EffectState, Item, ItemState, Settled, Settles
 from foliot.domain.ledger import Stage as Where
 from foliot.domain.run import Claimed, Origin, Phase, Progress
 from foliot.domain.state import Event, Outcome, Reason, State
@@ -428,3 +428,58 @@ async def test_durations_of_the_latest_runs_are_told(stage: Stage) -> None:
         await stage.finish(stage.succeeded(run, started_at=stage.now - seconds * SECOND))
     assert await stage.store.durations("job", 2) == [3 * SECOND, 2 * SECOND]
     assert await stage.store.durations("other", 2) == []
+
+
+# ----------------------------------------------------------------------------------------------- no end hides an effect
+
+
+async def left_open(stage: Stage, **more: object) -> Claimed:
+    """A run that is to be tried again, and of which an effect is open that the next attempt could settle."""
+    run = await stage.running("order", **more)
+    await stage.begin(run, settles=Settles.PROBE)
+    await stage.finish(stage.failed(run, MINUTE))
+    return run
+
+
+async def test_a_run_with_an_open_effect_is_parked_and_not_cancelled(stage: Stage) -> None:
+    run = await left_open(stage)
+    kept = await stage.store.cancel(run.id, **WHO)
+    assert (kept.outcome, kept.state) == ("parked", State.AMBIGUOUS)
+    view = await stage.run(run)
+    assert (view.state, view.reason) == (State.AMBIGUOUS, "effect")
+    assert view.detail == "it was to end (operator), and an effect of it has no recorded end: because"
+
+
+async def test_a_run_with_an_open_effect_that_is_too_late_is_parked_and_not_skipped(stage: Stage) -> None:
+    run = await left_open(stage, useful_until=START + SECOND)
+    stage.clock.advance(HOUR)
+    await stage.fire()
+    assert await stage.state(run) is State.AMBIGUOUS
+
+
+async def test_a_run_with_an_open_effect_that_was_claimed_too_late_is_parked_and_not_skipped(stage: Stage) -> None:
+    run = await left_open(stage, useful_until=START + 2 * MINUTE)
+    stage.clock.advance(MINUTE)
+    await stage.fire()
+    stage.clock.advance(HOUR)
+    assert await stage.claim() == []
+    assert await stage.state(run) is State.AMBIGUOUS
+
+
+async def test_a_run_that_was_asked_to_stop_and_left_an_effect_open_is_parked(stage: Stage) -> None:
+    run = await stage.running("order")
+    await stage.begin(run, settles=Settles.PROBE)
+    await stage.store.cancel(run.id, **WHO)
+    await stage.finish(stage.failed(run, MINUTE))
+    assert await stage.state(run) is State.AMBIGUOUS
+    assert (await stage.store.beat(await stage.worker(), [])).cancel == []
+
+
+async def test_the_ledger_of_a_rerun_is_found_by_its_own_number_after_it_ended(stage: Stage) -> None:
+    run = await ended(stage)
+    kept = await stage.store.rerun(run.id, **{**RERUN, "repair": True})
+    await stage.fire()
+    [again] = await stage.claim()
+    await stage.finish(stage.succeeded(again))
+    assert [one.key for one in await stage.store.ledger_of(again.number)] == ["7"]
+    assert (await stage.run(kept)).repair

@@ -70,6 +70,21 @@ def test_a_verified_run_is_told_with_scope_certainty_and_time() -> None:
     )
 
 
+def test_a_check_alone_does_not_prove_that_it_happened_once() -> None:
+    told = "It declares no effects: its check says that the result is right, and not how often it was made."
+    assert said(view(State.VERIFIED), traits=Traits(checked=True)) == (
+        Verdict.COMPLETE,
+        f"{NAME} completed, verified 06:14:03Z. {told}",
+    )
+
+
+def test_a_run_that_its_own_transaction_completed_happened_once() -> None:
+    assert said(view(reason=Reason.COMMITTED), traits=Traits()) == (
+        Verdict.COMPLETE,
+        f"{NAME} completed at 06:14:03Z, exactly once.",
+    )
+
+
 def test_what_was_not_verified_says_when_it_finished_and_what_the_ledger_proves() -> None:
     batches = [BatchView("accounts", 412, 412, 0, [])]
     assert said(view(effects=[done("7")], batches=batches)) == (

@@ -72,7 +72,8 @@ class Kept(NamedTuple):
     name: str | None
     outcome: str
     """`made`, `kept` (it existed already), `replaced`, `renewed`, `moved`, `cancelled`, `asked` (to stop), `withdrawn`
-    (a schedule's next run: skipped when due), `retried`, `rerun`, `rechecked`, `reconciled`."""
+    (a schedule's next run: skipped when due), `parked` (it was to end, and an effect of it is open), `retried`,
+    `rerun`, `rechecked`, `reconciled`."""
     state: State
     fire_at: Instant
 

@@ -96,17 +96,20 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (_S.SCHEDULED, _E.CANCEL): _S.CANCELLED,
     (_S.SCHEDULED, _E.SKIP): _S.SKIPPED,
     (_S.SCHEDULED, _E.SET_ASIDE): _S.DEAD,
+    (_S.SCHEDULED, _E.MAYBE_FOUND): _S.AMBIGUOUS,
     # Due, and waiting for something else.
     (_S.HELD, _E.RELEASED): _S.SCHEDULED,
     (_S.HELD, _E.MOVED): _S.SCHEDULED,
     (_S.HELD, _E.CANCEL): _S.CANCELLED,
     (_S.HELD, _E.SKIP): _S.SKIPPED,
+    (_S.HELD, _E.MAYBE_FOUND): _S.AMBIGUOUS,
     # Handed off, waiting for a worker.
     (_S.READY, _E.CLAIMED): _S.RUNNING,
     (_S.READY, _E.MOVED): _S.SCHEDULED,
     (_S.READY, _E.CANCEL): _S.CANCELLED,
     (_S.READY, _E.SKIP): _S.SKIPPED,
     (_S.READY, _E.SET_ASIDE): _S.DEAD,
+    (_S.READY, _E.MAYBE_FOUND): _S.AMBIGUOUS,
     # Owned by an attempt.
     (_S.RUNNING, _E.COMPLETED): _S.SUCCEEDED,
     (_S.RUNNING, _E.CHECK_DUE): _S.VERIFYING,
@@ -123,6 +126,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (_S.RETRYING, _E.CANCEL): _S.CANCELLED,
     (_S.RETRYING, _E.SKIP): _S.SKIPPED,
     (_S.RETRYING, _E.SET_ASIDE): _S.DEAD,
+    (_S.RETRYING, _E.MAYBE_FOUND): _S.AMBIGUOUS,
     # Finished (or perhaps finished), and being checked; a check that breaks is made again.
     (_S.VERIFYING, _E.FIRED): _S.VERIFYING,
     (_S.VERIFYING, _E.CLAIMED): _S.VERIFYING,
@@ -173,7 +177,8 @@ UNCHARGED = frozenset({Outcome.INTERRUPTED, Outcome.FENCED})
 
 
 class Reason(StrEnum):
-    """Why a run was held, skipped, cancelled, parked, or is tried again. Shown to people, matched by programs."""
+    """Why a run was held, skipped, cancelled, parked, or is tried again; `committed`: its handler's own transaction
+    completed it. Shown to people, matched by programs."""
 
     OVERLAP = "overlap"
     MISFIRE = "misfire"
@@ -197,6 +202,7 @@ class Reason(StrEnum):
     POISON = "poison"
     CHECK = "check"
     CHECK_FAILED = "check_failed"
+    COMMITTED = "committed"
     BAD_PAYLOAD = "bad_payload"
     BAD_ROW = "bad_row"
     REVISED = "revised"

@@ -64,7 +64,7 @@ class JobCard:
 
 
 def check_of(job: str) -> str:
-    """The name under which a job's checks are handed off, for workers whose code has that check. No job is called so."""
+    """The name under which a job's checks are handed off, for workers whose code has the check. No job is called so."""
     return f"{job}?"
 
 
@@ -215,7 +215,9 @@ class PromiseStore(Protocol):
     async def cancel(self, run_id: str, *, actor: str, note: str) -> Kept:
         """Ends a run that no attempt owns as `cancelled`; asks the worker of a running one to stop (`asked`, and the
         state says running). The next run of a calendar rule carries its schedule on: it is withdrawn, and ends as
-        skipped when it is due. Conflict when it has ended already; UnknownName if there is none."""
+        skipped when it is due. Conflict when it has ended already; UnknownName if there is none.
+
+        No run ends while an effect of it is open: it is parked as ambiguous instead."""
 
     async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
         """Makes a parked run due again now, with its attempts renewed, its checkpoint, items and ledger as they are.

@@ -269,8 +269,10 @@ class _Statement:
             return f" Whether it happened exactly once rests on the word of a person: {by}."
         if found := open_effects(self._last):
             return f" Whether {listed([shown_effect(effect) for effect in found])} happened is not on record."
-        if self._traits.tracked or self._last.state is State.VERIFIED:
+        if self._traits.tracked or self._last.reason == Reason.COMMITTED:
             return ""
+        if self._last.state is State.VERIFIED:
+            return " It declares no effects: its check says that the result is right, and not how often it was made."
         return (
             " Foliot saw it finish; it has no check, and declares no effects, so whether it happened exactly once is "
             "not on record."

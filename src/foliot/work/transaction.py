@@ -20,7 +20,7 @@ import msgspec
 from foliot.domain.instant import Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
 from foliot.domain.run import Claimed, Ending, Progress
-from foliot.domain.state import Event, Outcome
+from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import OpenTransaction
 from foliot.errors import InvalidInput, LostOwnership
 from foliot.work.desk import Desk, finished, refuse_to_block
@@ -188,7 +188,15 @@ class TransactionBlock:
         kept = None if self.result is None else _kept(self.result)
         started_at, now = self._owner.started_at, self._owner.now()
         return Ending(
-            claimed.number, claimed.token, claimed.attempt, event, Outcome.SUCCEEDED, started_at, now, result=kept
+            claimed.number,
+            claimed.token,
+            claimed.attempt,
+            event,
+            Outcome.SUCCEEDED,
+            started_at,
+            now,
+            reason=Reason.COMMITTED,
+            result=kept,
         )
 
     def _left(self) -> None:

@@ -115,8 +115,8 @@ class InlineWriter:
     async def submit(self, work: Work[T]) -> T:
         request = _Request(work, None, None)  # type: ignore[arg-type]
         # The loop must not stand still while a handler, which may need it, has the connection in its hands.
-        while not self._lock.acquire(blocking=False):
-            await asyncio.sleep(0)  # noqa: ASYNC110 - it may be given back in another thread, or in another loop
+        while not self._lock.acquire(blocking=False):  # noqa: ASYNC110 - it may be given back in another loop
+            await asyncio.sleep(0)
         try:
             if self._closed:
                 raise StoreClosed("the store is closed")

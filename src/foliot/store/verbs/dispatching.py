@@ -16,10 +16,10 @@ from foliot.domain.store import DEFAULT_QUEUE, Arrivals, Cells, Decide, Fired, L
 from foliot.errors import LostOwnership
 from foliot.store import process
 from foliot.store.verbs import following
-from foliot.store.verbs.following import Wanted
+from foliot.store.verbs.following import End, Wanted, unend
 from foliot.store.verbs.schedules import schedule_of
 from foliot.store.verbs.transaction import Row, Transaction, as_json, longs
-from foliot.store.verbs.working import Group, chunks_of, unend
+from foliot.store.verbs.working import Group, chunks_of
 
 CHUNK = 500
 """Most runs in one hand-off chunk."""
@@ -165,6 +165,7 @@ async def fire(tx: Transaction, leases: Sequence[Lease], due: Sequence[tuple[Ins
             ticks.append(number)
             firing.rows[number] = row
         elif too_late(row[5], tx.now):
+            firing.tried.update((number,) if row[9] else ())
             firing.skip(number, Reason.TOO_LATE, None)
         else:
             firing.hand_off(row)
@@ -191,14 +192,16 @@ class Firing:
         self.rows: dict[int, Row] = {}
         """The due rows of ticks."""
         self.groups: dict[Group, list[int]] = {}
-        self.skips: list[tuple[int, State, Instant, Reason, str | None, Instant | None, int]] = []
+        self.tried: set[int] = set()
+        """Runs that were tried before, and may have effects."""
+        self.skips: list[End] = []
         self.stale = self.handed_off = self.skipped = self.held = self.created = 0
         self.faults: list[str] = []
         self.busy: list[tuple[Instant, int]] = []
         """What somebody else has his hands on."""
 
     def hand_off(self, row: Row, lane: int | None = None) -> None:
-        number, fire_at, queue, own_lane, priority, _, _, label, suspected = row
+        number, fire_at, queue, own_lane, priority, _, _, label, suspected, _ = row
         if lane is None:
             lane = Lane.CATCH_UP if own_lane == Lane.LIVE and self.tx.now - fire_at > LATE else own_lane
         group = (queue or DEFAULT_QUEUE, lane, priority, label, number if suspected else 0)
@@ -248,6 +251,7 @@ class Firing:
                     holds.append((decision.reason, decision.detail, fact.number))
                 case _:
                     assert decision.reason is not None
+                    self.tried.update((fact.number,) if fact.attempt else ())
                     self.skip(fact.number, decision.reason, decision.detail, decision.span_until, decision.span_count)
             if decision.instead is not None:
                 wanted.append(Wanted(row[6], decision.instead, decision.lane, self.tx.now))
@@ -264,7 +268,7 @@ class Firing:
             if one.fired_at is None:
                 self.created += 1
             else:
-                self.hand_off((made.number, *templates[one.schedule][1:7], None, False), one.lane)
+                self.hand_off((made.number, *templates[one.schedule][1:7], None, False, False), one.lane)
         await self._tell_schedules(decided, last_made)
 
     async def _tell_schedules(
@@ -289,8 +293,7 @@ class Firing:
         """What does not run ends here, and sets free whatever was held for it."""
         if not self.skips:
             return
-        await self.tx.run_each("end_run", self.skips)
-        await self.tx.run("drop_runs", numbers=longs([skip[0] for skip in self.skips]))
+        await following.end(self.tx, self.skips, [skip[0] for skip in self.skips if skip[0] in self.tried])
         schedules = {self.rows[skip[0]][6] for skip in self.skips if skip[0] in self.rows}
         if schedules:
             await following.runs_ended(self.tx, schedules)
@@ -313,8 +316,8 @@ async def _facts(tx: Transaction, wanted: dict[str, int], rows: dict[int, Row]) 
         busy.setdefault(schedule, []).append((number, run_id(number, name)))
     facts: dict[int, TickFacts | None] = dict.fromkeys(wanted.values())
     for row in await tx.all("due_ticks", numbers=longs(wanted.values()), now=tx.now):
-        number, _, _, _, _, fire_at, useful_until, _, schedule, lane, _, queue, priority, label, suspected = row
-        rows[number] = (number, fire_at, queue, lane, priority, useful_until, schedule, label, suspected)
+        number, _, _, _, _, fire_at, useful_until, attempt, schedule, lane, _, queue, priority, label, suspected = row
+        rows[number] = (number, fire_at, queue, lane, priority, useful_until, schedule, label, suspected, attempt > 0)
         try:
             facts[row[0]] = _fact(row, schedules, busy)
         except ValueError as error:

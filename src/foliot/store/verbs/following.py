@@ -10,7 +10,7 @@ from foliot.domain.instant import Duration, Instant
 from foliot.domain.policy import policy_from_json
 from foliot.domain.run import Lane, Origin
 from foliot.domain.schedule import NewTick
-from foliot.domain.state import State
+from foliot.domain.state import Reason, State
 from foliot.store.verbs.transaction import Transaction, longs
 
 
@@ -51,16 +51,50 @@ async def make_ticks(tx: Transaction, wanted: Sequence[Wanted]) -> list[Made | N
     return made
 
 
+End = tuple[int, State, Instant, str | None, str | None, Instant | None, int | None]
+"""Number, verdict, when, reason, detail; for ticks that share a row, up to which one, and how many."""
+
+
+async def end(tx: Transaction, ends: Sequence[End], tried: Collection[int]) -> None:
+    """Runs that no attempt owns come to their end, but for those among `tried` of which an effect is still open: an
+    attempt that is not made any more cannot settle it, and a person has to."""
+    rows = await tx.all("left_open", numbers=longs(tried)) if tried else ()
+    parked = {row[0] for row in rows}
+    for number, _, _, reason, detail, _, _ in ends:
+        if number in parked:
+            why = f"it was to end ({reason}), and an effect of it has no recorded end"
+            told = f"{why}: {detail}" if detail else why
+            await unend(tx, number, State.AMBIGUOUS, None, 0, Reason.EFFECT, told)
+    ending = [one for one in ends if one[0] not in parked]
+    if ending:
+        await tx.run_each("end_run", ending)
+        await tx.run("drop_runs", numbers=longs([one[0] for one in ending]))
+
+
+async def unend(
+    tx: Transaction,
+    number: int,
+    state: State,
+    retry_at: Instant | None,
+    spent: int,
+    reason: str | None,
+    detail: str | None,
+    deaths: int | None = None,
+) -> None:
+    """The attempt is over, and its run is not. One that waits for its check is stored as retrying."""
+    checking = state is State.VERIFYING
+    stored = State.RETRYING if checking else state
+    await tx.run_each("unend_run", [(number, stored, retry_at, spent, reason, detail, checking, deaths)])
+
+
 async def end_cancelled(tx: Transaction, numbers: Collection[int]) -> list[int]:
     """Somebody asked for these to stop while an attempt owned them. Now that none does, they end; returns the rest."""
     if not numbers or not await tx.value("any_cancellation"):
         return list(numbers)
     asked = await tx.all("cancelled_among", numbers=longs(numbers))
     ended = [row[0] for row in asked]
-    await tx.run_each(
-        "end_run", [(number, State.CANCELLED, tx.now, reason, note, None, None) for number, reason, note, _ in asked]
-    )
-    await tx.run("drop_runs", numbers=longs(ended))
+    ends = [(number, State.CANCELLED, tx.now, reason, note, None, None) for number, reason, note, _ in asked]
+    await end(tx, ends, ended)
     await tx.run("drop_cancellations", numbers=longs(ended))
     schedules = {row[3] for row in asked if row[3] is not None}
     if schedules:

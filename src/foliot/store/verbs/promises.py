@@ -11,7 +11,7 @@ from foliot.domain.run import Kept, OnConflict, Promise
 from foliot.domain.state import PARKED, Event, Reason, State, after
 from foliot.errors import Conflict, UnknownName
 from foliot.store.verbs import following
-from foliot.store.verbs.transaction import Transaction, longs
+from foliot.store.verbs.transaction import Transaction
 
 
 class Found(NamedTuple):
@@ -152,10 +152,11 @@ async def _cancel(tx: Transaction, identifier: str, actor: str, note: str, reaso
     if await tx.run("withdraw_tick", number=found.number, note=note or reason):
         return found.kept("withdrawn")
     ended = after(found.state, Event.CANCEL)
-    await tx.run_each("end_run", [(found.number, ended, tx.now, reason, note or None, None, None)])
-    await tx.run("drop_runs", numbers=longs([found.number]))
+    await following.end(tx, [(found.number, ended, tx.now, reason, note or None, None, None)], [found.number])
     if found.schedule is not None:
         await following.runs_ended(tx, {found.schedule})
+    if await tx.one("find_live", number=found.number, name=None) is not None:
+        return Kept(found.number, found.name, "parked", after(found.state, Event.MAYBE_FOUND), found.fire_at)
     return Kept(found.number, found.name, "cancelled", ended, found.fire_at)
 
 

@@ -102,8 +102,10 @@ async def run(tx: Transaction, identifier: str) -> RunView:
     attempts = [_attempt(row) for row in await tx.all("attempts_of", number=view.number)]
     lineage = await lineage_number(tx, view.id)
     stem = rerun_stem(view.id)
+    repair = view.repair or (view.origin is Origin.RERUN and await _was_repair(tx, view.id))
     return replace(
         view,
+        repair=repair,
         attempts=attempts + _last_attempt(view, attempts),
         effects=await ledger.effects_of(tx, lineage),
         batches=await ledger.batches_of(tx, lineage),
@@ -115,6 +117,11 @@ def _attempt(row: Row) -> AttemptView:
     attempt, outcome, worker, started_at, finished_at, error, stage, reason, progress = row
     told = None if stage is None else Stage(stage)
     return AttemptView(attempt, Outcome(outcome), worker, started_at, finished_at, error, told, reason, progress)
+
+
+async def _was_repair(tx: Transaction, identifier: str) -> bool:
+    """Of a rerun that has ended, the audit tells."""
+    return any(row[2] == "repair" for row in await tx.all("audits_of", subject=identifier))
 
 
 async def audit_of(tx: Transaction, subject: str) -> list[AuditRow]:

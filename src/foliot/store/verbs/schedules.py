@@ -14,7 +14,7 @@ from foliot.domain.schedule import Applied, Armed, Declaration, NewTick, Rearmin
 from foliot.domain.state import OCCUPYING, Reason, State
 from foliot.errors import TickTaken, UnknownName
 from foliot.store.verbs import releases
-from foliot.store.verbs.following import Wanted, make_ticks
+from foliot.store.verbs.following import Wanted, end, make_ticks
 from foliot.store.verbs.transaction import Row, Transaction, longs
 
 _COLUMNS = [field.name for field in fields(Schedule)]
@@ -199,8 +199,7 @@ async def _retire_waiting(tx: Transaction, schedule: str, detail: str) -> None:
     waiting = (await _waiting(tx, [schedule])).get(schedule, [])
     due = [number for number, nominal, _ in waiting if nominal <= tx.now]
     ending = (State.SKIPPED, tx.now, Reason.REVISED, detail, None, None)
-    await tx.run_each("end_run", [(number, *ending) for number in due])
-    await tx.run("drop_runs", numbers=longs(due))
+    await end(tx, [(number, *ending) for number in due], due)
     await tx.run("forget_runs", numbers=longs([number for number, nominal, _ in waiting if nominal > tx.now]))
 
 

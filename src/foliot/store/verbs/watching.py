@@ -18,10 +18,10 @@ from foliot.domain.state import PENDING, PUT_TO_CHECK, Outcome, State, after
 from foliot.domain.store import Instance, JobCard
 from foliot.store import process
 from foliot.store.verbs import ledger
-from foliot.store.verbs.following import end_cancelled, runs_ended
+from foliot.store.verbs.following import end_cancelled, runs_ended, unend
 from foliot.store.verbs.recovering import hand_off_check
 from foliot.store.verbs.transaction import Row, Transaction, as_json, longs
-from foliot.store.verbs.working import close_claims, unend
+from foliot.store.verbs.working import close_claims
 
 
 async def silent(tx: Transaction, beat_before: Instant) -> list[SilentAttempt]:

@@ -9,14 +9,14 @@ from operator import attrgetter
 
 from foliot.domain.decisions import too_late
 from foliot.domain.identity import attempt_id, run_id
-from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, Instant
+from foliot.domain.instant import HOUR, MILLISECOND, MINUTE
 from foliot.domain.ledger import EffectState
 from foliot.domain.run import Claimed, Ending, Phase, Progress
 from foliot.domain.state import PUT_TO_CHECK, TERMINAL, UNCHARGED, Event, Outcome, Reason, State, after
 from foliot.domain.store import Beat
 from foliot.errors import LostOwnership
 from foliot.store.verbs import ledger
-from foliot.store.verbs.following import end_cancelled, runs_ended
+from foliot.store.verbs.following import end, end_cancelled, runs_ended, unend
 from foliot.store.verbs.recovering import hand_off_check
 from foliot.store.verbs.transaction import Row, Transaction, as_json, longs
 
@@ -134,8 +134,7 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
         else:
             waiting.setdefault((label if is_check else job, 0), []).append(number)
     if late:
-        await tx.run_each("end_run", [(n, State.SKIPPED, tx.now, Reason.TOO_LATE, None, None, None) for n in late])
-        await tx.run("drop_runs", numbers=longs(late))
+        await end(tx, [(n, State.SKIPPED, tx.now, Reason.TOO_LATE, None, None, None) for n in late], late)
         await runs_ended(tx, schedules)
     for (job, ready_at), left in waiting.items():
         common = {"queue": queue, "lane": lane, "priority": priority, "fired_at": fired_at}
@@ -260,22 +259,6 @@ async def _go_on(tx: Transaction, worker: int, endings: Sequence[tuple[Ending, S
                 "run_set_aside", run_id(ending.number, await _name_of(tx, ending.number)), ending.error or "bad payload"
             )
     await tx.stir(await end_cancelled(tx, pending))
-
-
-async def unend(
-    tx: Transaction,
-    number: int,
-    state: State,
-    retry_at: Instant | None,
-    spent: int,
-    reason: str | None,
-    detail: str | None,
-    deaths: int | None = None,
-) -> None:
-    """The attempt is over, and its run is not. One that waits for its check is stored as retrying."""
-    checking = state is State.VERIFYING
-    stored = State.RETRYING if checking else state
-    await tx.run_each("unend_run", [(number, stored, retry_at, spent, reason, detail, checking, deaths)])
 
 
 async def _put_to_check(tx: Transaction, ending: Ending) -> None:

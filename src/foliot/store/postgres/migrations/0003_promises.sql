@@ -249,12 +249,12 @@ BEGIN
     END IF;
     INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,
         schedule, revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at,
-        finished_at, progress, result, lineage)
+        finished_at, progress, result, lineage, reason)
     SELECT ended.number, ended.name, 10, ended.origin, ended.lane, ended.priority, ended.job, ended.payload,
         ended.fire_at, ended.nominal, ended.since, ended.schedule, ended.revision, ended.tenant, ended.queue,
         ended.options, ended.attempt, ended.spent + 1, ended.token, ended.worker, ended.fired_at, ended.claimed_at,
         coalesce(ended.started_at, ended.claimed_at), foliot.now(), ended.progress,
-        convert_to(complete.result::text, 'UTF8'), ended.lineage;
+        convert_to(complete.result::text, 'UTF8'), ended.lineage, 'committed';
     -- The claim is left as it is: other runs of it must not wait for the caller's transaction. A claim without runs goes
     -- when the store is tidied.
     DELETE FROM foliot.cancellation c WHERE c.number = complete.run;
@@ -280,9 +280,10 @@ BEGIN
         PERFORM foliot.refuse_completion(run_, token_);
     END IF;
     SELECT r.* INTO owned FROM foliot.run r WHERE r.number = run_;
-    INSERT INTO foliot.attempt (run, attempt, token, worker, fire_at, claimed_at, started_at, finished_at, outcome, progress)
+    INSERT INTO foliot.attempt (run, attempt, token, worker, fire_at, claimed_at, started_at, finished_at, outcome, progress,
+        reason)
     VALUES (run_, owned.attempt, token_, owned.worker, owned.fire_at, owned.claimed_at,
-        coalesce(owned.started_at, owned.claimed_at), foliot.now(), 'succeeded', owned.progress);
+        coalesce(owned.started_at, owned.claimed_at), foliot.now(), 'succeeded', owned.progress, 'committed');
     UPDATE foliot.run r SET state = 1, phase = 1, result = convert_to(result_::text, 'UTF8'), spent = 0,
         useful_until = NULL, nominal = coalesce(r.nominal, r.fire_at), token = NULL, worker = NULL, claimed_at = NULL,
         started_at = coalesce(r.started_at, r.claimed_at), reason = NULL, detail = NULL, deaths = NULL, ending = NULL

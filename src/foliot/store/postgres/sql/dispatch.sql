@@ -98,7 +98,7 @@ SELECT now_, handed, odd, lost FROM foliot.fire_runs(:owner, :shards::smallint[]
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
 -- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL
+    deaths IS NOT NULL, attempt > 0
 FROM foliot.lock_pending(:numbers::bigint[])
 WHERE schedule IS NULL OR fired_at IS NULL
 

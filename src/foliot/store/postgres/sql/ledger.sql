@@ -9,7 +9,8 @@ SELECT number, name, attempt, coalesce(lineage, number), phase FROM foliot.run
 WHERE number = :number AND token = :token AND state = 4 FOR UPDATE SKIP LOCKED
 
 -- name: lineage_of
-SELECT coalesce((SELECT lineage FROM foliot.run WHERE number = :number), :number::bigint)
+SELECT coalesce((SELECT coalesce(r.lineage, r.number) FROM foliot.run r WHERE r.number = :number),
+    (SELECT coalesce(h.lineage, h.number) FROM foliot.history h WHERE h.number = :number), :number::bigint)
 
 -- name: effect_of
 SELECT name, key, state, settles, run, attempt, token, started_at, ended_at, result, note, undo FROM foliot.effect
@@ -52,6 +53,11 @@ SELECT r.number,
     (SELECT count(*) FROM foliot.item i WHERE i.lineage = coalesce(r.lineage, r.number) AND i.state = 'done'),
     r.checkpoint IS NOT NULL
 FROM foliot.run r WHERE r.number = ANY(:numbers::bigint[])
+
+-- name: left_open
+-- Of these runs, those with an effect that has no recorded end.
+SELECT r.number FROM foliot.run r WHERE r.number = ANY(:numbers::bigint[])
+    AND EXISTS (SELECT 1 FROM foliot.effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'started')
 
 -- name: maybes
 -- Through the ledger's own index of what is open: there are few.

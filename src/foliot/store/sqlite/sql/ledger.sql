@@ -9,7 +9,8 @@ SELECT number, name, attempt, coalesce(lineage, number), phase FROM run
 WHERE number = :number AND token = :token AND state = 4
 
 -- name: lineage_of
-SELECT coalesce((SELECT lineage FROM run WHERE number = :number), :number)
+SELECT coalesce((SELECT coalesce(r.lineage, r.number) FROM run r WHERE r.number = :number),
+    (SELECT coalesce(h.lineage, h.number) FROM history h WHERE h.number = :number), :number)
 
 -- name: effect_of
 SELECT name, key, state, settles, run, attempt, token, started_at, ended_at, result, note, undo FROM effect
@@ -52,6 +53,11 @@ SELECT r.number,
     (SELECT count(*) FROM item i WHERE i.lineage = coalesce(r.lineage, r.number) AND i.state = 'done'),
     r.checkpoint IS NOT NULL
 FROM run r WHERE r.number IN carray(:numbers)
+
+-- name: left_open
+-- Of these runs, those with an effect that has no recorded end.
+SELECT r.number FROM run r WHERE r.number IN carray(:numbers)
+    AND EXISTS (SELECT 1 FROM effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'started')
 
 -- name: maybes
 -- Through the ledger's own index of what is open: there are few.
