@@ -5,7 +5,8 @@
 `campus` stands for the product itself: every 15 seconds it announces three classes, each with a reminder one (scaled)
 day before it starts. One class is moved, and its reminder moves along; one is called off, and its reminder is
 cancelled. Beside that there are a nightly report, an expiry sweep, a calendar feed so slow that ticks are skipped, a
-receipt that fails once, and a certificate that cannot be made: a dead letter, which waits for a person.
+receipt that fails once, and a certificate that cannot be made: a dead letter, which waits for a person. Every day is
+payday, and every payday the bank hangs up in the middle: nobody is paid twice, and a check says that all were paid.
 
 Two schedules go by the clocks of New York: its campus is greeted every 20 seconds, and its books are settled on the
 first business day of each month. Who cannot wait for that says:
@@ -17,7 +18,7 @@ import asyncio
 from datetime import UTC, date, datetime, time, timedelta
 from time import sleep
 
-from foliot import Context, Foliot, Permanent, RetryAfter, after, business_day, cron, every
+from foliot import Context, Foliot, Permanent, RetryAfter, Verdict, after, business_day, cron, every
 
 DAY = timedelta(seconds=20)
 HOUR = DAY / 24
@@ -80,6 +81,28 @@ async def refresh_calendar() -> None:
     await asyncio.sleep(12)  # slower than its schedule
 
 
+INSTRUCTORS = [f"instructor-{number}" for number in range(1, 16)]
+BANK: dict[str, str] = {}
+"""The bank's own book, which Foliot never sees: by idempotency key, who was paid."""
+
+
+@app.job(effects=("payout",), attempts=4, backoff="1s", owner="finance")
+def pay_instructors(ctx: Context) -> None:
+    """The bank hangs up after the ninth payout. The next attempt asks it what it has done, and pays only the rest."""
+    for name in ctx.each(INSTRUCTORS):
+        with ctx.effect("payout", name, probe=BANK.get) as payout:
+            if payout.needed:
+                BANK[payout.key] = payout.result = f"paid {name}"
+                if ctx.attempt == 1 and name == INSTRUCTORS[8]:
+                    raise ConnectionError("the bank hung up")
+
+
+@pay_instructors.verify
+def everyone_is_paid(ctx: Context) -> Verdict:
+    paid = sum(key.startswith(f"{ctx.dedupe_key}/payout/") for key in BANK)
+    return Verdict(paid == len(INSTRUCTORS), f"{paid} of {len(INSTRUCTORS)} instructors")
+
+
 # The product: an ordinary caller of all this.
 
 
@@ -102,6 +125,7 @@ async def campus(ctx: Context) -> None:
 
 app.schedule("campus", campus, every("15s"))
 app.schedule("nightly-report", report_to_instructors, every(DAY), overlap="skip", catch_up="once")
+app.schedule("payday", pay_instructors, every(DAY), overlap="skip", catch_up="all")
 app.schedule("expiry-sweep", sweep_expired, after("7s"))
 app.schedule("calendar", refresh_calendar, every(DAY / 2), overlap="skip", catch_up="skip")
 

@@ -302,6 +302,11 @@ class Foliot:
             await self.store.close()
             self._is_open = self._is_lent = False
 
+    def move_to(self, store: str) -> None:
+        """To another store, before anybody else uses this app: what it did so far stays in the one that it had."""
+        self.close()
+        self.store = bootstrap.make_store(store, self.clock)
+
     def close(self) -> None:
         """As `close_async`; plain verbs that are under way in other threads have some seconds to end."""
         refuse_to_block("close_async")
@@ -434,6 +439,11 @@ def _check_binding(schedule: str, bound: Binding, rule: Rule) -> None:
 _apps: WeakSet[Foliot] = WeakSet()
 _resting: list[Foliot] = []
 _forking = threading.Lock()
+
+
+def app_of(handler: Handler) -> Foliot | None:
+    """The app that has a job."""
+    return next((app for app in _apps if any(job.handler is handler for job in app.jobs.values())), None)
 
 
 def _before_fork() -> None:

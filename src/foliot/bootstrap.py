@@ -22,8 +22,9 @@ from foliot.watch.clocks import ClockWatch
 from foliot.watch.duty import OnDuty
 from foliot.watch.reaper import Reaper
 from foliot.watch.retention import Retention
+from foliot.work.blockade import RECYCLED as RECYCLED
+from foliot.work.blockade import EndProcess
 from foliot.work.handler import Handler
-from foliot.work.worker import RECYCLED as RECYCLED
 from foliot.work.worker import Worker
 
 DEFAULT_STORE = "sqlite:///foliot.db"
@@ -101,7 +102,7 @@ def make_worker(
     release: str = "",
     isolates: bool = False,
     recycle_after: Duration | None = None,
-    store_url: str | None = None,
+    end_process: EndProcess | None = None,
 ) -> Worker:
     return Worker(
         store,
@@ -114,7 +115,7 @@ def make_worker(
         release=release,
         isolates=isolates,
         recycle_after=recycle_after,
-        store_url=store_url,
+        end_process=end_process,
     )
 
 
@@ -225,12 +226,13 @@ async def run_worker(
     release: str = "",
     clock: Clock | None = None,
     recycle_after: Duration = RECYCLE_AFTER,
-    store_url: str | None = None,
+    end_process: EndProcess | None = None,
 ) -> Left:
     """A worker process, from its registration until `stop` is set and it is drained.
 
-    It also leaves by itself, in order, when a handler goes on that cannot be ended alone. The heartbeat has a handle of
-    its own, because one long request must not keep the worker from saying that it lives.
+    It also leaves by itself, in order, when a handler goes on that cannot be ended alone. When that handler blocks the
+    event loop there is no order to keep to: `end_process` is called, if this process is nothing else. The heartbeat
+    has a handle of its own, because one long request must not keep the worker from saying that it lives.
     """
     beat_store = store.again()
     if beat_store is not None:
@@ -247,7 +249,7 @@ async def run_worker(
         release=release,
         isolates=True,
         recycle_after=recycle_after,
-        store_url=store_url,
+        end_process=end_process,
     )
     try:
         await worker.start()

@@ -7,10 +7,11 @@ import re
 import pytest
 
 from foliot.domain.instant import HOUR, MINUTE, SECOND
-from foliot.domain.ledger import EffectState, Item, ItemState, Settled, Settles
+from foliot.domain.ledger import EffectState, Item, ItemState, Settled, Settles, Traits, traits_to_json
 from foliot.domain.ledger import Stage as Where
 from foliot.domain.run import Claimed, Origin, Phase, Progress
 from foliot.domain.state import Event, Outcome, Reason, State
+from foliot.domain.store import JobCard
 from foliot.errors import Conflict, UnknownName
 from tests.contract.stage import START, Stage, declared, fires
 
@@ -95,6 +96,31 @@ async def test_a_check_that_a_worker_gave_back_is_a_check_again(stage: Stage) ->
     assert await stage.claim(jobs=["job"]) == []
     [again] = await stage.claim()
     assert (again.phase, again.attempt) == (Phase.CHECK, 2)
+
+
+async def test_a_check_that_no_live_worker_has_is_told(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.finish(stage.checkable(run))
+    await stage.store.tidy()
+    assert await stage.events("unknown_job") == []
+    stage.clock.advance(2 * MINUTE)
+    await stage.store.tidy()
+    await stage.store.tidy()
+    [told] = await stage.events("unknown_job")
+    assert (told.subject, told.detail) == (
+        "job",
+        "no live worker has the check of the job 'job'; its runs wait for one that does, verifying",
+    )
+
+
+async def test_a_check_that_a_live_worker_has_is_not_told(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.finish(stage.checkable(run))
+    stage.clock.advance(2 * MINUTE)
+    card = JobCard("job", b"{}", "default", traits=traits_to_json(Traits(checked=True)))
+    await stage.store.register("worker", version="", queues=["default"], slots=1, jobs=[card])
+    await stage.store.tidy()
+    assert await stage.events("unknown_job") == []
 
 
 async def test_it_is_never_too_late_to_check(stage: Stage) -> None:
@@ -393,6 +419,19 @@ async def test_a_worker_that_tries_one_already_is_given_the_others_only(stage: S
     await stage.fire()
     assert [run.id for run in await stage.claim(suspects=False)] == ["b#1"]
     assert [run.id for run in await stage.claim()] == ["a#1"]
+
+
+async def test_a_crowd_under_suspicion_does_not_hide_what_waits_behind_it(stage: Stage) -> None:
+    for number in range(100):
+        await stage.promise(f"crowd-{number}")
+    await stage.fire()
+    crowd = await stage.claim(limit=100)
+    await stage.store.lose([stage.lost(run, retry_at=stage.now, charged=False, deaths=0) for run in crowd])
+    await stage.promise("behind")
+    await stage.fire()
+    [alone] = await stage.claim(limit=1)
+    assert alone.deaths == 0
+    assert [run.id for run in await stage.claim(suspects=False)] == ["behind#1"]
 
 
 async def test_suspicion_stays_when_a_claim_is_given_back_and_goes_when_the_run_comes_back_alive(stage: Stage) -> None:

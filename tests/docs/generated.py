@@ -23,6 +23,7 @@ from foliot.domain.state import PARKED, TERMINAL, TRANSITIONS, State
 from foliot.testing import virtual_time
 from foliot.timing import upcoming
 from foliot.timing.zones import zone
+from tests.faults.crash_table import CRASHES
 
 # --------------------------------------------------------------------------------------------------------- command line
 
@@ -212,7 +213,30 @@ def _night(expression: str, begin: datetime, chosen: dict[str, str]) -> str:
     return ", ".join(times) or "nothing"
 
 
+# -------------------------------------------------------------------------------------------------------------- crashes
+
+
+def crash_table() -> str:
+    heads = ["killed", "job", "then the run is", "class", "advised", "in the end", "paid", "attempts"]
+    rows = [
+        [
+            str(crash.point),
+            f"`{crash.job}`",
+            f"`{crash.state}`",
+            str(crash.recovery or ""),
+            str(crash.action or ""),
+            f"`{crash.final}`",
+            str(crash.paid),
+            str(crash.attempts),
+        ]
+        for crash in CRASHES
+    ]
+    told = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(told) + "\n"
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "crash-table": crash_table,
     "cli": cli_reference,
     "clock-changes": clock_changes,
     "state-diagram": state_diagram,

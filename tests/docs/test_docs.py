@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 import foliot
 from foliot import Context, Foliot, every
+from foliot.app import _HANDLER_SETTINGS
 from foliot.cli import account, imports
 from foliot.cli import foliot as command
 from foliot.clock import SystemClock
@@ -41,6 +42,7 @@ from foliot.operate.story import lineage_shape
 from foliot.testing import World, virtual_time
 from foliot.timing import binding, dst, spoken
 from foliot.timing.expression import NICKNAMES
+from foliot.watch import reaper
 from tests.docs import generated, pages
 from tests.docs.pages import DOCS, PAGES, ROOT
 
@@ -201,8 +203,13 @@ def test_every_policy_setting_is_documented_with_its_default() -> None:
         elif isinstance(default, str):
             shown = f"`{default}`"
         else:
-            shown = str(default) if field.name == "attempts" else spell(default)
+            shown = str(default) if field.type == "int" else spell(default)
         assert told[field.name][0] == shown, field.name
+
+
+def test_every_setting_of_a_job_is_documented() -> None:
+    told = pages.rows(pages.section(POLICIES, "What a job says of itself"))
+    assert sorted(told) == sorted(set(_HANDLER_SETTINGS) - {"name"})
 
 
 @pytest.mark.parametrize(
@@ -248,6 +255,8 @@ def _event_kinds(tree: ast.AST) -> Iterator[str]:
             continue
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
             yield first.value
+        elif ast.unparse(first) == "str(loss.outcome)":
+            yield from map(str, (Outcome.LOST, *reaper._ENDED))
 
 
 def test_every_public_name_is_listed_importable_and_documented() -> None:

@@ -18,7 +18,7 @@ STRIDE = 1 if os.environ.get("FOLIOT_TORTURE") else 20
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_killed_at_any_statement_of_its_transaction_each_day_has_its_150_rows_once(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'revenue.db'}"
     days = killed_at_every_statement("tests.examples.revenue_killed", store, str(STRIDE))

@@ -12,6 +12,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
+import asyncpg
+
 from foliot import Context, Foliot, bootstrap
 from tests.faults.killing import Lives
 
@@ -39,6 +41,18 @@ def book_in_thread(ctx: Context, n: int) -> None:
             tx.connection.execute(f"INSERT INTO booked VALUES ({n})")
         follow.using(connection=tx.connection).at(FAR, n=n)
         tx.result = n
+
+
+@app.job(effects=("book",))
+async def book_in_own(ctx: Context, n: int) -> None:
+    """On a connection of its own to the store's database: it began this transaction, and commits it."""
+    connection = await asyncpg.connect(app.store.url)
+    async with connection.transaction(), ctx.transaction(connection=connection) as tx:
+        async with tx.effect("book", n):
+            await connection.execute(f"INSERT INTO booked VALUES ({n})")
+        await follow.using(connection=connection).at_async(FAR, n=n)
+        tx.result = n
+    await connection.close()
 
 
 @app.job

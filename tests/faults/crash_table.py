@@ -72,9 +72,9 @@ CRASHES = [
     Crash(Point.COMMITTED, "settle_in_rows", _S.SUCCEEDED, None, None, _S.SUCCEEDED, 1, 1),
     # A job that declares nothing: at least once, or a person.
     Crash(Point.BEFORE, "untracked", _S.RETRYING, _R.UNTRACKED, _A.WAIT, _S.SUCCEEDED, 1, 2),
-    Crash(Point.PAID, "untracked", _S.RETRYING, _R.UNTRACKED, _A.WAIT, _S.SUCCEEDED, 2, 2),
+    Crash(Point.MADE, "untracked", _S.RETRYING, _R.UNTRACKED, _A.WAIT, _S.SUCCEEDED, 2, 2),
     Crash(Point.BEFORE, "untracked_ask", _S.AMBIGUOUS, _R.MAYBE, _A.RECONCILE, _S.AMBIGUOUS, 0, 1),
-    Crash(Point.PAID, "untracked_ask", _S.AMBIGUOUS, _R.MAYBE, _A.RECONCILE, _S.AMBIGUOUS, 1, 1),
+    Crash(Point.MADE, "untracked_ask", _S.AMBIGUOUS, _R.MAYBE, _A.RECONCILE, _S.AMBIGUOUS, 1, 1),
     # A job that may simply be done again.
-    Crash(Point.PAID, "rewrite", _S.RETRYING, _R.REWRITABLE, _A.WAIT, _S.SUCCEEDED, 1, 2),
+    Crash(Point.MADE, "rewrite", _S.RETRYING, _R.REWRITABLE, _A.WAIT, _S.SUCCEEDED, 1, 2),
 ]

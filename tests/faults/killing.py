@@ -95,16 +95,19 @@ class _Counter:
 
 def _arm(dies_at: int) -> None:
     counter = _Counter(dies_at)
-    begin_in_file, begin_on_server = sqlite.LentTransaction.begin, postgres.LentTransaction.begin
+    begin_in_file = sqlite.LentTransaction.begin
     counted: list[Any] = []
 
     async def in_file(self: Any) -> None:
         await begin_in_file(self)
         self.connection.exec_trace = counter.count
 
-    async def on_server(self: Any) -> None:
-        await begin_on_server(self)
-        counted.append(getattr(self.connection, "_con", self.connection))
+    def on_server(begin: Any) -> Any:
+        async def begun(self: Any) -> None:
+            await begin(self)
+            counted.append(getattr(self.connection, "_con", self.connection))
+
+        return begun
 
     def watched(inner: Any) -> Any:
         @wraps(inner)
@@ -112,13 +115,14 @@ def _arm(dies_at: int) -> None:
             if self in counted:
                 counter.count()
             answer = await inner(self, query, *args, **kwargs)
-            if query == "COMMIT":
+            if query.rstrip(";") == "COMMIT":
                 counted.clear()
             return answer
 
         return said
 
     sqlite.LentTransaction.begin = in_file  # type: ignore[method-assign]
-    postgres.LentTransaction.begin = on_server  # type: ignore[method-assign]
+    for kind in (postgres.LentTransaction, postgres.CallersTransaction):
+        kind.begin = on_server(kind.begin)  # type: ignore[method-assign]
     for name in ("execute", "executemany", "fetch", "fetchrow", "fetchval"):
         setattr(asyncpg.Connection, name, watched(getattr(asyncpg.Connection, name)))

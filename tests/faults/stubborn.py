@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -27,6 +28,20 @@ def hang_once(place: str) -> str:
     if first_time(place):
         while True:
             time.sleep(0.05)
+    return "done"
+
+
+@app.job(timeout="1s")
+async def block_once(place: str) -> str:
+    if first_time(place):
+        time.sleep(3600)  # noqa: ASYNC251 - blocking its worker's event loop is the point
+    return "done"
+
+
+@app.job(timeout="30s")
+async def wait_beside(place: str) -> str:
+    if first_time(place):
+        await asyncio.sleep(20)
     return "done"
 
 

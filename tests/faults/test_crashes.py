@@ -21,11 +21,13 @@ from tests.faults.crash_table import CRASHES, Crash
 from tests.faults.processes import Fleet, eventually
 from tests.faults.till import Bank, Point, make_till
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 TILL = str(Path(till.__file__))
 AT_ONCE = 4
 """Workers that are started together."""
+PATIENCE = 120
+"""Seconds; only a failing test, or a busy host, takes that long."""
 
 
 class Found(NamedTuple):
@@ -70,7 +72,7 @@ class Scene:
         names = [self._start_worker(crash.point, [crash]) for crash in crashes]
         for crash, name in zip(crashes, names, strict=True):
             try:
-                assert self.fleet.alive.pop(name).wait(30) == -signal.SIGKILL, crash.id
+                assert self.fleet.alive.pop(name).wait(PATIENCE) == -signal.SIGKILL, crash.id
             except subprocess.TimeoutExpired:
                 raise AssertionError(f"{crash.id}: the worker never came there") from None
 
@@ -85,7 +87,7 @@ class Scene:
         def all_hold() -> bool:
             return all(holds(found.run) for found in asyncio.run(self._look()).values())
 
-        eventually(all_hold, within=60, what=what)
+        eventually(all_hold, within=PATIENCE, what=what)
 
     async def _look(self) -> dict[Crash, Found]:
         app = Foliot(self.fleet.store)

@@ -18,9 +18,11 @@ from foliot.operate.advising import Guidance
 from tests.faults import venom
 from tests.faults.processes import Fleet, eventually
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 APP = str(Path(venom.__file__))
+PATIENCE = 120
+"""Seconds; only a failing test, or a busy host, takes that long."""
 MORE = 3
 """Neighbours that come between two deaths."""
 
@@ -42,12 +44,12 @@ def test_a_run_that_kills_its_workers_is_set_aside_and_its_neighbours_are_charge
     fleet.start("scheduler", "-m", "foliot", "scheduler", "--app", APP)
     for life in range(1, 5):
         worker = fleet.start(f"worker-{life}", "-m", "foliot", "worker", "--app", APP, "--slots", "50")
-        assert worker.wait(30) == -signal.SIGKILL, f"in its life {life} it met the poison"
+        assert worker.wait(PATIENCE) == -signal.SIGKILL, f"in its life {life} it met the poison"
         del fleet.alive[f"worker-{life}"]
         late = [("neighbour", {"n": life * 100 + n}) for n in range(MORE)]
         neighbours += asyncio.run(promise(fleet, late, begun))
     fleet.start("last", "-m", "foliot", "worker", "--app", APP, "--slots", "50")
-    eventually(lambda: asyncio.run(all_ended(fleet, neighbours)), within=60, what="all neighbours have ended")
+    eventually(lambda: asyncio.run(all_ended(fleet, neighbours)), within=PATIENCE, what="all neighbours have ended")
     assert fleet.fallen() == [], "nobody died any more"
     judge(*asyncio.run(look(fleet, poison, neighbours)))
 

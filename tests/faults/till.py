@@ -32,9 +32,10 @@ class Point(StrEnum):
 
     CLAIM = "before the claim commits"
     CLAIMED = "after the claim, before the handler begins"
-    BEFORE = "in the handler, before its effect"
+    BEFORE = "in the handler, before the payment"
     INSIDE = "inside the effect, before the payment"
     PAID = "inside the effect, after the payment"
+    MADE = "in the handler, after a payment without an effect"
     AFTER = "after the effect, before the handler returns"
     ITEMS = "in a loop, after 3 of 5 items"
     ROWS = "inside ctx.transaction(), before it commits"
@@ -117,18 +118,18 @@ def make_till(banks: Path, reach: Reach, store: str | None = None, **settings: A
     async def untracked(ctx: Context, case: int) -> None:
         await reach(Point.BEFORE)
         Bank(banks, case).pay()
-        await reach(Point.PAID)
+        await reach(Point.MADE)
 
     @app.job(on_lost="ask")
     async def untracked_ask(ctx: Context, case: int) -> None:
         await reach(Point.BEFORE)
         Bank(banks, case).pay()
-        await reach(Point.PAID)
+        await reach(Point.MADE)
 
     @app.job(idempotent=True, on_lost="ask")
     async def rewrite(ctx: Context, case: int) -> None:
         Bank(banks, case).pay(ctx.dedupe_key)
-        await reach(Point.PAID)
+        await reach(Point.MADE)
 
     @app.job(effects=("payout",))
     async def settle_in_rows(ctx: Context, case: int) -> None:

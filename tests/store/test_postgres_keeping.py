@@ -10,6 +10,9 @@ import pytest
 
 from foliot.clock import ManualClock
 from foliot.domain.instant import DAY, HOUR, MINUTE
+from foliot.domain.ledger import EffectState, Item, ItemState
+from foliot.domain.run import Progress
+from foliot.domain.state import State
 from foliot.store.postgres import PostgresStore
 from tests.contract.stage import START, Stage
 from tests.servers.emptied import emptied
@@ -153,3 +156,37 @@ async def test_an_instance_that_was_silent_for_a_day_is_ended_unless_it_has_runs
 
 async def living(house: House) -> set[object]:
     return {row[0] for row in await house.sql("SELECT number FROM foliot.instance WHERE ended_at IS NULL")}
+
+
+async def test_a_ledger_goes_with_the_last_run_of_its_lineage_and_what_waits_for_a_person_stays(house: House) -> None:
+    await house.sql("UPDATE foliot.setting SET keep_days = 1")
+    ambiguous = await house.ambiguous("waiting")
+    done = await house.running("done")
+    await house.begin(done)
+    await house.end(done)
+    item = (Item("", "a", ItemState.DONE),)
+    await house.store.beat(await house.worker(), [Progress(done.number, done.token, START, None, None, item)])
+    await house.finish(house.succeeded(done))
+    await house.store.tidy()
+    assert await house.ledger(done) == [("pay", "7", EffectState.DONE)]
+    house.clock.set(START + 40 * DAY)
+    await house.store.tidy()
+    assert await house.state(ambiguous) is State.AMBIGUOUS
+    assert [row[0] for row in await house.sql("SELECT lineage FROM foliot.effect")] == [ambiguous.number]
+    assert await house.sql("SELECT lineage FROM foliot.item UNION SELECT lineage FROM foliot.batch") == []
+
+
+async def test_a_ledger_stays_while_a_rerun_of_its_lineage_is_kept(house: House) -> None:
+    await house.sql("UPDATE foliot.setting SET keep_days = 1")
+    first = await house.running("books")
+    await house.begin(first)
+    await house.end(first)
+    await house.finish(house.succeeded(first))
+    house.clock.set(START + 39 * DAY)
+    await house.store.rerun(first.id, repair=False, repeat=(), override=False, actor="ada", note="again")
+    await house.fire()
+    [again] = await house.claim()
+    await house.finish(house.succeeded(again))
+    house.clock.set(START + 39 * DAY + HOUR)
+    await house.store.tidy()
+    assert await house.ledger(again) == [("pay", "7", EffectState.DONE)]

@@ -15,6 +15,7 @@ from typing import Any
 import apsw
 import pytest
 
+from foliot.bootstrap import make_store
 from foliot.clock import ManualClock, SystemClock
 from foliot.domain.instant import HOUR
 from foliot.domain.run import Promise
@@ -485,3 +486,13 @@ def test_a_tick_that_a_newer_release_wrote_is_set_aside_and_the_others_fire(path
         assert [event.kind for event in await store.events_since(0, 10)] == ["run_set_aside"]
 
     with_store(path, use)
+
+
+def test_its_url_leads_other_processes_to_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store, careful = make_store("sqlite:///books.db"), make_store("sqlite:///books.db?migrate=never")
+    monkeypatch.chdir("/")
+    assert store.url == f"sqlite:///{tmp_path}/books.db"
+    assert careful.url == f"sqlite:///{tmp_path}/books.db?migrate=never"
+    assert make_store(store.url).url == store.url
+    assert make_store("sqlite:///:memory:").url is None, "nobody else can reach it"

@@ -87,6 +87,12 @@ def pay_and_die(ctx: Context, bill: int) -> None:
 
 
 @job
+def settle(ctx: Context) -> None:
+    with ctx.transaction():
+        pass
+
+
+@job
 def batch(ctx: Context) -> None:
     for number in ctx.each([1, 2, 3]):
         if number == 3:

@@ -30,6 +30,8 @@ START: Instant = 1_775_000_000_000_000
 
 
 class FakeStore:
+    url = None
+
     def __init__(self) -> None:
         self.ready: list[Claimed] = []
         self.owned: dict[int, Claimed] = {}

@@ -144,7 +144,7 @@ def test_a_worker_asks_for_the_checks_that_it_has_and_gives_back_those_that_it_h
 
     async def scene() -> None:
         bench = Bench(Handler.of(work).checked_by(lambda: True, {}))
-        assert bench.worker._jobs == ("work", check_of("work"))
+        assert bench.worker.room.jobs == ("work", check_of("work"))
         other = Bench(work)
         other.store.hand_off("work", phase=Phase.CHECK)
         await other.worker.start()

@@ -577,7 +577,7 @@ def test_a_thread_that_is_to_be_cancelled_while_it_waits_looks_at_the_ledger_fir
         bench.store.hand_off("ignorant")
         await bench.worker.start()
         await begin(bench, gate)
-        bench.worker.threads = 2  # it believes that there is room
+        bench.worker.room.threads = 2  # it believes that there is room
         bench.store.hand_off("pay", attempt=2)
         await bench.worker.run_once()
         [_, waiting] = bench.worker.running

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -168,7 +170,7 @@ def test_an_app_that_breaks_when_it_is_imported_fails_with_its_traceback(
 def test_a_process_past_its_deadline_is_killed_and_has_provably_ended():
     async def scene():
         async with prison() as made:
-            made.give("hang", policy='{"timeout": 1500000}')
+            made.give("hang", policy='{"timeout": 3000000}')
             await until(lambda: made.worker.running and made.cell and made.cell._process)
             pid = made.cell._process.pid
             (ending,) = await made.ended()
@@ -246,7 +248,7 @@ def test_a_process_that_heeds_ends_by_itself(job: str):
 def test_one_that_stands_still_is_killed_if_its_job_says_so():
     async def scene():
         async with prison() as made:
-            made.give("hang", policy='{"stall_after": 1500000, "on_stall": "kill"}')
+            made.give("hang", policy='{"stall_after": 3000000, "on_stall": "kill"}')
             (ending,) = await made.ended()
             assert (ending.error or "").endswith("; its process did not heed that, and was killed")
             assert (ending.outcome, ending.reason) == (Outcome.STALLED, Reason.STALLED)
@@ -436,3 +438,16 @@ def test_a_process_does_not_outlive_the_loop_that_conducts_it():
 
     run(scene())
     assert [is_alive(pid) for pid in pids] == [False]
+
+
+def test_a_process_loads_nothing_that_an_attempt_does_not_need():
+    heavy = ("typer", "rich", "holidays", "asyncpg", "foliot.cli", "foliot.testing")
+    code = f"import sys, foliot.isolated; print([name for name in {heavy} if name in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert told.stdout.strip() == "[]"
+
+
+def test_a_transaction_needs_a_store_that_another_process_can_open():
+    ending = outcome("settle")
+    assert ending.outcome is Outcome.FAILED
+    assert "a store in its worker's memory cannot be reached from a process of its own" in (ending.error or "")

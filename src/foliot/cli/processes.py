@@ -147,7 +147,7 @@ def worker(
             version=__version__,
             release=loaded.release,
             recycle_after=patience,
-            store_url=settings.store,
+            end_process=os._exit,
         )
 
     left = _until_told(loaded, run, length + AFTER_GRACE, supervised_by)

@@ -15,7 +15,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
-from foliot import bootstrap
 from foliot.app import Foliot
 from foliot.errors import InvalidInput, StoreError
 
@@ -40,8 +39,7 @@ class Settings:
             return Foliot(self.store)
         app = load_app(self.app)
         if self.store is not None:
-            app.close()  # an app may have used its store while it was imported
-            app.store = bootstrap.make_store(self.store, app.clock)
+            app.move_to(self.store)  # it may have used its store while it was imported
         return app
 
     def on_store(self) -> Foliot:

@@ -605,6 +605,10 @@ class Store(
         """Where the store is, for people; without passwords."""
 
     @property
+    def url(self) -> str | None:
+        """What another process on this host opens it by, password included: not for people. None where it cannot."""
+
+    @property
     def file(self) -> str | None:
         """Its path on this host's disk; None when it is no file."""
 

@@ -1,8 +1,8 @@
-"""The process of one attempt: `python -m foliot.work.child FD`, started by a worker, which it does not outlive.
+"""The process of one attempt (see `foliot.isolated`): started by a worker, which it does not outlive.
 
 The main thread runs the handler, through the same pipeline as in a worker. A second thread has the line to the worker:
 it asks the store for the handler, says how far it is, hears that it should stop, and ends everything when the worker
-is gone.
+is gone. Only a transaction needs more than a line: for that the process opens the store itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
 from foliot.domain.policy import policy_from_json
 from foliot.domain.run import Ending, Progress
+from foliot.domain.store import HandlerStore, OpenTransaction
 from foliot.work import wire
 from foliot.work.attempt import Attempt, Stop
 from foliot.work.confinement import memory_limited
@@ -43,14 +44,27 @@ MOST_TRACE = 6_000
 """Characters of a traceback, its newest end."""
 _LOOK = 0.02
 """Seconds between two looks at what the attempt says of itself."""
+_CLOSING = 0.5
+"""Seconds that closing the store may take: nothing depends on it."""
 
 
-def main() -> None:
+class Home(Protocol):
+    """Where the store is opened, when it is needed: the app that has the job."""
+
+    async def opened(self) -> HandlerStore: ...
+    async def close_async(self) -> None: ...
+
+
+HomeOf = Callable[[Handler, str | None], Home | None]
+"""Where a handler is at home whose worker has the store with this URL; None when nobody else can open that."""
+
+
+def main(home_of: HomeOf) -> None:
     """One attempt, from the first message to the last, and then nothing: no thread that a handler left behind, and
     nothing that runs at exit, may keep the process."""
     own = os.getpid()
     line = Line(socket.socket(fileno=int(sys.argv[1])))
-    verdict = _attempted(line)
+    verdict = _attempted(line, home_of)
     if os.getpid() != own:
         os._exit(0)  # the handler forked, and this is the other one: it has nothing to say
     line.last_word(verdict)
@@ -61,11 +75,12 @@ def main() -> None:
     os._exit(0)
 
 
-def _attempted(line: Line) -> wire.Ended | wire.Broken:
+def _attempted(line: Line, home_of: HomeOf) -> wire.Ended | wire.Broken:
     start = line.start
     sys.path[:] = start.path
     try:
         handler = handler_at(start.place)
+        line.home = home_of(handler, start.store)
     except errors.InvalidInput as error:
         return wire.Broken(str(error), permanent=True)
     except BaseException:  # whatever the app's code does while it is imported
@@ -133,6 +148,8 @@ class Line:
         self._stopping: Stop | None = None
         self._told_began = False
         self._told_moved: Instant | None = None
+        self.home: Home | None = None
+        self._has_store = False
         self.start = self._run(self._open(connection))
 
     def desk(self, *_: object) -> PipeDesk:
@@ -154,6 +171,16 @@ class Line:
             return msgspec.msgpack.decode(await answer, type=wire.QUESTIONS[verb][1], strict=False)
         finally:
             del self._answers[question]
+
+    async def store(self) -> HandlerStore:
+        """The store itself, opened by whoever asks first."""
+        if self.home is None:
+            raise errors.InvalidInput(
+                "ctx.transaction() needs the store itself, and a store in its worker's memory cannot be reached from a "
+                "process of its own; keep it in a file, or let the job run without isolation"
+            )
+        self._has_store = True
+        return await self.home.opened()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
@@ -222,6 +249,9 @@ class Line:
         self._writer.close()
         with suppress(ConnectionError):
             await self._writer.wait_closed()
+        if self.home is not None and self._has_store:
+            with suppress(Exception):
+                await asyncio.wait_for(self.home.close_async(), _CLOSING)
 
 
 def _perish() -> NoReturn:
@@ -267,15 +297,11 @@ class PipeDesk:
     async def say(self, progress: Progress) -> None:
         await self._line.ask("say", progress)
 
-    def transaction(self, connection: Any) -> NoReturn:
-        raise errors.InvalidInput(
-            'ctx.transaction() needs the store itself, and a job with isolation="process" reaches it only through its '
-            "worker; use ctx.effect(...), or let the job run without a process of its own"
-        )
+    async def transaction(self, connection: Any) -> OpenTransaction:
+        return (await self._line.store()).transaction(connection)
 
     def worker_number(self) -> int:
         return self._line.start.worker
 
-
-if __name__ == "__main__":
-    main()
+    def expect(self, call: asyncio.Task[Any]) -> None:
+        """Time is never virtual here."""

@@ -110,7 +110,7 @@ class Context:
     def repair(self) -> bool:
         """Whether an operator wants written again what an earlier run of the lineage wrote. `each` passes nothing over
         then; effects that are done stay done."""
-        return self._claimed.repair
+        return bool(self._claimed.repair)
 
     @property
     def number(self) -> int:

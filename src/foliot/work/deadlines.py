@@ -5,6 +5,8 @@ for each.
     overrun     a second later, people are told that it did not heed that; one in a process of its own is killed
     forced      one in this process cannot be ended alone: some seconds later, the whole process is given up for it
 
+All this is done by the worker's event loop; blockade.py is for handlers that do not let it turn.
+
 Every moment here is one of the monotonic clock: setting the host's clock must neither cancel work nor prolong it.
 """
 
@@ -127,6 +129,15 @@ class Deadlines:
             attempt.asked_at = now
         if policy.on_stall is not OnStall.ALERT:
             self._stop(attempt, Stop.STALL)
+
+
+def ends_at(attempt: Attempt) -> Instant | None:
+    """When an attempt has to end, or had to; None before it has begun."""
+    deadline = attempt.deadline()
+    if attempt.asked_at is not None or deadline is None:
+        return attempt.asked_at
+    standstill = _standstill(attempt) if attempt.policy.on_stall is OnStall.KILL else None
+    return deadline if standstill is None else min(deadline, standstill)
 
 
 def _standstill(attempt: Attempt) -> Instant | None:

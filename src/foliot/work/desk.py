@@ -43,7 +43,7 @@ class Desk(Protocol):
     def is_in_place(self) -> bool:
         """Whether its verbs never suspend, and belong into the thread that asks."""
 
-    def transaction(self, connection: Any) -> OpenTransaction:
+    async def transaction(self, connection: Any) -> OpenTransaction:
         """One that ends the run, on the store's connection or inside the caller's own."""
 
     def worker_number(self) -> int: ...
@@ -116,7 +116,7 @@ class StoreDesk:
         if beat is None or not beat.known or progress.number in beat.unheard:
             raise LostOwnership(f"the attempt with token {self._token} no longer owns its run; its items were not kept")
 
-    def transaction(self, connection: Any) -> OpenTransaction:
+    async def transaction(self, connection: Any) -> OpenTransaction:
         return self._store.transaction(connection)
 
     def worker_number(self) -> int:

@@ -48,7 +48,7 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
                 worker.stop(attempt, Stop.DRAIN)
             await _work_until(worker, worker.clock.monotonic() + LAST_MOMENT)
             await _processes_ended(worker)
-            worker.outbox.last_words += filter(None, map(_parting_word, worker.running))
+            worker.outbox.last_words += filter(None, map(parting_word, worker.running))
             await _deliver_until(worker, worker.clock.monotonic() + LAST_DELIVERY)
             if worker.idle:
                 await worker.store.retire(worker.number)
@@ -66,7 +66,7 @@ async def _processes_ended(worker: Worker) -> None:
         await _sleep(worker, end)
 
 
-def _parting_word(attempt: Attempt) -> Progress | None:
+def parting_word(attempt: Attempt) -> Progress | None:
     """How an attempt will have ended that goes on although it should not, once this process is gone; None for others.
 
     Not before that: until then it may still do something, and its slot and key stay taken."""
@@ -74,7 +74,8 @@ def _parting_word(attempt: Attempt) -> Progress | None:
     if outcome is None or attempt.started_at is None:
         return None
     claimed = attempt.claimed
-    return Progress(claimed.number, claimed.token, attempt.started_at, None, None, ending=outcome)
+    said = attempt.news() or Progress(claimed.number, claimed.token, attempt.started_at, None, None)
+    return said._replace(ending=outcome)
 
 
 async def _work_until(worker: Worker, end: Instant) -> None:

@@ -1,7 +1,8 @@
 """The heartbeat: says that the worker lives, tells what its attempts said, and hears what is to be stopped.
 
 It has a thread and an event loop of its own, and may have a store handle of its own: one handler that blocks the
-worker's loop must not lose every lease. `run_once` is one beat, and can be called without any thread.
+worker's loop must not lose every lease. `run_once` is one beat, and can be called without any thread. Beside it, that
+thread looks whether the worker's loop is blocked; see blockade.py.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
+from foliot.work.blockade import Blockade
 from foliot.work.outbox import HOPELESS, WorkerStore
 
 if TYPE_CHECKING:
@@ -30,10 +32,11 @@ _log = logging.getLogger("foliot.work")
 class Heartbeat:
     """Beats three times in each of the shortest leases that the worker holds."""
 
-    def __init__(self, worker: Worker, store: WorkerStore) -> None:
+    def __init__(self, worker: Worker, store: WorkerStore, blockade: Blockade) -> None:
         """`store` is open, and is called from the heartbeat's loop; whoever gave it closes it."""
         self._worker = worker
         self._store = store
+        self.blockade = blockade
         self.beat_at: Instant | None = None
         """The last beat that the store heard."""
         self.beats = 0
@@ -42,7 +45,7 @@ class Heartbeat:
 
     @property
     def every(self) -> Duration:
-        return min(max(self._worker.shortest_lease // 3, _SHORTEST), _LONGEST)
+        return min(max(self._worker.policies.shortest_lease // 3, _SHORTEST), _LONGEST)
 
     @property
     def due_at(self) -> Instant:
@@ -85,9 +88,25 @@ class Heartbeat:
 
     def _main(self) -> None:
         try:
-            asyncio.run(self._beat_until_stopped())
+            asyncio.run(self._live())
         except Exception as error:  # a worker that nobody hears must not go on
             self._worker.fail(error)
+
+    async def _live(self) -> None:
+        watching = asyncio.create_task(self._watch())
+        try:
+            await self._beat_until_stopped()
+        finally:
+            watching.cancel()
+
+    async def _watch(self) -> None:
+        # Apart from the beat: that may have to wait for the store.
+        while True:
+            try:
+                await self.blockade.run_once()
+            except Exception:
+                _log.exception("a look at the worker's event loop failed")
+            await asyncio.sleep(_GLANCE)
 
     async def _beat_until_stopped(self) -> None:
         # By the monotonic clock: a host's clock that is set back by an hour must not silence the heart.

@@ -110,14 +110,15 @@ class IsolatedAttempt(Attempt):
 
 
 async def execute_isolated(
-    attempt: IsolatedAttempt, clock: Clock, chance: Chance, desks: Desks, store_url: str | None = None
+    attempt: IsolatedAttempt, clock: Clock, chance: Chance, desks: Desks, store: str | None
 ) -> Ending | None:
-    """One attempt, in a process that has ended when this returns. None for an attempt that never began."""
+    """One attempt, in a process that has ended when this returns. None for an attempt that never began. `store`: the
+    URL by which that process can open it."""
     if attempt.asked():
         return await unbegun(attempt, clock, chance, desks, uninterrupted)
     cell = Cell(attempt, clock, desks(attempt.claimed))
     try:
-        await cell.spawn(store_url)
+        await cell.spawn(store)
         said = await cell.converse()
     except (InvalidInput, OSError) as error:  # its job cannot be found; or no memory or no process is left, for now
         said = wire.Broken(f"{type(error).__name__}: {error}", isinstance(error, InvalidInput))
@@ -160,7 +161,7 @@ class Cell:
 
     # ----------------------------------------------------------------------------------------------- life
 
-    async def spawn(self, store_url: str | None) -> None:
+    async def spawn(self, store: str | None) -> None:
         """Starts the process and tells it everything. InvalidInput when its job cannot be found by it."""
         attempt = self._attempt
         place = place_of(attempt.handler)
@@ -168,7 +169,7 @@ class Cell:
         try:
             # A session of its own: neither Ctrl-C nor the end of a terminal is its business, and its group is its own.
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "foliot.work.child", str(there.fileno())),
+                *(sys.executable, "-m", "foliot.isolated", str(there.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(there.fileno(),),
                 start_new_session=True,
@@ -189,7 +190,7 @@ class Cell:
             policy=policy_to_json(attempt.policy),
             ahead=self._clock.now() - SystemClock().now(),
             worker=self._desk.worker_number(),
-            store=store_url,
+            store=store,
         )
         wire.send(self._writer, start)
         if attempt.stop is not None:

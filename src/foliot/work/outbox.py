@@ -31,6 +31,10 @@ _log = logging.getLogger("foliot.work")
 class WorkerStore(WorkStore, LedgerStore, HandlerStore, FleetStore, Protocol):
     """What of the store a worker needs."""
 
+    @property
+    def url(self) -> str | None:
+        """What the processes of its attempts open it by."""
+
     async def note(self, kind: str, subject: str, detail: str) -> None:
         """Writes an event."""
 

@@ -23,7 +23,7 @@ from foliot.domain.run import Claimed, Ending, Progress
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import OpenTransaction
 from foliot.errors import InvalidInput, LostOwnership
-from foliot.work.desk import Desk, finished, refuse_to_block
+from foliot.work.desk import Ask, Desk, blocking, finished, refuse_to_block, waiting
 from foliot.work.effects import Book, EffectBlock, Failures, checked_failures, declared
 
 T = TypeVar("T")
@@ -75,6 +75,8 @@ class TransactionBlock:
         self._owner = owner
         self._given = connection
         self._open: OpenTransaction | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Where it was begun, and has to be gone on with."""
         self._book: Book | None = None
         self._connection: Any = None
         self.result: Any = None
@@ -102,16 +104,17 @@ class TransactionBlock:
         if self._open is None:
             raise InvalidInput("the transaction is not open; its effects belong into its block")
         if self._book is None:
-            desk = _TransactionDesk(self._open, self._owner.claimed, self._owner.desk.loop)
+            assert self._loop is not None
+            desk = _TransactionDesk(self._open, self._owner.claimed, self._loop)
             self._book = Book(desk, self._owner.claimed.token)
         return EffectBlock(self._book, effect, self._owner.lineage, None, checked_failures(safe_errors))
 
     # In a thread
 
     def __enter__(self) -> TransactionBlock:
-        loop = self._owner.desk.loop
+        self._loop = loop = self._owner.desk.loop
         refuse_to_block(loop, "async with ctx.transaction()")
-        opened = finished(self._enter(_in_thread(loop)))
+        opened = finished(self._enter(_in_thread(loop), blocking(loop)))
         self._connection = opened.connection_in_thread(loop)
         return self
 
@@ -123,7 +126,8 @@ class TransactionBlock:
     # In an event loop
 
     async def __aenter__(self) -> TransactionBlock:
-        opened = await self._enter(_in_loop(self._owner.desk))
+        self._loop = asyncio.get_running_loop()
+        opened = await self._enter(_in_loop(self._owner.desk), waiting(self._owner.desk.loop))
         if opened.is_callers and opened.is_blocking:
             self._left()
             raise InvalidInput("connection= is not async: use it in a job that is not, in `with ctx.transaction(...)`")
@@ -137,8 +141,8 @@ class TransactionBlock:
 
     # Either way
 
-    async def _enter(self, ask: _Ask) -> OpenTransaction:
-        opened = self._owner.desk.transaction(self._given)
+    async def _enter(self, ask: _Ask, ask_desk: Ask) -> OpenTransaction:
+        opened = await ask_desk(self._owner.desk.transaction(self._given))
         self._owner.opened(True)
         try:
             await ask(opened, opened.begin())
@@ -278,7 +282,7 @@ class _TransactionDesk:
     async def say(self, progress: Progress) -> None:
         raise NotImplementedError
 
-    def transaction(self, connection: Any) -> OpenTransaction:
+    async def transaction(self, connection: Any) -> OpenTransaction:
         raise NotImplementedError
 
     def worker_number(self) -> int:

@@ -12,22 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from foliot.clock import Clock
 from foliot.domain.instant import SECOND, Duration, Instant
-from foliot.domain.policy import Policy, choices_from_json
 from foliot.domain.run import Claimed, Ending
-from foliot.domain.store import DEFAULT_QUEUE, Beat, check_of
+from foliot.domain.store import DEFAULT_QUEUE, Beat
 from foliot.errors import InvalidInput, LostOwnership
 from foliot.work.alarm import Alarm
 from foliot.work.attempt import Attempt, Stop
-from foliot.work.confinement import PROCESS
+from foliot.work.blockade import RECYCLED, Blockade, EndProcess
 from foliot.work.deadlines import HEED, Deadlines
 from foliot.work.desk import StoreDesks
 from foliot.work.drain import drain
@@ -37,6 +34,9 @@ from foliot.work.handler import Handler
 from foliot.work.heartbeat import Heartbeat
 from foliot.work.isolate import IsolatedAttempt, execute_isolated
 from foliot.work.outbox import HOPELESS, Outbox, Pause, WorkerStore
+from foliot.work.policies import Policies
+from foliot.work.room import Room
+from foliot.work.settle import settle
 
 _LIVELY: Duration = SECOND
 """How long after the last work the store is asked every millisecond whether anything is new."""
@@ -46,12 +46,6 @@ _CALLED_LOOK = 0.02
 """The same, for a store that calls when there is something new."""
 _CLAIM_ANYWAY: Duration = SECOND
 """A worker with free slots claims this often even if nothing seems to be new: a hint that is lost costs a second."""
-_MOST_POLICIES = 10_000
-_LEAST_PROCESSES = 4
-RECYCLED = 75
-"""The exit code of a worker that is to be started again: EX_TEMPFAIL, for those who know it."""
-_QUIET = 30
-"""Passes of the event loop without progress, after which `settle` believes that there will be none."""
 
 _log = logging.getLogger("foliot.work")
 
@@ -78,11 +72,11 @@ class Worker:
         isolates: bool = False,
         processes: int | None = None,
         recycle_after: Duration | None = None,
-        store_url: str | None = None,
+        end_process: EndProcess | None = None,
     ) -> None:
         """`isolates`: jobs that ask for a process of their own get one, `processes` at a time; else they run here.
         `recycle_after`: how long a handler that should have ended may go on before this process is given up for it;
-        None where that cannot be done. `store_url`: for the handlers in processes of their own."""
+        None where that cannot be done. `end_process`: how to, when the event loop is blocked."""
         if slots < 1:
             raise InvalidInput(f"slots={slots}: a worker needs at least one")
         self.store = store
@@ -99,34 +93,19 @@ class Worker:
         """Attempts that hold a slot, in the order in which they were claimed."""
         self.begun = 0
         self.ended = 0
-        self.shortest_lease: Duration = min((h.policy.lease for h in self.handlers.values()), default=30 * SECOND)
         self.alarm = Alarm()
         self.outbox = Outbox(store, clock, self._delivered)
+        self.policies = Policies(self.handlers.values(), self.outbox.events.append)
         self.desks = StoreDesks(store, lambda: self.number)
-        self.threads = threads or min(32, slots)
-        self.pool = ThreadPoolExecutor(self.threads, thread_name_prefix="foliot-handler")
-        self.heartbeat = Heartbeat(self, beat_store or store)
+        self.room = Room(self.handlers, slots=slots, threads=threads, processes=processes, isolates=isolates)
+        self.pool = ThreadPoolExecutor(self.room.threads, thread_name_prefix="foliot-handler")
+        beside = beat_store or store
+        self.heartbeat = Heartbeat(self, beside, Blockade(self, beside, recycle_after, end_process))
         self._deadlines = Deadlines(self.running, self.stop, self.outbox.events.append, self.force, recycle_after)
         self._version = version
         self._release = release
         self._chance = chance
-        known = self.handlers | {check_of(n): h.check for n, h in self.handlers.items() if h.check is not None}
-        self._jobs = tuple(known)
-        """What it asks for: jobs, and the checks of jobs."""
-        self.processes = processes or min(max(_LEAST_PROCESSES, 2 * (os.cpu_count() or 1)), slots)
-        self._isolates = isolates
-        self._store_url = store_url
-        isolated = {name for name, handler in known.items() if isolates and handler.isolation == PROCESS}
-        self._loop_jobs = tuple(n for n, handler in known.items() if handler.is_async and n not in isolated)
-        self._thread_jobs = tuple(n for n, handler in known.items() if not handler.is_async and n not in isolated)
-        self._process_jobs = tuple(isolated)
-        self._in_threads = 0
-        """How many of `running` have a thread, or soon will."""
-        self._in_processes = 0
-        self._suspects = 0
-        """How many of `running` may kill this worker: never more than one."""
-        self._policies: dict[tuple[str, bytes], Policy] = {}
-        self._claiming: asyncio.Task[int] | None = None
+        self.claiming: asyncio.Task[int] | None = None
         self._claimed_at: Instant = 0
         self._claimed_version: int | None = None
         self._left_some = True
@@ -136,15 +115,15 @@ class Worker:
         self._lively_until: Instant = 0
         self._lost = False
         self._is_called = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.thread = 0
 
     # ------------------------------------------------------------------------------------------------ life
 
     async def start(self) -> None:
         """Enters this instance, and what it knows of jobs, into the store."""
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self.desks.loop = self._loop
+        self.loop, self.thread = asyncio.get_running_loop(), threading.get_ident()
+        self.desks.loop = self.loop
         cards = [handler.card() for handler in self.handlers.values()]
         instance = await self.store.register(
             "worker",
@@ -228,7 +207,7 @@ class Worker:
             return self.outbox.delivery is None and not self.outbox.pause.holds(now)
         if self._claim_pause.until is not None:
             return not self._claim_pause.holds(now)
-        if self._room()[1] <= 0:
+        if self._left()[1] <= 0:
             return False
         return self._ask_version() != self._seen_version or not 0 <= now - self._claimed_at < _CLAIM_ANYWAY
 
@@ -240,41 +219,24 @@ class Worker:
 
     # ----------------------------------------------------------------------------------------------- claim
 
-    def _room(self) -> tuple[tuple[str, ...], int]:
-        """Of which jobs how many runs can begin now.
-
-        What waited here for a thread or a process could run at once in another worker. So a claim that may bring runs
-        of a kind takes no more than there is room for that kind, and kinds without room are left out. With a clock
-        that is known to be wrong, none begin.
-        """
-        if self.clock.fenced:
-            return self._jobs, 0
-        room = self.slots - len(self.running)
-        if len(self._loop_jobs) == len(self._jobs):
-            return self._jobs, room
-        jobs = self._loop_jobs
-        for kind, free in (
-            (self._thread_jobs, self.threads - self._in_threads),
-            (self._process_jobs, self.processes - self._in_processes),
-        ):
-            if kind and free > 0:
-                jobs += kind
-                room = min(room, free)
-        return jobs, room if jobs else 0
+    def _left(self) -> tuple[tuple[str, ...], int]:
+        """Of which jobs how many runs can begin now: none with a clock that is known to be wrong."""
+        jobs, room = self.room.left()
+        return jobs, 0 if self.clock.fenced else room
 
     async def _claim(self, now: Instant) -> int:
         """Takes as much as the free slots and threads can run, and begins it; answers how much that was."""
-        if self._claiming is None:
-            jobs, limit = self._room()
+        if self.claiming is None:
+            jobs, limit = self._left()
             # What cannot be recorded should not be begun: no claims while endings cannot be delivered.
             if limit <= 0 or self.draining or self._claim_pause.holds(now) or self.outbox.pause.until is not None:
                 return 0
             if self._has_all(now):
                 return 0
             self._claimed_at, self._claimed_version = now, self._seen_version
-            self._claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(jobs, limit))
+            self.claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(jobs, limit))
         # Shielded: whoever stops waiting, what was claimed is begun or given back, never forgotten.
-        return await asyncio.shield(self._claiming)
+        return await asyncio.shield(self.claiming)
 
     def _has_all(self, now: Instant) -> bool:
         """Whether the last claim left nothing for this worker, and nothing has come since, as far as it was told."""
@@ -282,7 +244,7 @@ class Worker:
         return is_told and not self._left_some and 0 <= now - self._claimed_at < _CLAIM_ANYWAY
 
     async def _claim_and_begin(self, jobs: Sequence[str], limit: int) -> int:
-        number, suspects = self.number, self._suspects == 0
+        number, suspects = self.number, self.room.takes_suspects
         assert number is not None
         try:
             claimed = await self.store.claim(number, self.queues, jobs, limit, suspects)
@@ -297,9 +259,9 @@ class Worker:
             self._left_some = True
             return 0
         finally:
-            self._claiming = None
+            self.claiming = None
         self._claim_pause.succeeded()
-        self._left_some = len(claimed) >= limit or len(jobs) < len(self._jobs) or not suspects
+        self._left_some = len(claimed) >= limit or len(jobs) < len(self.room.jobs) or not suspects
         if self.draining or self._lost:
             self.outbox.unbegun.extend(claimed)
             self.alarm.ring()
@@ -308,7 +270,7 @@ class Worker:
         return len(claimed)
 
     def _begin(self, claimed: list[Claimed]) -> None:
-        loop, handlers, running, deadlines = self._loop, self.handlers, self.running, self._deadlines
+        loop, handlers, running, deadlines = self.loop, self.handlers, self.running, self._deadlines
         assert loop is not None
         now = self.clock.monotonic()
         for item in claimed:
@@ -316,75 +278,49 @@ class Worker:
             if handler is None:  # not ours, whatever the store thinks: somebody else will know it
                 self.outbox.unbegun.append(item)
                 continue
-            policy = handler.policy if item.options is None else self._policy(handler, item.options)
+            policy = self.policies.of(handler, item.options)
             if item.phase is not None:
                 check = handler.for_check(policy)
                 if check is None:  # of another release
                     self.outbox.unbegun.append(item)
                     continue
                 handler, policy = check
-            if item.deaths is not None:
-                self._suspects += 1
-            if self._isolates and handler.isolation == PROCESS:
-                self._begin_isolated(item, handler, policy, now)
-                continue
-            attempt = Attempt(item, handler, policy)
-            running[attempt] = None
-            if handler.is_async:
-                attempt.task = loop.create_task(self._execute(attempt))
+            if self.room.isolates(handler):
+                isolated = IsolatedAttempt(item, handler, policy)
+                attempt: Attempt = isolated
+                isolated.conducting = loop.create_task(self._execute_isolated(isolated))
             else:
-                self._in_threads += 1
-                attempt.future = self.pool.submit(self._execute_in_thread, attempt)
+                attempt = Attempt(item, handler, policy)
+                if handler.is_async:
+                    attempt.task = loop.create_task(self._execute(attempt))
+                else:
+                    attempt.future = self.pool.submit(self._execute_in_thread, attempt)
+            running[attempt] = None
+            self.room.take(attempt)
             deadlines.expect(attempt, now)
         self.begun += len(claimed)
-
-    def _begin_isolated(self, claimed: Claimed, handler: Handler, policy: Policy, now: Instant) -> None:
-        attempt = IsolatedAttempt(claimed, handler, policy)
-        self.running[attempt] = None
-        self._in_processes += 1
-        assert self._loop is not None
-        attempt.conducting = self._loop.create_task(self._execute_isolated(attempt))
-        self._deadlines.expect(attempt, now)
-
-    def _policy(self, handler: Handler, options: bytes) -> Policy:
-        """The job's policy with what the run's schedule chose; the same few are asked for again and again."""
-        policy = self._policies.get((handler.name, options))
-        if policy is None:
-            try:
-                policy = handler.policy.merged(choices_from_json(options))
-            except InvalidInput as error:  # a schedule's mistake must not stop the job, nor pass in silence
-                self.outbox.events.append(("bad_policy", handler.name, str(error)))
-                policy = handler.policy
-            if len(self._policies) >= _MOST_POLICIES:
-                self._policies.clear()
-            self._policies[handler.name, options] = policy
-            self.shortest_lease = min(self.shortest_lease, policy.lease)
-        return policy
 
     # --------------------------------------------------------------------------------------------- execute
 
     async def _execute(self, attempt: Attempt) -> None:
         self._end(attempt, await execute(attempt, self.clock, self._chance, self.desks))
 
-    def _execute_in_thread(self, attempt: Attempt) -> None:
+    def _execute_in_thread(self, attempt: Attempt) -> Ending | None:
         ending = execute_in_thread(attempt, self.clock, self._chance, self.desks)
-        loop = self._loop
+        loop = self.loop
         if loop is not None and not loop.is_closed():  # else the worker is gone, and this attempt's lease will end
             loop.call_soon_threadsafe(self._end, attempt, ending)
+        return ending
 
     async def _execute_isolated(self, attempt: IsolatedAttempt) -> None:
-        self._end(attempt, await execute_isolated(attempt, self.clock, self._chance, self.desks, self._store_url))
+        self._end(attempt, await execute_isolated(attempt, self.clock, self._chance, self.desks, self.store.url))
 
     def _end(self, attempt: Attempt, ending: Ending | None) -> None:
         """The slot is free, and the outcome is on its way; None when the attempt never began."""
         del self.running[attempt]
         self.ended += 1
-        if attempt.future is not None:
-            self._in_threads -= 1
-        elif attempt.isolated:
-            self._in_processes -= 1
+        self.room.give_back(attempt)
         if attempt.claimed.deaths is not None:
-            self._suspects -= 1
             self._left_some = True  # another one under suspicion may have waited for this
         if ending is None:
             self.outbox.unbegun.append(attempt.claimed)
@@ -447,7 +383,7 @@ class Worker:
         """What the store answered to a heartbeat of instance `number`. May be called from any thread."""
         if beat.known and not beat.cancel:
             return
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self.thread:
             self._hear(number, beat)
             return
         # Threads are told at once, even if some async handler blocks the loop. Tasks are not: between being marked
@@ -456,14 +392,14 @@ class Worker:
             for attempt in list(self.running):
                 if attempt.future is not None and (not beat.known or attempt.claimed.number in beat.cancel):
                     attempt.ask_to_stop(Stop.CANCEL if beat.known else Stop.LOST)
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._hear, number, beat)
+        if self.loop is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._hear, number, beat)
 
     def fail(self, error: Exception) -> None:
         """Makes `run_once` raise: something without which this worker must not go on has failed. From any thread."""
         self.outbox.hopeless = error
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.alarm.ring)
+        if self.loop is not None and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.alarm.ring)
 
     def _hear(self, number: int, beat: Beat) -> None:
         if not beat.known:
@@ -489,7 +425,7 @@ class Worker:
     @property
     def idle(self) -> bool:
         """Nothing executes, and the store knows everything that this worker knows."""
-        return not self.running and not self.outbox and self._claiming is None
+        return not self.running and not self.outbox and self.claiming is None
 
     def next_deadline(self) -> Instant | None:
         """When `run_once` must be called even if nothing else happens; None when nothing waits for a time."""
@@ -501,21 +437,5 @@ class Worker:
         return min((moment for moment in waiting if moment is not None), default=None)
 
     async def settle(self, *, patience: float = 5.0) -> bool:
-        """Lets everything happen that can happen now: handlers run until they end or wait for the clock to move.
-
-        Threads really run, so they are waited for in real time, `patience` seconds at most. Answers `idle`.
-        """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + patience
-        quiet = 0
-        while quiet < _QUIET and not self.idle:
-            before = self.begun + self.ended + self.outbox.finished
-            waiting: list[asyncio.Future[Any]] = [
-                task for task in (self._claiming, self.outbox.delivery, *self.desks.calls) if task is not None
-            ]
-            waiting += [asyncio.wrap_future(a.future) for a in self.running if a.future and not a.future.done()]
-            if waiting and loop.time() < until:
-                await asyncio.wait(waiting, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.sleep(0)
-            quiet = quiet + 1 if before == self.begun + self.ended + self.outbox.finished else 0
-        return self.idle
+        """Lets everything happen that can happen without the clock; see settle.py. Answers `idle`."""
+        return await settle(self, patience)

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from foliot.domain.instant import DAY, MINUTE
 from foliot.errors import StoreError
 from foliot.store.postgres.transaction import PostgresTransaction, Work
+from foliot.store.verbs import working
 
 _AT_ONCE = 1_000
 _MOST_ROUNDS = 50
@@ -29,9 +30,10 @@ class Server(Protocol):
 
 async def tidy(server: Server) -> None:
     """1. Partitions for the week to come. 2. What nobody will come back to. 3. Whole days that are over.
-    4. Stragglers, and events of that time."""
+    4. Stragglers, and events and ledgers of that time."""
     await _try(server, _make_partitions)
     await _try(server, _drop_abandoned)
+    await _try(server, working.report_waiting)
     for name in await server.write(_outlived):
         await _try(server, partial(_drop_partition, name=name))
     for _ in range(_MOST_ROUNDS):
@@ -73,5 +75,9 @@ async def _drop_stragglers(tx: PostgresTransaction) -> int:
     before = await tx.value("begins_at", now=tx.now)
     if before is None:
         return 0
-    dropped = await tx.value("drop_outlived", before=before, limit=_AT_ONCE)
-    return int(dropped) + int(await tx.value("drop_events", before=before, limit=_AT_ONCE))
+    return sum(
+        [
+            int(await tx.value(query, before=before, limit=_AT_ONCE))
+            for query in ("drop_outlived", "drop_events", "drop_ledgers")
+        ]
+    )

@@ -12,6 +12,7 @@ import msgspec
 
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
 from foliot.domain.run import Ending
+from foliot.domain.state import Event
 from foliot.errors import LostOwnership, StoreError
 from foliot.store.postgres import callers
 from foliot.store.postgres.connection import UNREACHABLE, Connections, as_store_error
@@ -176,9 +177,14 @@ class CallersTransaction:
         return [ledger.effect_view(row) for row in await self._say(callers.EFFECTS, {"run": number})]
 
     async def finish(self, worker: int, ending: Ending) -> bool:
-        result = None if ending.result is None else ending.result.decode()
+        said = {
+            "run": ending.number,
+            "token": ending.token,
+            "result": None if ending.result is None else ending.result.decode(),
+            "checked": ending.event is Event.CHECK_DUE,
+        }
         try:
-            await self._say(callers.COMPLETE, {"run": ending.number, "token": ending.token, "result": result})
+            await self._say(callers.COMPLETE, said)
         except LostOwnership:
             return False
         return True

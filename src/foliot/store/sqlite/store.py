@@ -36,7 +36,7 @@ from foliot.store.sqlite.connection import connect
 from foliot.store.sqlite.lending import LentTransaction
 from foliot.store.sqlite.transaction import SqliteTransaction, drive
 from foliot.store.sqlite.writer import InlineWriter, Work, Writer, as_store_error
-from foliot.store.verbs import dispatching, promises
+from foliot.store.verbs import dispatching, promises, working
 from foliot.store.verbs.store import Verbs
 from foliot.store.verbs.transaction import Transaction
 
@@ -52,6 +52,7 @@ class SqliteStore(Verbs):
 
     def __init__(self, path: str, clock: Clock | None = None, *, migrates: bool = True) -> None:
         self.path = path
+        self._place = os.path.abspath(path)
         self._migrates = migrates
         self._clock = clock or SystemClock()
         self._queries = queries.load(files(__package__).joinpath("sql"))
@@ -126,6 +127,12 @@ class SqliteStore(Verbs):
     @property
     def name(self) -> str:
         return "a store in memory" if self.path == MEMORY else self.path
+
+    @property
+    def url(self) -> str | None:
+        if self.path == MEMORY:
+            return None
+        return f"sqlite:///{self._place}" + ("" if self._migrates else "?migrate=never")
 
     @property
     def file(self) -> str | None:
@@ -256,7 +263,8 @@ class SqliteStore(Verbs):
     # Keeping
 
     async def tidy(self) -> None:
-        """Nothing yet: what ended stays."""
+        """What ended stays; what waits in vain is told."""
+        await self.write(working.report_waiting)
 
     async def health(self) -> Mapping[str, Any]:
         return await self.read(self._health)

@@ -12,10 +12,10 @@ import msgspec
 
 from foliot.domain.identity import attempt_id, run_id
 from foliot.domain.instant import WEEK, Duration, Instant
-from foliot.domain.ledger import Facts
+from foliot.domain.ledger import Facts, traits_from_json
 from foliot.domain.run import Loss, Phase, SilentAttempt
 from foliot.domain.state import PENDING, PUT_TO_CHECK, Outcome, State, after
-from foliot.domain.store import Instance, JobCard
+from foliot.domain.store import Instance, JobCard, check_of
 from foliot.store import process
 from foliot.store.verbs import ledger
 from foliot.store.verbs.following import end_cancelled, runs_ended, unend
@@ -112,7 +112,7 @@ async def register(
         birth=process.birth_of(pid),
         version=version,
         queues=as_json(list(queues)),
-        jobs=as_json([card.name for card in cards]),
+        jobs=as_json([name for card in cards for name in _taken(card)]),
         slots=slots,
         now=tx.now,
         release=release,
@@ -122,6 +122,12 @@ async def register(
         [(c.name, c.policy, c.queue, c.owner, c.runbook, c.changes, tx.now, c.traits) for c in cards],
     )
     return Instance(number, role, host, pid, version, tx.now, tx.now, tuple(queues), slots)
+
+
+def _taken(card: JobCard) -> list[str]:
+    """What a worker that knows the job can take of it."""
+    checked = traits_from_json(card.traits).checked
+    return [card.name, check_of(card.name)] if checked else [card.name]
 
 
 async def _tidy_instances(tx: Transaction) -> None:

@@ -38,7 +38,8 @@ async def claim(
     claimed: list[Claimed] = []
     known = list(jobs)
     tokens: dict[bool, int] = {}
-    chunks = await tx.all("ready_chunks", queues=list(queues), jobs=known, now=tx.now, limit=_CHUNKS_AT_ONCE)
+    wanted = {"queues": list(queues), "jobs": known, "now": tx.now, "suspects": suspects, "limit": _CHUNKS_AT_ONCE}
+    chunks = await tx.all("ready_chunks", **wanted)
     for chunk in chunks:
         if len(claimed) >= limit:
             break
@@ -144,10 +145,21 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
             await _report_unknown(tx, job)
 
 
+async def report_waiting(tx: Transaction) -> None:
+    """What only some workers can take, and none of them is there: told, because nobody who claims sees it."""
+    for (job,) in await tx.all("wanted_jobs", before=tx.now - _ALIVE):
+        await _report_unknown(tx, job)
+
+
 async def _report_unknown(tx: Transaction, job: str) -> None:
-    unknown = not await tx.value("job_is_known", job=job, since=tx.now - _ALIVE)
-    if unknown and not await tx.value("event_since", subject=job, kind="unknown_job", since=tx.now - HOUR):
-        await tx.event("unknown_job", job, f"no live worker knows the job {job!r}; its due runs wait for one that does")
+    name = job.removesuffix("?")
+    known = await tx.value("job_is_known", job=job, since=tx.now - _ALIVE)
+    if known or await tx.value("event_since", subject=name, kind="unknown_job", since=tx.now - HOUR):
+        return
+    told = f"no live worker knows the job {name!r}; its due runs wait for one that does"
+    if job != name:
+        told = f"no live worker has the check of the job {name!r}; its runs wait for one that does, verifying"
+    await tx.event("unknown_job", name, told)
 
 
 async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> list[Ending]:

@@ -217,6 +217,7 @@ CREATE TABLE foliot.history (
 CREATE TABLE foliot.history_other PARTITION OF foliot.history DEFAULT;
 CREATE INDEX history_order ON foliot.history USING brin (xid) WITH (pages_per_range = 16);
 CREATE INDEX history_number ON foliot.history (number);
+CREATE INDEX history_lineage ON foliot.history (lineage) WHERE lineage IS NOT NULL;
 CREATE INDEX history_schedule ON foliot.history (schedule, nominal) WHERE schedule IS NOT NULL;
 CREATE INDEX history_kept ON foliot.history (schedule, nominal) WHERE state IN (10, 11) AND schedule IS NOT NULL;
 -- The early-fire counter: the size of an index that must stay empty, and that costs nothing while it does.

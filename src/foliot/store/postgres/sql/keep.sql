@@ -48,3 +48,23 @@ DELETE FROM foliot.claim c WHERE c.claimed_at < :before
 -- Instances of hosts that are gone never say goodbye.
 UPDATE foliot.instance i SET ended_at = :now WHERE i.ended_at IS NULL AND i.beat_at < :before
     AND i.number NOT IN (SELECT worker FROM foliot.claim)
+
+-- name: drop_ledgers
+-- Ledgers of lineages of which no run is left, live or ended: as long as one is, a rerun may need them. A few at a time.
+WITH forgotten AS MATERIALIZED (
+    SELECT l.lineage FROM (
+        SELECT lineage FROM foliot.effect WHERE started_at < :before UNION SELECT lineage FROM foliot.item WHERE at < :before
+    ) l
+    WHERE NOT EXISTS (SELECT 1 FROM foliot.run r WHERE r.number = l.lineage)
+        AND NOT EXISTS (SELECT 1 FROM foliot.run r WHERE r.lineage = l.lineage)
+        AND NOT EXISTS (SELECT 1 FROM foliot.history h WHERE h.number = l.lineage)
+        AND NOT EXISTS (SELECT 1 FROM foliot.history h WHERE h.lineage = l.lineage)
+    LIMIT :limit
+), effects AS (
+    DELETE FROM foliot.effect e USING forgotten f WHERE e.lineage = f.lineage
+), items AS (
+    DELETE FROM foliot.item i USING forgotten f WHERE i.lineage = f.lineage
+), batches AS (
+    DELETE FROM foliot.batch b USING forgotten f WHERE b.lineage = f.lineage
+)
+SELECT count(*) FROM forgotten

@@ -49,6 +49,10 @@ WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND number NOT IN (SELECT u
 SELECT EXISTS (SELECT 1 FROM foliot.instance i, jsonb_array_elements_text(i.jobs::jsonb) j(name)
     WHERE i.ended_at IS NULL AND i.role = 'worker' AND i.beat_at > :since AND j.name = :job::text)
 
+-- name: wanted_jobs
+-- Jobs and checks that chunks have waited for, for some time.
+SELECT DISTINCT job FROM foliot.handoff WHERE job IS NOT NULL AND fired_at < :before
+
 -- name: event_since
 SELECT EXISTS (SELECT 1 FROM foliot.event WHERE subject = :subject AND kind = :kind AND at > :since)
 

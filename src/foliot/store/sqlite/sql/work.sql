@@ -2,6 +2,7 @@
 -- By lane, then priority, then order. A chunk with a job is for workers that know it.
 SELECT n, lane, fired_at, numbers, queue, priority, job, alone FROM handoff
 WHERE ready_at <= :now AND queue IN (SELECT value FROM json_each(:queues)) AND (job IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
+    AND (:suspects OR NOT alone)
 ORDER BY lane, priority DESC, n LIMIT :limit
 
 -- name: shrink_chunk
@@ -38,6 +39,10 @@ INSERT INTO claim (token, worker, claimed_at, open, numbers) VALUES (:token, :wo
 -- name: job_is_known
 SELECT EXISTS (SELECT 1 FROM instance i, json_each(i.jobs) j WHERE i.ended_at IS NULL AND i.role = 'worker'
     AND i.beat_at > :since AND j.value = :job)
+
+-- name: wanted_jobs
+-- Jobs and checks that chunks have waited for, for some time.
+SELECT DISTINCT job FROM handoff WHERE job IS NOT NULL AND fired_at < :before
 
 -- name: event_since
 SELECT EXISTS (SELECT 1 FROM event WHERE subject = :subject AND kind = :kind AND at > :since)

@@ -1,0 +1,291 @@
+"""`ctx.transaction()`: what a handler writes, promises and completes is one, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from foliot import Context, Foliot
+from foliot.bootstrap import make_store
+from foliot.clock import ManualClock
+from foliot.domain.ledger import EffectState
+from foliot.domain.state import Outcome, State
+from foliot.errors import InvalidInput, LostOwnership
+from foliot.testing import World
+
+START = datetime(2026, 4, 3, 2, tzinfo=UTC)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("sqlite:///:memory:", id="sqlite-memory"),
+        pytest.param("file", id="sqlite"),
+        pytest.param("postgres", id="postgres", marks=pytest.mark.needs("postgres")),
+    ]
+)
+def world(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[World]:
+    url = request.param
+    if url == "file":
+        url = f"sqlite:///{tmp_path / 'foliot.db'}"
+    elif url == "postgres":
+        url = request.getfixturevalue("database")
+    app, clock = Foliot(url), ManualClock(int(START.timestamp() * 1_000_000))
+    store = make_store(url, clock)
+    asyncio.run(store.open())
+    with app.standing_on(store, clock):
+        world = World(app, store, clock)
+        yield world
+        world.close()
+
+
+TABLE = "CREATE TABLE IF NOT EXISTS revenue (day text, region integer)"
+COUNT = "SELECT count(*) FROM revenue"
+
+
+async def _rows(world: World) -> int:
+    opened = world.store.transaction()
+    await opened.begin()
+    try:
+        if opened.is_blocking:
+            opened.connection.execute(TABLE)
+            return int(opened.connection.execute(COUNT).get)
+        await opened.connection.execute(TABLE)
+        return int(await opened.connection.fetchval(COUNT))
+    finally:
+        await opened.commit()
+
+
+def rows(world: World) -> int:
+    """From outside."""
+    return world.call(_rows(world))
+
+
+def written(tx: Any) -> None:
+    for region in range(3):
+        tx.connection.execute(f"INSERT INTO revenue VALUES ('2026-04-03', {region})")
+
+
+async def written_async(tx: Any) -> None:
+    for region in range(3):
+        done = tx.connection.execute(f"INSERT INTO revenue VALUES ('2026-04-03', {region})")
+        if hasattr(done, "__await__"):
+            await done
+
+
+class Books:
+    """A job in either form, whose handler does what the test wants after its rows are written."""
+
+    def __init__(self, world: World, is_async: bool) -> None:
+        self.world, self.app = world, world.app
+        self.then: Any = lambda ctx, tx: None
+        self.after: Any = lambda ctx: None
+        self.errors: list[BaseException] = []
+        rows(world)
+
+        def close(ctx: Context) -> str:
+            with ctx.transaction() as tx:
+                written(tx)
+                self.then(ctx, tx)
+            self.after(ctx)
+            return "not kept"
+
+        async def close_async(ctx: Context) -> str:
+            async with ctx.transaction() as tx:
+                await written_async(tx)
+                self.then(ctx, tx)
+            self.after(ctx)
+            return "not kept"
+
+        self.job = self.app.job(name="close", effects=("row", "payout"), attempts=2, backoff="1s")(
+            close_async if is_async else close
+        )
+
+        @self.app.job
+        async def remind(n: int) -> None: ...
+
+        self.remind = remind
+
+    def run(self, length: str = "1m") -> Any:
+        kept = self.job.using(key="books").now()
+        if not self.world.workers:
+            self.world.start()
+        self.world.run_for(length)
+        return self.world.run(kept.id)
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def books(world: World, request: pytest.FixtureRequest) -> Books:
+    return Books(world, request.param)
+
+
+def test_rows_result_and_completion_are_committed_together(books: Books, world: World) -> None:
+    def then(_: Context, tx: Any) -> None:
+        tx.result = {"regions": 3}
+
+    books.then = then
+    run = books.run()
+    assert (run.state, run.result, run.reason) == (State.SUCCEEDED, b'{"regions":3}', "committed")
+    assert [attempt.outcome for attempt in run.attempts] == [Outcome.SUCCEEDED]
+    assert rows(world) == 3
+
+
+def test_a_block_that_raises_leaves_nothing_and_the_next_attempt_does_all_of_it(books: Books, world: World) -> None:
+    def then(ctx: Context, tx: Any) -> None:
+        if ctx.attempt == 1:
+            raise ValueError("the power went")
+
+    books.then = then
+    run = books.run()
+    assert (run.state, run.attempt, rows(world)) == (State.SUCCEEDED, 2, 3)
+
+
+def test_what_happens_after_the_block_cannot_undo_it(books: Books, world: World) -> None:
+    def after(_: Context) -> None:
+        raise ValueError("too late")
+
+    books.after = after
+    run = books.run()
+    assert (run.state, run.attempt, rows(world)) == (State.SUCCEEDED, 1, 3)
+
+
+def test_a_second_transaction_is_refused(books: Books) -> None:
+    def after(ctx: Context) -> None:
+        with pytest.raises(InvalidInput, match="completed already"):
+            ctx.transaction()
+
+    books.after = after
+    assert books.run().state is State.SUCCEEDED
+
+
+def test_what_leaves_the_database_belongs_before_the_transaction(books: Books) -> None:
+    def then(ctx: Context, _: Any) -> None:
+        with pytest.raises(InvalidInput, match=r"tx\.effect"):
+            ctx.effect("payout", 7)
+
+    books.then = then
+    assert books.run().state is State.SUCCEEDED
+
+
+def test_a_promise_is_part_of_the_transaction(world: World) -> None:
+    books = Books(world, is_async=False)
+
+    def then(ctx: Context, tx: Any) -> None:
+        books.remind.using(connection=tx.connection, key="r").at(START + timedelta(days=1), n=ctx.attempt)
+        if ctx.attempt == 1:
+            raise ValueError("the power went")
+
+    books.then = then
+    assert books.run().state is State.SUCCEEDED
+    [reminder] = world.runs(job="remind")
+    assert (reminder.id, reminder.payload, reminder.state) == ("r#1", b'{"n":2}', State.SCHEDULED)
+
+
+def test_an_effect_of_the_transaction_is_done_if_and_only_if_it_commits(world: World) -> None:
+    books = Books(world, is_async=False)
+    seen = []
+
+    def then(ctx: Context, tx: Any) -> None:
+        with tx.effect("row", 7) as row:
+            seen.append(row.needed)
+            row.result = ctx.attempt
+        if ctx.attempt == 1:
+            raise ValueError("the power went")
+
+    books.then = then
+    run = books.run()
+    assert (run.state, seen) == (State.SUCCEEDED, [True, True])
+    [line] = run.effects
+    assert (line.state, line.result, line.attempt) == (EffectState.DONE, b"2", 2)
+
+
+def test_a_run_is_not_completed_around_an_open_effect(world: World) -> None:
+    app, errors = world.app, []
+    rows(world)
+
+    @app.job(effects=("payout",), attempts=1)
+    def pay(ctx: Context) -> None:
+        try:
+            with ctx.effect("payout", 7), ctx.transaction() as tx:
+                written(tx)
+        except InvalidInput as error:
+            errors.append(str(error))
+
+    kept = pay.now()
+    world.start()
+    world.run_for("1m")
+    assert (world.run(kept.id).state, rows(world)) == (State.AMBIGUOUS, 0)
+    assert "payout 7 has begun and has not ended" in errors[0]
+
+
+def test_an_attempt_that_lost_its_run_rolls_back(world: World) -> None:
+    books = Books(world, is_async=True)
+    caught: list[BaseException] = []
+    app = books.app
+
+    @app.job(attempts=3)
+    async def slow(ctx: Context) -> None:
+        if ctx.attempt > 1:
+            return
+        await world.clock.sleep(60_000_000)
+        try:
+            async with ctx.transaction() as tx:
+                await written_async(tx)
+        except LostOwnership as error:
+            caught.append(error)
+            raise
+
+    kept = slow.now()
+    world.start()
+    world.run_for("1s")
+    [stalled] = world.workers
+    world.workers.clear()  # it is not heard of any more, and its handler sleeps on
+    world._orphans = True
+    world.add_worker()
+    world.run_for("50s")
+    assert world.run(kept.id).state is State.SUCCEEDED
+    world.run_for("10s")
+    world.call(stalled.settle())
+    assert len(caught) == 1
+    assert rows(world) == 0
+
+
+def test_a_checked_run_is_verified_after_its_transaction(world: World) -> None:
+    books = Books(world, is_async=False)
+
+    @books.job.verify
+    def all_there() -> tuple[bool, str]:
+        return True, "3 of 3 regions"
+
+    run = books.run()
+    assert (run.state, run.detail, rows(world)) == (State.VERIFIED, "3 of 3 regions", 3)
+
+
+def test_a_result_that_is_no_json_rolls_back(books: Books, world: World) -> None:
+    def then(_: Context, tx: Any) -> None:
+        tx.result = object()
+
+    books.then = then
+    run = books.run()
+    assert (run.state, rows(world)) == (State.DEAD, 0)
+    assert "tx.result must be a JSON value" in run.attempts[0].error
+
+
+def test_an_async_handler_that_would_block_is_told_how_to_write_it(world: World) -> None:
+    app, errors = world.app, []
+
+    @app.job(attempts=1)
+    async def wrong(ctx: Context) -> None:
+        try:
+            with ctx.transaction():
+                pass
+        except InvalidInput as error:
+            errors.append(str(error))
+
+    wrong.now()
+    world.start()
+    world.run_for("1m")
+    assert "async with ctx.transaction()" in errors[0]
