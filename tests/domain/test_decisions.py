@@ -155,7 +155,7 @@ def test_a_retry_is_never_in_the_past_never_too_early_and_never_too_old(
 
 
 def test_a_lost_attempt_is_tried_again_or_asked_about() -> None:
-    facts = {"spent": 1, "due_at": NOW, "now": NOW}
+    facts: dict[str, Any] = {"spent": 1, "due_at": NOW, "now": NOW}
     retried = after_loss(Policy(on_lost=OnLost.RETRY), **facts, chance=0.0)
     assert retried == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, deaths=1)
     asked = after_loss(Policy(on_lost=OnLost.ASK, attempts=1), **facts, chance=0.0)

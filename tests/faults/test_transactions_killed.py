@@ -40,9 +40,7 @@ def test_a_transaction_that_is_killed_before_any_of_its_statements_happens_once(
     on_server = engine == "postgres"
     url = str(request.getfixturevalue("database")) if on_server else f"sqlite:///{tmp_path / 'books.db'}"
     died = killed_at_every_statement("tests.faults.books", url, job)["died"]
-    assert died > 5, (
-        "a row, an effect, a promise and a completion are more statements than that"
-    )
+    assert died > 5, "a row, an effect, a promise and a completion are more statements than that"
     rows, runs, promised = asyncio.run(look(url, job))
     # One of them was killed before the first statement, one before each of the others, and the last one never.
     cases = range(1, died + 2)

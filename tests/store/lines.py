@@ -54,8 +54,8 @@ async def line(
     with Proxy(server.port) as proxy:
         store = PostgresStore(proxy.through(dsn) + options, clock)
         for name, seconds in timeouts.items():
-            assert hasattr(store._connections, name)
-            setattr(store._connections, name, seconds)
+            assert hasattr(store.connections, name)
+            setattr(store.connections, name, seconds)
         await store.open()
         try:
             yield Line(store, proxy, Stage(store, clock or SystemClock()), dsn)  # type: ignore[arg-type]

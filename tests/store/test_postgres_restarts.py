@@ -170,7 +170,7 @@ async def test_a_store_with_a_read_only_primary_looks_for_another_one(postgres: 
     """A connection that was made before its server stopped being the primary is not used for ever."""
     async with line(postgres) as to:
         await to.stage.promise(after=HOUR)
-        [pools] = to.store._connections._loops.values()
+        [pools] = to.store.connections._loops.values()
         for pool in (pools.plain, pools.hot):
             connection = await pool.acquire(1.0)
             await connection.execute("SET default_transaction_read_only = on")

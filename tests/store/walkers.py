@@ -60,8 +60,8 @@ class Walk:
     async def begin(self, stores: int) -> None:
         for _ in range(stores):
             store = PostgresStore(self.url)
-            store._connections.patience = 1.0
-            store._connections.command_timeout = 5.0
+            store.connections.patience = 1.0
+            store.connections.command_timeout = 5.0
             await store.open()
             self.stages.append(Stage(store, SystemClock()))  # type: ignore[arg-type]
         await self.stages[0].apply(*(declared(name, None, delay=20 * MILLISECOND) for name in SCHEDULES))
