@@ -12,6 +12,7 @@ from foliot.domain.ledger import Effect, EffectState
 from foliot.domain.run import Claimed, Promise
 from foliot.domain.state import State
 from foliot.domain.store import OpenTransaction
+from foliot.errors import StoreError
 from tests.contract.stage import Stage
 
 PAY = Effect("pay", "7")
@@ -118,3 +119,31 @@ async def test_to_roll_back_twice_does_no_harm(stage: Stage, run: Claimed) -> No
     await transaction.roll_back()
     await transaction.roll_back()
     assert await rows(stage) == 0
+
+
+async def test_an_attempt_whose_end_is_recorded_cannot_end_its_run_a_second_time(stage: Stage, run: Claimed) -> None:
+    await stage.finish(stage.failed(run))
+    transaction = await begun(stage)
+    assert not await transaction.finish(await stage.worker(), stage.succeeded(run))
+    await transaction.roll_back()
+    assert await stage.state(run) is State.RETRYING
+
+
+async def test_a_transaction_that_was_ended_inside_its_block_completes_nothing(stage: Stage, run: Claimed) -> None:
+    transaction = await begun(stage)
+    await executed(transaction, "INSERT INTO revenue VALUES ('2026-04-03')")
+    await executed(transaction, "ROLLBACK")
+    with pytest.raises(StoreError, match="ended inside its block"):
+        await transaction.finish(await stage.worker(), stage.succeeded(run))
+    await transaction.roll_back()
+    assert (await stage.state(run), await rows(stage)) == (State.RUNNING, 0)
+
+
+async def test_an_effect_that_was_done_in_the_transaction_is_known_there(stage: Stage, run: Claimed) -> None:
+    transaction = await begun(stage)
+    await transaction.begin_effect(run.number, run.token, PAY)
+    await transaction.end_effect(run.number, run.token, PAY, EffectState.DONE, b"12", None)
+    before = (await transaction.begin_effect(run.number, run.token, PAY)).before
+    await transaction.roll_back()
+    assert before is not None
+    assert (before.state, before.result) == (EffectState.DONE, b"12")

@@ -10,8 +10,8 @@ import pytest
 from foliot.domain.instant import HOUR, MINUTE, SECOND
 from foliot.domain.ledger import EffectState, Item, ItemState, Settled, Settles
 from foliot.domain.ledger import Stage as Where
-from foliot.domain.run import Claimed, Origin, Progress
-from foliot.domain.state import Outcome, State
+from foliot.domain.run import Claimed, OnConflict, Origin, Progress
+from foliot.domain.state import Event, Outcome, Reason, State
 from foliot.errors import Conflict, UnknownName
 from tests.contract.stage import START, Stage
 
@@ -36,6 +36,24 @@ async def test_an_ambiguous_run_is_retried_on_somebodys_word_only(stage: Stage) 
     [again] = await stage.claim()
     assert (await stage.begin(again)).before == effect
     assert await stage.ledger(run) == [("pay", "7", STARTED)]
+
+
+async def test_an_override_leaves_to_probes_what_they_can_settle(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.begin(run)
+    await stage.begin(run, key="8", settles=Settles.PROBE)
+    await stage.finish(stage.ending(run, Event.MAYBE_FOUND, Outcome.FAILED, reason=Reason.EFFECT))
+    await stage.store.retry(run.id, override=True, **WHO)
+    assert await stage.ledger(run) == [("pay", "7", NOT_DONE), ("pay", "8", STARTED)]
+
+
+async def test_a_promise_of_which_something_was_done_cannot_be_replaced(stage: Stage) -> None:
+    run = await stage.running("order")
+    await stage.begin(run)
+    await stage.end(run)
+    await stage.finish(stage.interrupted(run))
+    with pytest.raises(Conflict):
+        await stage.promise("order", after=MINUTE, on_conflict=OnConflict.REPLACE)
 
 
 async def test_a_dead_run_with_an_open_effect_is_not_retried_blindly_either(stage: Stage) -> None:
@@ -147,6 +165,29 @@ async def test_one_rerun_at_a_time(stage: Stage) -> None:
         await stage.store.rerun(kept.id, **RERUN)
 
 
+async def test_no_two_runs_of_a_lineage_are_busy_at_once(stage: Stage) -> None:
+    run = await stage.running("order")
+    await stage.finish(stage.died(run))
+    await stage.store.rerun(run.id, **RERUN)
+    await stage.fire()
+    [first] = await stage.claim()
+    await stage.finish(stage.died(first))
+    await stage.store.rerun(run.id, **RERUN)
+    with pytest.raises(Conflict, match="has not ended"):
+        await stage.store.retry(first.id, override=False, **WHO)
+
+
+async def test_doubt_about_a_rerun_is_doubt_about_its_lineage(stage: Stage) -> None:
+    run = await stage.running("order")
+    await stage.finish(stage.died(run))
+    await stage.store.rerun(run.id, **RERUN)
+    await stage.fire()
+    [again] = await stage.claim()
+    await stage.finish(stage.puzzled(again))
+    with pytest.raises(Conflict, match="may have happened"):
+        await stage.store.rerun(run.id, **RERUN)
+
+
 async def test_to_repeat_what_is_done_needs_an_override(stage: Stage) -> None:
     run = await ended(stage)
     repeating = {**RERUN, "repeat": ["pay"]}
@@ -250,6 +291,23 @@ async def test_suspicion_stays_when_a_claim_is_given_back_and_goes_when_the_run_
     assert alone.deaths == 1
     await stage.finish(stage.failed(alone, 0))
     assert (await stage.run(run)).deaths is None
+
+
+async def test_a_run_that_was_poison_is_tried_alone_when_somebody_has_it_tried_again(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.store.lose([stage.lost(run, Event.GAVE_UP, deaths=3)._replace(reason=Reason.POISON)])
+    await stage.store.retry(run.id, override=False, **WHO)
+    await stage.fire()
+    assert await stage.claim(suspects=False) == []
+    [again] = await stage.claim()
+    assert again.deaths == 0
+
+
+async def test_a_success_that_comes_after_the_attempt_was_ended_is_fenced(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.running("other")  # so that the worker itself is not given up
+    await stage.store.lose([stage.lost(run, retry_at=stage.now, outcome=Outcome.TIMED_OUT)])
+    assert await stage.finish(stage.succeeded(run)) == [stage.succeeded(run)]
 
 
 async def test_a_lost_attempt_whose_end_was_foretold_is_told_as_that(stage: Stage) -> None:

@@ -41,6 +41,19 @@ async def test_a_worker_without_the_check_is_not_given_it(stage: Stage) -> None:
     assert len(await stage.claim()) == 1
 
 
+async def test_a_worker_with_room_for_the_check_alone_is_given_it(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.finish(stage.checkable(run))
+    assert len(await stage.claim(jobs=["job?"])) == 1
+
+
+async def test_a_run_that_waits_for_its_check_can_be_reconciled(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.finish(stage.checkable(run))
+    await stage.store.reconcile(run.id, settled=[], actor="ada", evidence="looked it up")
+    assert await stage.state(run) is State.RECONCILED
+
+
 async def test_a_check_that_passes_ends_the_run_with_its_scope(stage: Stage) -> None:
     run = await stage.running()
     began = stage.now
@@ -110,6 +123,20 @@ async def test_a_check_that_no_live_worker_has_is_told(stage: Stage) -> None:
         "job",
         "no live worker has the check of the job 'job'; its runs wait for one that does, verifying",
     )
+
+
+async def test_a_check_that_no_live_worker_has_for_long_is_given_up_and_its_schedule_goes_on(stage: Stage) -> None:
+    run = await stage.running_tick("hourly")
+    await stage.finish(stage.checkable(run))
+    stage.clock.advance(6 * MINUTE)
+    await stage.store.tidy()
+    view = await stage.run(run)
+    assert (view.state, view.reason) == (State.UNVERIFIED, "check_failed")
+    assert view.detail == "no live worker has had the check of job for long"
+    seen = []
+    await stage.store.trigger("hourly", actor="ada", note="now")
+    await stage.fire(lambda fact: seen.append(fact.occupied_by) or fires(fact))  # type: ignore[func-returns-value]
+    assert seen == [None]
 
 
 async def test_a_check_that_a_live_worker_has_is_not_told(stage: Stage) -> None:

@@ -41,7 +41,7 @@ async def test_the_ledger_and_the_end_of_the_run_are_the_callers_transaction(sch
     run = await school.running("order")
     opened = school.store.transaction(caller.connection)
     async with caller.transaction():
-        assert await begun(caller, opened, run) == Begun(None, "order#1")
+        assert (await begun(caller, opened, run)).before is None
         await ended(caller, opened, run)
         [line] = await asked(caller, opened, opened.ledger_of(run.number))
         assert (line.state, line.result, line.undo, line.attempt) == (DONE, b'{"receipt":12}', "refund", 1)
@@ -68,9 +68,11 @@ async def test_an_attempt_that_lost_its_run_can_neither_begin_nor_end_anything(s
     await school.store.lose([school.lost(run)])
     opened = school.store.transaction(caller.connection)
     async with caller.transaction():
+        await begun(caller, opened, run)
         with pytest.raises(LostOwnership):
-            await begun(caller, opened, run)
+            await asked(caller, opened, opened.ledger_of(run.number))
         raise Undone
+    opened = school.store.transaction(caller.connection)
     async with caller.transaction():
         assert not await asked(caller, opened, opened.finish(0, school.succeeded(run)))
         raise Undone
@@ -90,8 +92,9 @@ async def test_a_maybe_is_told_as_the_stores_own_verbs_tell_it(
     opened = school.store.transaction(caller.connection)
     async with caller.transaction():
         found = await begun(caller, opened, again, effect)
+        await asked(caller, opened, opened.ledger_of(again.number))
     assert found.before is not None
-    assert (found.before.attempt, found.lineage) == (1, again.id)
+    assert found.before.attempt == 1
     [line] = (await school.run(again)).effects
     assert line.attempt == (2 if settles is Settles.IDEMPOTENT else 1)
 
@@ -119,3 +122,19 @@ async def test_a_run_of_a_job_with_a_check_is_put_to_it(school: School, caller: 
 async def test_what_is_no_connection_is_refused(school: School) -> None:
     with pytest.raises(InvalidInput, match="none that promises can be made on"):
         school.store.transaction(object())
+
+
+async def test_an_effect_keeps_nobody_waiting_before_the_transaction_ends(school: School, caller: Caller) -> None:
+    await school.promise("neighbour")
+    run = await school.running("order")
+    [neighbour] = [one for one in await school.store.runs() if one.id == "neighbour#1"]
+    opened = school.store.transaction(caller.connection)
+    async with caller.transaction():
+        await begun(caller, opened, run)
+        await ended(caller, opened, run)
+        again = await begun(caller, opened, run)
+        assert again.before is not None
+        assert (again.before.state, again.before.result) == (DONE, b'{"receipt":12}')
+        kept = await school.store.cancel(neighbour.id, actor="ada", note="now")
+        assert kept.outcome == "asked"
+        raise Undone

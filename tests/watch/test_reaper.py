@@ -255,14 +255,25 @@ def test_runs_that_were_lost_together_are_charged_nothing_and_are_tried_alone() 
     asyncio.run(story())
 
 
-def test_a_run_under_suspicion_answers_for_the_worker_that_died_with_it_and_its_neighbours_do_not() -> None:
+def test_a_run_that_was_alone_answers_for_the_worker_that_died_with_it() -> None:
+    async def story() -> None:
+        watch = Watch()
+        watch.store.runs(1, gone=True, worker=1, deaths=2)
+        await watch.look()
+        [poison] = watch.store.lost
+        assert (poison.event, poison.reason, poison.deaths) == (Event.GAVE_UP, Reason.POISON, 3)
+
+    asyncio.run(story())
+
+
+def test_a_run_under_suspicion_that_had_company_is_charged_and_not_blamed_and_the_company_is_neither() -> None:
     async def story() -> None:
         watch = Watch()
         watch.store.runs(1, gone=True, worker=1, deaths=2)
         watch.store.runs(2, gone=True, worker=1)
         await watch.look()
-        poison, neighbour = watch.store.lost
-        assert (poison.event, poison.reason, poison.deaths) == (Event.GAVE_UP, Reason.POISON, 3)
+        suspect, neighbour = watch.store.lost
+        assert (suspect.event, suspect.charged, suspect.deaths) == (Event.RETRY_GRANTED, True, 2)
         assert (neighbour.event, neighbour.charged, neighbour.deaths) == (Event.RETRY_GRANTED, False, 0)
 
     asyncio.run(story())

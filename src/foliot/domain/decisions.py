@@ -114,19 +114,21 @@ def after_loss(
     1. An effect that may have escaped decides before everything else.
     2. A job whose effects are in the ledger goes by that. One that declares nothing, and may not simply be repeated,
        goes by `on_lost`.
-    3. A run that was lost among others may not have killed its worker, and is charged nothing: it is tried again at
-       once, alone (a job with a process of its own cannot have, and is not suspected).
-    4. One that was alone is charged, and a worker's death is on its account; with enough of them it is poison.
+    3. A run that was lost among others may not have killed its worker, and is charged nothing: from now on it is under
+       suspicion, and is tried again at once, without others that are (a job with a process of its own cannot have, and
+       is not suspected).
+    4. One that is under suspicion already is charged. If it was all that its worker had in hand, the death is on its
+       account, and with enough of them it is poison.
     """
     known = traits.tracked or traits.repeatable
     if facts.maybe:
         return unless_in_doubt(Next(Event.MAYBE_FOUND), facts, traits)
     if not known and policy.on_lost is OnLost.ASK:
         return Next(Event.DOUBTED if traits.checked else Event.MAYBE_FOUND, reason=Reason.LOST)
-    if outcome is Outcome.LOST and not alone:
+    if outcome is Outcome.LOST and not alone and deaths is None:
         suspicion = None if traits.isolated else 0
         return Next(Event.RETRY_GRANTED, retry_at=now, reason=Reason.LOST, charged=False, deaths=suspicion)
-    blamed = outcome is Outcome.LOST and not traits.isolated
+    blamed = outcome is Outcome.LOST and alone and not traits.isolated
     deaths = (deaths or 0) + 1 if blamed else deaths
     if blamed and deaths is not None and deaths >= policy.poison_after:
         verdict = Next(Event.GAVE_UP, reason=Reason.POISON)

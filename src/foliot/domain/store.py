@@ -157,7 +157,7 @@ class Beat(NamedTuple):
     cancel: list[int]
     """Runs of this worker that somebody asked to stop."""
     unheard: frozenset[int] = frozenset()
-    """Runs of whose progress the items were not kept: say them again. If they are another's by now, that is in vain."""
+    """Runs of whose progress nothing was kept: say it again. If they are another's by now, that is in vain."""
 
 
 class EventRow(NamedTuple):

@@ -153,9 +153,8 @@ _ENDED = {Outcome.TIMED_OUT: "timed out", Outcome.STALLED: "stalled"}
 
 
 def _was_alone(attempt: SilentAttempt, company: Mapping[int, int]) -> bool:
-    """Whether the worker's death can be laid to this run alone: it had nothing else in hand, or this was the one run
-    under suspicion that it tried."""
-    return attempt.deaths is not None or company[attempt.worker] == 1
+    """Whether the worker's death can be laid to this run alone: it had nothing else in hand."""
+    return company[attempt.worker] == 1
 
 
 class _Policies:

@@ -117,10 +117,12 @@ class Attempt:
         return self.news() if self.context is not None and self._unsaid() != (None, None, ()) else None
 
     def was_told(self, progress: Progress, *, unheard: bool = False) -> None:
-        """`unheard`: the store has kept the rest, but not the items, which are to be said again."""
+        """`unheard`: the store has kept nothing of it, and it is to be said again."""
+        if unheard:
+            return
         note, checkpoint = self.told or (None, self.claimed.checkpoint)
         self.told = (progress.note or note, progress.checkpoint or checkpoint)
-        if progress.items and not unheard and self.context is not None and self.context._batches is not None:
+        if progress.items and self.context is not None and self.context._batches is not None:
             del self.context._batches.unsaid[: len(progress.items)]
 
     def _unsaid(self) -> tuple[bytes | None, bytes | None, tuple[Item, ...]]:

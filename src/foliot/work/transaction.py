@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from foliot.domain.identity import first_of_lineage
 from foliot.domain.instant import Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
 from foliot.domain.run import Claimed, Ending, Progress
@@ -261,6 +262,7 @@ class _TransactionDesk:
     def __init__(self, opened: OpenTransaction, claimed: Claimed, loop: asyncio.AbstractEventLoop) -> None:
         self._opened = opened
         self._number, self._token = claimed.number, claimed.token
+        self._lineage = first_of_lineage(claimed.id)
         self.loop = loop
 
     @property
@@ -268,7 +270,8 @@ class _TransactionDesk:
         return self._opened.is_blocking
 
     async def begin_effect(self, effect: Effect) -> Begun:
-        return await self._opened.begin_effect(self._number, self._token, effect)
+        begun = await self._opened.begin_effect(self._number, self._token, effect)
+        return begun._replace(lineage=self._lineage)
 
     async def end_effect(self, effect: Effect, state: EffectState, result: bytes | None, note: str | None) -> None:
         await self._opened.end_effect(self._number, self._token, effect, state, result, note)

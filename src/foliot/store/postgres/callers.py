@@ -23,7 +23,7 @@ SendAsync = Callable[[Any, str, str], Awaitable[Sequence[Row]]]
 S = TypeVar("S", Send, SendAsync)
 
 PROMISE = "SELECT number, name, outcome, state, fire_at FROM foliot.promise_all({})"
-BEGIN_EFFECT = "SELECT * FROM foliot.begin_effect({})"
+BEGIN_EFFECT = "SELECT foliot.begin_effect({})"
 END_EFFECT = "SELECT foliot.end_effect({})"
 EFFECTS = "SELECT * FROM foliot.effects_of({})"
 COMPLETE = "SELECT foliot.complete_as({})"

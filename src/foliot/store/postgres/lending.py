@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Protocol, TypeVar
 
@@ -34,6 +34,46 @@ class Server(Protocol):
     def heard(self, who: set[str]) -> None: ...
 
 
+class Draft:
+    """Lines of the ledger that a transaction is going to write: at its very end, because from then on everybody waits
+    for it who ends a run of the same claim, or beats for one."""
+
+    def __init__(self) -> None:
+        self._writes: list[Callable[[], Coroutine[Any, Any, Any]]] = []
+        self._lines: dict[tuple[str, str], EffectView] = {}
+
+    def begin(
+        self, effect: Effect, token: int, before: EffectView | None, write: Callable[[], Coroutine[Any, Any, Any]]
+    ) -> EffectView | None:
+        """What was said of it in this transaction counts before what is in the ledger."""
+        known = self._lines.get((effect.name, effect.key), before)
+        self._writes.append(write)
+        if known is None or known.state is EffectState.NOT_DONE:
+            self._lines[effect.name, effect.key] = _line(effect, token, EffectState.STARTED, None)
+        return known
+
+    def end(
+        self,
+        effect: Effect,
+        token: int,
+        state: EffectState,
+        result: bytes | None,
+        write: Callable[[], Coroutine[Any, Any, Any]],
+    ) -> None:
+        self._lines[effect.name, effect.key] = _line(effect, token, state, result)
+        self._writes.append(write)
+
+    async def written(self) -> None:
+        """LostOwnership when the run is no longer the attempt's."""
+        writes, self._writes = self._writes, []
+        for write in writes:
+            await write()
+
+
+def _line(effect: Effect, token: int, state: EffectState, result: bytes | None) -> EffectView:
+    return EffectView(effect.name, effect.key, state, effect.settles, 0, 0, token, 0, None, result, None, effect.undo)
+
+
 class LentTransaction:
     """`foliot.domain.store.OpenTransaction` on a connection of the store's."""
 
@@ -46,6 +86,7 @@ class LentTransaction:
         self._tx: PostgresTransaction | None = None
         self._used: Any = None
         self._name: tuple[str, str | None] = ("", None)
+        self._draft = Draft()
 
     @property
     def connection(self) -> Any:
@@ -57,6 +98,8 @@ class LentTransaction:
     @property
     def _open(self) -> PostgresTransaction:
         assert self._tx is not None, "it was begun"
+        if not self._used.is_in_transaction():
+            raise StoreError("the transaction was ended inside its block; the run is not completed by it")
         return self._tx
 
     async def begin(self) -> None:
@@ -69,17 +112,32 @@ class LentTransaction:
         self._name = (str(name[0]), name[1])
 
     async def begin_effect(self, number: int, token: int, effect: Effect) -> Begun:
-        return await ledger.begin_effect(self._open, number, token, effect)
+        found = await ledger.look_at_effect(self._open, number, effect)
+
+        def write() -> Coroutine[Any, Any, Begun]:
+            return ledger.begin_effect(self._open, number, token, effect)
+
+        return found._replace(before=self._draft.begin(effect, token, found.before, write))
 
     async def end_effect(
         self, number: int, token: int, effect: Effect, state: EffectState, result: bytes | None, note: str | None
     ) -> None:
-        await ledger.end_effect(self._open, number, token, effect, state, result, note)
+        def write() -> Coroutine[Any, Any, None]:
+            return ledger.end_effect(self._open, number, token, effect, state, result, note)
+
+        self._draft.end(effect, token, state, result, write)
 
     async def ledger_of(self, number: int) -> list[EffectView]:
+        await self._draft.written()
         return await ledger.ledger_of(self._open, number)
 
     async def finish(self, worker: int, ending: Ending) -> bool:
+        try:
+            await self._draft.written()
+        except LostOwnership:
+            return False
+        if await self._open.one("owned_run", number=ending.number, token=ending.token) is None:
+            return False  # also when its ending was told already: rows that come after it are nobody's
         return not await working.finish(self._open, worker, [ending])
 
     async def commit(self) -> None:
@@ -155,6 +213,7 @@ class CallersTransaction:
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self.is_blocking = callers.is_blocking(connection)
+        self._draft = Draft()
 
     def connection_in_thread(self, _loop: asyncio.AbstractEventLoop) -> Any:
         return self.connection
@@ -163,17 +222,24 @@ class CallersTransaction:
         """The handler did."""
 
     async def begin_effect(self, number: int, token: int, effect: Effect) -> Begun:
-        [row] = await self._say(callers.BEGIN_EFFECT, {"run": number, "token": token, **effect._asdict()})
-        before = None if row[1] is None else ledger.effect_view(row[1:])
-        return Begun(before, row[0])
+        lines = await self._lines(number)
+        before = next((one for one in lines if (one.name, one.key) == (effect.name, effect.key)), None)
+        said = {"run": number, "token": token, **effect._asdict()}
+        known = self._draft.begin(effect, token, before, lambda: self._say(callers.BEGIN_EFFECT, said))
+        return Begun(known, "")
 
     async def end_effect(
         self, number: int, token: int, effect: Effect, state: EffectState, result: bytes | None, note: str | None
     ) -> None:
         told = {"state": state, "result": None if result is None else result.decode(), "note": note}
-        await self._say(callers.END_EFFECT, {"run": number, "token": token, **effect._asdict(), **told})
+        said = {"run": number, "token": token, **effect._asdict(), **told}
+        self._draft.end(effect, token, state, result, lambda: self._say(callers.END_EFFECT, said))
 
     async def ledger_of(self, number: int) -> list[EffectView]:
+        await self._draft.written()
+        return await self._lines(number)
+
+    async def _lines(self, number: int) -> list[EffectView]:
         return [ledger.effect_view(row) for row in await self._say(callers.EFFECTS, {"run": number})]
 
     async def finish(self, worker: int, ending: Ending) -> bool:
@@ -184,6 +250,7 @@ class CallersTransaction:
             "checked": ending.event is Event.CHECK_DUE,
         }
         try:
+            await self._draft.written()
             await self._say(callers.COMPLETE, said)
         except LostOwnership:
             return False

@@ -13,6 +13,7 @@ import apsw
 from foliot.clock import Clock
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
 from foliot.domain.run import Ending
+from foliot.errors import StoreError
 from foliot.store.sqlite.transaction import SqliteTransaction
 from foliot.store.sqlite.writer import as_store_error
 from foliot.store.verbs import ledger, working
@@ -66,7 +67,10 @@ class LentTransaction:
         return await ledger.ledger_of(self._now(), number)
 
     async def finish(self, worker: int, ending: Ending) -> bool:
-        return not await working.finish(self._now(), worker, [ending])
+        tx = self._now()
+        if await tx.one("owned_run", number=ending.number, token=ending.token) is None:
+            return False  # also when its ending was told already: rows that come after it are nobody's
+        return not await working.finish(tx, worker, [ending])
 
     async def commit(self) -> None:
         try:
@@ -84,4 +88,6 @@ class LentTransaction:
             self._give_back(connection)
 
     def _now(self) -> SqliteTransaction:
+        if not self.connection.in_transaction:  # by the handler, or by SQLite itself: a full disk, ON CONFLICT ROLLBACK
+            raise StoreError("the transaction was ended inside its block; the run is not completed by it")
         return SqliteTransaction(self.connection, self._queries, self._clock.now())

@@ -15,7 +15,6 @@ from foliot.domain.ledger import (
     Item,
     Settles,
 )
-from foliot.domain.run import Progress
 from foliot.errors import LostOwnership
 from foliot.store.verbs.transaction import Row, Transaction, as_json, longs
 
@@ -30,6 +29,16 @@ async def begin_effect(tx: Transaction, number: int, token: int, effect: Effect)
     if before is None or _begins_anew(before, effect, token):
         await _put(tx, row, token, effect)
     return Begun(before, first)
+
+
+async def look_at_effect(tx: Transaction, number: int, effect: Effect) -> Begun:
+    """As `begin_effect`, of which nothing is written yet: whoever does so is refused there if the run is not his."""
+    row = await tx.one("find_live", number=number, name=None)
+    if row is None:
+        raise LostOwnership(f"run {number} has ended; nothing was written, and the handler should stop")
+    lineage = await lineage_of(tx, number)
+    found = await tx.one("effect_of", lineage=lineage, name=effect.name, key=effect.key)
+    return Begun(None if found is None else effect_view(found), first_of_lineage(run_id(row[0], row[1])))
 
 
 def _begins_anew(before: EffectView, effect: Effect, token: int) -> bool:
@@ -126,6 +135,11 @@ async def settle(tx: Transaction, lineage: int, name: str, key: str, state: Effe
     return bool(await tx.run("settle_effect", **values))
 
 
+async def settle_maybes(tx: Transaction, lineage: int, state: EffectState, note: str) -> int:
+    """What only a person can settle; a probe, or doing it again, settles the rest."""
+    return await tx.run("settle_maybes", lineage=lineage, state=state, now=tx.now, note=note)
+
+
 async def settle_open(tx: Transaction, lineage: int, state: EffectState, note: str) -> int:
     """All that has no end, on a person's word or on that of a check."""
     return await tx.run("settle_open", lineage=lineage, state=state, now=tx.now, note=note)
@@ -146,20 +160,6 @@ async def put_items(tx: Transaction, lineage: int, items: Sequence[Item]) -> Non
     await tx.run("put_items", lineage=lineage, items=as_json(rows), now=tx.now)
     for batch, size in {one.batch: one.of for one in items}.items():
         await tx.run("put_batch", lineage=lineage, name=batch, size=size)
-
-
-async def hear_items(tx: Transaction, progress: Sequence[Progress], *, patient: bool) -> list[int]:
-    """Keeps the items of attempts that still own their runs; answers the runs of the others."""
-    unheard = []
-    for one in progress:
-        if one.items:
-            query = "owned_run" if patient else "owned_free_run"
-            row = await tx.one(query, number=one.number, token=one.token)
-            if row is None:
-                unheard.append(one.number)
-            else:
-                await put_items(tx, row[3], one.items)
-    return unheard
 
 
 async def batches_of(tx: Transaction, lineage: int) -> list[BatchView]:

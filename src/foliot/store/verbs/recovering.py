@@ -18,6 +18,7 @@ from foliot.store.verbs.transaction import Transaction, longs
 async def retry(tx: Transaction, identifier: str, actor: str, note: str, override: bool) -> Kept:
     found = await _parked(tx, identifier, "retried")
     lineage = await ledger.lineage_of(tx, found.number)
+    await _refuse_busy(tx, found, lineage)
     open_effects = [one for one in await ledger.effects_of(tx, lineage) if one.state is EffectState.STARTED]
     overridden = override and bool(note)
     if found.state is State.AMBIGUOUS and not overridden:
@@ -31,7 +32,7 @@ async def retry(tx: Transaction, identifier: str, actor: str, note: str, overrid
             f"{open_effects[0].key}. Find out first; to retry all the same, give an override and a reason"
         )
     if overridden and open_effects:
-        await ledger.settle_open(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode it: {note}")
+        await ledger.settle_maybes(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode it: {note}")
     await tx.audit(actor, "retry", found.id, _with_override(note, overridden and bool(open_effects)))
     await tx.run("revive_run", number=found.number, state=found.state, now=tx.now)
     await tx.stir([found.number])
@@ -42,6 +43,7 @@ async def recheck(tx: Transaction, identifier: str, actor: str, note: str) -> Ke
     found = await _parked(tx, identifier, "verified again")
     if found.state is State.DEAD:
         raise Conflict(f"{found.id} is dead: there is no result that could be checked")
+    await _refuse_busy(tx, found, await ledger.lineage_of(tx, found.number))
     phase = Phase.DOUBT if found.state is State.AMBIGUOUS else Phase.CHECK
     row = await tx.one("recheck_run", number=found.number, state=found.state, phase=phase, now=tx.now)
     assert row is not None  # it is locked
@@ -59,7 +61,7 @@ async def hand_off_check(tx: Transaction, number: int, queue: str, lane: int, pr
 async def reconcile(
     tx: Transaction, identifier: str, settled: Sequence[Settled], actor: str, evidence: str, note: str
 ) -> Kept:
-    found = await _parked(tx, identifier, "reconciled")
+    found = await _parked(tx, identifier, "reconciled", waiting=True)
     lineage = await ledger.lineage_of(tx, found.number)
     for one in settled:
         told = f"{actor}: {evidence}"
@@ -93,9 +95,7 @@ async def rerun(
     source = await tx.one("rerun_source", number=found.number)
     assert source is not None  # it is one or the other
     lineage = await lineage_number(tx, found.id)
-    busy = await tx.one("busy_of_lineage", lineage=lineage)
-    if busy is not None:
-        raise Conflict(f"{run_id(busy[0], busy[1])} repeats {found.id} already, and has not ended")
+    await _refuse_busy(tx, found, lineage)
     await _answer_for_ledger(tx, found, lineage, repeat, override, actor, note)
     stem = rerun_stem(found.id)
     taken = [row[0] for row in await tx.all("reruns_of", stem=stem, stem_end=stem[:-1] + "s")]
@@ -128,6 +128,12 @@ async def rerun(
     return Kept(number, name, "rerun", State.SCHEDULED, tx.now)
 
 
+async def _refuse_busy(tx: Transaction, found: Found, lineage: int) -> None:
+    busy = await tx.one("busy_of_lineage", lineage=lineage)
+    if busy is not None:
+        raise Conflict(f"{run_id(busy[0], busy[1])} repeats {found.id} already, and has not ended")
+
+
 async def _answer_for_ledger(
     tx: Transaction, found: Found, lineage: int, repeat: Sequence[str], override: bool, actor: str, note: str
 ) -> None:
@@ -136,12 +142,13 @@ async def _answer_for_ledger(
     if unknown:
         raise Conflict(f"the ledger of {found.id} has no effect {sorted(unknown)[0]!r} that could be repeated")
     open_effects = [one for one in effects if one.state is EffectState.STARTED]
-    in_doubt = found.state is State.AMBIGUOUS or bool(open_effects)
+    doubted = await tx.one("doubted_of_lineage", lineage=lineage)
+    in_doubt = doubted is not None or bool(open_effects)
     if (in_doubt or repeat) and not (override and note):
         what = "what was done would be done again" if repeat and not in_doubt else "an effect of it may have happened"
         raise Conflict(f"{found.id}: {what}. Give an override and a reason to rerun it all the same")
     if open_effects:
-        await ledger.settle_open(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode it: {note}")
+        await ledger.settle_maybes(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode it: {note}")
     if repeat:
         told = f"{actor} has it repeated: {note}"
         await tx.run("undo_done", lineage=lineage, names=list(repeat), now=tx.now, note=told)
@@ -159,13 +166,15 @@ async def lineage_number(tx: Transaction, identifier: str) -> int:
     return int(row[0])
 
 
-async def _parked(tx: Transaction, identifier: str, what: str) -> Found:
-    """Locked, with its schedule, so that whatever follows from its end can be done."""
+async def _parked(tx: Transaction, identifier: str, what: str, *, waiting: bool = False) -> Found:
+    """Locked, with its schedule, so that whatever follows from its end can be done. `waiting`: or it waits for its
+    check, which no worker may have any more."""
     found = await by_id(tx, identifier)
     if found.schedule is not None:
         await tx.lock([found.schedule])
     found = await by_id(tx, identifier, locked=True)
-    if not found.live or found.state not in PARKED:
+    waits = waiting and found.state is State.VERIFYING and found.worker is None
+    if not found.live or (found.state not in PARKED and not waits):
         raise Conflict(f"{found.id} is {found.state}; only dead, unverified and ambiguous runs can be {what}")
     return found
 

@@ -24,6 +24,8 @@ _CHUNKS_AT_ONCE = 64
 _firing_order = attrgetter("fire_at", "number")
 _HELD_FOR = 250 * MILLISECOND
 """How long a run that somebody's transaction holds is left alone."""
+_WITHOUT_WORKER = 5 * MINUTE
+"""How long a check waits for a worker that has it."""
 _ALIVE = MINUTE
 """A worker that was heard of within this time counts as one that may know a job."""
 
@@ -146,9 +148,27 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
 
 
 async def report_waiting(tx: Transaction) -> None:
-    """What only some workers can take, and none of them is there: told, because nobody who claims sees it."""
+    """What only some workers can take, and none of them is there: told, because nobody who claims sees it. Checks that
+    have waited for long are given up, because their runs keep a schedule busy: a person has to look instead."""
     for (job,) in await tx.all("wanted_jobs", before=tx.now - _ALIVE):
         await _report_unknown(tx, job)
+        if job.endswith("?") and not await tx.value("job_is_known", job=job, since=tx.now - _ALIVE):
+            await _give_up_checks(tx, job)
+
+
+async def _give_up_checks(tx: Transaction, label: str) -> None:
+    for n, fired_at, stored, queue in await tx.all("stale_chunks", job=label, before=tx.now - _WITHOUT_WORKER):
+        numbers = longs(tx.unpacked(stored))
+        schedules = {row[0] for row in await tx.all("schedules_among", numbers=numbers) if row[0] is not None}
+        await tx.lock(schedules)
+        await tx.run("drop_chunk", n=n)
+        for row in await tx.all("unclaimed_runs", numbers=numbers, fired_at=fired_at, queue=queue):
+            in_doubt = await tx.value("phase_of", number=row[0]) == Phase.DOUBT
+            state = after(State.VERIFYING, Event.MAYBE_FOUND if in_doubt else Event.CHECK_REFUSED)
+            told = f"no live worker has had the check of {label[:-1]} for long"
+            await unend(tx, row[0], state, None, 0, Reason.CHECK_FAILED, told)
+        if schedules:
+            await runs_ended(tx, schedules)
 
 
 async def _report_unknown(tx: Transaction, job: str) -> None:
@@ -179,7 +199,8 @@ async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> lis
     for ending in endings:
         token, schedule, phase = owned.get(ending.number, (None, None, None))
         if token != ending.token:
-            if not await tx.value("told_already", number=ending.number, token=ending.token):
+            said = {"number": ending.number, "token": ending.token, "outcome": ending.outcome}
+            if not await tx.value("told_already", **said):
                 fenced.append(ending)  # its lease was lost: another attempt owns the run, or has ended it
             continue
         if ending.number in matched:
@@ -248,6 +269,7 @@ async def _go_on(tx: Transaction, worker: int, endings: Sequence[tuple[Ending, S
     """Runs that live on after their attempt."""
     await _remember(tx, worker, [ending for ending, _ in endings])
     pending = []
+    endings = await _by_budget(tx, endings)
     for ending, state in endings:
         if ending.event in PUT_TO_CHECK:
             await _put_to_check(tx, ending)
@@ -305,6 +327,15 @@ async def _name_of(tx: Transaction, number: int) -> str | None:
     return row[1] if row else None
 
 
+async def _by_budget(tx: Transaction, endings: Sequence[tuple[Ending, State]]) -> Sequence[tuple[Ending, State]]:
+    """In the order of their jobs where budgets are drawn on, so that two who finish never wait for one another."""
+    drawing = [one for one in endings if one[0].retries_per_hour is not None]
+    if len(drawing) < 2:
+        return endings
+    jobs = {ending.number: await tx.value("job_of", number=ending.number) for ending, _ in drawing}
+    return sorted(endings, key=lambda one: jobs.get(one[0].number, ""))
+
+
 async def close_claims(tx: Transaction, closed: Mapping[int, Sequence[int]]) -> None:
     """These runs are no longer of these claims; a claim without runs goes."""
     if closed:
@@ -352,7 +383,14 @@ async def beat(tx: Transaction, worker: int, progress: Sequence[Progress], patie
     known = bool(await tx.run("beat_instance", number=worker, now=tx.now))
     unheard: list[int] = []
     if known and progress:
-        rows = ((p.started_at, p.note, p.checkpoint, p.number, p.token, p.ending) for p in progress)
-        await tx.run_each("add_progress", rows)
-        unheard = await ledger.hear_items(tx, progress, patient=patient)
+        owned = {"numbers": longs([p.number for p in progress]), "tokens": longs({p.token for p in progress})}
+        rows = await tx.all("owned_runs" if patient else "free_runs", **owned)
+        tokens = {row[0]: row[1] for row in rows}
+        heard = [p for p in progress if tokens.get(p.number) == p.token]
+        unheard = [p.number for p in progress if tokens.get(p.number) != p.token]
+        said = [(p.started_at, p.note, p.checkpoint, p.number, p.token, p.ending) for p in heard]
+        await tx.run_each("add_progress", said)
+        for one in heard:
+            if one.items:
+                await ledger.put_items(tx, await ledger.lineage_of(tx, one.number), one.items)
     return Beat(known, [row[0] for row in await tx.all("cancellations_of", worker=worker)], frozenset(unheard))

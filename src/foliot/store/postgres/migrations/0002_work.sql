@@ -113,7 +113,8 @@ BEGIN
                     r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, chunk.lane, r.options,
                     r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths
                 FROM foliot.run r
-                WHERE r.number = ANY(free) AND r.state < 2 AND r.fire_at <= clock AND r.job = ANY(jobs_)
+                WHERE r.number = ANY(free) AND r.state < 2 AND r.fire_at <= clock
+                    AND CASE WHEN r.phase IS NULL THEN r.job ELSE r.job || '?' END = ANY(jobs_)
                     AND (r.useful_until IS NULL OR r.useful_until >= clock) AND coalesce(r.queue, 'default') = chunk.queue
                     AND NOT EXISTS (SELECT 1 FROM unnest(claimed) AS c(number) WHERE c.number = r.number)
             ), noted AS (

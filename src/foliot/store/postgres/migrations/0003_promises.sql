@@ -57,6 +57,8 @@ BEGIN
                     checkpoint = NULL
                 WHERE r.number = latest.number AND r.state IN (0, 2)
                     AND r.number NOT IN (SELECT u.number FROM foliot.unwritten u)
+                    AND NOT EXISTS (SELECT 1 FROM foliot.effect e WHERE e.lineage = r.number)
+                    AND NOT EXISTS (SELECT 1 FROM foliot.item i WHERE i.lineage = r.number)
                 RETURNING r.shard INTO shard_;
                 IF FOUND THEN
                     INSERT INTO foliot.stir (shard, numbers) VALUES (shard_, ARRAY[latest.number]);
@@ -225,6 +227,11 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'foliot.complete needs a transaction of isolation level READ COMMITTED, not %: what waits for this '
             'run could not be seen', upper(current_setting('transaction_isolation')) USING ERRCODE = '25001';
+    END IF;
+    IF EXISTS (SELECT 1 FROM foliot.run r JOIN foliot.effect e ON e.lineage = coalesce(r.lineage, r.number)
+            WHERE r.number = complete.run AND e.state = 'started') THEN
+        RAISE EXCEPTION 'run % cannot be completed: an effect of it has begun and has not ended', complete.run
+            USING ERRCODE = '55000';
     END IF;
     IF checked THEN
         PERFORM foliot.complete_unchecked(complete.run, complete.token, complete.result);

@@ -1,3 +1,4 @@
+-- breaks: 4
 -- What became of the world outside: the ledger of effects, items of batches, and budgets of retries.
 
 -- `n` is the order in which effects were first begun; a lineage is named by the number of its first run.
@@ -47,11 +48,7 @@ CREATE TABLE foliot.budget (
 -- The ledger inside a transaction of the handler's own. Each takes one JSON object as text, which any driver can bind:
 -- run and token of the attempt, the effect's name and key, and what is to be said of it. FL001 when the run is no longer
 -- the attempt's: then the transaction cannot commit.
-CREATE FUNCTION foliot.begin_effect(said text) RETURNS TABLE (
-    first text, name text, key text, state text, settles text, run bigint, attempt integer, token bigint,
-    started_at bigint, ended_at bigint, result bytea, note text, undo text
-) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+CREATE FUNCTION foliot.begin_effect(said text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     wanted jsonb := said::jsonb;
     owned record := foliot.owned_by_attempt(wanted);
@@ -64,9 +61,6 @@ BEGIN
             OR (found_.settles = 'idempotent' AND wanted->>'settles' = 'idempotent'))) THEN
         PERFORM foliot.put_effect(owned.number, owned.token, owned.attempt, lineage_, wanted);
     END IF;
-    RETURN QUERY SELECT coalesce((SELECT regexp_replace(owned.name, '#r[0-9]+$', '')), foliot.number_text(owned.number)),
-        found_.name, found_.key, found_.state, found_.settles, found_.run, found_.attempt, found_.token,
-        found_.started_at, found_.ended_at, found_.result, found_.note, found_.undo;
 END $$;
 
 CREATE FUNCTION foliot.end_effect(said text) RETURNS void LANGUAGE plpgsql AS $$
@@ -131,8 +125,3 @@ BEGIN
     END IF;
     RETURN owned;
 END $$;
-
--- An unnamed run's id: Crockford's base 32, as foliot.domain.identity writes it.
-CREATE FUNCTION foliot.number_text(number bigint) RETURNS text LANGUAGE sql IMMUTABLE
-RETURN (SELECT string_agg(substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ', ((number >> (5 * place)) & 31)::integer + 1, 1), ''
-    ORDER BY place DESC) FROM generate_series(0, 12) AS place);

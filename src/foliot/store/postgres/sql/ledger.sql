@@ -3,11 +3,6 @@
 SELECT number, name, attempt, coalesce(lineage, number), phase
 FROM foliot.own_runs(ARRAY[:number::bigint], ARRAY[:token::bigint]) WHERE token = :token
 
--- name: owned_free_run
--- As above, for a heart: it waits for nobody, and has written the claim already, unless somebody has that in his hands.
-SELECT number, name, attempt, coalesce(lineage, number), phase FROM foliot.run
-WHERE number = :number AND token = :token AND state = 4 FOR UPDATE SKIP LOCKED
-
 -- name: lineage_of
 SELECT coalesce((SELECT coalesce(r.lineage, r.number) FROM foliot.run r WHERE r.number = :number),
     (SELECT coalesce(h.lineage, h.number) FROM foliot.history h WHERE h.number = :number), :number::bigint)
@@ -38,6 +33,11 @@ UPDATE foliot.effect SET state = :state, ended_at = :now, note = :note WHERE lin
 
 -- name: settle_open
 UPDATE foliot.effect SET state = :state, ended_at = :now, note = :note WHERE lineage = :lineage AND state = 'started'
+
+-- name: settle_maybes
+-- What nothing but a person can settle.
+UPDATE foliot.effect SET state = :state, ended_at = :now, note = :note
+WHERE lineage = :lineage AND state = 'started' AND settles IS NULL
 
 -- name: undo_done
 -- What is to be repeated, although it was done: on a person's word.
@@ -91,7 +91,9 @@ SELECT key, coalesce(error, '') FROM foliot.item WHERE lineage = :lineage AND ba
 ORDER BY key LIMIT :limit
 
 -- name: budget_of
-SELECT hour, spent FROM foliot.budget WHERE job = :job
+-- Locked until the transaction ends, also when it is new: two who fill one hour would count one retry.
+INSERT INTO foliot.budget (job, hour, spent) VALUES (:job, 0, 0)
+ON CONFLICT (job) DO UPDATE SET spent = budget.spent RETURNING hour, spent
 
 -- name: put_budget
 INSERT INTO foliot.budget (job, hour, spent) VALUES (:job, :hour, :spent)
@@ -109,6 +111,9 @@ ORDER BY length(name), name
 -- name: busy_of_lineage
 -- A run of the lineage that waits or is at work; parked ones and ended ones are not.
 SELECT number, name FROM foliot.run WHERE (number = :lineage OR lineage = :lineage) AND state < 20 LIMIT 1
+
+-- name: doubted_of_lineage
+SELECT number, name FROM foliot.run WHERE (number = :lineage OR lineage = :lineage) AND state = 22 LIMIT 1
 
 -- name: lineage_by_name
 WITH wanted AS (SELECT n.number FROM foliot.named n WHERE n.name = :name::text)

@@ -88,5 +88,5 @@ ON CONFLICT (number) DO UPDATE SET worker = excluded.worker, reason = excluded.r
 -- A parked run is due again now, with its attempts renewed.
 UPDATE foliot.run SET state = 0, nominal = coalesce(nominal, fire_at), fire_at = :now, useful_until = NULL, spent = 0,
     token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, started_at = NULL, reason = NULL, detail = NULL,
-    deaths = NULL
+    deaths = CASE WHEN reason = 'poison' THEN 0 END, result = NULL
 WHERE number = :number AND state = :state

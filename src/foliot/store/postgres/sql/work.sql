@@ -38,7 +38,7 @@ RETURNING CASE WHEN job IS NOT NULL THEN pg_notify('foliot', 'handoff') END
 -- name: unclaimed_runs
 -- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or
 -- one that is not due by a clock that was set back since it was fired. What was moved or replaced is fired anew.
-SELECT number, job, useful_until, schedule, fire_at FROM foliot.lock_pending(:numbers::bigint[])
+SELECT number, CASE WHEN phase IS NULL THEN job ELSE job || '?' END, useful_until, schedule, fire_at FROM foliot.lock_pending(:numbers::bigint[])
 WHERE fire_at <= :fired_at AND coalesce(queue, 'default') = :queue::text
 
 -- name: pending_among
@@ -53,6 +53,15 @@ SELECT EXISTS (SELECT 1 FROM foliot.instance i, jsonb_array_elements_text(i.jobs
 -- Jobs and checks that chunks have waited for, for some time.
 SELECT DISTINCT job FROM foliot.handoff WHERE job IS NOT NULL AND fired_at < :before
 
+-- name: stale_chunks
+SELECT n, fired_at, numbers, queue FROM foliot.handoff WHERE job = :job AND fired_at < :before FOR UPDATE SKIP LOCKED
+
+-- name: schedules_among
+SELECT DISTINCT schedule FROM foliot.run WHERE number = ANY(:numbers::bigint[])
+
+-- name: phase_of
+SELECT phase FROM foliot.run WHERE number = :number
+
 -- name: event_since
 SELECT EXISTS (SELECT 1 FROM foliot.event WHERE subject = :subject AND kind = :kind AND at > :since)
 
@@ -64,10 +73,15 @@ SELECT number, token FROM foliot.finish_runs(:numbers::bigint[], :tokens::bigint
 -- The runs that attempts claim to have ended, with the token that the store remembers. Claims are locked first.
 SELECT number, token, schedule, phase FROM foliot.own_runs(:numbers::bigint[], :tokens::bigint[])
 
+-- name: free_runs
+-- For a heart, which waits for nobody: what somebody has his hands on is told with a later beat.
+SELECT number, token FROM foliot.run WHERE number = ANY(:numbers::bigint[]) AND token = ANY(:tokens::bigint[]) AND state = 4
+FOR UPDATE SKIP LOCKED
+
 -- name: told_already
 -- Whether the store has this attempt's ending: a worker that never got its answer may say it again.
 SELECT EXISTS (SELECT 1 FROM foliot.history WHERE number = :number AND token = :token)
-    OR EXISTS (SELECT 1 FROM foliot.attempt WHERE run = :number AND token = :token AND outcome <> 'lost')
+    OR EXISTS (SELECT 1 FROM foliot.attempt WHERE run = :number AND token = :token AND outcome IN (:outcome, 'succeeded'))
 
 -- name: end_attempts
 -- Terminal endings, as one JSON array of [number, state, started_at, finished_at, reason, detail, result]. A run that
@@ -143,7 +157,7 @@ SELECT number FROM foliot.cancellation WHERE worker = :worker
 -- name: add_progress
 UPDATE foliot.run SET started_at = CASE WHEN phase IS NULL THEN foliot.begun($1, claimed_at) ELSE started_at END,
     progress = coalesce($2, progress), checkpoint = coalesce($3, checkpoint), ending = coalesce($6, ending)
-WHERE number = (SELECT number FROM foliot.run WHERE number = $4 AND token = $5 AND state = 4 FOR UPDATE SKIP LOCKED)
+WHERE number = $4 AND token = $5 AND state = 4
 
 -- name: release_held
 -- A run of the schedule has ended: what waited for it is decided again.

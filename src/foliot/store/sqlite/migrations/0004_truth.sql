@@ -1,3 +1,4 @@
+-- breaks: 4
 -- What became of the world outside, and of runs whose end is uncertain.
 
 -- `phase`: a run that waits for its check or is being checked (1: its handler succeeded; 2: nobody knows), shown as

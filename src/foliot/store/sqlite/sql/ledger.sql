@@ -3,11 +3,6 @@
 SELECT number, name, attempt, coalesce(lineage, number), phase FROM run
 WHERE number = :number AND token = :token AND state = 4
 
--- name: owned_free_run
--- There is one writer at a time: nobody else can have his hands on it.
-SELECT number, name, attempt, coalesce(lineage, number), phase FROM run
-WHERE number = :number AND token = :token AND state = 4
-
 -- name: lineage_of
 SELECT coalesce((SELECT coalesce(r.lineage, r.number) FROM run r WHERE r.number = :number),
     (SELECT coalesce(h.lineage, h.number) FROM history h WHERE h.number = :number), :number)
@@ -38,6 +33,11 @@ UPDATE effect SET state = :state, ended_at = :now, note = :note WHERE lineage = 
 
 -- name: settle_open
 UPDATE effect SET state = :state, ended_at = :now, note = :note WHERE lineage = :lineage AND state = 'started'
+
+-- name: settle_maybes
+-- What nothing but a person can settle.
+UPDATE effect SET state = :state, ended_at = :now, note = :note
+WHERE lineage = :lineage AND state = 'started' AND settles IS NULL
 
 -- name: undo_done
 -- What is to be repeated, although it was done: on a person's word.
@@ -109,6 +109,9 @@ WHERE substr(name, length(:stem) + 1) NOT GLOB '*[^0-9]*' ORDER BY length(name),
 -- name: busy_of_lineage
 -- A run of the lineage that waits or is at work; parked ones and ended ones are not.
 SELECT number, name FROM run WHERE (number = :lineage OR lineage = :lineage) AND state < 20 LIMIT 1
+
+-- name: doubted_of_lineage
+SELECT number, name FROM run WHERE (number = :lineage OR lineage = :lineage) AND state = 22 LIMIT 1
 
 -- name: lineage_by_name
 SELECT coalesce(lineage, number) FROM run WHERE name = :name

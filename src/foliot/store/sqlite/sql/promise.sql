@@ -17,6 +17,7 @@ UPDATE run SET job = :job, payload = :payload, fire_at = :fire_at, nominal = NUL
     priority = :priority, queue = :queue, options = :options, fired_at = NULL, state = 0, reason = NULL, detail = NULL,
     spent = 0, progress = NULL, checkpoint = NULL
 WHERE number = :number AND state IN (0, 2)
+    AND NOT EXISTS (SELECT 1 FROM effect WHERE lineage = :number) AND NOT EXISTS (SELECT 1 FROM item WHERE lineage = :number)
 
 -- name: move_promise
 UPDATE run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state = 0, reason = NULL, detail = NULL,
@@ -49,5 +50,5 @@ INSERT OR REPLACE INTO cancellation (number, worker, reason, note) VALUES (:numb
 -- A parked run is due again now, with its attempts renewed.
 UPDATE run SET state = 0, nominal = coalesce(nominal, fire_at), fire_at = :now, useful_until = NULL, spent = 0,
     token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, started_at = NULL, reason = NULL, detail = NULL,
-    deaths = NULL
+    deaths = CASE WHEN reason = 'poison' THEN 0 END, result = NULL
 WHERE number = :number AND state = :state

@@ -20,14 +20,15 @@ VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers, :alone)
 UPDATE run SET state = 4, token = :token, worker = :worker, attempt = attempt + 1, lane = :lane,
     fired_at = :fired_at, claimed_at = :now
 WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :now
-    AND (useful_until IS NULL OR useful_until >= :now) AND coalesce(queue, 'default') = :queue AND job IN (SELECT value FROM json_each(:jobs))
+    AND (useful_until IS NULL OR useful_until >= :now) AND coalesce(queue, 'default') = :queue
+    AND CASE WHEN phase IS NULL THEN job ELSE job || '?' END IN (SELECT value FROM json_each(:jobs))
 RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, since, schedule, revision, tenant,
     queue, priority, origin, lane, options, checkpoint, phase, lineage, coalesce(repair, 0), deaths
 
 -- name: unclaimed_runs
 -- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or
 -- one that is not due by a clock that was set back since it was fired. What was moved or replaced is fired anew.
-SELECT number, job, useful_until, schedule, fire_at FROM run
+SELECT number, CASE WHEN phase IS NULL THEN job ELSE job || '?' END, useful_until, schedule, fire_at FROM run
 WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :fired_at AND coalesce(queue, 'default') = :queue
 
 -- name: pending_among
@@ -44,6 +45,15 @@ SELECT EXISTS (SELECT 1 FROM instance i, json_each(i.jobs) j WHERE i.ended_at IS
 -- Jobs and checks that chunks have waited for, for some time.
 SELECT DISTINCT job FROM handoff WHERE job IS NOT NULL AND fired_at < :before
 
+-- name: stale_chunks
+SELECT n, fired_at, numbers, queue FROM handoff WHERE job = :job AND fired_at < :before
+
+-- name: schedules_among
+SELECT DISTINCT schedule FROM run WHERE number IN carray(:numbers)
+
+-- name: phase_of
+SELECT phase FROM run WHERE number = :number
+
 -- name: event_since
 SELECT EXISTS (SELECT 1 FROM event WHERE subject = :subject AND kind = :kind AND at > :since)
 
@@ -51,10 +61,14 @@ SELECT EXISTS (SELECT 1 FROM event WHERE subject = :subject AND kind = :kind AND
 -- The runs that attempts claim to have ended, with the token that the store remembers.
 SELECT number, token, schedule, phase FROM run WHERE number IN carray(:numbers) AND state = 4
 
+-- name: free_runs
+-- There is one writer at a time: nobody else can have his hands on them.
+SELECT number, token FROM run WHERE number IN carray(:numbers) AND token IN carray(:tokens) AND state = 4
+
 -- name: told_already
 -- Whether the store has this attempt's ending: a worker that never got its answer may say it again.
 SELECT EXISTS (SELECT 1 FROM history WHERE number = :number AND token = :token)
-    OR EXISTS (SELECT 1 FROM attempt WHERE run = :number AND token = :token AND outcome <> 'lost')
+    OR EXISTS (SELECT 1 FROM attempt WHERE run = :number AND token = :token AND outcome IN (:outcome, 'succeeded'))
 
 -- name: end_attempts
 -- Terminal endings, as one JSON array of [number, state, started_at, finished_at, reason, detail, result]. A run that
