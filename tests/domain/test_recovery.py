@@ -83,6 +83,7 @@ def advised(state: State, **more: object) -> Advice:
 def test_the_safest_action_comes_first() -> None:
     assert advised(State.DEAD).action is Action.RETRY
     assert advised(State.DEAD, facts=Facts(done=3)).action is Action.RESUME
+    assert advised(State.DEAD, reason="poison").action is Action.RECONCILE
     assert advised(State.DEAD, facts=Facts(open=1)).action is Action.RECONCILE
     assert advised(State.DEAD, traits=Traits()).action is Action.RETRY
     assert advised(State.DEAD, traits=Traits(), on_lost=OnLost.ASK).action is Action.RECONCILE

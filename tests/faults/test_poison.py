@@ -82,7 +82,7 @@ def judge(poison: RunView, advice: Guidance | None, neighbours: list[RunView]) -
     assert [one.outcome for one in poison.attempts] == [Outcome.LOST] * 4
     assert poison.spent == 3, "the first death could have been anybody's"
     assert advice is not None
-    assert (advice.advice.action, "3 workers died" in advice.lead) == (Action.RETRY, True)
+    assert (advice.advice.action, "3 workers died" in advice.lead) == (Action.RECONCILE, True)
     assert {run.state for run in neighbours} == {State.SUCCEEDED}
     assert {run.spent for run in neighbours} == {1}, "each was charged for its success alone"
     assert any(run.attempt > 1 for run in neighbours), "nobody was there when it died"

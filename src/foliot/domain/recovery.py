@@ -119,6 +119,9 @@ def _of_ambiguous(situation: Situation, recovery: Recovery) -> Advice:
 
 
 def _of_dead(situation: Situation, recovery: Recovery, why: str) -> Advice:
+    if situation.reason == Reason.POISON:
+        why = f"workers died of it, so that its code has to be looked at before it is tried again; {why}"
+        return Advice(recovery, why, Action.RECONCILE, (), (Action.RETRY, Action.RERUN))
     match recovery:
         case Recovery.MAYBE:
             return Advice(recovery, why, Action.RECONCILE, (), (Action.RETRY, Action.RERUN))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -25,6 +26,8 @@ T = TypeVar("T")
 Work = Callable[[Transaction], Coroutine[Any, Any, T]]
 """A verb, bound to what was asked."""
 
+_LENT_FOR = 10.0
+"""Seconds for which a handler may have a store in memory for itself."""
 MOST_AT_ONCE = 256
 """Requests that share one commit: enough to spread an fsync thin, few enough to let other processes in between."""
 
@@ -115,7 +118,13 @@ class InlineWriter:
     async def submit(self, work: Work[T]) -> T:
         request = _Request(work, None, None)  # type: ignore[arg-type]
         # The loop must not stand still while a handler, which may need it, has the connection in its hands.
-        while not self._lock.acquire(blocking=False):  # noqa: ASYNC110 - it may be given back in another loop
+        until = time.monotonic() + _LENT_FOR
+        while not self._lock.acquire(blocking=False):
+            if time.monotonic() > until:
+                raise StoreError(
+                    "a handler waits inside ctx.transaction(), and keeps a store in memory for itself meanwhile; let "
+                    "it wait outside of the block, or use a store in a file"
+                )
             await asyncio.sleep(0)
         try:
             if self._closed:

@@ -186,7 +186,7 @@ async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> lis
     """1. Compare each token with the store's; what does not match is fenced. 2. Terminal endings move to history.
     3. The others go on: to a retry, back to the hand-off, or to a person. 4. What follows: claims close, waiters are
     released, fixed delays get their next run."""
-    endings = [ending._replace(error=_visible(ending.error)) for ending in endings]
+    endings = [ending if ending.error is None else _visible(ending) for ending in endings]
     numbers = array("q", [ending.number for ending in endings])
     tokens = longs({ending.token for ending in endings})
     owned = {row[0]: row[1:] for row in await tx.all("owned_runs", numbers=longs(numbers), tokens=tokens)}
@@ -226,9 +226,9 @@ async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> lis
     return fenced
 
 
-def _visible(error: str | None) -> str | None:
+def _visible(ending: Ending) -> Ending:
     """A NUL ends a text in some engines and is refused by others; its symbol says the same."""
-    return error.replace("\0", "\N{SYMBOL FOR NULL}") if error and "\0" in error else error
+    return ending._replace(error=(ending.error or "").replace("\0", "\N{SYMBOL FOR NULL}"))
 
 
 async def _end(tx: Transaction, worker: int, ended: Sequence[tuple[Ending, State]]) -> None:
