@@ -225,6 +225,14 @@ async def test_an_operator_has_a_run_verified_again(stage: Stage) -> None:
     ]
 
 
+async def test_a_check_that_was_poison_is_made_alone_when_somebody_has_it_made_again(stage: Stage) -> None:
+    check = await stage.checking()
+    await stage.store.lose([stage.lost(check, Event.CHECK_REFUSED)._replace(reason=Reason.POISON)])
+    await stage.store.recheck(check.id, **WHO)
+    assert await stage.claim(suspects=False) == []
+    assert len(await stage.claim()) == 1
+
+
 async def test_an_ambiguous_run_is_checked_in_doubt(stage: Stage) -> None:
     run = await stage.ambiguous()
     await stage.store.recheck(run.id, **WHO)

@@ -52,9 +52,11 @@ async def recheck(tx: Transaction, identifier: str, actor: str, note: str) -> Ke
     return Kept(found.number, found.name, "rechecked", after(found.state, Event.RECHECK_ORDERED), found.fire_at)
 
 
-async def hand_off_check(tx: Transaction, number: int, queue: str, lane: int, priority: int, job: str) -> None:
+async def hand_off_check(
+    tx: Transaction, number: int, queue: str, lane: int, priority: int, job: str, alone: bool
+) -> None:
     """Straight to the workers that have the job's check."""
-    chunk = (queue, lane, priority, tx.now, tx.packed([number]), check_of(job), False)
+    chunk = (queue, lane, priority, tx.now, tx.packed([number]), check_of(job), bool(alone))
     await tx.run_each("add_handoff", [chunk])
 
 
