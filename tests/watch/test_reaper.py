@@ -266,10 +266,10 @@ def test_a_run_that_was_alone_answers_for_the_worker_that_died_with_it() -> None
     asyncio.run(story())
 
 
-def test_a_run_under_suspicion_that_had_company_is_charged_and_not_blamed_and_the_company_is_neither() -> None:
+def test_a_run_under_suspicion_answers_for_the_worker_that_died_with_it_and_its_neighbours_do_not() -> None:
     async def story() -> None:
         watch = Watch()
-        watch.store.runs(1, gone=True, worker=1, deaths=2)
+        watch.store.runs(1, gone=True, worker=1, deaths=1)
         watch.store.runs(2, gone=True, worker=1)
         await watch.look()
         suspect, neighbour = watch.store.lost

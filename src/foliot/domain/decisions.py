@@ -117,18 +117,18 @@ def after_loss(
     3. A run that was lost among others may not have killed its worker, and is charged nothing: from now on it is under
        suspicion, and is tried again at once, without others that are (a job with a process of its own cannot have, and
        is not suspected).
-    4. One that is under suspicion already is charged. If it was all that its worker had in hand, the death is on its
-       account, and with enough of them it is poison.
+    4. One that was alone, or is under suspicion already, is charged, and the worker's death is on its account; with
+       enough of them it is poison.
     """
     known = traits.tracked or traits.repeatable
     if facts.maybe:
         return unless_in_doubt(Next(Event.MAYBE_FOUND), facts, traits)
     if not known and policy.on_lost is OnLost.ASK:
         return Next(Event.DOUBTED if traits.checked else Event.MAYBE_FOUND, reason=Reason.LOST)
-    if outcome is Outcome.LOST and not alone and deaths is None:
+    if outcome is Outcome.LOST and not alone:
         suspicion = None if traits.isolated else 0
         return Next(Event.RETRY_GRANTED, retry_at=now, reason=Reason.LOST, charged=False, deaths=suspicion)
-    blamed = outcome is Outcome.LOST and alone and not traits.isolated
+    blamed = outcome is Outcome.LOST and not traits.isolated
     deaths = (deaths or 0) + 1 if blamed else deaths
     if blamed and deaths is not None and deaths >= policy.poison_after:
         verdict = Next(Event.GAVE_UP, reason=Reason.POISON)

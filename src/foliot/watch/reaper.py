@@ -153,8 +153,9 @@ _ENDED = {Outcome.TIMED_OUT: "timed out", Outcome.STALLED: "stalled"}
 
 
 def _was_alone(attempt: SilentAttempt, company: Mapping[int, int]) -> bool:
-    """Whether the worker's death can be laid to this run alone: it had nothing else in hand."""
-    return company[attempt.worker] == 1
+    """Whether the worker's death is laid to this run alone: it had nothing else in hand, or this was the one run under
+    suspicion that it tried. The others were there for one death, and it has been there for two."""
+    return attempt.deaths is not None or company[attempt.worker] == 1
 
 
 class _Policies:
