@@ -14,8 +14,8 @@ from foliot.bootstrap import make_store
 from foliot.clock import ManualClock
 from foliot.domain.ledger import EffectState
 from foliot.domain.state import Outcome, State
-from foliot.errors import InvalidInput, LostOwnership, StoreError
-from foliot.testing import World, virtual_time
+from foliot.errors import InvalidInput, LostOwnership
+from foliot.testing import World
 
 START = datetime(2026, 4, 3, 2, tzinfo=UTC)
 
@@ -289,21 +289,3 @@ def test_an_async_handler_that_would_block_is_told_how_to_write_it(world: World)
     world.start()
     world.run_for("1m")
     assert "async with ctx.transaction()" in errors[0]
-
-
-def test_a_handler_that_waits_inside_its_transaction_is_named_and_nothing_hangs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("foliot.store.sqlite.writer._LENT_FOR", 0.2)
-    app = Foliot("sqlite:///:memory:")
-    with virtual_time(app) as world:
-
-        @app.job
-        async def waiting(ctx: Context) -> None:
-            async with ctx.transaction():
-                await world.clock.sleep(1_000_000)
-
-        world.outage("1s")  # the worker that comes knows the job
-        waiting.now()
-        with pytest.raises(StoreError, match=r"waits inside ctx\.transaction"):
-            world.run_for("1m")

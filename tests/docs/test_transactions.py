@@ -16,6 +16,7 @@ from foliot.domain.instant import HOUR
 from foliot.domain.run import Promise
 from foliot.domain.state import State
 from foliot.store.postgres import PostgresStore
+from foliot.work.desk import StoreDesks
 from tests.contract.stage import Stage
 from tests.docs import pages
 from tests.docs.pages import DOCS
@@ -69,7 +70,9 @@ async def test_the_handler_of_the_page_completes_its_run(database: str) -> None:
         held = [lease for lease in leases if lease is not None]
         await store.fire(held, [(kept.fire_at, kept.number)], held[0].cursor, lambda facts, now: [])
         [run] = await stage.claim(jobs=["close_class"])
-        ctx = Context(run, clock, clock.now() + HOUR, clock.monotonic() + HOUR)
+        desks = StoreDesks(store, lambda: 1)
+        desks.loop = asyncio.get_running_loop()
+        ctx = Context(run, clock, clock.now() + HOUR, clock.monotonic() + HOUR, desks)
         await asyncio.to_thread(shown["close_class"], ctx, class_id=7)
         assert await stage.state(kept) is State.SUCCEEDED
         assert await stage.finish(stage.succeeded(run)) == []

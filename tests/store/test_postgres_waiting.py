@@ -270,6 +270,7 @@ async def test_the_rights_that_the_documentation_grants_are_enough(school: Schoo
             GRANT USAGE ON SCHEMA foliot TO web_review;
             GRANT SELECT ON foliot.setting, foliot.shard, foliot.job, foliot.history, foliot.live_runs,
                 foliot.unwritten TO web_review;
+            GRANT SELECT ON foliot.effect, foliot.item TO web_review;
             GRANT SELECT, INSERT, UPDATE ON foliot.run, foliot.named, foliot.stir TO web_review;
             GRANT USAGE ON SEQUENCE foliot.spread TO web_review;
             """
