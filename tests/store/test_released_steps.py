@@ -17,6 +17,7 @@ FROZEN = {
         "0002_walls_and_tables",
     ): "65f7401d2d1260984c376a62877072a8309ab4b573381e3ecbfc339e3bc56671",
     ("foliot.store.sqlite", "0003_fleet"): "d049f31488adc8060601cb094669dff85fbb133ac27ff3cd680b3f17dfc5dc27",
+    ("foliot.store.sqlite", "0004_truth"): "774bd8012e97e0a546c2c6524123090b24727a315a156db1a00361fadf5cd506",
     # Join when the engine is released: the steps of postgres.
 }
 

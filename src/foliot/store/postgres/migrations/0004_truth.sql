@@ -1,5 +1,6 @@
 -- breaks: 4
--- What became of the world outside: the ledger of effects, items of batches, and budgets of retries.
+-- What became of the world outside: the ledger of effects, items of batches, and budgets of retries. A release that does
+-- not know this would take a run that waits for its check for one that waits for its handler.
 
 -- `n` is the order in which effects were first begun; a lineage is named by the number of its first run.
 CREATE TABLE foliot.effect (

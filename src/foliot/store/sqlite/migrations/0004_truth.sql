@@ -1,5 +1,6 @@
 -- breaks: 4
--- What became of the world outside, and of runs whose end is uncertain.
+-- What became of the world outside, and of runs whose end is uncertain. A release that does not know this would take a
+-- run that waits for its check for one that waits for its handler.
 
 -- `phase`: a run that waits for its check or is being checked (1: its handler succeeded; 2: nobody knows), shown as
 -- verifying. `lineage`: the run whose ledger a rerun shares. `deaths`: it may have killed a worker, and is tried alone;
@@ -68,7 +69,7 @@ CREATE TABLE budget (
 
 CREATE INDEX audit_subject ON audit (subject, n);
 
--- As before, with more at the end: processes of the release before read on.
+-- As before, with more at the end.
 DROP VIEW live_runs;
 CREATE VIEW live_runs AS
 SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END AS state, origin, job,
