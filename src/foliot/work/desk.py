@@ -19,29 +19,33 @@ from foliot.errors import InvalidInput, LostOwnership
 T = TypeVar("T")
 
 
-class Desk(Protocol):
-    """Plain values in and out: in another process there is a pipe in between. LostOwnership when the run is no longer
-    the attempt's; then nothing was written."""
+class LedgerDesk(Protocol):
+    """Where effects are written down: at once, or with a transaction. LostOwnership when the run is no longer the
+    attempt's; then nothing was written."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """Where its coroutines have to run."""
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether its verbs never suspend, and belong into the thread that asks."""
+
     async def begin_effect(self, effect: Effect) -> Begun: ...
 
     async def end_effect(self, effect: Effect, state: EffectState, result: bytes | None, note: str | None) -> None: ...
 
-    async def done_items(self, batch: str) -> set[str]: ...
-
     async def ledger(self) -> list[EffectView]:
         """All effects of the run's lineage, after everything that was asked here before has been answered."""
 
+
+class Desk(LedgerDesk, Protocol):
+    """All that an attempt asks. Plain values in and out: in another process there is a pipe in between."""
+
+    async def done_items(self, batch: str) -> set[str]: ...
+
     async def say(self, progress: Progress) -> None:
         """What cannot wait for the next heartbeat; durable when this returns."""
-
-    @property
-    def is_in_place(self) -> bool:
-        """Whether its verbs never suspend, and belong into the thread that asks."""
 
     async def transaction(self, connection: Any) -> OpenTransaction:
         """One that ends the run, on the store's connection or inside the caller's own."""

@@ -20,7 +20,7 @@ from foliot.domain.identity import checked_name, idempotency_key
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Facts, Settles
 from foliot.errors import InvalidInput, Maybe
 from foliot.work.describe import clean, headline
-from foliot.work.desk import Ask, Desk, blocking, finished, in_place, refuse_to_block, waiting
+from foliot.work.desk import Ask, LedgerDesk, blocking, finished, in_place, refuse_to_block, waiting
 
 MOST_RESULT = 64 * 1024
 """Bytes of JSON that an effect may leave as its result."""
@@ -51,7 +51,7 @@ class Book:
 
     __slots__ = ("_known", "_moved", "_token", "_unbegun", "_under_way", "_unsaid", "desk", "touched")
 
-    def __init__(self, desk: Desk, token: int, moved: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, desk: LedgerDesk, token: int, moved: Callable[[], None] = lambda: None) -> None:
         """`moved` is called whenever something was written."""
         self.desk = desk
         self._token = token

@@ -20,7 +20,7 @@ import msgspec
 from foliot.domain.identity import first_of_lineage
 from foliot.domain.instant import Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
-from foliot.domain.run import Claimed, Ending, Progress
+from foliot.domain.run import Claimed, Ending
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import OpenTransaction
 from foliot.errors import InvalidInput, LostOwnership
@@ -278,18 +278,3 @@ class _TransactionDesk:
 
     async def ledger(self) -> list[EffectView]:
         return await self._opened.ledger_of(self._number)
-
-    async def done_items(self, batch: str) -> set[str]:
-        raise NotImplementedError
-
-    async def say(self, progress: Progress) -> None:
-        raise NotImplementedError
-
-    async def transaction(self, connection: Any) -> OpenTransaction:
-        raise NotImplementedError
-
-    def worker_number(self) -> int:
-        raise NotImplementedError
-
-    def expect(self, call: asyncio.Task[Any]) -> None:
-        raise NotImplementedError

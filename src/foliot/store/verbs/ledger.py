@@ -141,7 +141,7 @@ async def settle_maybes(tx: Transaction, lineage: int, state: EffectState, note:
 
 
 async def settle_open(tx: Transaction, lineage: int, state: EffectState, note: str) -> int:
-    """All that has no end, on a person's word or on that of a check."""
+    """All that has no end, on the word of a check of the whole run."""
     return await tx.run("settle_open", lineage=lineage, state=state, now=tx.now, note=note)
 
 
