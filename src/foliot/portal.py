@@ -96,3 +96,14 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(asyncio.wait(left))
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """The answer of a coroutine that never suspends, without any event loop."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+    work.close()
+    raise RuntimeError("it waits for an event loop, and there is none")

@@ -12,7 +12,7 @@ from foliot.domain.run import Claimed, Phase
 from foliot.domain.state import State
 from foliot.domain.store import JobCard, OpenTransaction
 from foliot.errors import InvalidInput, LostOwnership
-from foliot.work.desk import finished
+from foliot.portal import finished
 from tests.store.callers import Caller, School, Undone
 
 T = TypeVar("T")

@@ -194,3 +194,38 @@ async def test_a_caller_whose_event_loop_is_gone_does_not_stop_the_writer(store:
         await asyncio.get_running_loop().run_in_executor(None, call_and_leave)
     assert len(await store.promise(wish("next"))) == 1
     assert {run.name for run in await store.runs()} == {"orphan#1", "next#1"}
+
+
+async def test_a_store_in_memory_tells_its_version_while_a_handler_has_its_connection() -> None:
+    store = SqliteStore(":memory:", ManualClock(START))
+    await store.open()
+    before = store.version()
+    lent = store.transaction()
+    await lent.begin()
+    steps = iter(range(100_000_000))
+
+    def count() -> None:
+        lent.connection.execute("SELECT 1").fetchall()
+        lent.connection.create_scalar_function("step", lambda *_: next(steps), 0)
+        lent.connection.execute("SELECT sum(step()) FROM generate_series(1, 200000)").fetchall()
+
+    counting = asyncio.create_task(asyncio.to_thread(count))
+    while not counting.done():
+        assert store.version() == before
+        await asyncio.sleep(0)
+    await lent.roll_back()
+    await store.close()
+
+
+async def test_a_store_in_memory_closes_although_a_handler_never_gave_its_connection_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(writer, "_LENT_FOR", 0.01)
+    store = SqliteStore(":memory:", ManualClock(START))
+    await store.open()
+    lent = store.transaction()
+    await lent.begin()
+    await store.close()
+    with pytest.raises(StoreClosed):
+        store.version()
+    await lent.roll_back()

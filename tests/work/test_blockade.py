@@ -12,8 +12,8 @@ from foliot.domain.instant import MILLISECOND, SECOND
 from foliot.domain.policy import OnStall, Policy
 from foliot.domain.state import Outcome
 from foliot.errors import StoreError
+from foliot.portal import finished
 from foliot.work.context import Context
-from foliot.work.desk import finished
 from tests.work.fakes import Bench, Gate, begin, run
 
 RECYCLE = 3 * SECOND

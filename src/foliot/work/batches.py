@@ -14,8 +14,9 @@ from typing import Any, Protocol
 from foliot.domain.identity import checked_name
 from foliot.domain.ledger import Item, ItemState
 from foliot.errors import InvalidInput, ItemsFailed
+from foliot.portal import finished
 from foliot.work.describe import clean
-from foliot.work.desk import Ask, Desk, blocking, finished, refuse_to_block, waiting
+from foliot.work.desk import Ask, Desk, blocking, refuse_to_block, waiting
 from foliot.work.effects import checked_key_of
 
 MOST_ERROR = 1_000

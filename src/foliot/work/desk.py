@@ -183,17 +183,6 @@ def _sent(question: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> 
         raise
 
 
-def finished(work: Coroutine[Any, Any, T]) -> T:
-    """The answer of a coroutine that never suspends, without any event loop."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        answer: T = end.value
-        return answer
-    work.close()
-    raise RuntimeError("it waits for an event loop, and there is none")
-
-
 def refuse_to_block(loop: asyncio.AbstractEventLoop, instead: str) -> None:
     """Code that blocks the loop which is to answer it would wait for ever."""
     try:

@@ -19,8 +19,9 @@ import msgspec
 from foliot.domain.identity import checked_name, idempotency_key
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Facts, Settles
 from foliot.errors import InvalidInput, Maybe
+from foliot.portal import finished
 from foliot.work.describe import clean, headline
-from foliot.work.desk import Ask, LedgerDesk, blocking, finished, in_place, refuse_to_block, waiting
+from foliot.work.desk import Ask, LedgerDesk, blocking, in_place, refuse_to_block, waiting
 
 MOST_RESULT = 64 * 1024
 """Bytes of JSON that an effect may leave as its result."""

@@ -15,10 +15,11 @@ from foliot.domain.ledger import Facts
 from foliot.domain.run import Claimed, Ending
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.errors import InvalidInput, Permanent
+from foliot.portal import finished
 from foliot.timing.binding import binding_in
 from foliot.work.attempt import Attempt, Stop
 from foliot.work.context import Context
-from foliot.work.desk import Ask, Desks, finished
+from foliot.work.desk import Ask, Desks
 from foliot.work.endings import (
     Chance,
     Finding,

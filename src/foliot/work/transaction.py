@@ -24,7 +24,8 @@ from foliot.domain.run import Claimed, Ending
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import OpenTransaction
 from foliot.errors import InvalidInput, LostOwnership
-from foliot.work.desk import Ask, Desk, blocking, finished, refuse_to_block, waiting
+from foliot.portal import finished
+from foliot.work.desk import Ask, Desk, blocking, refuse_to_block, waiting
 from foliot.work.effects import Book, EffectBlock, Failures, checked_failures, declared
 
 T = TypeVar("T")

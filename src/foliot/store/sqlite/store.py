@@ -29,12 +29,13 @@ from foliot.domain.store import (
     Schema,
 )
 from foliot.errors import InvalidInput, StoreClosed, StoreError
+from foliot.portal import finished
 from foliot.store import queries
 from foliot.store.migrations import refuse_pending
 from foliot.store.sqlite import cells, migrating
 from foliot.store.sqlite.connection import connect
 from foliot.store.sqlite.lending import LentTransaction
-from foliot.store.sqlite.transaction import SqliteTransaction, drive
+from foliot.store.sqlite.transaction import SqliteTransaction
 from foliot.store.sqlite.writer import InlineWriter, Work, Writer, as_store_error
 from foliot.store.verbs import dispatching, promises, working
 from foliot.store.verbs.store import Verbs
@@ -107,12 +108,14 @@ class SqliteStore(Verbs):
         writer, self._writer = self._writer, None
         if writer is None:
             return
-        await asyncio.get_running_loop().run_in_executor(None, writer.close)
+        is_free = await asyncio.get_running_loop().run_in_executor(None, writer.close)
         threads, self._threads = self._threads, None
         if threads is not None:
             await asyncio.get_running_loop().run_in_executor(None, threads.shutdown)
-        for connection in {id(c): c for c in (self._reader, self._sentry, writer.connection) if c is not None}.values():
-            connection.close()
+        if is_free:
+            ours = (self._reader, self._sentry, writer.connection)
+            for connection in {id(c): c for c in ours if c is not None}.values():
+                connection.close()
         self._reader = self._sentry = None
 
     async def schema(self) -> Schema:
@@ -157,8 +160,10 @@ class SqliteStore(Verbs):
     def version(self) -> int:
         if self._sentry is None:
             raise StoreClosed("the store is closed")
-        # The pragma tells of other connections' commits; in memory there is only this one, which counts its changes.
-        seen: int = self._sentry.pragma("data_version") if self.path != MEMORY else self._sentry.total_changes()
+        # The pragma tells of other connections' commits; in memory there is only one, which counts its changes.
+        if isinstance(self._writer, InlineWriter):
+            return self._writer.changes()
+        seen: int = self._sentry.pragma("data_version")
         return seen
 
     def when_new(self, callback: Callable[[], None]) -> bool:
@@ -183,7 +188,7 @@ class SqliteStore(Verbs):
             raise StoreClosed("the store is closed")
         self._reader.execute("BEGIN")
         try:
-            return drive(work(SqliteTransaction(self._reader, self._queries, self._clock.now())))
+            return finished(work(SqliteTransaction(self._reader, self._queries, self._clock.now())))
         finally:
             self._reader.execute("ROLLBACK")
 
@@ -195,7 +200,9 @@ class SqliteStore(Verbs):
     def promise_within(self, connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
         if connection in self._lent:
             try:
-                return drive(promises.promise(SqliteTransaction(connection, self._queries, self._clock.now()), wanted))
+                return finished(
+                    promises.promise(SqliteTransaction(connection, self._queries, self._clock.now()), wanted)
+                )
             except apsw.Error as error:
                 raise as_store_error(error) from error
         raise InvalidInput(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Collection, Coroutine, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 import apsw
@@ -79,17 +79,6 @@ class SqliteTransaction(Transaction):
         numbers = array("q")
         numbers.frombytes(stored)
         return numbers
-
-
-def drive(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a verb to its end, here and now: none of the awaits in it has anything to wait for."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    work.close()
-    raise AssertionError("a verb of the store waited for something else than its transaction")
 
 
 def _bound(values: dict[str, Any]) -> dict[str, Any]:

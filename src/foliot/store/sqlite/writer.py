@@ -19,7 +19,8 @@ import apsw
 
 from foliot.clock import Clock
 from foliot.errors import FoliotError, StoreClosed, StoreError
-from foliot.store.sqlite.transaction import SqliteTransaction, drive
+from foliot.portal import finished
+from foliot.store.sqlite.transaction import SqliteTransaction
 from foliot.store.verbs.transaction import Transaction
 
 T = TypeVar("T")
@@ -74,13 +75,14 @@ class Writer:
         result: T = await asyncio.shield(request.answer)
         return result
 
-    def close(self) -> None:
-        """Serves what is waiting, then ends the thread."""
+    def close(self) -> bool:
+        """Serves what is waiting, then ends the thread. True: the connection is free then."""
         with self._bell:
             self._closing = True
             self._bell.notify()
         if self._thread.is_alive():
             self._thread.join()
+        return True
 
     def _serve(self) -> None:
         while True:
@@ -111,9 +113,19 @@ class InlineWriter:
         self._clock = clock
         self._lock = threading.Lock()
         self._closed = False
+        self._changes = 0
 
     def start(self) -> None:
         """There is nothing to start."""
+
+    def changes(self) -> int:
+        """How many rows were ever changed; while a handler has the connection, as far as is known."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._changes = self.connection.total_changes()
+            finally:
+                self._lock.release()
+        return self._changes
 
     async def submit(self, work: Work[T]) -> T:
         request = _Request(work, None, None)  # type: ignore[arg-type]
@@ -147,9 +159,13 @@ class InlineWriter:
     def take_back(self) -> None:
         self._lock.release()
 
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
+    def close(self) -> bool:
+        """Whether the connection is free, and can be closed: a handler that nobody runs any more keeps it for ever."""
+        taken = self._lock.acquire(timeout=_LENT_FOR)
+        self._closed = True
+        if taken:
+            self._lock.release()
+        return taken
 
 
 def commit_together(connection: apsw.Connection, queries: dict[str, str], clock: Clock, batch: list[_Request]) -> None:
@@ -163,7 +179,7 @@ def commit_together(connection: apsw.Connection, queries: dict[str, str], clock:
             if not alone:
                 connection.execute("SAVEPOINT request")
             try:
-                request.result = drive(request.work(transaction))
+                request.result = finished(request.work(transaction))
             except BaseException as error:
                 request.error = as_store_error(error)
                 if alone:
