@@ -49,6 +49,8 @@ class World:
         self._reaper = bootstrap.make_reaper(store, clock=clock)
         self._reap_at: Instant = clock.now()
         self._orphans = False
+        self._backfiller = bootstrap.make_backfiller(store, clock=clock)
+        self._fill_at: Instant = clock.now()
         self._runner = asyncio.Runner()
 
     # What a test does
@@ -136,15 +138,39 @@ class World:
             self.workers.append(worker)
 
     async def _run_until(self, end: Instant) -> None:
+        self._fill_at = self.clock.now()  # somebody may have started a backfill meanwhile
         while True:
             await self._turn()
             following = self._next_event()
+            if await self._beat_before(end + 1 if following is None else min(following, end + 1)):
+                continue
             if following is None or following > end:
                 break
             # A moment that has come and could not be used (a lease that somebody else holds) must not stop the clock.
             self.clock.set(max(following, self.clock.now() + 1))
         self.clock.set(end)
         await self._turn()
+
+    async def _beat_before(self, moment: Instant) -> bool:
+        """Hearts beat while nothing else happens. True when something came of it: somebody was asked to stop."""
+        while True:
+            beats = [worker.heartbeat.due_at for worker in self.workers if worker.running]
+            if not beats or min(beats) >= moment:
+                return False
+            self.clock.set(max(min(beats), self.clock.now() + 1))
+            before = self._activity()
+            for worker in self.workers:
+                if worker.heartbeat.due_at <= self.clock.now():
+                    await worker.heartbeat.run_once()
+                    await worker.settle()
+            if self._activity() != before:
+                return True
+
+    def _activity(self) -> list[object]:
+        return [
+            (worker.begun, worker.ended, worker.outbox.finished, worker.number, [one.stop for one in worker.running])
+            for worker in self.workers
+        ]
 
     async def _turn(self) -> None:
         """Everything that can happen at this moment."""
@@ -159,6 +185,8 @@ class World:
         if now >= self._reap_at:
             self._reap_at = await self._reaper.run_once()
             self._orphans = self._orphans and bool(await self.store.silent(now))
+        if self.schedulers and (now >= self._fill_at or self._backfiller.is_busy):
+            self._fill_at = await self._backfiller.run_once()
         for scheduler in self.schedulers:
             while await scheduler.run_once() <= now and scheduler.shards:
                 pass
@@ -173,15 +201,14 @@ class World:
         return busy or self.store.version() != version
 
     def _next_event(self) -> Instant | None:
-        """The next moment at which anything can happen."""
+        """The next moment at which anything can happen; hearts beat in between."""
         moments = [scheduler.next_event() for scheduler in self.schedulers]
         moments.append(self.clock.next_sleeper())
-        for worker in self.workers:
-            moments.append(worker.next_deadline())
-            if worker.running:
-                moments.append(worker.heartbeat.due_at)
+        moments.extend(worker.next_deadline() for worker in self.workers)
         if self._orphans:
             moments.append(self._reap_at)
+        if self.schedulers:
+            moments.append(self._backfiller.next_event())
         held = sum(len(scheduler.shards) for scheduler in self.schedulers)
         if self.schedulers and (len(self.schedulers) > 1 or held < self.store.shard_count):
             # They look at one another once per second: shards that were lost are taken, and others move.
