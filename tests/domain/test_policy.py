@@ -89,7 +89,7 @@ def test_attempts_are_a_whole_number_in_bounds(given: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "given", "taught"),
     [
-        ("overlap", "skipp", "'skip', 'allow'"),
+        ("overlap", "skipp", "'skip', 'queue', 'coalesce', 'replace', 'allow'"),
         ("overlap", None, "choose one of"),
         ("overlap", 3, "choose one of"),
         ("catch_up", "never", "'once', 'all', 'skip'"),
@@ -101,10 +101,11 @@ def test_a_wrong_choice_is_told_the_right_ones(name: str, given: Any, taught: st
         choices({name: given})
 
 
-@pytest.mark.parametrize("given", ["queue", "coalesce", "replace"])
-def test_a_choice_of_a_later_release_is_told_so(given: str) -> None:
-    with pytest.raises(InvalidInput, match="not supported by this release yet"):
-        choices({"overlap": given})
+def test_a_preset_is_what_it_says_and_what_is_said_beside_it_has_the_last_word() -> None:
+    chosen = choices({"attempts": 2, "preset": "latest_only"})
+    assert chosen == {"overlap": "coalesce", "catch_up": "once", "on_lost": "retry", "attempts": 2}
+    with pytest.raises(InvalidInput, match="choose one of 'best_effort'"):
+        choices({"preset": "latest"})
 
 
 @pytest.mark.parametrize(

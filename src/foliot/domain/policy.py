@@ -10,7 +10,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from foliot.domain.instant import HOUR, LAST, MINUTE, SECOND, Duration, duration
+from foliot.domain.gates import Rate, Wants
+from foliot.domain.instant import DAY, HOUR, LAST, MINUTE, SECOND, Duration, duration
 from foliot.errors import InvalidInput
 
 
@@ -18,7 +19,26 @@ class Overlap(StrEnum):
     """What happens to a live tick while an earlier run of its schedule is still busy."""
 
     SKIP = "skip"
+    """It does not run."""
+    QUEUE = "queue"
+    """It waits its turn, behind those that wait already."""
+    COALESCE = "coalesce"
+    """It waits, and what waits already becomes one with it."""
+    REPLACE = "replace"
+    """The earlier run is stopped; this one starts when that has provably ended."""
     ALLOW = "allow"
+    """It runs beside the others."""
+
+
+class BlocksUntil(StrEnum):
+    """For how long a run keeps its schedule, or its key, to itself."""
+
+    ENDED = "ended"
+    """Until it has ended, or waits for a person."""
+    SUCCEEDED = "succeeded"
+    """A run that is dead or ambiguous goes on blocking, until somebody has acted."""
+    VERIFIED = "verified"
+    """One that is unverified, too."""
 
 
 class CatchUp(StrEnum):
@@ -27,6 +47,14 @@ class CatchUp(StrEnum):
     ONCE = "once"
     ALL = "all"
     SKIP = "skip"
+
+
+class AtCutoff(StrEnum):
+    """What happens to a run whose upstream has no useful result at the cutoff."""
+
+    SKIP = "skip"
+    RUN = "run"
+    """It runs all the same."""
 
 
 class OnLost(StrEnum):
@@ -45,9 +73,6 @@ class OnStall(StrEnum):
     """It is asked to stop, too."""
     KILL = "kill"
     """Its process is ended if it does not heed that."""
-
-
-_LATER = {"queue", "coalesce", "replace"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +104,34 @@ class Policy:
     """What becomes of a run whose worker vanished, and of no other: after a timeout it is tried again while it has
     attempts left, and a drain gives it back, whatever this says."""
     overlap: Overlap = Overlap.SKIP
+    queue_limit: int = 100
+    """So many ticks may wait for one another under `overlap="queue"`; what comes on top is skipped."""
+    blocks_until: BlocksUntil = BlocksUntil.ENDED
+    concurrency_key: str | None = None
+    """Runs with one key do not run at the same time, whatever schedule or caller they come from. Names of arguments
+    stand in braces: "account:{account_id}"."""
+    key_limit: int = 1
+    """So many runs with one key may run at a time."""
+    destination: str | None = None
+    """What the work is sent to, such as "api.bank.example": limits and the circuit breaker go by it."""
+    breaker_after: int | None = 5
+    """So many failures in a row, of all work for the destination together, and it is held; None: never."""
+    breaker_probe: Duration = 30 * SECOND
+    """How long it is held before one run probes it; twice as long after each probe that fails, up to `backoff_cap`."""
+    concurrency: int | None = None
+    """So many runs of the job may run at a time, in the whole fleet."""
+    rate: Rate | None = None
+    """So many runs of the job may start in a time: "100/m"."""
     catch_up: CatchUp = CatchUp.ONCE
     catch_up_window: Duration | None = None
     """Ticks older than this are never caught up."""
     missed_after: Duration = MINUTE
     """A tick later than this was missed, and `catch_up` decides about it."""
+    requires: str | None = None
+    """A schedule whose useful result for the same time a tick waits for."""
+    cutoff: Duration = DAY
+    """How long after its nominal time it waits for that; `at_cutoff` says what happens then."""
+    at_cutoff: AtCutoff = AtCutoff.SKIP
     useful_until: Duration | None = None
     """How long after its nominal time a run is still worth starting."""
     jitter: Duration = 0
@@ -93,26 +141,83 @@ class Policy:
         return replace(self, **choices) if choices else self
 
 
-OF_SCHEDULES = ("overlap", "catch_up", "catch_up_window", "missed_after", "jitter")
+OF_SCHEDULES = (
+    *("overlap", "queue_limit", "catch_up", "catch_up_window", "missed_after", "jitter"),
+    *("requires", "cutoff", "at_cutoff"),
+)
 """Settings that speak of ticks: a single promise has none."""
 
+OF_JOBS = ("concurrency", "rate")
+"""Settings that speak of all runs of a job together: a schedule or a promise cannot choose its own."""
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "best_effort": {"overlap": Overlap.SKIP, "catch_up": CatchUp.SKIP, "on_lost": OnLost.RETRY, "attempts": 1},
+    "latest_only": {"overlap": Overlap.COALESCE, "catch_up": CatchUp.ONCE, "on_lost": OnLost.RETRY, "attempts": 4},
+    "every_interval": {"overlap": Overlap.QUEUE, "catch_up": CatchUp.ALL, "on_lost": OnLost.RETRY, "attempts": 4},
+    "exactly_one_result": {
+        "overlap": Overlap.QUEUE,
+        "catch_up": CatchUp.ALL,
+        "on_lost": OnLost.ASK,
+        "attempts": 4,
+        "attempts_inside_effect": 0,
+    },
+    "never_retry_after_effect": {
+        "overlap": Overlap.SKIP,
+        "catch_up": CatchUp.ONCE,
+        "on_lost": OnLost.ASK,
+        "attempts": 4,
+        "attempts_after_effect": 0,
+        "attempts_inside_effect": 0,
+    },
+}
+"""Settings that go well together, by the class of work. What is said beside a preset has the last word."""
+
 _DURATIONS = {field.name for field in fields(Policy) if "Duration" in str(field.type)}
-_ENUMS: dict[str, type[StrEnum]] = {"overlap": Overlap, "catch_up": CatchUp, "on_lost": OnLost, "on_stall": OnStall}
+_ENUMS: dict[str, type[StrEnum]] = {
+    "overlap": Overlap,
+    "blocks_until": BlocksUntil,
+    "catch_up": CatchUp,
+    "at_cutoff": AtCutoff,
+    "on_lost": OnLost,
+    "on_stall": OnStall,
+}
+_TEXTS = {"concurrency_key": 200, "destination": 200, "requires": 200}
+"""Texts, and the most characters of each."""
 _COUNTS = {
     "attempts": 1,
     "attempts_after_effect": 0,
     "attempts_inside_effect": 0,
     "retries_per_hour": 0,
     "poison_after": 1,
+    "queue_limit": 0,
+    "key_limit": 1,
+    "concurrency": 1,
+    "breaker_after": 1,
 }
 """Whole numbers, and the least of each."""
 _MOST_COUNTED = 10_000
-_AT_LEAST = {"timeout": 1, "stall_after": SECOND, "lease": SECOND, "backoff": 0, "missed_after": 0}
+NO_WANTS = Wants()
+_AT_LEAST = {
+    "timeout": 1,
+    "stall_after": SECOND,
+    "lease": SECOND,
+    "breaker_probe": SECOND,
+    "backoff": 0,
+    "missed_after": 0,
+}
 
 
 def choices(given: Mapping[str, Any]) -> dict[str, Any]:
     """Checks what a user chose, by name and by value, and turns it into the forms that Policy holds."""
-    return {name: _choice(name, value) for name, value in given.items()}
+    chosen = dict(given)
+    preset = _preset(chosen.pop("preset")) if "preset" in chosen else {}
+    return {**preset, **{name: _choice(name, value) for name, value in chosen.items()}}
+
+
+def _preset(name: Any) -> dict[str, Any]:
+    if name not in PRESETS:
+        raise InvalidInput(f"preset={name!r}; choose one of {', '.join(map(repr, PRESETS))}")
+    return PRESETS[name]
 
 
 def _choice(name: str, value: Any) -> Any:
@@ -124,17 +229,27 @@ def _choice(name: str, value: Any) -> Any:
         raise InvalidInput(f"there is no setting {name!r}{hint}")
     if name in _ENUMS:
         return _member(name, value)
-    if value is None and Policy.__dataclass_fields__[name].default is None:
+    if value is None and "None" in str(Policy.__dataclass_fields__[name].type):
         return None
     if name in _COUNTS:
         least = _COUNTS[name]
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST_COUNTED:
             raise InvalidInput(f"{name}={value!r}: give a whole number from {least} to {_MOST_COUNTED}")
         return value
+    if name in _TEXTS:
+        return _text(name, value)
+    if name == "rate":
+        return value if isinstance(value, Rate) else Rate.parse(value)
     length = duration(value)
     if length < _AT_LEAST.get(name, 0):
         raise InvalidInput(f"{name}={value!r} is too short; give at least {_AT_LEAST[name] / SECOND:g} s")
     return length
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= _TEXTS[name] or not value.isprintable():
+        raise InvalidInput(f"{name}={value!r:.80}: give a text of 1 to {_TEXTS[name]} printable characters")
+    return value
 
 
 def _member(name: str, value: Any) -> StrEnum:
@@ -143,8 +258,7 @@ def _member(name: str, value: Any) -> StrEnum:
         return kind(value)
     except ValueError:
         known = ", ".join(repr(str(member)) for member in kind)
-        later = " (not supported by this release yet)" if name == "overlap" and str(value) in _LATER else ""
-        raise InvalidInput(f"{name}={value!r}{later}; choose one of {known}") from None
+        raise InvalidInput(f"{name}={value!r}; choose one of {known}") from None
 
 
 def policy_to_json(policy: Policy) -> bytes:
@@ -183,16 +297,30 @@ def choices_from_json(data: bytes | None) -> dict[str, Any]:
     return {name: _stored(name, value) for name, value in stored.items() if name in Policy.__dataclass_fields__}
 
 
+@lru_cache(maxsize=10_000)
+def wants_of(options: bytes | None) -> Wants:
+    """What of a run's own settings decides which slots it needs. What cannot be read asks for nothing: whoever executes
+    the run tells that."""
+    if not options:
+        return NO_WANTS
+    try:
+        chosen = choices_from_json(options)
+    except InvalidInput:
+        return NO_WANTS
+    return Wants(chosen.get("concurrency_key"), chosen.get("key_limit", 1), chosen.get("destination"))
+
+
 def _stored(name: str, value: Any) -> Any:
     """One stored setting, checked like a given one. Durations are microseconds here, and text is not read again."""
     if isinstance(value, list | dict):
         raise InvalidInput(f"{name}={value!r:.80} is not a stored setting; it must be a number or a text")
-    if name in _ENUMS or name in _COUNTS or value is None:
+    if name in _ENUMS or name in _COUNTS or name in _TEXTS or value is None:
         return _choice(name, value)
     if not isinstance(value, int) or isinstance(value, bool) or not _AT_LEAST.get(name, 0) <= value <= LAST:
         raise InvalidInput(f"{name}={value!r:.80} is not a stored duration; it must be a number of microseconds")
-    return value
+    return Rate(max(value, 1)) if name == "rate" else value
 
 
 def _dumped(settings: Mapping[str, Any]) -> bytes:
-    return json.dumps(dict(settings), separators=(",", ":")).encode()
+    plain = {name: value.every if isinstance(value, Rate) else value for name, value in settings.items()}
+    return json.dumps(plain, separators=(",", ":")).encode()

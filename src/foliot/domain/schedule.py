@@ -87,6 +87,8 @@ class Schedule:
     """The wall time of the pending tick."""
     source: str = "code"
     """Who states it: `code`, or an import."""
+    skip_through: Instant | None = None
+    """Ticks up to here fell into a pause, and are not made up for."""
 
     def paused(self, now: Instant) -> bool:
         return self.paused_at is not None and (self.paused_until is None or now < self.paused_until)
@@ -106,6 +108,40 @@ class ScheduleView:
     active: int
 
 
+class Busy(NamedTuple):
+    """A run that is in the way of others of its schedule."""
+
+    number: int
+    id: str
+    stoppable: bool
+    """Nobody has begun it, or whoever has can be asked to stop."""
+    lane: Lane = Lane.LIVE
+    nominal: Instant = 0
+    is_let_go: bool = False
+    """It waited, was let go, and is about to be decided upon: it is in the way only of those behind it."""
+
+
+class Upstream(NamedTuple):
+    """The schedule whose result a tick needs."""
+
+    schedule: str
+    rule: str | None
+    """None when there is no such schedule."""
+    useful_through: Instant | None
+    """The nominal time of its last useful result."""
+
+
+class Waiting(NamedTuple):
+    """A run that waits for its turn."""
+
+    number: int
+    id: str
+    nominal: Instant
+    since: Instant | None
+    is_tick: bool
+    lane: Lane = Lane.LIVE
+
+
 class TickFacts(NamedTuple):
     """What the firing transaction knows about one due run of a schedule, read under its lock."""
 
@@ -120,11 +156,22 @@ class TickFacts(NamedTuple):
     schedule: Schedule | None
     """None when the template is gone; the run stands for itself then."""
     occupied_by: str | None
-    """Another run of this schedule that is ready, running, retrying or being verified."""
+    """Another run of this schedule that is in its way: the first of `busy`."""
     lane: Lane = Lane.LIVE
     """The road that it took before."""
     withdrawn: str | None = None
     """Why somebody asked that this tick shall not run; None when nobody did."""
+    busy: tuple[Busy, ...] = ()
+    """Other runs of this schedule that are ready, running, retrying or being verified, or wait for a slot; and those
+    that wait for a person, where these block."""
+    waiting: tuple[Waiting, ...] = ()
+    """Others that wait for their turn: by lane, and oldest first."""
+    decided: bool = False
+    """Its schedule has decided about it before, and made the tick after it."""
+    forced: bool = False
+    """An operator let it go, against overlap."""
+    upstream: Upstream | None = None
+    """Where its schedule requires one."""
 
 
 class NewTick(NamedTuple):
@@ -158,6 +205,17 @@ class TickDecision:
     last_wall: str | None = None
     next_wall: str | None = None
     tables: str | None = None
+    merges: tuple[Waiting, ...] = ()
+    """Runs that waited, and become one with this one, or are replaced by it (`merged_as`)."""
+    merged_as: Reason = Reason.COALESCED
+    since: Instant | None = None
+    """Where its interval begins now; None: where it began."""
+    until: Instant | None = None
+    """Of a hold: when it is decided upon again by itself."""
+    waits_for: str | None = None
+    """Of a hold: what for; None for its turn."""
+    replaces: tuple[Busy, ...] = ()
+    """Runs that are to be stopped for it."""
 
 
 class Armed(NamedTuple):

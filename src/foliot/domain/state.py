@@ -102,6 +102,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (_S.HELD, _E.MOVED): _S.SCHEDULED,
     (_S.HELD, _E.CANCEL): _S.CANCELLED,
     (_S.HELD, _E.SKIP): _S.SKIPPED,
+    (_S.HELD, _E.SET_ASIDE): _S.DEAD,
     (_S.HELD, _E.MAYBE_FOUND): _S.AMBIGUOUS,
     # Handed off, waiting for a worker.
     (_S.READY, _E.CLAIMED): _S.RUNNING,
@@ -182,6 +183,10 @@ class Reason(StrEnum):
     completed it. Shown to people, matched by programs."""
 
     OVERLAP = "overlap"
+    KEY = "key"
+    LIMIT = "limit"
+    RATE = "rate"
+    UPSTREAM = "upstream"
     MISFIRE = "misfire"
     TOO_LATE = "too_late"
     PAUSED = "paused"
@@ -201,6 +206,7 @@ class Reason(StrEnum):
     BUDGET = "budget"
     EFFECT = "effect"
     POISON = "poison"
+    DESTINATION_DOWN = "destination_down"
     CHECK = "check"
     CHECK_FAILED = "check_failed"
     COMMITTED = "committed"
