@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from foliot.clock import ManualClock
 from foliot.domain.identity import tick_name
 from foliot.domain.instant import Duration, Instant
-from foliot.domain.run import Origin
+from foliot.domain.run import Lane, Origin
 from foliot.domain.schedule import Armed, NewTick, Rearming, Schedule, TickFacts
 from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease, Shard, Standing, shard_of
 from foliot.errors import LostOwnership
@@ -55,6 +55,8 @@ class FakeStore:
     held: dict[int, Held] = field(default_factory=dict)
     schedulers: dict[int, Instant] = field(default_factory=dict)
     """When each was heard of."""
+    catch_up_rate: float | None = None
+    """Runs per second of the whole fleet."""
     fired_with: list[set[int]] = field(default_factory=list)
     """The shards whose leases came with each firing."""
 
@@ -122,13 +124,18 @@ class FakeStore:
                 self.held[lease.shard].owner = None
                 self.commits += 1
 
-    async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
+    async def lane_rates(self) -> dict[Lane, float | None]:
+        self._called("lane_rates")
+        return {Lane.CATCH_UP: self.catch_up_rate}
+
+    async def load(self, lease: Lease, start: tuple[Instant, int], limit: int, until: Instant | None = None) -> Cells:
         self._called("load")
+        below = lease.high_water if until is None else min(until, lease.high_water)
         rows = sorted(
             (row.fire_at, row.number)
             for row in self.rows.values()
             if row.state in ("pending", "ready")
-            and row.fire_at < lease.high_water
+            and row.fire_at < below
             and row.number <= -lease.cursor
             and shard_of(row.number, self.shard_count) == lease.shard
         )

@@ -254,7 +254,7 @@ def test_what_arrivals_told_is_not_loaded_once_more_with_the_next_window() -> No
     run(story())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     promises=some.lists(
         some.tuples(

@@ -126,9 +126,33 @@ def test_a_batch_is_shared_by_the_shards_and_what_one_leaves_the_others_use() ->
     held.hold(Lease(0, 1, 1, 0, BEGINNING, 0))
     held.hold(Lease(1, 1, 1, 0, BEGINNING, 0))
     even, odd = [(n, 2 * n) for n in range(100)], [(n, 2 * n + 1) for n in range(3)]
+    held.age(1_000)
     held.put_back(even + odd)
-    assert held.due(99, 10) == sorted(even[:7] + odd)
-    assert held.due(99, 10) == even[7:17]
+    assert held.overdue(99, 10) == sorted(even[:7] + odd)
+    assert held.overdue(99, 10) == even[7:17]
+
+
+def test_a_herd_does_not_keep_what_falls_due_after_it_waiting_until_its_last() -> None:
+    held = Shards(1)
+    held.hold(Lease(0, 1, 1, 0, BEGINNING, 0))
+    held.put_back((0, number) for number in range(1_000))
+    assert len(held.due(0, 10)) == 10
+    held.put_back([(5, 5_000), (6, 6_000)])
+    assert {(5, 5_000), (6, 6_000)} <= set(held.due(6, 10))
+    left = 0
+    while batch := held.due(6, 10):
+        left += len(batch)
+    assert (left, held.waiting()) == (1_000 - 10 - 8, 0)
+
+
+def test_a_herd_that_is_late_is_backlog() -> None:
+    held = Shards(1)
+    held.hold(Lease(0, 1, 1, 0, BEGINNING, 0))
+    held.put_back((0, number) for number in range(100))
+    held.due(0, 10)
+    held.age(1)
+    assert held.due(1, 100) == []
+    assert len(held.overdue(1, 100)) == 90
 
 
 def test_a_small_batch_takes_no_more_than_its_size() -> None:
@@ -147,21 +171,22 @@ def test_arrivals_of_shards_that_are_not_held_are_not_kept() -> None:
     assert (held.waiting(), held.cursor) == (1, -7)
 
 
+def load(held: Shards, cells: Cells) -> int:
+    """Gives the next window these cells; answers whose it was."""
+    found = held.to_load(0, 0)
+    assert found is not None
+    shard, window = found
+    shard.add(window, cells)
+    return shard.lease.shard
+
+
 def test_the_shard_that_is_furthest_behind_is_loaded_first() -> None:
     held = Shards(3)
     for shard, last in enumerate([30, 10, 20]):
         held.hold(Lease(shard, 1, 1, 0, BEGINNING, 0))
-        loading = held.to_load(0)
-        assert loading is not None
-        assert loading.lease.shard == shard
-        loading.add(Cells(array("q"), array("q"), (last, 0), exhausted=False))
-    loading = held.to_load(0)
-    assert loading is not None
-    assert loading.lease.shard == 1
-    loading.add(Cells(array("q", [11]), array("q", [1]), (11, 1), exhausted=False))
-    loading = held.to_load(0)  # the other one has enough
-    assert loading is not None
-    assert loading.lease.shard == 2
+        assert load(held, Cells(array("q"), array("q"), (last, 0), exhausted=False)) == shard
+    assert load(held, Cells(array("q", [11]), array("q", [1]), (11, 1), exhausted=False)) == 1
+    assert load(held, Cells(array("q"), array("q"), (21, 0), exhausted=False)) == 2  # the other one has enough
 
 
 # Losing some

@@ -12,10 +12,12 @@ from foliot.clock import Clock
 from foliot.dispatch.admission import decide_ticks
 from foliot.dispatch.balance import Balance
 from foliot.dispatch.cells import lease_through, next_lease_at
+from foliot.dispatch.lanes import Pace
 from foliot.dispatch.retabling import RetablingStore, retable
-from foliot.dispatch.shards import Shards
+from foliot.dispatch.shards import HeldShard, Shards, Window
 from foliot.dispatch.wheel import Entry
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
+from foliot.domain.run import LATE, Lane
 from foliot.domain.store import DispatchStore, Fired, shard_of
 from foliot.errors import FoliotError, LostOwnership, StoreError
 
@@ -34,6 +36,10 @@ MOST_REST: Duration = 3 * MILLISECOND
 not longer than this. What falls due or arrives meanwhile goes in one batch: each batch costs the store, and every
 worker that it wakes, about as much with ten runs as with one, and a machine that is busy with batches of one is late
 with all of them."""
+LATE_BATCH = 200
+"""Of the backlog no more is fired at once: what is live may fall due meanwhile, and waits for it."""
+LATE_PIECE = 2_000
+"""No more of it is loaded at once, and no more than twice as much is in memory, of each shard: likewise."""
 FIRST_BACKOFF: Duration = 50 * MILLISECOND
 LONGEST_BACKOFF: Duration = 5 * SECOND
 
@@ -81,6 +87,10 @@ class Dispatcher:
     It looks at the fleet once per second, and takes its share. What it holds it renews, watches and fires together;
     see `Shards` for what is in memory, and why nothing is missing there. The store knows better than this memory who
     owns what: it says so in `renew` and in `fire`, and then what was lost is dropped, and the rest goes on.
+
+    What is late by more than a minute, after an outage say, is the backlog. It is loaded and fired beside what is live,
+    at the rate of the catch-up lane, of which each scheduler has the share of the shards that it holds; without a rate,
+    whenever nothing live is due. A live run waits for no more of it than one small batch.
     """
 
     def __init__(
@@ -104,6 +114,8 @@ class Dispatcher:
         # A whole slice in one go would keep due runs waiting for as long as it takes to read it.
         self._piece = min(slice_size, max(batch, slice_size // 10))
         self._room = slice_size - self._piece
+        self._late_piece = min(self._piece, LATE_PIECE)
+        self._pace = Pace(min(batch, LATE_BATCH))
         self._shards = Shards(store.shard_count)
         self._balance = Balance(owner)
         self._version: int | None = None
@@ -136,9 +148,8 @@ class Dispatcher:
         """When something can happen if nobody makes a new promise: a run is due, or the next cells are to be leased."""
         if not self._shards:
             return None
-        due = self._shards.next_at()
-        ahead = next_lease_at(min(self._shards.marks()))
-        return ahead if due is None else min(due, ahead)
+        moments = (next_lease_at(min(self._shards.marks())), self._shards.next_at(), self._next_overdue())
+        return min(moment for moment in moments if moment is not None)
 
     async def run_once(self) -> Instant:
         """One round; returns when the next one is wanted (a time that has come already: at once).
@@ -147,8 +158,9 @@ class Dispatcher:
         2. Look at the fleet every second, and take or give up shards. What was just taken is renewed once more, which
            gives it its first window.
         3. Read arrivals when anything was committed since the last look, and every 250 ms in any case.
-        4. Load the next piece of a leased window while there is room for it.
-        5. Fire what is due, batch after batch, for a little while. Also in between: what is due waits for none of this.
+        4. Load the next piece of a leased window while there is room for it; of the past, when the rest has enough.
+        5. Fire what is due, batch after batch, for a little while: what is live, a batch of the backlog, and again.
+           Also in between: what is due waits for none of this.
         6. After a takeover, see whether ticks were computed with older tables of zones and holidays, page by page.
 
         Shards that the store says are not ours are dropped; the next round looks at the fleet, and goes on. While the
@@ -176,7 +188,7 @@ class Dispatcher:
         except LostOwnership as lost:
             self._lose(lost.shards or self.shards)
             return now
-        return self._clock.now() if more or self._shards.to_load(self._room) else self._next_wanted()
+        return self._clock.now() if more or self._to_load() else self._next_wanted()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Rounds until `stop` is set (noticed within 20 ms of the clock). An error of the store never ends the loop."""
@@ -206,6 +218,11 @@ class Dispatcher:
         mark = max(*marks, lease_through(now - self._store_behind))
         if marks == {mark} and not _passed(self._renewed_at, RENEW_EVERY, now):
             return
+        if marks != {mark} and not self._shards.has_fresh():
+            # The new window is loaded as of what arrivals have told: that must not lie far back, as after a sleep.
+            await self._look(now)
+        rate = (await self._store.lane_rates()).get(Lane.CATCH_UP)
+        self._pace.keep_to(None if rate is None else rate * len(self._shards) / self._store.shard_count)
         renewed = await self._store.renew(self._shards.leases(), self._lease_ttl, mark)
         self._renewed_at = now
         lost = self._shards.renew(renewed)
@@ -256,38 +273,61 @@ class Dispatcher:
 
     async def _load(self) -> None:
         """One piece of one window; overdue cells are streamed this way, however many there are."""
-        held = self._shards.to_load(self._room)
-        if held is None:
+        found = self._to_load()
+        if found is None:
             return
-        cells = await self._store.load(held.lease, held.loaded_to, self._piece)
-        if cells.last <= held.loaded_to and not cells.exhausted:
+        held, window = found
+        limit = self._piece if window.until is None else self._late_piece
+        cells = await self._store.load(held.lease, window.loaded_to, limit, window.until)
+        if cells.last <= window.loaded_to and not cells.exhausted:
             raise StoreError("the store gives nothing of a window that it says is not exhausted")
-        held.add(cells)
+        held.add(window, cells)
+
+    def _to_load(self) -> tuple[HeldShard, Window] | None:
+        return self._shards.to_load(self._room, self._late_piece)
 
     async def _fire_due(self, began: Instant) -> bool:
-        """Fires until a batch was not full or its time is used up. True when more may be due already."""
-        while True:
-            # Whatever woke us (timers wake early here and there): the clock is read again before firing.
-            now = self._clock.now()
-            most = self._most
-            if now < self._rests_until <= now + MOST_REST:
-                return False
-            due = self._shards.due(now - self._store_behind, most)
-            if not due:
-                return False
-            await self._fire(due, now)
-            if len(due) < most:
-                self._rests_until = self._rested(now)
-                return False
+        """Fires until nothing is due or allowed, or its time is used up. True when more may be due already."""
+        while await self._fire_live() or await self._fire_backlog():
             if not began <= self._clock.now() < began + POLL_EVERY:
                 return True
+        return False
+
+    async def _fire_live(self) -> bool:
+        """One batch. True when it was full: more may be due already."""
+        # Whatever woke us (timers wake early here and there): the clock is read again before firing.
+        now = self._clock.now()
+        self._shards.age(now - self._store_behind - LATE)
+        most = self._most
+        if now < self._rests_until <= now + MOST_REST:
+            return False
+        due = self._shards.due(now - self._store_behind, most)
+        if not due:
+            return False
+        await self._fire(due, now)
+        if len(due) == most:
+            return True
+        self._rests_until = self._rested(now)
+        return False
+
+    async def _fire_backlog(self) -> bool:
+        """One batch, as large as the rate allows. True when there may be more."""
+        now = self._clock.now()
+        most = min(self._most, LATE_BATCH, self._pace.allows(now))
+        late = self._shards.overdue(now - self._store_behind, most)
+        if not late:
+            return False
+        fired = await self._fire(late, now)
+        # What was moved, or cannot be fired now, was no load on anybody.
+        self._pace.spend(len(late) - fired.early - fired.stale - len(fired.busy), now)
+        return len(late) == most
 
     def _rested(self, since: Instant) -> Instant:
         """When the dispatcher has rested from what it began then and has just done."""
         now = self._clock.now()
         return now + min(REST * max(now - since, 0), MOST_REST)
 
-    async def _fire(self, due: list[Entry], now: Instant) -> None:
+    async def _fire(self, due: list[Entry], now: Instant) -> Fired:
         count = self._store.shard_count
         leases = self._shards.leases({shard_of(number, count) for _, number in due})
         try:
@@ -315,6 +355,7 @@ class Dispatcher:
         self._busy += fired.busy
         for fault in fired.faults:
             _log.warning("schedule set aside: %s", fault)
+        return fired
 
     # ---------------------------------------------------------------------------------------------------------- between
 
@@ -322,8 +363,15 @@ class Dispatcher:
         wanted = min(self._renewed_at + RENEW_EVERY, self._looked_at + LOOK_EVERY)
         if not self._has_the_only_one():
             wanted = min(wanted, self._shared_at + self._share_every)
-        due = self._shards.next_at()
-        return wanted if due is None else min(wanted, max(due + self._store_behind, self._rests_until))
+        due, late = self._shards.next_at(), self._next_overdue()
+        if due is not None:
+            wanted = min(wanted, max(due + self._store_behind, self._rests_until))
+        return wanted if late is None else min(wanted, late)
+
+    def _next_overdue(self) -> Instant | None:
+        """When the backlog may go on; None when nothing of it is in memory."""
+        due = self._shards.next_overdue()
+        return None if due is None else max(due + self._store_behind, self._pace.next_at(self._clock.now()))
 
     async def _wait(self, wanted: Instant, stop: asyncio.Event) -> None:
         """Sleeps until the time has come or something was committed.

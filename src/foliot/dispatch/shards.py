@@ -1,7 +1,8 @@
-"""The shards that one process holds: of each its lease, its wheel, and how far it is loaded."""
+"""The shards that one process holds: of each its lease, its two wheels, and how far they are loaded."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from foliot.dispatch.wheel import Entry, Wheel
@@ -9,39 +10,88 @@ from foliot.domain.instant import Instant
 from foliot.domain.store import Arrivals, Cells, Lease, shard_of
 
 BEGINNING: Entry = (-(1 << 63), -1)
+_NOTHING_IS_LATE: Instant = -(1 << 62)
+
+
+class Window:
+    """Fire times that are still to be loaded: those after `loaded_to`, and before `until` (None: the mark)."""
+
+    __slots__ = ("loaded_to", "until")
+
+    def __init__(self, loaded_to: Entry, until: Instant | None) -> None:
+        self.loaded_to = loaded_to
+        self.until = until
 
 
 class HeldShard:
     """One shard, from its taking until it is lost or given up.
 
-    The wheel holds a part of what is pending below the lease's high-water mark: everything up to `loaded_to` that was
-    visible at the cursor of the lease, and everything that arrivals told since. Only the store knows whether the lease
-    is still true; it says so in `renew` and in `fire`, and then all of this is dropped.
+    The wheels hold a part of what is pending below the lease's high-water mark: everything outside the open windows
+    that was visible at the cursor of the lease, and everything that arrivals told since. Only the store knows whether
+    the lease is still true; it says so in `renew` and in `fire`, and then all of this is dropped.
+
+    What was late when it came here is in `backlog`, the rest in `live`. The live window is loaded ahead of time. Behind
+    it lie the windows of the past, the oldest first: they are loaded as the backlog drains.
     """
 
-    __slots__ = ("fresh", "lease", "loaded_to", "wheel", "window_open")
+    __slots__ = ("ahead", "backlog", "fresh", "herd", "is_open", "lease", "live", "past")
 
     def __init__(self, lease: Lease) -> None:
         self.fresh = True
         """Just taken; it has no mark yet."""
         self.lease = lease
-        self.wheel = Wheel()
-        self.loaded_to = BEGINNING
+        self.live = Wheel()
+        self.herd = Wheel()
+        """What was due of `live` when more than a batch of it was: what falls due later does not wait for all of it."""
+        self.backlog = Wheel()
         # Its window is open from the beginning of time; the first renewal gives it an end.
-        self.window_open = True
+        self.ahead = Window(BEGINNING, None)
+        self.is_open = True
+        """Whether there is anything left to load of the window ahead."""
+        self.past: deque[Window] = deque()
 
-    def add(self, cells: Cells) -> None:
-        self.wheel.add_cells(cells)
-        self.loaded_to, self.window_open = cells.last, not cells.exhausted
+    def add(self, window: Window, cells: Cells) -> None:
+        """What the store answered to a load of one of the windows."""
+        (self.live if window is self.ahead else self.backlog).add_cells(cells)
+        window.loaded_to = cells.last
+        if window is self.ahead:
+            self.is_open = not cells.exhausted
+        elif cells.exhausted:
+            self.past.remove(window)
 
     def renew(self, lease: Lease, cursor: int) -> None:
         """What the store answered to a renewal, while arrivals had been told up to `cursor`."""
         raised = lease.high_water > self.lease.high_water
-        if raised and not self.window_open:
+        if raised and not self.is_open:
             # All below the old mark is loaded, or told by arrivals: go on from the mark, not from the last run.
-            self.loaded_to, self.window_open = (self.lease.high_water, -1), True
+            self.ahead.loaded_to, self.is_open = (self.lease.high_water, -1), True
         self.lease = lease._replace(cursor=cursor if raised and not self.fresh else self.lease.cursor)
         self.fresh = False
+
+    def put_back(self, entries: list[Entry], late_before: Instant) -> None:
+        late = [entry for entry in entries if entry[0] < late_before]
+        if late:
+            self.backlog.put_back(late)
+            entries = [entry for entry in entries if entry[0] >= late_before]
+        self.live.put_back(entries)
+
+    def age(self, late_before: Instant) -> None:
+        """What is late by now, and was not fired, joins the backlog; so does the part of the live window that is."""
+        first = self.live.next_at()
+        if first is not None and first < late_before:
+            self.backlog.put_back(self.live.before(late_before))
+        first = self.herd.next_at()
+        if first is not None and first < late_before:
+            self.backlog.put_back(self.herd.before(late_before))
+        begin = self.ahead.loaded_to
+        if begin[0] >= late_before or not self.is_open or self.fresh:
+            return
+        end = min(late_before, self.lease.high_water)
+        if self.past and (self.past[-1].until, -1) == begin:
+            self.past[-1].until = end
+        else:
+            self.past.append(Window(begin, end))
+        self.ahead.loaded_to = (end, -1)
 
 
 class Shards:
@@ -57,10 +107,14 @@ class Shards:
        first mark is set before arrivals are read again, so K is still the later one when the window opens. What came
        between C and K may be told by both.
     2. *A mark is raised.* Arrivals up to C passed by what lay above the old mark; so the new window is loaded as of C.
-    3. *A window is still being loaded when its mark is raised.* Below `loaded_to` there is nothing to add: cells held
-       what the old K had seen, arrivals told the rest, because it lay below the old mark. Above it, cells are loaded
+    3. *A window is still being loaded when a mark is raised.* Outside the open windows there is nothing to add: cells
+       held what the old K had seen, arrivals told the rest, because it lay below the old mark. Inside, cells are loaded
        as of the new K, and may bring runs that arrivals told before.
-    4. *Other shards are lost or given up.* C does not move.
+    4. *A window is cut in two*, because its older part is late. Every fire time below the mark is either outside all
+       windows or inside one: the part begins where the window began, and ends where the rest goes on. So 3 holds for
+       each of them, whichever is loaded first, and however long the other waits.
+    5. *An entry is late* before it was fired. It goes from one wheel of its shard to the other, and is fired there.
+    6. *Other shards are lost or given up.* C does not move.
 
     Twins that come of 1 and 3 leave the wheel together; one that is handed off twice all the same is claimed once.
     """
@@ -69,6 +123,7 @@ class Shards:
         self.cursor = 0
         self._shard_count = shard_count
         self._held: dict[int, HeldShard] = {}
+        self._late_before = _NOTHING_IS_LATE
 
     def __len__(self) -> int:
         return len(self._held)
@@ -101,6 +156,10 @@ class Shards:
             self._held[lease.shard].renew(lease, self.cursor)
         return self._held.keys() - {lease.shard for lease in leases}
 
+    def has_fresh(self) -> bool:
+        """Whether some shard was just taken, so that arrivals must not be read before it has its first mark."""
+        return any(held.fresh for held in self._held.values())
+
     def marks(self) -> set[Instant]:
         """The high-water marks: one, except when some shard was just taken."""
         return {held.lease.high_water for held in self._held.values()}
@@ -108,7 +167,13 @@ class Shards:
     # Entries
 
     def waiting(self) -> int:
-        return sum(len(held.wheel) for held in self._held.values())
+        return sum(len(held.live) + len(held.herd) + len(held.backlog) for held in self._held.values())
+
+    def age(self, late_before: Instant) -> None:
+        """From now on what was due before this is backlog, wherever it comes from."""
+        self._late_before = late_before
+        for held in self._held.values():
+            held.age(late_before)
 
     def add_arrivals(self, arrivals: Arrivals) -> None:
         self.put_back(zip(arrivals.fire_at, arrivals.number, strict=True))
@@ -116,40 +181,78 @@ class Shards:
 
     def put_back(self, entries: Iterable[Entry]) -> None:
         """Entries for the wheels of their shards; what belongs to a shard that is not held is not ours to keep."""
+        parts: dict[int, list[Entry]] = {}
         if self._shard_count == 1:
-            parts: dict[int, Iterable[Entry]] = {0: entries}
+            parts[0] = list(entries)
         else:
-            sorted_out: dict[int, list[Entry]] = {}
             for entry in entries:
-                sorted_out.setdefault(shard_of(entry[1], self._shard_count), []).append(entry)
-            parts = {**sorted_out}
+                parts.setdefault(shard_of(entry[1], self._shard_count), []).append(entry)
         for shard, part in parts.items():
             held = self._held.get(shard)
             if held is not None:
-                held.wheel.put_back(part)
+                held.put_back(part, self._late_before)
 
     def due(self, now: Instant, limit: int) -> list[Entry]:
-        """Up to `limit` entries whose time is not after `now`, removed, in order.
+        """Up to `limit` live entries whose time is not after `now`, removed, in order.
 
-        Where more are due, the shards have equal shares of the batch. The fullest wheels come last: what others leave
-        of their shares is theirs.
-        """
-        ready = [held.wheel for held in self._held.values() if (at := held.wheel.next_at()) is not None and at <= now]
-        if len(ready) == 1:
-            return ready[0].due(now, limit)
-        found: list[Entry] = []
-        for place, wheel in enumerate(sorted(ready, key=len)):
-            found += wheel.due(now, (limit - len(found)) // (len(ready) - place))
-        found.sort()
-        return found
+        Where more than that is due, it is a herd, and is set apart. Half of each batch is for the newest of what is due
+        then, the rest for the herd: a hundred thousand runs of one moment do not keep those of the next moment waiting
+        until the last of them is handed off."""
+        fresh = _shared([held.live for held in self._held.values()], now, limit)
+        if len(fresh) == limit > 1:
+            for held in self._held.values():
+                fresh += held.live.before(now + 1)
+            fresh.sort()
+            self._join_herds(fresh[: -(limit // 2)])
+            del fresh[: -(limit // 2)]
+        return sorted(fresh + _shared([held.herd for held in self._held.values()], now, limit - len(fresh)))
+
+    def _join_herds(self, entries: Iterable[Entry]) -> None:
+        parts: dict[int, list[Entry]] = {}
+        for entry in entries:
+            parts.setdefault(shard_of(entry[1], self._shard_count), []).append(entry)
+        for shard, part in parts.items():
+            self._held[shard].herd.put_back(part)
+
+    def overdue(self, now: Instant, limit: int) -> list[Entry]:
+        """The same of the backlog."""
+        return _shared([held.backlog for held in self._held.values()], now, limit)
 
     def next_at(self) -> Instant | None:
-        """The time of the next entry; None when there is none."""
-        times = (held.wheel.next_at() for held in self._held.values())
-        return min((time for time in times if time is not None), default=None)
+        """The time of the next live entry; None when there is none."""
+        return _next_at(wheel for held in self._held.values() for wheel in (held.live, held.herd))
 
-    def to_load(self, most: int) -> HeldShard | None:
-        """The shard to load next: of those that have an open window and no more than `most` entries loaded, the one
-        that is furthest behind."""
-        wanting = (held for held in self._held.values() if held.window_open and held.wheel.loaded <= most)
-        return min(wanting, key=lambda held: held.loaded_to, default=None)
+    def next_overdue(self) -> Instant | None:
+        """The same of the backlog."""
+        return _next_at(held.backlog for held in self._held.values())
+
+    def to_load(self, most: int, most_late: int) -> tuple[HeldShard, Window] | None:
+        """The window to load next. Of the live ones that have no more than `most` entries loaded, the one that is
+        furthest behind; if there is none, the same of the past and `most_late`."""
+        live = [held for held in self._held.values() if held.is_open and held.live.loaded + len(held.herd) <= most]
+        if live:
+            held = min(live, key=lambda held: held.ahead.loaded_to)
+            return held, held.ahead
+        late = [held for held in self._held.values() if held.past and held.backlog.loaded <= most_late]
+        if late:
+            held = min(late, key=lambda held: held.past[0].loaded_to)
+            return held, held.past[0]
+        return None
+
+
+def _shared(wheels: list[Wheel], now: Instant, limit: int) -> list[Entry]:
+    """What is due of several wheels. Where more is due than the limit, they have equal shares of it. The fullest come
+    last: what others leave of their shares is theirs."""
+    ready = [wheel for wheel in wheels if (at := wheel.next_at()) is not None and at <= now]
+    if len(ready) == 1:
+        return ready[0].due(now, limit)
+    found: list[Entry] = []
+    for place, wheel in enumerate(sorted(ready, key=len)):
+        found += wheel.due(now, (limit - len(found)) // (len(ready) - place))
+    found.sort()
+    return found
+
+
+def _next_at(wheels: Iterable[Wheel]) -> Instant | None:
+    times = (wheel.next_at() for wheel in wheels)
+    return min((time for time in times if time is not None), default=None)

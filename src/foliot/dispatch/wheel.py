@@ -110,6 +110,17 @@ class Wheel:
         self.put_back(arrived[bisect_right(arrived, taken[-1]) :])
         return taken
 
+    def before(self, moment: Instant) -> list[Entry]:
+        """All entries whose time is before `moment`, removed, in any order."""
+        found = self._peek_loaded(moment - 1, self._loaded)
+        self._eat(len(found))
+        bound = moment << _NUMBER_BITS
+        if self._heap and self._heap[0] < bound:
+            found += [(entry >> _NUMBER_BITS, entry & _NUMBER_MASK) for entry in self._heap if entry < bound]
+            self._heap = [entry for entry in self._heap if entry >= bound]
+            heapify(self._heap)
+        return found
+
     def next_at(self) -> Instant | None:
         """The time of the next entry; None when there is none."""
         arrived = self._heap[0] >> _NUMBER_BITS if self._heap else None
