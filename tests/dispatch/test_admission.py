@@ -228,8 +228,16 @@ def test_missed_ticks_that_nobody_wants_share_one_row_and_the_first_on_time_is_n
 # Paused
 
 
-def test_a_paused_schedule_skips_all_that_is_due_in_one_row_and_goes_on() -> None:
-    schedule = a_schedule(HOURLY, paused_at=NOON - DAY, paused_note="month end")
+@pytest.mark.parametrize("until", [None, NOON + DAY])
+def test_a_tick_of_a_paused_schedule_is_held_and_nothing_is_evaluated(until: int | None) -> None:
+    schedule = a_schedule(HOURLY, paused_at=NOON - DAY, paused_until=until, paused_note="month end")
+    decision = decide_tick(a_tick(schedule, NOON), NOON + 5 * HOUR)
+    assert (decision.verdict, decision.reason, decision.detail) == ("hold", Reason.PAUSED, "month end")
+    assert (decision.until, decision.successor, decision.evaluated_through) == (until, None, None)
+
+
+def test_ticks_of_a_pause_that_nobody_wants_made_up_for_are_skipped_in_one_row() -> None:
+    schedule = a_schedule(HOURLY, skip_through=NOON + 5 * HOUR, paused_note="month end")
     decision = decide_tick(a_tick(schedule, NOON), NOON + 5 * HOUR)
     assert (decision.verdict, decision.reason, decision.detail) == ("skip", Reason.PAUSED, "month end")
     assert (decision.span_until, decision.span_count) == (NOON + 5 * HOUR, 6)
@@ -289,7 +297,7 @@ def test_a_run_of_a_fixed_delay_fires_however_late_and_its_end_makes_the_next(la
 @pytest.mark.parametrize(
     ("settings", "facts", "reason"),
     [
-        ({"paused_at": NOON - DAY}, {}, Reason.PAUSED),
+        ({"skip_through": NOON + HOUR}, {}, Reason.PAUSED),
         ({}, {"occupied_by": "report@before#m"}, Reason.OVERLAP),
         ({}, {"useful_until": NOON + SECOND}, Reason.TOO_LATE),
         ({}, {"useful_until": NOON + SECOND, "attempt": 1}, Reason.TOO_LATE),
@@ -307,7 +315,7 @@ def test_a_run_of_a_fixed_delay_that_is_skipped_still_has_a_next(
 
 def test_a_paused_delay_of_a_millisecond_does_not_fill_the_history() -> None:
     decision = decide_tick(a_tick(a_schedule(after(0.001), paused_at=0), NOON), NOON)
-    assert decision.successor == tick(NOON + SECOND, since=NOON)
+    assert (decision.verdict, decision.successor) == ("hold", None)
 
 
 # Faults

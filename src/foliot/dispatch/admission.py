@@ -11,6 +11,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from foliot.dispatch.occurrence import MOST_COUNTED, Occurrence
+from foliot.dispatch.overlap import judged
+from foliot.dispatch.upstream import awaited, hold_for_upstream, lacks
+from foliot.dispatch.verdicts import TOO_LATE, fire, hold_undecided, skip, too_late_alone
 from foliot.domain.decisions import Misfire, misfire, too_late
 from foliot.domain.identity import tick_name
 from foliot.domain.instant import SECOND, Duration, Instant, spell
@@ -60,24 +63,27 @@ def decide_tick(facts: TickFacts, now: Instant, *, most_counted: int = MOST_COUN
     """Decides about one due run. Never raises: one bad schedule never stops the others.
 
     1. The template is gone: the run stands for itself.
-    2. It was decided before (a retry, or handed back by a worker): its successor exists, overlap was judged.
-    3. Somebody ordered it (by hand, a rerun): it obeys overlap, and no tick follows from it.
-    4. Its schedule has a fixed delay: no calendar, so no catch-up.
-    5. It is a tick. Its rule cannot be read: it was promised, so it is judged alone, and the fault is told.
-    6. Somebody asked that it shall not run: skipped, alone.
-    7. Its schedule is paused: skipped, and with it whatever else fell due.
-    8. By its lateness it is live, or missed; if missed, the catch-up policy speaks.
+    2. It was tried before (a retry, or handed back by a worker): its successor exists, overlap was judged.
+    3. Somebody ordered it (by hand, a rerun, a backfill): it obeys overlap, and no tick follows from it.
+    4. It was decided before, and has waited since, for its turn or for a slot: its successor exists, too.
+    5. Its schedule has a fixed delay: no calendar, so no catch-up.
+    6. It is a tick. Its rule cannot be read: it was promised, so it is judged alone, and the fault is told.
+    7. Somebody asked that it shall not run: skipped, alone.
+    8. Its schedule is paused: it is held. If it was, and nobody wants that made up for: skipped, with all of the pause.
+    9. By its lateness it is live, or missed; if missed, the catch-up policy speaks.
 
     Whatever stays behind in time is too late in every one of these cases, once its `useful_until` has passed.
     """
     schedule = facts.schedule
     if schedule is None:
-        return _too_late_alone(facts) if too_late(facts.useful_until, now) else _fire(facts)
+        return too_late_alone(facts) if too_late(facts.useful_until, now) else fire(facts, lane=facts.lane)
     try:
         if facts.attempt > 0:
             return _again(facts, schedule, now)
         if facts.origin is not Origin.SCHEDULED:
             return _ordered(facts, schedule, now)
+        if facts.decided:
+            return _released(facts, schedule, now)
         if schedule.delay is not None:
             return _delayed(facts, schedule, schedule.delay, now)
         rule = _rule(schedule.rule)
@@ -103,30 +109,38 @@ def _rule(text: str) -> Rule:
 
 def _again(facts: TickFacts, schedule: Schedule, now: Instant) -> TickDecision:
     if not too_late(facts.useful_until, now):
-        return _fire(facts, lane=facts.lane)
+        return fire(facts, lane=facts.lane)
     # The end of a fixed-delay run makes the next one, also this end.
     fixed = schedule.delay is not None and facts.origin is Origin.SCHEDULED
-    return _too_late_alone(facts, _after_delay(facts, schedule, schedule.delay or 0, now) if fixed else None)
+    return too_late_alone(facts, _after_delay(facts, schedule, schedule.delay or 0, now) if fixed else None)
+
+
+def _released(facts: TickFacts, schedule: Schedule, now: Instant) -> TickDecision:
+    if too_late(facts.useful_until, now):
+        return _again(facts, schedule, now)
+    if schedule.paused(now) and not facts.forced:
+        return _hold_paused(facts, schedule)
+    return awaited(facts, schedule, judged(facts, schedule, fire(facts, lane=facts.lane)), now)
 
 
 def _ordered(facts: TickFacts, schedule: Schedule, now: Instant) -> TickDecision:
     if too_late(facts.useful_until, now):
-        return _too_late_alone(facts)
-    if _overlaps(facts, schedule):
-        return _skip(facts, Reason.OVERLAP, _still_active(facts))
-    return _fire(facts)
+        return too_late_alone(facts)
+    return judged(facts, schedule, fire(facts, lane=facts.lane))
 
 
 def _delayed(facts: TickFacts, schedule: Schedule, delay: Duration, now: Instant) -> TickDecision:
     """A run of a fixed delay makes its successor when it ends. One that is skipped ends here, so it does so here."""
     successor = _after_delay(facts, schedule, delay, now)
-    if schedule.paused(now):
-        return _skip(facts, Reason.PAUSED, _paused(schedule), successor, facts.nominal)
+    if schedule.paused(now) and not facts.forced:
+        return _hold_paused(facts, schedule)
+    if schedule.skip_through is not None and facts.nominal <= schedule.skip_through and not facts.forced:
+        return skip(facts, Reason.PAUSED, _paused(schedule), successor, facts.nominal)
     if too_late(facts.useful_until, now):
-        return _too_late_alone(facts, successor)
-    if _overlaps(facts, schedule):
-        return _skip(facts, Reason.OVERLAP, _still_active(facts), successor, facts.nominal)
-    return _fire(facts, through=facts.nominal)
+        return too_late_alone(facts, successor)
+    go = fire(facts, through=facts.nominal)
+    decision = awaited(facts, schedule, judged(facts, schedule, go), now)
+    return replace(decision, successor=successor) if decision.verdict == "skip" else decision
 
 
 def _after_delay(facts: TickFacts, schedule: Schedule, delay: Duration, now: Instant) -> NewTick:
@@ -139,14 +153,12 @@ def _faulty(facts: TickFacts, schedule: Schedule, now: Instant, problem: Excepti
     """The tick itself was promised while the rule could be read; what its other policies say still holds."""
     fault = f"{type(problem).__name__}: {problem}"
     if facts.withdrawn is not None:
-        return _skip(facts, Reason.OPERATOR, facts.withdrawn, through=facts.nominal, fault=fault)
+        return skip(facts, Reason.OPERATOR, facts.withdrawn, through=facts.nominal, fault=fault)
     if schedule.paused(now):
-        return _skip(facts, Reason.PAUSED, _paused(schedule), through=facts.nominal, fault=fault)
+        return skip(facts, Reason.PAUSED, _paused(schedule), through=facts.nominal, fault=fault)
     if too_late(facts.useful_until, now):
-        return _skip(facts, Reason.TOO_LATE, _TOO_LATE, through=facts.nominal, fault=fault)
-    if _overlaps(facts, schedule):
-        return _skip(facts, Reason.OVERLAP, _still_active(facts), through=facts.nominal, fault=fault)
-    return _fire(facts, through=facts.nominal, fault=fault)
+        return skip(facts, Reason.TOO_LATE, TOO_LATE, through=facts.nominal, fault=fault)
+    return judged(facts, schedule, fire(facts, through=facts.nominal, fault=fault))
 
 
 # ------------------------------------------------------------------------------------------------------ ticks of a rule
@@ -154,9 +166,12 @@ def _faulty(facts: TickFacts, schedule: Schedule, now: Instant, problem: Excepti
 
 def _tick(tick: Occurrence) -> TickDecision:
     if tick.facts.withdrawn is not None:
-        return _skip(tick.facts, Reason.OPERATOR, tick.facts.withdrawn, tick.next(), tick.nominal)
-    if tick.schedule.paused(tick.now):
-        return _skip_through(tick, tick.due_through(tick.now), Reason.PAUSED, _paused(tick.schedule))
+        return skip(tick.facts, Reason.OPERATOR, tick.facts.withdrawn, tick.next(), tick.nominal)
+    if tick.schedule.paused(tick.now) and not tick.facts.forced:
+        return _hold_paused(tick.facts, tick.schedule)
+    through = tick.schedule.skip_through
+    if through is not None and tick.due_at <= through and not tick.facts.forced:
+        return _skip_through(tick, tick.due_through(through), Reason.PAUSED, _paused(tick.schedule))
     # Lateness counts from the tick's own due time, not from the row's fire time: a run that was held and released is
     # as late as it is, and belongs to the catch-up lane, whenever it was let go.
     match misfire(tick.policy, tick.due_at, tick.now):
@@ -173,9 +188,8 @@ def _tick(tick: Occurrence) -> TickDecision:
 def _live(tick: Occurrence) -> TickDecision:
     if too_late(tick.facts.useful_until, tick.now):
         return _too_late(tick)
-    if _overlaps(tick.facts, tick.schedule):
-        return _skip(tick.facts, Reason.OVERLAP, _still_active(tick.facts), tick.next(), tick.nominal)
-    return _fire(tick.facts, successor=tick.next(), through=tick.nominal)
+    go = judged(tick.facts, tick.schedule, fire(tick.facts, successor=tick.next(), through=tick.nominal))
+    return awaited(tick.facts, tick.schedule, go, tick.now)
 
 
 def _catch_up_once(tick: Occurrence) -> TickDecision:
@@ -188,12 +202,16 @@ def _catch_up_once(tick: Occurrence) -> TickDecision:
     alone = due.latest == tick.nominal
     useful_until = tick.facts.useful_until if alone else tick.useful_until(due.latest)
     if too_late(useful_until, tick.now):
-        return _skip_through(tick, due, Reason.TOO_LATE, _TOO_LATE)
-    if tick.facts.occupied_by is not None and tick.policy.overlap is not Overlap.ALLOW:
-        return _hold(tick.facts)
+        return _skip_through(tick, due, Reason.TOO_LATE, TOO_LATE)
+    if tick.is_blocked and tick.policy.overlap is not Overlap.ALLOW:
+        return hold_undecided(tick.facts)
     successor = tick.following(due.following, due.latest)
     if alone:
-        return _fire(tick.facts, successor=successor, through=due.latest, lane=Lane.CATCH_UP)
+        go = fire(tick.facts, successor=successor, through=due.latest, lane=Lane.CATCH_UP)
+        return awaited(tick.facts, tick.schedule, go, tick.now)
+    is_open = tick.now < due.latest + tick.policy.cutoff
+    if is_open and lacks(tick.facts, tick.schedule, due.latest):
+        return hold_for_upstream(tick.facts, tick.schedule, tick.now)
     merged_through = tick.before(due)
     return TickDecision(
         tick.facts.number,
@@ -213,9 +231,10 @@ def _catch_up_each(tick: Occurrence) -> TickDecision:
     """Oldest first, one after another, whatever the overlap policy: this one waits until the one before has ended."""
     if too_late(tick.facts.useful_until, tick.now):
         return _too_late(tick)
-    if tick.facts.occupied_by is not None:
-        return _hold(tick.facts)
-    return _fire(tick.facts, successor=tick.next(), through=tick.nominal, lane=Lane.CATCH_UP)
+    if tick.is_blocked:
+        return hold_undecided(tick.facts)
+    go = fire(tick.facts, successor=tick.next(), through=tick.nominal, lane=Lane.CATCH_UP)
+    return awaited(tick.facts, tick.schedule, go, tick.now)
 
 
 def _missed(tick: Occurrence) -> TickDecision:
@@ -236,52 +255,10 @@ def _too_late(tick: Occurrence) -> TickDecision:
     """The tick, and those after it that are too late by the same policy, in one row."""
     useful = tick.policy.useful_until
     ended = tick.through(tick.nominal if useful is None else tick.now - useful - 1)
-    return _skip_through(tick, ended, Reason.TOO_LATE, _TOO_LATE)
+    return _skip_through(tick, ended, Reason.TOO_LATE, TOO_LATE)
 
 
-# --------------------------------------------------------------------------------------------------------- the verdicts
-
-
-_TOO_LATE = "its useful time has passed"
-
-
-def _fire(
-    facts: TickFacts,
-    *,
-    successor: NewTick | None = None,
-    through: Instant | None = None,
-    lane: Lane = Lane.LIVE,
-    fault: str | None = None,
-) -> TickDecision:
-    return TickDecision(facts.number, "fire", lane, successor=successor, evaluated_through=through, fault=fault)
-
-
-def _hold(facts: TickFacts) -> TickDecision:
-    """Decided again when it is released: until then nothing has been evaluated."""
-    return TickDecision(facts.number, "hold", Lane.CATCH_UP, Reason.OVERLAP, _still_active(facts))
-
-
-def _skip(
-    facts: TickFacts,
-    reason: Reason,
-    detail: str,
-    successor: NewTick | None = None,
-    through: Instant | None = None,
-    fault: str | None = None,
-) -> TickDecision:
-    return TickDecision(
-        facts.number,
-        "skip",
-        reason=reason,
-        detail=detail,
-        successor=successor,
-        evaluated_through=through,
-        fault=fault,
-    )
-
-
-def _too_late_alone(facts: TickFacts, successor: NewTick | None = None) -> TickDecision:
-    return _skip(facts, Reason.TOO_LATE, _TOO_LATE, successor, None if successor is None else facts.nominal)
+# --------------------------------------------------------------------------------------------------------- many at once
 
 
 def _skip_through(tick: Occurrence, ended: Overdue, reason: Reason, detail: str) -> TickDecision:
@@ -298,16 +275,14 @@ def _skip_through(tick: Occurrence, ended: Overdue, reason: Reason, detail: str)
     )
 
 
-def _overlaps(facts: TickFacts, schedule: Schedule) -> bool:
-    return facts.occupied_by is not None and schedule.policy.overlap is Overlap.SKIP
-
-
-def _still_active(facts: TickFacts) -> str:
-    return f"{facts.occupied_by} is still active"
+def _hold_paused(facts: TickFacts, schedule: Schedule) -> TickDecision:
+    """Nothing is evaluated: what becomes of the ticks of a pause is decided when it ends."""
+    detail = _paused(schedule)
+    return TickDecision(facts.number, "hold", facts.lane, Reason.PAUSED, detail, until=schedule.paused_until)
 
 
 def _paused(schedule: Schedule) -> str:
-    return schedule.paused_note or "the schedule is paused"
+    return schedule.paused_note or "the schedule was paused"
 
 
 def _counted(detail: str, ticks: Overdue) -> str:

@@ -34,6 +34,14 @@ class Occurrence(NamedTuple):
         return self.facts.nominal
 
     @property
+    def is_blocked(self) -> bool:
+        """Others of its schedule are busy, or wait before it, and nobody let it go all the same."""
+        facts = self.facts
+        mine = (facts.lane, facts.nominal, facts.number)
+        ahead = any((one.lane, one.nominal, one.number) < mine for one in facts.waiting)
+        return (facts.occupied_by is not None or ahead) and not facts.forced
+
+    @property
     def since(self) -> Instant | None:
         """Where the tick's interval begins: what the row says, or the tick before it."""
         return self.rule.previous(self.nominal) if self.facts.since is None else self.facts.since
