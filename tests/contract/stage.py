@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foliot.clock import ManualClock
+from foliot.dispatch import decide_ticks
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration, Instant, parse_rfc3339
 from foliot.domain.ledger import Begun, Effect, EffectState
 from foliot.domain.policy import Policy
@@ -134,6 +135,10 @@ class Stage:
         lease = await self.lease()
         due = [entry for entry in await self.loaded(lease) if entry[0] <= self.now]
         return await self.store.fire([lease], due, lease.cursor, deciding(judge))
+
+    async def fire_by_policy(self) -> Fired:
+        """The same, with ticks decided upon as a scheduler does it."""
+        return await self.fire(lambda fact: decide_ticks([fact], self.now)[0])
 
     # Working
 

@@ -231,3 +231,13 @@ async def test_an_effect_can_be_begun_while_other_runs_of_the_claim_go_on(stage:
     await stage.end(first)
     assert await stage.finish(stage.succeeded(first)) == []
     assert await stage.state(first) is State.SUCCEEDED
+
+
+async def test_a_loss_that_does_not_know_of_the_last_effect_changes_nothing(stage: Stage) -> None:
+    run = await stage.running()
+    [silent] = await stage.store.silent(stage.now + 1)
+    await stage.begin(run)
+    assert await stage.store.lose([stage.lost(run, retry_at=stage.now, facts=silent.facts)]) == 0
+    assert (await stage.run(run)).state is State.RUNNING
+    [silent] = await stage.store.silent(stage.now + 1)
+    assert await stage.store.lose([stage.lost(run, retry_at=stage.now, facts=silent.facts)]) == 1

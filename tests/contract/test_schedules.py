@@ -12,6 +12,7 @@ from foliot.domain.run import Origin
 from foliot.domain.schedule import TickDecision, TickFacts
 from foliot.domain.state import Reason, State
 from foliot.errors import Conflict, UnknownName
+from foliot.timing import every
 from tests.contract.stage import START, Stage, declared, fires_hourly, holds, skips
 
 # ---------------------------------------------------------------------------------------------------------------- apply
@@ -301,20 +302,41 @@ async def test_a_decision_sees_that_its_schedule_is_paused(stage: Stage) -> None
     assert seen == [True]
 
 
-async def test_resuming_ends_the_pause_and_brings_no_skipped_tick_back(stage: Stage) -> None:
-    await stage.apply(declared("hourly", START))
+@pytest.mark.parametrize("catch_up", [False, True])
+async def test_resuming_ends_the_pause_and_has_the_tick_that_it_held_decided_upon_anew(
+    stage: Stage, catch_up: bool
+) -> None:
+    await stage.apply(declared("hourly", START, rule=every("1h").encode()))
     await stage.store.pause("hourly", until=None, actor="ada", note="migration")
-
-    def paused(fact: TickFacts) -> TickDecision:
-        following = fires_hourly(fact).successor
-        return TickDecision(fact.number, "skip", reason=Reason.PAUSED, successor=following)
-
-    await stage.fire(paused)
-    await stage.store.resume("hourly", actor="ada", note="done")
+    await stage.fire_by_policy()
+    held = await stage.run("hourly@2026-04-03T02:00:00Z")
+    assert (held.state, held.reason, held.detail) == (State.HELD, Reason.PAUSED, "migration")
+    stage.clock.advance(2 * HOUR)
+    await stage.store.resume("hourly", actor="ada", note="done", catch_up=catch_up)
     schedule = (await stage.store.schedule("hourly")).schedule
-    assert (schedule.paused_at, schedule.paused_until, schedule.paused_note) == (None, None, None)
+    assert (schedule.paused_at, schedule.paused_until) == (None, None)
+    assert schedule.skip_through == (None if catch_up else START + 2 * HOUR)
+    await stage.fire_by_policy()
+    skipped = await stage.run("hourly@2026-04-03T02:00:00Z")
+    assert skipped.reason == (Reason.COALESCED if catch_up else Reason.PAUSED)
+    assert [one.nominal for one in await stage.waiting("hourly")] == [START + 3 * HOUR]
+    assert len(await stage.claim()) == catch_up
+
+
+@pytest.mark.parametrize("until", [HOUR, 5 * HOUR])
+async def test_a_pause_that_is_given_another_end_ends_then(stage: Stage, until: int) -> None:
+    await stage.apply(declared("hourly", START, rule=every("1h").encode()))
+    await stage.store.pause("hourly", until=None if until == HOUR else START + HOUR, actor="ada", note="migration")
+    await stage.fire_by_policy()
+    await stage.store.pause("hourly", until=START + until, actor="ada", note="longer, or shorter")
+    await stage.fire_by_policy()
+    stage.clock.advance(until - 1)
+    await stage.fire_by_policy()
+    assert (await stage.run("hourly@2026-04-03T02:00:00Z")).state is State.HELD
+    stage.clock.advance(2)
+    await stage.fire_by_policy()
     assert (await stage.run("hourly@2026-04-03T02:00:00Z")).reason == Reason.PAUSED
-    assert [one.nominal for one in await stage.waiting("hourly")] == [START + HOUR]
+    assert [one.nominal for one in await stage.waiting("hourly")] == [START + until + HOUR]
 
 
 async def test_only_schedules_that_exist_can_be_seen_paused_resumed_or_triggered(stage: Stage) -> None:

@@ -159,7 +159,7 @@ async def test_what_was_held_for_a_completed_tick_is_released_and_told(school: S
     lease = await school.lease()
     async with transaction(school) as caller:
         await complete(caller, run)
-    assert await school.told(lease.cursor) == [(START, held.number)]
+    assert await school.told(lease.cursor) == [(school.now, held.number)]
     assert await school.state(held) is State.SCHEDULED
 
 

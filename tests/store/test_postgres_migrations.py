@@ -182,6 +182,15 @@ INSERT INTO foliot.item (lineage, at, batch, key, state) VALUES ({HELD}, {START}
 INSERT INTO foliot.batch (lineage, name, size) VALUES ({HELD}, '', 3);
 INSERT INTO foliot.budget (job, hour, spent) VALUES ('job', 1, 2);
 """,
+    5: f"""
+INSERT INTO foliot.gate (name, most, every, source, changed_at) VALUES ('job:job', 2, 1000, 'operator', {START});
+INSERT INTO foliot.slot (name, used, most) VALUES ('job:job', 0, 2);
+INSERT INTO foliot.breaker (destination, failures, changed_at) VALUES ('bank', 2, {START});
+INSERT INTO foliot.backfill (starts, ends, cursor, total, pace_at, made_at, at_once, revision, priority, newest_first,
+    schedule, state, job, rule, actor, note, payload)
+    VALUES ({START - HOUR}, {START}, {START - HOUR}, 1, {START}, {START}, 1, 3, 0, false, 'daily', 'paused', 'job',
+    '{{}}', 'ana', 'again', '{{}}');
+""",
 }
 """By step, rows for the tables that it made. A step that makes one adds its own: the test below says which lack any."""
 

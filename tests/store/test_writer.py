@@ -205,14 +205,15 @@ async def test_a_store_in_memory_tells_its_version_while_a_handler_has_its_conne
     steps = iter(range(100_000_000))
 
     def count() -> None:
-        lent.connection.execute("SELECT 1").fetchall()
         lent.connection.create_scalar_function("step", lambda *_: next(steps), 0)
-        lent.connection.execute("SELECT sum(step()) FROM generate_series(1, 200000)").fetchall()
+        many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000)"
+        lent.connection.execute(f"{many} SELECT sum(step()) FROM n").fetchall()
 
     counting = asyncio.create_task(asyncio.to_thread(count))
     while not counting.done():
         assert store.version() == before
         await asyncio.sleep(0)
+    await counting
     await lent.roll_back()
     await store.close()
 

@@ -62,6 +62,9 @@ class FakeStore:
             raise self.trouble.pop(0)
         return [attempt for attempt in self.attempts if attempt.gone or attempt.beat_at < beat_before]
 
+    async def give_up(self) -> int:
+        return 0
+
     async def lose(self, losses: Sequence[Loss]) -> int:
         self.transactions += 1
         self.lost += losses
@@ -116,6 +119,7 @@ def test_an_attempt_is_lost_when_its_lease_has_ended_and_not_before() -> None:
             Stage.BEFORE_EFFECT,
             charged=True,
             deaths=1,
+            facts=Facts(),
         )
 
     asyncio.run(story())

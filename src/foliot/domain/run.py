@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
+from foliot.domain.breaker import Contact
 from foliot.domain.identity import made_at, run_id
-from foliot.domain.instant import Duration, Instant
+from foliot.domain.instant import MINUTE, Duration, Instant
 from foliot.domain.ledger import BatchView, EffectView, Facts, Item, Stage
 from foliot.domain.state import Event, Outcome, Reason, State
 
@@ -34,6 +35,10 @@ class Lane(IntEnum):
 
     def __str__(self) -> str:
         return self.name.lower().replace("_", "-")
+
+
+LATE: Duration = MINUTE
+"""A run that is later than this when it is handed off belongs to the backlog, and must not delay live work."""
 
 
 class OnConflict(StrEnum):
@@ -73,7 +78,7 @@ class Kept(NamedTuple):
     outcome: str
     """`made`, `kept` (it existed already), `replaced`, `renewed`, `moved`, `cancelled`, `asked` (to stop), `withdrawn`
     (a schedule's next run: skipped when due), `parked` (it was to end, and an effect of it is open), `retried`,
-    `rerun`, `rechecked`, `reconciled`."""
+    `rerun`, `rechecked`, `reconciled`, `released`."""
     state: State
     fire_at: Instant
 
@@ -154,6 +159,8 @@ class Ending(NamedTuple):
     """What a check looked at: "412 of 412 accounts"."""
     retries_per_hour: int | None = None
     """The job's budget of retries, where it has one."""
+    contact: Contact | None = None
+    """What it found out about its destination, where it has one."""
 
 
 class Progress(NamedTuple):
@@ -208,6 +215,8 @@ class Loss(NamedTuple):
     stage: Stage | None = None
     charged: bool = True
     deaths: int | None = None
+    facts: Facts | None = None
+    """What the ledger said when this was decided; None: whatever it says."""
 
 
 @dataclass(frozen=True, slots=True)

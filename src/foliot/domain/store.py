@@ -18,9 +18,20 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
+from foliot.domain.backfill import (
+    Backfill,
+    BackfillProgress,
+    BackfillState,
+    FillTick,
+    NewBackfill,
+    Taken,
+    UnderWay,
+)
+from foliot.domain.fairness import TenantView
+from foliot.domain.gates import Gate, GateView
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled
-from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, Promise, RunView, SilentAttempt
+from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView, TickDecision, TickFacts
 
 DEFAULT_QUEUE = "default"
@@ -73,6 +84,7 @@ class Duty(IntEnum):
 
     WATCH = -1
     RETENTION = -2
+    BACKFILL = -3
 
 
 def shard_of(number: int, shard_count: int) -> int:
@@ -279,10 +291,11 @@ class ScheduleStore(Protocol):
         """UnknownName if there is none."""
 
     async def pause(self, schedule_id: str, *, until: Instant | None, actor: str, note: str) -> None:
-        """Ticks that fall due while it is paused end as `skipped: paused`."""
+        """The tick that falls due while it is paused is held, and no other is made, until it is resumed, or `until`."""
 
-    async def resume(self, schedule_id: str, *, actor: str, note: str) -> None:
-        """The next tick runs; ticks that were skipped while it was paused stay skipped."""
+    async def resume(self, schedule_id: str, *, actor: str, note: str, catch_up: bool = False) -> None:
+        """Ticks that fell due while it was paused end as `skipped: paused`, in one row; with `catch_up` they were
+        missed, and the schedule's policy speaks."""
 
     async def delete(self, schedule_id: str, *, actor: str, note: str) -> None:
         """Removes a schedule and its pending run; one that was due ends as skipped, `revised`. History stays, and runs
@@ -326,11 +339,18 @@ class DispatchStore(Protocol):
     async def release(self, leases: Sequence[Lease]) -> None:
         """Gives shards of one owner up at once, for whoever comes next. Nothing happens to what was lost already."""
 
-    async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
+    async def load(self, lease: Lease, start: tuple[Instant, int], limit: int, until: Instant | None = None) -> Cells:
         """Pending runs of a shard after `start` (fire time, number) and below its high-water mark, at most `limit`.
+        Those before `until` only, where it is given: so the past is loaded apart from what is live.
 
-        Leaves out what a hand-off chunk names already, and what came after `lease.cursor`: `arrivals` tells that.
+        Leaves out what came after `lease.cursor`: `arrivals` tells that. Leaves out what hand-off chunks named already
+        when the shard was taken, until a load of the past was exhausted; after that it may be told, and is claimed once
+        all the same.
         """
+
+    async def lane_rates(self) -> dict[Lane, float | None]:
+        """How many runs of a lane the whole fleet of schedulers may hand off in a second. None, or no entry: any
+        number. Can change at any time."""
 
     async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
         """What became pending in these shards, below their marks, since `cursor`: new promises, moved ones, retries,
@@ -364,9 +384,16 @@ class WorkStore(Protocol):
     """From handed-off work to a recorded outcome."""
 
     async def claim(
-        self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, suspects: bool = True
+        self,
+        worker: int,
+        queues: Sequence[str],
+        jobs: Sequence[str],
+        limit: int,
+        suspects: bool = True,
+        backlog: int | None = None,
     ) -> list[Claimed]:
-        """Takes up to `limit` runs that were handed off, by lane, priority and order; each with a fencing token.
+        """Takes up to `limit` runs that were handed off, by lane, priority, fair share and order; each with a fencing
+        token. No more than `backlog` of them from other lanes than live, where it is given.
 
         Of runs that may have killed a worker it takes one at most, under a token of its own, and none unless
         `suspects`: a worker tries one of them at a time.
@@ -475,12 +502,86 @@ class WatchStore(Protocol):
     async def lose(self, losses: Sequence[Loss]) -> int:
         """Takes attempts away from vanished workers; each leaves an attempt `lost` and an event.
 
-        Names token and state: an attempt that finished meanwhile keeps its verdict. Returns how many were lost."""
+        Names token and state: an attempt that finished meanwhile keeps its verdict. Where the ledger says otherwise by
+        now than the decision knew, nothing happens: look again. Returns how many were lost."""
+
+    async def give_up(self) -> int:
+        """Ends runs as dead that are held for a destination, and are older than their `give_up_after` by now. Returns
+        how many; some may be left."""
 
     async def jobs(self) -> dict[str, JobCard]: ...
 
     async def note(self, kind: str, subject: str, detail: str) -> None:
         """Writes an event."""
+
+
+class BackfillStore(Protocol):
+    """Ticks of the past that are made into runs, one per tick, by whoever has the duty."""
+
+    async def start_backfill(self, wanted: NewBackfill, *, actor: str, note: str) -> Backfill:
+        """Enters a backfill with the schedule's rule and template as they are now: it keeps them, whatever becomes of
+        the schedule. Conflict when the schedule's revision is not the one that was previewed, or when another backfill
+        of it is under way that has ticks of this interval; UnknownName if there is no such schedule."""
+
+    async def backfill(self, number: int) -> Backfill:
+        """UnknownName if there is none."""
+
+    async def backfills(self, *, schedule: str | None = None, limit: int = 50) -> list[Backfill]:
+        """Newest first."""
+
+    async def taken_ticks(self, schedule: str, ticks: Sequence[Instant]) -> list[Taken]:
+        """Which of these ticks have a run, live or in history, or were merged into one; in the order given."""
+
+    async def change_backfill(
+        self,
+        number: int,
+        *,
+        state: BackfillState | None = None,
+        pace: Mapping[str, Any] | None = None,
+        actor: str,
+        note: str,
+    ) -> Backfill:
+        """Pauses, resumes or cancels it, or changes settings of its pace, by name. When it is cancelled, its runs that
+        no worker has begun end as `cancelled`, and those that were begun go on. Failures from before it was resumed
+        count no more. Conflict when its state does not allow that; UnknownName if there is none."""
+
+    async def backfills_under_way(self) -> list[UnderWay]:
+        """Those that are running, and how their runs stand. Cheap when there is none: asked every second."""
+
+    async def make_backfill(self, number: int, version: int, ticks: Sequence[FillTick], most: int) -> Backfill | None:
+        """Decides about the ticks that come next, in their order, in one transaction: those that have a run already are
+        counted, at most `most` of the others become runs that are due now, and the cursor moves behind the last of
+        them. Answers how it stands then; None when `version` is not the store's any more: then nothing was done."""
+
+    async def halt_backfill(self, number: int, version: int, state: BackfillState, reason: str | None) -> bool:
+        """Ends a running one, or pauses it and leaves an event `backfill_paused`. False when `version` is not the
+        store's any more."""
+
+    async def backfill_progress(self, number: int) -> BackfillProgress:
+        """With its runs by state. UnknownName if there is none."""
+
+
+class LimitStore(Protocol):
+    """How many at a time, and how many in a time; see `foliot.domain.gates` for the names of limits.
+
+    A run that needs a slot takes it when it fires, under the slot's lock, or is held for it. Whatever ends the run, or
+    makes it wait, sets its slots free and lets the next ones in, by lane, priority and time, in the same transaction.
+    Between two attempts a run keeps its key and nothing else."""
+
+    async def limits(self) -> list[GateView]:
+        """All limits by name, and keys that runs wait for."""
+
+    async def set_limit(self, gate: Gate, *, actor: str) -> None:
+        """For whatever fires from now on. Who waits is let in at once where there is room now."""
+
+    async def drop_limit(self, name: str, *, actor: str, note: str) -> None:
+        """Whoever waits for it goes. UnknownName if there is none."""
+
+    async def declare_limits(self, gates: Sequence[Gate]) -> None:
+        """What code says; what an operator said of the same name stays."""
+
+    async def release_run(self, run_id: str, *, actor: str, note: str) -> Kept:
+        """Lets one run go that is held, against overlap and limits. Conflict when it is not held; UnknownName."""
 
 
 class FleetStore(Protocol):
@@ -543,6 +644,10 @@ class ReadStore(Protocol):
     async def durations(self, job: str, limit: int) -> list[Duration]:
         """How long the handlers of the latest runs of a job took that ended well, the newest first."""
 
+    async def tenants_waiting(self, limit: int) -> list[TenantView]:
+        """Tenants that have due runs waiting for a worker, or running: those with the most waiting first. Runs without
+        a tenant count as those of one."""
+
     async def counts(self) -> Mapping[str, int]:
         """Live runs by state, plus `history` and `early` (starts before their fire time; must be 0)."""
 
@@ -575,6 +680,8 @@ class Store(
     LedgerStore,
     HandlerStore,
     WatchStore,
+    BackfillStore,
+    LimitStore,
     FleetStore,
     ReadStore,
     Protocol,

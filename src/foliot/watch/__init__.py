@@ -4,9 +4,10 @@ The room looks at what others left behind and takes decisions about it; it never
 and never sees a concrete store, dispatch/ or work/.
 """
 
+from foliot.watch.backfilling import Backfiller
 from foliot.watch.clocks import ClockWatch
 from foliot.watch.duty import OnDuty
 from foliot.watch.reaper import Reaper
 from foliot.watch.retention import Retention
 
-__all__ = ["ClockWatch", "OnDuty", "Reaper", "Retention"]
+__all__ = ["Backfiller", "ClockWatch", "OnDuty", "Reaper", "Retention"]

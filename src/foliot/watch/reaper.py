@@ -74,6 +74,7 @@ class Reaper:
             if losses:
                 await self._store.lose(losses)
             await self._tell(policies.unreadable)
+        await self._store.give_up()
         self._looked_at = now
         return now + LOOK_EVERY
 
@@ -137,6 +138,7 @@ class Reaper:
             stage,
             following.charged,
             following.deaths,
+            attempt.facts if attempt.phase is None else None,
         )
 
     async def _tell(self, unreadable: dict[str, str]) -> None:

@@ -6,14 +6,16 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
+from foliot.domain.fairness import UNRANKED, FairShares, Heads, Placing
 from foliot.domain.instant import MINUTE, Duration, Instant
+from foliot.domain.run import LATE
 from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease, shard_of
 from foliot.errors import LostOwnership, StoreError
 from foliot.store.postgres import snapshot
 from foliot.store.postgres.snapshot import Ages, Snapshot
 from foliot.store.postgres.transaction import Work
-from foliot.store.verbs import dispatching
-from foliot.store.verbs.dispatching import LATE, NOTHING, HandedOff
+from foliot.store.verbs import dispatching, firing, sharing
+from foliot.store.verbs.dispatching import NOTHING, HandedOff
 from foliot.store.verbs.transaction import Row
 
 CHUNK = 200
@@ -45,8 +47,8 @@ class CellReader:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._handed_off: dict[tuple[int, int], HandedOff] = {}
-        """By shard and epoch; dropped once the first window of the lease is loaded."""
+        self._handed_off: dict[int, HandedOff] = {}
+        """By shard, when it was last taken; dropped once its past is loaded."""
         self._ages = Ages(UNTOLD_FOR)
         self._overtaken: set[int] = set()
         """Transactions that were open when cells were loaded, for so long already that their runs may not be told."""
@@ -56,6 +58,7 @@ class CellReader:
         """Until then a batch is believed to have ticks in it."""
         self._told = True
         """Whether there are stirs that the store may forget: we have heard of them."""
+        self._shares = FairShares()
 
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
         """The epoch has to be committed before we look: what the old owner still handed off is seen then."""
@@ -63,7 +66,7 @@ class CellReader:
         if lease is None or shard < 0:
             return lease
         seen = await self._look()
-        self._handed_off[shard, lease.epoch] = await self._server.read(dispatching.handed_off)
+        self._handed_off[shard] = await self._server.read(dispatching.handed_off)
         return lease._replace(cursor=seen.cursor)
 
     async def _look(self) -> Snapshot:
@@ -74,7 +77,7 @@ class CellReader:
                 return seen
             await self._server.statement("begin_life")
 
-    async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
+    async def load(self, lease: Lease, start: tuple[Instant, int], limit: int, until: Instant | None) -> Cells:
         seen = snapshot.at(lease.cursor)
         if self._looked.get(lease.shard) != lease.cursor:
             self._looked[lease.shard] = lease.cursor
@@ -84,15 +87,15 @@ class CellReader:
             shard=lease.shard,
             fire_at=start[0],
             number=start[1],
-            high_water=lease.high_water,
+            below=dispatching.end_of(lease, until),
             snapshot=seen.text,
             limit=limit,
         )
-        before = self._handed_off.get((lease.shard, lease.epoch), NOTHING)
+        before = self._handed_off.get(lease.shard, NOTHING)
         loaded = dispatching.cells(rows, start, limit, before)
-        if loaded.exhausted:
+        if loaded.exhausted and until is not None:
             # Later windows lie above everything that was handed off before the takeover.
-            self._handed_off.pop((lease.shard, lease.epoch), None)
+            self._handed_off.pop(lease.shard, None)
         return loaded
 
     async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
@@ -116,15 +119,26 @@ class CellReader:
         return dispatching.told([row for row in rows if row[0] < marks[shard_of(row[1], count)]], seen.cursor)
 
     async def fire(
-        self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+        self,
+        leases: Sequence[Lease],
+        due: Sequence[tuple[Instant, int]],
+        cursor: int,
+        decide: Decide,
+        about_now: Instant,
     ) -> Fired:
-        """Plain runs in one statement; a batch with ticks in it, or with what is too late, in one transaction."""
+        """Plain runs in one statement, after a look at whose they are if there are tenants; a batch with ticks in it,
+        or with what is too late, in one transaction."""
         entries = list(dict.fromkeys(due))
         if self._ticks_till > time.monotonic():
             return await self._fire_with_thought(leases, entries, decide)
         seen, told = snapshot.at(cursor), self._told
+        placing = Placing(self._shares)
         try:
-            [[now, reached, needs_thought, lost]] = await self._fire_runs(leases, entries, seen, told)
+            ranks = await self._ranks(entries, about_now, placing) if self._shares.is_used(about_now) else []
+            [[now, reached, needs_thought, lost, unranked]] = await self._fire_runs(leases, entries, seen, told, ranks)
+            if unranked:
+                ranks = await self._ranks(entries, about_now, placing)
+                [[now, reached, needs_thought, lost, _]] = await self._fire_runs(leases, entries, seen, told, ranks)
         except StoreError as error:
             # Whether it was fired is not known. A new owner reads that from the store, and so do we.
             raise LostOwnership(f"the answer to a firing was lost: {error}", {one.shard for one in leases}) from error
@@ -133,26 +147,45 @@ class CellReader:
         if needs_thought:
             return await self._fire_with_thought(leases, entries, decide)
         self._told = self._told and not told
+        placing.keep()
         if reached:
             self._server.heard({"handoff"})  # whoever is elsewhere was told by the firing itself
         early = sum(fire_at > now for fire_at, _ in entries)
         return Fired(now, reached, early, len(entries) - early - reached, 0, 0, 0, [])
 
+    async def _ranks(self, entries: Sequence[tuple[Instant, int]], now: Instant, placing: Placing) -> list[int]:
+        """Where the runs of a batch stand among those of other tenants; of runs that are gone, anywhere."""
+        order = {number: place for place, (_, number) in enumerate(entries)}
+        rows = await self._server.statement("due_tenants", numbers=list(order), late=LATE)
+        if self._shares.is_used(now, (row[1] for row in rows)) and self._shares.is_to_learn(now):
+            await self._server.read(lambda tx: sharing.learn(tx, self._shares))
+        placed = {}
+        for number, tenant, queue, lane, priority, own, beside in sorted(rows, key=lambda row: order[row[0]]):
+            [placed[number]] = placing.ranks((queue, lane, priority), Heads(own, beside), (tenant,))
+        return [placed.get(number, UNRANKED) for _, number in entries]
+
     async def _fire_with_thought(
         self, leases: Sequence[Lease], entries: Sequence[tuple[Instant, int]], decide: Decide
     ) -> Fired:
+        placing = Placing(self._shares)
         fired: Fired = await self._server.write(
-            lambda tx: dispatching.fire(tx, leases, entries, decide), lazily=True, hot=True
+            lambda tx: firing.fire(tx, leases, entries, decide, placing), lazily=True, hot=True
         )
+        placing.keep()
         # Ticks come in herds: where there were some, more follow at once.
         self._ticks_till = time.monotonic() + _HERD if fired.created else 0.0
         return fired
 
     async def rehearse(self) -> None:
-        await self._fire_runs([], [], snapshot.BEFORE_ALL, True)
+        await self._fire_runs([], [], snapshot.BEFORE_ALL, True, [])
 
     async def _fire_runs(
-        self, leases: Sequence[Lease], entries: Sequence[tuple[Instant, int]], seen: Snapshot, told: bool
+        self,
+        leases: Sequence[Lease],
+        entries: Sequence[tuple[Instant, int]],
+        seen: Snapshot,
+        told: bool,
+        ranks: Sequence[int],
     ) -> list[Row]:
         return await self._server.statement(
             "fire_runs",
@@ -165,4 +198,5 @@ class CellReader:
             chunk=CHUNK,
             life=seen.life,
             told=seen.text if told else None,
+            ranks=ranks,
         )

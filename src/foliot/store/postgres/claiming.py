@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import asyncpg
 
 from foliot.domain.instant import MINUTE, SECOND, Instant
-from foliot.domain.run import Claimed, Ending, Progress
+from foliot.domain.run import Claimed, Ending, Lane, Progress
 from foliot.domain.state import TRANSITIONS, Outcome, State
 from foliot.domain.store import Beat
 from foliot.errors import LostOwnership, StoreError
@@ -63,20 +63,28 @@ class Claimer:
 
     async def rehearse(self, worker: int) -> None:
         """On two connections, because a worker claims while it tells what ended."""
-        nothing = {"queues": (), "jobs": (), "limit": 0, "chunks": 0, "tokens": (), "suspects": False}
+        nothing = {"queues": (), "jobs": (), "limit": 0, "chunks": 0, "tokens": (), "suspects": False, "backlog": None}
         for _ in range(2):
             await asyncio.gather(*(_finish_runs(self._server, []) for _ in range(2)))
             await asyncio.gather(*(self._server.statement("claim_runs", worker=worker, **nothing) for _ in range(2)))
 
     async def claim(
-        self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, now: Instant, suspects: bool
+        self,
+        worker: int,
+        queues: Sequence[str],
+        jobs: Sequence[str],
+        limit: int,
+        now: Instant,
+        suspects: bool,
+        backlog: int | None,
     ) -> list[Claimed]:
         found = await self._found_again(worker, now) if self._unsure else []
         for _ in range(_TRIES):
             left = limit - len(found)
             # One run under suspicion at a time, also where one is found whose claim seemed lost.
             more = suspects and all(one.deaths is None for one in found)
-            if left <= 0 or not await self._take(worker, queues, jobs, left, now, found, more) or found:
+            late = None if backlog is None else backlog - sum(one.lane > Lane.LIVE for one in found)
+            if left <= 0 or not await self._take(worker, queues, jobs, left, now, found, more, late) or found:
                 break
             await asyncio.sleep(0.001)
         if self._unsure:
@@ -95,6 +103,7 @@ class Claimer:
         now: Instant,
         found: list[Claimed],
         suspects: bool,
+        backlog: int | None,
     ) -> bool:
         """One claim, added to `found`; answers whether what lay aside was looked at, so that there may be more."""
         chunks = max(1, min(_MOST_CHUNKS, round(limit / self._mean + 0.5)))
@@ -109,6 +118,7 @@ class Claimer:
                 chunks=chunks,
                 tokens=tokens,
                 suspects=suspects,
+                backlog=backlog,
             )
         except asyncpg.UniqueViolationError:
             return True  # another process drew the same token, because it has our node's number: the next one differs
@@ -165,14 +175,18 @@ class Claimer:
 
 async def finish(server: Server, worker: int, endings: Sequence[Ending]) -> list[Ending]:
     """Runs that ended well, and from whose end nothing follows, go in one statement; it says which were left."""
-    plain = [one for one in endings if one.event in _ENDS_WELL and one.outcome is Outcome.SUCCEEDED]
+    plain = [one for one in endings if _is_plain(one)]
     left = {(row[0], row[1]) for row in await _finish_runs(server, plain)} if plain else set()
     if not left and len(plain) == len(endings):
         return []
-    others = [one for one in endings if one.event not in _ENDS_WELL or one.outcome is not Outcome.SUCCEEDED]
+    others = [one for one in endings if not _is_plain(one)]
     rest = others + [one for one in plain if (one.number, one.token) in left]
     fenced: list[Ending] = await server.write(lambda tx: working.finish(tx, worker, rest), hot=True)
     return fenced
+
+
+def _is_plain(one: Ending) -> bool:
+    return one.event in _ENDS_WELL and one.outcome is Outcome.SUCCEEDED and one.contact is None
 
 
 async def _finish_runs(server: Server, plain: Sequence[Ending]) -> list[Row]:

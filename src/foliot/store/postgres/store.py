@@ -23,7 +23,7 @@ import asyncpg
 
 from foliot.clock import Clock, ManualClock
 from foliot.domain.instant import Duration, Instant
-from foliot.domain.run import Claimed, Ending, Kept, Progress, Promise
+from foliot.domain.run import Claimed, Ending, Kept, Lane, Progress, Promise
 from foliot.domain.store import (
     Arrivals,
     Beat,
@@ -46,7 +46,7 @@ from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as
 from foliot.store.postgres.health import health
 from foliot.store.postgres.together import Alone, Together
 from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Work, prepared
-from foliot.store.verbs import watching
+from foliot.store.verbs import dispatching, watching
 from foliot.store.verbs.store import Verbs
 from foliot.store.verbs.transaction import Row
 
@@ -400,8 +400,11 @@ class PostgresStore(Verbs):
             if lease.shard in held and lease.owner == leases[0].owner
         ]
 
-    async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
-        return await self._cells.load(lease, start, limit)
+    async def lane_rates(self) -> dict[Lane, float | None]:
+        return dispatching.rates(await self.repeated("lane_gates"))
+
+    async def load(self, lease: Lease, start: tuple[Instant, int], limit: int, until: Instant | None = None) -> Cells:
+        return await self._cells.load(lease, start, limit, until)
 
     async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
         return await self._cells.arrivals(leases, cursor)
@@ -409,14 +412,20 @@ class PostgresStore(Verbs):
     async def fire(
         self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
     ) -> Fired:
-        return await self._cells.fire(leases, due, cursor, decide)
+        return await self._cells.fire(leases, due, cursor, decide, self._about_now())
 
     # Work
 
     async def claim(
-        self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, suspects: bool = True
+        self,
+        worker: int,
+        queues: Sequence[str],
+        jobs: Sequence[str],
+        limit: int,
+        suspects: bool = True,
+        backlog: int | None = None,
     ) -> list[Claimed]:
-        return await self._claimer.claim(worker, queues, jobs, limit, self._about_now(), suspects)
+        return await self._claimer.claim(worker, queues, jobs, limit, self._about_now(), suspects, backlog)
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         return await claiming.finish(self, worker, endings)

@@ -151,6 +151,16 @@ class PostgresTransaction(Transaction):
         if schedules:
             await self.all("lock_schedules", ids=sorted(schedules))
 
+    async def lock_slots(self, numbers: Collection[int]) -> None:
+        if numbers:
+            await self.all("lock_slots_of", numbers=list(numbers))
+
+    async def lock_free_slots(self, names: Collection[str]) -> Collection[str]:
+        free = {row[0] for row in await self.all("lock_free_slots", names=list(names))}
+        if len(free) == len(names):
+            return ()
+        return {row[0] for row in await self.all("slots_named", names=list(names))} - free
+
     async def lock_free(self, schedules: Collection[str]) -> Collection[str]:
         if not schedules:
             return ()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from foliot.domain.fairness import Placing
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease
-from foliot.store.verbs import dispatching
+from foliot.store.verbs import dispatching, firing
 from foliot.store.verbs.dispatching import NOTHING, HandedOff
 from foliot.store.verbs.transaction import Transaction
 
@@ -21,12 +22,14 @@ async def take(tx: Transaction, shard: int, owner: int, ttl: Duration) -> tuple[
     return lease._replace(cursor=cursor), await dispatching.handed_off(tx)
 
 
-async def load(tx: Transaction, lease: Lease, start: tuple[Instant, int], limit: int, before: HandedOff) -> Cells:
+async def load(
+    tx: Transaction, lease: Lease, start: tuple[Instant, int], limit: int, until: Instant | None, before: HandedOff
+) -> Cells:
     rows = await tx.all(
         "load_cells",
         fire_at=start[0],
         number=start[1],
-        high_water=lease.high_water,
+        below=dispatching.end_of(lease, until),
         cursor=lease.cursor,
         limit=limit,
     )
@@ -42,8 +45,13 @@ async def arrivals(tx: Transaction, leases: Sequence[Lease], cursor: int) -> Arr
 
 
 async def fire(
-    tx: Transaction, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+    tx: Transaction,
+    leases: Sequence[Lease],
+    due: Sequence[tuple[Instant, int]],
+    cursor: int,
+    decide: Decide,
+    placing: Placing,
 ) -> Fired:
-    fired = await dispatching.fire(tx, leases, due, decide)
+    fired = await firing.fire(tx, leases, due, decide, placing)
     await tx.run("forget_stirs", cursor=cursor)
     return fired

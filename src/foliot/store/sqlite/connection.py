@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import apsw
 
+from foliot.clock import Clock, SystemClock
 from foliot.errors import SchemaMismatch, StoreError, StoreTooOld
 
 SAFE_VERSION = 3_051_003
@@ -19,8 +20,10 @@ BUSY_LIMIT = 30.0
 """How many seconds to wait for another process's write transaction before giving up."""
 
 
-def connect(path: str) -> apsw.Connection:
-    """A connection with the settings that our promises need; StoreError when the file cannot have them."""
+def connect(path: str, clock: Clock | None = None) -> apsw.Connection:
+    """A connection with the settings that our promises need; StoreError when the file cannot have them.
+
+    `clock` is what triggers take the time from."""
     if apsw.SQLITE_VERSION_NUMBER < SAFE_VERSION:
         raise StoreTooOld(
             f"SQLite {apsw.sqlite_lib_version()} can corrupt a write-ahead log; 3.51.3 or newer is needed: "
@@ -29,6 +32,8 @@ def connect(path: str) -> apsw.Connection:
     try:
         connection = apsw.Connection(path)
         connection.set_busy_handler(_wait_for_writer())
+        now = (clock or SystemClock()).now
+        connection.create_scalar_function("foliot_now", lambda *_: now(), 0)
         refuse_foreign(connection, path)
         mode = _write_ahead(connection)
         if path != ":memory:" and mode != "wal":

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import apsw
 
 from foliot.clock import Clock, SystemClock
+from foliot.domain.fairness import FairShares, Placing
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Kept, Promise
 from foliot.domain.store import (
@@ -64,14 +65,15 @@ class SqliteStore(Verbs):
         self._inode = 0
         self._lent: set[apsw.Connection] = set()
         """Connections that handlers have in their hands."""
-        self._handed_off: dict[tuple[int, int], dispatching.HandedOff] = {}
-        """By shard and epoch; dropped once the first window of the lease is loaded."""
+        self._handed_off: dict[int, dispatching.HandedOff] = {}
+        """By shard, when it was last taken; dropped once its past is loaded."""
+        self._shares = FairShares()
 
     # Its own life
 
     async def open(self) -> None:
         if self.path == MEMORY:
-            connection = connect(self.path)
+            connection = connect(self.path, self._clock)
             migrating.migrate(connection, self.path)
             self._reader = self._sentry = connection
             self._writer = InlineWriter(connection, self._queries, self._clock)
@@ -84,10 +86,10 @@ class SqliteStore(Verbs):
         if not self._migrates:
             refuse_pending(migrating.look(self.path), self.path)
         Path(self.path).absolute().parent.mkdir(parents=True, exist_ok=True)
-        connection = connect(self.path)
+        connection = connect(self.path, self._clock)
         migrating.migrate(connection, self.path)
-        self._reader = connect(self.path)
-        self._sentry = connect(self.path)
+        self._reader = connect(self.path, self._clock)
+        self._sentry = connect(self.path, self._clock)
         self._threads = ThreadPoolExecutor(1, "foliot-reader")
         self._writer = Writer(connection, self._queries, self._clock, self._refuse_another_file)
         self._inode = os.stat(self.path).st_ino
@@ -232,7 +234,7 @@ class SqliteStore(Verbs):
             connection = self._writer.lend()
         else:
             self._refuse_another_file()
-            connection = connect(self.path)
+            connection = connect(self.path, self._clock)
         self._lent.add(connection)
         return connection
 
@@ -248,15 +250,15 @@ class SqliteStore(Verbs):
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
         lease, handed_off = await self.write(lambda tx: cells.take(tx, shard, owner, ttl))
         if lease is not None:
-            self._handed_off[shard, lease.epoch] = handed_off
+            self._handed_off[shard] = handed_off
         return lease
 
-    async def load(self, lease: Lease, start: tuple[Instant, int], limit: int) -> Cells:
-        before = self._handed_off.get((lease.shard, lease.epoch), dispatching.NOTHING)
-        loaded = await self.read(lambda tx: cells.load(tx, lease, start, limit, before))
-        if loaded.exhausted:
+    async def load(self, lease: Lease, start: tuple[Instant, int], limit: int, until: Instant | None = None) -> Cells:
+        before = self._handed_off.get(lease.shard, dispatching.NOTHING)
+        loaded = await self.read(lambda tx: cells.load(tx, lease, start, limit, until, before))
+        if loaded.exhausted and until is not None:
             # Later windows lie above everything that was handed off before the takeover.
-            self._handed_off.pop((lease.shard, lease.epoch), None)
+            self._handed_off.pop(lease.shard, None)
         return loaded
 
     async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
@@ -265,7 +267,10 @@ class SqliteStore(Verbs):
     async def fire(
         self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
     ) -> Fired:
-        return await self.write(lambda tx: cells.fire(tx, leases, due, cursor, decide))
+        placing = Placing(self._shares)
+        fired = await self.write(lambda tx: cells.fire(tx, leases, due, cursor, decide, placing))
+        placing.keep()
+        return fired
 
     # Keeping
 

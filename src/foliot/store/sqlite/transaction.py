@@ -63,6 +63,12 @@ class SqliteTransaction(Transaction):
     async def lock(self, schedules: Collection[str]) -> None:
         """There is one writer at a time."""
 
+    async def lock_slots(self, numbers: Collection[int]) -> None:
+        """As above."""
+
+    async def lock_free_slots(self, names: Collection[str]) -> Collection[str]:
+        return ()
+
     async def lock_free(self, schedules: Collection[str]) -> Collection[str]:
         return ()
 

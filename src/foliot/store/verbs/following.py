@@ -105,13 +105,15 @@ async def end_cancelled(tx: Transaction, numbers: Collection[int]) -> list[int]:
 async def runs_ended(tx: Transaction, schedules: Collection[str]) -> None:
     """Runs of these schedules ended or were parked.
 
-    1. What was held for them is due again, and is decided anew when it fires.
+    1. The first that waits for its turn is due again, and is decided upon anew when it fires; so are all runs of
+       other schedules that wait for a result of these.
     2. A schedule of fixed delay gets its next run, counted from now by the store's clock; it always has exactly one
        pending or busy run, so a run that was triggered by hand does not start a second chain.
     """
     await tx.lock(schedules)
     listed = list(schedules)
-    await tx.stir([row[0] for row in await tx.all("release_held", schedules=listed)])
+    await tx.stir([row[0] for row in await tx.all("release_held", schedules=listed, now=tx.now)])
+    await tx.stir([row[0] for row in await tx.all("release_downstream", schedules=listed, now=tx.now)])
     for schedule, delay, policy in await tx.all("delayed_schedules", schedules=listed):
         due, useful = tx.now + delay, _useful_until(policy)
         while await tx.all("names_taken", names=[tick_name(schedule, due)]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from foliot.domain.fairness import UNRANKED
 from foliot.domain.identity import first_of_lineage, rerun_stem, run_id, run_number
 from foliot.domain.ledger import EffectState, Settled
 from foliot.domain.run import Kept, Phase
@@ -56,7 +57,7 @@ async def hand_off_check(
     tx: Transaction, number: int, queue: str, lane: int, priority: int, job: str, alone: bool
 ) -> None:
     """Straight to the workers that have the job's check."""
-    chunk = (queue, lane, priority, tx.now, tx.packed([number]), check_of(job), bool(alone))
+    chunk = (queue, lane, priority, tx.now, tx.packed([number]), check_of(job), bool(alone), UNRANKED)
     await tx.run_each("add_handoff", [chunk])
 
 

@@ -14,7 +14,7 @@ from foliot.domain.schedule import Applied, Armed, Declaration, NewTick, Rearmin
 from foliot.domain.state import OCCUPYING, Reason, State
 from foliot.errors import TickTaken, UnknownName
 from foliot.store.verbs import releases
-from foliot.store.verbs.following import Wanted, end, make_ticks
+from foliot.store.verbs.following import Wanted, end, make_ticks, runs_ended
 from foliot.store.verbs.transaction import Row, Transaction, longs
 
 _COLUMNS = [field.name for field in fields(Schedule)]
@@ -96,6 +96,7 @@ async def delete(tx: Transaction, schedule: str, actor: str, note: str) -> None:
     await _retire_waiting(tx, schedule, f"the schedule was removed by {actor}")
     if not await tx.run("delete_schedule", id=schedule):
         raise UnknownName(f"there is no schedule {schedule!r}")
+    await runs_ended(tx, {schedule})  # what waits for its turn goes on without it
     await tx.audit(actor, "delete", schedule, note)
 
 
@@ -204,15 +205,25 @@ async def _retire_waiting(tx: Transaction, schedule: str, detail: str) -> None:
 
 
 async def pause(tx: Transaction, schedule: str, until: Instant | None, actor: str, note: str) -> None:
+    await tx.lock([schedule])
     if not await tx.run("pause_schedule", id=schedule, now=tx.now, until=until, note=note):
         raise UnknownName(f"there is no schedule {schedule!r}")
+    await _end_of_pause_changed(tx, schedule)
     await tx.audit(actor, "pause", schedule, note)
 
 
-async def resume(tx: Transaction, schedule: str, actor: str, note: str) -> None:
-    if not await tx.run("resume_schedule", id=schedule):
+async def _end_of_pause_changed(tx: Transaction, schedule: str) -> None:
+    """What a pause holds is decided upon anew."""
+    await tx.stir([row[0] for row in await tx.all("release_paused", schedule=schedule, now=tx.now)])
+
+
+async def resume(tx: Transaction, schedule: str, actor: str, note: str, catch_up: bool) -> None:
+    await tx.lock([schedule])
+    if not await tx.run("resume_schedule", id=schedule, now=tx.now, catch_up=catch_up):
         raise UnknownName(f"there is no schedule {schedule!r}")
-    await tx.audit(actor, "resume", schedule, note)
+    await _end_of_pause_changed(tx, schedule)
+    await runs_ended(tx, {schedule})  # what waited for its turn goes on
+    await tx.audit(actor, "resume", schedule, f"{note} (with catch-up)" if catch_up else note)
 
 
 async def trigger(tx: Transaction, schedule: str, since: Instant | None, actor: str, note: str) -> Kept:
@@ -282,8 +293,8 @@ async def _view(tx: Transaction, schedule: Schedule, live: list[Row]) -> Schedul
     waiting: Row | None = None
     active = 0
     for row in live:
-        _, _, _, _, _, state, origin, attempt, fired_at = row
-        if state in OCCUPYING or fired_at is not None:
+        _, _, _, _, _, state, origin, attempt, fired_at, decided = row
+        if state in OCCUPYING or fired_at is not None or decided:
             active += 1
         elif origin == Origin.SCHEDULED and attempt == 0:
             waiting = row

@@ -6,13 +6,37 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
+from foliot.domain.backfill import (
+    Backfill,
+    BackfillProgress,
+    BackfillState,
+    FillTick,
+    NewBackfill,
+    Taken,
+    UnderWay,
+)
+from foliot.domain.fairness import TenantView
+from foliot.domain.gates import Gate, GateView
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled
-from foliot.domain.run import Claimed, Ending, Kept, Loss, Progress, RunView, SilentAttempt
+from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
 from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, Standing
 from foliot.errors import UnknownName
-from foliot.store.verbs import dispatching, ledger, promises, reading, recovering, schedules, watching, working
+from foliot.store.verbs import (
+    backfilling,
+    breakers,
+    dispatching,
+    gates,
+    ledger,
+    promises,
+    reading,
+    recovering,
+    schedules,
+    sharing,
+    watching,
+    working,
+)
 from foliot.store.verbs.transaction import Transaction
 
 T = TypeVar("T")
@@ -87,8 +111,8 @@ class Verbs(ABC):
     async def pause(self, schedule_id: str, *, until: Instant | None, actor: str, note: str) -> None:
         await self.write(lambda tx: schedules.pause(tx, schedule_id, until, actor, note))
 
-    async def resume(self, schedule_id: str, *, actor: str, note: str) -> None:
-        await self.write(lambda tx: schedules.resume(tx, schedule_id, actor, note))
+    async def resume(self, schedule_id: str, *, actor: str, note: str, catch_up: bool = False) -> None:
+        await self.write(lambda tx: schedules.resume(tx, schedule_id, actor, note, catch_up))
 
     async def delete(self, schedule_id: str, *, actor: str, note: str) -> None:
         await self.write(lambda tx: schedules.delete(tx, schedule_id, actor, note))
@@ -108,6 +132,9 @@ class Verbs(ABC):
     async def release(self, leases: Sequence[Lease]) -> None:
         await self.write(lambda tx: dispatching.release(tx, leases), lazily=True)
 
+    async def lane_rates(self) -> dict[Lane, float | None]:
+        return dispatching.rates(await self.read(lambda tx: tx.all("lane_gates")))
+
     async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
         return await self.read(lambda tx: schedules.computed_otherwise(tx, tables, after, limit))
 
@@ -117,9 +144,15 @@ class Verbs(ABC):
     # Work
 
     async def claim(
-        self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, suspects: bool = True
+        self,
+        worker: int,
+        queues: Sequence[str],
+        jobs: Sequence[str],
+        limit: int,
+        suspects: bool = True,
+        backlog: int | None = None,
     ) -> list[Claimed]:
-        return await self.write(lambda tx: working.claim(tx, worker, queues, jobs, limit, suspects))
+        return await self.write(lambda tx: working.claim(tx, worker, queues, jobs, limit, suspects, backlog))
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         return await self.write(lambda tx: working.finish(tx, worker, endings))
@@ -162,6 +195,43 @@ class Verbs(ABC):
 
     async def note(self, kind: str, subject: str, detail: str) -> None:
         await self.write(lambda tx: tx.event(kind, subject, detail))
+
+    # Backfill
+
+    async def start_backfill(self, wanted: NewBackfill, *, actor: str, note: str) -> Backfill:
+        return await self.write(lambda tx: backfilling.start(tx, wanted, actor, note))
+
+    async def backfill(self, number: int) -> Backfill:
+        return await self.read(lambda tx: backfilling.get(tx, number))
+
+    async def backfills(self, *, schedule: str | None = None, limit: int = 50) -> list[Backfill]:
+        return await self.read(lambda tx: backfilling.listed(tx, schedule, limit))
+
+    async def taken_ticks(self, schedule: str, ticks: Sequence[Instant]) -> list[Taken]:
+        return await self.read(lambda tx: backfilling.taken(tx, schedule, ticks))
+
+    async def change_backfill(
+        self,
+        number: int,
+        *,
+        state: BackfillState | None = None,
+        pace: Mapping[str, Any] | None = None,
+        actor: str,
+        note: str,
+    ) -> Backfill:
+        return await self.write(lambda tx: backfilling.change(tx, number, state, pace or {}, actor, note))
+
+    async def backfills_under_way(self) -> list[UnderWay]:
+        return await self.read(backfilling.under_way)
+
+    async def make_backfill(self, number: int, version: int, ticks: Sequence[FillTick], most: int) -> Backfill | None:
+        return await self.write(lambda tx: backfilling.make(tx, number, version, ticks, most))
+
+    async def halt_backfill(self, number: int, version: int, state: BackfillState, reason: str | None) -> bool:
+        return await self.write(lambda tx: backfilling.halt(tx, number, version, state, reason))
+
+    async def backfill_progress(self, number: int) -> BackfillProgress:
+        return await self.read(lambda tx: backfilling.progress(tx, number))
 
     # Fleet
 
@@ -219,6 +289,29 @@ class Verbs(ABC):
 
     async def durations(self, job: str, limit: int) -> list[Duration]:
         return await self.read(lambda tx: reading.durations(tx, job, limit))
+
+    # Limits
+
+    async def give_up(self) -> int:
+        return await self.write(breakers.give_up) if await self.read(breakers.is_anybody_hopeless) else 0
+
+    async def limits(self) -> list[GateView]:
+        return await self.read(gates.views)
+
+    async def set_limit(self, gate: Gate, *, actor: str) -> None:
+        await self.write(lambda tx: gates.set_gate(tx, gate, actor))
+
+    async def drop_limit(self, name: str, *, actor: str, note: str) -> None:
+        await self.write(lambda tx: gates.drop_gate(tx, name, actor, note))
+
+    async def declare_limits(self, declared: Sequence[Gate]) -> None:
+        await self.write(lambda tx: gates.declare_gates(tx, declared))
+
+    async def release_run(self, run_id: str, *, actor: str, note: str) -> Kept:
+        return await self.write(lambda tx: gates.release(tx, run_id, actor, note))
+
+    async def tenants_waiting(self, limit: int) -> list[TenantView]:
+        return await self.read(lambda tx: sharing.tenants_waiting(tx, limit))
 
     async def counts(self) -> Mapping[str, int]:
         return await self.read(reading.counts)

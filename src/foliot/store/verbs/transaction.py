@@ -69,6 +69,14 @@ class Transaction(ABC):
         held is seen by whoever ends the one it is held for."""
 
     @abstractmethod
+    async def lock_slots(self, numbers: Collection[int]) -> None:
+        """Nobody else takes or sets free the slots of these runs before this transaction has ended. After schedules."""
+
+    @abstractmethod
+    async def lock_free_slots(self, names: Collection[str]) -> Collection[str]:
+        """Takes slots without waiting for anybody; answers which of them somebody else holds."""
+
+    @abstractmethod
     async def lock_free(self, schedules: Collection[str]) -> Collection[str]:
         """As `lock`, without waiting for anybody; answers which of them somebody else holds."""
 

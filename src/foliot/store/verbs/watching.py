@@ -13,11 +13,13 @@ import msgspec
 from foliot.domain.identity import attempt_id, run_id
 from foliot.domain.instant import WEEK, Duration, Instant
 from foliot.domain.ledger import Facts, traits_from_json
+from foliot.domain.policy import Policy, policy_from_json
 from foliot.domain.run import Loss, Phase, SilentAttempt
 from foliot.domain.state import PENDING, PUT_TO_CHECK, Outcome, State, after
 from foliot.domain.store import Instance, JobCard, check_of
+from foliot.errors import InvalidInput
 from foliot.store import process
-from foliot.store.verbs import ledger
+from foliot.store.verbs import gates, ledger
 from foliot.store.verbs.following import end_cancelled, runs_ended, unend
 from foliot.store.verbs.recovering import hand_off_check
 from foliot.store.verbs.transaction import Row, Transaction, as_json, longs
@@ -54,6 +56,8 @@ async def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
         row = await tx.one("lost_run", number=loss.number, token=loss.token)
         if row is None:
             continue  # it finished, or somebody else lost it, before we could: its verdict stands
+        if loss.facts is not None and not await _is_all_known(tx, loss.number, loss.facts):
+            continue  # it did something more before it vanished: the next look decides, and knows that
         _, name, worker, schedule, phase = row
         state = after(State.RUNNING if phase is None else State.VERIFYING, loss.event)
         ended = (loss.number, loss.attempt, loss.token, None, tx.now, loss.outcome, loss.error, loss.stage, loss.reason)
@@ -85,6 +89,13 @@ async def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
     if schedules:
         await runs_ended(tx, schedules)
     return len(lost)
+
+
+async def _is_all_known(tx: Transaction, number: int, facts: Facts) -> bool:
+    """Whether the ledger still has the effects that the decision was about: it was read in another transaction, maybe
+    just before the last effect began."""
+    now = (await ledger.facts_of(tx, [number])).get(number, Facts())
+    return (now.done, now.open, now.maybe) == (facts.done, facts.open, facts.maybe)
 
 
 async def _put_to_check(tx: Transaction, loss: Loss) -> None:
@@ -121,7 +132,16 @@ async def register(
         "put_job",
         [(c.name, c.policy, c.queue, c.owner, c.runbook, c.changes, tx.now, c.traits) for c in cards],
     )
+    if cards:
+        await gates.declare_jobs(tx, {card.name: _policy(card) for card in cards})
     return Instance(number, role, host, pid, version, tx.now, tx.now, tuple(queues), slots)
+
+
+def _policy(card: JobCard) -> Policy:
+    try:
+        return policy_from_json(card.policy)
+    except InvalidInput:  # whoever executes its runs tells that
+        return Policy()
 
 
 def _taken(card: JobCard) -> list[str]:

@@ -8,14 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from foliot.domain.decisions import too_late
+from foliot.domain.fairness import UNRANKED
 from foliot.domain.identity import attempt_id, run_id
 from foliot.domain.instant import HOUR, MILLISECOND, MINUTE
 from foliot.domain.ledger import EffectState
-from foliot.domain.run import Claimed, Ending, Phase, Progress
+from foliot.domain.run import Claimed, Ending, Lane, Phase, Progress
 from foliot.domain.state import PUT_TO_CHECK, TERMINAL, UNCHARGED, Event, Outcome, Reason, State, after
 from foliot.domain.store import Beat
 from foliot.errors import LostOwnership
-from foliot.store.verbs import ledger
+from foliot.store.verbs import breakers, ledger
 from foliot.store.verbs.following import end, end_cancelled, runs_ended, unend
 from foliot.store.verbs.recovering import hand_off_check
 from foliot.store.verbs.transaction import Row, Transaction, as_json, longs
@@ -31,26 +32,35 @@ _ALIVE = MINUTE
 
 
 async def claim(
-    tx: Transaction, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, suspects: bool
+    tx: Transaction,
+    worker: int,
+    queues: Sequence[str],
+    jobs: Sequence[str],
+    limit: int,
+    suspects: bool,
+    backlog: int | None = None,
 ) -> list[Claimed]:
-    """Takes chunks in order until the limit is reached; a chunk that is larger than what is left is taken in part. One
+    """Takes chunks in order until a limit is reached; a chunk that is larger than what is left is taken in part. One
     run under suspicion at most, under a token of its own."""
     if await tx.one("is_live_instance", number=worker) is None:
         raise LostOwnership(f"worker {worker} was declared dead; it has to register anew")
     claimed: list[Claimed] = []
     known = list(jobs)
     tokens: dict[bool, int] = {}
+    late = limit if backlog is None else backlog
+    broken = list(await breakers.open_breakers(tx))
     wanted = {"queues": list(queues), "jobs": known, "now": tx.now, "suspects": suspects, "limit": _CHUNKS_AT_ONCE}
-    chunks = await tx.all("ready_chunks", **wanted)
+    chunks = await tx.all("ready_chunks", most_lane=Lane.BACKFILL if late > 0 else Lane.LIVE, **wanted)
     for chunk in chunks:
-        if len(claimed) >= limit:
+        room = limit - len(claimed) if chunk[1] == Lane.LIVE else min(limit - len(claimed), late)
+        if room <= 0:
             break
         alone = bool(chunk[7])
         if alone and (not suspects or True in tokens):
             continue
         token = tokens.get(alone) or await tx.token()
         tokens[alone] = token
-        numbers = await _take_numbers(tx, chunk, limit - len(claimed))
+        numbers = await _take_numbers(tx, chunk, room)
         rows = await tx.all(
             "claim_runs",
             numbers=longs(numbers),
@@ -61,9 +71,11 @@ async def claim(
             now=tx.now,
             jobs=known,
             queue=chunk[4],
+            broken=broken,
         )
         # A chunk is in firing order; the engine returns its rows by number.
         claimed.extend(sorted(map(Claimed._make, rows), key=_firing_order))
+        late -= 0 if chunk[1] == Lane.LIVE else len(rows)
         if len(rows) < len(numbers):
             await _set_aside(tx, chunk, numbers)
     for token in tokens.values():
@@ -73,16 +85,16 @@ async def claim(
     return claimed
 
 
-Group = tuple[str, int, int, str | None, int]
-"""What a chunk has in common: queue, lane, priority, whom it is for (None: whoever knows the job), and the number of a
-run that is to be tried alone (0: none)."""
+Group = tuple[str, int, int, str | None, int, int]
+"""What a chunk has in common: queue, lane, priority, whom it is for (None: whoever knows the job), the number of a run
+that is to be tried alone (0: none), and the rank among what is alike in lane and priority."""
 
 
 def chunks_of(tx: Transaction, groups: Mapping[Group, Sequence[int]], most: int = 1 << 30) -> list[tuple[object, ...]]:
     """Rows for `add_handoff`."""
     return [
-        (queue, lane, priority, tx.now, tx.packed(numbers[start : start + most]), label, alone > 0)
-        for (queue, lane, priority, label, alone), numbers in groups.items()
+        (queue, lane, priority, tx.now, tx.packed(numbers[start : start + most]), label, alone > 0, rank)
+        for (queue, lane, priority, label, alone, rank), numbers in groups.items()
         for start in range(0, len(numbers), most)
     ]
 
@@ -107,16 +119,18 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
     """Some runs of a chunk were not claimed. Ended ones need nothing. Those that are too late end here; those of jobs
     which this worker does not know wait in a chunk of their own for a worker that does; those that are not due, because
     the clock was set back since they were fired, wait in one until they are, and those that somebody's open transaction
-    has its hands on, for a little while. Whatever else is pending was moved or replaced: its owner is told, because
-    this chunk may be why it was passed over."""
-    _, lane, fired_at, _, queue, priority, label, alone = chunk
+    has its hands on, for a little while. Those whose destination does not answer are fired anew, and held. Whatever
+    else is pending was moved or replaced: its owner is told, because this chunk may be why it was passed over."""
+    _, lane, fired_at, _, queue, priority, label, alone, rank = chunk
     is_check = label is not None and label.endswith("?")
     waiting: dict[tuple[str | None, int], list[int]] = {}
     late: list[int] = []
     schedules: set[str] = set()
+    broken = await _bound_in_vain(tx, numbers)
     found = await tx.all("unclaimed_runs", numbers=longs(numbers), fired_at=fired_at, queue=queue)
     others = set(numbers) - {row[0] for row in found}
     moved: list[int] = []
+    unfired: list[int] = []
     for number, fire_at, own_queue in await tx.all("pending_among", numbers=longs(others)) if others else ():
         if fire_at <= fired_at and own_queue == queue:
             waiting.setdefault((None, tx.now + _HELD_FOR), []).append(number)
@@ -134,22 +148,35 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
             schedules.update((schedule,) if schedule else ())
         elif fire_at > tx.now:
             waiting.setdefault((None, fire_at), []).append(number)
+        elif number in broken:
+            unfired.append(number)
         else:
             waiting.setdefault((label if is_check else job, 0), []).append(number)
+    if unfired:
+        await tx.run("unfire_runs", numbers=longs(unfired))
+        await tx.stir(unfired)
     if late:
         await end(tx, [(n, State.SKIPPED, tx.now, Reason.TOO_LATE, None, None, None) for n in late], late)
         await runs_ended(tx, schedules)
     for (job, ready_at), left in waiting.items():
-        common = {"queue": queue, "lane": lane, "priority": priority, "fired_at": fired_at}
+        common = {"queue": queue, "lane": lane, "priority": priority, "rank": rank, "fired_at": fired_at}
         wanted_by = label if is_check else job
         await tx.run("add_job_chunk", job=wanted_by, ready_at=ready_at, numbers=tx.packed(left), alone=alone, **common)
         if job is not None and not is_check:
             await _report_unknown(tx, job)
 
 
+async def _bound_in_vain(tx: Transaction, numbers: array[int]) -> set[int]:
+    """Those whose destination does not answer."""
+    broken = list(await breakers.open_breakers(tx))
+    return {row[0] for row in await tx.all("broken_among", numbers=longs(numbers), broken=broken)} if broken else set()
+
+
 async def report_waiting(tx: Transaction) -> None:
     """What only some workers can take, and none of them is there: told, because nobody who claims sees it. Checks that
-    have waited for long are given up, because their runs keep a schedule busy: a person has to look instead."""
+    have waited for long are given up, because their runs keep a schedule busy: a person has to look instead. Keys that
+    nobody has any more are forgotten."""
+    await tx.run("tidy_slots")
     for (job,) in await tx.all("wanted_jobs", before=tx.now - _ALIVE):
         await _report_unknown(tx, job)
         if job.endswith("?") and not await tx.value("job_is_known", job=job, since=tx.now - _ALIVE):
@@ -214,6 +241,9 @@ async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> lis
             going_on.append((ending, state))
         if schedule is not None and state not in (State.RETRYING, State.SCHEDULED, State.VERIFYING):
             schedules.add(schedule)
+    # Schedules first, then slots, as firing takes them: nobody waits for another in a circle.
+    await tx.lock(schedules)
+    await tx.lock_slots(matched)
     await _end(tx, worker, ended)
     await _go_on(tx, worker, going_on)
     await close_claims(tx, closed)
@@ -223,6 +253,9 @@ async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> lis
         await runs_ended(tx, schedules)
     if fenced:
         await _fence(tx, worker, fenced)
+    contacts = [ending.contact for ending in endings if ending.contact is not None]
+    if contacts:
+        await breakers.heard(tx, contacts)
     return fenced
 
 
@@ -371,10 +404,11 @@ async def give_back(tx: Transaction, worker: int, claimed: Sequence[Claimed]) ->
         rows = await tx.all("give_back_runs", numbers=longs(numbers), token=token)
         await close_claims(tx, {token: [row[0] for row in rows]})
         returned |= {row[0]: (row[1], row[2], row[3], row[4], bool(row[5])) for row in rows}
-    groups: dict[tuple[str, int, int, str | None, int], list[int]] = {}
+    groups: dict[Group, list[int]] = {}
     for number in await end_cancelled(tx, list(returned)):
         queue, lane, priority, label, alone = returned[number]
-        groups.setdefault((queue, lane, priority, label, number if alone else 0), []).append(number)
+        # They had their turn, and have it again.
+        groups.setdefault((queue, lane, priority, label, number if alone else 0, UNRANKED), []).append(number)
     await tx.run_each("add_handoff", chunks_of(tx, groups))
     return len(returned)
 

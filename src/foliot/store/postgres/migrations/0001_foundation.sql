@@ -136,11 +136,13 @@ CREATE TABLE foliot.shard (
 -- Chunks of runs waiting for a worker. `job` is set on chunks that only a worker which knows that job may take, or the
 -- job's check (`settle?`); `alone` on one with a run that may have killed a worker;
 -- `ready_at` on what was fired by a clock that has been set back since; `aside` on what a claim could not take, until
--- somebody has looked why.
+-- somebody has looked why; `rank` orders what is alike in lane and priority, so that tenants share (see
+-- foliot.domain.fairness; 1 where there are none).
 CREATE TABLE foliot.handoff (
     n         bigint   GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     fired_at  bigint   NOT NULL,
     ready_at  bigint   NOT NULL DEFAULT 0,
+    rank      bigint   NOT NULL DEFAULT 1,
     priority  integer  NOT NULL,
     lane      smallint NOT NULL,
     aside     boolean  NOT NULL DEFAULT false,
@@ -149,8 +151,22 @@ CREATE TABLE foliot.handoff (
     job       text,
     numbers   bigint[] NOT NULL
 ) WITH (toast_tuple_target = 8160, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-CREATE INDEX handoff_order ON foliot.handoff (lane, priority DESC, n);
+CREATE INDEX handoff_order ON foliot.handoff (lane, priority DESC, rank, n);
 CREATE INDEX handoff_aside ON foliot.handoff (n) WHERE aside;
+
+CREATE FUNCTION foliot.line_heads(
+    queue_ text, lane_ smallint, priority_ integer, clock bigint, OUT own bigint, OUT beside bigint
+) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    SELECT h.rank INTO own FROM foliot.handoff h
+    WHERE h.lane = lane_ AND h.priority = priority_ AND h.queue = queue_ AND h.job IS NULL AND NOT h.aside AND h.ready_at <= clock
+    ORDER BY h.lane, h.priority DESC, h.rank, h.n LIMIT 1;
+    SELECT h.rank INTO beside FROM foliot.handoff h
+    WHERE h.lane = lane_ AND h.priority = priority_ AND h.job IS NULL AND NOT h.aside AND h.ready_at <= clock
+    ORDER BY h.lane, h.priority DESC, h.rank, h.n LIMIT 1;
+END $$;
+COMMENT ON FUNCTION foliot.line_heads IS 'Where a line stands: the first rank that waits in it for whoever comes, and the '
+    'first over all queues of its lane and priority.';
 
 -- Chunks owned by a worker. `open` counts the runs that have not ended; at zero the row goes. Workers choose tokens
 -- themselves, so that one who never got the answer can ask what became of its claim.

@@ -2,22 +2,28 @@
 -- keeps a run from being claimed twice while only its claim says that it is running.
 
 -- Hands off runs without a schedule: the shards are locked under their epochs, what the clock has not reached or what
--- changed meanwhile is left alone, the rest goes into chunks of one queue, lane and priority. If any of it needs more
+-- changed meanwhile is left alone, the rest goes into chunks of one queue, lane, priority and rank. If any of it needs more
 -- thought (a tick, a check, a run under suspicion or past its usefulness), nothing is done here, and `odd` says so. `lost` are shards that are no
--- longer the owner's. `told` is a snapshot: stirs that it has seen are in the owner's memory.
+-- longer the owner's. `ranks_` says where tenants' runs stand among one another (see foliot.domain.fairness); without
+-- it, and if there are any, nothing is done either, and `unranked` says so. `told` is a snapshot: stirs that it has seen are in the owner's memory.
 -- Nobody waits for the disk: should a crash forget this, then with it the server's life, and every owner reads its cells
 -- anew. A claim that was acknowledged is on disk, and so is what came before it.
 CREATE FUNCTION foliot.fire_runs(
     owner_ integer, shards_ smallint[], epochs_ bigint[], life_ text, fire_ats_ bigint[], numbers_ bigint[],
-    late_ bigint, chunk_ integer, told pg_snapshot, OUT now_ bigint, OUT handed integer, OUT odd boolean, OUT lost smallint[]
+    late_ bigint, chunk_ integer, told pg_snapshot, ranks_ bigint[],
+    OUT now_ bigint, OUT handed integer, OUT odd boolean, OUT lost smallint[], OUT unranked boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     same_life boolean := life_ = '' OR life_ = (SELECT began::text FROM foliot.life);
+    limits text[] := ARRAY(SELECT g.name FROM foliot.gate g
+        WHERE (g.most IS NOT NULL OR g.every IS NOT NULL) AND g.name NOT IN ('lane:catch-up', 'lane:backfill')
+        UNION ALL SELECT 'to:' || b.destination FROM foliot.breaker b WHERE b.opened_at IS NOT NULL);
     claimed bigint[];
     one record;
 BEGIN
     handed := 0;
     odd := false;
+    unranked := false;
     SELECT array_agg(s.shard) INTO lost FROM (
         SELECT s.shard FROM foliot.shard s JOIN unnest(shards_, epochs_) AS w(shard, epoch) ON w.shard = s.shard
         WHERE s.shard = ANY(shards_) AND s.owner = owner_ AND s.epoch = w.epoch ORDER BY s.shard FOR NO KEY UPDATE OF s
@@ -34,22 +40,26 @@ BEGIN
         SELECT coalesce(r.queue, 'default') AS queue, r.priority,
             CASE WHEN r.lane = 0 AND now_ - r.fire_at > late_ THEN 1::smallint ELSE r.lane END AS lane,
             r.schedule IS NOT NULL OR r.phase IS NOT NULL OR r.deaths IS NOT NULL OR coalesce(r.useful_until < now_, false)
-                AS odd,
+                OR r.slots IS NOT NULL OR r.forced IS NOT NULL
+                OR (r.options IS NOT NULL AND position('"concurrency_key"'::bytea in r.options) > 0)
+                OR (limits <> '{}' AND foliot.is_limited(limits, r)) AS odd,
+            r.tenant IS NOT NULL AND ranks_ = '{}' AS unranked, coalesce(d.rank, 1) AS rank,
             array_agg(r.number ORDER BY r.fire_at, r.number) AS numbers
-        FROM foliot.run r JOIN unnest(fire_ats_, numbers_) AS d(fire_at, number)
+        FROM foliot.run r JOIN unnest(fire_ats_, numbers_, ranks_) AS d(fire_at, number, rank)
             ON d.number = r.number AND d.fire_at = r.fire_at
         WHERE r.number = ANY(numbers_) AND r.fire_at <= now_ AND r.state < 2 AND (r.schedule IS NULL OR r.fired_at IS NULL)
             AND NOT EXISTS (SELECT 1 FROM unnest(claimed) AS c(number) WHERE c.number = r.number)
-        GROUP BY 1, 2, 3, 4 ORDER BY 4 DESC, 3, 2 DESC
+        GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 4 DESC, 5 DESC, 3, 2 DESC, 6
     LOOP
-        IF one.odd THEN
-            odd := true;
+        IF one.odd OR one.unranked THEN
+            odd := one.odd;
+            unranked := one.unranked;
             RETURN;
         END IF;
         handed := handed + cardinality(one.numbers);
         FOR start IN 1 .. cardinality(one.numbers) BY chunk_ LOOP
-            INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers)
-            VALUES (one.queue, one.lane, one.priority, now_, one.numbers[start : start + chunk_ - 1]);
+            INSERT INTO foliot.handoff (queue, lane, priority, rank, fired_at, numbers)
+            VALUES (one.queue, one.lane, one.priority, one.rank, now_, one.numbers[start : start + chunk_ - 1]);
         END LOOP;
     END LOOP;
     IF told IS NOT NULL THEN
@@ -62,12 +72,13 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
 END $$;
 
--- Takes chunks by lane, priority and order, as many runs as fit, and with each chunk a token. What was cancelled, moved or
+-- Takes chunks by lane, priority, rank and order, as many runs as fit, and with each chunk a token. What was cancelled, moved or
 -- claimed since the chunk was made is passed over: the runs are locked first, and looked at after that. What a chunk named
 -- and this claim did not take goes to a chunk aside, because somebody has to look why: while anything lies there, the last
--- row says so by having no number.
+-- row says so by having no number. Of other lanes than live it takes `backlog_` runs at most (NULL: any number).
 CREATE FUNCTION foliot.claim_runs(
-    worker_ integer, queues_ text[], jobs_ text[], limit_ integer, chunks_ integer, tokens_ bigint[], suspects_ boolean
+    worker_ integer, queues_ text[], jobs_ text[], limit_ integer, chunks_ integer, tokens_ bigint[], suspects_ boolean,
+    backlog_ integer
 ) RETURNS TABLE (
     number bigint, name text, job text, payload bytea, token bigint, attempt integer, spent integer, fire_at bigint,
     nominal bigint, since bigint, schedule text, revision integer, tenant text, queue text, priority integer,
@@ -84,24 +95,27 @@ DECLARE
     part bigint[];
     free bigint[];
     claimed bigint[];
+    broken text[] := ARRAY(SELECT b.destination FROM foliot.breaker b WHERE b.opened_at IS NOT NULL);
 BEGIN
+    backlog_ := coalesce(backlog_, limit_);
     IF NOT EXISTS (SELECT 1 FROM foliot.instance i WHERE i.number = worker_ AND i.ended_at IS NULL) THEN
         RAISE EXCEPTION 'worker % was declared dead', worker_ USING ERRCODE = 'FL003';
     END IF;
     LOOP
         FOR chunk IN
-            SELECT h.n, h.lane, h.priority, h.fired_at, h.queue, h.job, h.alone, h.numbers FROM foliot.handoff h
+            SELECT h.n, h.lane, h.priority, h.rank, h.fired_at, h.queue, h.job, h.alone, h.numbers FROM foliot.handoff h
             WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
-                AND (suspects_ OR NOT h.alone)
-            ORDER BY h.lane, h.priority DESC, h.n LIMIT chunks_ FOR UPDATE SKIP LOCKED
+                AND (suspects_ OR NOT h.alone) AND (h.lane = 0 OR backlog_ > 0)
+            ORDER BY h.lane, h.priority DESC, h.rank, h.n LIMIT chunks_ FOR UPDATE SKIP LOCKED
         LOOP
-            EXIT WHEN room <= 0;
+            EXIT WHEN room <= 0 OR (chunk.lane > 0 AND backlog_ <= 0);
             -- Of runs that may have killed a worker, one at a time.
             CONTINUE WHEN chunk.alone AND NOT suspects_;
             suspects_ := suspects_ AND NOT chunk.alone;
             used := used + 1;
-            part := chunk.numbers[1:room];
+            part := chunk.numbers[1:CASE WHEN chunk.lane = 0 THEN room ELSE least(room, backlog_) END];
             room := room - cardinality(part);
+            backlog_ := backlog_ - CASE WHEN chunk.lane = 0 THEN 0 ELSE cardinality(part) END;
             -- Nobody waits for a run that somebody's open transaction has its hands on.
             SELECT array_agg(x.number) INTO free FROM (
                 SELECT r.number FROM foliot.run r WHERE r.number = ANY(part) FOR NO KEY UPDATE SKIP LOCKED
@@ -116,6 +130,7 @@ BEGIN
                 WHERE r.number = ANY(free) AND r.state < 2 AND r.fire_at <= clock
                     AND CASE WHEN r.phase IS NULL THEN r.job ELSE r.job || '?' END = ANY(jobs_)
                     AND (r.useful_until IS NULL OR r.useful_until >= clock) AND coalesce(r.queue, 'default') = chunk.queue
+                    AND (broken = '{}' OR NOT coalesce(foliot.bound_for(r) = ANY(broken), false))
                     AND NOT EXISTS (SELECT 1 FROM unnest(claimed) AS c(number) WHERE c.number = r.number)
             ), noted AS (
                 INSERT INTO foliot.claim (token, worker, claimed_at, fired_at, lane, open, numbers)
@@ -125,8 +140,8 @@ BEGIN
             SELECT * FROM taken t ORDER BY t.fire_at, t.number;
             GET DIAGNOSTICS got = ROW_COUNT;
             IF got < cardinality(part) THEN
-                INSERT INTO foliot.handoff (queue, lane, priority, fired_at, job, alone, aside, numbers)
-                SELECT chunk.queue, chunk.lane, chunk.priority, chunk.fired_at, chunk.job, chunk.alone, true,
+                INSERT INTO foliot.handoff (queue, lane, priority, rank, fired_at, job, alone, aside, numbers)
+                SELECT chunk.queue, chunk.lane, chunk.priority, chunk.rank, chunk.fired_at, chunk.job, chunk.alone, true,
                     array_agg(u.number)
                 FROM unnest(part) AS u(number)
                 WHERE u.number NOT IN (SELECT unnest(c.numbers) FROM foliot.claim c WHERE c.token = tokens_[used])
@@ -142,8 +157,8 @@ BEGIN
         EXIT WHEN used > 0 OR limit_ < 1;
         SELECT h.n INTO chunk FROM foliot.handoff h
         WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
-            AND cardinality(h.numbers) >= limit_ AND NOT h.alone
-        ORDER BY h.lane, h.priority DESC, h.n LIMIT 1;
+            AND cardinality(h.numbers) >= limit_ AND NOT h.alone AND (h.lane = 0 OR backlog_ > 0)
+        ORDER BY h.lane, h.priority DESC, h.rank, h.n LIMIT 1;
         EXIT WHEN NOT FOUND;
         PERFORM 1 FROM foliot.handoff h WHERE h.n = chunk.n FOR UPDATE;
     END LOOP;
@@ -170,8 +185,11 @@ BEGIN
             FOR UPDATE SKIP LOCKED);
         schedules := ARRAY(
             SELECT id FROM unnest(schedules) AS id
-            EXCEPT SELECT r.schedule FROM foliot.run r WHERE r.schedule = ANY(schedules) AND r.state = 2);
+            EXCEPT SELECT r.schedule FROM foliot.run r WHERE r.schedule = ANY(schedules) AND r.state = 2
+            EXCEPT SELECT substr(r.waits_for, 10) FROM foliot.run r
+            WHERE r.waits_for = ANY(ARRAY(SELECT 'upstream:' || id FROM unnest(schedules) AS id)));
     END IF;
+    PERFORM foliot.lock_slots_of(numbers_);
     RETURN QUERY
     WITH told AS MATERIALIZED (
         SELECT * FROM unnest(numbers_, tokens_, started_, finished_, results_)

@@ -53,7 +53,8 @@ BEGIN
                 END IF;
                 UPDATE foliot.run r SET job = job_, payload = payload_, fire_at = fire_at_, nominal = NULL,
                     useful_until = useful_until_, priority = priority_, queue = queue_, options = options_,
-                    fired_at = NULL, state = 0, reason = NULL, detail = NULL, spent = 0, progress = NULL,
+                    fired_at = NULL, state = 0, reason = NULL, detail = NULL, waits_for = NULL, slots = NULL, forced = NULL, gives_up_at = NULL,
+                    spent = 0, progress = NULL,
                     checkpoint = NULL
                 WHERE r.number = latest.number AND r.state IN (0, 2)
                     AND r.number NOT IN (SELECT u.number FROM foliot.unwritten u)
@@ -313,10 +314,19 @@ DECLARE
     useful bigint;
 BEGIN
     WITH released AS (
-        UPDATE foliot.run r SET state = 0, reason = NULL, detail = NULL WHERE r.schedule = id_ AND r.state = 2
+        UPDATE foliot.run r SET state = CASE WHEN r.spent > 0 THEN 1 ELSE 0 END, reason = NULL, detail = NULL,
+            waits_for = NULL, fire_at = CASE WHEN r.decided OR r.fire_at > foliot.now() THEN foliot.now() ELSE r.fire_at END
+        WHERE r.number = (SELECT w.number FROM foliot.run w WHERE w.waits_for = 'turn:' || id_ AND w.state <= 2
+                AND w.reason IS DISTINCT FROM 'paused' ORDER BY w.lane, w.nominal, w.number LIMIT 1)
+            AND NOT EXISTS (SELECT 1 FROM foliot.run o
+                WHERE o.schedule = id_ AND o.state < 2 AND o.decided AND o.fired_at IS NULL AND o.waits_for IS NULL)
         RETURNING r.shard, r.number
+    ), downstream AS (
+        UPDATE foliot.run r SET fire_at = foliot.now(), waits_for = NULL, reason = NULL, detail = NULL
+        WHERE r.waits_for = 'upstream:' || id_ AND r.state < 2 RETURNING r.shard, r.number
     )
-    INSERT INTO foliot.stir (shard, numbers) SELECT shard, array_agg(number) FROM released GROUP BY shard;
+    INSERT INTO foliot.stir (shard, numbers)
+    SELECT shard, array_agg(number) FROM (TABLE released UNION ALL TABLE downstream) r GROUP BY shard;
     IF FOUND THEN
         PERFORM foliot.wake(foliot.now());
     END IF;

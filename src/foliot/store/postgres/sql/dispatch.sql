@@ -57,9 +57,12 @@ SELECT concat(pg_current_snapshot(), ':', (SELECT began FROM foliot.life))
 -- name: load_cells
 -- A range of a shard's due index, in its own order. Runs that became visible after the cursor are told by `arrivals`.
 SELECT fire_at, number FROM foliot.run
-WHERE shard = :shard AND state <= 1 AND (fire_at, number) > (:fire_at, :number) AND fire_at < :high_water
+WHERE shard = :shard AND state <= 1 AND (fire_at, number) > (:fire_at, :number) AND fire_at < :below
     AND pg_visible_in_snapshot(xid, :snapshot::text::pg_snapshot)
 ORDER BY fire_at, number LIMIT :limit
+
+-- name: lane_gates
+SELECT name, every FROM foliot.gate WHERE name IN ('lane:catch-up', 'lane:backfill') AND every > 0
 
 -- name: handed_off
 -- Chunks are few; their numbers are compared in memory. A run that was replaced for another queue is not of its chunk.
@@ -91,39 +94,48 @@ WHERE shard = ANY(:shards::smallint[]) AND fire_at < :high_water::bigint AND sta
     AND xid = ANY(:ended::text[]::xid8[]) AND (schedule IS NULL OR fired_at IS NULL)
 
 -- name: fire_runs
-SELECT now_, handed, odd, lost FROM foliot.fire_runs(:owner, :shards::smallint[], :epochs::bigint[], :life::text,
-    :fire_ats::bigint[], :numbers::bigint[], :late, :chunk, :told::text::pg_snapshot)
+SELECT now_, handed, odd, lost, unranked FROM foliot.fire_runs(:owner, :shards::smallint[], :epochs::bigint[], :life::text,
+    :fire_ats::bigint[], :numbers::bigint[], :late, :chunk, :told::text::pg_snapshot, :ranks::bigint[])
 
 -- name: due_runs
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
 -- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, attempt > 0
+    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, false), coalesce(nominal, fire_at)
 FROM foliot.lock_pending(:numbers::bigint[])
 WHERE schedule IS NULL OR fired_at IS NULL
 
 -- name: due_ticks
 -- Read under the schedules' locks: what somebody else changed while we waited for them is left out.
-SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn, queue, priority,
-    CASE WHEN phase IS NOT NULL THEN job || '?' END, deaths IS NOT NULL
+SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
+    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, false), coalesce(nominal, fire_at),
+    name, origin, nominal, since, attempt, withdrawn, decided
 FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fired_at IS NULL AND fire_at <= :now FOR UPDATE
 
 -- name: busy_runs
--- Runs that make a schedule busy: running, verifying, retrying, or handed off.
-SELECT schedule, number, name FROM foliot.run
-WHERE schedule = ANY(:schedules::text[]) AND (state IN (1, 4, 5) OR (state = 0 AND fired_at IS NOT NULL))
+-- Runs that are in the way of others of their schedule: running, verifying, retrying, handed off, about to be; held for a
+-- slot; and those that wait for a person, which some schedules wait for, too.
+SELECT schedule, number, name, state, phase, lane, nominal, state = 0 AND fired_at IS NULL FROM foliot.run
+WHERE schedule = ANY(:schedules::text[]) AND (state IN (1, 4, 5) OR state >= 20 OR (state = 0 AND (fired_at IS NOT NULL OR decided))
+    OR (state = 2 AND waits_for NOT LIKE 'turn:%'))
 
 -- name: add_handoff
 -- Workers are told by the transaction itself; once, however many chunks it adds.
-INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers, job, alone) VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers, job, alone, rank) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 RETURNING pg_notify('foliot', 'handoff')
 
 -- name: tick_fired
-UPDATE foliot.run SET fired_at = $1, lane = $2 WHERE number = $3
+UPDATE foliot.run SET fired_at = $1, lane = $2, waits_for = NULL, reason = NULL, detail = NULL WHERE number = $3
 
 -- name: tick_held
-UPDATE foliot.run SET state = 2, reason = $1, detail = $2 WHERE number = $3
+UPDATE foliot.run SET state = 2, slots = NULL, reason = $1, detail = $2, waits_for = $3, decided = coalesce(decided, false) OR $4
+WHERE number = $5
+
+-- name: tick_held_until
+UPDATE foliot.run SET state = 0, slots = NULL, reason = $1, detail = $2, waits_for = $3, decided = coalesce(decided, false) OR $4,
+    fire_at = $5
+WHERE number = $6
 
 -- name: schedule_noted
 -- The cursor and its wall times stay where they are.
@@ -135,7 +147,7 @@ UPDATE foliot.schedule SET evaluated_through = greatest(coalesce(evaluated_throu
 WHERE id = $7
 
 -- name: tick_fired_many
-UPDATE foliot.run r SET fired_at = t.fired_at, lane = t.lane
+UPDATE foliot.run r SET fired_at = t.fired_at, lane = t.lane, waits_for = NULL, reason = NULL, detail = NULL
 FROM unnest($1::bigint[], $2::smallint[], $3::bigint[]) AS t(fired_at, lane, number)
 WHERE r.number = t.number AND r.number = ANY($3::bigint[])
 

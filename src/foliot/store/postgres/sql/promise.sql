@@ -57,7 +57,7 @@ SELECT r.number, r.name, r.state, r.fire_at, true FROM latest JOIN foliot.live_r
 UNION ALL SELECT h.number, h.name, h.state, h.fire_at, false FROM latest JOIN foliot.history h USING (number)
 
 -- name: move_promise
-UPDATE foliot.run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state = 0, reason = NULL, detail = NULL,
+UPDATE foliot.run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state = 0, reason = NULL, detail = NULL, waits_for = NULL, slots = NULL, forced = NULL, gives_up_at = NULL,
     useful_until = useful_until + (:fire_at - coalesce(nominal, fire_at))
 WHERE number = :number AND state IN (0, 2)
 
@@ -73,7 +73,7 @@ FROM foliot.hold_runs(ARRAY(SELECT n.number FROM foliot.named n WHERE n.name = :
 -- name: withdraw_tick
 -- The one next run of a calendar rule carries the schedule on, so it stays until it is due, and is skipped then.
 UPDATE foliot.run r SET withdrawn = :note
-WHERE number = :number AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
+WHERE number = :number AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL AND decided IS NOT TRUE
     AND EXISTS (SELECT 1 FROM foliot.schedule s WHERE s.id = r.schedule AND s.delay IS NULL)
 
 -- name: find_ended

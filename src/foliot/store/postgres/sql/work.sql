@@ -1,5 +1,5 @@
 -- name: claim_runs
-SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects)
+SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer)
 
 -- name: write_claims
 SELECT foliot.write_claims(:tokens::bigint[], :numbers::bigint[])
@@ -15,7 +15,7 @@ WITH free AS MATERIALIZED (
 SELECT foliot.write_claims(ARRAY(SELECT token FROM free))
 
 -- name: aside_chunks
-SELECT n, lane, fired_at, numbers, queue, priority, job, alone FROM foliot.handoff WHERE aside FOR UPDATE SKIP LOCKED
+SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank FROM foliot.handoff WHERE aside FOR UPDATE SKIP LOCKED
 
 -- name: claimed_under
 -- What a claim took whose answer was lost.
@@ -31,8 +31,8 @@ ORDER BY r.fire_at, r.number
 DELETE FROM foliot.handoff WHERE n = :n
 
 -- name: add_job_chunk
-INSERT INTO foliot.handoff (queue, lane, priority, job, ready_at, fired_at, numbers, alone)
-VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers::bigint[], :alone)
+INSERT INTO foliot.handoff (queue, lane, priority, job, ready_at, fired_at, numbers, alone, rank)
+VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers::bigint[], :alone, :rank)
 RETURNING CASE WHEN job IS NOT NULL THEN pg_notify('foliot', 'handoff') END
 
 -- name: unclaimed_runs
@@ -40,6 +40,15 @@ RETURNING CASE WHEN job IS NOT NULL THEN pg_notify('foliot', 'handoff') END
 -- one that is not due by a clock that was set back since it was fired. What was moved or replaced is fired anew.
 SELECT number, CASE WHEN phase IS NULL THEN job ELSE job || '?' END, useful_until, schedule, fire_at FROM foliot.lock_pending(:numbers::bigint[])
 WHERE fire_at <= :fired_at AND coalesce(queue, 'default') = :queue::text
+
+-- name: broken_among
+-- Runs whose destination does not answer, and which are no probes.
+SELECT r.number FROM foliot.run r WHERE r.number = ANY(:numbers::bigint[]) AND foliot.bound_for(r) = ANY(:broken::text[])
+
+-- name: unfire_runs
+-- Back from the hand-off: they are fired anew, and held then.
+UPDATE foliot.run SET fired_at = NULL, decided = CASE WHEN schedule IS NULL THEN decided ELSE true END
+WHERE number = ANY(:numbers::bigint[]) AND state < 2
 
 -- name: pending_among
 SELECT number, fire_at, coalesce(queue, 'default') FROM foliot.run
@@ -114,10 +123,15 @@ ON CONFLICT DO NOTHING
 
 -- name: unend_run
 -- An attempt ended, and its run goes on: to a later try, back to the hand-off, or to a person. $7: it is being checked.
-UPDATE foliot.run SET state = $2, nominal = coalesce(nominal, fire_at), fire_at = coalesce($3, fire_at),
+UPDATE foliot.run SET state = $2::smallint, nominal = coalesce(nominal, fire_at), fire_at = coalesce($3, fire_at),
     spent = spent + $4, token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, reason = $5, detail = $6,
     started_at = CASE WHEN $7::boolean THEN started_at END, phase = CASE WHEN $7::boolean THEN phase END, deaths = $8,
-    ending = NULL
+    ending = NULL, waits_for = NULL, forced = NULL,
+    -- Between two attempts it keeps its key, and nothing else; so does one that waits for a person, where that blocks.
+    slots = CASE WHEN slots IS NULL OR $7::boolean THEN slots
+        WHEN $2::smallint < 20 OR position('"blocks_until":"verified"'::bytea in options) > 0
+            OR ($2::smallint <> 20 AND position('"blocks_until":"succeeded"'::bytea in options) > 0)
+        THEN (SELECT jsonb_agg(value)::text FROM jsonb_array_elements_text(slots::jsonb) WHERE value LIKE 'key:%') END
 WHERE number = $1
 
 -- name: give_back_runs
@@ -160,11 +174,28 @@ UPDATE foliot.run SET started_at = CASE WHEN phase IS NULL THEN foliot.begun($1,
 WHERE number = $4 AND token = $5 AND state = 4
 
 -- name: release_held
--- A run of the schedule has ended: what waited for it is decided again.
-UPDATE foliot.run SET state = 0, reason = NULL, detail = NULL
-WHERE schedule = ANY(:schedules::text[]) AND state = 2 RETURNING number
+-- Of each schedule, the first that waits for its turn: it is decided upon again, and when it ends it is the next one's. Not
+-- while another one was let go and has not fired yet; and what a pause holds waits for its end.
+UPDATE foliot.run r SET state = CASE WHEN r.spent > 0 THEN 1 ELSE 0 END, reason = NULL, detail = NULL, waits_for = NULL,
+    fire_at = CASE WHEN r.decided OR r.fire_at > :now THEN :now ELSE r.fire_at END
+WHERE r.number = ANY(ARRAY(SELECT (SELECT w.number FROM foliot.run w WHERE w.waits_for = 'turn:' || s.id AND w.state <= 2
+        AND w.reason IS DISTINCT FROM 'paused' ORDER BY w.lane, w.nominal, w.number LIMIT 1)
+    FROM unnest(:schedules::text[]) AS s(id) WHERE NOT EXISTS (SELECT 1 FROM foliot.run o
+        WHERE o.schedule = s.id AND o.state < 2 AND o.decided AND o.fired_at IS NULL AND o.waits_for IS NULL)))
+RETURNING r.number
+
+-- name: release_paused
+UPDATE foliot.run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, reason = NULL, detail = NULL, waits_for = NULL,
+    fire_at = least(fire_at, :now)
+WHERE waits_for = 'turn:' || :schedule::text AND reason = 'paused' AND state <= 2 RETURNING number
 
 -- name: delayed_schedules
 -- Schedules of fixed delay among these that have nothing pending or busy left: their next run is due now.
 SELECT id, delay, policy FROM foliot.schedule s WHERE id = ANY(:schedules::text[]) AND delay IS NOT NULL
     AND (SELECT count(*) FROM foliot.run r WHERE r.schedule = s.id AND r.state < 20 AND r.origin = 0) = 0
+
+-- name: release_downstream
+-- They wait for a result of these schedules, and look whether it is there now.
+UPDATE foliot.run SET fire_at = :now, waits_for = NULL, reason = NULL, detail = NULL
+WHERE waits_for = ANY(ARRAY(SELECT 'upstream:' || id FROM unnest(:schedules::text[]) AS s(id))) AND state < 2
+RETURNING number

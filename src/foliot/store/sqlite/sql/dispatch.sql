@@ -42,8 +42,11 @@ DELETE FROM stir WHERE seq <= :cursor
 -- name: load_cells
 -- A range of the due index, in its own order. Runs above the cursor are told by `arrivals`.
 SELECT fire_at, number FROM run INDEXED BY run_due
-WHERE state <= 1 AND (fire_at, number) > (:fire_at, :number) AND fire_at < :high_water AND number <= :cursor
+WHERE state <= 1 AND (fire_at, number) > (:fire_at, :number) AND fire_at < :below AND number <= :cursor
 ORDER BY fire_at, number LIMIT :limit
+
+-- name: lane_gates
+SELECT name, every FROM gate WHERE name IN ('lane:catch-up', 'lane:backfill') AND every > 0
 
 -- name: handed_off
 -- Chunks are few; their numbers are compared in memory.
@@ -62,28 +65,35 @@ WHERE s.seq > :cursor AND s.seq <= :last AND r.state <= 1 AND r.fire_at < :high_
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
 -- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, attempt > 0
+    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, 0), coalesce(nominal, fire_at)
 FROM run WHERE number IN carray(:numbers) AND state <= 1 AND (schedule IS NULL OR fired_at IS NULL)
 
 -- name: due_ticks
-SELECT number, name, origin, nominal, since, fire_at, useful_until, attempt, schedule, lane, withdrawn, queue, priority,
-    CASE WHEN phase IS NOT NULL THEN job || '?' END, deaths IS NOT NULL
+SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
+    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, 0), coalesce(nominal, fire_at),
+    name, origin, nominal, since, attempt, withdrawn, decided
 FROM run
 WHERE number IN carray(:numbers) AND state <= 1 AND fired_at IS NULL AND fire_at <= :now
 
 -- name: busy_runs
--- Runs that make a schedule busy: running, verifying, retrying, or handed off.
-SELECT schedule, number, name FROM run
-WHERE schedule IN (SELECT value FROM json_each(:schedules)) AND (state IN (1, 4, 5) OR (state = 0 AND fired_at IS NOT NULL))
+-- Runs that are in the way of others of their schedule: running, verifying, retrying, handed off, about to be; held for a
+-- slot; and those that wait for a person, which some schedules wait for, too.
+SELECT schedule, number, name, state, phase, lane, nominal, state = 0 AND fired_at IS NULL FROM run
+WHERE schedule IN (SELECT value FROM json_each(:schedules)) AND (state IN (1, 4, 5) OR state >= 20 OR (state = 0 AND (fired_at IS NOT NULL OR decided = 1))
+    OR (state = 2 AND waits_for NOT LIKE 'turn:%'))
 
 -- name: add_handoff
-INSERT INTO handoff (queue, lane, priority, fired_at, numbers, job, alone) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO handoff (queue, lane, priority, fired_at, numbers, job, alone, rank) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: tick_fired
-UPDATE run SET fired_at = ?, lane = ? WHERE number = ?
+UPDATE run SET fired_at = ?, lane = ?, waits_for = NULL, reason = NULL, detail = NULL WHERE number = ?
 
 -- name: tick_held
-UPDATE run SET state = 2, reason = ?, detail = ? WHERE number = ?
+UPDATE run SET state = 2, slots = NULL, reason = ?, detail = ?, waits_for = ?, decided = max(coalesce(decided, 0), ?) WHERE number = ?
+
+-- name: tick_held_until
+UPDATE run SET state = 0, slots = NULL, reason = ?, detail = ?, waits_for = ?, decided = max(coalesce(decided, 0), ?), fire_at = ?
+WHERE number = ?
 
 -- name: schedule_noted
 -- The cursor and its wall times stay where they are.

@@ -15,12 +15,12 @@ SELECT * FROM (SELECT number, name, state, fire_at, 0 FROM history WHERE name >=
 -- Only while no attempt owns it; a stale chunk that still names it claims nothing before the new time.
 UPDATE run SET job = :job, payload = :payload, fire_at = :fire_at, nominal = NULL, useful_until = :useful_until,
     priority = :priority, queue = :queue, options = :options, fired_at = NULL, state = 0, reason = NULL, detail = NULL,
-    spent = 0, progress = NULL, checkpoint = NULL
+    waits_for = NULL, slots = NULL, forced = NULL, gives_up_at = NULL, spent = 0, progress = NULL, checkpoint = NULL
 WHERE number = :number AND state IN (0, 2)
     AND NOT EXISTS (SELECT 1 FROM effect WHERE lineage = :number) AND NOT EXISTS (SELECT 1 FROM item WHERE lineage = :number)
 
 -- name: move_promise
-UPDATE run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state = 0, reason = NULL, detail = NULL,
+UPDATE run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state = 0, reason = NULL, detail = NULL, waits_for = NULL, slots = NULL, forced = NULL, gives_up_at = NULL,
     useful_until = useful_until + (:fire_at - coalesce(nominal, fire_at))
 WHERE number = :number AND state IN (0, 2)
 
@@ -37,7 +37,7 @@ WHERE number = :number OR name = :name
 -- name: withdraw_tick
 -- The one next run of a calendar rule carries the schedule on, so it stays until it is due, and is skipped then.
 UPDATE run SET withdrawn = :note
-WHERE number = :number AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
+WHERE number = :number AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL AND decided IS NOT 1
     AND EXISTS (SELECT 1 FROM schedule s WHERE s.id = run.schedule AND s.delay IS NULL)
 
 -- name: find_ended

@@ -1,13 +1,13 @@
 -- name: schedule_columns
 SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
     fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
-    tables, last_wall, next_wall, source
+    tables, last_wall, next_wall, source, skip_through
 FROM schedule ORDER BY id
 
 -- name: schedules_by_id
 SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
     fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
-    tables, last_wall, next_wall, source
+    tables, last_wall, next_wall, source, skip_through
 FROM schedule WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: schedule_versions
@@ -43,11 +43,11 @@ DELETE FROM schedule WHERE id = :id
 -- name: waiting_ticks
 -- The one next run of a schedule: made by its rule, never tried yet, and not handed off.
 SELECT schedule, number, coalesce(nominal, fire_at), fire_at FROM run
-WHERE schedule IN (SELECT value FROM json_each(:ids)) AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
+WHERE schedule IN (SELECT value FROM json_each(:ids)) AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL AND decided IS NOT 1
 
 -- name: refresh_tick
 -- The same tick under the new template.
-UPDATE run SET state = 0, reason = NULL, detail = NULL, fire_at = :fire_at, useful_until = :useful_until,
+UPDATE run SET state = 0, reason = NULL, detail = NULL, waits_for = NULL, fire_at = :fire_at, useful_until = :useful_until,
     (priority, job, payload, revision, tenant, queue, options) =
     (SELECT priority, job, payload, revision, tenant, queue, options FROM schedule WHERE id = :id)
 WHERE number = :number
@@ -59,14 +59,18 @@ SELECT DISTINCT schedule FROM run WHERE schedule IN (SELECT value FROM json_each
 UPDATE schedule SET last_created = :name WHERE id = :id
 
 -- name: pause_schedule
-UPDATE schedule SET paused_at = :now, paused_until = :until, paused_note = :note WHERE id = :id
+-- Should nobody resume it before its end, nothing is made up for.
+UPDATE schedule SET paused_at = :now, paused_until = :until, paused_note = :note, skip_through = :until WHERE id = :id
 
 -- name: resume_schedule
-UPDATE schedule SET paused_at = NULL, paused_until = NULL, paused_note = NULL WHERE id = :id
+UPDATE schedule SET paused_at = NULL, paused_until = NULL,
+    paused_note = CASE WHEN paused_at IS NOT NULL AND NOT :catch_up THEN paused_note END,
+    skip_through = CASE WHEN paused_at IS NOT NULL AND NOT :catch_up THEN min(coalesce(paused_until, :now), :now) END
+WHERE id = :id
 
 -- name: schedule_next
 -- What each schedule has coming, and how many of its runs are busy.
-SELECT schedule, number, name, coalesce(nominal, fire_at), fire_at, state, origin, attempt, fired_at FROM run
+SELECT schedule, number, name, coalesce(nominal, fire_at), fire_at, state, origin, attempt, fired_at, decided FROM run
 WHERE schedule IS NOT NULL AND (:id IS NULL OR schedule = :id) AND state < 20
 
 -- name: schedule_last_success
@@ -85,9 +89,9 @@ WITH otherwise AS MATERIALIZED (
 )
 SELECT s.id, s.job, s.rule, s.payload, s.policy, s.options, s.delay, s.queue, s.priority, s.tenant, s.owner, s.runbook,
     s.changes, s.revision, s.fingerprint, s.made_at, s.paused_at, s.paused_until, s.paused_note, s.evaluated_through,
-    s.last_created, s.fault, s.tables, s.last_wall, s.next_wall, s.source, coalesce(r.nominal, r.fire_at)
+    s.last_created, s.fault, s.tables, s.last_wall, s.next_wall, s.source, s.skip_through, coalesce(r.nominal, r.fire_at)
 FROM otherwise o CROSS JOIN schedule s ON s.id = o.id
-LEFT JOIN run r ON r.schedule = s.id AND r.state IN (0, 2) AND r.origin = 0 AND r.attempt = 0 AND r.fired_at IS NULL
+LEFT JOIN run r ON r.schedule = s.id AND r.state IN (0, 2) AND r.origin = 0 AND r.attempt = 0 AND r.fired_at IS NULL AND r.decided IS NOT 1
 ORDER BY s.id
 
 -- name: retabled
@@ -96,3 +100,8 @@ UPDATE schedule SET tables = :tables, next_wall = :wall WHERE id = :id AND revis
 
 -- name: move_tick
 UPDATE run SET name = :name, nominal = :nominal, fire_at = :fire_at, useful_until = :until WHERE number = :number
+
+-- name: last_useful
+SELECT s.value, (SELECT h.nominal FROM history h INDEXED BY history_kept WHERE h.schedule = s.value AND h.schedule IS NOT NULL
+    AND h.state IN (10, 11) ORDER BY h.nominal DESC LIMIT 1)
+FROM json_each(:ids) s

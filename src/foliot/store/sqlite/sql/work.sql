@@ -1,9 +1,9 @@
 -- name: ready_chunks
--- By lane, then priority, then order. A chunk with a job is for workers that know it.
-SELECT n, lane, fired_at, numbers, queue, priority, job, alone FROM handoff
+-- By lane, then priority, then fair share, then order. A chunk with a job is for workers that know it.
+SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank FROM handoff
 WHERE ready_at <= :now AND queue IN (SELECT value FROM json_each(:queues)) AND (job IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
-    AND (:suspects OR NOT alone)
-ORDER BY lane, priority DESC, n LIMIT :limit
+    AND (:suspects OR NOT alone) AND lane <= :most_lane
+ORDER BY lane, priority DESC, rank, n LIMIT :limit
 
 -- name: shrink_chunk
 UPDATE handoff SET numbers = :numbers WHERE n = :n
@@ -12,8 +12,8 @@ UPDATE handoff SET numbers = :numbers WHERE n = :n
 DELETE FROM handoff WHERE n = :n
 
 -- name: add_job_chunk
-INSERT INTO handoff (queue, lane, priority, job, ready_at, fired_at, numbers, alone)
-VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers, :alone)
+INSERT INTO handoff (queue, lane, priority, job, ready_at, fired_at, numbers, alone, rank)
+VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers, :alone, :rank)
 
 -- name: claim_runs
 -- Compare and set: whatever was cancelled, moved or claimed since the chunk was made is passed over.
@@ -22,6 +22,8 @@ UPDATE run SET state = 4, token = :token, worker = :worker, attempt = attempt + 
 WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :now
     AND (useful_until IS NULL OR useful_until >= :now) AND coalesce(queue, 'default') = :queue
     AND CASE WHEN phase IS NULL THEN job ELSE job || '?' END IN (SELECT value FROM json_each(:jobs))
+    AND (:broken = '[]' OR number NOT IN (SELECT b.number FROM bound_for b WHERE b.number IN carray(:numbers)
+        AND b.destination IN (SELECT value FROM json_each(:broken))))
 RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, since, schedule, revision, tenant,
     queue, priority, origin, lane, options, checkpoint, phase, lineage, coalesce(repair, 0), deaths
 
@@ -30,6 +32,15 @@ RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, s
 -- one that is not due by a clock that was set back since it was fired. What was moved or replaced is fired anew.
 SELECT number, CASE WHEN phase IS NULL THEN job ELSE job || '?' END, useful_until, schedule, fire_at FROM run
 WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :fired_at AND coalesce(queue, 'default') = :queue
+
+-- name: broken_among
+-- Runs whose destination does not answer, and which are no probes.
+SELECT number FROM bound_for WHERE number IN carray(:numbers) AND destination IN (SELECT value FROM json_each(:broken))
+
+-- name: unfire_runs
+-- Back from the hand-off: they are fired anew, and held then.
+UPDATE run SET fired_at = NULL, decided = CASE WHEN schedule IS NULL THEN decided ELSE 1 END
+WHERE number IN carray(:numbers) AND state <= 1
 
 -- name: pending_among
 SELECT number, fire_at, coalesce(queue, 'default') FROM run WHERE number IN carray(:numbers) AND state <= 1
@@ -95,7 +106,13 @@ FROM json_each(:endings) e LEFT JOIN run r ON r.number = e.value->>0 AND r.token
 -- An attempt ended, and its run goes on: to a later try, back to the hand-off, or to a person. ?7: it is being checked.
 UPDATE run SET state = ?2, nominal = coalesce(nominal, fire_at), fire_at = coalesce(?3, fire_at), spent = spent + ?4,
     token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, reason = ?5, detail = ?6,
-    started_at = CASE WHEN ?7 THEN started_at END, phase = CASE WHEN ?7 THEN phase END, deaths = ?8, ending = NULL
+    started_at = CASE WHEN ?7 THEN started_at END, phase = CASE WHEN ?7 THEN phase END, deaths = ?8, ending = NULL,
+    waits_for = NULL, forced = NULL,
+    -- Between two attempts it keeps its key, and nothing else; so does one that waits for a person, where that blocks.
+    slots = CASE WHEN slots IS NULL OR ?7 THEN slots
+        WHEN ?2 < 20 OR instr(options, '"blocks_until":"verified"')
+            OR (?2 <> 20 AND instr(options, '"blocks_until":"succeeded"'))
+        THEN (SELECT nullif(json_group_array(value), '[]') FROM json_each(slots) WHERE value LIKE 'key:%') END
 WHERE number = ?1
 
 -- name: give_back_runs
@@ -134,11 +151,27 @@ UPDATE run SET started_at = CASE WHEN phase IS NULL THEN ?1 ELSE started_at END,
 WHERE number = ?4 AND token = ?5 AND state = 4
 
 -- name: release_held
--- A run of the schedule has ended: what waited for it is decided again.
-UPDATE run SET state = 0, reason = NULL, detail = NULL
-WHERE schedule IN (SELECT value FROM json_each(:schedules)) AND state = 2 RETURNING number
+-- Of each schedule, the first that waits for its turn: it is decided upon again, and when it ends it is the next one's. Not
+-- while another one was let go and has not fired yet; and what a pause holds waits for its end.
+UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, reason = NULL, detail = NULL, waits_for = NULL,
+    fire_at = CASE WHEN decided OR fire_at > :now THEN :now ELSE fire_at END
+WHERE number IN (SELECT (SELECT w.number FROM run w WHERE w.waits_for = 'turn:' || s.value AND w.state <= 2
+        AND w.reason IS NOT 'paused' ORDER BY w.lane, w.nominal, w.number LIMIT 1)
+    FROM json_each(:schedules) s WHERE NOT EXISTS (SELECT 1 FROM run o
+        WHERE o.schedule = s.value AND o.state < 2 AND o.decided = 1 AND o.fired_at IS NULL AND o.waits_for IS NULL))
+RETURNING number
+
+-- name: release_paused
+UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, reason = NULL, detail = NULL, waits_for = NULL,
+    fire_at = min(fire_at, :now)
+WHERE waits_for = 'turn:' || :schedule AND reason = 'paused' AND state <= 2 RETURNING number
 
 -- name: delayed_schedules
 -- Schedules of fixed delay among these that have nothing pending or busy left: their next run is due now.
 SELECT id, delay, policy FROM schedule s WHERE id IN (SELECT value FROM json_each(:schedules)) AND delay IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM run r WHERE r.schedule = s.id AND r.state < 20 AND r.origin = 0)
+
+-- name: release_downstream
+-- They wait for a result of these schedules, and look whether it is there now.
+UPDATE run SET fire_at = :now, waits_for = NULL, reason = NULL, detail = NULL
+WHERE waits_for IN (SELECT 'upstream:' || value FROM json_each(:schedules)) AND state < 2 RETURNING number

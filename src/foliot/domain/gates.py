@@ -1,0 +1,315 @@
+"""Limits: what a run needs before it may be handed off, and who may go, who waits, and until when. Pure.
+
+A *gate* is what somebody allows: so many at a time, so many in a time. A *slot* is what is taken of it. The store locks
+the slots, asks here, and writes what was answered; whoever ends a run sets its slots free and lets the next one in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from foliot.domain.identity import checked_name, checked_tenant
+from foliot.domain.instant import LAST, MILLISECOND, Duration, Instant, duration, spell
+from foliot.errors import InvalidInput
+
+KEY, RATE, DESTINATION, EACH_TENANT = "key:", "rate:", "to:", "tenant:*"
+CATCH_UP, BACKFILL = "lane:catch-up", "lane:backfill"
+LANES = (CATCH_UP, BACKFILL)
+"""One thing in a lane may be limited: `lane:backfill/job:X`. As a whole, catch-up has a rate and nothing else:
+whoever fires keeps to it, and nobody takes a slot. Each backfill has a rate of its own."""
+
+RESERVED_FOR: Duration = 250 * MILLISECOND
+"""Of those that wait for a rate, so many have a time of their own as start within this: a change of the rate reaches
+the others at once, and the few are enough to keep it."""
+
+_RATE = re.compile(r"\s*(\d{1,9})\s*/\s*(\d*\s*[a-z]+)\s*", re.IGNORECASE)
+
+
+class Rate(NamedTuple):
+    """So many starts in a time, evenly: one in `every` microseconds."""
+
+    every: Duration
+
+    @classmethod
+    def parse(cls, text: Any) -> Rate:
+        """`"10/s"`, `"100/m"`, `"5000/h"`, `"1/10s"`."""
+        found = _RATE.fullmatch(text) if isinstance(text, str) else None
+        try:
+            if found is None or int(found[1]) == 0:
+                raise InvalidInput("it is no count and time")
+            unit = found[2].strip()
+            length = duration(unit if unit[0].isdigit() else f"1{unit}")
+            if length == 0:
+                raise InvalidInput("the time is none")
+            return cls(max(1, length // int(found[1])))
+        except InvalidInput as error:
+            raise InvalidInput(f'rate={text!r:.80}: write a count and a time, as "10/s" or "500/h"') from error
+
+    @property
+    def per_second(self) -> float:
+        return 1_000_000 / self.every
+
+    def __str__(self) -> str:
+        for unit, length in (("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000)):
+            if length % self.every == 0:
+                return f"{length // self.every}/{unit}"
+        return f"1/{spell(self.every)}" if self.every >= MILLISECOND else f"{round(1_000_000 / self.every)}/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What somebody allows, by the name of what it is about."""
+
+    name: str
+    most: int | None = None
+    """So many at a time."""
+    every: Duration | None = None
+    """One in so many microseconds."""
+    burst: int | None = None
+    """So many at once, where the rate was not used before; None: one."""
+    weight: float | None = None
+    """Of a tenant: its share among others."""
+    source: str = "operator"
+    changed_at: Instant = 0
+    note: str = ""
+
+    @property
+    def limits(self) -> bool:
+        return self.most is not None or self.every is not None
+
+
+class GateView(NamedTuple):
+    """A limit, and how it stands. Keys that are taken are shown as limits that runs brought with them."""
+
+    gate: Gate
+    used: int
+    """So many run now."""
+    waiting: int
+    """So many are held for it."""
+
+
+class Wants(NamedTuple):
+    """What a run's own settings ask for."""
+
+    key: str | None = None
+    key_limit: int = 1
+    destination: str | None = None
+
+
+class Need(NamedTuple):
+    """One slot that a run must have."""
+
+    name: str
+    most: int
+    every: Duration | None = None
+    """Of a rate: the slot is one of the few that have their time already."""
+    slack: Duration = 0
+
+
+@dataclass(slots=True)
+class Taken:
+    """How a slot stands."""
+
+    used: int = 0
+    tat: Instant = 0
+    """By GCRA, the theoretical arrival time: when the next one would be on time."""
+
+
+class Verdict(NamedTuple):
+    """Who waits, waits for one slot; `at`: it has its time already."""
+
+    waits_for: str | None = None
+    at: Instant | None = None
+
+    @property
+    def goes(self) -> bool:
+        return self.waits_for is None
+
+
+GO = Verdict()
+
+
+def key_slot(key: str, tenant: str | None) -> str:
+    """Keys are a tenant's own, where there is one."""
+    return f"{KEY}{key}" if tenant is None else f"{KEY}{key}[{tenant}]"
+
+
+def gate_names(
+    *, job: str, tenant: str | None, queue: str, schedule: str | None, destination: str | None, lane: str
+) -> Iterable[str]:
+    """The names under which somebody may have limited a run, one for each thing that it is about."""
+    about = [f"job:{job}", f"queue:{queue}"]
+    if tenant is not None:
+        about.append(f"tenant:{tenant}")
+    if schedule is not None:
+        about.append(f"schedule:{schedule}")
+    if destination is not None:
+        about.append(f"{DESTINATION}{destination}")
+    yield from about
+    if lane != "live":
+        yield from (f"lane:{lane}/{one}" for one in about)
+
+
+def needs(gates: Mapping[str, Gate], names: Iterable[str], wants: Wants, tenant: str | None) -> list[Need]:
+    """All slots that a run must have, in the order in which they are locked."""
+    found: list[Need] = []
+    if wants.key is not None:
+        found.append(Need(key_slot(wants.key, tenant), wants.key_limit))
+    for name in names:
+        gate = gates.get(name)
+        if name.startswith("tenant:") and (gate is None or not gate.limits):
+            gate = gates.get(EACH_TENANT)  # a tenant of which only the weight is said is one of them, too
+        if gate is None:
+            continue
+        if gate.most is not None:
+            found.append(Need(name, gate.most))
+        if gate.every is not None:
+            found.append(rate_need(name, gate.every, gate.burst or 1))
+    return sorted(found)
+
+
+def rate_need(name: str, every: Duration, burst: int = 1) -> Need:
+    return Need(f"{RATE}{name}", max(1, RESERVED_FOR // every), every, min((burst - 1) * every, LAST))
+
+
+def admit(wanted: Sequence[Need], has: frozenset[str], board: Mapping[str, Taken], now: Instant) -> Verdict:
+    """Whether a run may go. If so, what it takes is noted on the board; otherwise one slot is named that it waits for.
+
+    `has`: slots that it was given before: it kept its key from an earlier attempt, or was let in. All or nothing: a run
+    that waits for one slot holds back nobody at another.
+    """
+    missing = [need for need in wanted if need.name not in has]
+    for need in missing:
+        if need.every is None and board[need.name].used >= need.most:
+            return Verdict(need.name)
+    for need in missing:
+        if need.every is None:
+            continue
+        taken = board[need.name]
+        at = max(now, taken.tat - need.slack)
+        if at > now:
+            if taken.used >= need.most:
+                return Verdict(need.name)
+            taken.used += 1
+            taken.tat = max(taken.tat, at) + need.every
+            return Verdict(need.name, at)
+    for need in missing:
+        taken = board[need.name]
+        if need.every is None:
+            taken.used += 1
+        else:
+            taken.tat = max(taken.tat, now) + need.every
+    return GO
+
+
+def kept(names: Iterable[str]) -> list[str]:
+    """What a run does not give back between two attempts: its key."""
+    return [name for name in names if name.startswith(KEY)]
+
+
+def held_until_its_end(wanted: Iterable[Need]) -> list[str]:
+    """What a run that goes keeps; a rate is used up with the start."""
+    return [need.name for need in wanted if need.every is None]
+
+
+def waiting_for(name: str) -> str:
+    """In words."""
+    if name.startswith(KEY):
+        return f"another run with the key {name.removeprefix(KEY)} to end"
+    if name.startswith(f"{RATE}breaker:"):
+        return f"{name.removeprefix(f'{RATE}breaker:')} to answer again"
+    if name.startswith(RATE):
+        return f"its time by the rate of {name.removeprefix(RATE)}"
+    if name.startswith("upstream:"):
+        return f"a useful result of {name.removeprefix('upstream:')}"
+    if name.startswith("turn:"):
+        return f"the run before it of {name.removeprefix('turn:')} to end"
+    return f"a slot of {name}"
+
+
+# ------------------------------------------------------------------------------------------------------ what people say
+
+_MOST_AT_A_TIME, _MOST_BURST, _MOST_WEIGHT = 1_000_000, 10_000, 1_000.0
+_MOST_LETTERS = 200
+_ABOUT = ("job", "queue", "schedule")
+
+
+def stated_gate(
+    name: str,
+    *,
+    concurrency: int | None = None,
+    rate: str | Rate | None = None,
+    burst: int | None = None,
+    weight: float | None = None,
+    note: str = "",
+) -> Gate:
+    """A limit as somebody states it, checked. A concurrency of 0 lets nobody in."""
+    checked_gate_name(name)
+    if name == CATCH_UP and (concurrency, burst) != (None, None):
+        raise InvalidInput(
+            f"{name}: a whole lane has a rate and nothing else; limit one thing in it, as in {CATCH_UP}/job:X, or keep "
+            f"slots free for live runs: foliot worker --reserve"
+        )
+    every = None if rate is None else (rate if isinstance(rate, Rate) else Rate.parse(rate)).every
+    if concurrency is None and every is None and weight is None:
+        raise InvalidInput(f'{name}: say what is allowed: a concurrency such as 5, or a rate such as "10/s"')
+    if concurrency is not None:
+        _check_count(name, "concurrency", concurrency, 0, _MOST_AT_A_TIME)
+    if burst is not None:
+        _check_count(name, "burst", burst, 1, _MOST_BURST)
+        if every is None:
+            raise InvalidInput(f"{name}: burst={burst}: a burst is more than a rate allows, and there is none here")
+    if weight is not None:
+        _check_weight(name, weight)
+    return Gate(name, concurrency, every, burst, weight, note=note)
+
+
+def checked_gate_name(name: str) -> str:
+    """What a limit may be about, or a clear refusal."""
+    if not isinstance(name, str):
+        raise InvalidInput(f"{name!r:.80}: give the name of what is limited, such as job:report")
+    if name in (CATCH_UP, EACH_TENANT):
+        return name
+    if name == BACKFILL:
+        raise InvalidInput(f"{name}: each backfill has its own rate; limit one thing in the lane, as in {name}/job:X")
+    about = next((name.removeprefix(f"{lane}/") for lane in LANES if name.startswith(f"{lane}/")), name)
+    kind, _, rest = about.partition(":")
+    if kind in _ABOUT:
+        checked_name(rest, kind)
+    elif kind == "tenant":
+        checked_tenant(rest)
+    elif kind != "to" or not 1 <= len(rest) <= _MOST_LETTERS or not rest.isprintable():
+        raise InvalidInput(
+            f"{name!r:.80} is nothing that can be limited; name job:X, queue:X, schedule:X, tenant:X, tenant:* (each), "
+            f"to:X (a destination), {CATCH_UP}, or one thing in a lane, as in {BACKFILL}/job:X"
+        )
+    return name
+
+
+def _check_count(name: str, what: str, given: Any, least: int, most: int) -> None:
+    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+        raise InvalidInput(f"{name}: {what}={given!r:.80}: give a whole number from {least} to {most}")
+
+
+def _check_weight(name: str, given: Any) -> None:
+    if not name.startswith("tenant:"):
+        raise InvalidInput(
+            f"{name}: weight={given!r:.80}: weights are for tenants: tenant:X, or tenant:* for all others"
+        )
+    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given <= _MOST_WEIGHT:
+        raise InvalidInput(f"{name}: weight={given!r:.80}: give a number above 0, up to {_MOST_WEIGHT:g}")
+
+
+def in_words(gate: Gate) -> str:
+    """`5 at a time, 10/s (3 at once), weight 2`."""
+    said = []
+    if gate.most is not None:
+        said.append(f"{gate.most:,} at a time")
+    if gate.every is not None:
+        said.append(str(Rate(gate.every)) + (f" ({gate.burst:,} at once)" if gate.burst else ""))
+    if gate.weight is not None:
+        said.append(f"weight {gate.weight:g}")
+    return ", ".join(said) or "no limit"

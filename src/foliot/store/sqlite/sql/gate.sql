@@ -1,0 +1,110 @@
+-- name: all_gates
+SELECT name, most, every, burst, weight, source, changed_at, note FROM gate ORDER BY name
+
+-- name: put_gate
+INSERT OR REPLACE INTO gate (name, most, every, burst, weight, source, changed_at, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: drop_gate
+DELETE FROM gate WHERE name = :name
+
+-- name: put_slot
+-- Locks it, and brings it to what is allowed.
+INSERT INTO slot (name, most, every, slack) VALUES (?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET most = excluded.most, every = excluded.every, slack = excluded.slack
+
+-- name: slots_named
+SELECT name, used, tat FROM slot WHERE name IN (SELECT value FROM json_each(:names))
+
+-- name: slots_below
+SELECT name FROM slot WHERE name > :stem AND name < :stem_end ORDER BY name
+
+-- name: slot_taken
+UPDATE slot SET used = used + ?, tat = max(tat, ?) WHERE name = ?
+
+-- name: drop_slot
+-- Not while somebody has it: who ends would give back, to a limit that was set anew, what this one never gave out.
+DELETE FROM slot WHERE name = :name AND used <= 0
+
+-- name: restart_slot
+UPDATE slot SET tat = min(tat, :now) WHERE name = :name
+
+-- name: retime_waiting
+-- Those that have their times by a rate which has changed are due, and get others.
+UPDATE run SET fire_at = :now, waits_for = NULL,
+    slots = (SELECT nullif(json_group_array(value), '[]') FROM json_each(slots) WHERE value <> :slot)
+WHERE waits_for = :slot AND state < 2 RETURNING number
+
+-- name: take_slots
+UPDATE slot SET used = used + :count WHERE name = :name
+
+-- name: free_slots
+INSERT INTO freed
+WITH RECURSIVE unit (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM unit WHERE n < :count) SELECT :name FROM unit
+
+-- name: release_waiting
+UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = coalesce(nominal, fire_at), fire_at = :now,
+    waits_for = NULL, reason = NULL, detail = NULL
+WHERE waits_for = :slot AND state <= 2 RETURNING number
+
+-- name: run_goes
+-- A probe is not turned back by the breaker that it is to test.
+UPDATE run SET slots = ?, waits_for = NULL, reason = NULL, detail = NULL, gives_up_at = NULL, forced = coalesce(?, forced)
+WHERE number = ?
+
+-- name: run_waits
+UPDATE run SET state = 2, slots = ?, waits_for = ?, reason = ?, detail = ?, lane = ?, fired_at = NULL,
+    decided = CASE WHEN schedule IS NULL THEN decided ELSE 1 END
+WHERE number = ?
+
+-- name: run_goes_later
+UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = coalesce(nominal, fire_at), fire_at = ?7,
+    slots = ?1, waits_for = ?2, reason = ?3, detail = ?4, lane = ?5, fired_at = NULL,
+    decided = CASE WHEN schedule IS NULL THEN decided ELSE 1 END
+WHERE number = ?6
+
+-- name: force_run
+UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = coalesce(nominal, fire_at), fire_at = :now,
+    waits_for = NULL, reason = NULL, detail = NULL, forced = 1
+WHERE number = :number AND (state = 2 OR (state < 2 AND waits_for IS NOT NULL))
+
+-- name: stoppable_runs
+-- Of runs that are to make room for another, those that nobody has begun.
+SELECT number, attempt > 0 FROM run WHERE number IN carray(:numbers) AND state <= 2 AND phase IS NULL
+
+-- name: owners_of
+SELECT number, worker FROM run WHERE number IN carray(:numbers) AND state = 4 AND phase IS NULL
+
+-- name: tick_spans
+UPDATE run SET since = ? WHERE number = ?
+
+-- name: waiting_runs
+SELECT schedule, number, name, nominal, since, origin, lane FROM run
+WHERE waits_for IN (SELECT value FROM json_each(:slots)) AND state = 2 AND nominal IS NOT NULL ORDER BY lane, nominal, number
+
+-- name: slots_in_use
+SELECT name, used, (SELECT count(*) FROM run r WHERE r.waits_for = s.name AND r.state <= 2) FROM slot s
+WHERE used > 0 OR EXISTS (SELECT 1 FROM run r WHERE r.waits_for = s.name AND r.state <= 2)
+
+-- name: slot_most
+SELECT most FROM slot WHERE name = :name
+
+-- name: tidy_slots
+-- Keys that nobody has, or waits for.
+DELETE FROM slot WHERE used <= 0 AND name LIKE 'key:%'
+    AND NOT EXISTS (SELECT 1 FROM run r WHERE r.waits_for = slot.name)
+
+-- name: gates_now
+-- For whoever fires: a limit that is changed meanwhile is changed after that, and finds who waits for it.
+SELECT name, most, every, burst, weight, source, changed_at, note FROM gate ORDER BY name
+
+-- name: slots_with_room
+-- Where somebody waits all the same, because all this was written one by one: how many can be let in.
+SELECT s.name, min(s.most - s.used, (SELECT count(*) FROM (
+    SELECT 1 FROM run r WHERE r.waits_for = s.name AND r.state = 2 LIMIT 1000) w))
+FROM slot s WHERE s.name IN (SELECT value FROM json_each(:names)) AND s.used < s.most
+    AND EXISTS (SELECT 1 FROM run r WHERE r.waits_for = s.name AND r.state = 2)
+ORDER BY s.name
+
+-- name: tick_decided
+-- It could not be handed off, because somebody has his hands on a slot of its: it is tried again at once.
+UPDATE run SET fired_at = NULL, decided = 1, lane = ? WHERE number = ?

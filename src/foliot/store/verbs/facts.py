@@ -1,0 +1,179 @@
+"""What firing knows of due runs, read under its locks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from foliot.domain.identity import run_id
+from foliot.domain.instant import Instant
+from foliot.domain.policy import BlocksUntil
+from foliot.domain.run import Lane, Origin
+from foliot.domain.schedule import Busy, Schedule, TickFacts, Upstream, Waiting
+from foliot.domain.state import PARKED, Reason, State
+from foliot.store.verbs.following import unend
+from foliot.store.verbs.gates import Candidate
+from foliot.store.verbs.schedules import schedule_of
+from foliot.store.verbs.transaction import Row, Transaction, longs
+
+
+class Due(NamedTuple):
+    """The row behind an entry of a wheel."""
+
+    number: int
+    fire_at: Instant
+    queue: str | None
+    lane: int
+    priority: int
+    useful_until: Instant | None
+    schedule: str | None
+    label: str | None
+    """Set for a check: whom it is for."""
+    is_suspected: bool
+    was_tried: bool
+    tenant: str | None
+    job: str
+    options: bytes | None
+    slots: str | None
+    is_forced: bool
+    due_at: Instant
+    """When it was first due, whatever became of it since."""
+
+    def candidate(self, lane: Lane) -> Candidate:
+        return Candidate(
+            self.number,
+            self.job,
+            self.tenant,
+            self.queue,
+            self.schedule,
+            lane,
+            self.options,
+            self.slots,
+            bool(self.is_forced),
+            self.due_at,
+        )
+
+
+_DUE = len(Due._fields)
+
+
+async def due_runs(tx: Transaction, numbers: Iterable[int]) -> dict[int, Due]:
+    return {row[0]: Due(*row) for row in await tx.all("due_runs", numbers=longs(numbers))}
+
+
+async def tick_facts(tx: Transaction, wanted: dict[str, int], rows: dict[int, Due]) -> dict[int, TickFacts | None]:
+    """By run; None for one that is no longer to be decided upon: somebody got there first. Rows that cannot be read are
+    set aside. `rows` were read before the schedules were locked, and are brought up to date: where a run is handed off
+    to follows from them."""
+    listed = list(wanted)
+    schedules = {row[0]: schedule_of(row) for row in await tx.all("schedules_by_id", ids=listed)}
+    around = Around(
+        schedules,
+        await _upstreams(tx, {one.policy.requires for one in schedules.values() if one.policy.requires is not None}),
+        await tx.all("busy_runs", schedules=listed),
+        await tx.all("waiting_runs", slots=[f"turn:{schedule}" for schedule in listed]),
+    )
+    facts: dict[int, TickFacts | None] = dict.fromkeys(wanted.values())
+    for row in await tx.all("due_ticks", numbers=longs(wanted.values()), now=tx.now):
+        due = rows[row[0]] = Due(*row[:_DUE])
+        try:
+            facts[due.number] = around.facts(due, *row[_DUE:])
+        except ValueError as error:
+            del facts[due.number]
+            await _set_aside(tx, due.number, row[_DUE], error)
+    return facts
+
+
+class Around:
+    """What is around the due runs of some schedules: the templates, and who is busy or waits."""
+
+    def __init__(
+        self,
+        schedules: dict[str, Schedule],
+        upstreams: dict[str, Upstream],
+        busy: Iterable[Row],
+        waiting: Iterable[Row],
+    ) -> None:
+        self._schedules = schedules
+        self._upstreams = upstreams
+        self._busy: dict[str, list[Busy]] = {}
+        self._waiting: dict[str, list[Waiting]] = {}
+        for schedule, number, name, state, phase, lane, nominal, is_let_go in busy:
+            if state < min(PARKED) or _blocks(schedules.get(schedule), State(state)):
+                stoppable = phase is None and state <= State.RUNNING
+                one = Busy(number, run_id(number, name), stoppable, Lane(lane), nominal or 0, bool(is_let_go))
+                self._busy.setdefault(schedule, []).append(one)
+        for schedule, number, name, nominal, since, origin, lane in waiting:
+            found = Waiting(number, run_id(number, name), nominal, since, origin == Origin.SCHEDULED, Lane(lane))
+            self._waiting.setdefault(schedule, []).append(found)
+
+    def facts(
+        self,
+        due: Due,
+        name: str | None,
+        origin: int,
+        nominal: Instant | None,
+        since: Instant | None,
+        attempt: int,
+        withdrawn: str | None,
+        decided: bool | None,
+    ) -> TickFacts:
+        assert due.schedule is not None
+        schedule = self._schedules.get(due.schedule)
+        requires = None if schedule is None else schedule.policy.requires
+        busy = tuple(one for one in self._busy.get(due.schedule, ()) if _in_the_way(one, due))
+        return TickFacts(
+            number=due.number,
+            id=run_id(due.number, name),
+            origin=Origin(origin),
+            nominal=due.fire_at if nominal is None else nominal,
+            since=since,
+            fire_at=due.fire_at,
+            useful_until=due.useful_until,
+            attempt=attempt,
+            schedule=schedule,
+            occupied_by=busy[0].id if busy else None,
+            lane=Lane(due.lane),
+            withdrawn=withdrawn,
+            busy=busy,
+            waiting=tuple(one for one in self._waiting.get(due.schedule, ()) if one.number != due.number),
+            decided=bool(decided),
+            forced=bool(due.is_forced),
+            upstream=None if requires is None else self._upstreams[requires],
+        )
+
+
+def _in_the_way(one: Busy, due: Due) -> bool:
+    """Of two that were let go and are about to fire, the first one goes: they must not wait for one another."""
+    if one.number == due.number:
+        return False
+    return not one.is_let_go or (one.lane, one.nominal, one.number) < (due.lane, due.due_at, due.number)
+
+
+async def _upstreams(tx: Transaction, wanted: set[str]) -> dict[str, Upstream]:
+    """Locked, so that whoever ends a run of theirs sees those that begin to wait for it now."""
+    if not wanted:
+        return {}
+    await tx.lock(wanted)
+    listed = sorted(wanted)
+    rules = {row[0]: row[2] for row in await tx.all("schedules_by_id", ids=listed)}
+    useful = {row[0]: row[1] for row in await tx.all("last_useful", ids=listed)}
+    return {name: Upstream(name, rules.get(name), useful.get(name)) for name in listed}
+
+
+def _blocks(schedule: Schedule | None, state: State) -> bool:
+    """Whether a run that waits for a person is in the way of others."""
+    match schedule.policy.blocks_until if schedule is not None else BlocksUntil.ENDED:
+        case BlocksUntil.ENDED:
+            return False
+        case BlocksUntil.SUCCEEDED:
+            return state is not State.UNVERIFIED
+        case BlocksUntil.VERIFIED:
+            return True
+
+
+async def _set_aside(tx: Transaction, number: int, name: str | None, error: ValueError) -> None:
+    """A row that this release cannot read, as a newer one may write it: it waits for a person, and the rest goes on."""
+    told = f"the run cannot be read by this release: {error}"
+    await unend(tx, number, State.DEAD, None, 0, Reason.BAD_ROW, told)
+    await tx.event("run_set_aside", run_id(number, name), told)

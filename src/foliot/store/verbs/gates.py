@@ -1,0 +1,325 @@
+"""Slots and limits: who may go, and who waits for what. See `foliot.domain.gates` for the decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from foliot.domain.breaker import BREAKER, Breaker, breaker_slot
+from foliot.domain.gates import (
+    EACH_TENANT,
+    KEY,
+    LANES,
+    RATE,
+    Gate,
+    GateView,
+    Need,
+    Taken,
+    Verdict,
+    admit,
+    gate_names,
+    held_until_its_end,
+    in_words,
+    kept,
+    needs,
+    rate_need,
+    waiting_for,
+)
+from foliot.domain.identity import made_at
+from foliot.domain.instant import Duration, Instant, rfc3339
+from foliot.domain.policy import Policy, choices_from_json, policy_from_json, wants_of
+from foliot.domain.run import Kept, Lane
+from foliot.domain.state import Event, Reason, State, after
+from foliot.domain.store import DEFAULT_QUEUE
+from foliot.errors import Conflict, InvalidInput, UnknownName
+from foliot.store.verbs import breakers
+from foliot.store.verbs.promises import by_id
+from foliot.store.verbs.transaction import Row, Transaction, as_json
+
+_PROBE = breaker_slot("")
+
+
+class Candidate(NamedTuple):
+    """A run that is due, and may go as far as its schedule is concerned."""
+
+    number: int
+    job: str
+    tenant: str | None
+    queue: str | None
+    schedule: str | None
+    lane: Lane
+    options: bytes | None
+    slots: str | None
+    forced: bool
+    due_at: Instant
+    """When it was first due."""
+
+
+def gate_of(row: Row) -> Gate:
+    return Gate(*row)
+
+
+class Gatekeeper:
+    """Lets runs of one firing transaction through, or has them wait."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._gates: dict[str, Gate] | None = None
+        self._breakers: dict[str, Breaker] = {}
+        self.held = 0
+        self.busy: set[int] = set()
+        """Those of which somebody else has a slot in his hands: neither through nor held, and to be tried again."""
+
+    async def limits(self) -> bool:
+        """Whether anything is limited but by the runs' own keys."""
+        if self._gates is None:
+            found = [gate_of(row) for row in await self._tx.all("gates_now")]
+            self._gates = {gate.name: gate for gate in found if gate.limits and gate.name not in LANES}
+            self._breakers = await breakers.open_breakers(self._tx)
+        return bool(self._gates)
+
+    async def let_through(self, candidates: Sequence[Candidate]) -> set[int]:
+        """The numbers of those that may be handed off. The others are held from now on, or have a later time."""
+        await self.limits()
+        wanted = {one.number: self._needs(one) for one in candidates}
+        limited = [one for one in candidates if wanted[one.number] or one.slots is not None]
+        through = {one.number for one in candidates} - {one.number for one in limited}
+        limited = await self._free(limited, wanted)
+        if not limited:
+            return through
+        board = await self._lock(need for one in limited for need in wanted[one.number])
+        before = {name: taken.used for name, taken in board.items()}
+        verdicts = [(one, self._judge(one, wanted[one.number], board)) for one in limited]
+        await self._tx.run_each(
+            "slot_taken", [(taken.used - before[name], taken.tat, name) for name, taken in sorted(board.items())]
+        )
+        await self._write(verdicts, wanted)
+        given_up = {name for one in limited for name in _names(one.slots)}
+        await let_in(self._tx, sorted(board.keys() | given_up))
+        return through | {one.number for one, verdict in verdicts if verdict.goes}
+
+    async def _free(self, limited: Sequence[Candidate], wanted: dict[int, list[Need]]) -> list[Candidate]:
+        """Without those whose slots somebody's open transaction holds: nobody else is to wait for that."""
+        names = sorted({need.name for one in limited for need in wanted[one.number]})
+        taken = set(await self._tx.lock_free_slots(names)) if names else set()
+        self.busy |= {one.number for one in limited if any(need.name in taken for need in wanted[one.number])}
+        return [one for one in limited if one.number not in self.busy]
+
+    def _needs(self, one: Candidate) -> list[Need]:
+        assert self._gates is not None
+        wants = wants_of(one.options)
+        if wants.key is None and not self._gates and (wants.destination is None or not self._breakers):
+            return []
+        names = gate_names(
+            job=one.job,
+            tenant=one.tenant,
+            queue=one.queue or DEFAULT_QUEUE,
+            schedule=one.schedule,
+            destination=wants.destination,
+            lane=str(one.lane),
+        )
+        found = needs(self._gates, names, wants, one.tenant)
+        broken = None if wants.destination is None else self._breakers.get(wants.destination)
+        if wants.destination is None or broken is None:
+            return found
+        return sorted([*found, breakers.probe_need(wants.destination, broken)])
+
+    async def _lock(self, wanted: Iterable[Need]) -> dict[str, Taken]:
+        rows = sorted({need.name: tuple(need) for need in wanted}.items())
+        await self._tx.run_each("put_slot", [values for _, values in rows])
+        found = await self._tx.all("slots_named", names=[name for name, _ in rows])
+        return {name: Taken(used, tat) for name, used, tat in found}
+
+    def _judge(self, one: Candidate, wanted: Sequence[Need], board: dict[str, Taken]) -> Verdict:
+        if not one.forced:
+            return admit(wanted, frozenset(_names(one.slots)), board, self._tx.now)
+        for need in wanted:
+            board[need.name].used += need.every is None and need.name not in _names(one.slots)
+        return Verdict()
+
+    async def _write(self, verdicts: Sequence[tuple[Candidate, Verdict]], wanted: dict[int, list[Need]]) -> None:
+        """Slots that a run gives up with this are set free by the store, for those that wait."""
+        goes, waits, later = [], [], []
+        for one, verdict in verdicts:
+            keeps = kept(_names(one.slots))
+            if verdict.waits_for is None:
+                is_probe = any(need.name.startswith(_PROBE) for need in wanted[one.number])
+                goes.append((_stored(held_until_its_end(wanted[one.number])), is_probe or None, one.number))
+            elif verdict.at is None:
+                told = f"waits for {waiting_for(verdict.waits_for)}"
+                reason = _reason(verdict.waits_for)
+                waits.append((_stored(keeps), verdict.waits_for, reason, told, one.lane, one.number))
+            else:
+                told = f"waits for {waiting_for(verdict.waits_for)}: {rfc3339(verdict.at)}"
+                slots = _stored([*keeps, verdict.waits_for])
+                later.append(
+                    (slots, verdict.waits_for, _reason(verdict.waits_for), told, one.lane, one.number, verdict.at)
+                )
+        await self._tx.run_each("run_goes", goes)
+        await self._tx.run_each("run_waits", waits)
+        await self._tx.run_each("run_goes_later", later)
+        await self._tx.stir([row[5] for row in later])
+        await self._set_deadlines([one for one, verdict in verdicts if (verdict.waits_for or "").startswith(_PROBE)])
+        self.held += len(waits) + len(later)
+
+    async def _set_deadlines(self, held: Sequence[Candidate]) -> None:
+        """A run that waits for its destination to answer gives up when it is too old, as one would that is tried."""
+        if not held:
+            return
+        jobs = {row[0]: row[1] for row in await self._tx.all("all_jobs")}
+        deadlines = []
+        for one in held:
+            patience = _patience(jobs.get(one.job), one.options)
+            if patience is not None:
+                # What repeats or makes up for an old tick is as old as itself.
+                deadlines.append((max(one.due_at, made_at(one.number)) + patience, one.number))
+        await self._tx.run_each("set_give_up", deadlines)
+
+
+def _patience(job: bytes | None, options: bytes | None) -> Duration | None:
+    try:
+        return policy_from_json(job).merged(choices_from_json(options)).give_up_after
+    except InvalidInput:
+        return None
+
+
+def _names(slots: str | None) -> list[str]:
+    return [] if slots is None else msgspec.json.decode(slots, type=list[str])
+
+
+def _stored(names: Sequence[str]) -> str | None:
+    return as_json(list(names)) if names else None
+
+
+def _reason(slot: str) -> Reason:
+    if slot.startswith(KEY):
+        return Reason.KEY
+    if slot.startswith(_PROBE):
+        return Reason.DESTINATION_DOWN
+    return Reason.RATE if slot.startswith(RATE) else Reason.LIMIT
+
+
+# ------------------------------------------------------------------------------------------------------ what is allowed
+
+
+async def gates(tx: Transaction) -> list[Gate]:
+    return [gate_of(row) for row in await tx.all("all_gates")]
+
+
+async def set_gate(tx: Transaction, gate: Gate, actor: str) -> None:
+    """For what is fired from now on, and for those that wait: whom it lets in goes at once."""
+    values = (gate.name, gate.most, gate.every, gate.burst, gate.weight, gate.source, tx.now, gate.note)
+    await tx.run_each("put_gate", [values])
+    await tx.audit(actor, "limit", gate.name, in_words(gate) + (f": {gate.note}" if gate.note else ""))
+    await _open(tx, gate)
+
+
+async def drop_gate(tx: Transaction, name: str, actor: str, note: str) -> None:
+    if name.startswith(BREAKER):
+        if not await breakers.close(tx, name.removeprefix(BREAKER)):
+            raise UnknownName(f"there is no breaker of {name.removeprefix(BREAKER)!r}")
+        await tx.audit(actor, "close", name, note)
+        return
+    if not await tx.run("drop_gate", name=name):
+        raise UnknownName(f"there is no limit for {name!r}")
+    await tx.audit(actor, "unlimit", name, note)
+    await _open(tx, Gate(name))
+
+
+async def declare_jobs(tx: Transaction, policies: Mapping[str, Policy]) -> None:
+    """The limits that jobs state themselves, unless their app or an operator said otherwise; what a job no longer says
+    goes."""
+    stored = {gate.name: gate for gate in await gates(tx)}
+    declared: list[Gate] = []
+    for job, policy in policies.items():
+        gate = Gate(f"job:{job}", policy.concurrency, policy.rate and policy.rate.every, source="job")
+        if gate.name in stored and stored[gate.name].source != "job":
+            continue
+        if gate.limits:
+            declared.append(gate)
+        elif gate.name in stored:
+            await drop_gate(tx, gate.name, "code", "no longer declared")
+    await declare_gates(tx, declared)
+
+
+async def declare_gates(tx: Transaction, declared: Sequence[Gate]) -> None:
+    """What code says, unless an operator said otherwise."""
+    if not declared:
+        return
+    stored = {gate.name: gate for gate in await gates(tx)}
+    for gate in declared:
+        known = stored.get(gate.name)
+        if known is not None and known.source == "operator":
+            continue
+        if known is None or _same(known) != _same(gate):
+            await set_gate(tx, gate, "code")
+
+
+def _same(gate: Gate) -> tuple[object, ...]:
+    return gate.most, gate.every, gate.burst, gate.weight
+
+
+async def _open(tx: Transaction, gate: Gate) -> None:
+    """Brings the slots of a gate to what it allows now. Who waits for more than that is let in, one for each that is
+    free; where nothing is limited any more, everybody."""
+    await _open_slots(tx, gate.name, None if gate.most is None else Need(gate.name, gate.most))
+    rate = None if gate.every is None else rate_need(gate.name, gate.every, gate.burst or 1)
+    await _open_slots(tx, f"{RATE}{gate.name}", rate)
+
+
+async def _open_slots(tx: Transaction, name: str, need: Need | None) -> None:
+    if name.removeprefix(RATE) == EACH_TENANT:
+        stem = name.removesuffix("*")
+        apart = {gate.name for gate in await gates(tx) if gate.limits}
+        for (one,) in await tx.all("slots_below", stem=stem, stem_end=stem[:-1] + ";"):
+            if one.removeprefix(RATE) not in apart:
+                await _open_slots(tx, one, None if need is None else need._replace(name=one))
+        return
+    if need is None:
+        await tx.run("drop_slot", name=name)
+        await tx.stir([row[0] for row in await tx.all("release_waiting", slot=name, now=tx.now)])
+        return
+    await tx.run_each("put_slot", [tuple(need)])
+    if need.every is not None:
+        await tx.run("restart_slot", name=name, now=tx.now)
+        await tx.stir([row[0] for row in await tx.all("retime_waiting", slot=name, now=tx.now)])
+    await let_in(tx, [name])
+
+
+async def let_in(tx: Transaction, names: Sequence[str]) -> None:
+    """Whoever waits for a slot of which there is one."""
+    for name, count in await tx.all("slots_with_room", names=list(names)):
+        # Taken first, and set free then, one by one, which lets the next one in each time.
+        await tx.run("take_slots", name=name, count=count)
+        await tx.run("free_slots", name=name, count=count)
+
+
+async def views(tx: Transaction) -> list[GateView]:
+    """Limits, the keys that runs have or wait for, and the tenants under a limit of each."""
+    taken = {name: (used, waiting) for name, used, waiting in await tx.all("slots_in_use")}
+    known = {gate.name: gate for gate in await gates(tx)}
+    for destination, breaker in (await breakers.open_breakers(tx)).items():
+        known[f"{BREAKER}{destination}"] = breakers.shown(destination, breaker)
+    for name, (used, _) in taken.items():
+        source = "runs" if name.startswith(KEY) else EACH_TENANT if name.startswith("tenant:") else None
+        if name not in known and source is not None and (source == "runs" or EACH_TENANT in known):
+            most = await tx.value("slot_most", name=name) if used else None
+            known[name] = Gate(name, source=source, most=most)
+    return [
+        GateView(known[name], taken.get(name, (0, 0))[0], sum(taken.get(one, (0, 0))[1] for one in (name, RATE + name)))
+        for name in sorted(known)
+    ]
+
+
+async def release(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
+    found = await by_id(tx, identifier)
+    if found.schedule is not None:
+        await tx.lock([found.schedule])
+    found = await by_id(tx, identifier, locked=True)
+    if not (found.live and await tx.run("force_run", number=found.number, now=tx.now)):
+        raise Conflict(f"{found.id} is {found.state}; only a run that is held can be released")
+    await tx.audit(actor, "release", found.id, note)
+    await tx.stir([found.number])
+    return Kept(found.number, found.name, "released", after(State.HELD, Event.RELEASED), tx.now)
