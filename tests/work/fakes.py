@@ -18,7 +18,7 @@ from foliot.domain.identity import first_of_lineage
 from foliot.domain.instant import SECOND, Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Item, ItemState, Settles
 from foliot.domain.policy import Policy
-from foliot.domain.run import Claimed, Ending, Progress
+from foliot.domain.run import Claimed, Ending, Lane, Progress
 from foliot.domain.state import Event, Outcome
 from foliot.domain.store import Beat, Instance, JobCard
 from foliot.errors import LostOwnership
@@ -56,6 +56,7 @@ class FakeStore:
         self.reads = 0
         """How often somebody asked for a ledger."""
         self.suspects: list[bool] = []
+        self.backlogs: list[int | None] = []
         self._numbers = itertools.count(1)
         self._instances = itertools.count(1)
         self._version = 0
@@ -99,14 +100,23 @@ class FakeStore:
         raise AssertionError("a worker does not measure its clock itself")
 
     async def claim(
-        self, worker: int, queues: Sequence[str], jobs: Sequence[str], limit: int, suspects: bool = True
+        self,
+        worker: int,
+        queues: Sequence[str],
+        jobs: Sequence[str],
+        limit: int,
+        suspects: bool = True,
+        backlog: int | None = None,
     ) -> list[Claimed]:
         await self._turn("claim")
         self.claims.append(limit)
+        self.backlogs.append(backlog)
         self.suspects.append(suspects)
         # Unlike the real store it hands out jobs that no worker registered: a worker must cope with that too.
         known = {card.name for *_, cards in self.registered for card in cards}
-        taken = [run for run in self.ready if run.job in jobs or run.job not in known][:limit]
+        fitting = [run for run in self.ready if run.job in jobs or run.job not in known]
+        live = [run for run in fitting if run.lane == Lane.LIVE]
+        taken = (live + [run for run in fitting if run.lane != Lane.LIVE][:backlog])[:limit]
         self.ready = [run for run in self.ready if run not in taken]
         self.owned.update((run.number, run) for run in taken)
         return taken

@@ -32,7 +32,18 @@ _BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL
 class Arguments:
     """How one job's arguments are written and read."""
 
-    __slots__ = ("_all_exact", "_decode", "_exact", "_open", "_optional", "_shape", "context", "fields", "job")
+    __slots__ = (
+        "_all_exact",
+        "_decode",
+        "_exact",
+        "_open",
+        "_optional",
+        "_shape",
+        "context",
+        "defaults",
+        "fields",
+        "job",
+    )
 
     def __init__(self, job: str, function: Callable[..., Any]) -> None:
         """Reads the signature; InvalidInput when a parameter cannot come out of a JSON object."""
@@ -41,6 +52,8 @@ class Arguments:
         """The parameter that is given the Context; never part of a payload."""
         self._open = False
         """The function takes `**anything`, so names beyond its parameters are no mistake."""
+        self.defaults: dict[str, Any] = {}
+        """What an argument is that a call leaves out."""
         exact: list[str] = []
         fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
         for parameter, annotation in _parameters(job, function):
@@ -52,6 +65,8 @@ class Arguments:
                 if _check_type(job, parameter.name, annotation):
                     exact.append(parameter.name)
                 required = parameter.default is inspect.Parameter.empty
+                if not required:
+                    self.defaults[parameter.name] = parameter.default
                 # An absent argument is left to the function's own default: UNSET marks it until it is dropped.
                 fields.append((parameter.name, annotation) if required else (parameter.name, annotation, msgspec.UNSET))
         self.fields = tuple(field[0] for field in fields)
@@ -61,6 +76,11 @@ class Arguments:
         self._optional = any(len(field) == 3 for field in fields)
         self._shape = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True, gc=False)
         self._decode = msgspec.json.Decoder(self._shape).decode
+
+    @property
+    def takes_others(self) -> bool:
+        """Names beyond its fields, too."""
+        return self._open
 
     def decode(self, payload: bytes, bound: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The keyword arguments in a payload, typed, with those that the tick gives; InvalidInput when they do not

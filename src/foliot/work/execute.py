@@ -25,6 +25,7 @@ from foliot.work.endings import (
     Finding,
     Unreadable,
     concluded,
+    contact_of,
     decided,
     found,
     from_thread,
@@ -36,6 +37,7 @@ from foliot.work.endings import (
 __all__ = ["Chance", "execute", "execute_in_thread", "never_began", "unbegun"]
 
 _CANCELLED = Finding(Outcome.CANCELLED, None, Event.CANCEL, Reason.REQUESTED)
+_SUCCEEDED = Finding(Outcome.SUCCEEDED)
 _NOTHING = Facts()
 
 
@@ -127,11 +129,12 @@ def _completed(attempt: Attempt, result: Any, now: Instant) -> Ending:
     """Nothing was asked of it, and nothing can be in its ledger: as most attempts end, so by place and at once."""
     claimed, started_at = attempt.claimed, attempt.started_at
     event = Event.COMPLETED if attempt.handler.check is None else Event.CHECK_DUE
-    if result is None:
+    if result is None and attempt.policy.destination is None:
         return Ending(claimed.number, claimed.token, claimed.attempt, event, Outcome.SUCCEEDED, started_at, now)
     kept, remark = result_of(result)
     return Ending(
         *(claimed.number, claimed.token, claimed.attempt, event, Outcome.SUCCEEDED, started_at, now),
         error=remark,
         result=kept,
+        contact=contact_of(attempt.policy, _SUCCEEDED),
     )

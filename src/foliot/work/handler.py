@@ -11,6 +11,7 @@ from foliot.domain.identity import checked_name
 from foliot.domain.ledger import Traits, traits_to_json
 from foliot.domain.policy import Policy, policy_to_json
 from foliot.domain.store import DEFAULT_QUEUE, JobCard
+from foliot.domain.templates import Carried
 from foliot.errors import InvalidInput
 from foliot.work.arguments import Arguments
 from foliot.work.check import CheckArguments, check_choices
@@ -141,6 +142,14 @@ class Handler:
     def decode(self, payload: bytes) -> dict[str, Any]:
         """The typed keyword arguments in a payload; InvalidInput when they do not fit the signature."""
         return self.arguments.decode(payload)
+
+    def given(self, payload: bytes, bound: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The same, with the function's own defaults for what the payload leaves out."""
+        return self.arguments.defaults | self.arguments.decode(payload, bound)
+
+    def carried(self, chosen: Mapping[str, Any]) -> Carried:
+        """What its runs carry as options, where a schedule or a promise chose this beside the job's own policy."""
+        return Carried(self.name, self.policy, chosen, self.arguments.fields, others=self.arguments.takes_others)
 
     def card(self) -> JobCard:
         """What the store is told of the job."""

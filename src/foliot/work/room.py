@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from math import ceil
 
+from foliot.domain.run import Lane
 from foliot.domain.store import check_of
+from foliot.errors import InvalidInput
 from foliot.work.attempt import Attempt
 from foliot.work.confinement import PROCESS
 from foliot.work.handler import Handler
+
+RESERVE = 0.25
+"""The share of a worker that catching up and backfill leave free for live work."""
 
 _LEAST_PROCESSES = 4
 
@@ -18,6 +24,9 @@ class Room:
 
     What waited here for a thread or a process could run at once in another worker. So a claim that may bring runs of a
     kind takes no more than there is room for that kind, and kinds without room are left out.
+
+    Of each kind a part is reserved for live work, so that it finds room however much is being caught up. Where that is
+    all that is left of any kind, nothing else is taken of the others either: a claim cannot tell them apart.
     """
 
     def __init__(
@@ -28,8 +37,12 @@ class Room:
         threads: int | None = None,
         processes: int | None = None,
         isolates: bool = False,
+        reserve: float = 0.0,
     ) -> None:
+        if not 0 <= reserve < 1:
+            raise InvalidInput(f"reserve={reserve:g}: give the share that is kept for live work, from 0 to below 1")
         self.slots = slots
+        self._reserve = reserve
         self.threads = threads or min(32, slots)
         self.processes = processes or min(max(_LEAST_PROCESSES, 2 * (os.cpu_count() or 1)), slots)
         self._isolates = isolates
@@ -43,6 +56,8 @@ class Room:
         self._taken = 0
         self._taken_threads = 0
         self._taken_processes = 0
+        self._late = self._late_threads = self._late_processes = 0
+        """What is taken by others than live runs."""
         self._suspects = 0
 
     def isolates(self, handler: Handler) -> bool:
@@ -64,6 +79,21 @@ class Room:
                 room = min(room, free)
         return jobs, room if jobs else 0
 
+    def left_for_backlog(self) -> int | None:
+        """How many of those may be other than live ones; None when nothing is reserved."""
+        if not self._reserve:
+            return None
+        room = self._unreserved(self.slots) - self._late
+        if self._in_threads and self._taken_threads < self.threads:
+            room = min(room, self._unreserved(self.threads) - self._late_threads)
+        if self._in_processes and self._taken_processes < self.processes:
+            room = min(room, self._unreserved(self.processes) - self._late_processes)
+        return max(room, 0)
+
+    def _unreserved(self, all_of_them: int) -> int:
+        """At least one: what has to be caught up is caught up, also by a worker that has no second slot."""
+        return max(all_of_them - ceil(all_of_them * self._reserve), 1)
+
     @property
     def takes_suspects(self) -> bool:
         """Whether a run may be tried that may kill this worker: one at a time."""
@@ -76,10 +106,14 @@ class Room:
         self._count(attempt, -1)
 
     def _count(self, attempt: Attempt, change: int) -> None:
+        late = 0 if attempt.claimed.lane == Lane.LIVE else change
         self._taken += change
+        self._late += late
         if attempt.isolated:
             self._taken_processes += change
+            self._late_processes += late
         elif not attempt.handler.is_async:
             self._taken_threads += change
+            self._late_threads += late
         if attempt.claimed.deaths is not None:
             self._suspects += change

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from foliot.clock import Clock
 from foliot.domain.instant import SECOND, Duration, Instant
-from foliot.domain.run import Claimed, Ending
+from foliot.domain.run import Claimed, Ending, Lane
 from foliot.domain.store import DEFAULT_QUEUE, Beat
 from foliot.errors import InvalidInput, LostOwnership
 from foliot.work.alarm import Alarm
@@ -35,7 +35,7 @@ from foliot.work.heartbeat import Heartbeat
 from foliot.work.isolate import IsolatedAttempt, execute_isolated
 from foliot.work.outbox import HOPELESS, Outbox, Pause, WorkerStore
 from foliot.work.policies import Policies
-from foliot.work.room import Room
+from foliot.work.room import RESERVE, Room
 from foliot.work.settle import settle
 
 _LIVELY: Duration = SECOND
@@ -71,10 +71,12 @@ class Worker:
         chance: Callable[[], float] = random.random,
         isolates: bool = False,
         processes: int | None = None,
+        reserve: float = RESERVE,
         recycle_after: Duration | None = None,
         end_process: EndProcess | None = None,
     ) -> None:
         """`isolates`: jobs that ask for a process of their own get one, `processes` at a time; else they run here.
+        `reserve`: the share of its slots, threads and processes that only live runs take.
         `recycle_after`: how long a handler that should have ended may go on before this process is given up for it;
         None where that cannot be done. `end_process`: how to, when the event loop is blocked."""
         if slots < 1:
@@ -97,7 +99,9 @@ class Worker:
         self.outbox = Outbox(store, clock, self._delivered)
         self.policies = Policies(self.handlers.values(), self.outbox.events.append)
         self.desks = StoreDesks(store, lambda: self.number)
-        self.room = Room(self.handlers, slots=slots, threads=threads, processes=processes, isolates=isolates)
+        self.room = Room(
+            self.handlers, slots=slots, threads=threads, processes=processes, isolates=isolates, reserve=reserve
+        )
         self.pool = ThreadPoolExecutor(self.room.threads, thread_name_prefix="foliot-handler")
         beside = beat_store or store
         self.heartbeat = Heartbeat(self, beside, Blockade(self, beside, recycle_after, end_process))
@@ -244,10 +248,10 @@ class Worker:
         return is_told and not self._left_some and 0 <= now - self._claimed_at < _CLAIM_ANYWAY
 
     async def _claim_and_begin(self, jobs: Sequence[str], limit: int) -> int:
-        number, suspects = self.number, self.room.takes_suspects
+        number, suspects, backlog = self.number, self.room.takes_suspects, self.room.left_for_backlog()
         assert number is not None
         try:
-            claimed = await self.store.claim(number, self.queues, jobs, limit, suspects)
+            claimed = await self.store.claim(number, self.queues, jobs, limit, suspects, backlog)
         except LostOwnership:
             self._lose(number)
             return 0
@@ -267,6 +271,8 @@ class Worker:
             self.alarm.ring()
             return 0
         self._begin(claimed)
+        if backlog is not None and sum(one.lane != Lane.LIVE for one in claimed) >= backlog:
+            self._left_some |= bool(self.room.left_for_backlog())  # some of the backlog ended meanwhile
         return len(claimed)
 
     def _begin(self, claimed: list[Claimed]) -> None:
@@ -320,8 +326,8 @@ class Worker:
         del self.running[attempt]
         self.ended += 1
         self.room.give_back(attempt)
-        if attempt.claimed.deaths is not None:
-            self._left_some = True  # another one under suspicion may have waited for this
+        if attempt.claimed.deaths is not None or attempt.claimed.lane != Lane.LIVE:
+            self._left_some = True  # another one under suspicion, or of the backlog, may have waited for this
         if ending is None:
             self.outbox.unbegun.append(attempt.claimed)
         else:
