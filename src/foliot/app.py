@@ -11,14 +11,15 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, overload
 from weakref import WeakSet
 
 from foliot import bootstrap
 from foliot.clock import Clock, SystemClock
+from foliot.domain.gates import Gate, stated_gate
 from foliot.domain.identity import checked_key, checked_line, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import Instant, instant
 from foliot.domain.policy import Policy, choices, choices_to_json
@@ -27,7 +28,7 @@ from foliot.domain.run import Kept, Promise
 from foliot.domain.schedule import Applied, Declaration, Schedule
 from foliot.domain.store import Store
 from foliot.errors import Conflict, InvalidInput, StoreError, TickTaken, UnknownName
-from foliot.job import Job, Moment, checked_due
+from foliot.job import Job, Moment, checked_due, refuse_of_jobs
 from foliot.operate import Operator
 from foliot.portal import Portal, refuse_to_block
 from foliot.timing import decode
@@ -53,13 +54,15 @@ class Foliot:
         self.clock: Clock = clock or SystemClock()
         self._is_open: bool = store is not None and not isinstance(store, str)
         self.store: Store = bootstrap.make_store(store, self.clock) if isinstance(store, str | None) else store
-        self.policy = Policy().merged(choices(settings))
-        self._chosen = frozenset(settings)
+        chosen = choices(settings)
+        self.policy = Policy().merged(chosen)
+        self._chosen = frozenset(chosen)
         """What was chosen for every job, by name."""
         self.jobs: dict[str, Job[..., Any]] = {}
         self._chosen_by: dict[str, frozenset[str]] = {}
         """The same, by job."""
-        self._schedules: dict[str, tuple[Job[..., Any], Rule, bytes, dict[str, Any], dict[str, Any], Binding]] = {}
+        self._schedules: dict[str, _Stated] = {}
+        self._limits: dict[str, Gate] = {}
         self.portal = Portal()
         self._opening = threading.Lock()
         self._is_lent = False
@@ -94,12 +97,13 @@ class Foliot:
         if describing.get("name") is not None:
             checked_name(describing["name"], "job")
         _check_lines(describing)
-        handler = Handler.of(function, policy=self.policy.merged(choices(settings)), **describing)
+        chosen = choices(settings)
+        handler = Handler.of(function, policy=self.policy.merged(chosen), **describing)
         if handler.name in self.jobs:
             raise InvalidInput(f'there is a job {handler.name!r} already; give this one another: @app.job(name="...")')
         job: Job[..., Any] = Job(self, handler)
         self.jobs[handler.name] = job
-        self._chosen_by[handler.name] = self._chosen | frozenset(settings)
+        self._chosen_by[handler.name] = self._chosen | frozenset(chosen)
         return job
 
     def schedule(
@@ -135,7 +139,9 @@ class Foliot:
             raise InvalidInput(f'schedule {name!r}: {rule!r:.80} is not a rule; use cron("0 2 * * *") or every("15m")')
         rule = rule.named(name)
         _check_readable(name, rule)
-        self._check_chosen(name, job, settings)
+        refuse_of_jobs(f"schedule {name!r}", settings, "a schedule makes some of them")
+        chosen = choices(settings)
+        self._check_chosen(name, job, chosen)
         if not isinstance(args, Mapping | None) or not all(isinstance(key, str) for key in args or ()):
             raise InvalidInput(
                 f'schedule {name!r}: args={args!r:.80}: give them by name, as in args={{"day": "monday"}}'
@@ -153,7 +159,29 @@ class Foliot:
         bound = binding(bind or {}, rule.tz)
         _check_binding(name, bound, rule)
         payload = card.encode((), dict(args or {}), bound.values("", 0, 0))
-        self._schedules[name] = (job, rule, payload, described, choices(settings), bound)
+        carried = _carried(name, card, chosen, payload, bound)
+        self._schedules[name] = _Stated(job, rule, payload, described, chosen, bound, carried)
+
+    def limit(
+        self,
+        name: str,
+        *,
+        concurrency: int | None = None,
+        rate: str | None = None,
+        burst: int | None = None,
+        weight: float | None = None,
+    ) -> None:
+        """Declares what is allowed of something: `app.limit("tenant:acme", concurrency=10, rate="5/s")`. It is applied
+        with the schedules, unless an operator said otherwise of the same.
+
+        Names: `job:X`, `queue:X`, `schedule:X`, `tenant:X` (`tenant:*`: each of them), `to:X` (a destination),
+        `lane:catch-up` (its rate), and one thing in a lane: `lane:backfill/job:X`. `burst`: so many may start at once
+        where the rate was not used before. `weight`: a tenant's share of the workers.
+        """
+        if name in self._limits:
+            raise InvalidInput(f"there is a limit for {name!r} already; say all of it at once")
+        gate = stated_gate(name, concurrency=concurrency, rate=rate, burst=burst, weight=weight)
+        self._limits[name] = replace(gate, source="code")
 
     def _check_chosen(self, schedule: str, job: Job[..., Any], settings: Mapping[str, Any]) -> None:
         """What is done to the world outside must not be left out, or done late, because nobody thought of it."""
@@ -173,8 +201,8 @@ class Foliot:
         """The declared schedules, as the store wants them. `known`: as it has them; `taken`: ticks that exist there."""
         now = self.clock.now()
         found = []
-        for name, (job, rule, payload, described, chosen, bound) in self._schedules.items():
-            policy = job.handler.policy.merged(chosen)
+        for name, (job, rule, payload, described, _, bound, carried) in self._schedules.items():
+            policy = job.handler.policy.merged(carried)
             before = (known or {}).get(name)
             # Never again what was decided already, also when the clock was set back since.
             begin = max(now, (before and before.evaluated_through) or 0, (taken or {}).get(name, 0))
@@ -185,7 +213,7 @@ class Foliot:
                 rule=rule.encode(),
                 payload=payload,
                 policy=policy,
-                options=choices_to_json(chosen | extra),
+                options=choices_to_json(carried | extra),
                 delay=rule.delay,
                 fingerprint=self._fingerprint(name),
                 **described,
@@ -194,13 +222,14 @@ class Foliot:
         return found
 
     def _fingerprint(self, name: str) -> str:
-        job, rule, payload, described, chosen, bound = self._schedules[name]
+        job, rule, payload, described, chosen, bound, carried = self._schedules[name]
         policy = job.handler.policy.merged(chosen)
         # Only what differs from the defaults: a release that adds a setting changes nobody's declaration.
         apart = [(one, value) for one, value in asdict(policy).items() if value != getattr(_DEFAULTS, one)]
         words: tuple[Any, ...]
         words = (name, job.name, rule.encode(), payload, sorted(described.items()), sorted(chosen.items()), apart)
         words += (bound.encoded(),) if bound.arguments else ()
+        words += (sorted(carried.items()),) if carried != chosen else ()
         return blake2b(repr(words).encode(), digest_size=16).hexdigest()
 
     @property
@@ -212,10 +241,13 @@ class Foliot:
     # Acting
 
     async def apply_async(self, *, prune: bool = False, actor: str = "code") -> Applied:
-        """Brings the store's schedules to what is declared here, where a declaration changed since it was applied.
+        """Brings the store's schedules to what is declared here, where a declaration changed since it was applied; and
+        its limits, where no operator said otherwise.
 
         What a newer release declares that is running stays as it is (`outdated`), until that one is gone.
         """
+        if self._limits:
+            await (await self.opened()).declare_limits(list(self._limits.values()))
         return await self._apply(self._schedules, prune=prune, actor=actor)
 
     async def settle_async(self, *, actor: str = "code") -> Applied:
@@ -397,6 +429,34 @@ def _listed(promises: Iterable[Promise]) -> list[Promise]:
         if not isinstance(promise, Promise):
             raise InvalidInput(f"{promise!r:.80} is not a promise; make them with job.promise_at(when, ...)")
     return listed
+
+
+class _Stated(NamedTuple):
+    """A schedule as it was declared."""
+
+    job: Job[..., Any]
+    rule: Rule
+    payload: bytes
+    described: dict[str, Any]
+    chosen: dict[str, Any]
+    """Only what was said of this schedule."""
+    bound: Binding
+    carried: dict[str, Any]
+    """That, with its key and destination as its arguments make them."""
+
+
+def _carried(
+    schedule: str, handler: Handler, chosen: Mapping[str, Any], payload: bytes, bound: Binding
+) -> dict[str, Any]:
+    """What each run of a schedule carries: all of them have the same arguments, but for those that its tick gives."""
+    carried = handler.carried(chosen)
+    for argument, source in bound.arguments:
+        if argument in carried.names:
+            raise InvalidInput(
+                f"schedule {schedule!r}: a key or destination names {argument}, which is bound to {source}; name only "
+                f"arguments that are the same for every run"
+            )
+    return carried.choices(handler.given(payload, bound.values("", 0, 0)))
 
 
 def _tenant(given: str | None) -> str | None:

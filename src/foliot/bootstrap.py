@@ -18,6 +18,7 @@ from foliot.domain.instant import SECOND, Duration
 from foliot.domain.store import Duty, JobCard, Schema, Store
 from foliot.errors import FoliotError, InvalidInput, StoreError
 from foliot.store.sqlite import SqliteStore
+from foliot.watch.backfilling import Backfiller
 from foliot.watch.clocks import ClockWatch
 from foliot.watch.duty import OnDuty
 from foliot.watch.reaper import Reaper
@@ -25,6 +26,7 @@ from foliot.watch.retention import Retention
 from foliot.work.blockade import RECYCLED as RECYCLED
 from foliot.work.blockade import EndProcess
 from foliot.work.handler import Handler
+from foliot.work.room import RESERVE as RESERVE
 from foliot.work.worker import Worker
 
 DEFAULT_STORE = "sqlite:///foliot.db"
@@ -101,6 +103,7 @@ def make_worker(
     version: str = "",
     release: str = "",
     isolates: bool = False,
+    reserve: float = RESERVE,
     recycle_after: Duration | None = None,
     end_process: EndProcess | None = None,
 ) -> Worker:
@@ -114,6 +117,7 @@ def make_worker(
         version=version,
         release=release,
         isolates=isolates,
+        reserve=reserve,
         recycle_after=recycle_after,
         end_process=end_process,
     )
@@ -125,6 +129,10 @@ def make_dispatcher(store: Store, owner: int, *, clock: Clock | None = None) -> 
 
 def make_reaper(store: Store, *, clock: Clock | None = None) -> Reaper:
     return Reaper(store, clock or SystemClock(), random.random)
+
+
+def make_backfiller(store: Store, *, clock: Clock | None = None) -> Backfiller:
+    return Backfiller(store, clock or SystemClock())
 
 
 async def run_scheduler(
@@ -152,11 +160,12 @@ async def _schedule(store: Store, number: int, clock: Clock, stop: asyncio.Event
     dispatcher = make_dispatcher(store, number, clock=clock)
     watching = OnDuty(store, clock, Duty.WATCH, owner=number, work=make_reaper(store, clock=clock).run)
     tidying = OnDuty(store, clock, Duty.RETENTION, owner=number, work=Retention(store, clock).run)
+    filling = OnDuty(store, clock, Duty.BACKFILL, owner=number, work=make_backfiller(store, clock=clock).run)
     beating = asyncio.create_task(_beat(store, number, clock, over))
     stopping = asyncio.create_task(_passed_on(stop, over))
     try:
         async with _measuring(store, clock, "scheduler", lambda: number):
-            await asyncio.gather(dispatcher.run(over), watching.run(over), tidying.run(over))
+            await asyncio.gather(dispatcher.run(over), watching.run(over), tidying.run(over), filling.run(over))
     finally:
         beating.cancel()
         stopping.cancel()
@@ -225,6 +234,7 @@ async def run_worker(
     version: str = "",
     release: str = "",
     clock: Clock | None = None,
+    reserve: float = RESERVE,
     recycle_after: Duration = RECYCLE_AFTER,
     end_process: EndProcess | None = None,
 ) -> Left:
@@ -248,6 +258,7 @@ async def run_worker(
         version=version,
         release=release,
         isolates=True,
+        reserve=reserve,
         recycle_after=recycle_after,
         end_process=end_process,
     )

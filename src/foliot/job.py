@@ -11,8 +11,9 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 from foliot.clock import Clock
 from foliot.domain.identity import checked_key, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import LAST, Duration, Instant, duration, instant, rfc3339
-from foliot.domain.policy import OF_SCHEDULES, choices, choices_to_json
+from foliot.domain.policy import OF_JOBS, OF_SCHEDULES, choices
 from foliot.domain.run import Kept, OnConflict, Promise
+from foliot.domain.templates import Carried
 from foliot.errors import InvalidInput
 from foliot.portal import Portal
 from foliot.work.handler import Handler
@@ -55,12 +56,15 @@ class _Options:
 class Job(Generic[P, R]):
     """Call it, and the function runs here and now. Promise it, and it runs when due, wherever a worker is."""
 
-    def __init__(self, app: _App, handler: Handler, options: _Options | None = None) -> None:
+    def __init__(
+        self, app: _App, handler: Handler, options: _Options | None = None, carried: Carried | None = None
+    ) -> None:
         self.app = app
         self.handler = handler
         self.name = handler.name
         self._options = options or _Options(queue=handler.own_queue)
-        self._encoded_settings = choices_to_json(self._options.settings)
+        self._carried = carried or handler.carried(self._options.settings)
+        self._encoded_settings = self._carried.constant
         update_wrapper(self, handler.function)
 
     def __repr__(self) -> str:
@@ -95,6 +99,7 @@ class Job(Generic[P, R]):
                     f"{self.name}: {name} speaks of a schedule's ticks, and a promise is due once; "
                     f"give it to @app.job or to app.schedule"
                 )
+        refuse_of_jobs(self.name, settings, "a promise is one of them")
         chosen: dict[str, Any] = {}
         if key is not None:
             chosen["key"] = checked_key(key)
@@ -113,8 +118,11 @@ class Job(Generic[P, R]):
             chosen["useful_for"] = None if isinstance(useful_until, datetime) else duration(useful_until)
         if connection is not None:
             chosen["connection"] = connection
-        if settings:
-            chosen["settings"] = {**self._options.settings, **choices(settings)}
+        if not settings:
+            return Job(self.app, self.handler, replace(self._options, **chosen), self._carried)
+        # A preset speaks of ticks as well, which a promise has none of.
+        own = {name: value for name, value in choices(settings).items() if name not in OF_SCHEDULES}
+        chosen["settings"] = {**self._options.settings, **own}
         return Job(self.app, self.handler, replace(self._options, **chosen))
 
     @overload
@@ -185,17 +193,18 @@ class Job(Generic[P, R]):
 
     def _promise(self, fire_at: Instant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Promise:
         options = self._options
+        payload = self.handler.arguments.encode(args, kwargs)
         # By place, not by name: of a million promises this is a good part of the time.
         return Promise(
             self.handler.name,
-            self.handler.arguments.encode(args, kwargs),
+            payload,
             checked_due(fire_at, self.handler.name),
             options.key,
             options.tenant,
             options.queue,
             options.priority,
             self._useful_until(fire_at),
-            self._encoded_settings,
+            self._carried.encoded(self.handler.given(payload)) if self._carried.names else self._encoded_settings,
             options.on_conflict,
             options.unique_for,
         )
@@ -230,6 +239,16 @@ def checked_due(moment: Instant, what: str) -> Instant:
     if not 0 <= moment <= LAST:
         raise InvalidInput(f"{what}: the time must lie between 1970 and 9999")
     return moment
+
+
+def refuse_of_jobs(what: str, settings: Iterable[str], because: str) -> None:
+    """What a job says of all its runs together is not for one of them to say."""
+    for name in OF_JOBS:
+        if name in settings:
+            raise InvalidInput(
+                f"{what}: {name} speaks of all runs of the job together, and {because}; give it to @app.job, or change "
+                f"it while it runs with foliot limits set job:..."
+            )
 
 
 def _checked_conflict(given: str) -> OnConflict:

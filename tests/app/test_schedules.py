@@ -151,22 +151,41 @@ def test_a_fixed_delay_counts_from_the_end_of_the_run_whatever_its_outcome() -> 
         assert len([run for run in world.runs() if run.state in (State.SCHEDULED, State.RUNNING)]) == 1
 
 
-def test_a_paused_schedule_explains_each_tick_and_resumes_without_firing_old_ones() -> None:
+def test_a_paused_schedule_holds_its_tick_and_resumes_without_firing_old_ones() -> None:
     app, seen = _app(every("1h"))
     with virtual_time(app, start=START) as world:
         app.operate.pause("report", reason="the warehouse moves", actor="ana")
         world.run_for("3h")
+        assert _story(world.runs()) == [("04-01T01:00", "held", "paused", 1)]
         app.operate.resume("report", reason="done", actor="ana")
         world.run_for("1h")
         assert _story(world.runs()) == [
-            ("04-01T01:00", "skipped", "paused", 1),
-            ("04-01T02:00", "skipped", "paused", 1),
-            ("04-01T03:00", "skipped", "paused", 1),
+            ("04-01T01:00", "skipped", "paused", 3),
             ("04-01T04:00", "succeeded", None, 1),
             ("04-01T05:00", "scheduled", None, 1),
         ]
         assert world.runs()[0].detail == "the warehouse moves"
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "story"),
+    [
+        ("once", [("04-01T01:00", "skipped", "coalesced", 2), ("04-01T03:00", "succeeded", None, 1)]),
+        ("all", [(f"04-01T0{hour}:00", "succeeded", None, 1) for hour in (1, 2, 3)]),
+        ("skip", [("04-01T01:00", "skipped", "misfire", 3)]),
+    ],
+)
+def test_a_schedule_that_is_resumed_with_catch_up_treats_its_pause_as_missed(
+    catch_up: str, story: list[tuple[Any, ...]]
+) -> None:
+    app, _ = _app(every("1h"), catch_up=catch_up)
+    with virtual_time(app, start=START) as world:
+        app.operate.pause("report", reason="the warehouse moves", actor="ana")
+        world.run_for("3h")
+        app.operate.resume("report", reason="done", actor="ana", catch_up=True)
+        world.run_for("10m")
+        assert _story(world.runs())[:-1] == story
 
 
 def test_a_pause_ends_by_itself_when_it_was_given_an_end() -> None:
@@ -175,6 +194,7 @@ def test_a_pause_ends_by_itself_when_it_was_given_an_end() -> None:
         until = world.clock.now() + 2 * HOUR
         app.operate.pause("report", reason="night", actor="ana", until=until)
         world.run_for("4h")
+        assert _story(world.runs())[0] == ("04-01T01:00", "skipped", "paused", 2)
     assert len(seen) == 2
 
 
@@ -246,8 +266,8 @@ def test_what_cannot_be_a_schedule_is_refused_when_it_is_declared() -> None:
         app.schedule("other", report, "0 2 * * *")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="did you mean 'overlap'"):
         app.schedule("other", report, every("1h"), overlp="skip")
-    with pytest.raises(InvalidInput, match="not supported by this release yet"):
-        app.schedule("other", report, every("1h"), overlap="queue")
+    with pytest.raises(InvalidInput, match=r"choose one of .*coalesce"):
+        app.schedule("other", report, every("1h"), overlap="sideways")
     with pytest.raises(InvalidInput, match="nothing"):
         app.schedule("other", report, every("1h"), args={"nothing": 1})
 

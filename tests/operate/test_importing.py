@@ -39,7 +39,7 @@ def _story(world: World) -> list[tuple[str, str, str | None]]:
     return [(rfc3339(run.nominal)[11:16], str(run.state), run.reason) for run in world.runs()]
 
 
-def test_ticks_are_skipped_until_the_schedule_is_resumed_and_run_with_their_command_then() -> None:
+def test_no_tick_runs_until_the_schedule_is_resumed_and_the_next_one_runs_its_command_then() -> None:
     app, seen = _app()
     with virtual_time(app, start=START) as world:
         assert app.operate.import_schedules(_declared(), source=SOURCE, actor="ana").created == [HOURLY]
@@ -78,6 +78,7 @@ def test_a_tick_that_was_made_before_is_not_made_again() -> None:
     app, _ = _app()
     with virtual_time(app, start=START) as world:
         app.operate.import_schedules(_declared(), source=SOURCE, actor="ana")
+        app.operate.resume(HOURLY, reason="gone from the crontab", actor="ana")
         world.run_for("2h")
         world.call(world.store.apply([], prune=True, actor="ana", source=SOURCE))
         world.clock.step(-2 * HOUR)
@@ -89,6 +90,7 @@ def test_an_edit_never_goes_back_behind_what_was_decided_also_when_the_clock_did
     app, _ = _app()
     with virtual_time(app, start=START) as world:
         app.operate.import_schedules(_declared(), source=SOURCE, actor="ana")
+        app.operate.resume(HOURLY, reason="gone from the crontab", actor="ana")
         world.run_for("2h")
         world.clock.step(-2 * HOUR)
         app.operate.import_schedules(_declared("15 * * * * report%all\n"), source=SOURCE, actor="ana")

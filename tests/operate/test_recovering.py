@@ -292,6 +292,8 @@ def test_a_day_on_which_a_pause_skipped_the_tick_says_so(bank: Bank) -> None:
     with settlement(bank) as (app, world):
         app.operate.pause("settlement", reason="the bank is closed", actor="ana")
         world.run_for("24h")
+        app.operate.resume("settlement", reason="it is open", actor="ana")
+        world.run_for("1m")
         [one] = app.operate.report("settlement", date(2026, 4, 4)).statements
         assert (one.verdict, one.text) == (
             Verdict.SKIPPED,

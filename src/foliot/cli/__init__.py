@@ -7,10 +7,16 @@
     words        times and lengths as people read them
     rules        next, explain
     preview      a rule on a calendar, before it is saved
+    load         the load that the schedules will make, and its herds
+    plots        numbers in time, as blocks on a terminal; pure
+    drawing      the same as a picture; pure
     schedules    list, show, pause, resume, trigger
     runs         list, and show: a run's whole story
-    recover      cancel, retry, resume, rerun, verify, reconcile
+    recover      cancel, release, retry, resume, rerun, verify, reconcile
+    backfill     start, list, show, pause, resume, rate, cancel
     jobs         what the store knows of jobs
+    limits       list, set, drop: how many at a time, and how many in a time
+    tenants      who shares the workers
     report       what became of a day's work, in sentences
     imports      schedules from other schedulers: crontab
     doctor       checks store, clock and fleet

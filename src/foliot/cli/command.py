@@ -11,7 +11,23 @@ import typer
 from typer.core import TyperGroup
 
 from foliot import __version__
-from foliot.cli import doctor, imports, jobs, migrate, preview, processes, recover, report, rules, schedules, up
+from foliot.cli import (
+    backfill,
+    doctor,
+    imports,
+    jobs,
+    limits,
+    load,
+    migrate,
+    preview,
+    processes,
+    recover,
+    report,
+    rules,
+    schedules,
+    tenants,
+    up,
+)
 from foliot.cli.options import Json, WrongUsage
 from foliot.cli.output import complain, print_json, say
 from foliot.errors import FoliotError
@@ -69,12 +85,16 @@ foliot.command("scheduler")(processes.scheduler)
 foliot.command("worker")(processes.worker)
 foliot.add_typer(schedules.commands, name="schedules")
 foliot.add_typer(recover.commands, name="runs")  # with those of `runs`
+foliot.add_typer(backfill.commands, name="backfill")
 foliot.add_typer(jobs.commands, name="jobs")
+foliot.add_typer(limits.commands, name="limits")
 foliot.add_typer(imports.commands, name="import")
 foliot.command("report")(report.report)
 foliot.command("next")(rules.upcoming_times)
 foliot.command("explain")(rules.explain)
 foliot.command("preview")(preview.preview_days)
+foliot.command("load")(load.preview_load)
+foliot.command("tenants")(tenants.tenants)
 foliot.command("doctor")(doctor.doctor)
 foliot.command("migrate")(migrate.migrate)
 

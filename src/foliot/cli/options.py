@@ -72,6 +72,15 @@ QueuesOption = Annotated[
     typer.Option("--queues", help="Which queues to serve, as a,b; by default all that the app names.", metavar="NAMES"),
 ]
 SlotsOption = Annotated[int, typer.Option("--slots", min=1, max=10_000, help="How many runs at a time.")]
+ReserveOption = Annotated[
+    float,
+    typer.Option(
+        "--reserve",
+        min=0.0,
+        max=0.95,
+        help="The share of the slots that catch-up and backfill leave free for live runs.",
+    ),
+]
 SupervisedOption = Annotated[int | None, typer.Option("--supervised-by", hidden=True, metavar="PID")]
 
 

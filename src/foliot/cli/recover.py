@@ -1,4 +1,4 @@
-"""`foliot runs cancel`, `retry`, `resume`, `rerun`, `verify`, `reconcile`: what people do about runs."""
+"""`foliot runs cancel`, `release`, `retry`, `resume`, `rerun`, `verify`, `reconcile`: what people do about runs."""
 
 from __future__ import annotations
 
@@ -52,6 +52,21 @@ def cancel(
     kept = with_store(app, store, lambda foliot: foliot.operate.cancel_async(run, reason=why_, actor=acting(actor)))
     asked = f"asked {kept.id} to stop; it runs until its handler heeds that"
     _tell(kept, asked if kept.state is State.RUNNING else f"{kept.outcome} {kept.id}", as_json)
+
+
+@commands.command("release")
+def release(
+    run: RunArgument,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Lets a run go that is held, against overlap, keys and limits. It takes their slots all the same."""
+    why = stated_reason(reason)
+    kept = with_store(app, store, lambda foliot: foliot.operate.release_async(run, reason=why, actor=acting(actor)))
+    _tell(kept, f"released {kept.id}; due now", as_json)
 
 
 @commands.command("retry")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -27,11 +28,12 @@ from foliot.domain.run import RunView
 from foliot.domain.state import PARKED, Outcome, State
 from foliot.domain.store import JobCard
 from foliot.operate.advising import Step, conditions, overlapping, policy_of
+from foliot.operate.limits import held_words
 from foliot.operate.shapes import arguments, run_shape, took
 from foliot.operate.story import Kind, Lineage, batch_name, batch_words, how_far, lineage_shape, story
 
 commands = typer.Typer(
-    help="Occurrences: list, show, cancel, retry, resume, rerun, verify, reconcile.", no_args_is_help=True
+    help="Occurrences: list, show, cancel, release, retry, resume, rerun, verify, reconcile.", no_args_is_help=True
 )
 
 RunArgument = Annotated[
@@ -114,7 +116,7 @@ def _how_far(view: RunView) -> str:
 
 def why(view: RunView) -> str:
     """Reason and detail in one phrase; empty for a run about which there is nothing to explain."""
-    told = ": ".join(text for text in (view.reason, words.headline(view.detail or "")) if text)
+    told = held_words(view) or ": ".join(text for text in (view.reason, words.headline(view.detail or "")) if text)
     merged = f" ({view.span_count:,} ticks)" if view.span_count > 1 else ""
     asked = "asked to stop" if view.cancel_requested else ""
     return words.one_line(told + merged or asked)
@@ -189,6 +191,8 @@ def _harmless(line: str) -> str:
 
 def _print_guidance(lineage: Lineage) -> None:
     told, card = lineage.guidance, lineage.card
+    if lineage.view.state is State.HELD:
+        say(f'\nto let it go now, against that: foliot runs release {quote(lineage.view.id)} --reason "..."', "dim")
     if told is None:
         return
     heading("what to do")

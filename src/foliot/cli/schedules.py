@@ -169,17 +169,20 @@ def pause(
 @commands.command("resume")
 def resume(
     schedule: NameArgument,
+    catch_up: Annotated[
+        bool, typer.Option("--catch-up", help="Ticks of the pause were missed: the schedule's policy speaks.")
+    ] = False,
     reason: ReasonOption = None,
     actor: ActorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The next tick runs again; ticks that were skipped stay skipped."""
+    """The next tick runs again; ticks of the pause are skipped, in one row, unless they are to be caught up."""
     why = stated_reason(reason)
 
     async def act(foliot: Foliot) -> tuple[ScheduleView, Instant]:
-        await foliot.operate.resume_async(schedule, reason=why, actor=acting(actor))
+        await foliot.operate.resume_async(schedule, reason=why, actor=acting(actor), catch_up=catch_up)
         return await foliot.operate.schedule_async(schedule), await foliot.operate.now_async()
 
     view, now = with_store(app, store, act)

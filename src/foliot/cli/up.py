@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from foliot import __version__
+from foliot import __version__, bootstrap
 from foliot.app import Foliot
 from foliot.cli import account
 from foliot.cli.account import Account, Line
@@ -24,6 +24,7 @@ from foliot.cli.options import (
     JsonOption,
     QueuesOption,
     RecycleOption,
+    ReserveOption,
     SlotsOption,
     StoreOption,
     WrongUsage,
@@ -50,6 +51,7 @@ def up(
     store: StoreOption = None,
     workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="How many worker processes.")] = 1,
     slots: SlotsOption = SLOTS,
+    reserve: ReserveOption = bootstrap.RESERVE,
     queues: QueuesOption = None,
     grace: GraceOption = GRACE,
     recycle_after: RecycleOption = RECYCLE_AFTER,
@@ -66,7 +68,8 @@ def up(
         raise InvalidInput("a store in memory cannot be shared by processes; give a file: --store sqlite:///foliot.db")
     served = queues_of(loaded, queues)
     ending = ["--grace", grace, "--recycle-after", recycle_after]
-    children = _children(settings, workers, ["--slots", str(slots), "--queues", ",".join(served), *ending])
+    share = ["--slots", str(slots), "--reserve", str(reserve), "--queues", ",".join(served)]
+    children = _children(settings, workers, [*share, *ending])
     asyncio.run(_Up(loaded, settings, children, length, as_json).run())
 
 

@@ -1,8 +1,11 @@
 """What operators do and see: actions with actor, reason and audit row, and read models. Used by CLI, API and pages.
 
-    operator     the verbs, with those of the next two
+    operator     the verbs, with those of the next three
     recovering   retry, resume, rerun, verify, reconcile
+    backfilling  preview, start, pause, resume, pace, cancel, progress of backfills
+    limits       limit, unlimit, release: how many at a time, and how many in a time
     telling      one run's story, one day's report, one job's card
+    load         the load that the schedules will make, and its herds in words
     acting       what every action needs: who, why
     advising     what is safe to do about a run, and what to type; pure
     settling     a person's word about effects; pure

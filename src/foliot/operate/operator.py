@@ -13,14 +13,18 @@ from foliot.domain.state import State
 from foliot.domain.store import EventRow, Instance, JobCard
 from foliot.errors import Conflict, InvalidInput, TickTaken
 from foliot.operate.acting import acting, stated
+from foliot.operate.backfilling import BackfillVerbs
+from foliot.operate.limits import LimitVerbs
+from foliot.operate.load import LoadVerbs
 from foliot.operate.recovering import RecoveryVerbs
 from foliot.operate.shapes import last_tick
 from foliot.operate.telling import TellingVerbs
+from foliot.operate.tenants import TenantVerbs
 from foliot.timing import decode
 from foliot.timing.ticks import armed
 
 
-class Operator(RecoveryVerbs, TellingVerbs):
+class Operator(RecoveryVerbs, TellingVerbs, LoadVerbs, BackfillVerbs, LimitVerbs, TenantVerbs):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 
     # Acting
@@ -28,7 +32,7 @@ class Operator(RecoveryVerbs, TellingVerbs):
     async def pause_async(
         self, schedule: str, *, reason: str, actor: str, until: datetime | Instant | None = None
     ) -> None:
-        """Ticks that fall due from now on end as `skipped: paused`, until it is resumed or `until` has come."""
+        """No tick runs from now on, until it is resumed or `until` has come."""
         store = await self._opened()
         end = None if until is None else _moment(until)
         if end is not None and end <= await store.now():
@@ -38,12 +42,14 @@ class Operator(RecoveryVerbs, TellingVerbs):
     def pause(self, schedule: str, *, reason: str, actor: str, until: datetime | Instant | None = None) -> None:
         self._call(lambda: self.pause_async(schedule, reason=reason, actor=actor, until=until), "pause_async")
 
-    async def resume_async(self, schedule: str, *, reason: str, actor: str) -> None:
-        """The next tick runs; ticks that passed during the pause stay skipped."""
-        await (await self._opened()).resume(schedule, actor=acting(actor), note=stated(reason))
+    async def resume_async(self, schedule: str, *, reason: str, actor: str, catch_up: bool = False) -> None:
+        """The next tick runs. Ticks that passed during the pause are skipped, in one row; with `catch_up` they were
+        missed, and the schedule's policy says what becomes of them."""
+        store = await self._opened()
+        await store.resume(schedule, actor=acting(actor), note=stated(reason), catch_up=catch_up)
 
-    def resume(self, schedule: str, *, reason: str, actor: str) -> None:
-        self._call(lambda: self.resume_async(schedule, reason=reason, actor=actor), "resume_async")
+    def resume(self, schedule: str, *, reason: str, actor: str, catch_up: bool = False) -> None:
+        self._call(lambda: self.resume_async(schedule, reason=reason, actor=actor, catch_up=catch_up), "resume_async")
 
     async def trigger_async(self, schedule: str, *, reason: str, actor: str) -> Kept:
         """One run now, beside the schedule's ticks, for the time since the last of them; it obeys overlap."""

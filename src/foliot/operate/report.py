@@ -23,6 +23,7 @@ from foliot.domain.schedule import ScheduleView
 from foliot.domain.state import Reason, State
 from foliot.domain.store import AuditRow
 from foliot.operate.advising import open_effects, shown_effect, told_detail
+from foliot.operate.limits import held_words
 from foliot.operate.shapes import Shape, moment, readable_rule
 from foliot.operate.story import batch_name, batch_words, how_far
 from foliot.operate.words import counted, listed, one_line, to_the_second
@@ -303,7 +304,7 @@ class _Statement:
         if view.state is State.RETRYING:
             return f"has not succeeded yet{self._because()}; it is tried again at {self._at(view.fire_at)}."
         if view.state is State.HELD:
-            return f"is due, and waits{self._because()}."
+            return f"is due, and {held_words(view)}."
         if view.fire_at <= self._day.now:
             return "is due, and waits for a worker."
         return f"is not due yet; its time is {self._at(view.fire_at)}."
@@ -376,6 +377,7 @@ _REASONS: dict[str, str] = {
     Reason.TOO_LATE: "it was too late to be useful",
     Reason.PAUSED: "the schedule was paused",
     Reason.COALESCED: "",
+    Reason.REPLACED: "a newer run took its place",
     Reason.OPERATOR: "by an operator",
     Reason.REVISED: "the schedule was changed",
     Reason.REQUESTED: "on request",

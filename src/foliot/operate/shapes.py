@@ -10,22 +10,24 @@ import json
 from dataclasses import fields
 from typing import Any
 
+from foliot.domain.gates import Rate
 from foliot.domain.identity import attempt_id, first_of_lineage, idempotency_key
 from foliot.domain.instant import SECOND, Duration, Instant, rfc3339, spell
 from foliot.domain.ledger import BatchView, EffectView
-from foliot.domain.policy import CatchUp, OnLost, OnStall, Overlap, Policy
+from foliot.domain.policy import BlocksUntil, CatchUp, OnLost, OnStall, Overlap, Policy
 from foliot.domain.rule import Rule
 from foliot.domain.run import AttemptView, Kept, RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.state import TERMINAL
 from foliot.domain.store import AuditRow, EventRow, Instance
 from foliot.errors import InvalidInput
+from foliot.operate.words import counted
 from foliot.timing import decode, upcoming
 from foliot.timing.binding import Binding, binding_in
 
 Shape = dict[str, Any]
 
-COUNTS = ("attempts", "attempts_after_effect", "attempts_inside_effect", "retries_per_hour", "poison_after")
+COUNTS = tuple(field.name for field in fields(Policy) if str(field.type) in ("int", "int | None"))
 """Settings that are numbers, and no lengths of time."""
 
 
@@ -190,7 +192,9 @@ def schedule_shape(view: ScheduleView, now: Instant, coming: int = 0) -> Shape:
 def policy_shape(policy: Policy) -> Shape:
     def shown(name: str) -> Any:
         value = getattr(policy, name)
-        return str(value) if isinstance(value, str) else value if name in COUNTS else seconds(value)
+        if isinstance(value, str | Rate):
+            return str(value)
+        return value if name in COUNTS else seconds(value)
 
     return {field.name: shown(field.name) for field in fields(policy)}
 
@@ -283,8 +287,12 @@ def policy_words(policy: Policy) -> dict[str, str]:
     return {
         "overlap": {
             Overlap.SKIP: "skip a tick while an earlier run is busy",
+            Overlap.QUEUE: f"ticks wait for one another, up to {policy.queue_limit:,}; the rest is skipped",
+            Overlap.COALESCE: "ticks wait while an earlier run is busy, and become one",
+            Overlap.REPLACE: "stop an earlier run, and start when it has ended",
             Overlap.ALLOW: "runs may overlap",
-        }[policy.overlap],
+        }[policy.overlap]
+        + _BLOCKS[policy.blocks_until],
         "catch-up": _catch_up_words(policy),
         "retry": _retry_words(policy),
         "time": f"at most {spell(policy.timeout)} for each attempt; a silent worker is given up after "
@@ -336,11 +344,29 @@ def _optional_words(policy: Policy) -> dict[str, str]:
         words["poison"] = f"given up when {policy.poison_after} workers have died of it"
     if policy.useful_until is not None:
         words["useful"] = f"skipped when it cannot start within {spell(policy.useful_until)} of its time"
+    if policy.concurrency_key is not None:
+        words["key"] = f"{policy.key_limit} at a time with the key {policy.concurrency_key}"
+    if policy.destination is not None:
+        words["destination"] = policy.destination + (
+            f"; held after {counted(policy.breaker_after, 'failure')} in a row, and probed "
+            f"{spell(policy.breaker_probe)} later"
+            if policy.breaker_after is not None
+            else ""
+        )
+    limits = [] if policy.concurrency is None else [f"{policy.concurrency:,} at a time"]
+    limits += [] if policy.rate is None else [str(policy.rate)]
+    if limits:
+        words["limit"] = f"{', '.join(limits)}, of all runs of the job"
     if policy.jitter:
         words["jitter"] = f"each tick is moved by up to {spell(policy.jitter)}"
     return words
 
 
+_BLOCKS = {
+    BlocksUntil.ENDED: "",
+    BlocksUntil.SUCCEEDED: "; a run that is dead or ambiguous is in the way",
+    BlocksUntil.VERIFIED: "; a run that waits for a person is in the way",
+}
 _ON_STALL = {
     OnStall.ALERT: "people are told",
     OnStall.CANCEL: "it is asked to stop",

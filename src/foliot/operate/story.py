@@ -27,6 +27,7 @@ from foliot.operate.advising import (
     silent_for,
     told_detail,
 )
+from foliot.operate.limits import held_words
 from foliot.operate.shapes import (
     Shape,
     attempt_shape,
@@ -321,6 +322,7 @@ _DID = {
     "verify": "ordered its check again",
     "reconcile": "settled it",
     "trigger": "triggered it",
+    "release": "let it go, against what it waited for",
 }
 
 
@@ -375,7 +377,7 @@ def _standing(view: RunView, now: Instant) -> str | None:
             doubt = " nobody knows whether its work was done, and" if view.phase == Phase.DOUBT else ""
             return f"verifying:{doubt} its check is to tell"
         case State.HELD:
-            return f"held{_because(view)}"
+            return f"held: {held_words(view)}"
         case State.READY:
             return "ready: waits for a worker that knows its job and has a free slot"
         case State.RETRYING:

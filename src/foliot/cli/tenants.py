@@ -1,0 +1,53 @@
+"""`foliot tenants`: who shares the workers, and who is in the way of whom."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from foliot.cli import words
+from foliot.cli.options import AppOption, JsonOption, StoreOption, with_store
+from foliot.cli.output import Column, print_json, print_table, say
+from foliot.operate.tenants import NOBODY, TenantShare, tenant_shape, tenant_words
+
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many tenants to show.")]
+
+
+def tenants(
+    limit: LimitOption = 20, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Tenants whose due runs wait for a worker, or run: the one with the most waiting first.
+
+    SHARE is how many of the running attempts would be a tenant's own if all were shared by weight among those who want
+    them. Whoever floods, or clearly has more than that while others wait, is marked.
+    """
+    found = with_store(app, store, lambda foliot: foliot.operate.tenants_async())
+    if as_json:
+        print_json([tenant_shape(share) for share in found[:limit]])
+        return
+    columns = (
+        Column("tenant"),
+        Column("waiting", right=True),
+        Column("oldest", right=True, rank=1),
+        Column("running", right=True),
+        Column("share", right=True),
+        Column("weight", right=True, rank=2),
+        Column("", shrinks=True),
+    )
+    print_table(columns, [_row(share, found) for share in found[:limit]], nothing="nothing waits, and nothing runs")
+    if len(found) > limit:
+        say(f"and {words.counted(len(found) - limit, 'tenant')} more", "dim")
+
+
+def _row(share: TenantShare, everyone: list[TenantShare]) -> tuple[str, ...]:
+    view = share.view
+    return (
+        NOBODY if view.tenant is None else view.tenant,
+        f"{view.waiting:,}",
+        words.length(share.delay),
+        f"{view.running:,}",
+        f"{share.share:.0f}",
+        f"{view.weight:g}",
+        tenant_words(share, everyone),
+    )
