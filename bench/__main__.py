@@ -1,4 +1,5 @@
-"""`python -m bench`: measures, prints, and writes results.json and bench.png."""
+"""`python -m bench`: measures, prints, and writes results.json and bench.png. `python -m bench outage`,
+`python -m bench fairness`: see there."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import foliot
+from bench import fairness, outage
 from bench.company import Company
 from bench.measure import Measurement
 from bench.plan import PARTS, Plan, workshop
@@ -27,6 +29,12 @@ from bench.report import print_report, write_json
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["outage"]:
+        outage.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["fairness"]:
+        fairness.main(sys.argv[2:])
+        return
     given = _arguments()
     signal.signal(signal.SIGTERM, _end_in_order)
     plan = _plan(given)
