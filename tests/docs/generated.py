@@ -18,12 +18,14 @@ from foliot import Context, Foliot, cron, every
 from foliot.cli import foliot as command
 from foliot.cli.words import length
 from foliot.domain.instant import HOUR, MINUTE, SECOND, instant, rfc3339, to_datetime
+from foliot.domain.policy import PRESETS
 from foliot.domain.run import RunView
 from foliot.domain.state import PARKED, TERMINAL, TRANSITIONS, State
 from foliot.testing import virtual_time
 from foliot.timing import upcoming
 from foliot.timing.zones import zone
 from tests.faults.crash_table import CRASHES
+from tests.policies.table import CELLS
 
 # --------------------------------------------------------------------------------------------------------- command line
 
@@ -161,10 +163,51 @@ def _outage_row(run: RunView) -> str:
     started, late = "", ""
     if run.started_at is not None:
         started, late = rfc3339(run.started_at)[11:16], length(run.started_at - run.nominal)
-    interval = "" if run.since is None else f"{rfc3339(run.since)[11:16]} to {rfc3339(run.nominal)[11:16]}"
     why = ": ".join(filter(None, (run.reason, run.detail)))
     ticks = f" ({run.span_count} ticks)" if run.span_count > 1 else ""
-    return f"| `{run.id}` | {run.state} | {started} | {late} | {interval} | {why}{ticks} |"
+    return f"| `{run.id}` | {run.state} | {started} | {late} | {_interval(run)} | {why}{ticks} |"
+
+
+def _interval(run: RunView) -> str:
+    return "" if run.since is None else f"{rfc3339(run.since)[11:16]} to {rfc3339(run.nominal)[11:16]}"
+
+
+# -------------------------------------------------------------------------------------------------------------- overlap
+
+
+def overlap(**settings: Any) -> str:
+    """The rows of a minute's probe that takes 20 seconds; only that of 00:31 takes two minutes and a half."""
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job
+    async def probe(ctx: Context) -> None:
+        await world.clock.sleep((150 if ctx.nominal.minute == 31 else 20) * SECOND)
+
+    app.schedule("probe", probe, every("1m"), **settings)
+    with virtual_time(app, start=START) as world:
+        world.run_for("4m40s")
+        told = [_overlap_row(run) for run in world.runs()]
+    return "\n".join(["| run | state | ran | interval | why |", "|---|---|---|---|---|", *told]) + "\n"
+
+
+def _overlap_row(run: RunView) -> str:
+    moments = [rfc3339(at)[11:19] for at in (run.started_at, run.finished_at) if at is not None]
+    ran = " to ".join(moments) if run.started_at is not None else ""
+    why = ": ".join(filter(None, (run.reason, run.detail)))
+    return f"| `{run.id}` | {run.state} | {ran} | {_interval(run)} | {why} |"
+
+
+def presets() -> str:
+    names = list(dict.fromkeys(name for chosen in PRESETS.values() for name in chosen))
+    rows = [
+        [f"`{preset}`", *(f"`{chosen[name]}`" if name in chosen else "" for name in names)]
+        for preset, chosen in PRESETS.items()
+    ]
+    heads = ["preset", *(f"`{name}`" for name in names)]
+    return (
+        "\n".join([f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *(f"| {' | '.join(row)} |" for row in rows)])
+        + "\n"
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- clocks
@@ -235,15 +278,39 @@ def crash_table() -> str:
     return "\n".join(told) + "\n"
 
 
+# ------------------------------------------------------------------------------------------------------------- policies
+
+
+def policy_table() -> str:
+    """Each event with what the policies make of it; those that make the same of it share a row."""
+    events: dict[str, dict[str, list[str]]] = {}
+    for cell in CELLS:
+        alike = events.setdefault(f"### {cell.event.title}\n\n{cell.event.happens}\n", {})
+        alike.setdefault(cell.rows.replace("; ", "<br>"), []).append(
+            f"`{cell.policy}`" if cell.policy else "the defaults"
+        )
+    pieces = []
+    for event, alike in events.items():
+        rows = [f"| {'<br>'.join(policies)} | {told} |" for told, policies in alike.items()]
+        pieces.append("\n".join([event, "| policy | rows |", "|---|---|", *rows]) + "\n")
+    return "\n".join(pieces)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "crash-table": crash_table,
     "cli": cli_reference,
     "clock-changes": clock_changes,
     "state-diagram": state_diagram,
     "state-table": state_table,
+    "overlap-skip": lambda: overlap(overlap="skip"),
+    "overlap-queue": lambda: overlap(overlap="queue"),
+    "overlap-coalesce": lambda: overlap(overlap="coalesce"),
+    "overlap-replace": lambda: overlap(overlap="replace"),
+    "presets": presets,
     "outage-once": lambda: outage(catch_up="once"),
     "outage-all": lambda: outage(catch_up="all"),
     "outage-skip": lambda: outage(catch_up="skip"),
     "outage-window": lambda: outage(catch_up="all", catch_up_window="2h"),
+    "policy-table": policy_table,
     "outage-useful": lambda: outage(catch_up="once", useful_until="20m"),
 }

@@ -28,6 +28,7 @@ from foliot.app import _HANDLER_SETTINGS
 from foliot.cli import account, imports
 from foliot.cli import foliot as command
 from foliot.clock import SystemClock
+from foliot.domain.gates import Gate, GateView
 from foliot.domain.instant import parse_rfc3339, spell
 from foliot.domain.ledger import BatchView, EffectState, EffectView
 from foliot.domain.policy import Policy
@@ -37,6 +38,7 @@ from foliot.errors import FoliotError
 from foliot.operate import shapes
 from foliot.operate.advising import guidance, guidance_shape
 from foliot.operate.jobs import job_shape
+from foliot.operate.limits import limit_shape
 from foliot.operate.report import Verdict, report_shape
 from foliot.operate.story import lineage_shape
 from foliot.testing import World, virtual_time
@@ -203,7 +205,7 @@ def test_every_policy_setting_is_documented_with_its_default() -> None:
         elif isinstance(default, str):
             shown = f"`{default}`"
         else:
-            shown = str(default) if field.type == "int" else spell(default)
+            shown = str(default) if str(field.type).startswith("int") else spell(default)
         assert told[field.name][0] == shown, field.name
 
 
@@ -323,6 +325,7 @@ def test_every_field_of_the_json_forms_is_documented() -> None:
             "A job": list(job_shape(job.card, job.counts, job.taken)),
             "A report": [*day, *map(str, Verdict)],
             "What an action did": list(shapes.kept_shape(kept)),
+            "A limit": list(limit_shape(GateView(Gate("job:report"), 0, 0))),
         }
         attempt = list(shapes.attempt_shape(run, run.attempts[0]))
         instance = list(shapes.instance_shape(world.call(world.store.instances())[0]))
