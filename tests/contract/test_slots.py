@@ -405,3 +405,20 @@ async def test_what_was_released_and_is_moved_obeys_its_limits_at_its_new_time(s
     stage.clock.advance(HOUR)
     await stage.fire()
     assert (await stage.store.run(moved.id)).state is State.HELD
+
+
+async def test_a_retry_that_waits_for_a_slot_and_is_let_go_is_a_retry_still(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
+    first, _ = await promised(stage, 2, options=None)
+    await stage.fire()
+    [run] = await stage.claim()
+    await stage.finish(stage.failed(run, SECOND))
+    await stage.fire()
+    assert len(await stage.claim()) == 1
+    stage.clock.advance(SECOND)
+    await stage.fire()
+    assert (await stage.store.run(first.id)).state is State.HELD
+    kept = await stage.store.release_run(first.id, actor="ana", note="")
+    assert (kept.state, (await stage.store.run(first.id)).state) == (State.RETRYING, State.RETRYING)
+    await stage.fire()
+    assert [(one.id, one.attempt) for one in await stage.claim()] == [(first.id, 2)]

@@ -66,6 +66,7 @@ class Event(StrEnum):
     FIRED = "fired"
     WITHHELD = "withheld"
     RELEASED = "released"
+    RETRY_RELEASED = "retry_released"
     MOVED = "moved"
     CLAIMED = "claimed"
     GIVEN_BACK = "given_back"
@@ -99,6 +100,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (_S.SCHEDULED, _E.MAYBE_FOUND): _S.AMBIGUOUS,
     # Due, and waiting for something else.
     (_S.HELD, _E.RELEASED): _S.SCHEDULED,
+    (_S.HELD, _E.RETRY_RELEASED): _S.RETRYING,
     (_S.HELD, _E.MOVED): _S.SCHEDULED,
     (_S.HELD, _E.CANCEL): _S.CANCELLED,
     (_S.HELD, _E.SKIP): _S.SKIPPED,
@@ -106,6 +108,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (_S.HELD, _E.MAYBE_FOUND): _S.AMBIGUOUS,
     # Handed off, waiting for a worker.
     (_S.READY, _E.CLAIMED): _S.RUNNING,
+    (_S.READY, _E.WITHHELD): _S.HELD,
     (_S.READY, _E.MOVED): _S.SCHEDULED,
     (_S.READY, _E.CANCEL): _S.CANCELLED,
     (_S.READY, _E.SKIP): _S.SKIPPED,

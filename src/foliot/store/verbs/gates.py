@@ -322,4 +322,6 @@ async def release(tx: Transaction, identifier: str, actor: str, note: str) -> Ke
         raise Conflict(f"{found.id} is {found.state}; only a run that is held can be released")
     await tx.audit(actor, "release", found.id, note)
     await tx.stir([found.number])
-    return Kept(found.number, found.name, "released", after(State.HELD, Event.RELEASED), tx.now)
+    tried = (await by_id(tx, identifier)).state is State.RETRYING
+    state = after(State.HELD, Event.RETRY_RELEASED if tried else Event.RELEASED)
+    return Kept(found.number, found.name, "released", state, tx.now)
