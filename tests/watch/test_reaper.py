@@ -62,6 +62,9 @@ class FakeStore:
             raise self.trouble.pop(0)
         return [attempt for attempt in self.attempts if attempt.gone or attempt.beat_at < beat_before]
 
+    async def gather(self) -> int:
+        return 0
+
     async def give_up(self) -> int:
         return 0
 

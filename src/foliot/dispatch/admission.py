@@ -43,18 +43,19 @@ def decide_ticks(facts: Sequence[TickFacts], now: Instant) -> list[TickDecision]
     for the ones after it, here, as it would have had they come in two transactions.
     """
     decisions: list[TickDecision] = []
-    busy: dict[str, str] = {}
+    busy: dict[tuple[str, str | None], str] = {}
     left = COUNTED_PER_BATCH
     for fact in facts:
         schedule = fact.schedule
-        if schedule is not None and fact.occupied_by is None and schedule.id in busy:
-            fact = fact._replace(occupied_by=busy[schedule.id])
+        series = ("" if schedule is None else schedule.id, fact.member)
+        if schedule is not None and fact.occupied_by is None and series in busy:
+            fact = fact._replace(occupied_by=busy[series])
         decision = decide_tick(fact, now, most_counted=max(LEAST_COUNTED, min(MOST_COUNTED, left)))
         left -= decision.span_count
         if schedule is not None and decision.instead is not None:
-            busy[schedule.id] = tick_name(schedule.id, decision.instead.nominal)
+            busy[series] = tick_name(schedule.id, decision.instead.nominal)
         elif schedule is not None and decision.verdict == "fire":
-            busy[schedule.id] = fact.id
+            busy[series] = fact.id
         decisions.append(decision)
     return decisions
 
@@ -77,6 +78,23 @@ def decide_tick(facts: TickFacts, now: Instant, *, most_counted: int = MOST_COUN
     schedule = facts.schedule
     if schedule is None:
         return too_late_alone(facts) if too_late(facts.useful_until, now) else fire(facts, lane=facts.lane)
+    decision = _decided(facts, schedule, now, most_counted)
+    if facts.over is None or decision.verdict != "fire" or not schedule.policy.jitter:
+        return decision
+    return replace(decision, spread_within=_room(facts, schedule))
+
+
+def _room(facts: TickFacts, schedule: Schedule) -> Duration:
+    """How far jitter may move the members of a tick: never to the next one."""
+    try:
+        following = _rule(schedule.rule).next(facts.nominal)
+    except Exception:  # whatever a rule does wrong is told as its fault, and its members are not spread
+        return 0
+    jitter = schedule.policy.jitter
+    return jitter if following is None else max(0, min(jitter, following - 1 - facts.nominal))
+
+
+def _decided(facts: TickFacts, schedule: Schedule, now: Instant, most_counted: int) -> TickDecision:
     try:
         if facts.attempt > 0:
             return _again(facts, schedule, now)
@@ -116,6 +134,8 @@ def _again(facts: TickFacts, schedule: Schedule, now: Instant) -> TickDecision:
 
 
 def _released(facts: TickFacts, schedule: Schedule, now: Instant) -> TickDecision:
+    if facts.over is not None and not schedule.paused(now):
+        return fire(facts, lane=facts.lane)  # it has begun with its members, and each of them is judged by itself
     if too_late(facts.useful_until, now):
         return _again(facts, schedule, now)
     if schedule.paused(now) and not facts.forced:
@@ -196,14 +216,15 @@ def _catch_up_once(tick: Occurrence) -> TickDecision:
     """All that is due becomes one run: that of the latest tick, which stands for the whole span.
 
     Overlap is not a reason to drop what is caught up, so it waits; no successor is made, because the schedule's one
-    pending row is the one that waits. Where runs may overlap there is nothing to wait for.
+    pending row is the one that waits. Where runs may overlap there is nothing to wait for; and of a tick over many
+    members each waits for its own turn.
     """
     due = tick.due_through(tick.now)
     alone = due.latest == tick.nominal
     useful_until = tick.facts.useful_until if alone else tick.useful_until(due.latest)
     if too_late(useful_until, tick.now):
         return _skip_through(tick, due, Reason.TOO_LATE, TOO_LATE)
-    if tick.is_blocked and tick.policy.overlap is not Overlap.ALLOW:
+    if tick.is_blocked and tick.policy.overlap is not Overlap.ALLOW and tick.facts.over is None:
         return hold_undecided(tick.facts)
     successor = tick.following(due.following, due.latest)
     if alone:

@@ -52,8 +52,8 @@ class Occurrence(NamedTuple):
         return self.fire_at(self.nominal)
 
     def fire_at(self, nominal: Instant) -> Instant:
-        if not self.policy.jitter:
-            return nominal
+        if not self.policy.jitter or self.schedule.over is not None:
+            return nominal  # jitter spreads members, where there are any
         return jittered(self.schedule.id, nominal, self.policy.jitter, self.rule.next(nominal))
 
     def useful_until(self, nominal: Instant) -> Instant | None:

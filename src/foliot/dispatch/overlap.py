@@ -16,12 +16,17 @@ def judged(facts: TickFacts, schedule: Schedule, go: TickDecision) -> TickDecisi
     evaluated) holds in any case.
 
     Reruns and backfills are somebody's wish, and wait for their turn where a tick would be skipped or others replaced.
-    A tick that only a backfill is in the way of waits, too: manufactured history must not cost a tick.
+    A tick that only a backfill is in the way of waits, too: manufactured history must not cost a tick. So does a
+    member's run of a tick that is being caught up. A tick over many members is in nobody's way: each of them is judged
+    by itself.
     """
+    if facts.over is not None:
+        return go
     ahead = _ahead(facts, schedule)
     if facts.forced or schedule.policy.overlap is Overlap.ALLOW or not (facts.occupied_by or ahead):
         return go
-    patient = facts.origin in (Origin.RERUN, Origin.BACKFILL) or _only_backfill(facts)
+    caught_up = facts.member is not None and facts.lane is Lane.CATCH_UP
+    patient = facts.origin in (Origin.RERUN, Origin.BACKFILL) or caught_up or _only_backfill(facts)
     match schedule.policy.overlap:
         case Overlap.SKIP if not patient:
             return _skipped(facts, go, still_active(facts))

@@ -62,6 +62,6 @@ def rearmed(schedule: Schedule, pending: Instant | None) -> Rearming | None:
 
 def _tick(schedule: Schedule, nominal: Instant, following: Instant | None) -> NewTick:
     useful = schedule.policy.useful_until
-    fire_at = jittered(schedule.id, nominal, schedule.policy.jitter, following)
+    fire_at = jittered(schedule.id, nominal, schedule.policy.jitter if schedule.over is None else 0, following)
     # Its interval goes on beginning where it began.
     return NewTick(nominal, None, fire_at, None if useful is None else nominal + useful)

@@ -2,6 +2,7 @@
 
 schedule   daily-revenue
 run        daily-revenue@2026-04-03T02:00:00Z     a tick of a schedule
+           health@2026-04-03T02:00:00Z[acme]      the same for one member of those that a schedule goes over
            daily-revenue@2026-04-03T09:41:07Z#m   triggered by hand
            class:7#1, class:7[acme]#1             a delayed promise by key and generation, with its tenant
            0E5C3N8QZJ3RT                          a delayed promise without a key: its number, time-ordered
@@ -80,6 +81,30 @@ def trigger_name(schedule: str, moment: Instant) -> str:
     return f"{schedule}@{rfc3339(moment)}#m"
 
 
+def series_name(schedule: str, member: str) -> str:
+    """What the runs of one member belong to, among those of a schedule that goes over many."""
+    return f"{schedule}[{member}]"
+
+
+def schedule_of_series(series: str) -> str:
+    """The schedule that a run belongs to, whether it is a member's or not."""
+    return series.partition("[")[0]
+
+
+def member_of_series(series: str) -> str | None:
+    return series.partition("[")[2][:-1] if series.endswith("]") else None
+
+
+def member_name(tick: str, member: str) -> str:
+    """A member's run of a tick: as deterministic as the tick's own name."""
+    return f"{tick}[{member}]"
+
+
+def members_range(tick: str) -> tuple[str, str]:
+    """The names of all members' runs of a tick, and their reruns, lie between these two."""
+    return f"{tick}[", f"{tick}\\"  # the character after the bracket
+
+
 def promise_stem(key: str, tenant: str | None) -> str:
     """What the names of all generations of a keyed promise begin with."""
     return f"{key}[{tenant}]#" if tenant else f"{key}#"
@@ -139,6 +164,15 @@ def checked_key(key: str) -> str:
     if key.endswith("]"):
         raise InvalidInput(f"{key!r} cannot be a key: a closing bracket at the end is how a tenant is written")
     return key
+
+
+def checked_member(member: str) -> str:
+    """The name of a member of a set. A member is the tenant of its runs, so it is named like one."""
+    if not isinstance(member, str) or not _TENANT.fullmatch(member):
+        raise InvalidInput(
+            f"{member!r:.80} cannot name a member; use 1 to 100 letters, digits and . _ : @ -, a letter or digit first"
+        )
+    return member
 
 
 def checked_tenant(tenant: str) -> str:

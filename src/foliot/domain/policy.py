@@ -132,6 +132,9 @@ class Policy:
     cutoff: Duration = DAY
     """How long after its nominal time it waits for that; `at_cutoff` says what happens then."""
     at_cutoff: AtCutoff = AtCutoff.SKIP
+    complete: float | None = None
+    """Of a schedule over many members: the share of them that a tick needs to count as verified ("99%"); None: it
+    succeeds when all have come to an end, and says how many were done."""
     useful_until: Duration | None = None
     """How long after its nominal time a run is still worth starting."""
     jitter: Duration = 0
@@ -143,7 +146,7 @@ class Policy:
 
 OF_SCHEDULES = (
     *("overlap", "queue_limit", "catch_up", "catch_up_window", "missed_after", "jitter"),
-    *("requires", "cutoff", "at_cutoff"),
+    *("requires", "cutoff", "at_cutoff", "complete"),
 )
 """Settings that speak of ticks: a single promise has none."""
 
@@ -240,10 +243,23 @@ def _choice(name: str, value: Any) -> Any:
         return _text(name, value)
     if name == "rate":
         return value if isinstance(value, Rate) else Rate.parse(value)
+    if name == "complete":
+        return _share(value)
     length = duration(value)
     if length < _AT_LEAST.get(name, 0):
         raise InvalidInput(f"{name}={value!r} is too short; give at least {_AT_LEAST[name] / SECOND:g} s")
     return length
+
+
+def _share(value: Any) -> float:
+    """A share of a whole, as a number up to 1 or in percent."""
+    try:
+        share = float(value[:-1]) / 100 if isinstance(value, str) and value.endswith("%") else float(value)
+    except (TypeError, ValueError):
+        share = 0.0
+    if isinstance(value, bool) or not 0 < share <= 1:
+        raise InvalidInput(f'complete={value!r:.40}: give a share above 0 and up to 1, such as 1, 0.99 or "99%"')
+    return share
 
 
 def _text(name: str, value: Any) -> str:
@@ -314,7 +330,7 @@ def _stored(name: str, value: Any) -> Any:
     """One stored setting, checked like a given one. Durations are microseconds here, and text is not read again."""
     if isinstance(value, list | dict):
         raise InvalidInput(f"{name}={value!r:.80} is not a stored setting; it must be a number or a text")
-    if name in _ENUMS or name in _COUNTS or name in _TEXTS or value is None:
+    if name in _ENUMS or name in _COUNTS or name in _TEXTS or name == "complete" or value is None:
         return _choice(name, value)
     if not isinstance(value, int) or isinstance(value, bool) or not _AT_LEAST.get(name, 0) <= value <= LAST:
         raise InvalidInput(f"{name}={value!r:.80} is not a stored duration; it must be a number of microseconds")

@@ -99,6 +99,9 @@ def advise(situation: Situation) -> Advice | None:
         return Advice(recovery, f"it lives and does not move; {why}", Action.CANCEL, (Action.WAIT,))
     if state is State.DEAD:
         return _of_dead(situation, recovery, why)
+    if situation.reason == Reason.INCOMPLETE:
+        why = "some of its members' runs are not done; see to those, and have it count again"
+        return Advice(recovery, why, Action.VERIFY, (Action.RECONCILE, Action.RERUN))
     if state is State.UNVERIFIED:
         return _of_unverified(situation, recovery, why)
     return None

@@ -7,9 +7,10 @@ from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from foliot.domain.breaker import Contact
-from foliot.domain.identity import made_at, run_id
+from foliot.domain.identity import made_at, member_of_series, run_id
 from foliot.domain.instant import MINUTE, Duration, Instant
 from foliot.domain.ledger import BatchView, EffectView, Facts, Item, Stage
+from foliot.domain.members import Interval
 from foliot.domain.state import Event, Outcome, Reason, State
 
 
@@ -121,6 +122,11 @@ class Claimed(NamedTuple):
     @property
     def id(self) -> str:
         return run_id(self.number, self.name)
+
+    @property
+    def member(self) -> str | None:
+        """Whom it is for, where its schedule goes over many: `schedule` is the series of that member then."""
+        return None if self.schedule is None else member_of_series(self.schedule)
 
 
 class Phase(IntEnum):
@@ -284,6 +290,10 @@ class RunView:
     reruns: list[str] = field(default_factory=list)
     """All runs of its lineage that repeat the first one."""
     has_checkpoint: bool = False
+    member: str | None = None
+    """Whom it is for, where its schedule goes over many."""
+    interval: Interval | None = None
+    """Of a tick over many members: how complete it is. Given for a single run only."""
 
     @property
     def id(self) -> str:

@@ -48,6 +48,8 @@ class Declaration:
     """Why it begins its life paused; None when it does not. What operators said later survives."""
     fault: str | None = None
     """Why it has no first tick, although its rule has not ended; None when all is well."""
+    over: str | None = None
+    """The set of members that each tick makes a run for; None: the tick itself runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class Schedule:
     """Who states it: `code`, or an import."""
     skip_through: Instant | None = None
     """Ticks up to here fell into a pause, and are not made up for."""
+    over: str | None = None
+    """The set of members that each tick makes a run for."""
 
     def paused(self, now: Instant) -> bool:
         return self.paused_at is not None and (self.paused_until is None or now < self.paused_until)
@@ -172,6 +176,10 @@ class TickFacts(NamedTuple):
     """An operator let it go, against overlap."""
     upstream: Upstream | None = None
     """Where its schedule requires one."""
+    over: str | None = None
+    """The set of members that it makes runs for; None: it runs itself."""
+    member: str | None = None
+    """Whom of such a set it is for. `busy` and `waiting` are other runs of the same member then."""
 
 
 class NewTick(NamedTuple):
@@ -216,6 +224,8 @@ class TickDecision:
     """Of a hold: what for; None for its turn."""
     replaces: tuple[Busy, ...] = ()
     """Runs that are to be stopped for it."""
+    spread_within: Duration = 0
+    """Of a tick over many members: these start within such a time after it."""
 
 
 class Armed(NamedTuple):

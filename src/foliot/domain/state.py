@@ -68,6 +68,8 @@ class Event(StrEnum):
     RELEASED = "released"
     RETRY_RELEASED = "retry_released"
     MOVED = "moved"
+    SPREAD = "spread"
+    GATHERED = "gathered"
     CLAIMED = "claimed"
     GIVEN_BACK = "given_back"
     COMPLETED = "completed"
@@ -93,6 +95,7 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     # Waiting for its time.
     (_S.SCHEDULED, _E.FIRED): _S.READY,
     (_S.SCHEDULED, _E.WITHHELD): _S.HELD,
+    (_S.SCHEDULED, _E.SPREAD): _S.VERIFYING,
     (_S.SCHEDULED, _E.MOVED): _S.SCHEDULED,
     (_S.SCHEDULED, _E.CANCEL): _S.CANCELLED,
     (_S.SCHEDULED, _E.SKIP): _S.SKIPPED,
@@ -138,6 +141,9 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (_S.VERIFYING, _E.GIVEN_BACK): _S.VERIFYING,
     (_S.VERIFYING, _E.CHECK_PASSED): _S.VERIFIED,
     (_S.VERIFYING, _E.CHECK_REFUSED): _S.UNVERIFIED,
+    # A tick over many members: all of them have come to an end, or somebody wants no more of it.
+    (_S.VERIFYING, _E.GATHERED): _S.SUCCEEDED,
+    (_S.VERIFYING, _E.CANCEL): _S.CANCELLED,
     (_S.VERIFYING, _E.MAYBE_FOUND): _S.AMBIGUOUS,
     (_S.VERIFYING, _E.RECONCILED): _S.RECONCILED,
     # Waiting for a person.
@@ -216,3 +222,5 @@ class Reason(StrEnum):
     BAD_PAYLOAD = "bad_payload"
     BAD_ROW = "bad_row"
     REVISED = "revised"
+    NO_MEMBERS = "no_members"
+    INCOMPLETE = "incomplete"

@@ -31,6 +31,8 @@ from foliot.domain.fairness import TenantView
 from foliot.domain.gates import Gate, GateView
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled
+from foliot.domain.members import Member, MembersChanged, MemberSet
+from foliot.domain.members import Standing as MemberStanding
 from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView, TickDecision, TickFacts
 
@@ -159,6 +161,8 @@ class Fired(NamedTuple):
     """Schedules that were set aside in this transaction."""
     busy: Sequence[tuple[Instant, int]] = ()
     """Entries that somebody's open transaction has its hands on: put them back, for a little later."""
+    again: Sequence[tuple[Instant, int]] = ()
+    """Ticks over many members that have made runs for some of them: put them back, they go on at once."""
 
 
 class Beat(NamedTuple):
@@ -509,10 +513,50 @@ class WatchStore(Protocol):
         """Ends runs as dead that are held for a destination, and are older than their `give_up_after` by now. Returns
         how many; some may be left."""
 
+    async def gather(self) -> int:
+        """See `MemberStore`."""
+
     async def jobs(self) -> dict[str, JobCard]: ...
 
     async def note(self, kind: str, subject: str, detail: str) -> None:
         """Writes an event."""
+
+
+class MemberStore(Protocol):
+    """Whom schedules go over, and how complete they are.
+
+    A tick of a schedule over a set of members makes a run for each of them, in chunks, each in a firing transaction of
+    its own, and none twice: `health@T[acme]`. Those fire like other runs, and whatever is decided about them (overlap,
+    turns) is decided among runs of the same member. The tick waits until no run of its members is under way."""
+
+    async def members(self, member_set: str, *, after: str = "", limit: int = 1_000) -> list[Member]:
+        """By their keys, after one."""
+
+    async def member_sets(self) -> list[MemberSet]:
+        """Those that have members, or that schedules go over."""
+
+    async def change_members(
+        self, member_set: str, *, add: Sequence[str] = (), remove: Sequence[str] = (), actor: str, note: str
+    ) -> MembersChanged:
+        """Adds and removes members; what is so already stays so. Ticks that have not come to a new member's key yet
+        make a run for it, too. Runs of a removed one that nobody has begun end as skipped, `revised`."""
+
+    async def set_members(self, member_set: str, keys: Sequence[str], *, actor: str, note: str) -> MembersChanged:
+        """Brings a set to exactly these."""
+
+    async def declare_members(self, member_set: str, keys: Sequence[str], *, prune: bool, actor: str) -> MembersChanged:
+        """What code says: adds what is missing. What it said once and no longer does goes with `prune`."""
+
+    async def standings(
+        self, schedule: str, *, after: str = "", limit: int = 1_000, stale_before: Instant | None = None
+    ) -> list[MemberStanding]:
+        """The members that a schedule goes over, by their keys, each with its last useful completion; or only those
+        that had none since `stale_before`. UnknownName if there is no such schedule; Conflict if it goes over none."""
+
+    async def gather(self) -> int:
+        """Ends ticks whose members have all come to an end, or wait for a person: as verified or unverified where their
+        schedule says how complete they have to be, as succeeded otherwise; with how many were done. Returns how many
+        schedules had such."""
 
 
 class BackfillStore(Protocol):
@@ -615,7 +659,8 @@ class ReadStore(Protocol):
         limit: int = 50,
         before: int | None = None,
     ) -> list[RunView]:
-        """Newest first, live and ended ones together, by run number; `before` continues after a page."""
+        """Newest first, live and ended ones together, by run number; `before` continues after a page. `schedule`: its
+        runs, which are its ticks where it goes over members; or those of one member, by the name of their series."""
 
     async def run(self, run_id: str) -> RunView:
         """One run with its attempts. UnknownName if there is none."""
@@ -680,6 +725,7 @@ class Store(
     LedgerStore,
     HandlerStore,
     WatchStore,
+    MemberStore,
     BackfillStore,
     LimitStore,
     FleetStore,

@@ -7,6 +7,7 @@ edit, a merged span or a run by hand all say the truth about themselves.
     tick.at, tick.start, tick.end    instants: when the tick is, and its interval [start, end)
     tick.date, tick.time             the date and the time of day of tick.at, in the rule's zone
     tick.start.date, tick.end.time   the same of the others
+    member                           whom the run is for, where its schedule goes over many
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from foliot.timing.zones import zone
 
 _MOMENTS = ("at", "start", "end")
 _PARTS = ("date", "time")
+MEMBER = "member"
 KNOWN = (
+    MEMBER,
     "tick.id",
     *(f"tick.{part}" for part in _PARTS),
     *(f"tick.{moment}" for moment in _MOMENTS),
@@ -40,6 +43,7 @@ class Tick(NamedTuple):
     since: Instant | None
     """Where the interval begins; None when the run has none."""
     tz: str
+    member: str | None = None
 
 
 class Binding(NamedTuple):
@@ -48,9 +52,9 @@ class Binding(NamedTuple):
     arguments: tuple[tuple[str, str], ...]
     tz: str
 
-    def values(self, id: str, at: Instant, since: Instant | None) -> dict[str, str]:
-        """The arguments as text that JSON holds; InvalidInput when the run has no interval and one is asked for."""
-        tick = Tick(id, at, since, self.tz)
+    def values(self, id: str, at: Instant, since: Instant | None, member: str | None = None) -> dict[str, str]:
+        """The arguments as text that JSON holds; InvalidInput when one is asked for that the run does not have."""
+        tick = Tick(id, at, since, self.tz, member)
         return {argument: _value(source, tick) for argument, source in self.arguments}
 
     def encoded(self) -> dict[str, Any]:
@@ -85,6 +89,10 @@ def binding_in(options: bytes | None) -> Binding | None:
 def _value(source: str, tick: Tick) -> str:
     if source == "tick.id":
         return tick.id
+    if source == MEMBER:
+        if tick.member is None:
+            raise InvalidInput(f"{source}: this run is for no member of a set")
+        return tick.member
     _, *path = source.split(".")
     moment = path[0] if path[0] in _MOMENTS else "at"
     at = tick.since if moment == "start" else tick.at

@@ -305,6 +305,9 @@ class _Count:
     def _add_moved(self, column: list[float], strand: Strand, ticks: Sequence[tuple[Instant, Instant | None]]) -> None:
         for one in strand.members:
             for tick, following in ticks:
+                if one.runs > 1:  # one for each of many members, and those are what is spread
+                    self._add_even(column, tick, _room(strand.jitter, tick, following), one.runs)
+                    continue
                 fire = jittered(one.id, tick, strand.jitter, following)
                 if self._start <= fire < self._end:
                     column[(fire - self._start) // self._width] += one.runs

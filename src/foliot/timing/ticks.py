@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 
 from foliot.domain.instant import LAST, Duration, Instant
+from foliot.domain.members import start_within
 from foliot.domain.rule import Rule
 from foliot.domain.schedule import Declaration, Schedule
 from foliot.errors import InvalidInput, InvalidRule
@@ -48,13 +48,19 @@ def armed(declaration: Declaration, rule: Rule, after: Instant, known: Schedule 
         return replace(
             declaration,
             first=nominal,
-            first_fire_at=jittered(declaration.id, nominal, declaration.policy.jitter, rule.next(nominal)),
+            first_fire_at=_fire_at(declaration, nominal, rule.next(nominal)),
             # Before its first tick a rule has none: the time since it was declared is what that tick stands for.
             first_since=after if (before := rule.previous(nominal)) is None else before,
             first_wall=rule.wall(nominal),
         )
     except InvalidRule as problem:
         return replace(declaration, fault=f"InvalidRule: {problem}")
+
+
+def _fire_at(declaration: Declaration, nominal: Instant, following: Instant | None) -> Instant:
+    """A tick over many members is on time itself: jitter spreads its members."""
+    jitter = declaration.policy.jitter if declaration.over is None else 0
+    return jittered(declaration.id, nominal, jitter, following)
 
 
 def upcoming(rule: Rule, after: Instant, count: int) -> list[Instant]:
@@ -89,11 +95,7 @@ def jittered(schedule_id: str, nominal: Instant, jitter: Duration, following: In
     The same schedule and tick always give the same answer, so every scheduler agrees on it.
     """
     ceiling = LAST if following is None else following - 1
-    room = min(jitter, ceiling - nominal)
-    if room <= 0:
-        return nominal
-    digest = blake2b(f"{schedule_id}@{nominal}".encode(), digest_size=8).digest()
-    return nominal + int.from_bytes(digest) % (room + 1)
+    return start_within(schedule_id, nominal, min(jitter, ceiling - nominal))
 
 
 def _count(rule: Rule, first: Instant, latest: Instant, cap: int) -> tuple[int, bool]:
