@@ -191,6 +191,10 @@ INSERT INTO foliot.backfill (starts, ends, cursor, total, pace_at, made_at, at_o
     VALUES ({START - HOUR}, {START}, {START - HOUR}, 1, {START}, {START}, 1, 3, 0, false, 'daily', 'paused', 'job',
     '{{}}', 'ana', 'again', '{{}}');
 """,
+    6: f"""
+INSERT INTO foliot.member (member_set, key, added_at, source) VALUES ('tenants', 'acme', {START}, 'code');
+INSERT INTO foliot.series (id, schedule, member, useful_at) VALUES ('daily[acme]', 'daily', 'acme', {START});
+""",
 }
 """By step, rows for the tables that it made. A step that makes one adds its own: the test below says which lack any."""
 

@@ -18,6 +18,7 @@ FROZEN = {
     ): "65f7401d2d1260984c376a62877072a8309ab4b573381e3ecbfc339e3bc56671",
     ("foliot.store.sqlite", "0003_fleet"): "d049f31488adc8060601cb094669dff85fbb133ac27ff3cd680b3f17dfc5dc27",
     ("foliot.store.sqlite", "0004_truth"): "774bd8012e97e0a546c2c6524123090b24727a315a156db1a00361fadf5cd506",
+    ("foliot.store.sqlite", "0005_pressure"): "8ebcc0e58c1607ebdc0b2c08949b3de2d2212b65db0c0e872d9b92235b92fb2a",
     # Join when the engine is released: the steps of postgres.
 }
 

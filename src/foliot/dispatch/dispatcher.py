@@ -352,6 +352,7 @@ class Dispatcher:
         self._store_behind = max(0, now - fired.at)
         if fired.early:
             self._shards.put_back(entry for entry in due if entry[0] > fired.at)
+        self._shards.put_back(fired.again)
         self._busy += fired.busy
         for fault in fired.faults:
             _log.warning("schedule set aside: %s", fault)

@@ -75,6 +75,7 @@ class Reaper:
                 await self._store.lose(losses)
             await self._tell(policies.unreadable)
         await self._store.give_up()
+        await self._store.gather()
         self._looked_at = now
         return now + LOOK_EVERY
 

@@ -148,8 +148,11 @@ class PostgresTransaction(Transaction):
             self.rings.add("arrivals")
 
     async def lock(self, schedules: Collection[str]) -> None:
-        if schedules:
-            await self.all("lock_schedules", ids=sorted(schedules))
+        whole, series = _apart(schedules)
+        if whole:
+            await self.all("lock_schedules", ids=whole)
+        if series:
+            await self.all("lock_series", ids=series)
 
     async def lock_slots(self, numbers: Collection[int]) -> None:
         if numbers:
@@ -162,12 +165,18 @@ class PostgresTransaction(Transaction):
         return {row[0] for row in await self.all("slots_named", names=list(names))} - free
 
     async def lock_free(self, schedules: Collection[str]) -> Collection[str]:
-        if not schedules:
-            return ()
-        free = {row[0] for row in await self.all("lock_free_schedules", ids=sorted(schedules))}
-        if len(free) == len(schedules):
-            return ()
-        return {row[0] for row in await self.all("existing_schedules", ids=sorted(schedules))} - free
+        whole, series = _apart(schedules)
+        held = await self._held(whole, "lock_free_schedules", "existing_schedules")
+        return held | await self._held(series, "lock_free_series", "existing_series")
+
+    async def _held(self, ids: list[str], taking: str, existing: str) -> set[str]:
+        """Locks what is free; which of the rest somebody else has."""
+        if not ids:
+            return set()
+        free = {row[0] for row in await self.all(taking, ids=ids)}
+        if len(free) == len(ids):
+            return set()
+        return {row[0] for row in await self.all(existing, ids=ids)} - free
 
     async def passed_over(self, entries: Collection[tuple[Instant, int]]) -> Collection[tuple[Instant, int]]:
         if not entries:
@@ -183,6 +192,12 @@ class PostgresTransaction(Transaction):
 
     def unpacked(self, stored: Iterable[int]) -> array[int]:
         return array("q", stored)
+
+
+def _apart(schedules: Collection[str]) -> tuple[list[str], list[str]]:
+    """Schedules, and series of members, each in the order in which they are locked."""
+    ids = sorted(schedules)
+    return [one for one in ids if not one.endswith("]")], [one for one in ids if one.endswith("]")]
 
 
 Work = Callable[[PostgresTransaction], Coroutine[Any, Any, T]]

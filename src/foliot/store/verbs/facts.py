@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from foliot.domain.identity import run_id
+from foliot.domain.identity import member_of_series, run_id, schedule_of_series
 from foliot.domain.instant import Instant
 from foliot.domain.policy import BlocksUntil
 from foliot.domain.run import Lane, Origin
@@ -38,6 +38,8 @@ class Due(NamedTuple):
     is_forced: bool
     due_at: Instant
     """When it was first due, whatever became of it since."""
+    over: str | None = None
+    """The set of members that it makes runs for."""
 
     def candidate(self, lane: Lane) -> Candidate:
         return Candidate(
@@ -45,7 +47,7 @@ class Due(NamedTuple):
             self.job,
             self.tenant,
             self.queue,
-            self.schedule,
+            None if self.schedule is None else schedule_of_series(self.schedule),
             lane,
             self.options,
             self.slots,
@@ -63,10 +65,13 @@ async def due_runs(tx: Transaction, numbers: Iterable[int]) -> dict[int, Due]:
 
 async def tick_facts(tx: Transaction, wanted: dict[str, int], rows: dict[int, Due]) -> dict[int, TickFacts | None]:
     """By run; None for one that is no longer to be decided upon: somebody got there first. Rows that cannot be read are
-    set aside. `rows` were read before the schedules were locked, and are brought up to date: where a run is handed off
-    to follows from them."""
+    set aside.
+
+    `wanted` are runs by schedule, or by series where those go over members. `rows` were read before these were locked,
+    and are brought up to date: where a run is handed off to follows from them."""
     listed = list(wanted)
-    schedules = {row[0]: schedule_of(row) for row in await tx.all("schedules_by_id", ids=listed)}
+    templates = sorted({schedule_of_series(one) for one in listed})
+    schedules = {row[0]: schedule_of(row) for row in await tx.all("schedules_by_id", ids=templates)}
     around = Around(
         schedules,
         await _upstreams(tx, {one.policy.requires for one in schedules.values() if one.policy.requires is not None}),
@@ -99,7 +104,7 @@ class Around:
         self._busy: dict[str, list[Busy]] = {}
         self._waiting: dict[str, list[Waiting]] = {}
         for schedule, number, name, state, phase, lane, nominal, is_let_go in busy:
-            if state < min(PARKED) or _blocks(schedules.get(schedule), State(state)):
+            if state < min(PARKED) or _blocks(schedules.get(schedule_of_series(schedule)), State(state)):
                 stoppable = phase is None and state <= State.RUNNING
                 one = Busy(number, run_id(number, name), stoppable, Lane(lane), nominal or 0, bool(is_let_go))
                 self._busy.setdefault(schedule, []).append(one)
@@ -119,7 +124,7 @@ class Around:
         decided: bool | None,
     ) -> TickFacts:
         assert due.schedule is not None
-        schedule = self._schedules.get(due.schedule)
+        schedule = self._schedules.get(schedule_of_series(due.schedule))
         requires = None if schedule is None else schedule.policy.requires
         busy = tuple(one for one in self._busy.get(due.schedule, ()) if _in_the_way(one, due))
         return TickFacts(
@@ -140,6 +145,8 @@ class Around:
             decided=bool(decided),
             forced=bool(due.is_forced),
             upstream=None if requires is None else self._upstreams[requires],
+            over=due.over,
+            member=member_of_series(due.schedule),
         )
 
 

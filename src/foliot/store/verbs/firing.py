@@ -12,12 +12,12 @@ from foliot.domain.run import LATE, Lane, Origin
 from foliot.domain.schedule import Busy, TickDecision, TickFacts
 from foliot.domain.state import Reason, State
 from foliot.domain.store import DEFAULT_QUEUE, Decide, Fired, Lease
-from foliot.store.verbs import following, sharing
+from foliot.store.verbs import following, sharing, spreading
 from foliot.store.verbs.dispatching import hold
 from foliot.store.verbs.facts import Due, due_runs, tick_facts
 from foliot.store.verbs.following import End, Wanted
 from foliot.store.verbs.gates import Gatekeeper
-from foliot.store.verbs.transaction import Transaction, longs
+from foliot.store.verbs.transaction import Transaction
 from foliot.store.verbs.working import Group, chunks_of
 
 CHUNK = 500
@@ -71,6 +71,7 @@ async def fire(
         created=firing.created,
         faults=firing.faults,
         busy=firing.busy,
+        again=firing.again,
     )
 
 
@@ -92,6 +93,8 @@ class Firing:
         self.faults: list[str] = []
         self.busy: list[tuple[Instant, int]] = []
         """What somebody else has his hands on."""
+        self.again: list[tuple[Instant, int]] = []
+        """Ticks that have made runs for some of their members, and go on."""
 
     def lane_of(self, row: Due) -> Lane:
         return Lane.CATCH_UP if row.lane == 0 and self.tx.now - row.fire_at > LATE else _LANES[row.lane]
@@ -158,10 +161,13 @@ class Firing:
     async def _carry_out(self, decided: Decided) -> None:
         """All decisions of a wave: each kind of write is done once, for all of them."""
         going: list[tuple[Due, Lane]] = []
+        spread: list[tuple[TickFacts, TickDecision]] = []
         holds: list[tuple[Any, ...]] = []
         later: list[tuple[Any, ...]] = []
         for fact, decision in decided:
             match decision.verdict:
+                case "fire" if fact.over is not None:
+                    spread.append((fact, decision))
                 case "fire":
                     going.append((self.rows[fact.number], decision.lane))
                 case "hold":
@@ -184,9 +190,20 @@ class Firing:
         last_made, instead = await self._make(decided)
         handed = await self.hand_off([*going, *instead])
         await self.tx.run_each("tick_fired", [(self.tx.now, lane, row.number) for row, lane in handed])
+        await self._spread(spread)
         await self._make_room(decided)
         await self._let_others_go(decided)
         await self._tell_schedules(decided, last_made)
+
+    async def _spread(self, ticks: Decided) -> None:
+        """Ticks over many members make runs for the next of these, which fire as others do."""
+        for fact, decision in ticks:
+            made = await spreading.spread(self.tx, self._schedule(fact.number), fact, decision)
+            self.created += made.runs
+            if made.nobody is not None:
+                self.skip(fact.number, Reason.NO_MEMBERS, made.nobody)
+            elif made.more:
+                self.again.append((fact.fire_at, fact.number))
 
     async def _make(self, decided: Decided) -> tuple[dict[str, str], list[tuple[Due, Lane]]]:
         """The next runs of schedules: what was made last, by schedule; and what is to be fired in place of others."""
@@ -196,7 +213,9 @@ class Firing:
             schedule = self._schedule(fact.number)
             templates[schedule] = self.rows[fact.number]
             if decision.instead is not None:
-                wanted.append(Wanted(schedule, decision.instead, decision.lane, self.tx.now))
+                # One over many members is not handed off: it fires by itself, and makes its runs then.
+                fired_at = self.tx.now if fact.over is None else None
+                wanted.append(Wanted(schedule, decision.instead, decision.lane, fired_at, is_decided=True))
             if decision.successor is not None:
                 wanted.append(Wanted(schedule, decision.successor))
         last_made: dict[str, str] = {}
@@ -207,6 +226,8 @@ class Firing:
             last_made[one.schedule] = made.name  # the successor comes after what is fired instead
             if one.fired_at is None:
                 self.created += 1
+                if one.is_decided:
+                    await self.tx.run_each("tick_decided", [(one.lane, made.number)])
             else:
                 fresh = templates[one.schedule]._replace(number=made.number, label=None, is_suspected=False, slots=None)
                 instead.append((fresh, one.lane))
@@ -240,18 +261,11 @@ class Firing:
             await self.tx.stir([row[0] for row in rows])
 
     async def _stop(self, replaced: Sequence[Busy], by: str, schedule: str) -> None:
-        numbers = longs([one.number for one in replaced])
-        waiting = {row[0]: row[1] for row in await self.tx.all("stoppable_runs", numbers=numbers)}
-        ends: list[End] = [
-            (number, State.CANCELLED, self.tx.now, Reason.REPLACED, f"by {by}", None, 1) for number in waiting
-        ]
-        if ends:
-            await following.end(self.tx, ends, [number for number, tried in waiting.items() if tried])
+        numbers = [one.number for one in replaced]
+        ended, busy = await following.stop(self.tx, numbers, Reason.REPLACED, f"by {by}")
+        if ended:
             await following.runs_ended(self.tx, {schedule})
-        for number, worker in await self.tx.all("owners_of", numbers=numbers):
-            if number not in waiting:
-                asked = {"number": number, "worker": worker, "reason": Reason.REPLACED, "note": f"by {by}"}
-                await self.tx.run("ask_to_stop", **asked)
+        await following.ask_to_stop(self.tx, busy, Reason.REPLACED, f"by {by}")
 
     async def _tell_schedules(self, decided: Decided, last_made: dict[str, str]) -> None:
         evaluated, noted = [], []

@@ -21,6 +21,8 @@ class Wanted(NamedTuple):
     tick: NewTick
     lane: Lane = Lane.LIVE
     fired_at: Instant | None = None
+    is_decided: bool = False
+    """Its schedule has decided about it already."""
 
 
 class Made(NamedTuple):
@@ -69,6 +71,22 @@ async def end(tx: Transaction, ends: Sequence[End], tried: Collection[int]) -> N
     if ending:
         await tx.run_each("end_run", ending)
         await tx.run("drop_runs", numbers=longs([one[0] for one in ending]))
+
+
+async def stop(
+    tx: Transaction, numbers: Collection[int], reason: Reason, note: str | None, state: State = State.CANCELLED
+) -> tuple[set[int], list[int]]:
+    """Ends those that nobody has begun. Returns these; and those that somebody is at, who can be asked to stop."""
+    waiting = {row[0]: row[1] for row in await tx.all("stoppable_runs", numbers=longs(numbers))}
+    ends: list[End] = [(number, state, tx.now, reason, note, None, 1) for number in waiting]
+    if ends:
+        await end(tx, ends, [number for number, tried in waiting.items() if tried])
+    return set(waiting), [number for number in numbers if number not in waiting]
+
+
+async def ask_to_stop(tx: Transaction, numbers: Collection[int], reason: Reason, note: str) -> None:
+    for number, worker in await tx.all("owners_of", numbers=longs(numbers)):
+        await tx.run("ask_to_stop", number=number, worker=worker, reason=reason, note=note)
 
 
 async def unend(

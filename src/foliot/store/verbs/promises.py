@@ -10,7 +10,7 @@ from foliot.domain.instant import Instant
 from foliot.domain.run import Kept, OnConflict, Promise
 from foliot.domain.state import PARKED, Event, Reason, State, after
 from foliot.errors import Conflict, UnknownName
-from foliot.store.verbs import following
+from foliot.store.verbs import following, spreading
 from foliot.store.verbs.transaction import Transaction
 
 
@@ -143,7 +143,8 @@ async def _cancel(tx: Transaction, identifier: str, actor: str, note: str, reaso
     found = await by_id(tx, identifier, locked=True)
     if not found.live or found.state in PARKED:
         raise Conflict(f"{found.id} is {found.state} already")
-    if found.state is State.VERIFYING:
+    is_spread = await tx.value("spreads", number=found.number)
+    if found.state is State.VERIFYING and not is_spread:
         raise Conflict(f"{found.id} is verifying: its work is done, and only its check is still to come")
     await tx.audit(actor, "cancel", found.id, note)
     if found.state is State.RUNNING:
@@ -151,6 +152,8 @@ async def _cancel(tx: Transaction, identifier: str, actor: str, note: str, reaso
         return found.kept("asked")
     if await tx.run("withdraw_tick", number=found.number, note=note or reason):
         return found.kept("withdrawn")
+    if is_spread:
+        await spreading.cancel_members(tx, found.id, reason, note)
     ended = after(found.state, Event.CANCEL)
     await following.end(tx, [(found.number, ended, tx.now, reason, note or None, None, None)], [found.number])
     if found.schedule is not None:

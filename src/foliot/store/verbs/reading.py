@@ -7,14 +7,14 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import TypeVar
 
-from foliot.domain.identity import rerun_stem, run_number
+from foliot.domain.identity import member_of_series, rerun_stem, run_number, schedule_of_series
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import Stage
 from foliot.domain.run import AttemptView, Lane, Origin, RunView
 from foliot.domain.state import PARKED, PENDING, TERMINAL, Outcome, State
 from foliot.domain.store import DEFAULT_QUEUE, AuditRow, EventRow
 from foliot.errors import UnknownName
-from foliot.store.verbs import ledger
+from foliot.store.verbs import ledger, spreading
 from foliot.store.verbs.recovering import lineage_number
 from foliot.store.verbs.transaction import Row, Transaction, longs
 
@@ -110,6 +110,7 @@ async def run(tx: Transaction, identifier: str) -> RunView:
         effects=await ledger.effects_of(tx, lineage),
         batches=await ledger.batches_of(tx, lineage),
         reruns=[row[0] for row in await tx.all("reruns_of", stem=stem, stem_end=stem[:-1] + "s")],
+        interval=await spreading.interval(tx, view) if view.schedule is not None and view.member is None else None,
     )
 
 
@@ -200,7 +201,8 @@ def _view(row: Row) -> RunView:
         state=State(state),
         origin=_member(Origin, origin, Origin.DELAYED),
         job=job,
-        schedule=schedule,
+        schedule=None if schedule is None else schedule_of_series(schedule),
+        member=None if schedule is None else member_of_series(schedule),
         revision=revision,
         tenant=tenant,
         queue=queue or DEFAULT_QUEUE,

@@ -11,7 +11,7 @@ from foliot.domain.run import Kept, Phase
 from foliot.domain.state import PARKED, TERMINAL, Event, Reason, State, after
 from foliot.domain.store import check_of
 from foliot.errors import Conflict, UnknownName
-from foliot.store.verbs import following, ledger
+from foliot.store.verbs import following, ledger, spreading
 from foliot.store.verbs.promises import Found, by_id
 from foliot.store.verbs.transaction import Transaction, longs
 
@@ -45,6 +45,9 @@ async def recheck(tx: Transaction, identifier: str, actor: str, note: str) -> Ke
     if found.state is State.DEAD:
         raise Conflict(f"{found.id} is dead: there is no result that could be checked")
     await _refuse_busy(tx, found, await ledger.lineage_of(tx, found.number))
+    if await spreading.gather_again(tx, found.number, found.state):
+        await tx.audit(actor, "verify", found.id, note)
+        return Kept(found.number, found.name, "rechecked", after(found.state, Event.RECHECK_ORDERED), found.fire_at)
     phase = Phase.DOUBT if found.state is State.AMBIGUOUS else Phase.CHECK
     row = await tx.one("recheck_run", number=found.number, state=found.state, phase=phase, now=tx.now)
     assert row is not None  # it is locked

@@ -143,6 +143,7 @@ def _template(declaration: Declaration, source: str, now: Instant) -> tuple[Any,
         now,
         declaration.after,
         source,
+        declaration.over,
     )
 
 

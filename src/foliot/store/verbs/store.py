@@ -19,6 +19,8 @@ from foliot.domain.fairness import TenantView
 from foliot.domain.gates import Gate, GateView
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled
+from foliot.domain.members import Member, MembersChanged, MemberSet
+from foliot.domain.members import Standing as MemberStanding
 from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
 from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, Standing
@@ -34,6 +36,7 @@ from foliot.store.verbs import (
     recovering,
     schedules,
     sharing,
+    spreading,
     watching,
     working,
 )
@@ -195,6 +198,34 @@ class Verbs(ABC):
 
     async def note(self, kind: str, subject: str, detail: str) -> None:
         await self.write(lambda tx: tx.event(kind, subject, detail))
+
+    # Members
+
+    async def members(self, member_set: str, *, after: str = "", limit: int = 1_000) -> list[Member]:
+        return await self.read(lambda tx: spreading.members(tx, member_set, after, limit))
+
+    async def member_sets(self) -> list[MemberSet]:
+        return await self.read(spreading.member_sets)
+
+    async def change_members(
+        self, member_set: str, *, add: Sequence[str] = (), remove: Sequence[str] = (), actor: str, note: str
+    ) -> MembersChanged:
+        return await self.write(lambda tx: spreading.change(tx, member_set, add, remove, actor, actor, note))
+
+    async def set_members(self, member_set: str, keys: Sequence[str], *, actor: str, note: str) -> MembersChanged:
+        return await self.write(lambda tx: spreading.replace(tx, member_set, keys, actor, note))
+
+    async def declare_members(self, member_set: str, keys: Sequence[str], *, prune: bool, actor: str) -> MembersChanged:
+        return await self.write(lambda tx: spreading.declare(tx, member_set, keys, prune, actor))
+
+    async def standings(
+        self, schedule: str, *, after: str = "", limit: int = 1_000, stale_before: Instant | None = None
+    ) -> list[MemberStanding]:
+        return await self.read(lambda tx: spreading.standings(tx, schedule, after, limit, stale_before))
+
+    async def gather(self) -> int:
+        found = await self.read(spreading.complete_ticks)
+        return await self.write(lambda tx: spreading.gather(tx, found)) if found else 0
 
     # Backfill
 

@@ -182,7 +182,8 @@ BEGIN
     IF schedules <> '{}' THEN
         schedules := ARRAY(
             SELECT s.id FROM foliot.schedule s WHERE s.id = ANY(schedules) AND s.delay IS NULL ORDER BY s.id
-            FOR UPDATE SKIP LOCKED);
+            FOR UPDATE SKIP LOCKED) || ARRAY(
+            SELECT s.id FROM foliot.series s WHERE s.id = ANY(schedules) ORDER BY s.id FOR UPDATE SKIP LOCKED);
         schedules := ARRAY(
             SELECT id FROM unnest(schedules) AS id
             EXCEPT SELECT r.schedule FROM foliot.run r WHERE r.schedule = ANY(schedules) AND r.state = 2

@@ -241,6 +241,8 @@ BEGIN
     -- First the schedule, as everybody does who must not wait for another with its run in hand.
     PERFORM 1 FROM foliot.schedule s
     WHERE s.id = (SELECT r.schedule FROM foliot.run r WHERE r.number = complete.run) FOR UPDATE;
+    PERFORM 1 FROM foliot.series s
+    WHERE s.id = (SELECT r.schedule FROM foliot.run r WHERE r.number = complete.run) FOR UPDATE;
     -- With the run in hand, nobody else can write its claim, nor take it away.
     PERFORM 1 FROM foliot.run r WHERE r.number = complete.run FOR UPDATE;
     SELECT c.* INTO claim_ FROM foliot.claim c

@@ -60,9 +60,10 @@ WITH wanted AS MATERIALIZED (
     INSERT INTO foliot.named (name, number) SELECT name, number FROM wanted
 )
 INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule,
-    revision, tenant, queue, options, shard)
+    revision, tenant, queue, options, member_set, shard)
 SELECT w.number, w.name, 0, 3, 2, b.priority, b.job, b.payload, w.fire_at, w.nominal, w.since, b.schedule,
-    b.revision, b.tenant, b.queue, b.options, w.number % (SELECT shards FROM foliot.setting)
+    b.revision, b.tenant, b.queue, b.options, (SELECT s.member_set FROM foliot.schedule s WHERE s.id = b.schedule),
+    w.number % (SELECT shards FROM foliot.setting)
 FROM wanted w JOIN foliot.backfill b ON b.number = w.backfill
 
 -- name: taken_names

@@ -87,8 +87,8 @@ DELETE FROM foliot.named n USING gone WHERE n.name = gone.name AND n.number = go
 -- A run of a schedule, from its template.
 WITH named AS (INSERT INTO foliot.named (name, number) VALUES ($2, $1))
 INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, useful_until,
-    schedule, revision, tenant, queue, options, fired_at, shard)
-SELECT $1, $2, 0, $3, $4, priority, job, payload, $5, $6, $7, $8, id, revision, tenant, queue, options, $9,
+    schedule, revision, tenant, queue, options, fired_at, member_set, shard)
+SELECT $1, $2, 0, $3, $4, priority, job, payload, $5, $6, $7, $8, id, revision, tenant, queue, options, $9, member_set,
     $1 % (SELECT shards FROM foliot.setting)
 FROM foliot.schedule WHERE id = $10
 
@@ -105,9 +105,10 @@ WITH wanted AS MATERIALIZED (
     INSERT INTO foliot.named (name, number) SELECT name, number FROM wanted
 )
 INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, useful_until,
-    schedule, revision, tenant, queue, options, fired_at, shard)
+    schedule, revision, tenant, queue, options, fired_at, member_set, shard)
 SELECT w.number, w.name, 0, w.origin, w.lane, s.priority, s.job, s.payload, w.fire_at, w.nominal, w.since, w.useful_until,
-    s.id, s.revision, s.tenant, s.queue, s.options, w.fired_at, w.number % (SELECT shards FROM foliot.setting)
+    s.id, s.revision, s.tenant, s.queue, s.options, w.fired_at, s.member_set,
+    w.number % (SELECT shards FROM foliot.setting)
 FROM wanted w JOIN foliot.schedule s ON s.id = w.schedule WHERE s.id = ANY($10::text[])
 
 -- name: end_run_many

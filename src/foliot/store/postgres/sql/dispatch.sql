@@ -101,14 +101,14 @@ SELECT now_, handed, odd, lost, unranked FROM foliot.fire_runs(:owner, :shards::
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
 -- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, false), coalesce(nominal, fire_at)
+    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, false), coalesce(nominal, fire_at), member_set
 FROM foliot.lock_pending(:numbers::bigint[])
 WHERE schedule IS NULL OR fired_at IS NULL
 
 -- name: due_ticks
 -- Read under the schedules' locks: what somebody else changed while we waited for them is left out.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, false), coalesce(nominal, fire_at),
+    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, false), coalesce(nominal, fire_at), member_set,
     name, origin, nominal, since, attempt, withdrawn, decided
 FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fired_at IS NULL AND fire_at <= :now FOR UPDATE

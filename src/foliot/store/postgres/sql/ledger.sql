@@ -131,9 +131,10 @@ SELECT number, name, job, payload, schedule, revision, tenant, queue, priority, 
 -- name: insert_rerun
 WITH named AS (INSERT INTO foliot.named (name, number) VALUES (:name, :number))
 INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
-    tenant, queue, options, lineage, repair, shard)
+    tenant, queue, options, lineage, repair, member_set, shard)
 VALUES (:number, :name, 0, 4, 0, :priority, :job, :payload, :now, :nominal, :since, :schedule, :revision, :tenant,
-    :queue, :options, :lineage, :repair, :number::bigint % (SELECT shards FROM foliot.setting))
+    :queue, :options, :lineage, :repair, (SELECT member_set FROM foliot.schedule WHERE id = :schedule),
+    :number::bigint % (SELECT shards FROM foliot.setting))
 
 -- name: put_to_check
 -- Handed off for its check in the same transaction: it was fired, and it is never too late to look.

@@ -24,7 +24,8 @@ ORDER BY number DESC LIMIT :limit
 
 -- name: checked_runs
 SELECT * FROM foliot.live_runs
-WHERE number = ANY(ARRAY(SELECT r.number FROM foliot.run r WHERE r.phase IS NOT NULL)) AND number < :before
+WHERE number = ANY(ARRAY(SELECT r.number FROM foliot.run r WHERE r.phase IS NOT NULL
+        UNION ALL SELECT r.number FROM foliot.run r WHERE r.member_set IS NOT NULL AND r.state = 5)) AND number < :before
     AND (:schedule::text IS NULL OR schedule = :schedule) AND (:job::text IS NULL OR job = :job)
     AND (:tenant::text IS NULL OR tenant = :tenant) AND :states::smallint[] IS NOT NULL
 ORDER BY number DESC LIMIT :limit

@@ -1,13 +1,13 @@
 -- name: schedule_columns
 SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
     fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
-    tables, last_wall, next_wall, source, skip_through
+    tables, last_wall, next_wall, source, skip_through, member_set
 FROM foliot.schedule ORDER BY id
 
 -- name: schedules_by_id
 SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
     fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
-    tables, last_wall, next_wall, source, skip_through
+    tables, last_wall, next_wall, source, skip_through, member_set
 FROM foliot.schedule WHERE id = ANY(:ids::text[])
 
 -- name: schedule_versions
@@ -19,13 +19,14 @@ UPDATE foliot.schedule SET fault = :fault WHERE id = :id
 -- name: put_schedule
 -- Pauses and the cursor survive an edit; a fault does not.
 INSERT INTO foliot.schedule AS s (id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes,
-    revision, fingerprint, made_at, evaluated_through, source)
+    revision, fingerprint, made_at, evaluated_through, source, member_set)
 VALUES (:id, :job, :rule, :payload, :policy, :options, :delay, :queue, :priority, :tenant, :owner, :runbook, :changes,
-    1, :fingerprint, :now, :after, :source)
+    1, :fingerprint, :now, :after, :source, :member_set)
 ON CONFLICT (id) DO UPDATE SET job = excluded.job, rule = excluded.rule, payload = excluded.payload,
     policy = excluded.policy, options = excluded.options, delay = excluded.delay, queue = excluded.queue,
     priority = excluded.priority, tenant = excluded.tenant, owner = excluded.owner, runbook = excluded.runbook,
     changes = excluded.changes, revision = s.revision + 1, fingerprint = excluded.fingerprint, fault = NULL,
+    member_set = excluded.member_set,
     evaluated_through = greatest(s.evaluated_through, excluded.evaluated_through),
     -- Wall times of another rule say nothing about this one's.
     tables = CASE WHEN s.rule = excluded.rule THEN s.tables END,
@@ -47,8 +48,8 @@ WHERE schedule = ANY(:ids::text[]) AND state IN (0, 2) AND origin = 0 AND attemp
 -- name: refresh_tick
 -- The same tick under the new template.
 UPDATE foliot.run SET state = 0, reason = NULL, detail = NULL, waits_for = NULL, fire_at = :fire_at, useful_until = :useful_until,
-    (priority, job, payload, revision, tenant, queue, options) =
-    (SELECT priority, job, payload, revision, tenant, queue, options FROM foliot.schedule WHERE id = :id)
+    (priority, job, payload, revision, tenant, queue, options, member_set) =
+    (SELECT priority, job, payload, revision, tenant, queue, options, member_set FROM foliot.schedule WHERE id = :id)
 WHERE number = :number
 
 -- name: unended_ticks
@@ -90,7 +91,7 @@ WITH otherwise AS MATERIALIZED (
 )
 SELECT s.id, s.job, s.rule, s.payload, s.policy, s.options, s.delay, s.queue, s.priority, s.tenant, s.owner, s.runbook,
     s.changes, s.revision, s.fingerprint, s.made_at, s.paused_at, s.paused_until, s.paused_note, s.evaluated_through,
-    s.last_created, s.fault, s.tables, s.last_wall, s.next_wall, s.source, s.skip_through, coalesce(r.nominal, r.fire_at)
+    s.last_created, s.fault, s.tables, s.last_wall, s.next_wall, s.source, s.skip_through, s.member_set, coalesce(r.nominal, r.fire_at)
 FROM otherwise o JOIN foliot.schedule s ON s.id = o.id
 LEFT JOIN foliot.run r ON r.schedule = s.id AND r.state IN (0, 2) AND r.origin = 0 AND r.attempt = 0 AND r.fired_at IS NULL AND r.decided IS NOT TRUE
 ORDER BY s.id

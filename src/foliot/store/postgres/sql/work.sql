@@ -187,7 +187,8 @@ RETURNING r.number
 -- name: release_paused
 UPDATE foliot.run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, reason = NULL, detail = NULL, waits_for = NULL,
     fire_at = least(fire_at, :now)
-WHERE waits_for = 'turn:' || :schedule::text AND reason = 'paused' AND state <= 2 RETURNING number
+WHERE waits_for IN (SELECT 'turn:' || :schedule::text UNION ALL SELECT 'turn:' || id FROM foliot.series WHERE schedule = :schedule::text)
+    AND reason = 'paused' AND state <= 2 RETURNING number
 
 -- name: delayed_schedules
 -- Schedules of fixed delay among these that have nothing pending or busy left: their next run is due now.

@@ -53,9 +53,10 @@ WHERE number = :number
 -- name: insert_backfilled
 -- A run of a backfill, from the template that it was started with.
 INSERT INTO run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
-    tenant, queue, options)
-SELECT ?1, ?2, 0, 3, 2, priority, job, payload, ?3, ?4, ?5, schedule, revision, tenant, queue, options
-FROM backfill WHERE number = ?6
+    tenant, queue, options, member_set)
+SELECT ?1, ?2, 0, 3, 2, priority, job, payload, ?3, ?4, ?5, schedule, revision, tenant, queue, options,
+    (SELECT s.member_set FROM schedule s WHERE s.id = b.schedule)
+FROM backfill b WHERE number = ?6
 
 -- name: taken_names
 -- Which of these ticks have a run, and how it stands.

@@ -37,8 +37,8 @@ DELETE FROM run WHERE number IN carray(:numbers)
 -- name: insert_tick
 -- A run of a schedule, from its template.
 INSERT INTO run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, useful_until,
-    schedule, revision, tenant, queue, options, fired_at)
-SELECT ?1, ?2, 0, ?3, ?4, priority, job, payload, ?5, ?6, ?7, ?8, id, revision, tenant, queue, options, ?9
+    schedule, revision, tenant, queue, options, fired_at, member_set)
+SELECT ?1, ?2, 0, ?3, ?4, priority, job, payload, ?5, ?6, ?7, ?8, id, revision, tenant, queue, options, ?9, member_set
 FROM schedule WHERE id = ?10
 
 -- name: names_taken

@@ -65,12 +65,12 @@ WHERE s.seq > :cursor AND s.seq <= :last AND r.state <= 1 AND r.fire_at < :high_
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
 -- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, 0), coalesce(nominal, fire_at)
+    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, 0), coalesce(nominal, fire_at), member_set
 FROM run WHERE number IN carray(:numbers) AND state <= 1 AND (schedule IS NULL OR fired_at IS NULL)
 
 -- name: due_ticks
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, 0), coalesce(nominal, fire_at),
+    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, 0), coalesce(nominal, fire_at), member_set,
     name, origin, nominal, since, attempt, withdrawn, decided
 FROM run
 WHERE number IN carray(:numbers) AND state <= 1 AND fired_at IS NULL AND fire_at <= :now

@@ -23,7 +23,8 @@ ORDER BY number DESC LIMIT :limit
 
 -- name: checked_runs
 SELECT * FROM live_runs
-WHERE number IN (SELECT number FROM run WHERE phase IS NOT NULL) AND number < :before
+WHERE number IN (SELECT number FROM run WHERE phase IS NOT NULL
+        UNION ALL SELECT number FROM run WHERE member_set IS NOT NULL AND state = 5) AND number < :before
     AND (:schedule IS NULL OR schedule = :schedule) AND (:job IS NULL OR job = :job)
     AND (:tenant IS NULL OR tenant = :tenant) AND :states IS NOT NULL
 ORDER BY number DESC LIMIT :limit

@@ -164,7 +164,8 @@ RETURNING number
 -- name: release_paused
 UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, reason = NULL, detail = NULL, waits_for = NULL,
     fire_at = min(fire_at, :now)
-WHERE waits_for = 'turn:' || :schedule AND reason = 'paused' AND state <= 2 RETURNING number
+WHERE waits_for IN (SELECT 'turn:' || :schedule UNION ALL SELECT 'turn:' || id FROM series WHERE schedule = :schedule)
+    AND reason = 'paused' AND state <= 2 RETURNING number
 
 -- name: delayed_schedules
 -- Schedules of fixed delay among these that have nothing pending or busy left: their next run is due now.

@@ -1,0 +1,131 @@
+-- name: members_after
+SELECT key, added_at, source FROM foliot.member WHERE member_set = :member_set AND key > :after ORDER BY key LIMIT :limit
+
+-- name: member_sets
+SELECT member_set, sum(members)::bigint, coalesce(jsonb_agg(schedule ORDER BY schedule) FILTER (WHERE schedule IS NOT NULL), '[]')::text
+FROM (
+    SELECT member_set, count(*) AS members, NULL::text AS schedule FROM foliot.member GROUP BY member_set
+    UNION ALL SELECT member_set, 0, id FROM foliot.schedule WHERE member_set IS NOT NULL) f
+GROUP BY member_set ORDER BY member_set
+
+-- name: put_member
+INSERT INTO foliot.member (member_set, key, added_at, source) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
+
+-- name: put_member_many
+INSERT INTO foliot.member (member_set, key, added_at, source)
+SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[]) ON CONFLICT DO NOTHING
+
+-- name: drop_members
+DELETE FROM foliot.member WHERE member_set = :member_set AND key = ANY(:keys::text[])
+
+-- name: known_members
+SELECT key FROM foliot.member WHERE member_set = :member_set AND key = ANY(:keys::text[])
+
+-- name: all_members
+SELECT key, source FROM foliot.member WHERE member_set = :member_set ORDER BY key
+
+-- name: series_of_members
+-- What members have to do with the schedules that go over their set.
+SELECT e.id FROM foliot.series e JOIN foliot.schedule s ON s.id = e.schedule
+WHERE s.member_set = :member_set AND e.member = ANY(:keys::text[]) ORDER BY e.id
+
+-- name: waiting_of_series
+SELECT number FROM foliot.run WHERE schedule = ANY(:series::text[]) AND state <= 2 AND phase IS NULL
+
+-- name: put_series
+INSERT INTO foliot.series (id, schedule, member) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
+
+-- name: put_series_many
+INSERT INTO foliot.series (id, schedule, member) SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) ON CONFLICT DO NOTHING
+
+-- name: lock_series
+-- As schedules are locked, and after them.
+SELECT 1 FROM foliot.series WHERE id = ANY(:ids::text[]) ORDER BY id FOR UPDATE
+
+-- name: lock_free_series
+SELECT id FROM foliot.series WHERE id = ANY(:ids::text[]) ORDER BY id FOR UPDATE SKIP LOCKED
+
+-- name: existing_series
+SELECT id FROM foliot.series WHERE id = ANY(:ids::text[])
+
+-- name: spreading_tick
+SELECT checkpoint, tenant IS NOT NULL FROM foliot.run WHERE number = :number
+
+-- name: insert_member_run
+-- As its tick is, but for its name, and whose it is. Its tick was decided upon.
+WITH named AS (INSERT INTO foliot.named (name, number) VALUES ($2, $1))
+INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, useful_until,
+    schedule, revision, tenant, queue, options, decided, shard)
+SELECT $1, $2, 0, origin, $5, priority, job, payload, $6, coalesce(nominal, fire_at), since, useful_until,
+    $3, revision, coalesce(tenant, $4), queue, options, true, $1 % (SELECT shards FROM foliot.setting)
+FROM foliot.run WHERE number = $7
+
+-- name: insert_member_run_many
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::bigint[], $7::bigint[])
+        AS w(number, name, series, tenant, lane, fire_at, tick)
+), named AS (
+    INSERT INTO foliot.named (name, number) SELECT name, number FROM wanted
+)
+INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, useful_until,
+    schedule, revision, tenant, queue, options, decided, shard)
+SELECT w.number, w.name, 0, t.origin, w.lane, t.priority, t.job, t.payload, w.fire_at, coalesce(t.nominal, t.fire_at),
+    t.since, t.useful_until, w.series, t.revision, coalesce(t.tenant, w.tenant), t.queue, t.options, true,
+    w.number % (SELECT shards FROM foliot.setting)
+FROM wanted w JOIN foliot.run t ON t.number = w.tick
+
+-- name: tick_spreads
+-- Not all are made yet.
+UPDATE foliot.run SET checkpoint = $1, lane = $2, decided = true, waits_for = NULL, reason = NULL, detail = NULL WHERE number = $3
+
+-- name: tick_is_spread
+UPDATE foliot.run SET state = 5, checkpoint = $1, lane = $2, fired_at = $3, decided = true, waits_for = NULL, reason = NULL,
+    detail = NULL
+WHERE number = $4
+
+-- name: gathering_ticks
+-- Ticks that wait for their members; many members, and few such ticks.
+SELECT r.number, r.name, r.schedule, s.policy FROM foliot.run r LEFT JOIN foliot.schedule s ON s.id = r.schedule
+WHERE r.member_set IS NOT NULL AND r.state = 5 ORDER BY r.number
+
+-- name: is_any_under_way
+SELECT EXISTS (SELECT 1 FROM foliot.named n JOIN foliot.run r ON r.number = n.number
+    WHERE n.name > :first AND n.name < :last AND r.state < 20)
+
+-- name: states_of_members
+-- Reruns are not counted: whom they answer for is.
+WITH wanted AS MATERIALIZED (
+    SELECT n.number FROM foliot.named n WHERE n.name > :first AND n.name < :last AND n.name LIKE '%]'
+)
+SELECT state, count(*) FROM foliot.live_runs WHERE number IN (SELECT number FROM wanted) GROUP BY state
+UNION ALL
+SELECT state, count(*) FROM foliot.history WHERE number IN (SELECT number FROM wanted) GROUP BY state
+
+-- name: lacking_members
+WITH wanted AS MATERIALIZED (
+    SELECT n.number FROM foliot.named n WHERE n.name > :first AND n.name < :last AND n.name LIKE '%]'
+)
+SELECT name, state, reason, detail FROM (
+    SELECT name, state, reason, detail FROM foliot.live_runs WHERE number IN (SELECT number FROM wanted)
+    UNION ALL
+    SELECT name, state, reason, detail FROM foliot.history
+    WHERE number IN (SELECT number FROM wanted) AND state NOT IN (10, 11, 12)) f
+ORDER BY state DESC, name COLLATE "C" LIMIT :limit
+
+-- name: live_members
+SELECT r.number, r.schedule FROM foliot.named n JOIN foliot.run r ON r.number = n.number
+WHERE n.name > :first AND n.name < :last AND r.state < 20
+
+-- name: standings
+SELECT m.key, m.added_at, e.useful_tick, e.useful_at
+FROM foliot.member m LEFT JOIN foliot.series e ON e.schedule = :schedule AND e.member = m.key
+WHERE m.member_set = :member_set AND m.key > :after
+    AND (:stale_before::bigint IS NULL OR coalesce(e.useful_at, m.added_at) < :stale_before::bigint)
+ORDER BY m.key LIMIT :limit
+
+-- name: gather_again
+UPDATE foliot.run SET state = 5, reason = NULL, detail = NULL WHERE number = :number AND state = :state AND member_set IS NOT NULL
+
+-- name: spreads
+-- Whether a run is a tick over many members, that is at them or waits for them.
+SELECT EXISTS (SELECT 1 FROM foliot.run WHERE number = :number AND member_set IS NOT NULL AND (state = 5 OR decided))

@@ -1,0 +1,89 @@
+-- name: members_after
+SELECT key, added_at, source FROM member WHERE member_set = :member_set AND key > :after ORDER BY key LIMIT :limit
+
+-- name: member_sets
+SELECT member_set, sum(members), json_group_array(schedule) FILTER (WHERE schedule IS NOT NULL) FROM (
+    SELECT member_set, count(*) AS members, NULL AS schedule FROM member GROUP BY member_set
+    UNION ALL SELECT member_set, 0, id FROM schedule WHERE member_set IS NOT NULL)
+GROUP BY member_set ORDER BY member_set
+
+-- name: put_member
+INSERT INTO member (member_set, key, added_at, source) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING
+
+-- name: drop_members
+DELETE FROM member WHERE member_set = :member_set AND key IN (SELECT value FROM json_each(:keys))
+
+-- name: known_members
+SELECT key FROM member WHERE member_set = :member_set AND key IN (SELECT value FROM json_each(:keys))
+
+-- name: all_members
+SELECT key, source FROM member WHERE member_set = :member_set ORDER BY key
+
+-- name: series_of_members
+-- What members have to do with the schedules that go over their set.
+SELECT e.id FROM series e JOIN schedule s ON s.id = e.schedule
+WHERE s.member_set = :member_set AND e.member IN (SELECT value FROM json_each(:keys))
+
+-- name: waiting_of_series
+SELECT number FROM run WHERE schedule IN (SELECT value FROM json_each(:series)) AND state <= 2 AND phase IS NULL
+
+-- name: put_series
+INSERT INTO series (id, schedule, member) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
+
+-- name: spreading_tick
+SELECT checkpoint, tenant IS NOT NULL FROM run WHERE number = :number
+
+-- name: insert_member_run
+-- As its tick is, but for its name, and whose it is. Its tick was decided upon.
+INSERT INTO run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, useful_until,
+    schedule, revision, tenant, queue, options, decided)
+SELECT ?1, ?2, 0, origin, ?5, priority, job, payload, ?6, coalesce(nominal, fire_at), since, useful_until,
+    ?3, revision, coalesce(tenant, ?4), queue, options, 1
+FROM run WHERE number = ?7
+
+-- name: tick_spreads
+-- Not all are made yet.
+UPDATE run SET checkpoint = ?, lane = ?, decided = 1, waits_for = NULL, reason = NULL, detail = NULL WHERE number = ?
+
+-- name: tick_is_spread
+UPDATE run SET state = 5, checkpoint = ?, lane = ?, fired_at = ?, decided = 1, waits_for = NULL, reason = NULL, detail = NULL
+WHERE number = ?
+
+-- name: gathering_ticks
+-- Ticks that wait for their members; many members, and few such ticks.
+SELECT r.number, r.name, r.schedule, s.policy FROM run r LEFT JOIN schedule s ON s.id = r.schedule
+WHERE r.member_set IS NOT NULL AND r.state = 5 ORDER BY r.number
+
+-- name: is_any_under_way
+SELECT EXISTS (SELECT 1 FROM run WHERE name > :first AND name < :last AND state < 20)
+
+-- name: states_of_members
+-- Reruns are not counted: whom they answer for is.
+SELECT state, count(*) FROM live_runs WHERE name > :first AND name < :last AND name LIKE '%]' GROUP BY state
+UNION ALL
+SELECT state, count(*) FROM history WHERE name > :first AND name < :last AND name LIKE '%]' GROUP BY state
+
+-- name: lacking_members
+SELECT name, state, reason, detail FROM (
+    SELECT name, state, reason, detail FROM live_runs WHERE name > :first AND name < :last AND name LIKE '%]'
+    UNION ALL
+    SELECT name, state, reason, detail FROM history
+    WHERE name > :first AND name < :last AND name LIKE '%]' AND state NOT IN (10, 11, 12))
+ORDER BY state DESC, name LIMIT :limit
+
+-- name: live_members
+SELECT number, schedule FROM run WHERE name > :first AND name < :last AND state < 20
+
+-- name: standings
+SELECT m.key, m.added_at, e.useful_tick, e.useful_at
+FROM member m LEFT JOIN series e ON e.schedule = :schedule AND e.member = m.key
+WHERE m.member_set = :member_set AND m.key > :after
+    AND (:stale_before IS NULL OR coalesce(e.useful_at, m.added_at) < :stale_before)
+ORDER BY m.key LIMIT :limit
+
+-- name: gather_again
+UPDATE run SET state = 5, reason = NULL, detail = NULL WHERE number = :number AND state = :state AND member_set IS NOT NULL
+
+-- name: spreads
+-- Whether a run is a tick over many members, that is at them or waits for them.
+SELECT EXISTS (SELECT 1 FROM run WHERE number = :number AND member_set IS NOT NULL AND (state = 5 OR decided))

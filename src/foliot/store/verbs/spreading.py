@@ -1,0 +1,258 @@
+"""Ticks over many members: their runs are made in chunks, and the tick waits for all of them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from foliot.domain.identity import (
+    member_name,
+    members_range,
+    run_id,
+    series_name,
+)
+from foliot.domain.instant import Instant
+from foliot.domain.members import (
+    DONE,
+    Interval,
+    Lacking,
+    Member,
+    MembersChanged,
+    MemberSet,
+    Spread,
+    Standing,
+    completeness,
+    gathered,
+    spread_from,
+    start_within,
+)
+from foliot.domain.policy import Policy, policy_from_json
+from foliot.domain.run import RunView
+from foliot.domain.schedule import TickDecision, TickFacts
+from foliot.domain.state import PARKED, Reason, State, after
+from foliot.errors import Conflict, UnknownName
+from foliot.store.verbs import following
+from foliot.store.verbs.transaction import Transaction
+
+CHUNK = 500
+"""Most members that one firing transaction makes runs for: others that are due wait for no more than that."""
+
+
+class Made(NamedTuple):
+    """What a tick made of its members, this time."""
+
+    runs: int
+    more: bool
+    nobody: str | None = None
+    """Why it made none at all."""
+
+
+async def spread(tx: Transaction, schedule: str, tick: TickFacts, decision: TickDecision) -> Made:
+    """Runs for the next members, by their keys. When there are no more, the tick waits for its members."""
+    assert tick.over is not None
+    row = await tx.one("spreading_tick", number=tick.number)
+    assert row is not None  # it is due, and locked
+    so_far = spread_from(row[0])
+    found = await tx.all("members_after", member_set=tick.over, after=so_far.last, limit=CHUNK)
+    keys = [key for key, _, _ in found]
+    if not keys and not so_far.made:
+        return Made(0, False, f"{tick.over} has no members")
+    lane = decision.lane
+    made = await _insert(tx, schedule, tick, keys, decision, is_tenant=not row[1])
+    now_at = Spread(keys[-1] if keys else so_far.last, so_far.made + len(keys)).encoded()
+    if len(keys) == CHUNK:
+        await tx.run_each("tick_spreads", [(now_at, lane, tick.number)])
+        return Made(made, True)
+    await tx.run_each("tick_is_spread", [(now_at, lane, tx.now, tick.number)])
+    return Made(made, False)
+
+
+async def _insert(
+    tx: Transaction, schedule: str, tick: TickFacts, keys: Sequence[str], decision: TickDecision, *, is_tenant: bool
+) -> int:
+    """A member is its runs' tenant, unless their schedule belongs to one."""
+    names = {key: member_name(tick.id, key) for key in keys}
+    taken = {row[0] for row in await tx.all("names_taken", names=list(names.values()))}
+    fresh = [key for key in keys if names[key] not in taken]
+    await tx.run_each("put_series", [(series_name(schedule, key), schedule, key) for key in fresh])
+    numbers = await tx.numbers(len(fresh)) if fresh else ()
+    rows = []
+    for number, key in zip(numbers, fresh, strict=True):
+        series = series_name(schedule, key)
+        fire_at = tick.fire_at + start_within(series, tick.nominal, decision.spread_within) - tick.nominal
+        tenant = key if is_tenant else None
+        rows.append((number, names[key], series, tenant, decision.lane, fire_at, tick.number))
+    await tx.run_each("insert_member_run", rows)
+    await tx.added(list(numbers))
+    return len(fresh)
+
+
+# ----------------------------------------------------------------------------------------------------- coming to an end
+
+
+async def complete_ticks(tx: Transaction) -> list[tuple[int, str]]:
+    """Ticks whose members have all come to an end, with their schedules; a look, which takes nothing."""
+    found = []
+    for number, name, schedule, _ in await tx.all("gathering_ticks"):
+        first, last = members_range(run_id(number, name))
+        if not await tx.value("is_any_under_way", first=first, last=last):
+            found.append((number, schedule))
+    return found
+
+
+async def gather(tx: Transaction, ticks: Sequence[tuple[int, str]]) -> int:
+    """Ends these, if they are as they were: each says how many of its members were done."""
+    schedules = {schedule for _, schedule in ticks}
+    await tx.lock(schedules)
+    wanted = {number for number, _ in ticks}
+    ended: set[str] = set()
+    for number, name, schedule, policy in await tx.all("gathering_ticks"):
+        first, last = members_range(run_id(number, name))
+        if number in wanted and not await tx.value("is_any_under_way", first=first, last=last):
+            await _end(tx, number, await _states(tx, run_id(number, name)), _complete(policy))
+            ended.add(schedule)
+    if ended:
+        await following.runs_ended(tx, ended)
+    return len(ended)
+
+
+async def _end(tx: Transaction, number: int, states: dict[State, int], complete: float | None) -> None:
+    state = after(State.VERIFYING, gathered(states, complete))
+    if state in PARKED:
+        await following.unend(tx, number, state, None, 0, Reason.INCOMPLETE, completeness(states))
+    else:
+        await following.end(tx, [(number, state, tx.now, None, completeness(states), None, None)], ())
+
+
+def _complete(policy: bytes | None) -> float | None:
+    """A policy that cannot be read is its schedule's fault, which firing tells."""
+    try:
+        return (Policy() if policy is None else policy_from_json(policy)).complete
+    except ValueError:
+        return None
+
+
+async def _states(tx: Transaction, tick: str) -> dict[State, int]:
+    first, last = members_range(tick)
+    found: Counter[State] = Counter()
+    for state, count in await tx.all("states_of_members", first=first, last=last):
+        found[State(state)] += count
+    return dict(found)
+
+
+async def cancel_members(tx: Transaction, tick: str, reason: Reason, note: str) -> None:
+    """A tick over many members is to end: what nobody has begun of these ends with it, the others are asked to stop."""
+    first, last = members_range(tick)
+    rows = await tx.all("live_members", first=first, last=last)
+    await tx.lock({row[1] for row in rows})
+    told = f"with {tick}" + (f": {note}" if note else "")
+    ended, busy = await following.stop(tx, [row[0] for row in rows], reason, told)
+    await following.ask_to_stop(tx, busy, reason, told)
+    series = {row[1] for row in rows if row[0] in ended}
+    if series:
+        await following.runs_ended(tx, series)
+
+
+async def gather_again(tx: Transaction, number: int, state: State) -> bool:
+    """Whether it is a tick over many members: it counts them anew then."""
+    return bool(await tx.run("gather_again", number=number, state=state))
+
+
+# ---------------------------------------------------------------------------------------------------------- the members
+
+
+async def change(
+    tx: Transaction, member_set: str, add: Sequence[str], remove: Sequence[str], source: str, actor: str, note: str
+) -> MembersChanged:
+    await tx.lock_all()  # two who bring one set to what they know do so one after the other
+    known = {row[0] for row in await tx.all("known_members", member_set=member_set, keys=[*add, *remove])}
+    fresh = [key for key in dict.fromkeys(add) if key not in known]
+    gone = [key for key in dict.fromkeys(remove) if key in known]
+    await tx.run_each("put_member", [(member_set, key, tx.now, source) for key in fresh])
+    skipped = await _leave(tx, member_set, gone) if gone else 0
+    if fresh or gone:
+        told = ", ".join([*(f"+{key}" for key in fresh[:_TOLD]), *(f"-{key}" for key in gone[:_TOLD])])
+        more = max(len(fresh) - _TOLD, 0) + max(len(gone) - _TOLD, 0)
+        told += f" and {more:,} more" if more else ""
+        await tx.audit(actor, "members", member_set, f"{told}: {note}" if note else told)
+    return MembersChanged(len(fresh), len(gone), skipped)
+
+
+_TOLD = 10
+"""Members that the audit names, of each kind."""
+
+
+async def _leave(tx: Transaction, member_set: str, keys: Sequence[str]) -> int:
+    """What was made for them and nobody has begun does not run any more; what runs goes on."""
+    await tx.run("drop_members", member_set=member_set, keys=list(keys))
+    series = [row[0] for row in await tx.all("series_of_members", member_set=member_set, keys=list(keys))]
+    await tx.lock(series)
+    numbers = [row[0] for row in await tx.all("waiting_of_series", series=series)]
+    detail = f"no longer a member of {member_set}"
+    ended, _ = await following.stop(tx, numbers, Reason.REVISED, detail, State.SKIPPED)
+    if ended:
+        await following.runs_ended(tx, set(series))
+    return len(ended)
+
+
+async def replace(tx: Transaction, member_set: str, keys: Sequence[str], actor: str, note: str) -> MembersChanged:
+    """Brings a set to exactly these."""
+    known = {row[0] for row in await tx.all("all_members", member_set=member_set)}
+    wanted = set(keys)
+    return await change(tx, member_set, sorted(wanted - known), sorted(known - wanted), actor, actor, note)
+
+
+async def declare(tx: Transaction, member_set: str, keys: Sequence[str], prune: bool, actor: str) -> MembersChanged:
+    """What code says. What was added at run time stays; what code said once, and no longer does, goes with `prune`."""
+    known: dict[str, str] = {row[0]: row[1] for row in await tx.all("all_members", member_set=member_set)}
+    dropped = [key for key, source in known.items() if source == _CODE and key not in set(keys)] if prune else []
+    fresh = [key for key in keys if key not in known]
+    return await change(tx, member_set, fresh, dropped, _CODE, actor, "declared")
+
+
+_CODE = "code"
+
+
+async def members(tx: Transaction, member_set: str, after: str, limit: int) -> list[Member]:
+    return [Member(*row) for row in await tx.all("members_after", member_set=member_set, after=after, limit=limit)]
+
+
+async def member_sets(tx: Transaction) -> list[MemberSet]:
+    rows = await tx.all("member_sets")
+    return [MemberSet(name, count, tuple(sorted(json.loads(schedules)))) for name, count, schedules in rows]
+
+
+# ------------------------------------------------------------------------------------------------------ what people see
+
+
+async def interval(tx: Transaction, tick: RunView) -> Interval | None:
+    """How complete a tick is in its members; None for a run that has none."""
+    states = await _states(tx, tick.id)
+    if not states:
+        return None
+    first, last = members_range(tick.id)
+    lacking = [_lacking(*row) for row in await tx.all("lacking_members", first=first, last=last, limit=_LISTED)]
+    is_made = tick.state not in (State.SCHEDULED, State.HELD)
+    return Interval(tick.id, is_made, states, [one for one in lacking if one is not None])
+
+
+_LISTED = 100
+
+
+def _lacking(name: str, state: int, reason: str | None, detail: str | None) -> Lacking | None:
+    return None if State(state) in DONE else Lacking(name.partition("[")[2][:-1], name, State(state), reason, detail)
+
+
+async def standings(
+    tx: Transaction, schedule: str, after: str, limit: int, stale_before: Instant | None
+) -> list[Standing]:
+    rows = await tx.all("schedules_by_id", ids=[schedule])
+    if not rows:
+        raise UnknownName(f"there is no schedule {schedule!r}")
+    over = rows[0][-1]
+    if over is None:
+        raise Conflict(f"{schedule} goes over no members; app.schedule(..., over=...) says which")
+    asked = {"member_set": over, "schedule": schedule, "after": after, "limit": limit, "stale_before": stale_before}
+    return [Standing(*row) for row in await tx.all("standings", **asked)]

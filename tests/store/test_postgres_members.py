@@ -1,0 +1,59 @@
+"""Members on a real server: turns that are taken and given back by several processes at one moment."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from foliot.dispatch import decide_ticks
+from foliot.domain.policy import Overlap, Policy
+from foliot.domain.run import Claimed
+from foliot.timing import every
+from tests.contract.stage import Stage, declared
+from tests.servers.postgres import PostgresServer
+from tests.store.lines import due_in, leased, stages
+
+MEMBERS = [f"tenant-{number:02}" for number in range(20)]
+
+
+async def test_a_members_turn_is_never_lost_between_one_that_ends_and_one_that_begins_to_wait(
+    postgres: PostgresServer,
+) -> None:
+    chance = random.Random(7)
+    async with stages(postgres, 3, shards=2) as (judge, [first, second, worker]):
+        policy = Policy(overlap=Overlap.QUEUE)
+        await first.store.change_members("tenants", add=MEMBERS, actor="me", note="")
+        await first.apply(declared("often", None, rule=every("1h").encode(), policy=policy, over="tenants"))
+
+        async def fire_due() -> int:
+            """Each scheduler its own shard, both at once; what somebody else holds is tried again."""
+
+            async def one(stage: Stage, which: int) -> int:
+                lease = await leased(stage, which)
+                due = await due_in(stage, lease)
+                done = await stage.store.fire([lease], due, lease.cursor, decide_ticks)
+                return done.handed_off + done.created + len(done.busy)
+
+            return sum(await asyncio.gather(one(first, 0), one(second, 1)))
+
+        async def fire_all() -> None:
+            while await fire_due():
+                pass
+
+        async def end(run: Claimed) -> None:
+            await asyncio.sleep(chance.uniform(0, 0.05))
+            assert await worker.finish(chance.choice([worker.succeeded, worker.died])(run)) == []
+
+        for _ in range(4):
+            await first.store.trigger("often", actor="me", note="")
+            await fire_all()
+            runs = await worker.claim()
+            assert sorted(run.member or "" for run in runs) == MEMBERS
+            await first.store.trigger("often", actor="me", note="")
+            await asyncio.gather(fire_all(), *(end(run) for run in runs))
+            await fire_all()
+            again = await worker.claim()
+            assert sorted(run.member or "" for run in again) == MEMBERS
+            await worker.finish(*(worker.succeeded(run) for run in again))
+            await first.store.gather()
+            assert await judge.fetchval("SELECT count(*) FROM foliot.run WHERE state < 20") == 0
