@@ -29,10 +29,11 @@ from foliot.domain.schedule import Applied, Declaration, Schedule
 from foliot.domain.store import Store
 from foliot.errors import Conflict, InvalidInput, StoreError, TickTaken, UnknownName
 from foliot.job import Job, Moment, checked_due, refuse_of_jobs
+from foliot.members import Members
 from foliot.operate import Operator
 from foliot.portal import Portal, refuse_to_block
 from foliot.timing import decode
-from foliot.timing.binding import Binding, binding
+from foliot.timing.binding import MEMBER, Binding, binding
 from foliot.timing.ticks import armed
 from foliot.work.context import Context
 from foliot.work.handler import Handler
@@ -63,6 +64,7 @@ class Foliot:
         """The same, by job."""
         self._schedules: dict[str, _Stated] = {}
         self._limits: dict[str, Gate] = {}
+        self.member_sets: dict[str, Members] = {}
         self.portal = Portal()
         self._opening = threading.Lock()
         self._is_lent = False
@@ -120,12 +122,15 @@ class Foliot:
         owner: str | None = None,
         runbook: str | None = None,
         changes: str | None = None,
+        over: str | Members | None = None,
         **settings: Any,
     ) -> None:
         """Declares a standing rule. It is applied when a scheduler starts, or by `apply`.
 
         `args` are the same for every run; `bind` names arguments that each run gets from its tick, in the rule's zone:
         `bind={"day": "tick.date"}` (see `foliot.timing.binding`).
+        `over`: a set of members (see `members`): each tick makes one run for each of them, and waits for all. Overlap
+        is judged by member, `jitter` spreads them, and `bind={"tenant": "member"}` gives each run its own.
         Settings are policies: `overlap`, `catch_up`, `useful_until`, `jitter`, and what the job chose otherwise.
         """
         checked_name(name, "schedule")
@@ -148,6 +153,7 @@ class Foliot:
             )
         _check_lines({"owner": owner, "runbook": runbook, "changes": changes})
         card = job.handler
+        over_set = None if over is None else self._over(name, over, rule)
         described = {
             "queue": card.own_queue if queue is None else checked_name(queue, "queue"),
             "priority": checked_priority(priority),
@@ -155,12 +161,43 @@ class Foliot:
             "owner": owner or card.owner,
             "runbook": runbook or card.runbook,
             "changes": changes or card.changes,
+            "over": over_set,
         }
         bound = binding(bind or {}, rule.tz)
-        _check_binding(name, bound, rule)
-        payload = card.encode((), dict(args or {}), bound.values("", 0, 0))
+        _check_binding(name, bound, rule, over_set)
+        _check_complete(name, chosen, over_set)
+        payload = card.encode((), dict(args or {}), bound.values("", 0, 0, ""))
         carried = _carried(name, card, chosen, payload, bound)
         self._schedules[name] = _Stated(job, rule, payload, described, chosen, bound, carried)
+
+    def members(self, name: str, members: Iterable[str] | None = None) -> Members:
+        """A set of members that schedules can go over: `app.schedule(..., over="tenants")`.
+
+        What is given here is added when schedules are applied (what is no longer given goes with `prune`). The set
+        changes at run time, too: `tenants = app.members("tenants")`, then `tenants.add("acme")`, `tenants.remove(...)`,
+        `tenants.set([...])`.
+        """
+        known = self.member_sets.get(name)
+        if known is None:
+            known = self.member_sets[name] = Members(self, name, members)
+        elif members is not None:
+            raise InvalidInput(f"there is a set of members {name!r} already; say whom it has in one place")
+        return known
+
+    def _over(self, schedule: str, over: str | Members, rule: Rule) -> str:
+        name = over.name if isinstance(over, Members) else over
+        if not isinstance(name, str) or name not in self.member_sets:
+            known = ", ".join(sorted(self.member_sets)) or "none"
+            raise InvalidInput(
+                f"schedule {schedule!r}: over={over!r:.80} is no set of members of this app (there are: {known}); "
+                f'make it with app.members("tenants")'
+            )
+        if rule.delay is not None:
+            raise InvalidInput(
+                f"schedule {schedule!r}: a fixed delay counts from the end of a run, and over= makes many of them; "
+                f"use every(...)"
+            )
+        return name
 
     def limit(
         self,
@@ -227,7 +264,8 @@ class Foliot:
         # Only what differs from the defaults: a release that adds a setting changes nobody's declaration.
         apart = [(one, value) for one, value in asdict(policy).items() if value != getattr(_DEFAULTS, one)]
         words: tuple[Any, ...]
-        words = (name, job.name, rule.encode(), payload, sorted(described.items()), sorted(chosen.items()), apart)
+        stated = sorted((one, value) for one, value in described.items() if one != "over" or value is not None)
+        words = (name, job.name, rule.encode(), payload, stated, sorted(chosen.items()), apart)
         words += (bound.encoded(),) if bound.arguments else ()
         words += (sorted(carried.items()),) if carried != chosen else ()
         return blake2b(repr(words).encode(), digest_size=16).hexdigest()
@@ -246,8 +284,12 @@ class Foliot:
 
         What a newer release declares that is running stays as it is (`outdated`), until that one is gone.
         """
+        store = await self.opened()
         if self._limits:
-            await (await self.opened()).declare_limits(list(self._limits.values()))
+            await store.declare_limits(list(self._limits.values()))
+        for members in self.member_sets.values():
+            if members.declared is not None:
+                await store.declare_members(members.name, members.declared, prune=prune, actor=actor)
         return await self._apply(self._schedules, prune=prune, actor=actor)
 
     async def settle_async(self, *, actor: str = "code") -> Applied:
@@ -456,7 +498,7 @@ def _carried(
                 f"schedule {schedule!r}: a key or destination names {argument}, which is bound to {source}; name only "
                 f"arguments that are the same for every run"
             )
-    return carried.choices(handler.given(payload, bound.values("", 0, 0)))
+    return carried.choices(handler.given(payload, bound.values("", 0, 0, "")))
 
 
 def _tenant(given: str | None) -> str | None:
@@ -482,8 +524,19 @@ def _check_readable(schedule: str, rule: Rule) -> None:
         )
 
 
-def _check_binding(schedule: str, bound: Binding, rule: Rule) -> None:
+def _check_complete(schedule: str, chosen: Mapping[str, Any], over: str | None) -> None:
+    if over is None and chosen.get("complete") is not None:
+        raise InvalidInput(
+            f"schedule {schedule!r}: complete= says how many members a tick needs, and it has none; add over=..."
+        )
+
+
+def _check_binding(schedule: str, bound: Binding, rule: Rule, over: str | None) -> None:
     for argument, source in bound.arguments:
+        if source == MEMBER and over is None:
+            raise InvalidInput(
+                f"schedule {schedule!r}: {argument} is bound to the member, and it goes over none; add over=..."
+            )
         if rule.delay is not None and source.startswith("tick.start"):
             raise InvalidInput(
                 f"schedule {schedule!r}: {argument} is bound to {source}, but the ticks of a fixed delay have no "

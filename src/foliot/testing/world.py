@@ -198,6 +198,9 @@ class World:
             await worker.settle()
             busy |= await worker.run_once()
             await worker.settle()
+        if self.app.member_sets:
+            # What the reaper does within a second of real time.
+            busy |= bool(await self.store.gather())
         return busy or self.store.version() != version
 
     def _next_event(self) -> Instant | None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from foliot.clock import Clock
-from foliot.domain.identity import first_of_lineage
+from foliot.domain.identity import first_of_lineage, schedule_of_series
 from foliot.domain.instant import Instant, to_datetime
 from foliot.domain.ledger import Item
 from foliot.domain.run import Claimed, Progress
@@ -139,7 +139,13 @@ class Context:
     @property
     def schedule(self) -> str | None:
         """The schedule that made the run; None for delayed work."""
-        return self._claimed.schedule
+        series = self._claimed.schedule
+        return None if series is None else schedule_of_series(series)
+
+    @property
+    def member(self) -> str | None:
+        """Whom the run is for, where its schedule goes over many members; None where it does not."""
+        return self._claimed.member
 
     @property
     def tenant(self) -> str | None:

@@ -102,7 +102,8 @@ def _bound(claimed: Claimed) -> dict[str, str] | None:
     found = binding_in(claimed.options) if claimed.options is not None else None
     if found is None:
         return None
-    return found.values(claimed.id, claimed.fire_at if claimed.nominal is None else claimed.nominal, claimed.since)
+    at = claimed.fire_at if claimed.nominal is None else claimed.nominal
+    return found.values(claimed.id, at, claimed.since, claimed.member)
 
 
 def never_began(attempt: Attempt, now: Instant) -> Ending | None:
