@@ -18,6 +18,7 @@ from foliot.cli import (
     jobs,
     limits,
     load,
+    members,
     migrate,
     preview,
     processes,
@@ -88,6 +89,7 @@ foliot.add_typer(recover.commands, name="runs")  # with those of `runs`
 foliot.add_typer(backfill.commands, name="backfill")
 foliot.add_typer(jobs.commands, name="jobs")
 foliot.add_typer(limits.commands, name="limits")
+foliot.add_typer(members.commands, name="members")
 foliot.add_typer(imports.commands, name="import")
 foliot.command("report")(report.report)
 foliot.command("next")(rules.upcoming_times)

@@ -24,11 +24,13 @@ from foliot.cli.output import (
 )
 from foliot.domain.identity import attempt_id
 from foliot.domain.instant import MILLISECOND, Instant
+from foliot.domain.members import Lacking
 from foliot.domain.run import RunView
 from foliot.domain.state import PARKED, Outcome, State
 from foliot.domain.store import JobCard
 from foliot.operate.advising import Step, conditions, overlapping, policy_of
 from foliot.operate.limits import held_words
+from foliot.operate.members import interval_words
 from foliot.operate.shapes import arguments, run_shape, took
 from foliot.operate.story import Kind, Lineage, batch_name, batch_words, how_far, lineage_shape, story
 
@@ -51,6 +53,7 @@ COLUMNS = (
     Column("why", rank=1, shrinks=True),
 )
 _ERROR_LINES = 12
+_MEMBERS = 20
 
 
 @commands.command("list")
@@ -62,6 +65,10 @@ def list_(
         str | None, typer.Option("--schedule", help="Only runs of this schedule.", callback=legible)
     ] = None,
     job: Annotated[str | None, typer.Option("--job", help="Only runs of this job.", callback=legible)] = None,
+    member: Annotated[
+        str | None,
+        typer.Option("--member", help="Of a schedule over many members: only this one's runs.", callback=legible),
+    ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only runs of this tenant.", callback=legible)] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many.")] = 20,
     before: Annotated[
@@ -74,10 +81,12 @@ def list_(
     """Runs, newest first: waiting, running and ended ones together."""
     states = _states(state or [])
     position = _cursor(before)
+    if member is not None and schedule is None:
+        raise WrongUsage("--member says whose runs of a schedule; name that, too: --schedule NAME --member MEMBER")
 
     async def look(foliot: Foliot) -> tuple[list[RunView], dict[str, JobCard], Instant]:
         found = await foliot.operate.runs_async(
-            states=states, schedule=schedule, job=job, tenant=tenant, limit=limit, before=position
+            states=states, schedule=schedule, member=member, job=job, tenant=tenant, limit=limit, before=position
         )
         return found, await foliot.operate.jobs_async(), await foliot.operate.now_async()
 
@@ -132,6 +141,7 @@ def show(run: RunArgument, app: AppOption = None, store: StoreOption = None, as_
     print_facts(_facts(lineage))
     heading("its story (UTC)")
     print_timeline(timeline(lineage))
+    _print_lacking(lineage.view)
     _print_error(lineage.view)
     _print_guidance(lineage)
 
@@ -159,11 +169,16 @@ def _facts(lineage: Lineage) -> dict[str, str]:
     facts["job"] = view.job
     if view.schedule:
         facts["schedule"] = f"{view.schedule} (revision {view.revision})"
-    if view.tenant:
+    if view.member:
+        facts["member"] = view.member
+    if view.interval is not None and interval_words(view.interval) != view.detail:
+        facts["members"] = interval_words(view.interval)
+    if view.tenant and view.tenant != view.member:
         facts["tenant"] = view.tenant
     facts["origin"] = str(view.origin)
     facts["queue"] = f"{view.queue}, lane {view.lane}" + (f", priority {view.priority}" if view.priority else "")
-    facts["arguments"] = words.one_line(json.dumps(arguments(view), ensure_ascii=False), 1_000)
+    if view.interval is None:
+        facts["arguments"] = words.one_line(json.dumps(arguments(view), ensure_ascii=False), 1_000)
     for batch in view.batches:
         facts["items"] = f"{facts['items']}; {batch_words(batch)}" if "items" in facts else batch_words(batch)
     if view.progress is not None and not view.batches:
@@ -171,6 +186,23 @@ def _facts(lineage: Lineage) -> dict[str, str]:
     if view.result is not None:
         facts["result"] = words.one_line(view.result.decode("utf-8", "replace"))
     return facts
+
+
+def _print_lacking(view: RunView) -> None:
+    """Of a tick over many members, those whose runs are not done."""
+    if view.interval is None or not view.interval.lacking:
+        return
+    heading("members that are not done")
+    rows = [(one.member, str(one.state), _because(one)) for one in view.interval.lacking[:_MEMBERS]]
+    columns = (Column("member"), Column("state", coloured=True), Column("why", shrinks=True))
+    print_table(columns, rows, nothing="")
+    left = view.interval.members - view.interval.done - len(rows)
+    if left > 0:
+        say(f"and {left:,} more", "dim")
+
+
+def _because(one: Lacking) -> str:
+    return words.one_line(": ".join(text for text in (one.reason, words.headline(one.detail or "")) if text))
 
 
 def _print_error(view: RunView) -> None:

@@ -24,7 +24,7 @@ from foliot.cli.options import (
 from foliot.cli.output import Column, heading, print_facts, print_json, print_table, say
 from foliot.cli.runs import COLUMNS as RUN_COLUMNS
 from foliot.cli.runs import row as run_row
-from foliot.domain.instant import Instant, parse_rfc3339, rfc3339
+from foliot.domain.instant import Instant, parse_rfc3339, rfc3339, spell
 from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.errors import InvalidInput
@@ -124,6 +124,8 @@ def _facts(view: ScheduleView, now: Instant) -> dict[str, str]:
     if schedule.paused(now):
         until = "until it is resumed" if schedule.paused_until is None else f"until {rfc3339(schedule.paused_until)}"
         facts["paused"] = f"{words.relative(schedule.paused_at, now)}, {until}: {schedule.paused_note or 'no reason'}"
+    if schedule.over is not None:
+        facts["over"] = f"{schedule.over}: a run for each member; see foliot members served {schedule.id}"
     for label in ("tenant", "queue", "owner", "runbook", "changes"):
         if getattr(schedule, label):
             facts[label] = str(getattr(schedule, label))
@@ -132,6 +134,9 @@ def _facts(view: ScheduleView, now: Instant) -> dict[str, str]:
     if bound := bound_arguments(view):
         facts["bound"] = ", ".join(f"{argument} to {source}" for argument, source in bound.items())
     facts |= policy_words(schedule.policy)
+    if schedule.over is not None:
+        facts["overlap"] += ", of the same member"
+        facts |= {"jitter": f"members start within {spell(schedule.policy.jitter)}"} if schedule.policy.jitter else {}
     facts["last success"] = "never" if view.last_success_at is None else words.relative(view.last_success_at, now)
     return facts
 

@@ -115,10 +115,10 @@ def _late_by(view: RunView, now: Instant) -> Duration:
 
 
 def overlapping(views: Sequence[RunView]) -> set[int]:
-    """The numbers of those runs beside which another one of the same schedule is at work."""
+    """The numbers of those runs beside which another one of the same schedule, and member, is at work."""
     busy = [view for view in views if view.state is State.RUNNING and view.schedule is not None]
-    schedules = Counter(view.schedule for view in busy)
-    return {view.number for view in busy if schedules[view.schedule] > 1}
+    series = Counter((view.schedule, view.member) for view in busy)
+    return {view.number for view in busy if series[view.schedule, view.member] > 1}
 
 
 def silent_for(view: RunView, now: Instant) -> Duration | None:
@@ -217,6 +217,8 @@ def _lead(view: RunView, now: Instant) -> str:
             return f"Nobody knows whether its work was done, and its check could not confirm that it was{said}."
         case State.AMBIGUOUS:
             return "It may have acted on the world outside, and nothing proves whether it did."
+        case State.UNVERIFIED if view.reason == Reason.INCOMPLETE:
+            return f"It is not as complete as it has to be{said}."
         case State.UNVERIFIED if view.reason == Reason.CHECK_FAILED:
             return f"Its handler finished; its check broke, and said nothing{said}."
         case State.UNVERIFIED:

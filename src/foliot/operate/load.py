@@ -44,7 +44,8 @@ class LoadVerbs(Acting):
         jobs = {view.schedule.job for view in views} | {one.job for one in declared}
         taken = {job: await store.durations(job, LOOKED_AT) for job in sorted(jobs)}
         means = {job: sum(found) // len(found) for job, found in taken.items() if found}
-        return standings(views, declared, means, now, only)
+        sizes = {one.name: one.members for one in await store.member_sets()}
+        return standings(views, declared, means, now, only, sizes)
 
 
 def standings(
@@ -53,9 +54,10 @@ def standings(
     means: Mapping[str, Duration],
     now: Instant,
     only: str | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> Standings:
-    """Who takes part. `means`: by job, how long a run takes. What is declared replaces what the store has, by id; a
-    pause that an operator ordered outlives that."""
+    """Who takes part. `means`: by job, how long a run takes; `sizes`: by set, how many members it has. What is declared
+    replaces what the store has, by id; a pause that an operator ordered outlives that."""
     stated: dict[str, Schedule | Declaration] = {view.schedule.id: view.schedule for view in views}
     paused = {view.schedule.id for view in views if view.schedule.paused(now)}
     paused |= {one.id for one in declared if one.paused is not None and one.id not in stated}
@@ -75,7 +77,8 @@ def standings(
             except InvalidInput as problem:
                 found.broken.append((name, str(problem)))
             else:
-                found.taking_part.append(Standing(name, rule, one.policy.jitter, one.job, 1, means.get(one.job)))
+                runs = 1 if one.over is None else (sizes or {}).get(one.over, 0)
+                found.taking_part.append(Standing(name, rule, one.policy.jitter, one.job, runs, means.get(one.job)))
     return found
 
 

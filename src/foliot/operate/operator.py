@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from foliot.domain.identity import series_name
 from foliot.domain.instant import LAST, Instant, instant
 from foliot.domain.run import Kept, RunView
 from foliot.domain.schedule import Applied, Declaration, ScheduleView
@@ -16,6 +17,7 @@ from foliot.operate.acting import acting, stated
 from foliot.operate.backfilling import BackfillVerbs
 from foliot.operate.limits import LimitVerbs
 from foliot.operate.load import LoadVerbs
+from foliot.operate.members import MemberVerbs
 from foliot.operate.recovering import RecoveryVerbs
 from foliot.operate.shapes import last_tick
 from foliot.operate.telling import TellingVerbs
@@ -24,7 +26,7 @@ from foliot.timing import decode
 from foliot.timing.ticks import armed
 
 
-class Operator(RecoveryVerbs, TellingVerbs, LoadVerbs, BackfillVerbs, LimitVerbs, TenantVerbs):
+class Operator(RecoveryVerbs, TellingVerbs, LoadVerbs, BackfillVerbs, LimitVerbs, TenantVerbs, MemberVerbs):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 
     # Acting
@@ -124,13 +126,16 @@ class Operator(RecoveryVerbs, TellingVerbs, LoadVerbs, BackfillVerbs, LimitVerbs
         *,
         states: Sequence[State] = (),
         schedule: str | None = None,
+        member: str | None = None,
         job: str | None = None,
         tenant: str | None = None,
         limit: int = 50,
         before: int | None = None,
     ) -> list[RunView]:
+        """Newest first. Of a schedule over many members these are its ticks; with `member`, the runs of that one."""
         store = await self._opened()
-        return await store.runs(states=states, schedule=schedule, job=job, tenant=tenant, limit=limit, before=before)
+        series = schedule if schedule is None or member is None else series_name(schedule, member)
+        return await store.runs(states=states, schedule=series, job=job, tenant=tenant, limit=limit, before=before)
 
     async def run_async(self, run: str) -> RunView:
         return await (await self._opened()).run(run)

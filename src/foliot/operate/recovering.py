@@ -94,10 +94,11 @@ class RecoveryVerbs(Acting):
         )
 
     async def verify_async(self, run: str, *, reason: str, actor: str) -> Kept:
-        """Has the job's check look again at an unverified or ambiguous run. It changes nothing but the verdict."""
+        """Has the job's check look again at an unverified or ambiguous run; a tick over many members counts them anew.
+        It changes nothing but the verdict."""
         store, who, why = await self._opened(), acting(actor), stated(reason)
         view, card = await self._known(store, run)
-        if not traits_of(card).checked:
+        if not traits_of(card).checked and view.interval is None:
             raise Conflict(f"{view.id}: its job {view.job!r} has no check (@job.verify) that could tell")
         return await store.recheck(view.id, actor=who, note=why)
 

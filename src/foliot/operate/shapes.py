@@ -48,6 +48,7 @@ def run_shape(view: RunView) -> Shape:
         "detail": view.detail,
         "job": view.job,
         "schedule": view.schedule,
+        "member": view.member,
         "revision": view.revision,
         "tenant": view.tenant,
         "origin": str(view.origin),
@@ -85,7 +86,7 @@ def arguments(view: RunView) -> Any:
     if bound is None or not isinstance(stated, dict):
         return stated
     try:
-        return stated | bound.values(view.id, view.nominal, view.since)
+        return stated | bound.values(view.id, view.nominal, view.since, view.member)
     except InvalidInput:  # it has no interval: its attempt will say so
         return stated | dict(bound.arguments)
 
@@ -173,6 +174,7 @@ def schedule_shape(view: ScheduleView, now: Instant, coming: int = 0) -> Shape:
         "changes": schedule.changes,
         "arguments": _decoded(schedule.payload),
         "bind": bound_arguments(view),
+        "over": schedule.over,
         "tz": rule.tz if rule else None,
         "source": schedule.source,
         "tables": schedule.tables,
@@ -194,7 +196,7 @@ def policy_shape(policy: Policy) -> Shape:
         value = getattr(policy, name)
         if isinstance(value, str | Rate):
             return str(value)
-        return value if name in COUNTS else seconds(value)
+        return value if name in COUNTS or isinstance(value, float) else seconds(value)
 
     return {field.name: shown(field.name) for field in fields(policy)}
 
@@ -357,6 +359,8 @@ def _optional_words(policy: Policy) -> dict[str, str]:
     limits += [] if policy.rate is None else [str(policy.rate)]
     if limits:
         words["limit"] = f"{', '.join(limits)}, of all runs of the job"
+    if policy.complete is not None:
+        words["complete"] = f"a tick is verified when {policy.complete:.4g} of its members are done, or more"
     if policy.jitter:
         words["jitter"] = f"each tick is moved by up to {spell(policy.jitter)}"
     return words

@@ -28,6 +28,7 @@ from foliot.operate.advising import (
     told_detail,
 )
 from foliot.operate.limits import held_words
+from foliot.operate.members import interval_shape, interval_words
 from foliot.operate.shapes import (
     Shape,
     attempt_shape,
@@ -95,6 +96,7 @@ def lineage_shape(lineage: Lineage) -> Shape:
         "attempts": [attempt_shape(view, attempt) for attempt in view.attempts],
         "effects": [effect_shape(view, effect) for effect in view.effects],
         "batches": [batch_shape(batch) for batch in view.batches],
+        "interval": None if view.interval is None else interval_shape(view.interval),
         "reruns": view.reruns,
         "events": [event_shape(event) for event in lineage.events],
         "audit": [audit_shape(row) for row in lineage.audit],
@@ -141,6 +143,10 @@ def _handing_over(view: RunView) -> Iterator[StoryLine]:
     if view.fired_at is not None:
         is_check = view.state in (State.VERIFIED, State.UNVERIFIED, State.VERIFYING)  # not due at the run's own time
         late = "" if is_check else f" ({lateness(view.fired_at - view.fire_at)})"
+        if view.interval is not None:
+            made = counted(view.interval.members, "run")
+            yield StoryLine(view.fired_at, f"{made} made, one for each member", Kind.WAITING)
+            return
         yield StoryLine(view.fired_at, f"handed off to the workers{late}", Kind.WAITING)
     if view.claimed_at is not None:
         yield StoryLine(view.claimed_at, f"claimed by worker {view.worker}", Kind.WAITING)
@@ -152,7 +158,8 @@ def _made(lineage: Lineage) -> str:
     match view.origin:
         case Origin.SCHEDULED | Origin.BACKFILL:
             since = "" if view.since is None else f", for the time since {to_the_second(view.since)}"
-            return f"made by schedule {view.schedule}, revision {view.revision}{since}"
+            member = f" for {view.member}" if view.member else ""
+            return f"made by schedule {view.schedule}{member}, revision {view.revision}{since}"
         case Origin.MANUAL:
             return f"triggered on schedule {view.schedule}{by or ' by hand'}"
         case Origin.RERUN:
@@ -373,6 +380,8 @@ def _standing(view: RunView, now: Instant) -> str | None:
             silence = silent_for(view, now)
             said = "" if silence is None else f"; it last said something {length(silence)} ago"
             return f"attempt {view.attempt} is running" + (f", at {came}" if came else "") + said
+        case State.VERIFYING if view.interval is not None:
+            return f"waits for its members: {interval_words(view.interval)}"
         case State.VERIFYING:
             doubt = " nobody knows whether its work was done, and" if view.phase == Phase.DOUBT else ""
             return f"verifying:{doubt} its check is to tell"
