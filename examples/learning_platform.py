@@ -7,6 +7,7 @@ day before it starts. One class is moved, and its reminder moves along; one is c
 cancelled. Beside that there are a nightly report, an expiry sweep, a calendar feed so slow that ticks are skipped, a
 receipt that fails once, and a certificate that cannot be made: a dead letter, which waits for a person. Every day is
 payday, and every payday the bank hangs up in the middle: nobody is paid twice, and a check says that all were paid.
+Each of its schools is looked after every half a day, by one schedule over all of them; one of them never answers.
 
 Two schedules go by the clocks of New York: its campus is greeted every 20 seconds, and its books are settled on the
 first business day of each month. Who cannot wait for that says:
@@ -81,6 +82,13 @@ async def refresh_calendar() -> None:
     await asyncio.sleep(12)  # slower than its schedule
 
 
+@app.job(attempts=1, owner="support")
+async def look_after(school: str) -> None:
+    await asyncio.sleep(0.05)
+    if school == "atlantis":
+        raise ConnectionError(f"{school} does not answer")
+
+
 INSTRUCTORS = [f"instructor-{number}" for number in range(1, 16)]
 BANK: dict[str, str] = {}
 """The bank's own book, which Foliot never sees: by idempotency key, who was paid."""
@@ -127,6 +135,8 @@ app.schedule("campus", campus, every("15s"))
 app.schedule("nightly-report", report_to_instructors, every(DAY), overlap="skip", catch_up="once")
 app.schedule("payday", pay_instructors, every(DAY), overlap="skip", catch_up="all")
 app.schedule("expiry-sweep", sweep_expired, after("7s"))
+schools = app.members("schools", ["athens", "atlantis", "bologna", "cairo", "delhi", "lima", "oslo", "paris"])
+app.schedule("schools", look_after, every(DAY / 2), over=schools, bind={"school": "member"}, jitter="2s")
 app.schedule("calendar", refresh_calendar, every(DAY / 2), overlap="skip", catch_up="skip")
 
 # By the clocks of a place. What a run is about comes from its tick, also when it is late or tried again.
