@@ -13,8 +13,8 @@ from functools import lru_cache
 from foliot.dispatch.occurrence import MOST_COUNTED, Occurrence
 from foliot.dispatch.overlap import judged
 from foliot.dispatch.upstream import awaited, hold_for_upstream, lacks
-from foliot.dispatch.verdicts import TOO_LATE, fire, hold_undecided, skip, too_late_alone
-from foliot.domain.decisions import Misfire, misfire, too_late
+from foliot.dispatch.verdicts import fire, hold_undecided, skip, too_late_alone
+from foliot.domain.decisions import TOO_LATE, Misfire, misfire, too_late
 from foliot.domain.identity import tick_name
 from foliot.domain.instant import SECOND, Duration, Instant, spell
 from foliot.domain.policy import CatchUp, Overlap

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from foliot.domain.decisions import too_late
+from foliot.domain.decisions import TOO_LATE, too_late
 from foliot.domain.fairness import UNRANKED
 from foliot.domain.identity import attempt_id, run_id
 from foliot.domain.instant import HOUR, MILLISECOND, MINUTE
@@ -156,7 +156,8 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
         await tx.run("unfire_runs", numbers=longs(unfired))
         await tx.stir(unfired)
     if late:
-        await end(tx, [(n, State.SKIPPED, tx.now, Reason.TOO_LATE, None, None, None) for n in late], late)
+        told = f"{TOO_LATE}, while it waited for a worker"
+        await end(tx, [(n, State.SKIPPED, tx.now, Reason.TOO_LATE, told, None, None) for n in late], late)
         await runs_ended(tx, schedules)
     for (job, ready_at), left in waiting.items():
         common = {"queue": queue, "lane": lane, "priority": priority, "rank": rank, "fired_at": fired_at}
