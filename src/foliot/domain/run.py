@@ -26,6 +26,10 @@ class Origin(IntEnum):
         return self.name.lower()
 
 
+WISHES = frozenset({Origin.BACKFILL, Origin.RERUN})
+"""Somebody wants this very work done: it waits where a tick would be skipped, and no tick takes its place."""
+
+
 class Lane(IntEnum):
     """Which road a run takes to a worker; a lower lane goes first. Stored as its number."""
 

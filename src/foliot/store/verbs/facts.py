@@ -8,7 +8,7 @@ from typing import NamedTuple
 from foliot.domain.identity import run_id
 from foliot.domain.instant import Instant
 from foliot.domain.policy import BlocksUntil
-from foliot.domain.run import Lane, Origin
+from foliot.domain.run import WISHES, Lane, Origin
 from foliot.domain.schedule import Busy, Schedule, TickFacts, Upstream, Waiting
 from foliot.domain.state import PARKED, Reason, State
 from foliot.store.verbs.following import unend
@@ -98,13 +98,15 @@ class Around:
         self._upstreams = upstreams
         self._busy: dict[str, list[Busy]] = {}
         self._waiting: dict[str, list[Waiting]] = {}
-        for schedule, number, name, state, phase, lane, nominal, is_let_go in busy:
-            if state < min(PARKED) or _blocks(schedules.get(schedule), State(state)):
-                stoppable = phase is None and state <= State.RUNNING
-                one = Busy(number, run_id(number, name), stoppable, Lane(lane), nominal or 0, bool(is_let_go))
+        for schedule, number, name, state, phase, lane, nominal, is_let_go, origin in busy:
+            parked = State(state) if state in PARKED else None
+            if parked is None or _blocks(schedules.get(schedule), parked):
+                stoppable = phase is None and state <= State.RUNNING and origin not in WISHES
+                one = Busy(number, run_id(number, name), stoppable, Lane(lane), nominal or 0, bool(is_let_go), parked)
                 self._busy.setdefault(schedule, []).append(one)
         for schedule, number, name, nominal, since, origin, lane in waiting:
-            found = Waiting(number, run_id(number, name), nominal, since, origin == Origin.SCHEDULED, Lane(lane))
+            is_tick, is_wish = origin == Origin.SCHEDULED, origin in WISHES
+            found = Waiting(number, run_id(number, name), nominal, since, is_tick, Lane(lane), is_wish)
             self._waiting.setdefault(schedule, []).append(found)
 
     def facts(
@@ -121,7 +123,8 @@ class Around:
         assert due.schedule is not None
         schedule = self._schedules.get(due.schedule)
         requires = None if schedule is None else schedule.policy.requires
-        busy = tuple(one for one in self._busy.get(due.schedule, ()) if _in_the_way(one, due))
+        found = (one for one in self._busy.get(due.schedule, ()) if _in_the_way(one, due))
+        busy = tuple(sorted(found, key=lambda one: one.parked is not None))  # what is at work is named first
         return TickFacts(
             number=due.number,
             id=run_id(due.number, name),

@@ -116,7 +116,7 @@ WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fired_at IS NULL AND fi
 -- name: busy_runs
 -- Runs that are in the way of others of their schedule: running, verifying, retrying, handed off, about to be; held for a
 -- slot; and those that wait for a person, which some schedules wait for, too.
-SELECT schedule, number, name, state, phase, lane, nominal, state = 0 AND fired_at IS NULL FROM foliot.run
+SELECT schedule, number, name, state, phase, lane, nominal, state = 0 AND fired_at IS NULL, origin FROM foliot.run
 WHERE schedule = ANY(:schedules::text[]) AND (state IN (1, 4, 5) OR state >= 20 OR (state = 0 AND (fired_at IS NOT NULL OR decided))
     OR (state = 2 AND waits_for NOT LIKE 'turn:%'))
 

@@ -78,7 +78,7 @@ WHERE number IN carray(:numbers) AND state <= 1 AND fired_at IS NULL AND fire_at
 -- name: busy_runs
 -- Runs that are in the way of others of their schedule: running, verifying, retrying, handed off, about to be; held for a
 -- slot; and those that wait for a person, which some schedules wait for, too.
-SELECT schedule, number, name, state, phase, lane, nominal, state = 0 AND fired_at IS NULL FROM run
+SELECT schedule, number, name, state, phase, lane, nominal, state = 0 AND fired_at IS NULL, origin FROM run
 WHERE schedule IN (SELECT value FROM json_each(:schedules)) AND (state IN (1, 4, 5) OR state >= 20 OR (state = 0 AND (fired_at IS NOT NULL OR decided = 1))
     OR (state = 2 AND waits_for NOT LIKE 'turn:%'))
 
