@@ -11,7 +11,6 @@ from foliot.domain.breaker import BREAKER, Breaker, breaker_slot
 from foliot.domain.gates import (
     EACH_TENANT,
     KEY,
-    LANES,
     RATE,
     Gate,
     GateView,
@@ -25,6 +24,7 @@ from foliot.domain.gates import (
     kept,
     needs,
     rate_need,
+    slotted,
     waiting_for,
 )
 from foliot.domain.identity import made_at
@@ -75,8 +75,8 @@ class Gatekeeper:
     async def limits(self) -> bool:
         """Whether anything is limited but by the runs' own keys."""
         if self._gates is None:
-            found = [gate_of(row) for row in await self._tx.all("gates_now")]
-            self._gates = {gate.name: gate for gate in found if gate.limits and gate.name not in LANES}
+            found = [slotted(gate_of(row)) for row in await self._tx.all("gates_now")]
+            self._gates = {gate.name: gate for gate in found if gate.limits}
             self._breakers = await breakers.open_breakers(self._tx)
         return bool(self._gates)
 
@@ -213,7 +213,7 @@ async def set_gate(tx: Transaction, gate: Gate, actor: str) -> None:
     values = (gate.name, gate.most, gate.every, gate.burst, gate.weight, gate.source, tx.now, gate.note)
     await tx.run_each("put_gate", [values])
     await tx.audit(actor, "limit", gate.name, in_words(gate) + (f": {gate.note}" if gate.note else ""))
-    await _open(tx, gate)
+    await _open(tx, slotted(gate))
 
 
 async def drop_gate(tx: Transaction, name: str, actor: str, note: str) -> None:
