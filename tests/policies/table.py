@@ -259,7 +259,11 @@ CELLS = [
     Cell(NO_SCHEDULERS, {"catch_up": "skip"}, f"1 succeeded; 2-4 {MISSED}; 5 succeeded"),
     # No worker was there for a tick.
     Cell(NO_WORKERS, {}, "1 succeeded; 2 succeeded, 7 s late; 3 succeeded"),
-    Cell(NO_WORKERS, {"useful_until": "4s"}, "1 succeeded; 2 skipped: too_late; 3 succeeded"),
+    Cell(
+        NO_WORKERS,
+        {"useful_until": "4s"},
+        "1 succeeded; 2 skipped: too_late (its useful time has passed, while it waited for a worker); 3 succeeded",
+    ),
     # A tick is late by less than `missed_after`.
     Cell(LATE, {"catch_up": "once"}, "1 succeeded; 2 succeeded, 1 s late; 3 succeeded"),
     Cell(LATE, {"catch_up": "all"}, "1 succeeded; 2 succeeded, 1 s late; 3 succeeded"),

@@ -72,7 +72,7 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """Runs, newest first: waiting, running and ended ones together."""
-    states = _states(state or [])
+    states = states_named(state or [])
     position = _cursor(before)
 
     async def look(foliot: Foliot) -> tuple[list[RunView], dict[str, JobCard], Instant]:
@@ -214,7 +214,7 @@ def _print_steps(title: str, steps: Sequence[Step], style: str) -> None:
         say(f"      {step.text}", "dim")
 
 
-def _states(given: list[str]) -> list[State]:
+def states_named(given: list[str]) -> list[State]:
     names = [name.strip().upper() for text in given for name in text.split(",")]
     for name in names:
         if name not in State.__members__:

@@ -15,14 +15,14 @@ def judged(facts: TickFacts, schedule: Schedule, go: TickDecision) -> TickDecisi
     """`go` is what happens if nobody is in the way; whatever else it says (the next tick, how far the schedule was
     evaluated) holds in any case.
 
-    Reruns and backfills are somebody's wish: they wait for their turn where a tick would be skipped or others replaced,
-    and nobody replaces them.
+    Reruns, backfills and replays are somebody's wish: they wait for their turn where a tick would be skipped or others
+    replaced, and nobody replaces them.
     A tick that only a backfill is in the way of waits, too: manufactured history must not cost a tick.
     """
     ahead = _ahead(facts, schedule)
     if facts.forced or schedule.policy.overlap is Overlap.ALLOW or not (facts.occupied_by or ahead):
         return go
-    if facts.origin in WISHES:
+    if facts.origin in WISHES or facts.lane is Lane.BACKFILL:
         return _held(facts, go)
     patient = _only_backfill(facts)
     match schedule.policy.overlap:

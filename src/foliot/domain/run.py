@@ -82,7 +82,7 @@ class Kept(NamedTuple):
     outcome: str
     """`made`, `kept` (it existed already), `replaced`, `renewed`, `moved`, `cancelled`, `asked` (to stop), `withdrawn`
     (a schedule's next run: skipped when due), `parked` (it was to end, and an effect of it is open), `retried`,
-    `rerun`, `rechecked`, `reconciled`, `released`."""
+    `rerun`, `rechecked`, `reconciled`, `released`; `would`, where nothing was done."""
     state: State
     fire_at: Instant
 

@@ -101,11 +101,12 @@ class Around:
         for schedule, number, name, state, phase, lane, nominal, is_let_go, origin in busy:
             parked = State(state) if state in PARKED else None
             if parked is None or _blocks(schedules.get(schedule), parked):
-                stoppable = phase is None and state <= State.RUNNING and origin not in WISHES
+                stoppable = phase is None and state <= State.RUNNING and not _is_wish(origin, lane)
                 one = Busy(number, run_id(number, name), stoppable, Lane(lane), nominal or 0, bool(is_let_go), parked)
                 self._busy.setdefault(schedule, []).append(one)
         for schedule, number, name, nominal, since, origin, lane in waiting:
-            is_tick, is_wish = origin == Origin.SCHEDULED, origin in WISHES
+            is_wish = _is_wish(origin, lane)
+            is_tick = origin == Origin.SCHEDULED and not is_wish
             found = Waiting(number, run_id(number, name), nominal, since, is_tick, Lane(lane), is_wish)
             self._waiting.setdefault(schedule, []).append(found)
 
@@ -123,7 +124,8 @@ class Around:
         assert due.schedule is not None
         schedule = self._schedules.get(due.schedule)
         requires = None if schedule is None else schedule.policy.requires
-        found = (one for one in self._busy.get(due.schedule, ()) if _in_the_way(one, due))
+        in_order = schedule is not None and schedule.policy.blocks_until is not BlocksUntil.ENDED
+        found = (one for one in self._busy.get(due.schedule, ()) if _in_the_way(one, due, in_order))
         busy = tuple(sorted(found, key=lambda one: one.parked is not None))  # what is at work is named first
         return TickFacts(
             number=due.number,
@@ -141,16 +143,22 @@ class Around:
             busy=busy,
             waiting=tuple(one for one in self._waiting.get(due.schedule, ()) if one.number != due.number),
             decided=bool(decided),
-            forced=bool(due.is_forced),
+            forced=bool(due.is_forced) or due.label is not None,  # a check needs nobody's leave
             upstream=None if requires is None else self._upstreams[requires],
         )
 
 
-def _in_the_way(one: Busy, due: Due) -> bool:
-    """Of two that were let go and are about to fire, the first one goes: they must not wait for one another."""
+def _is_wish(origin: int, lane: int) -> bool:
+    return origin in WISHES or lane == Lane.BACKFILL
+
+
+def _in_the_way(one: Busy, due: Due, in_order: bool) -> bool:
+    """Of two that were let go and are about to fire, the first one goes: they must not wait for one another. Better
+    lanes come first, unless those behind have to wait for its success (`in_order`)."""
     if one.number == due.number:
         return False
-    return not one.is_let_go or (one.lane, one.nominal, one.number) < (due.lane, due.due_at, due.number)
+    lanes = (0, 0) if in_order else (one.lane, due.lane)
+    return not one.is_let_go or (lanes[0], one.nominal, one.number) < (lanes[1], due.due_at, due.number)
 
 
 async def _upstreams(tx: Transaction, wanted: set[str]) -> dict[str, Upstream]:
