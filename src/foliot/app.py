@@ -246,8 +246,7 @@ class Foliot:
 
         What a newer release declares that is running stays as it is (`outdated`), until that one is gone.
         """
-        if self._limits:
-            await (await self.opened()).declare_limits(list(self._limits.values()))
+        await (await self.opened()).declare_limits(list(self._limits.values()))
         return await self._apply(self._schedules, prune=prune, actor=actor)
 
     async def settle_async(self, *, actor: str = "code") -> Applied:

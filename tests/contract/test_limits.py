@@ -86,6 +86,35 @@ async def test_what_a_job_says_of_itself_goes_when_it_no_longer_says_so(stage: S
     assert await _limits(stage) == {}
 
 
+async def test_what_an_app_no_longer_says_stays_in_force_and_is_noted_until_it_is_said_again(stage: Stage) -> None:
+    said = [Gate("job:job", most=1, source="code"), Gate("queue:default", most=9, source="code")]
+    await stage.store.set_limit(Gate("tenant:acme", most=3, note="they asked"), actor="ana")
+
+    async def notes() -> dict[str, str]:
+        return {name: view.gate.note for name, view in (await _limits(stage)).items()}
+
+    await stage.store.declare_limits(said)
+    await stage.store.declare_limits(said[:1])
+    assert await notes() == {"job:job": "", "queue:default": "no longer declared", "tenant:acme": "they asked"}
+    await stage.store.declare_limits([])
+    assert (await notes())["job:job"] == "no longer declared"
+    await _promised(stage, 2)
+    await stage.fire()
+    assert len(await stage.claim()) == 1
+    await stage.store.declare_limits(said)
+    assert await notes() == {"job:job": "", "queue:default": "", "tenant:acme": "they asked"}
+
+
+async def test_a_limit_of_a_job_that_no_live_worker_knows_is_noted(stage: Stage) -> None:
+    await _register(stage, concurrency=9)
+    assert (await _limits(stage))["job:job"].gate.note == ""
+    for instance in await stage.store.instances():
+        await stage.store.retire(instance.number)
+    assert (await _limits(stage))["job:job"].gate.note == "", "there is nobody who could know it"
+    await stage.register("worker", jobs=["other"])
+    assert (await _limits(stage))["job:job"].gate.note == "no longer declared"
+
+
 async def test_a_limit_of_nobody_holds_everybody(stage: Stage) -> None:
     await stage.store.set_limit(Gate("job:job", most=0), actor="ana")
     await _promised(stage, 2)

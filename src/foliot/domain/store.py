@@ -29,13 +29,15 @@ from foliot.domain.backfill import (
 )
 from foliot.domain.fairness import TenantView
 from foliot.domain.gates import Gate, GateView
-from foliot.domain.instant import Duration, Instant
+from foliot.domain.instant import MINUTE, Duration, Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled
 from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
 from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView, TickDecision, TickFacts
 
 DEFAULT_QUEUE = "default"
+ALIVE: Duration = MINUTE
+"""A worker that was heard of within this time counts as one that may know a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,7 +604,8 @@ class LimitStore(Protocol):
         """Whoever waits for it goes. UnknownName if there is none."""
 
     async def declare_limits(self, gates: Sequence[Gate]) -> None:
-        """What code says; what an operator said of the same name stays."""
+        """All that an app's code says; what an operator said of the same name stays. What code said once and says no
+        more stays, too, and `limits` notes it."""
 
     async def release_run(self, run_id: str, *, actor: str, note: str) -> Kept:
         """Lets one run go that is held, against overlap and limits. Conflict when it is not held; UnknownName."""

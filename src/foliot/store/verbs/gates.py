@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -32,13 +33,15 @@ from foliot.domain.instant import Duration, Instant, rfc3339
 from foliot.domain.policy import Policy, choices_from_json, policy_from_json, wants_of
 from foliot.domain.run import Kept, Lane
 from foliot.domain.state import Event, Reason, State, after
-from foliot.domain.store import DEFAULT_QUEUE
+from foliot.domain.store import ALIVE, DEFAULT_QUEUE
 from foliot.errors import Conflict, InvalidInput, UnknownName
 from foliot.store.verbs import breakers
 from foliot.store.verbs.promises import by_id
 from foliot.store.verbs.transaction import Row, Transaction, as_json
 
 _PROBE = breaker_slot("")
+
+UNDECLARED = "no longer declared"
 
 
 class Candidate(NamedTuple):
@@ -241,20 +244,28 @@ async def declare_jobs(tx: Transaction, policies: Mapping[str, Policy]) -> None:
             declared.append(gate)
         elif gate.name in stored:
             await drop_gate(tx, gate.name, "code", "no longer declared")
-    await declare_gates(tx, declared)
+    await _declare(tx, declared, stored)
 
 
 async def declare_gates(tx: Transaction, declared: Sequence[Gate]) -> None:
-    """What code says, unless an operator said otherwise."""
-    if not declared:
-        return
+    """What code says, unless an operator said otherwise. What it said once and says no more stays in force, because
+    another release may count on it, and is marked."""
     stored = {gate.name: gate for gate in await gates(tx)}
+    await _declare(tx, declared, stored)
+    for name in stored.keys() - {gate.name for gate in declared}:
+        if stored[name].source == "code" and stored[name].note != UNDECLARED:
+            await tx.run("note_gate", name=name, note=UNDECLARED)
+
+
+async def _declare(tx: Transaction, declared: Sequence[Gate], stored: Mapping[str, Gate]) -> None:
     for gate in declared:
         known = stored.get(gate.name)
         if known is not None and known.source == "operator":
             continue
         if known is None or _same(known) != _same(gate):
             await set_gate(tx, gate, "code")
+        elif known.note == UNDECLARED:
+            await tx.run("note_gate", name=gate.name, note=gate.note)
 
 
 def _same(gate: Gate) -> tuple[object, ...]:
@@ -299,7 +310,7 @@ async def let_in(tx: Transaction, names: Sequence[str]) -> None:
 async def views(tx: Transaction) -> list[GateView]:
     """Limits, the keys that runs have or wait for, and the tenants under a limit of each."""
     taken = {name: (used, waiting) for name, used, waiting in await tx.all("slots_in_use")}
-    known = {gate.name: gate for gate in await gates(tx)}
+    known = {gate.name: gate for gate in await _as_declared(tx)}
     for destination, breaker in (await breakers.open_breakers(tx)).items():
         known[f"{BREAKER}{destination}"] = breakers.shown(destination, breaker)
     for name, (used, _) in taken.items():
@@ -310,6 +321,16 @@ async def views(tx: Transaction) -> list[GateView]:
     return [
         GateView(known[name], taken.get(name, (0, 0))[0], sum(taken.get(one, (0, 0))[1] for one in (name, RATE + name)))
         for name in sorted(known)
+    ]
+
+
+async def _as_declared(tx: Transaction) -> list[Gate]:
+    """Limits of jobs that no live worker knows are marked; not while there is no worker that could."""
+    found = await gates(tx)
+    known = {f"job:{row[0]}" for row in await tx.all("known_jobs", since=tx.now - ALIVE)}
+    return [
+        replace(gate, note=UNDECLARED) if known and gate.source == "job" and gate.name not in known else gate
+        for gate in found
     ]
 
 
