@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from foliot.domain.gates import Gate, GateView
+from foliot.domain.instant import HOUR
 from foliot.domain.policy import Policy, policy_to_json
+from foliot.domain.run import Lane, Promise
 from foliot.domain.store import JobCard
 from tests.contract.stage import Stage
 
@@ -53,6 +57,27 @@ async def test_a_limit_of_each_tenant_that_is_changed_leaves_a_tenants_own_alone
     await stage.store.drop_limit("tenant:*", actor="ana", note="")
     await stage.fire()
     assert await stage.claim() == []
+
+
+async def test_each_tenant_may_be_limited_in_a_lane_and_is_listed_with_what_it_has(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("lane:catch-up/tenant:*", most=1), actor="ana")
+    await stage.store.set_limit(Gate("lane:catch-up/tenant:acme", most=2), actor="ana")
+    for tenant in ("acme", "bolt"):
+        await stage.store.promise([Promise("job", b"{}", stage.now - HOUR, tenant=tenant) for _ in range(3)])
+        await stage.promise(tenant=tenant)
+    await stage.fire()
+    claimed = await stage.claim()
+    assert Counter((run.tenant, run.lane) for run in claimed) == {
+        ("acme", Lane.LIVE): 1,
+        ("bolt", Lane.LIVE): 1,
+        ("acme", Lane.CATCH_UP): 2,
+        ("bolt", Lane.CATCH_UP): 1,
+    }
+    view = (await _limits(stage))["lane:catch-up/tenant:bolt"]
+    assert (view.gate.most, view.gate.source, view.used, view.waiting) == (1, "lane:catch-up/tenant:*", 1, 2)
+    await stage.store.set_limit(Gate("lane:catch-up/tenant:*", most=3), actor="ana")
+    await stage.fire()
+    assert [run.tenant for run in await stage.claim()] == ["bolt", "bolt"]
 
 
 async def test_a_tenant_of_which_only_the_weight_is_said_is_limited_like_each(stage: Stage) -> None:

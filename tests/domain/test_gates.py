@@ -181,6 +181,17 @@ def test_a_run_needs_a_slot_of_all_that_it_is_about() -> None:
     assert [need.name for need in found] == ["job:pay", "key:books[acme]", "queue:default", "tenant:acme"]
 
 
+def test_a_limit_of_each_tenant_in_a_lane_is_for_those_without_one_of_their_own() -> None:
+    gates = {name: Gate(name, most=1) for name in ("lane:backfill/tenant:*", "lane:backfill/tenant:acme", "tenant:*")}
+    for tenant, lane, expected in (
+        ("bolt", "backfill", ["lane:backfill/tenant:bolt", "tenant:bolt"]),
+        ("bolt", "catch-up", ["tenant:bolt"]),
+        ("lane:backfill/tenant:x", "live", ["tenant:lane:backfill/tenant:x"]),
+    ):
+        names = gate_names(job="pay", tenant=tenant, queue="q", schedule=None, destination=None, lane=lane)
+        assert [need.name for need in needs(gates, names, Wants(), tenant)] == expected
+
+
 def test_between_two_attempts_a_run_keeps_its_key_alone() -> None:
     assert kept(["job:pay", "key:books", "lane:backfill"]) == ["key:books"]
 

@@ -160,9 +160,9 @@ def needs(gates: Mapping[str, Gate], names: Iterable[str], wants: Wants, tenant:
     if wants.key is not None:
         found.append(Need(key_slot(wants.key, tenant), wants.key_limit))
     for name in names:
-        gate = gates.get(name)
-        if name.startswith("tenant:") and (gate is None or not gate.limits):
-            gate = gates.get(EACH_TENANT)  # a tenant of which only the weight is said is one of them, too
+        gate, each = gates.get(name), each_of(name)
+        if each is not None and (gate is None or not gate.limits):
+            gate = gates.get(each)  # a tenant of which only the weight is said is one of them, too
         if gate is None:
             continue
         if gate.most is not None:
@@ -170,6 +170,12 @@ def needs(gates: Mapping[str, Gate], names: Iterable[str], wants: Wants, tenant:
         if gate.every is not None:
             found.append(rate_need(name, gate.every, gate.burst or 1))
     return sorted(found)
+
+
+def each_of(name: str) -> str | None:
+    """The limit of each tenant, in the same lane, that a tenant's own goes before; None for what is no tenant's."""
+    lane = next((f"{lane}/" for lane in LANES if name.startswith(f"{lane}/")), "")
+    return f"{lane}{EACH_TENANT}" if name.startswith(f"{lane}tenant:") else None
 
 
 def slotted(gate: Gate) -> Gate:
@@ -274,9 +280,11 @@ def checked_gate_name(name: str) -> str:
     """What a limit may be about, or a clear refusal."""
     if not isinstance(name, str):
         raise InvalidInput(f"{name!r:.80}: give the name of what is limited, such as job:report")
-    if name in (*LANES, EACH_TENANT):
+    if name in LANES:
         return name
     about = next((name.removeprefix(f"{lane}/") for lane in LANES if name.startswith(f"{lane}/")), name)
+    if about == EACH_TENANT:
+        return name
     kind, _, rest = about.partition(":")
     if kind in _ABOUT:
         checked_name(rest, kind)

@@ -10,7 +10,6 @@ import msgspec
 
 from foliot.domain.breaker import BREAKER, Breaker, breaker_slot
 from foliot.domain.gates import (
-    EACH_TENANT,
     KEY,
     RATE,
     Gate,
@@ -19,6 +18,7 @@ from foliot.domain.gates import (
     Taken,
     Verdict,
     admit,
+    each_of,
     gate_names,
     held_until_its_end,
     in_words,
@@ -281,7 +281,7 @@ async def _open(tx: Transaction, gate: Gate) -> None:
 
 
 async def _open_slots(tx: Transaction, name: str, need: Need | None) -> None:
-    if name.removeprefix(RATE) == EACH_TENANT:
+    if name.removeprefix(RATE) == each_of(name.removeprefix(RATE)):
         stem = name.removesuffix("*")
         apart = {gate.name for gate in await gates(tx) if gate.limits}
         for (one,) in await tx.all("slots_below", stem=stem, stem_end=stem[:-1] + ";"):
@@ -314,8 +314,8 @@ async def views(tx: Transaction) -> list[GateView]:
     for destination, breaker in (await breakers.open_breakers(tx)).items():
         known[f"{BREAKER}{destination}"] = breakers.shown(destination, breaker)
     for name, (used, _) in taken.items():
-        source = "runs" if name.startswith(KEY) else EACH_TENANT if name.startswith("tenant:") else None
-        if name not in known and source is not None and (source == "runs" or EACH_TENANT in known):
+        source = "runs" if name.startswith(KEY) else each_of(name)
+        if name not in known and source is not None and (source == "runs" or source in known):
             most = await tx.value("slot_most", name=name) if used else None
             known[name] = Gate(name, source=source, most=most)
     return [
