@@ -214,6 +214,22 @@ async def test_a_replayed_tick_waits_for_its_turn_and_takes_no_live_ticks_place(
     assert waiting.state is State.HELD, "a tick that only a replay is in the way of is not skipped"
 
 
+async def test_replayed_ticks_that_wait_take_no_live_ticks_place_in_the_queue(stage: Stage) -> None:
+    dead = await dead_tick(stage, overlap="queue", queue_limit=1)
+    await stage.fire_by_policy()
+    await stage.claim()
+    await replayed(stage, dead)
+    await stage.fire_by_policy()
+    assert await stage.state(dead) is State.HELD
+    states = []
+    for _ in range(2):
+        stage.clock.advance(HOUR)
+        await stage.fire_by_policy()
+        [tick] = [run for run in await stage.store.runs(schedule="hourly") if run.nominal == stage.now]
+        states.append(tick.state)
+    assert states == [State.HELD, State.SKIPPED], "the first waits; the second finds the queue full"
+
+
 async def test_a_replayed_tick_that_is_not_due_yet_is_in_no_live_ticks_way(stage: Stage) -> None:
     dead = await dead_tick(stage, overlap="queue")
     await replayed(stage, dead, due_at=stage.now + 3 * HOUR)

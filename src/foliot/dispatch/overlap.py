@@ -16,7 +16,7 @@ def judged(facts: TickFacts, schedule: Schedule, go: TickDecision) -> TickDecisi
     evaluated) holds in any case.
 
     Reruns, backfills and replays are somebody's wish: they wait for their turn where a tick would be skipped or others
-    replaced, and nobody replaces them.
+    replaced, nobody replaces them, and they take nobody's place in a queue that has a limit.
     A tick that only a backfill is in the way of waits, too: manufactured history must not cost a tick.
     """
     ahead = _ahead(facts, schedule)
@@ -25,11 +25,12 @@ def judged(facts: TickFacts, schedule: Schedule, go: TickDecision) -> TickDecisi
     if facts.origin in WISHES or facts.lane is Lane.BACKFILL:
         return _held(facts, go)
     patient = _only_backfill(facts)
+    in_line = sum(not one.is_wish for one in facts.waiting)
     match schedule.policy.overlap:
         case Overlap.SKIP if not patient:
             return _skipped(facts, go, still_active(facts))
-        case Overlap.QUEUE if not patient and not facts.decided and len(facts.waiting) >= schedule.policy.queue_limit:
-            full = f"the queue is full: {len(facts.waiting)} wait"
+        case Overlap.QUEUE if not patient and not facts.decided and in_line >= schedule.policy.queue_limit:
+            full = f"the queue is full: {in_line} wait"
             return _skipped(facts, go, f"{full}, and {still_active(facts)}" if facts.occupied_by else full)
         case Overlap.COALESCE if facts.origin is Origin.SCHEDULED:
             return _coalesced(facts, go, ahead)
