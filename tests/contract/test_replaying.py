@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from foliot.domain.gates import Gate
 from foliot.domain.instant import HOUR, MINUTE, SECOND
 from foliot.domain.ledger import EffectState, Settles
 from foliot.domain.policy import Policy, choices
@@ -109,6 +110,22 @@ async def test_replayed_runs_are_due_one_after_another_and_go_behind_live_ones(s
     live = await stage.promise()
     await stage.fire()
     assert [run.id for run in await stage.claim()] == [live.id, runs[0].id, runs[1].id]
+
+
+async def test_the_rate_of_the_lane_bounds_what_was_replayed_and_live_runs_pass_it(stage: Stage) -> None:
+    runs = await died(stage, 4)
+    await stage.store.set_limit(Gate("lane:backfill", every=SECOND), actor="ana")
+    await replayed(stage, *runs)
+    begun = []
+    for second in range(5):
+        live = await stage.promise()
+        await stage.fire()
+        claimed = await stage.claim()
+        assert claimed[0].id == live.id
+        begun += [second for _ in claimed[1:]]
+        await stage.finish(*map(stage.succeeded, claimed))
+        stage.clock.advance(SECOND)
+    assert begun == [0, 1, 2, 3]
 
 
 async def test_what_is_dead_no_more_is_passed_over_and_the_rest_goes(stage: Stage) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -39,6 +39,8 @@ from foliot.operate.replaying import (
     outcomes_shape,
     replay_preview_shape,
 )
+
+T = TypeVar("T")
 
 commands = typer.Typer(help="Runs that failed for good: list, and replay many at once.", no_args_is_help=True)
 
@@ -105,7 +107,7 @@ def list_(
     )
     print_table(columns, [_row(one, now) for one in found], nothing="no dead letters")
     if len(found) == limit:
-        say(f"\nthere may be more: --limit {limit * 10}", "dim")
+        say(f"\nthere may be more than these {limit:,}: say --limit", "dim")
 
 
 def _row(one: Judged, now: Instant) -> tuple[str, ...]:
@@ -210,7 +212,7 @@ class Place(NamedTuple):
     app: str | None
     store: str | None
 
-    def call(self, verb: Callable[[Foliot], Coroutine[Any, Any, Any]]) -> Any:
+    def call(self, verb: Callable[[Foliot], Awaitable[T]]) -> T:
         return with_store(self.app, self.store, verb)
 
 

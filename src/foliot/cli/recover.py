@@ -200,7 +200,7 @@ class _Reruns(NamedTuple):
         return [view.id for view in found]
 
     def act(self, runs: list[str], *, dry_run: bool, progress: Callable[[int], None] | None = None) -> list[Outcome]:
-        told: list[Outcome] = self.place.call(
+        return self.place.call(
             lambda foliot: foliot.operate.rerun_many_async(
                 runs,
                 reason=self.reason or "",
@@ -212,7 +212,6 @@ class _Reruns(NamedTuple):
                 progress=progress,
             )
         )
-        return told
 
 
 def _rerun_many(many: _Reruns, *, dry_run: bool, yes: bool, as_json: bool) -> None:
