@@ -100,8 +100,8 @@ class Firing:
 
     async def hand_off(self, rows: Sequence[tuple[Due, Lane]]) -> Sequence[tuple[Due, Lane]]:
         """Those that have their slots, or need none; the others are held. A check takes nothing more than its run."""
-        limits = await self.keeper.limits() if rows else False
-        asking = [one for one in rows if limits or one[0].options is not None or one[0].slots is not None]
+        lanes = await self.keeper.limits() if rows else ()
+        asking = [one for one in rows if one[1] in lanes or one[0].options is not None or one[0].slots is not None]
         handed = await self._let_through(rows, asking) if asking else rows
         groups, tenants = self.groups, self.tenants
         for row, lane in handed:

@@ -70,18 +70,20 @@ class Gatekeeper:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
         self._gates: dict[str, Gate] | None = None
+        self._lanes: frozenset[Lane] = frozenset()
         self._breakers: dict[str, Breaker] = {}
         self.held = 0
         self.busy: set[int] = set()
         """Those of which somebody else has a slot in his hands: neither through nor held, and to be tried again."""
 
-    async def limits(self) -> bool:
-        """Whether anything is limited but by the runs' own keys."""
+    async def limits(self) -> frozenset[Lane]:
+        """The lanes in which anything is limited but by the runs' own keys."""
         if self._gates is None:
             found = [slotted(gate_of(row)) for row in await self._tx.all("gates_now")]
             self._gates = {gate.name: gate for gate in found if gate.limits}
+            self._lanes = _limited_lanes(self._gates)
             self._breakers = await breakers.open_breakers(self._tx)
-        return bool(self._gates)
+        return self._lanes
 
     async def let_through(self, candidates: Sequence[Candidate]) -> set[int]:
         """The numbers of those that may be handed off. The others are held from now on, or have a later time."""
@@ -179,6 +181,12 @@ class Gatekeeper:
                 # What repeats or makes up for an old tick is as old as itself.
                 deadlines.append((max(one.due_at, made_at(one.number)) + patience, one.number))
         await self._tx.run_each("set_give_up", deadlines)
+
+
+def _limited_lanes(names: Iterable[str]) -> frozenset[Lane]:
+    """A lane's limits are no other lane's business: most runs are live, and looked at closely only if need be."""
+    stems = {name.partition("/")[0] if name.startswith("lane:") else "" for name in names}
+    return frozenset(lane for lane in Lane if "" in stems or f"lane:{lane}" in stems)
 
 
 def _patience(job: bytes | None, options: bytes | None) -> Duration | None:
