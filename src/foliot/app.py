@@ -212,8 +212,8 @@ class Foliot:
         with the schedules, unless an operator said otherwise of the same.
 
         Names: `job:X`, `queue:X`, `schedule:X`, `tenant:X` (`tenant:*`: each of them), `to:X` (a destination),
-        `lane:catch-up` (its rate), and one thing in a lane: `lane:backfill/job:X`. `burst`: so many may start at once
-        where the rate was not used before. `weight`: a tenant's share of the workers.
+        `lane:catch-up`, `lane:backfill`, and one thing in a lane: `lane:backfill/job:X`. `burst`: so many may start at
+        once where the rate was not used before. `weight`: a tenant's share of the workers.
         """
         if name in self._limits:
             raise InvalidInput(f"there is a limit for {name!r} already; say all of it at once")
@@ -285,8 +285,7 @@ class Foliot:
         What a newer release declares that is running stays as it is (`outdated`), until that one is gone.
         """
         store = await self.opened()
-        if self._limits:
-            await store.declare_limits(list(self._limits.values()))
+        await store.declare_limits(list(self._limits.values()))
         for members in self.member_sets.values():
             if members.declared is not None:
                 await store.declare_members(members.name, members.declared, prune=prune, actor=actor)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from foliot import Foliot, every
-from foliot.domain.instant import SECOND
+from foliot.domain.instant import SECOND, Duration, instant
 from foliot.domain.run import Lane, RunView
 from foliot.domain.state import State
 from foliot.testing import World, virtual_time
@@ -68,3 +69,109 @@ def test_without_a_rate_everything_is_caught_up_at_once() -> None:
         world.outage("25m")
         world.run_for("0s")
         assert len(ended(world, Lane.CATCH_UP)) == 300
+
+
+# ----------------------------------------------------------------------------------------------------- limits of a lane
+
+START = datetime(2026, 4, 10, 0, 30, tzinfo=UTC)
+BY: dict[str, Any] = {"reason": "a test", "actor": "ana"}
+
+
+class Mill:
+    """Two schedules with a past, whose runs take a second and may overlap."""
+
+    def __init__(self, *schedules: str, takes: Duration = SECOND, **settings: Any) -> None:
+        self.app = Foliot("sqlite:///:memory:", timeout="1h", **settings)
+        self.world: World
+
+        @self.app.job
+        async def grind() -> None:
+            await self.world.clock.sleep(takes)
+
+        for name in schedules:
+            self.app.schedule(name, grind, every("1h"))
+
+    def backfill(self, *schedules: str, hours: int = 30) -> None:
+        for name in schedules:
+            self.app.operate.backfill(name, START - timedelta(hours=hours), START, at_once=100, **BY)
+
+    def starts(self, lane: Lane = Lane.BACKFILL) -> list[Duration]:
+        begun = [run.started_at - instant(START) for run in self.world.runs() if run.lane is lane and run.started_at]
+        return sorted(begun)
+
+
+def most_at_a_time(runs: list[RunView]) -> int:
+    spans = [(run.started_at or 0, run.finished_at or 0) for run in runs]
+    return max(sum(begin <= at < end for begin, end in spans) for at, _ in spans)
+
+
+def test_the_rate_of_the_backfill_lane_bounds_all_backfills_together_and_changes_while_they_run() -> None:
+    mill = Mill("barley", "oats", overlap="allow")
+    mill.app.limit("lane:backfill", rate="2/s")
+    with virtual_time(mill.app, start=START) as mill.world:
+        mill.backfill("barley", "oats")
+        mill.world.run_for("10s")
+        assert len(mill.starts()) == pytest.approx(20, abs=1)
+        mill.app.operate.limit("lane:backfill", rate="10/s", **BY)
+        mill.world.run_for("2s")
+        assert len(mill.starts()) == pytest.approx(40, abs=2)
+        mill.app.operate.limit("lane:backfill", concurrency=0, **BY)
+        mill.world.run_for("10s")
+        stopped = len(mill.starts())
+        assert stopped <= 42, "a concurrency of none stops the lane"
+        mill.app.operate.unlimit("lane:backfill", **BY)
+        mill.world.run_for("5s")
+        assert len(mill.starts()) == 60
+        for first, last in pairwise(mill.starts()[:19]):
+            assert last - first == SECOND // 2
+
+
+def test_no_more_of_the_backfill_lane_run_at_a_time_than_its_concurrency() -> None:
+    mill = Mill("barley", "oats", overlap="allow")
+    mill.app.limit("lane:backfill", concurrency=3)
+    with virtual_time(mill.app, start=START) as mill.world:
+        mill.backfill("barley", "oats", hours=10)
+        mill.world.run_for("1m")
+        assert len(ended(mill.world, Lane.BACKFILL)) == 20
+        assert most_at_a_time(ended(mill.world, Lane.BACKFILL)) == 3
+
+
+def test_no_more_of_a_backlog_run_at_a_time_than_the_concurrency_of_catch_up() -> None:
+    mill = Mill()
+    mill.app.limit("lane:catch-up", concurrency=4, rate="100/s")
+    grind = mill.app.jobs["grind"]
+    with virtual_time(mill.app, start=START) as mill.world:
+        for number in range(40):
+            grind.at(START + timedelta(seconds=number))
+        mill.world.outage("25m")
+        fresh = grind.now()
+        mill.world.run_for("1s")
+        assert mill.world.run(fresh.id).late_by == 0
+        mill.world.run_for("1m")
+        assert len(ended(mill.world, Lane.CATCH_UP)) == 40
+        assert most_at_a_time(ended(mill.world, Lane.CATCH_UP)) == 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ({"rate": "1/h"}, "waits for its time by the rate of lane:backfill"),
+        ({"concurrency": 0}, "waits for a slot of lane:backfill"),
+    ],
+)
+def test_a_run_that_waits_in_the_backfill_lane_says_for_what_and_keeps_no_live_tick_waiting(
+    limit: dict[str, Any], told: str
+) -> None:
+    mill = Mill("barley", overlap="skip")
+    mill.app.limit("lane:backfill", **limit)
+    with virtual_time(mill.app, start=START) as mill.world:
+        mill.backfill("barley", hours=3)
+        mill.world.run_for("5m")
+        held = next(run for run in mill.world.runs() if run.state is State.HELD and run.reason != "overlap")
+        assert (held.detail or "").startswith(told)
+        mill.world.run_for("26m")
+        assert [run.late_by for run in ended(mill.world, Lane.LIVE)] == [0]
+        mill.app.operate.limit("lane:backfill", concurrency=1, **BY)
+        mill.world.run_for("4h")
+        assert len(ended(mill.world, Lane.BACKFILL)) == 3
+        assert len(ended(mill.world, Lane.LIVE)) == 5

@@ -463,8 +463,8 @@ def test_a_tick_is_released_against_overlap() -> None:
     [
         ("acme", {"concurrency": 1}, "nothing that can be limited; name job:X"),
         ("lane:live", {"concurrency": 1}, "nothing that can be limited"),
-        ("lane:catch-up", {"concurrency": 1}, "a rate and nothing else"),
-        ("lane:backfill", {"rate": "1/s"}, "each backfill has its own rate"),
+        ("lane:catch-up", {"rate": "1/s", "burst": 5}, "drains evenly"),
+        ("lane:backfill", {"weight": 2}, "weights are for tenants"),
         ("job:", {"concurrency": 1}, "cannot name a job"),
         ("tenant:a b", {"concurrency": 1}, "cannot name a tenant"),
         ("job:pay", {}, "say what is allowed"),

@@ -168,6 +168,7 @@ async def test_what_became_too_late_while_it_waited_for_a_worker_ends_as_skipped
     assert [run.number for run in await stage.claim()] == [useful.number]
     view = await stage.run(late)
     assert (view.state, view.reason, view.attempt) == (State.SKIPPED, Reason.TOO_LATE, 0)
+    assert view.detail == "its useful time has passed, while it waited for a worker"
 
 
 async def test_a_tick_that_became_too_late_at_the_claim_releases_what_was_held_for_it(stage: Stage) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from foliot.domain.gates import Gate
 from foliot.domain.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from foliot.domain.run import Lane, Promise
 from tests.contract.stage import BEGINNING, START, Entry, Stage, entries
@@ -74,6 +75,25 @@ async def test_the_rate_of_a_lane_is_what_its_gate_says_and_can_change(stage: St
     await give("lane:catch-up", None)
     await give("lane:backfill", 20 * SECOND)
     assert await store.lane_rates() == {Lane.BACKFILL: 0.05}
+
+
+async def test_a_concurrency_of_a_lane_holds_what_is_in_it_and_nothing_else(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("lane:catch-up", most=2, every=SECOND), actor="ana")
+    times = [START] * 3 + [START - HOUR] * 5
+    await stage.store.promise([Promise("job", b"", time) for time in times])
+    fired = await stage.fire()
+    assert (fired.handed_off, fired.held) == (5, 3)
+    claimed = await stage.claim()
+    assert [run.lane for run in claimed] == [Lane.LIVE] * 3 + [Lane.CATCH_UP] * 2
+    await stage.finish(*map(stage.succeeded, claimed[-2:]))
+    await stage.fire()
+    again = await stage.claim()
+    assert [run.lane for run in again] == [Lane.CATCH_UP] * 2
+    [view] = await stage.store.limits()
+    assert (view.gate.name, view.used, view.waiting) == ("lane:catch-up", 2, 1)
+    await stage.store.drop_limit("lane:catch-up", actor="ana", note="")
+    await stage.fire()
+    assert len(await stage.claim()) == 1
 
 
 # --------------------------------------------------------------------------------------------------------------- claims

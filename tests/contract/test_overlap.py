@@ -165,6 +165,48 @@ async def test_a_rerun_waits_where_a_tick_would_be_skipped(stage: Stage) -> None
     assert [run.id for run in await stage.claim()] == [again.id]
 
 
+async def test_a_rerun_is_not_replaced_by_a_tick_neither_while_it_waits_nor_while_it_runs(stage: Stage) -> None:
+    first = await busy(stage, overlap="replace")
+    await stage.finish(stage.succeeded(first))
+    await stage.fire_by_policy()
+    [second] = await stage.claim()
+    again = await stage.store.rerun(first.id, repair=False, repeat=(), override=False, actor="ana", note="again")
+    await stage.fire_by_policy()
+    stage.clock.advance(HOUR)
+    await stage.fire_by_policy()
+    assert await stage.state(again) is State.HELD
+    await stage.finish(stage.stopped(second))
+    await stage.fire_by_policy()
+    [running] = await stage.claim()
+    assert running.id == again.id
+    stage.clock.advance(HOUR)
+    await stage.fire_by_policy()
+    assert not (await stage.run(again)).cancel_requested
+    await stage.finish(stage.succeeded(running))
+    await stage.fire_by_policy()
+    [last] = await stage.claim()
+    assert [state for _, state, _ in await story(stage)] == [
+        State.SUCCEEDED,
+        State.SUCCEEDED,
+        State.CANCELLED,
+        State.SKIPPED,
+        State.RUNNING,
+        State.SCHEDULED,
+    ]
+    assert last.nominal == stage.now
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue"])
+async def test_of_a_run_that_blocks_and_is_at_work_no_more_it_is_said_that_it_waits_for_a_person(
+    stage: Stage, overlap: str
+) -> None:
+    run = await busy(stage, overlap=overlap, blocks_until="succeeded")
+    await stage.finish(stage.died(run))
+    await stage.fire_by_policy()
+    [tick] = [one for one in await stage.store.runs(schedule="hourly") if one.reason == Reason.OVERLAP]
+    assert (tick.detail or "").endswith(f"{run.id} is dead and waits for a person")
+
+
 async def test_a_tick_that_waits_for_its_turn_can_be_cancelled_and_the_one_behind_it_comes(stage: Stage) -> None:
     run = await busy(stage, overlap="queue")
     await stage.fire_by_policy()

@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import fields, replace
@@ -30,16 +31,19 @@ from foliot.cli import foliot as command
 from foliot.clock import SystemClock
 from foliot.domain.gates import Gate, GateView
 from foliot.domain.instant import parse_rfc3339, spell
-from foliot.domain.ledger import BatchView, EffectState, EffectView
+from foliot.domain.ledger import BatchView, EffectState, EffectView, Facts
 from foliot.domain.policy import Policy
+from foliot.domain.replay import DeadLetter, Fate
 from foliot.domain.state import Outcome, Reason, State
 from foliot.domain.store import AuditRow, EventRow
 from foliot.errors import FoliotError
-from foliot.operate import shapes
+from foliot.operate import replaying, shapes
 from foliot.operate.advising import guidance, guidance_shape
 from foliot.operate.jobs import job_shape
 from foliot.operate.limits import limit_shape
+from foliot.operate.replaying import Judged, ReplayPreview, dead_shape, outcomes_shape, replay_preview_shape
 from foliot.operate.report import Verdict, report_shape
+from foliot.operate.shapes import run_shape
 from foliot.operate.story import lineage_shape
 from foliot.testing import World, virtual_time
 from foliot.timing import binding, dst, spoken
@@ -327,6 +331,11 @@ def test_every_field_of_the_json_forms_is_documented() -> None:
             "What an action did": list(shapes.kept_shape(kept)),
             "A limit": list(limit_shape(GateView(Gate("job:report"), 0, 0))),
         }
+        letter = DeadLetter(run, Facts(), begun=False, useful_until=None)
+        seen = ReplayPreview(0, Counter({(Fate.REFUSED, "x"): 1}), [], {(Fate.REFUSED, "x"): "y"}, 0)
+        forms["A dead letter"] = [name for name in dead_shape(Judged(letter, Fate.WOULD)) if name not in run_shape(run)]
+        forms["What a replay would do"] = list(replay_preview_shape(seen))
+        forms["What became of many"] = list(outcomes_shape([]))
         attempt = list(shapes.attempt_shape(run, run.attempts[0]))
         instance = list(shapes.instance_shape(world.call(world.store.instances())[0]))
     for title, names in forms.items():
@@ -343,6 +352,8 @@ def test_every_field_of_the_json_forms_is_documented() -> None:
         ("A run", "story", ["at", "kind", "text"]),
         ("A run", "advice", [*advised, *advised["steps"][0]]),
         ("A report", "statements", list(day["statements"][0])),
+        ("What a replay would do", "refused", list(replay_preview_shape(seen)["refused"][0])),
+        ("What became of many", "runs", list(outcomes_shape([replaying.Outcome("x", Fate.WOULD)])["runs"][0])),
         ("What doctor found", "instances", instance),
     ):
         told = " ".join(pages.rows(pages.section(CLI, title))[row])

@@ -50,6 +50,7 @@ class Cell:
 
 MISSED = "skipped: misfire (later than 2s, and missed ticks are skipped)"
 TOO_LATE = "skipped: too_late (its useful time has passed)"
+DEAD_1 = "1 is dead and waits for a person"
 IN_PAUSE = "skipped: paused (maintenance)"
 
 CELLS = [
@@ -119,7 +120,7 @@ CELLS = [
     Cell(
         DEAD,
         {"overlap": "skip", "blocks_until": "succeeded"},
-        "1 reconciled; 2 skipped: overlap (1 is still active); 3 skipped: overlap (1 is still active); 4 succeeded",
+        f"1 reconciled; 2 skipped: overlap ({DEAD_1}); 3 skipped: overlap ({DEAD_1}); 4 succeeded",
     ),
     Cell(
         DEAD,
@@ -186,7 +187,7 @@ CELLS = [
     Cell(
         RERUN,
         {"overlap": "replace"},
-        "1 succeeded; 1#r1 skipped: replaced (by 3); 2 cancelled: replaced (by 3); 3 succeeded; 4 succeeded",
+        "1 succeeded; 1#r1 succeeded, 20 s late; 2 cancelled: replaced (by 3); 3 succeeded, 1 s late; 4 succeeded",
     ),
     Cell(
         RERUN,
@@ -258,7 +259,11 @@ CELLS = [
     Cell(NO_SCHEDULERS, {"catch_up": "skip"}, f"1 succeeded; 2-4 {MISSED}; 5 succeeded"),
     # No worker was there for a tick.
     Cell(NO_WORKERS, {}, "1 succeeded; 2 succeeded, 7 s late; 3 succeeded"),
-    Cell(NO_WORKERS, {"useful_until": "4s"}, "1 succeeded; 2 skipped: too_late; 3 succeeded"),
+    Cell(
+        NO_WORKERS,
+        {"useful_until": "4s"},
+        "1 succeeded; 2 skipped: too_late (its useful time has passed, while it waited for a worker); 3 succeeded",
+    ),
     # A tick is late by less than `missed_after`.
     Cell(LATE, {"catch_up": "once"}, "1 succeeded; 2 succeeded, 1 s late; 3 succeeded"),
     Cell(LATE, {"catch_up": "all"}, "1 succeeded; 2 succeeded, 1 s late; 3 succeeded"),

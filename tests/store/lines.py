@@ -91,9 +91,9 @@ async def leased(stage: Stage, shard: int) -> Lease:
     return (await stage.store.renew([lease], TTL, FAR))[0]
 
 
-async def somebody_waits(judge: Any) -> None:
+async def somebody_waits(judge: Any, count: int = 1) -> None:
     for _ in range(500):
-        if await judge.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+        if await judge.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") >= count:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("nobody waits for a lock")

@@ -8,17 +8,21 @@ import random
 import asyncpg
 import pytest
 
+from foliot.clock import ManualClock
+from foliot.domain.breaker import Contact
 from foliot.domain.identity import tick_name
-from foliot.domain.instant import HOUR, MINUTE
+from foliot.domain.instant import HOUR, MINUTE, SECOND
+from foliot.domain.policy import Policy, choices, choices_to_json
 from foliot.domain.run import Claimed, OnConflict, Progress, Promise
 from foliot.domain.schedule import TickDecision, TickFacts
 from foliot.domain.state import Outcome, Reason, State
 from foliot.domain.store import Lease, shard_of
 from foliot.errors import Conflict, LostOwnership
 from foliot.store.postgres.transaction import Numbers
-from tests.contract.stage import FAR, TTL, Entry, Stage, deciding, declared, fires, fires_hourly, skips
+from foliot.timing import every
+from tests.contract.stage import FAR, START, TTL, Entry, Stage, deciding, declared, fires, fires_hourly, skips
 from tests.servers.postgres import PostgresServer
-from tests.store.lines import due_in, in_chunks, leased, somebody_waits, stages
+from tests.store.lines import due_in, in_chunks, leased, line, somebody_waits, stages
 
 
 def skips_when_busy(fact: TickFacts) -> TickDecision:
@@ -184,7 +188,51 @@ async def test_nobody_is_asked_to_stop_for_ever_a_run_that_has_ended(postgres: P
         assert await judge.fetchval("SELECT count(*) FROM foliot.cancellation") == 0
 
 
+async def test_a_run_that_is_claimed_in_the_moment_it_is_replaced_is_asked_to_stop_all_the_same(
+    postgres: PostgresServer,
+) -> None:
+    clock = ManualClock(START)
+    async with line(postgres, clock=clock) as held:
+        stage = held.stage
+        policy = Policy().merged(choices({"overlap": "replace"}))
+        await stage.apply(declared("hourly", START + HOUR, rule=every("1h").encode(), policy=policy))
+        first = await stage.store.trigger("hourly", actor="ana", note="")
+        await stage.fire_by_policy()
+        other = await asyncpg.connect(held.dsn)
+        async with other.transaction():
+            await other.execute("SELECT 1 FROM foliot.run WHERE number = $1 FOR NO KEY UPDATE", first.number)
+            clock.advance(MINUTE)
+            second = await stage.store.trigger("hourly", actor="ana", note="")
+            await stage.fire_by_policy()
+        await other.close()
+        [run] = await stage.claim()
+        assert (run.id, await stage.state(second)) == (first.id, State.HELD)
+        clock.advance(SECOND)
+        await stage.fire_by_policy()
+        assert (await stage.store.beat(await stage.worker(), [])).cancel == [first.number]
+        await stage.finish(stage.stopped(run))
+        await stage.fire_by_policy()
+        assert [one.id for one in await stage.claim()] == [second.id]
+        assert (await stage.run(first)).detail == f"by {second.id}"
+
+
 # ---------------------------------------------------------------------------------------------------------------- work
+
+
+async def test_two_first_failures_of_a_destination_at_one_moment_are_two(postgres: PostgresServer) -> None:
+    options = choices_to_json(choices({"destination": "bank"}))
+    contact = Contact("bank", False, 5, MINUTE, HOUR)
+    async with stages(postgres, 2) as (judge, them):
+        for _ in them:
+            await them[0].promise(options=options)
+        await them[0].fire()
+        endings = [(stage, stage.failed((await stage.claim(1))[0])._replace(contact=contact)) for stage in them]
+        async with judge.transaction():
+            await judge.execute("LOCK TABLE foliot.breaker IN SHARE MODE")  # everybody looks, and nobody writes
+            failing = [asyncio.create_task(stage.finish(ending)) for stage, ending in endings]
+            await somebody_waits(judge, 2)
+        await asyncio.gather(*failing)
+        assert await judge.fetchval("SELECT failures FROM foliot.breaker") == 2
 
 
 async def test_an_attempt_that_ends_while_it_is_lost_has_one_verdict(postgres: PostgresServer) -> None:

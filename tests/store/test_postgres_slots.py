@@ -15,11 +15,23 @@ from foliot.domain.gates import Gate
 from foliot.domain.policy import choices, choices_to_json
 from foliot.domain.run import Claimed, Promise
 from foliot.errors import Conflict
+from foliot.store.verbs import firing
 from tests.contract.stage import Stage
 from tests.servers.postgres import PostgresServer
 from tests.store.lines import stages
 
 RUNS, KEYS = 150, 5
+
+
+async def test_live_runs_are_fired_in_one_statement_whatever_is_said_of_other_lanes(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stages(postgres, 1) as (_, [stage]):
+        await stage.store.set_limit(Gate("lane:backfill", most=1), actor="ana")
+        await stage.store.set_limit(Gate("lane:catch-up/job:job", most=1), actor="ana")
+        await stage.promise()
+        monkeypatch.delattr(firing, "fire")  # all that needs more thought
+        assert (await stage.fire()).handed_off == 1
 
 
 class House:

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from foliot import __version__
 from foliot.cli import (
     backfill,
+    dead,
     doctor,
     imports,
     jobs,
@@ -86,6 +87,7 @@ foliot.command("scheduler")(processes.scheduler)
 foliot.command("worker")(processes.worker)
 foliot.add_typer(schedules.commands, name="schedules")
 foliot.add_typer(recover.commands, name="runs")  # with those of `runs`
+foliot.add_typer(dead.commands, name="dead")
 foliot.add_typer(backfill.commands, name="backfill")
 foliot.add_typer(jobs.commands, name="jobs")
 foliot.add_typer(limits.commands, name="limits")

@@ -32,7 +32,7 @@ NameArgument = Annotated[
     typer.Argument(
         metavar="NAME",
         help="What is limited: job:X, queue:X, schedule:X, tenant:X, tenant:* (each), to:X (a destination), "
-        "lane:catch-up, or one thing in a lane: lane:backfill/job:X.",
+        "lane:catch-up, lane:backfill, or one thing in a lane: lane:backfill/job:X.",
         callback=legible,
     ),
 ]

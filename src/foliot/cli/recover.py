@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import typer
 
 from foliot.cli import words
+from foliot.cli.dead import Place, bar, print_outcomes, refuse_blind, tell, when
 from foliot.cli.options import (
     ActorOption,
     AppOption,
@@ -21,9 +23,10 @@ from foliot.cli.options import (
     with_store,
 )
 from foliot.cli.output import Column, print_json, print_table, say
-from foliot.cli.runs import RunArgument, commands
+from foliot.cli.runs import RunArgument, commands, states_named
 from foliot.domain.run import Kept
 from foliot.domain.state import State
+from foliot.operate.replaying import Outcome
 from foliot.operate.settling import Reconciled, reconciled_shape
 from foliot.operate.shapes import kept_shape
 
@@ -104,7 +107,10 @@ def resume(
 
 @commands.command("rerun")
 def rerun(
-    run: RunArgument,
+    run: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN", help="The id of a run. Several ride the lane backfill; none with --of."),
+    ] = None,
     reason: ReasonOption = None,
     repair: Annotated[bool, typer.Option("--repair", help="It is to write again what was written wrongly.")] = False,
     repeat: Annotated[
@@ -114,22 +120,118 @@ def rerun(
         ),
     ] = None,
     override: OverrideOption = False,
+    of: Annotated[
+        str | None,
+        typer.Option(
+            "--of", help="All of this job or schedule, from --since to --until, that have ended.", callback=legible
+        ),
+    ] = None,
+    since: Annotated[str | None, typer.Option("--since", help="With --of: those due from then on.")] = None,
+    until: Annotated[str | None, typer.Option("--until", help="With --of: those due before.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="With --of: only these, as succeeded,dead.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="Of several: so many are due in a time: 50/s.", metavar="RATE")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Of several: only show what it would do.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Of several: do not ask.")] = False,
     actor: ActorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """A new run with the same arguments and the same ledger: what is done stays done, but for --repeat."""
-    why = stated_reason(reason)
+    """A new run with the same arguments and the same ledger: what is done stays done, but for --repeat.
+
+    Several at once ride the lane backfill, behind all that is live: they are shown first, and it asks.
+    """
+    runs = [legible(one) or "" for one in run or []]
+    if (of is None) == (not runs):
+        raise WrongUsage("give a run, several, or --of with --since and --until")
     again = [legible(name) or "" for name in repeat or []]
+    if of is not None or len(runs) > 1:
+        if again:
+            raise WrongUsage("--repeat: what was done is repeated for one run at a time")
+        span = None if of is None else _Span(of, since, until, states_named(state or []))
+        many = _Reruns(runs, span, reason, repair, override, rate, acting(actor), Place(app, store))
+        _rerun_many(many, dry_run=dry_run, yes=yes, as_json=as_json)
+        return
+    why = stated_reason(reason)
     kept = with_store(
         app,
         store,
         lambda foliot: foliot.operate.rerun_async(
-            run, reason=why, actor=acting(actor), repair=repair, repeat=again, override=override
+            runs[0], reason=why, actor=acting(actor), repair=repair, repeat=again, override=override
         ),
     )
     _tell(kept, f"made {kept.id}; due now", as_json)
+
+
+class _Span(NamedTuple):
+    """The runs of a job or schedule, in a time."""
+
+    name: str
+    since: str | None
+    until: str | None
+    states: list[State]
+
+
+class _Reruns(NamedTuple):
+    """What `rerun` of several was asked for."""
+
+    runs: list[str]
+    span: _Span | None
+    reason: str | None
+    repair: bool
+    override: bool
+    rate: str | None
+    actor: str
+    place: Place
+
+    def chosen(self) -> list[str]:
+        """The runs that are meant."""
+        if self.span is None:
+            return self.runs
+        name, since, until, states = self.span
+        if since is None or until is None:
+            raise WrongUsage("--of: say from when to when: --since and --until")
+        begin, end = when(since, "--since"), when(until, "--until")
+        found = self.place.call(lambda foliot: foliot.operate.ended_between_async(name, begin, end, states=states))
+        return [view.id for view in found]
+
+    def act(self, runs: list[str], *, dry_run: bool, progress: Callable[[int], None] | None = None) -> list[Outcome]:
+        return self.place.call(
+            lambda foliot: foliot.operate.rerun_many_async(
+                runs,
+                reason=self.reason or "",
+                actor=self.actor,
+                repair=self.repair,
+                override=self.override,
+                rate=self.rate,
+                dry_run=dry_run,
+                progress=progress,
+            )
+        )
+
+
+def _rerun_many(many: _Reruns, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """1. Look what it would do. 2. Show that, and ask. 3. Rerun each by itself, and say what became of it."""
+    if not dry_run:
+        stated_reason(many.reason)
+    refuse_blind(dry_run=dry_run, yes=yes, as_json=as_json)
+    runs = many.chosen()
+    if dry_run or not yes:
+        seen = many.act(runs, dry_run=True)
+        if dry_run:
+            tell(seen, as_json, "would rerun")
+            return
+        print_outcomes(seen, "would rerun")
+        runs = [one.run for one in seen if one.is_done]
+        if not runs or not typer.confirm(f"rerun {words.counted(len(runs), 'run')}?"):
+            return
+    with bar(is_shown=not as_json, title="rerun", total=len(runs)) as shown:
+        told = many.act(runs, dry_run=False, progress=shown)
+    tell(told, as_json, "made")
 
 
 @commands.command("verify")

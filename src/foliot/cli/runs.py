@@ -79,7 +79,7 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """Runs, newest first: waiting, running and ended ones together."""
-    states = _states(state or [])
+    states = states_named(state or [])
     position = _cursor(before)
     if member is not None and schedule is None:
         raise WrongUsage("--member says whose runs of a schedule; name that, too: --schedule NAME --member MEMBER")
@@ -246,7 +246,7 @@ def _print_steps(title: str, steps: Sequence[Step], style: str) -> None:
         say(f"      {step.text}", "dim")
 
 
-def _states(given: list[str]) -> list[State]:
+def states_named(given: list[str]) -> list[State]:
     names = [name.strip().upper() for text in given for name in text.split(",")]
     for name in names:
         if name not in State.__members__:

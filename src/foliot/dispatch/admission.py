@@ -13,11 +13,11 @@ from functools import lru_cache
 from foliot.dispatch.occurrence import MOST_COUNTED, Occurrence
 from foliot.dispatch.overlap import judged
 from foliot.dispatch.upstream import awaited, hold_for_upstream, lacks
-from foliot.dispatch.verdicts import TOO_LATE, fire, hold_undecided, skip, too_late_alone
-from foliot.domain.decisions import Misfire, misfire, too_late
+from foliot.dispatch.verdicts import fire, hold_undecided, skip, too_late_alone
+from foliot.domain.decisions import TOO_LATE, Misfire, misfire, too_late
 from foliot.domain.identity import tick_name
 from foliot.domain.instant import SECOND, Duration, Instant, spell
-from foliot.domain.policy import CatchUp, Overlap
+from foliot.domain.policy import BlocksUntil, CatchUp, Overlap
 from foliot.domain.rule import Rule
 from foliot.domain.run import Lane, Origin
 from foliot.domain.schedule import NewTick, Schedule, TickDecision, TickFacts
@@ -126,10 +126,13 @@ def _rule(text: str) -> Rule:
 
 
 def _again(facts: TickFacts, schedule: Schedule, now: Instant) -> TickDecision:
+    in_bulk = facts.lane is Lane.BACKFILL
     if not too_late(facts.useful_until, now):
-        return fire(facts, lane=facts.lane)
-    # The end of a fixed-delay run makes the next one, also this end.
-    fixed = schedule.delay is not None and facts.origin is Origin.SCHEDULED
+        go = fire(facts, lane=facts.lane)
+        # What was replayed in bulk obeys overlap anew, unless others have to wait for its success in any case.
+        return judged(facts, schedule, go) if in_bulk and schedule.policy.blocks_until is BlocksUntil.ENDED else go
+    # The end of a fixed-delay run makes the next one, also this end; but for one whose next was made when it died.
+    fixed = schedule.delay is not None and facts.origin is Origin.SCHEDULED and not in_bulk
     return too_late_alone(facts, _after_delay(facts, schedule, schedule.delay or 0, now) if fixed else None)
 
 

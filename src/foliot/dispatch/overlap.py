@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from foliot.dispatch.verdicts import skip, still_active, waits_its_turn
 from foliot.domain.policy import Overlap
-from foliot.domain.run import Lane, Origin
+from foliot.domain.run import WISHES, Lane, Origin
 from foliot.domain.schedule import Schedule, TickDecision, TickFacts, Waiting
 from foliot.domain.state import Reason
 
@@ -15,7 +15,8 @@ def judged(facts: TickFacts, schedule: Schedule, go: TickDecision) -> TickDecisi
     """`go` is what happens if nobody is in the way; whatever else it says (the next tick, how far the schedule was
     evaluated) holds in any case.
 
-    Reruns and backfills are somebody's wish, and wait for their turn where a tick would be skipped or others replaced.
+    Reruns, backfills and replays are somebody's wish: they wait for their turn where a tick would be skipped or others
+    replaced, nobody replaces them, and they take nobody's place in a queue that has a limit.
     A tick that only a backfill is in the way of waits, too: manufactured history must not cost a tick. So does a
     member's run of a tick that is being caught up. A tick over many members is in nobody's way: each of them is judged
     by itself.
@@ -25,13 +26,15 @@ def judged(facts: TickFacts, schedule: Schedule, go: TickDecision) -> TickDecisi
     ahead = _ahead(facts, schedule)
     if facts.forced or schedule.policy.overlap is Overlap.ALLOW or not (facts.occupied_by or ahead):
         return go
-    caught_up = facts.member is not None and facts.lane is Lane.CATCH_UP
-    patient = facts.origin in (Origin.RERUN, Origin.BACKFILL) or caught_up or _only_backfill(facts)
+    if facts.origin in WISHES or facts.lane is Lane.BACKFILL:
+        return _held(facts, go)
+    patient = _only_backfill(facts) or (facts.member is not None and facts.lane is Lane.CATCH_UP)
+    in_line = sum(not one.is_wish for one in facts.waiting)
     match schedule.policy.overlap:
         case Overlap.SKIP if not patient:
             return _skipped(facts, go, still_active(facts))
-        case Overlap.QUEUE if not patient and not facts.decided and len(facts.waiting) >= schedule.policy.queue_limit:
-            full = f"the queue is full: {len(facts.waiting)} wait"
+        case Overlap.QUEUE if not patient and not facts.decided and in_line >= schedule.policy.queue_limit:
+            full = f"the queue is full: {in_line} wait"
             return _skipped(facts, go, f"{full}, and {still_active(facts)}" if facts.occupied_by else full)
         case Overlap.COALESCE if facts.origin is Origin.SCHEDULED:
             return _coalesced(facts, go, ahead)
@@ -77,9 +80,10 @@ def _coalesced(facts: TickFacts, go: TickDecision, ahead: tuple[Waiting, ...]) -
 
 
 def _replaced(facts: TickFacts, go: TickDecision, ahead: tuple[Waiting, ...]) -> TickDecision:
-    """Those that wait are passed over. Those that nobody has begun end at once; others are asked to stop, and this one
-    waits until they have."""
-    passed_over = replace(go, merges=ahead, merged_as=Reason.REPLACED)
-    if not facts.occupied_by:
+    """Those that wait are passed over, but for somebody's wish, which has its turn first. Those that nobody has begun
+    end at once; others are asked to stop, and this one waits until they have."""
+    merges = tuple(one for one in ahead if not one.is_wish)
+    passed_over = replace(go, merges=merges, merged_as=Reason.REPLACED)
+    if not facts.occupied_by and len(merges) == len(ahead):
         return passed_over
     return replace(_held(facts, passed_over), replaces=tuple(one for one in facts.busy if one.stoppable))

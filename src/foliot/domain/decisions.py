@@ -190,6 +190,9 @@ def misfire(policy: Policy, due_at: Instant, now: Instant) -> Misfire:
     return Misfire.RUN_LATEST if policy.catch_up is CatchUp.ONCE else Misfire.RUN_EACH
 
 
+TOO_LATE = "its useful time has passed"
+
+
 def too_late(useful_until: Instant | None, now: Instant) -> bool:
     """Whether starting now would help nobody any more."""
     return useful_until is not None and now > useful_until

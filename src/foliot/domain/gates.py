@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from foliot.domain.identity import checked_name, checked_tenant
@@ -18,8 +18,8 @@ from foliot.errors import InvalidInput
 KEY, RATE, DESTINATION, EACH_TENANT = "key:", "rate:", "to:", "tenant:*"
 CATCH_UP, BACKFILL = "lane:catch-up", "lane:backfill"
 LANES = (CATCH_UP, BACKFILL)
-"""One thing in a lane may be limited: `lane:backfill/job:X`. As a whole, catch-up has a rate and nothing else:
-whoever fires keeps to it, and nobody takes a slot. Each backfill has a rate of its own."""
+"""A whole lane may be limited, or one thing in it: `lane:backfill/job:X`. The rate of catch-up is kept by whoever
+fires, and nobody takes a slot for it: a backlog is only loaded as fast as it may go."""
 
 RESERVED_FOR: Duration = 250 * MILLISECOND
 """Of those that wait for a rate, so many have a time of their own as start within this: a change of the rate reaches
@@ -150,6 +150,7 @@ def gate_names(
         about.append(f"{DESTINATION}{destination}")
     yield from about
     if lane != "live":
+        yield f"lane:{lane}"
         yield from (f"lane:{lane}/{one}" for one in about)
 
 
@@ -159,9 +160,9 @@ def needs(gates: Mapping[str, Gate], names: Iterable[str], wants: Wants, tenant:
     if wants.key is not None:
         found.append(Need(key_slot(wants.key, tenant), wants.key_limit))
     for name in names:
-        gate = gates.get(name)
-        if name.startswith("tenant:") and (gate is None or not gate.limits):
-            gate = gates.get(EACH_TENANT)  # a tenant of which only the weight is said is one of them, too
+        gate, each = gates.get(name), each_of(name)
+        if each is not None and (gate is None or not gate.limits):
+            gate = gates.get(each)  # a tenant of which only the weight is said is one of them, too
         if gate is None:
             continue
         if gate.most is not None:
@@ -169,6 +170,17 @@ def needs(gates: Mapping[str, Gate], names: Iterable[str], wants: Wants, tenant:
         if gate.every is not None:
             found.append(rate_need(name, gate.every, gate.burst or 1))
     return sorted(found)
+
+
+def each_of(name: str) -> str | None:
+    """The limit of each tenant, in the same lane, that a tenant's own goes before; None for what is no tenant's."""
+    lane = next((f"{lane}/" for lane in LANES if name.startswith(f"{lane}/")), "")
+    return f"{lane}{EACH_TENANT}" if name.startswith(f"{lane}tenant:") else None
+
+
+def slotted(gate: Gate) -> Gate:
+    """What runs take slots for: all of a limit, but for the rate of catch-up."""
+    return replace(gate, every=None, burst=None) if gate.name == CATCH_UP else gate
 
 
 def rate_need(name: str, every: Duration, burst: int = 1) -> Need:
@@ -248,11 +260,8 @@ def stated_gate(
 ) -> Gate:
     """A limit as somebody states it, checked. A concurrency of 0 lets nobody in."""
     checked_gate_name(name)
-    if name == CATCH_UP and (concurrency, burst) != (None, None):
-        raise InvalidInput(
-            f"{name}: a whole lane has a rate and nothing else; limit one thing in it, as in {CATCH_UP}/job:X, or keep "
-            f"slots free for live runs: foliot worker --reserve"
-        )
+    if name == CATCH_UP and burst is not None:
+        raise InvalidInput(f"{name}: burst={burst!r:.80}: a backlog drains evenly; give it a rate without a burst")
     every = None if rate is None else (rate if isinstance(rate, Rate) else Rate.parse(rate)).every
     if concurrency is None and every is None and weight is None:
         raise InvalidInput(f'{name}: say what is allowed: a concurrency such as 5, or a rate such as "10/s"')
@@ -271,11 +280,11 @@ def checked_gate_name(name: str) -> str:
     """What a limit may be about, or a clear refusal."""
     if not isinstance(name, str):
         raise InvalidInput(f"{name!r:.80}: give the name of what is limited, such as job:report")
-    if name in (CATCH_UP, EACH_TENANT):
+    if name in LANES:
         return name
-    if name == BACKFILL:
-        raise InvalidInput(f"{name}: each backfill has its own rate; limit one thing in the lane, as in {name}/job:X")
     about = next((name.removeprefix(f"{lane}/") for lane in LANES if name.startswith(f"{lane}/")), name)
+    if about == EACH_TENANT:
+        return name
     kind, _, rest = about.partition(":")
     if kind in _ABOUT:
         checked_name(rest, kind)
@@ -284,7 +293,7 @@ def checked_gate_name(name: str) -> str:
     elif kind != "to" or not 1 <= len(rest) <= _MOST_LETTERS or not rest.isprintable():
         raise InvalidInput(
             f"{name!r:.80} is nothing that can be limited; name job:X, queue:X, schedule:X, tenant:X, tenant:* (each), "
-            f"to:X (a destination), {CATCH_UP}, or one thing in a lane, as in {BACKFILL}/job:X"
+            f"to:X (a destination), {CATCH_UP}, {BACKFILL}, or one thing in a lane, as in {BACKFILL}/job:X"
         )
     return name
 

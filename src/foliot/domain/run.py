@@ -27,6 +27,10 @@ class Origin(IntEnum):
         return self.name.lower()
 
 
+WISHES = frozenset({Origin.BACKFILL, Origin.RERUN})
+"""Somebody wants this very work done: it waits where a tick would be skipped, and no tick takes its place."""
+
+
 class Lane(IntEnum):
     """Which road a run takes to a worker; a lower lane goes first. Stored as its number."""
 
@@ -79,7 +83,7 @@ class Kept(NamedTuple):
     outcome: str
     """`made`, `kept` (it existed already), `replaced`, `renewed`, `moved`, `cancelled`, `asked` (to stop), `withdrawn`
     (a schedule's next run: skipped when due), `parked` (it was to end, and an effect of it is open), `retried`,
-    `rerun`, `rechecked`, `reconciled`, `released`."""
+    `rerun`, `rechecked`, `reconciled`, `released`; `would`, where nothing was done."""
     state: State
     fire_at: Instant
 

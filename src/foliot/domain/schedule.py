@@ -8,7 +8,7 @@ from typing import NamedTuple
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.policy import Policy
 from foliot.domain.run import Lane, Origin
-from foliot.domain.state import Reason
+from foliot.domain.state import Reason, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +123,8 @@ class Busy(NamedTuple):
     nominal: Instant = 0
     is_let_go: bool = False
     """It waited, was let go, and is about to be decided upon: it is in the way only of those behind it."""
+    parked: State | None = None
+    """It is at work no more, and waits for a person."""
 
 
 class Upstream(NamedTuple):
@@ -144,6 +146,8 @@ class Waiting(NamedTuple):
     since: Instant | None
     is_tick: bool
     lane: Lane = Lane.LIVE
+    is_wish: bool = False
+    """Somebody wants this very work done: nobody takes its place."""
 
 
 class TickFacts(NamedTuple):

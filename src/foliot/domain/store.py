@@ -29,14 +29,17 @@ from foliot.domain.backfill import (
 )
 from foliot.domain.fairness import TenantView
 from foliot.domain.gates import Gate, GateView
-from foliot.domain.instant import Duration, Instant
+from foliot.domain.instant import MINUTE, Duration, Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled
 from foliot.domain.members import Member, MembersChanged, MemberSet
 from foliot.domain.members import Standing as MemberStanding
+from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
 from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView, TickDecision, TickFacts
 
 DEFAULT_QUEUE = "default"
+ALIVE: Duration = MINUTE
+"""A worker that was heard of within this time counts as one that may know a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,14 +246,37 @@ class PromiseStore(Protocol):
         there is none."""
 
     async def rerun(
-        self, run_id: str, *, repair: bool, repeat: Sequence[str], override: bool, actor: str, note: str
+        self,
+        run_id: str,
+        *,
+        repair: bool,
+        repeat: Sequence[str],
+        override: bool,
+        actor: str,
+        note: str,
+        lane: Lane = Lane.LIVE,
+        due_at: Instant = 0,
     ) -> Kept:
-        """Repeats the intent of a run that ended or is parked: a new run of its lineage, due now, with its arguments.
+        """Repeats the intent of a run that ended or is parked: a new run of its lineage, due now, or at `due_at`, with
+        its arguments.
 
         It shares the lineage's ledger, so that what is done stays done, but for effects named in `repeat`, which are
         written down as not done. A parked run is answered for by its rerun, and ends as `reconciled`. Conflict while
         any run of the lineage is waiting or busy; while an effect has no end, or with `repeat`, unless `override`.
         UnknownName if there is none."""
+
+    async def dead(self, wanted: DeadFilter, *, after: int = 0, limit: int) -> list[DeadLetter]:
+        """Dead letters by number, those after `after`: page by page, each is told once."""
+
+    async def replay(
+        self, runs: Sequence[int], *, due_at: Instant, every: Duration, override: bool, actor: str, note: str
+    ) -> list[Replayed]:
+        """Makes dead runs due again, with their attempts renewed, in the lane backfill: one in `every`, the first at
+        `due_at`, or now. One answer each, in order, with an audit row for each that goes.
+
+        Each is judged by itself, as it is now. One that is dead no more, or whose lineage is busy, is passed over; one
+        past its `useful_until` is too late, and that is looked at again when it fires. One whose ledger has an effect
+        without an end is refused, but for `override`: then it is written down as not done."""
 
     async def recheck(self, run_id: str, *, actor: str, note: str) -> Kept:
         """Sends an `unverified` or `ambiguous` run to its check again. Conflict when it is neither; UnknownName."""
@@ -622,7 +648,8 @@ class LimitStore(Protocol):
         """Whoever waits for it goes. UnknownName if there is none."""
 
     async def declare_limits(self, gates: Sequence[Gate]) -> None:
-        """What code says; what an operator said of the same name stays."""
+        """All that an app's code says; what an operator said of the same name stays. What code said once and says no
+        more stays, too, and `limits` notes it."""
 
     async def release_run(self, run_id: str, *, actor: str, note: str) -> Kept:
         """Lets one run go that is held, against overlap and limits. Conflict when it is not held; UnknownName."""

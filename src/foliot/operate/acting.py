@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from foliot.domain.identity import checked_line
+from foliot.domain.instant import LAST, Instant, instant
 from foliot.domain.store import Store
 from foliot.errors import InvalidInput
 
@@ -40,3 +42,10 @@ def evident(evidence: str) -> str:
 
 def acting(actor: str) -> str:
     return checked_line(actor, "actor").strip()
+
+
+def as_instant(given: datetime | Instant) -> Instant:
+    """A person's datetime, or an instant that was read already."""
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= LAST:
+        return given
+    return instant(given)  # type: ignore[arg-type]  # it refuses whatever is no datetime

@@ -7,18 +7,19 @@ from datetime import datetime
 from typing import Any
 
 from foliot.domain.identity import series_name
-from foliot.domain.instant import LAST, Instant, instant
+from foliot.domain.instant import Instant
 from foliot.domain.run import Kept, RunView
 from foliot.domain.schedule import Applied, Declaration, ScheduleView
 from foliot.domain.state import State
 from foliot.domain.store import EventRow, Instance, JobCard
 from foliot.errors import Conflict, InvalidInput, TickTaken
-from foliot.operate.acting import acting, stated
+from foliot.operate.acting import acting, as_instant, stated
 from foliot.operate.backfilling import BackfillVerbs
 from foliot.operate.limits import LimitVerbs
 from foliot.operate.load import LoadVerbs
 from foliot.operate.members import MemberVerbs
 from foliot.operate.recovering import RecoveryVerbs
+from foliot.operate.replaying import ReplayVerbs
 from foliot.operate.shapes import last_tick
 from foliot.operate.telling import TellingVerbs
 from foliot.operate.tenants import TenantVerbs
@@ -26,7 +27,9 @@ from foliot.timing import decode
 from foliot.timing.ticks import armed
 
 
-class Operator(RecoveryVerbs, TellingVerbs, LoadVerbs, BackfillVerbs, LimitVerbs, TenantVerbs, MemberVerbs):
+class Operator(
+    RecoveryVerbs, ReplayVerbs, TellingVerbs, LoadVerbs, BackfillVerbs, LimitVerbs, TenantVerbs, MemberVerbs
+):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 
     # Acting
@@ -36,7 +39,7 @@ class Operator(RecoveryVerbs, TellingVerbs, LoadVerbs, BackfillVerbs, LimitVerbs
     ) -> None:
         """No tick runs from now on, until it is resumed or `until` has come."""
         store = await self._opened()
-        end = None if until is None else _moment(until)
+        end = None if until is None else as_instant(until)
         if end is not None and end <= await store.now():
             raise InvalidInput("the pause would end before it begins; give a later time")
         await store.pause(schedule, until=end, actor=acting(actor), note=stated(reason))
@@ -172,10 +175,3 @@ class Operator(RecoveryVerbs, TellingVerbs, LoadVerbs, BackfillVerbs, LimitVerbs
 
 
 _TRIES = 10_000
-
-
-def _moment(given: datetime | Instant) -> Instant:
-    """A person's datetime, or an instant that was read already."""
-    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= LAST:
-        return given
-    return instant(given)  # type: ignore[arg-type]  # it refuses whatever is no datetime

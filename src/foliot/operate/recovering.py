@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
+from foliot.domain.instant import Instant
 from foliot.domain.ledger import EffectState, Settled
 from foliot.domain.recovery import Action, Recovery
-from foliot.domain.run import Kept, RunView
+from foliot.domain.replay import Fate
+from foliot.domain.run import Kept, Lane, Origin, RunView
+from foliot.domain.state import PARKED, TERMINAL, State
 from foliot.domain.store import JobCard, Store
 from foliot.errors import Conflict, InvalidInput, Refused
-from foliot.operate.acting import Acting, acting, evident, stated
+from foliot.operate.acting import Acting, acting, as_instant, evident, stated
 from foliot.operate.advising import Guidance, guidance, refusal, shown_effect, traits_of
+from foliot.operate.replaying import Outcome, Progress, spacing
 from foliot.operate.report import OVERRIDE
 from foliot.operate.settling import Reconciled, Words, left_open, settled, settled_state
 from foliot.operate.words import listed
@@ -66,17 +71,31 @@ class RecoveryVerbs(Acting):
         """
         store, who, why = await self._opened(), acting(actor), stated(reason)
         names = [repeat] if isinstance(repeat, str) else list(repeat)
+        return await self._rerun(store, run, _Rerun(who, why, repair, names, override))
+
+    async def _rerun(self, store: Store, run: str, wish: _Rerun) -> Kept:
         view, told = await self._advised(store, run)
         offered = () if told is None else (told.advice.action, *told.advice.also)
         against = False
-        if not (repair and Action.REPAIR in offered):
-            against = _refuse_unsafe(view, told, Action.RERUN, override)
-        if names and not override:
+        if not (wish.repair and Action.REPAIR in offered):
+            against = _refuse_unsafe(view, told, Action.RERUN, wish.override)
+        if wish.repeat and not wish.override:
             raise Conflict(
-                f"{view.id}: {listed(names)} would happen once more; this is refused without an override and a reason"
+                f"{view.id}: {listed(wish.repeat)} would happen once more; this is refused without an override and a "
+                f"reason"
             )
-        note = _noted(why, against or bool(names), names)
-        return await store.rerun(view.id, repair=repair, repeat=names, override=override, actor=who, note=note)
+        if wish.dry_run:
+            return Kept(view.number, view.name, "would", view.state, max(wish.due_at, await store.now()))
+        return await store.rerun(
+            view.id,
+            repair=wish.repair,
+            repeat=wish.repeat,
+            override=wish.override,
+            actor=wish.actor,
+            note=_noted(wish.note, against or bool(wish.repeat), wish.repeat),
+            lane=wish.lane,
+            due_at=wish.due_at,
+        )
 
     def rerun(
         self,
@@ -92,6 +111,79 @@ class RecoveryVerbs(Acting):
             lambda: self.rerun_async(run, reason=reason, actor=actor, repair=repair, repeat=repeat, override=override),
             "rerun_async",
         )
+
+    async def rerun_many_async(
+        self,
+        runs: Iterable[str],
+        *,
+        reason: str,
+        actor: str,
+        repair: bool = False,
+        override: bool = False,
+        rate: str | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> list[Outcome]:
+        """Reruns many, each by itself, in the lane backfill, so many in a time as `rate` says. One that cannot be rerun
+        is reported, and never stops the rest. A dry run changes nothing, and tells what it would do."""
+        store, who, every = await self._opened(), acting(actor), spacing(rate)
+        wish = _Rerun(who, "" if dry_run else stated(reason), repair, [], override, Lane.BACKFILL, dry_run)
+        found: list[Outcome] = []
+        due_at = await store.now()
+        for run in dict.fromkeys(runs):
+            try:
+                kept = await self._rerun(store, run, wish._replace(due_at=due_at))
+            except Refused as problem:
+                found.append(Outcome(run, Fate.REFUSED, str(problem)))
+            else:
+                fate, made = (Fate.WOULD, None) if dry_run else (Fate.RERUN, kept.id)
+                found.append(Outcome(run, fate, None, kept.fire_at, made))
+                due_at = kept.fire_at + every
+            if progress is not None:
+                progress(len(found))
+        return found
+
+    def rerun_many(
+        self,
+        runs: Iterable[str],
+        *,
+        reason: str,
+        actor: str,
+        repair: bool = False,
+        override: bool = False,
+        rate: str | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> list[Outcome]:
+        return self._call(
+            lambda: self.rerun_many_async(
+                runs,
+                reason=reason,
+                actor=actor,
+                repair=repair,
+                override=override,
+                rate=rate,
+                dry_run=dry_run,
+                progress=progress,
+            ),
+            "rerun_many_async",
+        )
+
+    async def ended_between_async(
+        self,
+        name: str,
+        since: datetime | Instant,
+        until: datetime | Instant,
+        *,
+        states: Collection[State] = (),
+        limit: int = MOST_AT_ONCE,
+    ) -> list[RunView]:
+        """Runs of a job, or of a schedule of that name, that can be rerun, with a nominal time in `[since, until)`:
+        those that ended or wait for a person, in these states if any are given; and no reruns."""
+        store = await self._opened()
+        found = await store.runs_between(name, as_instant(since), as_instant(until), limit)
+        wanted = set(states) or PARKED | TERMINAL
+        return [view for view in found if view.state in wanted & (PARKED | TERMINAL) and view.origin != Origin.RERUN]
 
     async def verify_async(self, run: str, *, reason: str, actor: str) -> Kept:
         """Has the job's check look again at an unverified or ambiguous run; a tick over many members counts them anew.
@@ -194,6 +286,19 @@ class RecoveryVerbs(Acting):
     async def _known(self, store: Store, run: str) -> tuple[RunView, JobCard | None]:
         view = await store.run(run)
         return view, (await store.jobs()).get(view.job)
+
+
+class _Rerun(NamedTuple):
+    """What one person wants of a rerun, or of many."""
+
+    actor: str
+    note: str
+    repair: bool
+    repeat: Sequence[str]
+    override: bool
+    lane: Lane = Lane.LIVE
+    dry_run: bool = False
+    due_at: Instant = 0
 
 
 class _Word(NamedTuple):

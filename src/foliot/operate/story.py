@@ -322,6 +322,7 @@ def _person(row: AuditRow) -> StoryLine:
 _DID = {
     "cancel": "cancelled it",
     "retry": "ordered another try",
+    "replay": "replayed it, with others",
     "resume": "ordered it to go on",
     "rerun": "ordered a rerun",
     "repair": "ordered a rerun to repair it",

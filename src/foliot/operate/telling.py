@@ -26,7 +26,7 @@ from foliot.timing.zones import zone
 
 _SPANS = 500
 _REPEATING = ("rerun", "repair")
-_AGAIN = ("retry", *_REPEATING)
+_AGAIN = ("retry", "replay", *_REPEATING)
 
 
 class JobView(NamedTuple):

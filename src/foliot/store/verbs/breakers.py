@@ -19,6 +19,9 @@ async def heard(tx: Transaction, contacts: Iterable[Contact]) -> None:
     for contact in contacts:
         by_destination.setdefault(contact.destination, []).append(contact)
     for destination, told in sorted(by_destination.items()):
+        if not all(contact.answered for contact in told):
+            # What is not there cannot be locked: of two first failures at one moment each would count as the first.
+            await tx.run("add_breaker", destination=destination, now=tx.now)
         row = await tx.one("lock_breaker", destination=destination)
         before = CLOSED if row is None else Breaker(*row)
         after = before

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from foliot.domain.identity import member_of_series, run_id, schedule_of_series
 from foliot.domain.instant import Instant
 from foliot.domain.policy import BlocksUntil
-from foliot.domain.run import Lane, Origin
+from foliot.domain.run import WISHES, Lane, Origin
 from foliot.domain.schedule import Busy, Schedule, TickFacts, Upstream, Waiting
 from foliot.domain.state import PARKED, Reason, State
 from foliot.store.verbs.following import unend
@@ -103,13 +103,16 @@ class Around:
         self._upstreams = upstreams
         self._busy: dict[str, list[Busy]] = {}
         self._waiting: dict[str, list[Waiting]] = {}
-        for schedule, number, name, state, phase, lane, nominal, is_let_go in busy:
-            if state < min(PARKED) or _blocks(schedules.get(schedule_of_series(schedule)), State(state)):
-                stoppable = phase is None and state <= State.RUNNING
-                one = Busy(number, run_id(number, name), stoppable, Lane(lane), nominal or 0, bool(is_let_go))
+        for schedule, number, name, state, phase, lane, nominal, is_let_go, origin in busy:
+            parked = State(state) if state in PARKED else None
+            if parked is None or _blocks(schedules.get(schedule_of_series(schedule)), parked):
+                stoppable = phase is None and state <= State.RUNNING and not _is_wish(origin, lane)
+                one = Busy(number, run_id(number, name), stoppable, Lane(lane), nominal or 0, bool(is_let_go), parked)
                 self._busy.setdefault(schedule, []).append(one)
         for schedule, number, name, nominal, since, origin, lane in waiting:
-            found = Waiting(number, run_id(number, name), nominal, since, origin == Origin.SCHEDULED, Lane(lane))
+            is_wish = _is_wish(origin, lane)
+            is_tick = origin == Origin.SCHEDULED and not is_wish
+            found = Waiting(number, run_id(number, name), nominal, since, is_tick, Lane(lane), is_wish)
             self._waiting.setdefault(schedule, []).append(found)
 
     def facts(
@@ -126,7 +129,9 @@ class Around:
         assert due.schedule is not None
         schedule = self._schedules.get(schedule_of_series(due.schedule))
         requires = None if schedule is None else schedule.policy.requires
-        busy = tuple(one for one in self._busy.get(due.schedule, ()) if _in_the_way(one, due))
+        in_order = schedule is not None and schedule.policy.blocks_until is not BlocksUntil.ENDED
+        found = (one for one in self._busy.get(due.schedule, ()) if _in_the_way(one, due, in_order))
+        busy = tuple(sorted(found, key=lambda one: one.parked is not None))  # what is at work is named first
         return TickFacts(
             number=due.number,
             id=run_id(due.number, name),
@@ -143,18 +148,24 @@ class Around:
             busy=busy,
             waiting=tuple(one for one in self._waiting.get(due.schedule, ()) if one.number != due.number),
             decided=bool(decided),
-            forced=bool(due.is_forced),
+            forced=bool(due.is_forced) or due.label is not None,  # a check needs nobody's leave
             upstream=None if requires is None else self._upstreams[requires],
             over=due.over,
             member=member_of_series(due.schedule),
         )
 
 
-def _in_the_way(one: Busy, due: Due) -> bool:
-    """Of two that were let go and are about to fire, the first one goes: they must not wait for one another."""
+def _is_wish(origin: int, lane: int) -> bool:
+    return origin in WISHES or lane == Lane.BACKFILL
+
+
+def _in_the_way(one: Busy, due: Due, in_order: bool) -> bool:
+    """Of two that were let go and are about to fire, the first one goes: they must not wait for one another. Better
+    lanes come first, unless those behind have to wait for its success (`in_order`)."""
     if one.number == due.number:
         return False
-    return not one.is_let_go or (one.lane, one.nominal, one.number) < (due.lane, due.due_at, due.number)
+    lanes = (0, 0) if in_order else (one.lane, due.lane)
+    return not one.is_let_go or (lanes[0], one.nominal, one.number) < (lanes[1], due.due_at, due.number)
 
 
 async def _upstreams(tx: Transaction, wanted: set[str]) -> dict[str, Upstream]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from foliot.domain.decisions import too_late
+from foliot.domain.decisions import TOO_LATE, too_late
 from foliot.domain.fairness import UNRANKED, Placing
-from foliot.domain.instant import Instant
+from foliot.domain.instant import MILLISECOND, Instant
 from foliot.domain.run import LATE, Lane, Origin
 from foliot.domain.schedule import Busy, TickDecision, TickFacts
 from foliot.domain.state import Reason, State
@@ -24,6 +24,8 @@ CHUNK = 500
 """Most runs in one hand-off chunk."""
 
 _LANES = tuple(Lane)
+_AGAIN = 250 * MILLISECOND
+"""Longer than a claim has its hands on a run."""
 
 Decided = Sequence[tuple[TickFacts, TickDecision]]
 
@@ -55,7 +57,7 @@ async def fire(
             firing.rows[number] = row
         elif too_late(row.useful_until, tx.now):
             firing.tried.update((number,) if row.was_tried else ())
-            firing.skip(number, Reason.TOO_LATE, None)
+            firing.skip(number, Reason.TOO_LATE, TOO_LATE)
         else:
             plain.append((row, firing.lane_of(row)))
     await firing.decide_ticks(ticks, decide)
@@ -101,8 +103,8 @@ class Firing:
 
     async def hand_off(self, rows: Sequence[tuple[Due, Lane]]) -> Sequence[tuple[Due, Lane]]:
         """Those that have their slots, or need none; the others are held. A check takes nothing more than its run."""
-        limits = await self.keeper.limits() if rows else False
-        asking = [one for one in rows if limits or one[0].options is not None or one[0].slots is not None]
+        lanes = await self.keeper.limits() if rows else ()
+        asking = [one for one in rows if one[1] in lanes or one[0].options is not None or one[0].slots is not None]
         handed = await self._let_through(rows, asking) if asking else rows
         groups, tenants = self.groups, self.tenants
         for row, lane in handed:
@@ -241,8 +243,8 @@ class Firing:
             ends += [
                 (one.number, State.SKIPPED, self.tx.now, decision.merged_as, into, None, 1) for one in decision.merges
             ]
-            if decision.replaces:
-                await self._stop(decision.replaces, fact.id, self._schedule(fact.number))
+            if decision.replaces and not await self._stop(decision.replaces, fact.id, self._schedule(fact.number)):
+                await self._look_again(fact, decision)
         spans = [(decision.since, fact.number) for fact, decision in decided if decision.since is not None]
         await self.tx.run_each("tick_spans", spans)
         if ends:
@@ -260,12 +262,21 @@ class Firing:
             rows = await self.tx.all("release_held", schedules=list(idle), now=self.tx.now)
             await self.tx.stir([row[0] for row in rows])
 
-    async def _stop(self, replaced: Sequence[Busy], by: str, schedule: str) -> None:
+    async def _stop(self, replaced: Sequence[Busy], by: str, schedule: str) -> bool:
+        """False when one of them is in somebody's hands, such as those of a worker that is claiming it: it neither
+        waits any more, nor has it an owner yet."""
         numbers = [one.number for one in replaced]
         ended, busy = await following.stop(self.tx, numbers, Reason.REPLACED, f"by {by}")
         if ended:
             await following.runs_ended(self.tx, {schedule})
-        await following.ask_to_stop(self.tx, busy, Reason.REPLACED, f"by {by}")
+        asked = await following.ask_to_stop(self.tx, busy, Reason.REPLACED, f"by {by}")
+        return asked >= set(busy)
+
+    async def _look_again(self, fact: TickFacts, decision: TickDecision) -> None:
+        """It waits for their end all the same, and is decided upon once more a little later."""
+        slot, at = f"turn:{self._schedule(fact.number)}", self.tx.now + _AGAIN
+        await self.tx.run_each("tick_held_until", [(decision.reason, decision.detail, slot, True, at, fact.number)])
+        await self.tx.stir([fact.number])
 
     async def _tell_schedules(self, decided: Decided, last_made: dict[str, str]) -> None:
         evaluated, noted = [], []

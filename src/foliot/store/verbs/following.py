@@ -84,9 +84,12 @@ async def stop(
     return set(waiting), [number for number in numbers if number not in waiting]
 
 
-async def ask_to_stop(tx: Transaction, numbers: Collection[int], reason: Reason, note: str) -> None:
-    for number, worker in await tx.all("owners_of", numbers=longs(numbers)):
+async def ask_to_stop(tx: Transaction, numbers: Collection[int], reason: Reason, note: str) -> set[int]:
+    """Asks the workers that have these. Returns those that have an owner."""
+    owners = await tx.all("owners_of", numbers=longs(numbers))
+    for number, worker in owners:
         await tx.run("ask_to_stop", number=number, worker=worker, reason=reason, note=note)
+    return {row[0] for row in owners}
 
 
 async def unend(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
 
 from foliot.domain.breaker import BREAKER, Breaker, breaker_slot
 from foliot.domain.gates import (
-    EACH_TENANT,
     KEY,
-    LANES,
     RATE,
     Gate,
     GateView,
@@ -19,12 +18,14 @@ from foliot.domain.gates import (
     Taken,
     Verdict,
     admit,
+    each_of,
     gate_names,
     held_until_its_end,
     in_words,
     kept,
     needs,
     rate_need,
+    slotted,
     waiting_for,
 )
 from foliot.domain.identity import made_at
@@ -32,13 +33,15 @@ from foliot.domain.instant import Duration, Instant, rfc3339
 from foliot.domain.policy import Policy, choices_from_json, policy_from_json, wants_of
 from foliot.domain.run import Kept, Lane
 from foliot.domain.state import Event, Reason, State, after
-from foliot.domain.store import DEFAULT_QUEUE
+from foliot.domain.store import ALIVE, DEFAULT_QUEUE
 from foliot.errors import Conflict, InvalidInput, UnknownName
 from foliot.store.verbs import breakers
 from foliot.store.verbs.promises import by_id
 from foliot.store.verbs.transaction import Row, Transaction, as_json
 
 _PROBE = breaker_slot("")
+
+UNDECLARED = "no longer declared"
 
 
 class Candidate(NamedTuple):
@@ -67,18 +70,20 @@ class Gatekeeper:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
         self._gates: dict[str, Gate] | None = None
+        self._lanes: frozenset[Lane] = frozenset()
         self._breakers: dict[str, Breaker] = {}
         self.held = 0
         self.busy: set[int] = set()
         """Those of which somebody else has a slot in his hands: neither through nor held, and to be tried again."""
 
-    async def limits(self) -> bool:
-        """Whether anything is limited but by the runs' own keys."""
+    async def limits(self) -> frozenset[Lane]:
+        """The lanes in which anything is limited but by the runs' own keys."""
         if self._gates is None:
-            found = [gate_of(row) for row in await self._tx.all("gates_now")]
-            self._gates = {gate.name: gate for gate in found if gate.limits and gate.name not in LANES}
+            found = [slotted(gate_of(row)) for row in await self._tx.all("gates_now")]
+            self._gates = {gate.name: gate for gate in found if gate.limits}
+            self._lanes = _limited_lanes(self._gates)
             self._breakers = await breakers.open_breakers(self._tx)
-        return bool(self._gates)
+        return self._lanes
 
     async def let_through(self, candidates: Sequence[Candidate]) -> set[int]:
         """The numbers of those that may be handed off. The others are held from now on, or have a later time."""
@@ -178,6 +183,12 @@ class Gatekeeper:
         await self._tx.run_each("set_give_up", deadlines)
 
 
+def _limited_lanes(names: Iterable[str]) -> frozenset[Lane]:
+    """A lane's limits are no other lane's business: most runs are live, and looked at closely only if need be."""
+    stems = {name.partition("/")[0] if name.startswith("lane:") else "" for name in names}
+    return frozenset(lane for lane in Lane if "" in stems or f"lane:{lane}" in stems)
+
+
 def _patience(job: bytes | None, options: bytes | None) -> Duration | None:
     try:
         return policy_from_json(job).merged(choices_from_json(options)).give_up_after
@@ -213,7 +224,7 @@ async def set_gate(tx: Transaction, gate: Gate, actor: str) -> None:
     values = (gate.name, gate.most, gate.every, gate.burst, gate.weight, gate.source, tx.now, gate.note)
     await tx.run_each("put_gate", [values])
     await tx.audit(actor, "limit", gate.name, in_words(gate) + (f": {gate.note}" if gate.note else ""))
-    await _open(tx, gate)
+    await _open(tx, slotted(gate))
 
 
 async def drop_gate(tx: Transaction, name: str, actor: str, note: str) -> None:
@@ -241,20 +252,28 @@ async def declare_jobs(tx: Transaction, policies: Mapping[str, Policy]) -> None:
             declared.append(gate)
         elif gate.name in stored:
             await drop_gate(tx, gate.name, "code", "no longer declared")
-    await declare_gates(tx, declared)
+    await _declare(tx, declared, stored)
 
 
 async def declare_gates(tx: Transaction, declared: Sequence[Gate]) -> None:
-    """What code says, unless an operator said otherwise."""
-    if not declared:
-        return
+    """What code says, unless an operator said otherwise. What it said once and says no more stays in force, because
+    another release may count on it, and is marked."""
     stored = {gate.name: gate for gate in await gates(tx)}
+    await _declare(tx, declared, stored)
+    for name in stored.keys() - {gate.name for gate in declared}:
+        if stored[name].source == "code" and stored[name].note != UNDECLARED:
+            await tx.run("note_gate", name=name, note=UNDECLARED)
+
+
+async def _declare(tx: Transaction, declared: Sequence[Gate], stored: Mapping[str, Gate]) -> None:
     for gate in declared:
         known = stored.get(gate.name)
         if known is not None and known.source == "operator":
             continue
         if known is None or _same(known) != _same(gate):
             await set_gate(tx, gate, "code")
+        elif known.note == UNDECLARED:
+            await tx.run("note_gate", name=gate.name, note=gate.note)
 
 
 def _same(gate: Gate) -> tuple[object, ...]:
@@ -270,7 +289,7 @@ async def _open(tx: Transaction, gate: Gate) -> None:
 
 
 async def _open_slots(tx: Transaction, name: str, need: Need | None) -> None:
-    if name.removeprefix(RATE) == EACH_TENANT:
+    if name.removeprefix(RATE) == each_of(name.removeprefix(RATE)):
         stem = name.removesuffix("*")
         apart = {gate.name for gate in await gates(tx) if gate.limits}
         for (one,) in await tx.all("slots_below", stem=stem, stem_end=stem[:-1] + ";"):
@@ -299,17 +318,27 @@ async def let_in(tx: Transaction, names: Sequence[str]) -> None:
 async def views(tx: Transaction) -> list[GateView]:
     """Limits, the keys that runs have or wait for, and the tenants under a limit of each."""
     taken = {name: (used, waiting) for name, used, waiting in await tx.all("slots_in_use")}
-    known = {gate.name: gate for gate in await gates(tx)}
+    known = {gate.name: gate for gate in await _as_declared(tx)}
     for destination, breaker in (await breakers.open_breakers(tx)).items():
         known[f"{BREAKER}{destination}"] = breakers.shown(destination, breaker)
     for name, (used, _) in taken.items():
-        source = "runs" if name.startswith(KEY) else EACH_TENANT if name.startswith("tenant:") else None
-        if name not in known and source is not None and (source == "runs" or EACH_TENANT in known):
+        source = "runs" if name.startswith(KEY) else each_of(name)
+        if name not in known and source is not None and (source == "runs" or source in known):
             most = await tx.value("slot_most", name=name) if used else None
             known[name] = Gate(name, source=source, most=most)
     return [
         GateView(known[name], taken.get(name, (0, 0))[0], sum(taken.get(one, (0, 0))[1] for one in (name, RATE + name)))
         for name in sorted(known)
+    ]
+
+
+async def _as_declared(tx: Transaction) -> list[Gate]:
+    """Limits of jobs that no live worker knows are marked; not while there is no worker that could."""
+    found = await gates(tx)
+    known = {f"job:{row[0]}" for row in await tx.all("known_jobs", since=tx.now - ALIVE)}
+    return [
+        replace(gate, note=UNDECLARED) if known and gate.source == "job" and gate.name not in known else gate
+        for gate in found
     ]
 
 

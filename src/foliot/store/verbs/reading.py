@@ -44,7 +44,7 @@ async def runs(
     }
     views = await _live_asked(tx, asked, stored, filters, limit)
     if stored & TERMINAL:
-        views += [_view(row) for row in await tx.all("ended_runs", **filters)]
+        views += [view_of(row) for row in await tx.all("ended_runs", **filters)]
     return sorted(views, key=lambda view: -view.number)[:limit]
 
 
@@ -67,7 +67,7 @@ async def _live(tx: Transaction, states: set[State], filters: dict[str, object])
         return []
     if not states - TERMINAL - {State.RUNNING}:
         numbers = [number for (stored,) in await tx.all("owned_by_workers") for number in tx.unpacked(stored)]
-        return [_view(row) for row in await tx.all("claimed_now", numbers=longs(numbers), **filters)]
+        return [view_of(row) for row in await tx.all("claimed_now", numbers=longs(numbers), **filters)]
     query = "live_runs"
     if not states - TERMINAL - PARKED:
         query = "parked_runs"
@@ -75,12 +75,12 @@ async def _live(tx: Transaction, states: set[State], filters: dict[str, object])
         query = "retrying_runs"
     elif not states - TERMINAL - {State.VERIFYING}:
         query = "checked_runs"
-    return [_view(row) for row in await tx.all(query, **filters)]
+    return [view_of(row) for row in await tx.all(query, **filters)]
 
 
 async def next_pending(tx: Transaction) -> RunView | None:
     row = await tx.one("next_pending", now=tx.now)
-    return None if row is None else _view(row)
+    return None if row is None else view_of(row)
 
 
 async def events_of(tx: Transaction, subject: str) -> list[EventRow]:
@@ -98,7 +98,7 @@ async def run(tx: Transaction, identifier: str) -> RunView:
     row = await tx.one("live_run", **wanted) or await tx.one("ended_run", **wanted)
     if row is None:
         raise UnknownName(f"there is no run {identifier!r}")
-    [view] = await _with_ready(tx, [_view(row)])
+    [view] = await _with_ready(tx, [view_of(row)])
     attempts = [_attempt(row) for row in await tx.all("attempts_of", number=view.number)]
     lineage = await lineage_number(tx, view.id)
     stem = rerun_stem(view.id)
@@ -131,7 +131,7 @@ async def audit_of(tx: Transaction, subject: str) -> list[AuditRow]:
 
 async def runs_between(tx: Transaction, name: str, start: Instant, end: Instant, limit: int) -> list[RunView]:
     rows = await tx.all("runs_between", name=name, start=start, end=end, limit=limit)
-    views = await _with_ready(tx, [_view(row) for row in rows])
+    views = await _with_ready(tx, [view_of(row) for row in rows])
     return [replace(view, batches=await ledger.batches_of(tx, await lineage_number(tx, view.id))) for view in views]
 
 
@@ -149,7 +149,7 @@ def _last_attempt(view: RunView, told: list[AttemptView]) -> list[AttemptView]:
 
 
 async def ended_since(tx: Transaction, position: int, limit: int) -> list[RunView]:
-    return [_view(row) for row in await tx.all("ended_in_order", position=position, limit=limit)]
+    return [view_of(row) for row in await tx.all("ended_in_order", position=position, limit=limit)]
 
 
 async def events_since(tx: Transaction, position: int, limit: int) -> list[EventRow]:
@@ -188,7 +188,7 @@ def _member(kind: type[Number], value: int, otherwise: Number) -> Number:
     return kind(value) if value in kind._value2member_map_ else otherwise
 
 
-def _view(row: Row) -> RunView:
+def view_of(row: Row) -> RunView:
     (number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at) = (
         row[:14]
     )

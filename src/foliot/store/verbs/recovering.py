@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from foliot.domain.fairness import UNRANKED
 from foliot.domain.identity import first_of_lineage, rerun_stem, run_id, run_number
+from foliot.domain.instant import Instant
 from foliot.domain.ledger import EffectState, Settled
-from foliot.domain.run import Kept, Phase
+from foliot.domain.run import Kept, Lane, Phase
 from foliot.domain.state import PARKED, TERMINAL, Event, Reason, State, after
 from foliot.domain.store import check_of
 from foliot.errors import Conflict, UnknownName
@@ -87,7 +88,15 @@ async def _end_reconciled(tx: Transaction, found: Found, evidence: str) -> None:
 
 
 async def rerun(
-    tx: Transaction, identifier: str, repair: bool, repeat: Sequence[str], override: bool, actor: str, note: str
+    tx: Transaction,
+    identifier: str,
+    repair: bool,
+    repeat: Sequence[str],
+    override: bool,
+    actor: str,
+    note: str,
+    lane: Lane,
+    due_at: Instant,
 ) -> Kept:
     """1. The run has ended, or is parked; and so has every other of its lineage. 2. Its ledger has no open end, unless
     somebody answers for that. 3. A parked run is answered for by the new one."""
@@ -107,15 +116,17 @@ async def rerun(
     taken = [row[0] for row in await tx.all("reruns_of", stem=stem, stem_end=stem[:-1] + "s")]
     name = f"{stem}{1 + max((int(one.removeprefix(stem)) for one in taken), default=0)}"
     [number] = await tx.numbers(1)
+    due = max(due_at, tx.now)
     _, _, job, payload, schedule, revision, tenant, queue, priority, options, nominal, since = source
     await tx.run(
         "insert_rerun",
         number=number,
         name=name,
+        lane=lane,
         priority=priority,
         job=job,
         payload=payload,
-        now=tx.now,
+        due=due,
         nominal=nominal,
         since=since,
         schedule=schedule,
@@ -131,7 +142,7 @@ async def rerun(
     await tx.audit(actor, "repair" if repair else "rerun", name, f"repeats {found.id}: {note}")
     if found.live:
         await _end_reconciled(tx, found, f"answered for by {name}")
-    return Kept(number, name, "rerun", State.SCHEDULED, tx.now)
+    return Kept(number, name, "rerun", State.SCHEDULED, due)
 
 
 async def _refuse_busy(tx: Transaction, found: Found, lineage: int) -> None:

@@ -21,6 +21,7 @@ from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled
 from foliot.domain.members import Member, MembersChanged, MemberSet
 from foliot.domain.members import Standing as MemberStanding
+from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
 from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
 from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, Standing
@@ -34,6 +35,7 @@ from foliot.store.verbs import (
     promises,
     reading,
     recovering,
+    replaying,
     schedules,
     sharing,
     spreading,
@@ -77,9 +79,28 @@ class Verbs(ABC):
         return await self.write(lambda tx: recovering.retry(tx, run_id, actor, note, override))
 
     async def rerun(
-        self, run_id: str, *, repair: bool, repeat: Sequence[str], override: bool, actor: str, note: str
+        self,
+        run_id: str,
+        *,
+        repair: bool,
+        repeat: Sequence[str],
+        override: bool,
+        actor: str,
+        note: str,
+        lane: Lane = Lane.LIVE,
+        due_at: Instant = 0,
     ) -> Kept:
-        return await self.write(lambda tx: recovering.rerun(tx, run_id, repair, repeat, override, actor, note))
+        return await self.write(
+            lambda tx: recovering.rerun(tx, run_id, repair, repeat, override, actor, note, lane, due_at)
+        )
+
+    async def dead(self, wanted: DeadFilter, *, after: int = 0, limit: int) -> list[DeadLetter]:
+        return await self.read(lambda tx: replaying.dead(tx, wanted, after, limit))
+
+    async def replay(
+        self, runs: Sequence[int], *, due_at: Instant, every: Duration, override: bool, actor: str, note: str
+    ) -> list[Replayed]:
+        return await self.write(lambda tx: replaying.replay(tx, runs, due_at, every, override, actor, note))
 
     async def recheck(self, run_id: str, *, actor: str, note: str) -> Kept:
         return await self.write(lambda tx: recovering.recheck(tx, run_id, actor, note))

@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
-from foliot.domain.decisions import too_late
+from foliot.domain.decisions import TOO_LATE, too_late
 from foliot.domain.fairness import UNRANKED
 from foliot.domain.identity import attempt_id, run_id
 from foliot.domain.instant import HOUR, MILLISECOND, MINUTE
 from foliot.domain.ledger import EffectState
 from foliot.domain.run import Claimed, Ending, Lane, Phase, Progress
 from foliot.domain.state import PUT_TO_CHECK, TERMINAL, UNCHARGED, Event, Outcome, Reason, State, after
-from foliot.domain.store import Beat
+from foliot.domain.store import ALIVE, Beat
 from foliot.errors import LostOwnership
 from foliot.store.verbs import breakers, ledger
 from foliot.store.verbs.following import end, end_cancelled, runs_ended, unend
@@ -27,8 +27,6 @@ _HELD_FOR = 250 * MILLISECOND
 """How long a run that somebody's transaction holds is left alone."""
 _WITHOUT_WORKER = 5 * MINUTE
 """How long a check waits for a worker that has it."""
-_ALIVE = MINUTE
-"""A worker that was heard of within this time counts as one that may know a job."""
 
 
 async def claim(
@@ -156,7 +154,8 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
         await tx.run("unfire_runs", numbers=longs(unfired))
         await tx.stir(unfired)
     if late:
-        await end(tx, [(n, State.SKIPPED, tx.now, Reason.TOO_LATE, None, None, None) for n in late], late)
+        told = f"{TOO_LATE}, while it waited for a worker"
+        await end(tx, [(n, State.SKIPPED, tx.now, Reason.TOO_LATE, told, None, None) for n in late], late)
         await runs_ended(tx, schedules)
     for (job, ready_at), left in waiting.items():
         common = {"queue": queue, "lane": lane, "priority": priority, "rank": rank, "fired_at": fired_at}
@@ -177,9 +176,9 @@ async def report_waiting(tx: Transaction) -> None:
     have waited for long are given up, because their runs keep a schedule busy: a person has to look instead. Keys that
     nobody has any more are forgotten."""
     await tx.run("tidy_slots")
-    for (job,) in await tx.all("wanted_jobs", before=tx.now - _ALIVE):
+    for (job,) in await tx.all("wanted_jobs", before=tx.now - ALIVE):
         await _report_unknown(tx, job)
-        if job.endswith("?") and not await tx.value("job_is_known", job=job, since=tx.now - _ALIVE):
+        if job.endswith("?") and not await tx.value("job_is_known", job=job, since=tx.now - ALIVE):
             await _give_up_checks(tx, job)
 
 
@@ -200,7 +199,7 @@ async def _give_up_checks(tx: Transaction, label: str) -> None:
 
 async def _report_unknown(tx: Transaction, job: str) -> None:
     name = job.removesuffix("?")
-    known = await tx.value("job_is_known", job=job, since=tx.now - _ALIVE)
+    known = await tx.value("job_is_known", job=job, since=tx.now - ALIVE)
     if known or await tx.value("event_since", subject=name, kind="unknown_job", since=tx.now - HOUR):
         return
     told = f"no live worker knows the job {name!r}; its due runs wait for one that does"

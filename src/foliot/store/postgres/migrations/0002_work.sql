@@ -16,8 +16,10 @@ CREATE FUNCTION foliot.fire_runs(
 DECLARE
     same_life boolean := life_ = '' OR life_ = (SELECT began::text FROM foliot.life);
     limits text[] := ARRAY(SELECT g.name FROM foliot.gate g
-        WHERE (g.most IS NOT NULL OR g.every IS NOT NULL) AND g.name NOT IN ('lane:catch-up', 'lane:backfill')
+        WHERE (g.most IS NOT NULL OR g.every IS NOT NULL) AND g.name NOT LIKE 'lane:%'
         UNION ALL SELECT 'to:' || b.destination FROM foliot.breaker b WHERE b.opened_at IS NOT NULL);
+    lanes boolean := EXISTS (SELECT 1 FROM foliot.gate g WHERE g.name LIKE 'lane:%'
+        AND (g.most IS NOT NULL OR (g.every IS NOT NULL AND g.name <> 'lane:catch-up')));
     claimed bigint[];
     one record;
 BEGIN
@@ -42,7 +44,8 @@ BEGIN
             r.schedule IS NOT NULL OR r.phase IS NOT NULL OR r.deaths IS NOT NULL OR coalesce(r.useful_until < now_, false)
                 OR r.slots IS NOT NULL OR r.forced IS NOT NULL
                 OR (r.options IS NOT NULL AND position('"concurrency_key"'::bytea in r.options) > 0)
-                OR (limits <> '{}' AND foliot.is_limited(limits, r)) AS odd,
+                OR (limits <> '{}' AND foliot.is_limited(limits, r))
+                OR (lanes AND (r.lane > 0 OR now_ - r.fire_at > late_)) AS odd,
             r.tenant IS NOT NULL AND ranks_ = '{}' AS unranked, coalesce(d.rank, 1) AS rank,
             array_agg(r.number ORDER BY r.fire_at, r.number) AS numbers
         FROM foliot.run r JOIN unnest(fire_ats_, numbers_, ranks_) AS d(fire_at, number, rank)

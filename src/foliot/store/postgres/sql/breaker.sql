@@ -1,6 +1,9 @@
 -- name: lock_breaker
 SELECT failures, opened_at, every, changed_at FROM foliot.breaker WHERE destination = :destination FOR UPDATE
 
+-- name: add_breaker
+INSERT INTO foliot.breaker (destination, failures, changed_at) VALUES (:destination, 0, :now) ON CONFLICT DO NOTHING
+
 -- name: put_breaker
 INSERT INTO foliot.breaker (destination, failures, opened_at, every, changed_at) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (destination) DO UPDATE SET failures = excluded.failures, opened_at = excluded.opened_at,

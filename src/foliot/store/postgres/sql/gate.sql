@@ -7,6 +7,13 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (name) DO UPDATE SET most = excluded.most, every = excluded.every, burst = excluded.burst,
     weight = excluded.weight, source = excluded.source, changed_at = excluded.changed_at, note = excluded.note
 
+-- name: note_gate
+UPDATE foliot.gate SET note = :note WHERE name = :name
+
+-- name: known_jobs
+SELECT DISTINCT j.name FROM foliot.instance i, jsonb_array_elements_text(i.jobs::jsonb) j(name)
+WHERE i.ended_at IS NULL AND i.role = 'worker' AND i.beat_at > :since
+
 -- name: drop_gate
 DELETE FROM foliot.gate WHERE name = :name
 

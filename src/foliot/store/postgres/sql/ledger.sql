@@ -132,7 +132,7 @@ SELECT number, name, job, payload, schedule, revision, tenant, queue, priority, 
 WITH named AS (INSERT INTO foliot.named (name, number) VALUES (:name, :number))
 INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
     tenant, queue, options, lineage, repair, member_set, shard)
-VALUES (:number, :name, 0, 4, 0, :priority, :job, :payload, :now, :nominal, :since, :schedule, :revision, :tenant,
+VALUES (:number, :name, 0, 4, :lane, :priority, :job, :payload, :due, :nominal, :since, :schedule, :revision, :tenant,
     :queue, :options, :lineage, :repair, (SELECT member_set FROM foliot.schedule WHERE id = :schedule),
     :number::bigint % (SELECT shards FROM foliot.setting))
 

@@ -1,6 +1,9 @@
 -- name: lock_breaker
 SELECT failures, opened_at, every, changed_at FROM breaker WHERE destination = :destination
 
+-- name: add_breaker
+INSERT OR IGNORE INTO breaker (destination, failures, changed_at) VALUES (:destination, 0, :now)
+
 -- name: put_breaker
 INSERT OR REPLACE INTO breaker (destination, failures, opened_at, every, changed_at) VALUES (?, ?, ?, ?, ?)
 

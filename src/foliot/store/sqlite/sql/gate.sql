@@ -4,6 +4,13 @@ SELECT name, most, every, burst, weight, source, changed_at, note FROM gate ORDE
 -- name: put_gate
 INSERT OR REPLACE INTO gate (name, most, every, burst, weight, source, changed_at, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: note_gate
+UPDATE gate SET note = :note WHERE name = :name
+
+-- name: known_jobs
+SELECT DISTINCT j.value FROM instance i, json_each(i.jobs) j
+WHERE i.ended_at IS NULL AND i.role = 'worker' AND i.beat_at > :since
+
 -- name: drop_gate
 DELETE FROM gate WHERE name = :name
 

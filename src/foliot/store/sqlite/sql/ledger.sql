@@ -128,7 +128,7 @@ SELECT number, name, job, payload, schedule, revision, tenant, queue, priority, 
 -- name: insert_rerun
 INSERT INTO run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
     tenant, queue, options, lineage, repair, member_set)
-VALUES (:number, :name, 0, 4, 0, :priority, :job, :payload, :now, :nominal, :since, :schedule, :revision, :tenant,
+VALUES (:number, :name, 0, 4, :lane, :priority, :job, :payload, :due, :nominal, :since, :schedule, :revision, :tenant,
     :queue, :options, :lineage, :repair, (SELECT member_set FROM schedule WHERE id = :schedule))
 
 -- name: put_to_check

@@ -152,13 +152,14 @@ WHERE number = ?4 AND token = ?5 AND state = 4
 
 -- name: release_held
 -- Of each schedule, the first that waits for its turn: it is decided upon again, and when it ends it is the next one's. Not
--- while another one was let go and has not fired yet; and what a pause holds waits for its end.
+-- while another one was let go, is due and has not fired yet; and what a pause holds waits for its end.
 UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, reason = NULL, detail = NULL, waits_for = NULL,
     fire_at = CASE WHEN decided OR fire_at > :now THEN :now ELSE fire_at END
 WHERE number IN (SELECT (SELECT w.number FROM run w WHERE w.waits_for = 'turn:' || s.value AND w.state <= 2
         AND w.reason IS NOT 'paused' ORDER BY w.lane, w.nominal, w.number LIMIT 1)
     FROM json_each(:schedules) s WHERE NOT EXISTS (SELECT 1 FROM run o
-        WHERE o.schedule = s.value AND o.state < 2 AND o.decided = 1 AND o.fired_at IS NULL AND o.waits_for IS NULL))
+        WHERE o.schedule = s.value AND o.state < 2 AND o.decided = 1 AND o.fired_at IS NULL AND o.waits_for IS NULL
+            AND o.fire_at <= :now))
 RETURNING number
 
 -- name: release_paused
@@ -168,9 +169,10 @@ WHERE waits_for IN (SELECT 'turn:' || :schedule UNION ALL SELECT 'turn:' || id F
     AND reason = 'paused' AND state <= 2 RETURNING number
 
 -- name: delayed_schedules
--- Schedules of fixed delay among these that have nothing pending or busy left: their next run is due now.
+-- Schedules of fixed delay among these that have nothing pending or busy left: their next run is due now. What was
+-- replayed in bulk is none of their chain, which went on when it died.
 SELECT id, delay, policy FROM schedule s WHERE id IN (SELECT value FROM json_each(:schedules)) AND delay IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM run r WHERE r.schedule = s.id AND r.state < 20 AND r.origin = 0)
+    AND NOT EXISTS (SELECT 1 FROM run r WHERE r.schedule = s.id AND r.state < 20 AND r.origin = 0 AND r.lane < 2)
 
 -- name: release_downstream
 -- They wait for a result of these schedules, and look whether it is there now.

@@ -1,0 +1,265 @@
+"""`foliot dead`: list, and replay in bulk: what waits for a person because it failed for good."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from foliot.app import Foliot
+from foliot.cli import words
+from foliot.cli.options import (
+    ActorOption,
+    AppOption,
+    JsonOption,
+    ReasonOption,
+    StoreOption,
+    WrongUsage,
+    acting,
+    legible,
+    stated_reason,
+    with_store,
+)
+from foliot.cli.output import Column, console, print_facts, print_json, print_table, say
+from foliot.domain.instant import Instant, parse_rfc3339
+from foliot.domain.replay import Fate
+from foliot.errors import InvalidInput
+from foliot.operate.replaying import (
+    MOST_LETTERS,
+    DeadWanted,
+    Judged,
+    Outcome,
+    ReplayPreview,
+    dead_shape,
+    outcomes_shape,
+    replay_preview_shape,
+)
+
+T = TypeVar("T")
+
+commands = typer.Typer(help="Runs that failed for good: list, and replay many at once.", no_args_is_help=True)
+
+JobOption = Annotated[str | None, typer.Option("--job", help="Only of this job.", callback=legible)]
+ScheduleOption = Annotated[str | None, typer.Option("--schedule", help="Only of this schedule.", callback=legible)]
+TenantOption = Annotated[str | None, typer.Option("--tenant", help="Only of this tenant.", callback=legible)]
+WhyOption = Annotated[
+    str | None,
+    typer.Option("--why", help="Only those that died of this: attempts, permanent, too_old, …", callback=legible),
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", help="Only those due from then on: 2026-04-03T02:00:00Z.", metavar="WHEN"),
+]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", help="Only those due before: 2026-04-03T06:00:00Z.", metavar="WHEN")
+]
+RateOption = Annotated[
+    str | None,
+    typer.Option("--rate", help="So many are due in a time: 50/s, 500/m. Else all at once.", metavar="RATE"),
+]
+OverrideOption = Annotated[
+    bool,
+    typer.Option("--override", help="Also those that may do harm: what they did may be done a second time."),
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+_SHOWN = 20
+"""Runs that were not replayed and are listed one by one."""
+
+
+@commands.command("list")
+def list_(
+    job: JobOption = None,
+    schedule: ScheduleOption = None,
+    tenant: TenantOption = None,
+    why: WhyOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many.")] = 50,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Dead letters, oldest first: what each died of, and whether a replay would take it."""
+    wanted = _wanted(job, schedule, tenant, why, since, until)
+
+    async def look(foliot: Foliot) -> tuple[list[Judged], Instant]:
+        return await foliot.operate.dead_async(limit=limit, **wanted), await foliot.operate.now_async()
+
+    found, now = with_store(app, store, look)
+    if as_json:
+        print_json([dead_shape(one) for one in found])
+        return
+    columns = (
+        Column("run"),
+        Column("due", right=True),
+        Column("try", rank=4, right=True),
+        Column("job", rank=2),
+        Column("tenant", rank=3),
+        Column("replay", coloured=True),
+        Column("why", rank=1, shrinks=True),
+    )
+    print_table(columns, [_row(one, now) for one in found], nothing="no dead letters")
+    if len(found) == limit:
+        say(f"\nthere may be more than these {limit:,}: say --limit", "dim")
+
+
+def _row(one: Judged, now: Instant) -> tuple[str, ...]:
+    view = one.letter.view
+    died = ": ".join(text for text in (view.reason, words.headline(view.detail or "")) if text)
+    return (
+        view.id,
+        words.relative(view.nominal, now),
+        str(view.attempt) if view.attempt else "-",
+        view.job,
+        view.tenant or "-",
+        "yes" if one.goes else _said(one.fate),
+        died if one.problem is None else f"{died}; {one.problem}",
+    )
+
+
+@commands.command("replay")
+def replay(
+    job: JobOption = None,
+    schedule: ScheduleOption = None,
+    tenant: TenantOption = None,
+    why: WhyOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=MOST_LETTERS, help="How many at most.")] = MOST_LETTERS,
+    rate: RateOption = None,
+    override: OverrideOption = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Makes dead letters due again, in the lane backfill, with their attempts renewed. Shows them first, and asks."""
+    stated = "" if dry_run else stated_reason(reason)
+    refuse_blind(dry_run=dry_run, yes=yes, as_json=as_json)
+    wanted = _wanted(job, schedule, tenant, why, since, until)
+    given: dict[str, Any] = {"rate": rate, "override": override, "limit": limit}
+    place = Place(app, store)
+    if dry_run or not as_json:
+        seen = place.call(lambda foliot: foliot.operate.preview_replay_async(**given, **wanted))
+        if as_json:
+            print_json(replay_preview_shape(seen))
+        else:
+            _print_preview(seen, rate)
+        if dry_run or not seen.would or not (yes or typer.confirm(f"replay {words.counted(seen.would, 'run')}?")):
+            return
+        given["limit"] = max(seen.total, 1)
+    with bar(is_shown=not as_json, title="replayed", total=given["limit"]) as shown:
+        told = place.call(
+            lambda foliot: foliot.operate.replay_dead_async(
+                reason=stated, actor=acting(actor), progress=shown, **given, **wanted
+            )
+        )
+    tell(told, as_json, "replayed")
+
+
+def _wanted(
+    job: str | None, schedule: str | None, tenant: str | None, why: str | None, since: str | None, until: str | None
+) -> DeadWanted:
+    return {
+        "job": job,
+        "schedule": schedule,
+        "tenant": tenant,
+        "why": why,
+        "since": None if since is None else when(since, "--since"),
+        "until": None if until is None else when(until, "--until"),
+    }
+
+
+def when(text: str, option: str) -> Instant:
+    try:
+        return parse_rfc3339(text)
+    except InvalidInput:
+        raise WrongUsage(f"{option} {text!r:.80}: write it as 2026-04-03T02:00:00Z") from None
+
+
+def _print_preview(seen: ReplayPreview, rate: str | None) -> None:
+    facts = {
+        "dead letters": f"{seen.total:,}",
+        "to be replayed": f"{seen.would:,}, in the lane backfill",
+        "rate": "all at once" if rate is None else f"{rate}, the last one in {words.length(seen.lasting)}",
+    }
+    for fate in sorted({kind[0] for kind in seen.refused}):
+        kinds = [kind for kind in seen.refused if kind[0] is fate]
+        facts[_said(fate)] = "; ".join(f"{seen.refused[kind]:,}: {kind[1]} ({seen.examples[kind]})" for kind in kinds)
+    if seen.would:
+        more = seen.would - len(seen.sample)
+        listed = ", ".join(one.letter.view.id for one in seen.sample)
+        facts["such as"] = listed + (f", and {more:,} more" if more else "")
+    print_facts(facts)
+
+
+# ------------------------------------------------------------------------------------------- what bulks have in common
+
+
+class Place(NamedTuple):
+    """Where the app and its store are."""
+
+    app: str | None
+    store: str | None
+
+    def call(self, verb: Callable[[Foliot], Awaitable[T]]) -> T:
+        return with_store(self.app, self.store, verb)
+
+
+def refuse_blind(*, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Nobody does something to many runs without having seen to how many."""
+    if not (dry_run or yes) and (as_json or not sys.stdin.isatty()):
+        raise WrongUsage("look first with --dry-run, then say --yes")
+
+
+@contextmanager
+def bar(*, is_shown: bool, title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """How far it is, on a terminal."""
+    shown = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        console=console(),
+        disable=not is_shown or not console().is_terminal,
+        transient=True,
+    )
+    with shown:
+        task = shown.add_task(title, total=total)
+        yield lambda done: shown.update(task, completed=done)
+
+
+def tell(told: list[Outcome], as_json: bool, done: str) -> None:
+    """What became of them; an exit of 1 when one of them was refused, or could not be done."""
+    if as_json:
+        print_json(outcomes_shape(told))
+    else:
+        print_outcomes(told, done)
+    if not all(one.is_good for one in told):
+        raise typer.Exit(1)
+
+
+def print_outcomes(told: list[Outcome], done: str) -> None:
+    left = [one for one in told if not one.is_done]
+    counts = Counter(_said(one.fate) for one in left)
+    others = [f"{count:,} {fate}" for fate, count in sorted(counts.items())]
+    say("; ".join([f"{done} {words.counted(len(told) - len(left), 'run')}", *others]))
+    if left:
+        columns = (Column("run"), Column("outcome", coloured=True), Column("why", shrinks=True))
+        rows = [(one.run, _said(one.fate), one.problem or "") for one in left[:_SHOWN]]
+        print_table(columns, rows, nothing="")
+    if len(left) > _SHOWN:
+        say(f"... and {len(left) - _SHOWN:,} more")
+
+
+def _said(fate: Fate) -> str:
+    return fate.replace("_", " ")
