@@ -26,6 +26,7 @@ from foliot.watch.retention import Retention
 from foliot.work.blockade import RECYCLED as RECYCLED
 from foliot.work.blockade import EndProcess
 from foliot.work.handler import Handler
+from foliot.work.room import HEADROOM as HEADROOM
 from foliot.work.room import RESERVE as RESERVE
 from foliot.work.worker import Worker
 
@@ -104,6 +105,7 @@ def make_worker(
     release: str = "",
     isolates: bool = False,
     reserve: float = RESERVE,
+    headroom: float = HEADROOM,
     recycle_after: Duration | None = None,
     end_process: EndProcess | None = None,
 ) -> Worker:
@@ -118,6 +120,7 @@ def make_worker(
         release=release,
         isolates=isolates,
         reserve=reserve,
+        headroom=headroom,
         recycle_after=recycle_after,
         end_process=end_process,
     )
@@ -235,6 +238,7 @@ async def run_worker(
     release: str = "",
     clock: Clock | None = None,
     reserve: float = RESERVE,
+    headroom: float = HEADROOM,
     recycle_after: Duration = RECYCLE_AFTER,
     end_process: EndProcess | None = None,
 ) -> Left:
@@ -259,6 +263,7 @@ async def run_worker(
         release=release,
         isolates=True,
         reserve=reserve,
+        headroom=headroom,
         recycle_after=recycle_after,
         end_process=end_process,
     )

@@ -29,6 +29,10 @@ from foliot.work.worker import Worker
 START: Instant = 1_775_000_000_000_000
 
 
+FLOOD = "flood"
+"""The tenant that has had its share."""
+
+
 class FakeStore:
     url = None
 
@@ -107,6 +111,7 @@ class FakeStore:
         limit: int,
         suspects: bool = True,
         backlog: int | None = None,
+        put_off: int | None = None,
     ) -> list[Claimed]:
         await self._turn("claim")
         self.claims.append(limit)
@@ -115,7 +120,10 @@ class FakeStore:
         # Unlike the real store it hands out jobs that no worker registered: a worker must cope with that too.
         known = {card.name for *_, cards in self.registered for card in cards}
         fitting = [run for run in self.ready if run.job in jobs or run.job not in known]
-        live = [run for run in fitting if run.lane == Lane.LIVE]
+        live = [run for run in fitting if run.lane == Lane.LIVE and run.tenant != FLOOD]
+        live += [run for run in fitting if run.tenant == FLOOD][
+            : None if put_off is None else max(put_off - len(live), 0)
+        ]
         taken = (live + [run for run in fitting if run.lane != Lane.LIVE][:backlog])[:limit]
         self.ready = [run for run in self.ready if run not in taken]
         self.owned.update((run.number, run) for run in taken)

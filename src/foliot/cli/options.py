@@ -81,6 +81,15 @@ ReserveOption = Annotated[
         help="The share of the slots that catch-up and backfill leave free for live runs.",
     ),
 ]
+HeadroomOption = Annotated[
+    float,
+    typer.Option(
+        "--headroom",
+        min=0.0,
+        max=0.95,
+        help="The share of the slots that tenants who have had their share leave free for those who have not.",
+    ),
+]
 SupervisedOption = Annotated[int | None, typer.Option("--supervised-by", hidden=True, metavar="PID")]
 
 

@@ -24,6 +24,7 @@ from foliot.app import Foliot
 from foliot.cli.options import (
     AppOption,
     GraceOption,
+    HeadroomOption,
     QueuesOption,
     RecycleOption,
     ReserveOption,
@@ -121,6 +122,7 @@ def worker(
     queues: QueuesOption = None,
     slots: SlotsOption = SLOTS,
     reserve: ReserveOption = bootstrap.RESERVE,
+    headroom: HeadroomOption = bootstrap.HEADROOM,
     grace: GraceOption = GRACE,
     recycle_after: RecycleOption = RECYCLE_AFTER,
     supervised_by: SupervisedOption = None,
@@ -147,6 +149,7 @@ def worker(
             queues=served,
             slots=slots,
             reserve=reserve,
+            headroom=headroom,
             version=__version__,
             release=loaded.release,
             recycle_after=patience,

@@ -21,6 +21,7 @@ from foliot.cli.follow import Follower
 from foliot.cli.options import (
     AppOption,
     GraceOption,
+    HeadroomOption,
     JsonOption,
     QueuesOption,
     RecycleOption,
@@ -52,6 +53,7 @@ def up(
     workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="How many worker processes.")] = 1,
     slots: SlotsOption = SLOTS,
     reserve: ReserveOption = bootstrap.RESERVE,
+    headroom: HeadroomOption = bootstrap.HEADROOM,
     queues: QueuesOption = None,
     grace: GraceOption = GRACE,
     recycle_after: RecycleOption = RECYCLE_AFTER,
@@ -68,8 +70,8 @@ def up(
         raise InvalidInput("a store in memory cannot be shared by processes; give a file: --store sqlite:///foliot.db")
     served = queues_of(loaded, queues)
     ending = ["--grace", grace, "--recycle-after", recycle_after]
-    share = ["--slots", str(slots), "--reserve", str(reserve), "--queues", ",".join(served)]
-    children = _children(settings, workers, [*share, *ending])
+    share = ["--slots", str(slots), "--reserve", str(reserve), "--headroom", str(headroom)]
+    children = _children(settings, workers, [*share, "--queues", ",".join(served), *ending])
     asyncio.run(_Up(loaded, settings, children, length, as_json).run())
 
 

@@ -38,6 +38,9 @@ worker that it wakes, about as much with ten runs as with one, and a machine tha
 with all of them."""
 LATE_BATCH = 200
 """Of the backlog no more is fired at once: what is live may fall due meanwhile, and waits for it."""
+HERD_BATCH = 200
+FRESH_FOR: Duration = SECOND
+"""Nor of a herd, for so long after something fresh was due beside it."""
 LATE_PIECE = 2_000
 """No more of it is loaded at once, and no more than twice as much is in memory, of each shard: likewise."""
 FIRST_BACKOFF: Duration = 50 * MILLISECOND
@@ -125,6 +128,10 @@ class Dispatcher:
         self._looked_at = _LONG_AGO
         self._store_behind: Duration = 0
         self._rests_until = _LONG_AGO
+        self._fresh_at = _LONG_AGO
+        """When something was last due beside a herd, and went before the rest of it."""
+        self._has_had_turn = False
+        """Whether that was the last batch: then it is the herd's turn."""
         self._looks_again = _LONG_AGO
         self._is_called = False
         self._sleeper: asyncio.Future[None] | None = None
@@ -289,8 +296,11 @@ class Dispatcher:
     async def _fire_due(self, began: Instant) -> bool:
         """Fires until nothing is due or allowed, or its time is used up. True when more may be due already."""
         while await self._fire_live() or await self._fire_backlog():
-            if not began <= self._clock.now() < began + POLL_EVERY:
+            now = self._clock.now()
+            if not began <= now < began + POLL_EVERY:
                 return True
+            if self._shards.has_herd():
+                await self._look(now)  # a herd is fired for seconds, and what comes meanwhile does not wait for it
         return False
 
     async def _fire_live(self) -> bool:
@@ -298,17 +308,30 @@ class Dispatcher:
         # Whatever woke us (timers wake early here and there): the clock is read again before firing.
         now = self._clock.now()
         self._shards.age(now - self._store_behind - LATE)
-        most = self._most
         if now < self._rests_until <= now + MOST_REST:
             return False
-        due = self._shards.due(now - self._store_behind, most)
+        due, is_all = self._due(now)
         if not due:
             return False
         await self._fire(due, now)
-        if len(due) == most:
+        if not is_all:
             return True
         self._rests_until = self._rested(now)
         return False
+
+    def _due(self, now: Instant) -> tuple[list[Entry], bool]:
+        """The next batch, and whether nothing more is due. Beside a herd, what is fresh has its own batches, in turns
+        with smaller ones of the herd."""
+        clock = now - self._store_behind
+        fresh = [] if self._has_had_turn else self._shards.fresh(clock, self._most)
+        self._has_had_turn = bool(fresh)
+        if fresh:
+            self._fresh_at = now
+            return fresh, False
+        is_alone = not self._shards.has_herd() or _passed(self._fresh_at, FRESH_FOR, now)
+        most = self._most if is_alone else min(self._most, HERD_BATCH)
+        due = self._shards.due(clock, most)
+        return due, len(due) < most
 
     async def _fire_backlog(self) -> bool:
         """One batch, as large as the rate allows. True when there may be more."""

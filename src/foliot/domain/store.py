@@ -391,9 +391,11 @@ class WorkStore(Protocol):
         limit: int,
         suspects: bool = True,
         backlog: int | None = None,
+        put_off: int | None = None,
     ) -> list[Claimed]:
         """Takes up to `limit` runs that were handed off, by lane, priority, fair share and order; each with a fencing
-        token. No more than `backlog` of them from other lanes than live, where it is given.
+        token. No more than `backlog` of them from other lanes than live, where it is given. Once it has taken `put_off`
+        in all, none of what fair share has put off: the rest of `limit` is for tenants that have had less than theirs.
 
         Of runs that may have killed a worker it takes one at most, under a token of its own, and none unless
         `suspects`: a worker tries one of them at a time.

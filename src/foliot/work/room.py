@@ -16,6 +16,10 @@ from foliot.work.handler import Handler
 RESERVE = 0.25
 """The share of a worker that catching up and backfill leave free for live work."""
 
+HEADROOM = 0.1
+"""The share of a worker that tenants who have had their share leave free for those who have not. Smaller than the other
+one: where only one tenant has work at all, this is what is not used."""
+
 _LEAST_PROCESSES = 4
 
 
@@ -27,6 +31,9 @@ class Room:
 
     Of each kind a part is reserved for live work, so that it finds room however much is being caught up. Where that is
     all that is left of any kind, nothing else is taken of the others either: a claim cannot tell them apart.
+
+    And of each kind a part is left free by tenants that have had their share, for those who have not: a run that has
+    its turn would else wait for one of theirs to end, however long that takes.
     """
 
     def __init__(
@@ -38,11 +45,17 @@ class Room:
         processes: int | None = None,
         isolates: bool = False,
         reserve: float = 0.0,
+        headroom: float = 0.0,
     ) -> None:
         if not 0 <= reserve < 1:
             raise InvalidInput(f"reserve={reserve:g}: give the share that is kept for live work, from 0 to below 1")
+        if not 0 <= headroom < 1:
+            raise InvalidInput(
+                f"headroom={headroom:g}: give the share that is kept for tenants below theirs, from 0 to below 1"
+            )
         self.slots = slots
         self._reserve = reserve
+        self._headroom = headroom
         self.threads = threads or min(32, slots)
         self.processes = processes or min(max(_LEAST_PROCESSES, 2 * (os.cpu_count() or 1)), slots)
         self._isolates = isolates
@@ -89,6 +102,19 @@ class Room:
         if self._in_processes and self._taken_processes < self.processes:
             room = min(room, self._unreserved(self.processes) - self._late_processes)
         return max(room, 0)
+
+    def left_for_put_off(self) -> int:
+        """How many may be taken in all before the rest is for tenants that have had less than their share."""
+        room = self._before_headroom(self.slots) - self._taken
+        if self._in_threads and self._taken_threads < self.threads:
+            room = min(room, self._before_headroom(self.threads) - self._taken_threads)
+        if self._in_processes and self._taken_processes < self.processes:
+            room = min(room, self._before_headroom(self.processes) - self._taken_processes)
+        return max(room, 0)
+
+    def _before_headroom(self, all_of_them: int) -> int:
+        """All of a few: to who has four slots, one of them would be a quarter. And at least one, as above."""
+        return max(all_of_them - round(all_of_them * self._headroom), 1)
 
     def _unreserved(self, all_of_them: int) -> int:
         """At least one: what has to be caught up is caught up, also by a worker that has no second slot."""

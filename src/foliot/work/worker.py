@@ -35,7 +35,7 @@ from foliot.work.heartbeat import Heartbeat
 from foliot.work.isolate import IsolatedAttempt, execute_isolated
 from foliot.work.outbox import HOPELESS, Outbox, Pause, WorkerStore
 from foliot.work.policies import Policies
-from foliot.work.room import RESERVE, Room
+from foliot.work.room import HEADROOM, RESERVE, Room
 from foliot.work.settle import settle
 
 _LIVELY: Duration = SECOND
@@ -72,11 +72,13 @@ class Worker:
         isolates: bool = False,
         processes: int | None = None,
         reserve: float = RESERVE,
+        headroom: float = HEADROOM,
         recycle_after: Duration | None = None,
         end_process: EndProcess | None = None,
     ) -> None:
         """`isolates`: jobs that ask for a process of their own get one, `processes` at a time; else they run here.
-        `reserve`: the share of its slots, threads and processes that only live runs take.
+        `reserve`: the share of its slots, threads and processes that only live runs take. `headroom`: the share that
+        tenants leave free who have had theirs.
         `recycle_after`: how long a handler that should have ended may go on before this process is given up for it;
         None where that cannot be done. `end_process`: how to, when the event loop is blocked."""
         if slots < 1:
@@ -100,7 +102,13 @@ class Worker:
         self.policies = Policies(self.handlers.values(), self.outbox.events.append)
         self.desks = StoreDesks(store, lambda: self.number)
         self.room = Room(
-            self.handlers, slots=slots, threads=threads, processes=processes, isolates=isolates, reserve=reserve
+            self.handlers,
+            slots=slots,
+            threads=threads,
+            processes=processes,
+            isolates=isolates,
+            reserve=reserve,
+            headroom=headroom,
         )
         self.pool = ThreadPoolExecutor(self.room.threads, thread_name_prefix="foliot-handler")
         beside = beat_store or store
@@ -249,9 +257,10 @@ class Worker:
 
     async def _claim_and_begin(self, jobs: Sequence[str], limit: int) -> int:
         number, suspects, backlog = self.number, self.room.takes_suspects, self.room.left_for_backlog()
+        put_off = self.room.left_for_put_off()
         assert number is not None
         try:
-            claimed = await self.store.claim(number, self.queues, jobs, limit, suspects, backlog)
+            claimed = await self.store.claim(number, self.queues, jobs, limit, suspects, backlog, put_off)
         except LostOwnership:
             self._lose(number)
             return 0
@@ -265,7 +274,7 @@ class Worker:
         finally:
             self.claiming = None
         self._claim_pause.succeeded()
-        self._left_some = len(claimed) >= limit or len(jobs) < len(self.room.jobs) or not suspects
+        self._left_some = len(claimed) >= min(limit, put_off) or len(jobs) < len(self.room.jobs) or not suspects
         if self.draining or self._lost:
             self.outbox.unbegun.extend(claimed)
             self.alarm.ring()

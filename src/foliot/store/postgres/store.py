@@ -424,8 +424,9 @@ class PostgresStore(Verbs):
         limit: int,
         suspects: bool = True,
         backlog: int | None = None,
+        put_off: int | None = None,
     ) -> list[Claimed]:
-        return await self._claimer.claim(worker, queues, jobs, limit, self._about_now(), suspects, backlog)
+        return await self._claimer.claim(worker, queues, jobs, limit, self._about_now(), suspects, backlog, put_off)
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         return await claiming.finish(self, worker, endings)

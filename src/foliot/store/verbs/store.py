@@ -151,8 +151,9 @@ class Verbs(ABC):
         limit: int,
         suspects: bool = True,
         backlog: int | None = None,
+        put_off: int | None = None,
     ) -> list[Claimed]:
-        return await self.write(lambda tx: working.claim(tx, worker, queues, jobs, limit, suspects, backlog))
+        return await self.write(lambda tx: working.claim(tx, worker, queues, jobs, limit, suspects, backlog, put_off))
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         return await self.write(lambda tx: working.finish(tx, worker, endings))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from foliot.domain.decisions import too_late
-from foliot.domain.fairness import UNRANKED
+from foliot.domain.fairness import UNRANKED, is_put_off
 from foliot.domain.identity import attempt_id, run_id
 from foliot.domain.instant import HOUR, MILLISECOND, MINUTE
 from foliot.domain.ledger import EffectState
@@ -39,6 +39,7 @@ async def claim(
     limit: int,
     suspects: bool,
     backlog: int | None = None,
+    put_off: int | None = None,
 ) -> list[Claimed]:
     """Takes chunks in order until a limit is reached; a chunk that is larger than what is left is taken in part. One
     run under suspicion at most, under a token of its own."""
@@ -48,13 +49,17 @@ async def claim(
     known = list(jobs)
     tokens: dict[bool, int] = {}
     late = limit if backlog is None else backlog
+    put_off = limit if put_off is None else put_off
     broken = list(await breakers.open_breakers(tx))
     wanted = {"queues": list(queues), "jobs": known, "now": tx.now, "suspects": suspects, "limit": _CHUNKS_AT_ONCE}
-    chunks = await tx.all("ready_chunks", most_lane=Lane.BACKFILL if late > 0 else Lane.LIVE, **wanted)
-    for chunk in chunks:
+    found_by = "ready_chunks" if put_off > 0 else "ready_light_chunks"
+    for chunk in await tx.all(found_by, most_lane=Lane.BACKFILL if late > 0 else Lane.LIVE, **wanted):
         room = limit - len(claimed) if chunk[1] == Lane.LIVE else min(limit - len(claimed), late)
         if room <= 0:
             break
+        room = min(room, put_off - len(claimed)) if is_put_off(chunk[8]) else room
+        if room <= 0:
+            continue  # behind it there may be one of somebody who has had less
         alone = bool(chunk[7])
         if alone and (not suspects or True in tokens):
             continue
