@@ -60,6 +60,7 @@ class FakeStore:
         self.reads = 0
         """How often somebody asked for a ledger."""
         self.suspects: list[bool] = []
+        self.labels: tuple[str, ...] = ()
         self.backlogs: list[int | None] = []
         self._numbers = itertools.count(1)
         self._instances = itertools.count(1)
@@ -87,7 +88,15 @@ class FakeStore:
         return self._version
 
     async def register(
-        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard], release: str = ""
+        self,
+        role: str,
+        *,
+        version: str,
+        queues: Sequence[str],
+        slots: int,
+        jobs: Sequence[JobCard],
+        release: str = "",
+        labels: Sequence[str] = (),
     ) -> Instance:
         await self._turn("register")
         self.registered.append((role, tuple(queues), slots, tuple(jobs)))
@@ -112,8 +121,10 @@ class FakeStore:
         suspects: bool = True,
         backlog: int | None = None,
         put_off: int | None = None,
+        labels: Sequence[str] = (),
     ) -> list[Claimed]:
         await self._turn("claim")
+        self.labels = tuple(labels)
         self.claims.append(limit)
         self.backlogs.append(backlog)
         self.suspects.append(suspects)

@@ -71,6 +71,12 @@ QueuesOption = Annotated[
     str | None,
     typer.Option("--queues", help="Which queues to serve, as a,b; by default all that the app names.", metavar="NAMES"),
 ]
+LabelsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label", help="What this worker has, of what runs may need: gpu, region=eu. Repeatable.", metavar="LABEL"
+    ),
+]
 SlotsOption = Annotated[int, typer.Option("--slots", min=1, max=10_000, help="How many runs at a time.")]
 ReserveOption = Annotated[
     float,

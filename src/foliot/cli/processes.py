@@ -25,6 +25,7 @@ from foliot.cli.options import (
     AppOption,
     GraceOption,
     HeadroomOption,
+    LabelsOption,
     QueuesOption,
     RecycleOption,
     ReserveOption,
@@ -38,6 +39,7 @@ from foliot.cli.options import (
 from foliot.cli.output import complain
 from foliot.domain.identity import checked_name
 from foliot.domain.instant import SECOND, Duration, spell
+from foliot.domain.labels import checked_labels
 from foliot.domain.schedule import Applied
 from foliot.domain.store import DEFAULT_QUEUE
 from foliot.errors import FoliotError
@@ -120,6 +122,7 @@ def worker(
     app: AppOption = None,
     store: StoreOption = None,
     queues: QueuesOption = None,
+    label: LabelsOption = None,
     slots: SlotsOption = SLOTS,
     reserve: ReserveOption = bootstrap.RESERVE,
     headroom: HeadroomOption = bootstrap.HEADROOM,
@@ -135,7 +138,7 @@ def worker(
     length = read_duration(grace, "--grace")
     patience = read_duration(recycle_after, "--recycle-after")
     loaded = settings.load()
-    served = queues_of(loaded, queues)
+    served, labels = queues_of(loaded, queues), checked_labels(label or ())
     _begin("worker", loaded, supervised_by)
     handlers = {name: job.handler for name, job in loaded.jobs.items()}
 
@@ -147,6 +150,7 @@ def worker(
             stop,
             grace=length,
             queues=served,
+            labels=labels,
             slots=slots,
             reserve=reserve,
             headroom=headroom,

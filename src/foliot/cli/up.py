@@ -23,6 +23,7 @@ from foliot.cli.options import (
     GraceOption,
     HeadroomOption,
     JsonOption,
+    LabelsOption,
     QueuesOption,
     RecycleOption,
     ReserveOption,
@@ -39,6 +40,7 @@ from foliot.cli.supervisor import Child, Supervisor
 from foliot.cli.words import counted
 from foliot.clock import SystemClock
 from foliot.domain.instant import SECOND, Duration
+from foliot.domain.labels import checked_labels
 from foliot.errors import FoliotError, InvalidInput
 
 LOOK_EVERY = 0.2
@@ -55,6 +57,7 @@ def up(
     reserve: ReserveOption = bootstrap.RESERVE,
     headroom: HeadroomOption = bootstrap.HEADROOM,
     queues: QueuesOption = None,
+    label: LabelsOption = None,
     grace: GraceOption = GRACE,
     recycle_after: RecycleOption = RECYCLE_AFTER,
     as_json: JsonOption = False,
@@ -69,9 +72,10 @@ def up(
     if loaded.store.file is None and not loaded.store.is_server:
         raise InvalidInput("a store in memory cannot be shared by processes; give a file: --store sqlite:///foliot.db")
     served = queues_of(loaded, queues)
+    having = [word for one in checked_labels(label or ()) for word in ("--label", one)]
     ending = ["--grace", grace, "--recycle-after", recycle_after]
     share = ["--slots", str(slots), "--reserve", str(reserve), "--headroom", str(headroom)]
-    children = _children(settings, workers, [*share, "--queues", ",".join(served), *ending])
+    children = _children(settings, workers, [*share, "--queues", ",".join(served), *having, *ending])
     asyncio.run(_Up(loaded, settings, children, length, as_json).run())
 
 

@@ -57,6 +57,8 @@ class Instance:
     offset_high: Duration | None = None
     fenced: bool = False
     """Its host's clock is wrong, and it takes no new work."""
+    labels: tuple[str, ...] = ()
+    """What it has, of what runs may need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,6 +394,7 @@ class WorkStore(Protocol):
         suspects: bool = True,
         backlog: int | None = None,
         put_off: int | None = None,
+        labels: Sequence[str] = (),
     ) -> list[Claimed]:
         """Takes up to `limit` runs that were handed off, by lane, priority, fair share and order; each with a fencing
         token. No more than `backlog` of them from other lanes than live, where it is given. Once it has taken `put_off`
@@ -402,7 +405,8 @@ class WorkStore(Protocol):
 
         Re-checks state, fire time and `useful_until`. `jobs` names what the worker knows, with `check_of` each job
         whose check it has. Runs of jobs that are not in `jobs` are left for a worker that knows them, and are reported
-        once as an event `unknown_job` when no live worker does.
+        once as an event `unknown_job` when no live worker does. Runs that need other labels than `labels` are left for
+        a worker that has them, and are reported as `missing_labels`.
         """
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
@@ -590,7 +594,15 @@ class FleetStore(Protocol):
     """Who is there."""
 
     async def register(
-        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard], release: str = ""
+        self,
+        role: str,
+        *,
+        version: str,
+        queues: Sequence[str],
+        slots: int,
+        jobs: Sequence[JobCard],
+        release: str = "",
+        labels: Sequence[str] = (),
     ) -> Instance:
         """Enters one start of a process, and what it knows of jobs. `release`: what its code declares; see `apply`."""
 

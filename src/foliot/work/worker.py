@@ -14,11 +14,13 @@ import asyncio
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from foliot.clock import Clock
 from foliot.domain.instant import SECOND, Duration, Instant
+from foliot.domain.labels import checked_labels
+from foliot.domain.policy import labels_of
 from foliot.domain.run import Claimed, Ending, Lane
 from foliot.domain.store import DEFAULT_QUEUE, Beat
 from foliot.errors import InvalidInput, LostOwnership
@@ -63,6 +65,7 @@ class Worker:
         handlers: Mapping[str, Handler],
         *,
         queues: Sequence[str] = (DEFAULT_QUEUE,),
+        labels: Iterable[str] = (),
         slots: int = 100,
         threads: int | None = None,
         beat_store: WorkerStore | None = None,
@@ -77,8 +80,8 @@ class Worker:
         end_process: EndProcess | None = None,
     ) -> None:
         """`isolates`: jobs that ask for a process of their own get one, `processes` at a time; else they run here.
-        `reserve`: the share of its slots, threads and processes that only live runs take. `headroom`: the share that
-        tenants leave free who have had theirs.
+        `labels`: what it has, of what runs may need. `reserve`: the share of its slots, threads and processes that only
+        live runs take. `headroom`: the share that tenants leave free who have had theirs.
         `recycle_after`: how long a handler that should have ended may go on before this process is given up for it;
         None where that cannot be done. `end_process`: how to, when the event loop is blocked."""
         if slots < 1:
@@ -87,6 +90,7 @@ class Worker:
         self.clock = clock
         self.handlers = dict(handlers)
         self.queues = tuple(queues)
+        self.labels = checked_labels(labels)
         self.slots = slots
         self.number: int | None = None
         """What the store calls this instance; None before `start`. Another one after the store declared it dead."""
@@ -144,6 +148,7 @@ class Worker:
             slots=self.slots,
             jobs=cards,
             release=self._release,
+            labels=self.labels,
         )
         self.number = instance.number
         self._lost = False
@@ -260,7 +265,7 @@ class Worker:
         put_off = self.room.left_for_put_off()
         assert number is not None
         try:
-            claimed = await self.store.claim(number, self.queues, jobs, limit, suspects, backlog, put_off)
+            claimed = await self.store.claim(number, self.queues, jobs, limit, suspects, backlog, put_off, self.labels)
         except LostOwnership:
             self._lose(number)
             return 0
@@ -286,11 +291,13 @@ class Worker:
 
     def _begin(self, claimed: list[Claimed]) -> None:
         loop, handlers, running, deadlines = self.loop, self.handlers, self.running, self._deadlines
+        labels = set(self.labels)
         assert loop is not None
         now = self.clock.monotonic()
         for item in claimed:
             handler = handlers.get(item.job)
-            if handler is None:  # not ours, whatever the store thinks: somebody else will know it
+            if handler is None or not set(labels_of(item.options)) <= labels:
+                # Not ours, whatever the store thinks: somebody else knows it, or has what it needs by now.
                 self.outbox.unbegun.append(item)
                 continue
             policy = self.policies.of(handler, item.options)

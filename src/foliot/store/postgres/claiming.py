@@ -64,7 +64,7 @@ class Claimer:
     async def rehearse(self, worker: int) -> None:
         """On two connections, because a worker claims while it tells what ended."""
         nothing: dict[str, Any] = {"queues": (), "jobs": (), "limit": 0, "chunks": 0, "tokens": (), "suspects": False}
-        nothing |= {"backlog": None, "put_off": None}
+        nothing |= {"backlog": None, "put_off": None, "labels": ()}
         for _ in range(2):
             await asyncio.gather(*(_finish_runs(self._server, []) for _ in range(2)))
             await asyncio.gather(*(self._server.statement("claim_runs", worker=worker, **nothing) for _ in range(2)))
@@ -79,6 +79,7 @@ class Claimer:
         suspects: bool,
         backlog: int | None,
         put_off: int | None,
+        labels: Sequence[str],
     ) -> list[Claimed]:
         found = await self._found_again(worker, now) if self._unsure else []
         for _ in range(_TRIES):
@@ -87,7 +88,9 @@ class Claimer:
             more = suspects and all(one.deaths is None for one in found)
             late = None if backlog is None else backlog - sum(one.lane > Lane.LIVE for one in found)
             shared = None if put_off is None else put_off - len(found)
-            if left <= 0 or not await self._take(worker, queues, jobs, left, now, found, more, late, shared) or found:
+            if left <= 0:
+                break
+            if not await self._take(worker, queues, jobs, left, now, found, more, late, shared, labels) or found:
                 break
             await asyncio.sleep(0.001)
         if self._unsure:
@@ -108,6 +111,7 @@ class Claimer:
         suspects: bool,
         backlog: int | None,
         put_off: int | None,
+        labels: Sequence[str],
     ) -> bool:
         """One claim, added to `found`; answers whether what lay aside was looked at, so that there may be more."""
         chunks = max(1, min(_MOST_CHUNKS, round(limit / self._mean + 0.5)))
@@ -124,6 +128,7 @@ class Claimer:
                 suspects=suspects,
                 backlog=backlog,
                 put_off=put_off,
+                labels=labels,
             )
         except asyncpg.UniqueViolationError:
             return True  # another process drew the same token, because it has our node's number: the next one differs

@@ -152,8 +152,11 @@ class Verbs(ABC):
         suspects: bool = True,
         backlog: int | None = None,
         put_off: int | None = None,
+        labels: Sequence[str] = (),
     ) -> list[Claimed]:
-        return await self.write(lambda tx: working.claim(tx, worker, queues, jobs, limit, suspects, backlog, put_off))
+        return await self.write(
+            lambda tx: working.claim(tx, worker, queues, jobs, limit, suspects, backlog, put_off, labels)
+        )
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         return await self.write(lambda tx: working.finish(tx, worker, endings))
@@ -237,9 +240,17 @@ class Verbs(ABC):
     # Fleet
 
     async def register(
-        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard], release: str = ""
+        self,
+        role: str,
+        *,
+        version: str,
+        queues: Sequence[str],
+        slots: int,
+        jobs: Sequence[JobCard],
+        release: str = "",
+        labels: Sequence[str] = (),
     ) -> Instance:
-        return await self.write(lambda tx: watching.register(tx, role, version, queues, slots, jobs, release))
+        return await self.write(lambda tx: watching.register(tx, role, version, queues, slots, jobs, release, labels))
 
     async def retire(self, instance: int) -> None:
         await self.write(lambda tx: watching.retire(tx, instance))

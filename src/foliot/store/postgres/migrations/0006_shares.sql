@@ -2,15 +2,44 @@
 -- is found without looking through what was put off.
 CREATE INDEX handoff_light ON foliot.handoff (lane, priority DESC, rank, n) WHERE NOT (rank > 1 AND rank % 2 = 1);
 
+-- What each worker has, as a JSON array. Runs that need labels are handed off under their job's name and these (`resize@gpu`).
+ALTER TABLE foliot.instance ADD COLUMN labels text NOT NULL DEFAULT '[]';
+CREATE INDEX handoff_labelled ON foliot.handoff (job) WHERE position('@' in job) > 0;
+
+-- The labels that a run needs, as they stand behind a name that it is handed off under.
+CREATE FUNCTION foliot.at_labels(options_ bytea) RETURNS text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF options_ IS NULL OR position('"labels"'::bytea in options_) = 0 THEN
+        RETURN '';
+    END IF;
+    RETURN coalesce((SELECT '@' || string_agg(l.name, ',' ORDER BY l.name COLLATE "C")
+        FROM jsonb_array_elements_text(convert_from(options_, 'UTF8')::jsonb->'labels') AS l(name)), '');
+EXCEPTION WHEN data_exception THEN
+    RETURN '';  -- whoever executes it tells that its settings cannot be read
+END $$;
+
+-- Firing leaves runs with labels to whoever can read them, and a completion hands a check off for its labels. Both are as
+-- before otherwise.
+DO $do$
+DECLARE
+    fire_ text := pg_get_functiondef('foliot.fire_runs'::regproc);
+    complete_ text := pg_get_functiondef('foliot.complete_unchecked'::regproc);
+BEGIN
+    EXECUTE replace(fire_, $$OR (r.options IS NOT NULL AND position('"concurrency_key"'::bytea in r.options) > 0)$$,
+        $$OR (r.options IS NOT NULL AND (position('"concurrency_key"'::bytea in r.options) > 0
+                    OR position('"labels"'::bytea in r.options) > 0))$$);
+    EXECUTE replace(complete_, $$owned.job || '?'$$, $$owned.job || '?' || foliot.at_labels(owned.options)$$);
+END $do$;
+
 -- Takes chunks by lane, priority, rank and order, as many runs as fit, and with each chunk a token. What was cancelled, moved or
 -- claimed since the chunk was made is passed over: the runs are locked first, and looked at after that. What a chunk named
 -- and this claim did not take goes to a chunk aside, because somebody has to look why: while anything lies there, the last
 -- row says so by having no number. Of other lanes than live it takes `backlog_` runs at most (NULL: any number). Of what
--- fair share has put off it takes none once it has `put_off_` runs in all. Beside the one of older releases, which know
--- nothing of that.
+-- fair share has put off it takes none once it has `put_off_` runs in all. Of runs that need labels it takes those that need
+-- no others than the worker's. Beside the one of older releases, which know nothing of that.
 CREATE FUNCTION foliot.claim_runs(
     worker_ integer, queues_ text[], jobs_ text[], limit_ integer, chunks_ integer, tokens_ bigint[], suspects_ boolean,
-    backlog_ integer, put_off_ integer
+    backlog_ integer, put_off_ integer, labels_ text[]
 ) RETURNS TABLE (
     number bigint, name text, job text, payload bytea, token bigint, attempt integer, spent integer, fire_at bigint,
     nominal bigint, since bigint, schedule text, revision integer, tenant text, queue text, priority integer,
@@ -24,6 +53,7 @@ DECLARE
     used integer := 0;
     got integer;
     most integer;
+    takes text[] := jobs_;
     found_ refcursor;
     chunk record;
     part bigint[];
@@ -36,18 +66,23 @@ BEGIN
     IF NOT EXISTS (SELECT 1 FROM foliot.instance i WHERE i.number = worker_ AND i.ended_at IS NULL) THEN
         RAISE EXCEPTION 'worker % was declared dead', worker_ USING ERRCODE = 'FL003';
     END IF;
+    IF labels_ <> '{}' THEN
+        takes := takes || ARRAY(
+            SELECT DISTINCT h.job FROM foliot.handoff h WHERE position('@' in h.job) > 0
+                AND split_part(h.job, '@', 1) = ANY(jobs_) AND string_to_array(split_part(h.job, '@', 2), ',') <@ labels_);
+    END IF;
     LOOP
         IF put_off_ > 0 THEN
             OPEN found_ FOR
             SELECT h.n, h.lane, h.priority, h.rank, h.fired_at, h.queue, h.job, h.alone, h.numbers FROM foliot.handoff h
-            WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
+            WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(takes)) AND NOT h.aside
                 AND (suspects_ OR NOT h.alone) AND (h.lane = 0 OR backlog_ > 0)
             ORDER BY h.lane, h.priority DESC, h.rank, h.n LIMIT chunks_ FOR UPDATE SKIP LOCKED;
         ELSE
             OPEN found_ FOR
             SELECT h.n, h.lane, h.priority, h.rank, h.fired_at, h.queue, h.job, h.alone, h.numbers FROM foliot.handoff h
             WHERE NOT (h.rank > 1 AND h.rank % 2 = 1)
-                AND h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
+                AND h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(takes)) AND NOT h.aside
                 AND (suspects_ OR NOT h.alone) AND (h.lane = 0 OR backlog_ > 0)
             ORDER BY h.lane, h.priority DESC, h.rank, h.n LIMIT chunks_ FOR UPDATE SKIP LOCKED;
         END IF;
@@ -105,7 +140,7 @@ BEGIN
         -- Others have their hands on all there is. Of a chunk as large as what we want, they may leave some.
         EXIT WHEN used > 0 OR limit_ < 1;
         SELECT h.n INTO chunk FROM foliot.handoff h
-        WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
+        WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(takes)) AND NOT h.aside
             AND cardinality(h.numbers) >= limit_ AND NOT h.alone AND (h.lane = 0 OR backlog_ > 0)
             AND (put_off_ > 0 OR NOT (h.rank > 1 AND h.rank % 2 = 1))
         ORDER BY h.lane, h.priority DESC, h.rank, h.n LIMIT 1;
