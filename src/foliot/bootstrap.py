@@ -28,6 +28,7 @@ from foliot.work.blockade import EndProcess
 from foliot.work.handler import Handler
 from foliot.work.room import HEADROOM as HEADROOM
 from foliot.work.room import RESERVE as RESERVE
+from foliot.work.room import checked_reserved as checked_reserved
 from foliot.work.worker import Worker
 
 DEFAULT_STORE = "sqlite:///foliot.db"
@@ -107,6 +108,7 @@ def make_worker(
     isolates: bool = False,
     reserve: float = RESERVE,
     headroom: float = HEADROOM,
+    reserved: Mapping[str, int] | None = None,
     recycle_after: Duration | None = None,
     end_process: EndProcess | None = None,
 ) -> Worker:
@@ -123,6 +125,7 @@ def make_worker(
         isolates=isolates,
         reserve=reserve,
         headroom=headroom,
+        reserved=reserved,
         recycle_after=recycle_after,
         end_process=end_process,
     )
@@ -242,6 +245,7 @@ async def run_worker(
     clock: Clock | None = None,
     reserve: float = RESERVE,
     headroom: float = HEADROOM,
+    reserved: Mapping[str, int] | None = None,
     recycle_after: Duration = RECYCLE_AFTER,
     end_process: EndProcess | None = None,
 ) -> Left:
@@ -268,6 +272,7 @@ async def run_worker(
         isolates=True,
         reserve=reserve,
         headroom=headroom,
+        reserved=reserved,
         recycle_after=recycle_after,
         end_process=end_process,
     )

@@ -206,7 +206,7 @@ async def test_a_check_that_no_worker_with_its_labels_has_is_given_up_and_a_pers
 async def test_instances_tell_their_labels(stage: Stage) -> None:
     number = await register(stage, "gpu", "region=eu")
     [found] = [one for one in await stage.store.instances() if one.number == number]
-    assert found.labels == ("gpu", "region=eu")
+    assert (found.labels, found.reserved) == (("gpu", "region=eu"), {})
 
 
 @pytest.mark.parametrize("labels", [(), ("gpu",)])

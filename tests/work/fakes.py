@@ -97,6 +97,7 @@ class FakeStore:
         jobs: Sequence[JobCard],
         release: str = "",
         labels: Sequence[str] = (),
+        reserved: Mapping[str, int] | None = None,
     ) -> Instance:
         await self._turn("register")
         self.registered.append((role, tuple(queues), slots, tuple(jobs)))
@@ -131,6 +132,7 @@ class FakeStore:
         # Unlike the real store it hands out jobs that no worker registered: a worker must cope with that too.
         known = {card.name for *_, cards in self.registered for card in cards}
         fitting = [run for run in self.ready if run.job in jobs or run.job not in known]
+        fitting = [run for run in fitting if not queues or (run.queue or "default") in queues]
         live = [run for run in fitting if run.lane == Lane.LIVE and run.tenant != FLOOD]
         live += [run for run in fitting if run.tenant == FLOOD][
             : None if put_off is None else max(put_off - len(live), 0)

@@ -14,6 +14,7 @@ from foliot import __version__
 from foliot.cli import (
     backfill,
     doctor,
+    fleet,
     imports,
     jobs,
     limits,
@@ -88,6 +89,8 @@ foliot.add_typer(recover.commands, name="runs")  # with those of `runs`
 foliot.add_typer(backfill.commands, name="backfill")
 foliot.add_typer(jobs.commands, name="jobs")
 foliot.add_typer(limits.commands, name="limits")
+foliot.add_typer(fleet.workers, name="workers")
+foliot.add_typer(fleet.queues, name="queues")
 foliot.add_typer(imports.commands, name="import")
 foliot.command("report")(report.report)
 foliot.command("next")(rules.upcoming_times)

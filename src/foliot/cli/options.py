@@ -30,6 +30,10 @@ def legible(given: str | None) -> str | None:
     return given
 
 
+def _legible_all(given: list[str] | None) -> list[str] | None:
+    return given and [legible(one) or "" for one in given]
+
+
 AppOption = Annotated[
     str | None,
     typer.Option(
@@ -87,6 +91,15 @@ ReserveOption = Annotated[
         help="The share of the slots that catch-up and backfill leave free for live runs.",
     ),
 ]
+ReservedOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reserve-slots",
+        help="Slots that only runs of a queue take: mail=2. Repeatable.",
+        metavar="QUEUE=SLOTS",
+        callback=_legible_all,
+    ),
+]
 HeadroomOption = Annotated[
     float,
     typer.Option(
@@ -97,6 +110,19 @@ HeadroomOption = Annotated[
     ),
 ]
 SupervisedOption = Annotated[int | None, typer.Option("--supervised-by", hidden=True, metavar="PID")]
+
+
+def read_reserved(given: list[str] | None) -> dict[str, int]:
+    """By queue, how many slots are kept for it."""
+    found: dict[str, int] = {}
+    for text in given or ():
+        queue, _, most = text.partition("=")
+        if not queue or not most.isascii() or not most.isdigit():
+            raise WrongUsage(f"--reserve-slots {text!r:.80}: give a queue and a number of slots, as in mail=2")
+        if queue in found:
+            raise WrongUsage(f"--reserve-slots names {queue} twice")
+        found[queue] = int(most)
+    return found
 
 
 def settings_of(app: str | None, store: str | None) -> Settings:

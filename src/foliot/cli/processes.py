@@ -28,12 +28,14 @@ from foliot.cli.options import (
     LabelsOption,
     QueuesOption,
     RecycleOption,
+    ReservedOption,
     ReserveOption,
     SlotsOption,
     StoreOption,
     SupervisedOption,
     WrongUsage,
     read_duration,
+    read_reserved,
     settings_of,
 )
 from foliot.cli.output import complain
@@ -126,6 +128,7 @@ def worker(
     slots: SlotsOption = SLOTS,
     reserve: ReserveOption = bootstrap.RESERVE,
     headroom: HeadroomOption = bootstrap.HEADROOM,
+    reserve_slots: ReservedOption = None,
     grace: GraceOption = GRACE,
     recycle_after: RecycleOption = RECYCLE_AFTER,
     supervised_by: SupervisedOption = None,
@@ -139,6 +142,7 @@ def worker(
     patience = read_duration(recycle_after, "--recycle-after")
     loaded = settings.load()
     served, labels = queues_of(loaded, queues), checked_labels(label or ())
+    reserved = bootstrap.checked_reserved(read_reserved(reserve_slots), served, slots)
     _begin("worker", loaded, supervised_by)
     handlers = {name: job.handler for name, job in loaded.jobs.items()}
 
@@ -154,6 +158,7 @@ def worker(
             slots=slots,
             reserve=reserve,
             headroom=headroom,
+            reserved=reserved,
             version=__version__,
             release=loaded.release,
             recycle_after=patience,

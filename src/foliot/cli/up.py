@@ -26,11 +26,13 @@ from foliot.cli.options import (
     LabelsOption,
     QueuesOption,
     RecycleOption,
+    ReservedOption,
     ReserveOption,
     SlotsOption,
     StoreOption,
     WrongUsage,
     read_duration,
+    read_reserved,
     settings_of,
 )
 from foliot.cli.output import complain, console, print_json_line
@@ -56,6 +58,7 @@ def up(
     slots: SlotsOption = SLOTS,
     reserve: ReserveOption = bootstrap.RESERVE,
     headroom: HeadroomOption = bootstrap.HEADROOM,
+    reserve_slots: ReservedOption = None,
     queues: QueuesOption = None,
     label: LabelsOption = None,
     grace: GraceOption = GRACE,
@@ -73,6 +76,8 @@ def up(
         raise InvalidInput("a store in memory cannot be shared by processes; give a file: --store sqlite:///foliot.db")
     served = queues_of(loaded, queues)
     having = [word for one in checked_labels(label or ()) for word in ("--label", one)]
+    reserved = bootstrap.checked_reserved(read_reserved(reserve_slots), served, slots)
+    having += [word for queue, most in reserved.items() for word in ("--reserve-slots", f"{queue}={most}")]
     ending = ["--grace", grace, "--recycle-after", recycle_after]
     share = ["--slots", str(slots), "--reserve", str(reserve), "--headroom", str(headroom)]
     children = _children(settings, workers, [*share, "--queues", ",".join(served), *having, *ending])

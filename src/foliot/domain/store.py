@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -59,6 +59,8 @@ class Instance:
     """Its host's clock is wrong, and it takes no new work."""
     labels: tuple[str, ...] = ()
     """What it has, of what runs may need."""
+    reserved: Mapping[str, int] = field(default_factory=dict)
+    """By queue, how many of its slots only runs of that queue take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,16 @@ class AuditRow(NamedTuple):
     actor: str
     action: str
     note: str
+
+
+class QueueView(NamedTuple):
+    """What waits in a queue."""
+
+    queue: str
+    waiting: int
+    """Runs that were handed off, and that no worker has taken yet."""
+    oldest: Instant
+    """Since when the first of them has waited."""
 
 
 Decide = Callable[[Sequence[TickFacts], Instant], Sequence[TickDecision]]
@@ -603,6 +615,7 @@ class FleetStore(Protocol):
         jobs: Sequence[JobCard],
         release: str = "",
         labels: Sequence[str] = (),
+        reserved: Mapping[str, int] | None = None,
     ) -> Instance:
         """Enters one start of a process, and what it knows of jobs. `release`: what its code declares; see `apply`."""
 
@@ -661,6 +674,9 @@ class ReadStore(Protocol):
     async def tenants_waiting(self, limit: int) -> list[TenantView]:
         """Tenants that have due runs waiting for a worker, or running: those with the most waiting first. Runs without
         a tenant count as those of one."""
+
+    async def queues_waiting(self) -> list[QueueView]:
+        """Queues in which runs were handed off that no worker has taken yet, by name."""
 
     async def counts(self) -> Mapping[str, int]:
         """Live runs by state, plus `history` and `early` (starts before their fire time; must be 0)."""

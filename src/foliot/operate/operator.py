@@ -14,6 +14,7 @@ from foliot.domain.store import EventRow, Instance, JobCard
 from foliot.errors import Conflict, InvalidInput, TickTaken
 from foliot.operate.acting import acting, stated
 from foliot.operate.backfilling import BackfillVerbs
+from foliot.operate.fleet import FleetVerbs
 from foliot.operate.limits import LimitVerbs
 from foliot.operate.load import LoadVerbs
 from foliot.operate.recovering import RecoveryVerbs
@@ -24,7 +25,7 @@ from foliot.timing import decode
 from foliot.timing.ticks import armed
 
 
-class Operator(RecoveryVerbs, TellingVerbs, LoadVerbs, BackfillVerbs, LimitVerbs, TenantVerbs):
+class Operator(RecoveryVerbs, TellingVerbs, LoadVerbs, BackfillVerbs, LimitVerbs, TenantVerbs, FleetVerbs):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 
     # Acting

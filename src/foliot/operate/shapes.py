@@ -221,6 +221,7 @@ def instance_shape(instance: Instance) -> Shape:
         "queues": list(instance.queues),
         "labels": list(instance.labels),
         "slots": instance.slots,
+        "reserved": dict(instance.reserved),
         "started_at": moment(instance.started_at),
         "beat_at": moment(instance.beat_at),
     }

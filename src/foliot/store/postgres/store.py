@@ -451,9 +451,10 @@ class PostgresStore(Verbs):
         jobs: Sequence[JobCard],
         release: str = "",
         labels: Sequence[str] = (),
+        reserved: Mapping[str, int] | None = None,
     ) -> Instance:
         instance: Instance = await self.write(
-            lambda tx: watching.register(tx, role, version, queues, slots, jobs, release, labels)
+            lambda tx: watching.register(tx, role, version, queues, slots, jobs, release, labels, reserved or {})
         )
         self._here().bell.listen(_HEARS.get(role, set()))
         await self._rehearse(role, instance.number)

@@ -21,7 +21,7 @@ from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled
 from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
-from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, Standing
+from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, QueueView, Standing
 from foliot.errors import UnknownName
 from foliot.store.verbs import (
     backfilling,
@@ -249,8 +249,11 @@ class Verbs(ABC):
         jobs: Sequence[JobCard],
         release: str = "",
         labels: Sequence[str] = (),
+        reserved: Mapping[str, int] | None = None,
     ) -> Instance:
-        return await self.write(lambda tx: watching.register(tx, role, version, queues, slots, jobs, release, labels))
+        return await self.write(
+            lambda tx: watching.register(tx, role, version, queues, slots, jobs, release, labels, reserved or {})
+        )
 
     async def retire(self, instance: int) -> None:
         await self.write(lambda tx: watching.retire(tx, instance))
@@ -321,6 +324,9 @@ class Verbs(ABC):
 
     async def release_run(self, run_id: str, *, actor: str, note: str) -> Kept:
         return await self.write(lambda tx: gates.release(tx, run_id, actor, note))
+
+    async def queues_waiting(self) -> list[QueueView]:
+        return await self.read(reading.queues_waiting)
 
     async def tenants_waiting(self, limit: int) -> list[TenantView]:
         return await self.read(lambda tx: sharing.tenants_waiting(tx, limit))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -119,6 +119,7 @@ async def register(
     cards: Sequence[JobCard],
     release: str,
     labels: Sequence[str],
+    reserved: Mapping[str, int],
 ) -> Instance:
     await _tidy_instances(tx)
     pid, host = os.getpid(), process.this_host()
@@ -135,6 +136,7 @@ async def register(
         now=tx.now,
         release=release,
         labels=as_json(list(labels)),
+        reserved=as_json(dict(reserved)),
     )
     await tx.run_each(
         "put_job",
@@ -142,7 +144,8 @@ async def register(
     )
     if cards:
         await gates.declare_jobs(tx, {card.name: _policy(card) for card in cards})
-    return Instance(number, role, host, pid, version, tx.now, tx.now, tuple(queues), slots, labels=tuple(labels))
+    entered = Instance(number, role, host, pid, version, tx.now, tx.now, tuple(queues), slots)
+    return replace(entered, labels=tuple(labels), reserved=dict(reserved))
 
 
 def _policy(card: JobCard) -> Policy:
@@ -176,9 +179,10 @@ async def instances(tx: Transaction) -> list[Instance]:
     for row in await tx.all("live_instances"):
         number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, *more = row
         if not process.is_gone(host, pid, birth):
-            low, high, fenced, labels = more
+            low, high, fenced, labels, reserved = more
             known = Instance(number, role, host, pid, version, started_at, beat_at, _listed(queues), slots)
-            known = replace(known, ended_at=ended_at, labels=_listed(labels))
+            kept = msgspec.json.decode(reserved, type=dict[str, int])
+            known = replace(known, ended_at=ended_at, labels=_listed(labels), reserved=kept)
             living.append(replace(known, offset_low=low, offset_high=high, fenced=bool(fenced)))
     return living
 

@@ -4,6 +4,8 @@ CREATE INDEX handoff_light ON foliot.handoff (lane, priority DESC, rank, n) WHER
 
 -- What each worker has, as a JSON array. Runs that need labels are handed off under their job's name and these (`resize@gpu`).
 ALTER TABLE foliot.instance ADD COLUMN labels text NOT NULL DEFAULT '[]';
+-- By queue, how many of its slots only runs of that queue take, as a JSON object.
+ALTER TABLE foliot.instance ADD COLUMN reserved text NOT NULL DEFAULT '{}';
 CREATE INDEX handoff_labelled ON foliot.handoff (job) WHERE position('@' in job) > 0;
 
 -- The labels that a run needs, as they stand behind a name that it is handed off under.
