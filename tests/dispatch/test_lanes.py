@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Coroutine, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pytest
@@ -223,7 +224,10 @@ def test_what_comes_beside_a_herd_is_fired_before_it_is_over_and_the_herd_goes_o
         assert len(late) > 20
         assert max(late.values()) <= 3 * COST
         assert {1, HERD_BATCH} <= set(scene.store.batches), "in turns, and each in a batch of its own"
-        ended = max(at for at, _, number in scene.store.fired if number in herd)
+        times = sorted({at for at, _, number in scene.store.fired if number in herd})
+        ended = times[-1]
+        rests = [after - before for before, after in pairwise(times)][3:]
+        assert min(rests) >= 2 * COST, "after each batch of the herd it rests from it for as long as that took"
         assert ended <= NOON + 2 * SECOND + 3 * COST * (5_000 // HERD_BATCH)
 
     run(story())

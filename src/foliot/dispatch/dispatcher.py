@@ -40,7 +40,9 @@ LATE_BATCH = 200
 """Of the backlog no more is fired at once: what is live may fall due meanwhile, and waits for it."""
 HERD_BATCH = 200
 FRESH_FOR: Duration = SECOND
-"""Nor of a herd, for so long after something fresh was due beside it."""
+"""Nor of a herd, for so long after something fresh was due beside it. And after each batch of it the dispatcher rests
+from it for as long as that took: it is fired faster than workers take it all the same, and what is fresh needs the
+store and the processor, too."""
 LATE_PIECE = 2_000
 """No more of it is loaded at once, and no more than twice as much is in memory, of each shard: likewise."""
 FIRST_BACKOFF: Duration = 50 * MILLISECOND
@@ -132,6 +134,7 @@ class Dispatcher:
         """When something was last due beside a herd, and went before the rest of it."""
         self._has_had_turn = False
         """Whether that was the last batch: then it is the herd's turn."""
+        self._herd_rests_until = _LONG_AGO
         self._looks_again = _LONG_AGO
         self._is_called = False
         self._sleeper: asyncio.Future[None] | None = None
@@ -315,6 +318,9 @@ class Dispatcher:
             return False
         await self._fire(due, now)
         if not is_all:
+            after = self._clock.now()
+            if not self._has_had_turn and self._is_fresh_beside_herd(after):
+                self._herd_rests_until = after + min(max(after - now, 0), POLL_EVERY)
             return True
         self._rests_until = self._rested(now)
         return False
@@ -323,15 +329,23 @@ class Dispatcher:
         """The next batch, and whether nothing more is due. Beside a herd, what is fresh has its own batches, in turns
         with smaller ones of the herd."""
         clock = now - self._store_behind
-        fresh = [] if self._has_had_turn else self._shards.fresh(clock, self._most)
+        is_resting = self._is_resting_from_herd(now)
+        fresh = self._shards.fresh(clock, self._most) if is_resting or not self._has_had_turn else []
         self._has_had_turn = bool(fresh)
         if fresh:
             self._fresh_at = now
             return fresh, False
-        is_alone = not self._shards.has_herd() or _passed(self._fresh_at, FRESH_FOR, now)
-        most = self._most if is_alone else min(self._most, HERD_BATCH)
+        if is_resting:
+            return [], True
+        most = min(self._most, HERD_BATCH) if self._is_fresh_beside_herd(now) else self._most
         due = self._shards.due(clock, most)
         return due, len(due) < most
+
+    def _is_fresh_beside_herd(self, now: Instant) -> bool:
+        return self._shards.has_herd() and not _passed(self._fresh_at, FRESH_FOR, now)
+
+    def _is_resting_from_herd(self, now: Instant) -> bool:
+        return now < self._herd_rests_until <= now + POLL_EVERY and self._shards.has_herd()
 
     async def _fire_backlog(self) -> bool:
         """One batch, as large as the rate allows. True when there may be more."""
@@ -386,10 +400,17 @@ class Dispatcher:
         wanted = min(self._renewed_at + RENEW_EVERY, self._looked_at + LOOK_EVERY)
         if not self._has_the_only_one():
             wanted = min(wanted, self._shared_at + self._share_every)
-        due, late = self._shards.next_at(), self._next_overdue()
+        due, late = self._next_live(), self._next_overdue()
         if due is not None:
             wanted = min(wanted, max(due + self._store_behind, self._rests_until))
         return wanted if late is None else min(wanted, late)
+
+    def _next_live(self) -> Instant | None:
+        """When the next live entry is due; those of a herd are when the dispatcher has rested from it."""
+        if not self._is_resting_from_herd(self._clock.now()):
+            return self._shards.next_at()
+        fresh, herd = self._shards.next_fresh(), self._herd_rests_until - self._store_behind
+        return herd if fresh is None else min(fresh, herd)
 
     def _next_overdue(self) -> Instant | None:
         """When the backlog may go on; None when nothing of it is in memory."""

@@ -242,6 +242,10 @@ class Shards:
         """The time of the next live entry; None when there is none."""
         return _next_at(wheel for held in self._held.values() for wheel in (held.live, held.herd))
 
+    def next_fresh(self) -> Instant | None:
+        """The same, of those that are in no herd."""
+        return _next_at(held.live for held in self._held.values())
+
     def next_overdue(self) -> Instant | None:
         """The same of the backlog."""
         return _next_at(held.backlog for held in self._held.values())

@@ -124,8 +124,8 @@ class Wheel:
         return found
 
     def move_due(self, now: Instant, other: Wheel) -> None:
-        """Everything whose time is not after `now` goes to another wheel, as it lies here: a hundred thousand entries
-        that were sorted once are not sorted again."""
+        """Everything whose time is not after `now` goes to another wheel. Slices go as they lie here; arrivals become
+        one, because so many are sorted sooner than they are sifted out one by one."""
         while self._slices:
             first = self._slices[0]
             begin, end = first.position, bisect_right(first.fire_at, now, first.position)
@@ -136,9 +136,16 @@ class Wheel:
             self._eat(end - begin)
         bound = (now << _NUMBER_BITS) | _NUMBER_MASK
         if self._heap and self._heap[0] <= bound:
-            other._push([entry for entry in self._heap if entry <= bound])
+            due = sorted(entry for entry in self._heap if entry <= bound)
+            other._add_sorted(list(dict.fromkeys(due)))  # twins leave together
             self._heap = [entry for entry in self._heap if entry > bound]
             heapify(self._heap)
+
+    def _add_sorted(self, packed: list[int]) -> None:
+        times, numbers = array("q"), array("q")
+        times.extend(entry >> _NUMBER_BITS for entry in packed)
+        numbers.extend(entry & _NUMBER_MASK for entry in packed)
+        self.add_cells(Cells(times, numbers, (times[-1], numbers[-1]), False))
 
     def newest(self, limit: int) -> list[Entry]:
         """The last `limit` entries, removed, in order."""
