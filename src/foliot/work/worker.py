@@ -271,7 +271,7 @@ class Worker:
             for queues in self.room.turns(self.queues):
                 jobs, limit = self.room.left_in(queues)
                 if limit <= 0:
-                    self._left_some = True
+                    self._left_some |= queues == self.queues  # what waits for a queue's own slots takes others, too
                     continue
                 claimed = await self._claim_from(queues, jobs, limit)
                 if claimed is None:
@@ -316,7 +316,7 @@ class Worker:
         now = self.clock.monotonic()
         for item in claimed:
             handler = handlers.get(item.job)
-            if handler is None or not set(labels_of(item.options)) <= labels:
+            if handler is None or (item.options is not None and not labels.issuperset(labels_of(item.options))):
                 # Not ours, whatever the store thinks: somebody else knows it, or has what it needs by now.
                 self.outbox.unbegun.append(item)
                 continue
