@@ -26,7 +26,9 @@ from foliot.watch.retention import Retention
 from foliot.work.blockade import RECYCLED as RECYCLED
 from foliot.work.blockade import EndProcess
 from foliot.work.handler import Handler
+from foliot.work.room import HEADROOM as HEADROOM
 from foliot.work.room import RESERVE as RESERVE
+from foliot.work.room import checked_reserved as checked_reserved
 from foliot.work.worker import Worker
 
 DEFAULT_STORE = "sqlite:///foliot.db"
@@ -98,12 +100,15 @@ def make_worker(
     *,
     clock: Clock | None = None,
     queues: Sequence[str] = ("default",),
+    labels: Sequence[str] = (),
     slots: int = 100,
     beat_store: Store | None = None,
     version: str = "",
     release: str = "",
     isolates: bool = False,
     reserve: float = RESERVE,
+    headroom: float = HEADROOM,
+    reserved: Mapping[str, int] | None = None,
     recycle_after: Duration | None = None,
     end_process: EndProcess | None = None,
 ) -> Worker:
@@ -112,12 +117,15 @@ def make_worker(
         clock or SystemClock(),
         handlers,
         queues=queues,
+        labels=labels,
         slots=slots,
         beat_store=beat_store,
         version=version,
         release=release,
         isolates=isolates,
         reserve=reserve,
+        headroom=headroom,
+        reserved=reserved,
         recycle_after=recycle_after,
         end_process=end_process,
     )
@@ -231,10 +239,13 @@ async def run_worker(
     grace: Duration,
     queues: Sequence[str],
     slots: int,
+    labels: Sequence[str] = (),
     version: str = "",
     release: str = "",
     clock: Clock | None = None,
     reserve: float = RESERVE,
+    headroom: float = HEADROOM,
+    reserved: Mapping[str, int] | None = None,
     recycle_after: Duration = RECYCLE_AFTER,
     end_process: EndProcess | None = None,
 ) -> Left:
@@ -253,12 +264,15 @@ async def run_worker(
         handlers,
         clock=disciplined,
         queues=queues,
+        labels=labels,
         slots=slots,
         beat_store=beat_store,
         version=version,
         release=release,
         isolates=True,
         reserve=reserve,
+        headroom=headroom,
+        reserved=reserved,
         recycle_after=recycle_after,
         end_process=end_process,
     )

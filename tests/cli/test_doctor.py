@@ -9,10 +9,10 @@ import pytest
 
 from foliot import __version__
 from foliot.cli.doctor import Findings, judge
-from foliot.domain.instant import HOUR, SECOND, parse_rfc3339
+from foliot.domain.instant import HOUR, MINUTE, SECOND, parse_rfc3339
 from foliot.domain.policy import Policy
 from foliot.domain.schedule import Schedule, ScheduleView
-from foliot.domain.store import Instance
+from foliot.domain.store import EventRow, Instance
 from foliot.timing.zones import VERSION
 from tests.cli.support import run, run_json
 
@@ -34,6 +34,16 @@ def instance(role: str, *, beat_at: int = NOW, version: str = __version__) -> In
 
 FLEET = (instance("scheduler"), instance("worker"))
 SOUND = Findings(HEALTH, {"early": 0}, FLEET, (), (), NOW, NOW)
+
+
+def test_what_nobody_takes_is_told_with_why() -> None:
+    said = EventRow(
+        1, NOW - 5 * MINUTE, "missing_labels", "train", "no live worker of the job 'train' has the labels gpu"
+    )
+    [check] = [one for one in judge(SOUND._replace(untaken=[said])) if one.name == "untaken"]
+    assert check.verdict == "warning"
+    assert check.detail == f"{said.detail} (5 min ago)"
+    assert "untaken" not in {one.name for one in judge(SOUND)}
 
 
 def computed_with(tables: str) -> ScheduleView:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from foliot.domain.fairness import BAND, TenantView
+from foliot.domain.fairness import BAND, LIGHT, TenantView
 from foliot.domain.gates import Gate
 from foliot.domain.instant import MINUTE, SECOND
 from foliot.domain.run import Claimed, Lane, Promise
@@ -222,6 +222,68 @@ async def test_another_scheduler_goes_on_where_the_line_stands(stage: Stage, fle
     finally:
         await store.close()
     assert tenants(await stage.claim(2)) == {"trickle": 2}
+
+
+# ------------------------------------------------------------------------------------- room for whoever has had less
+
+
+async def claim(stage: Stage, limit: int, put_off: int | None) -> Counter[str | None]:
+    return tenants(await stage.store.claim(await stage.worker(), ["default"], ["job"], limit, put_off=put_off))
+
+
+@pytest.mark.parametrize(("put_off", "taken"), [(None, 100), (100, 100), (90, 90), (LIGHT + 1, LIGHT + 1), (0, LIGHT)])
+async def test_who_has_had_its_share_leaves_the_rest_of_a_claim_to_others(
+    stage: Stage, fleet: Fleet, put_off: int | None, taken: int
+) -> None:
+    await promise(stage, "flood", 1_000)
+    await fleet.fire()
+    assert await claim(stage, 100, put_off) == {"flood": taken}
+
+
+async def test_what_is_left_by_who_has_had_its_share_is_there_for_others(stage: Stage, fleet: Fleet) -> None:
+    await promise(stage, "flood", 1_000)
+    await fleet.fire()
+    assert await claim(stage, 100, 90) == {"flood": 90}
+    assert await claim(stage, 10, 0) == {}
+    await promise(stage, "trickle", 3)
+    await promise(stage, "flood", 100)
+    await fleet.fire()
+    assert await claim(stage, 10, 0) == {"trickle": 3}
+    assert await claim(stage, 7, 2) == {"flood": 2}
+
+
+async def test_others_count_towards_what_is_taken_before_who_has_had_its_share(stage: Stage, fleet: Fleet) -> None:
+    await promise(stage, "flood", 1_000)
+    await fleet.fire()
+    await claim(stage, 100, None)
+    await promise(stage, "trickle", 3)
+    await fleet.fire()
+    taken = await claim(stage, 10, 5)  # an engine may take fewer than there are, and be asked again
+    taken += await claim(stage, 10 - taken.total(), 5 - taken.total())
+    assert taken == {"trickle": 3, "flood": 2}
+
+
+async def test_behind_who_has_had_its_share_the_next_in_priority_is_found(stage: Stage, fleet: Fleet) -> None:
+    await promise(stage, "flood", 1_000, priority=1)
+    await fleet.fire()
+    await claim(stage, 100, None)
+    await promise(stage, "trickle", 3)
+    await fleet.fire()
+    assert await claim(stage, 10, 0) == {"trickle": 3}
+
+
+async def test_a_store_without_tenants_leaves_nothing_to_anybody(stage: Stage, fleet: Fleet) -> None:
+    await promise(stage, None, 1_000)
+    await fleet.fire()
+    assert await claim(stage, 100, 0) == {None: 100}
+
+
+async def test_what_is_given_back_has_not_had_its_share(stage: Stage, fleet: Fleet) -> None:
+    await promise(stage, "flood", 500)
+    await fleet.fire()
+    given = await stage.claim(200)
+    await stage.store.give_back(await stage.worker(), given[100:])
+    assert await claim(stage, 200, 0) == {"flood": 100}
 
 
 async def put_weight(stage: Stage, tenant: str, weight: float) -> None:

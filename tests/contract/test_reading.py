@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND
 from foliot.domain.run import Promise
 from foliot.domain.state import State
+from foliot.domain.store import QueueView
 from foliot.errors import UnknownName
 from tests.contract.stage import START, Stage, declared, fires_hourly, holds
 
@@ -295,3 +298,27 @@ async def test_health_says_which_engine_this_is_and_that_it_is_whole(stage: Stag
     assert health["version"]
     assert health["schema"] >= 1
     assert health["integrity"] == "ok"
+
+
+async def test_it_is_told_what_waits_in_which_queue(stage: Stage) -> None:
+    assert await stage.store.queues_waiting() == []
+    for _ in range(3):
+        await stage.promise(queue="mail")
+    await stage.fire()
+    stage.clock.advance(SECOND)
+    await stage.promise()
+    await stage.promise(queue="mail")
+    await stage.fire()
+    assert await stage.store.queues_waiting() == [
+        QueueView("default", 1, START + SECOND),
+        QueueView("mail", 4, START),
+    ]
+    await stage.claim(queues=["mail", "default"])
+    assert await stage.store.queues_waiting() == []
+
+
+async def test_instances_tell_the_slots_that_they_keep_for_queues(stage: Stage) -> None:
+    both: dict[str, Any] = {"version": "test", "queues": ["default", "mail"], "slots": 5, "jobs": []}
+    entered = await stage.store.register("worker", reserved={"mail": 2}, **both)
+    [found] = await stage.store.instances()
+    assert entered.reserved == found.reserved == {"mail": 2}

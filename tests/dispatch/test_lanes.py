@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Coroutine, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from foliot.clock import ManualClock
-from foliot.dispatch.dispatcher import LATE_BATCH, LATE_PIECE, Dispatcher
+from foliot.dispatch.dispatcher import HERD_BATCH, LATE_BATCH, LATE_PIECE, Dispatcher
 from foliot.dispatch.lanes import SAVED, STEP, UNLIMITED, Pace
 from foliot.dispatch.shards import Shards
 from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, SECOND, Instant
@@ -198,6 +199,50 @@ class Aftermath:
 
     def lateness(self) -> list[int]:
         return [at - fire_at for at, fire_at, number in self.store.fired if number not in self.late]
+
+
+class Trickling(Costly):
+    """While it fires, somebody makes a promise for now, whenever there is none that waits."""
+
+    latest = 0
+
+    async def fire(
+        self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+    ) -> Fired:
+        if self.latest not in self.pending() or self.latest in dict(due).values():
+            self.latest = self.promise(self.clock.now())
+        return await super().fire(leases, due, cursor, decide)
+
+
+def test_what_comes_beside_a_herd_is_fired_before_it_is_over_and_the_herd_goes_on() -> None:
+    async def story() -> None:
+        scene = Aftermath(0, store=Trickling)
+        await scene.live_for(SECOND)
+        herd = {scene.store.promise(NOON + 2 * SECOND) for _ in range(5_000)}
+        await scene.live_for(4 * SECOND)
+        late = {number: at - due for at, due, number in scene.store.fired if number not in herd}
+        assert len(late) > 20
+        assert max(late.values()) <= 3 * COST
+        assert {1, HERD_BATCH} <= set(scene.store.batches), "in turns, and each in a batch of its own"
+        times = sorted({at for at, _, number in scene.store.fired if number in herd})
+        ended = times[-1]
+        rests = [after - before for before, after in pairwise(times)][3:]
+        assert min(rests) >= 2 * COST, "after each batch of the herd it rests from it for as long as that took"
+        assert ended <= NOON + 2 * SECOND + 3 * COST * (5_000 // HERD_BATCH)
+
+    run(story())
+
+
+def test_a_herd_that_is_alone_is_fired_in_whole_batches() -> None:
+    async def story() -> None:
+        scene = Aftermath(0)
+        await scene.live_for(SECOND)
+        for _ in range(5_000):
+            scene.store.promise(NOON + 2 * SECOND)
+        await scene.live_for(3 * SECOND)
+        assert scene.store.batches == [500] * 10
+
+    run(story())
 
 
 def test_what_is_live_is_fired_before_a_hundred_times_as_much_that_is_overdue() -> None:

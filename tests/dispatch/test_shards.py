@@ -145,6 +145,33 @@ def test_a_herd_does_not_keep_what_falls_due_after_it_waiting_until_its_last() -
     assert (left, held.waiting()) == (1_000 - 10 - 8, 0)
 
 
+def test_what_is_due_beside_a_herd_can_be_taken_without_it() -> None:
+    held = Shards(16)
+    for shard in range(16):
+        held.hold(Lease(shard, 1, 1, 0, BEGINNING, 0))
+    held.put_back((0, number) for number in range(1_000))
+    assert held.fresh(0, 10) == [], "there is no herd before more is due than fits into a batch"
+    held.due(0, 10)
+    held.put_back([(5, 5_000), (7, 7_000), (6, 6_000)])
+    assert held.fresh(6, 10) == [(5, 5_000), (6, 6_000)]
+    assert held.fresh(6, 10) == []
+    held.put_back((6, number) for number in range(2_000, 2_010))
+    assert held.fresh(6, 10) == [], "as much as a batch is no exception"
+    assert held.waiting() == 990 + 10 + 1
+
+
+def test_the_newest_of_a_herd_that_was_loaded_are_in_the_first_batch() -> None:
+    held = Shards(2)
+    for shard in range(2):
+        held.hold(Lease(shard, 1, 1, 0, BEGINNING, 0))
+    for shard in range(2):
+        numbers = range(shard, 200, 2)
+        load(held, Cells(array("q", numbers), array("q", numbers), (200, 0), True))
+    assert held.due(150, 20) == [(n, n) for n in (*range(10), *range(141, 151))]
+    assert held.due(150, 20) == [(n, n) for n in range(10, 30)]
+    assert held.waiting() == 200 - 40
+
+
 def test_a_herd_that_is_late_is_backlog() -> None:
     held = Shards(1)
     held.hold(Lease(0, 1, 1, 0, BEGINNING, 0))

@@ -70,6 +70,23 @@ class WheelAgainstASortedList(RuleBasedStateMachine):
         assert self.wheel.due(now, limit) == expected
         self.model -= set(expected)
 
+    @rule(limit=some.integers(0, 12))
+    def take_the_newest(self, limit: int) -> None:
+        expected = sorted(self.model)[-limit:] if limit else []
+        assert self.wheel.newest(limit) == expected
+        self.model -= set(expected)
+
+    @rule(now=times)
+    def move_what_is_due_away_and_back(self, now: int) -> None:
+        """What is left behind is not due; what moved is all there, and in order."""
+        other = Wheel()
+        self.wheel.move_due(now, other)
+        assert (first := self.wheel.next_at()) is None or first > now
+        moved = other.due(now, len(self.model) + 1)
+        assert moved == sorted(entry for entry in self.model if entry[0] <= now)
+        assert len(other) == 0
+        self.wheel.put_back(moved)
+
     @precondition(lambda self: self.model)
     @rule()
     def clear(self) -> None:

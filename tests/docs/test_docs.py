@@ -204,7 +204,7 @@ def test_every_policy_setting_is_documented_with_its_default() -> None:
     assert list(told) == [field.name for field in fields(Policy)]
     for field in fields(Policy):
         default = getattr(Policy(), field.name)
-        if default is None:
+        if default is None or default == ():
             shown = "none"
         elif isinstance(default, str):
             shown = f"`{default}`"

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from foliot.domain.fairness import (
     BAND,
     EACH,
+    FIRST_BAND,
     IN_USE_FOR,
     LEARN_EVERY,
+    LIGHT,
     MOST_COST,
+    UNRANKED,
     FairShares,
     Heads,
     Placing,
@@ -23,6 +26,7 @@ from foliot.domain.fairness import (
     Tenant,
     TenantView,
     fair_slots,
+    is_put_off,
     prices,
     takes_more,
 )
@@ -97,28 +101,57 @@ def test_a_batch_of_many_light_tenants_has_one_rank() -> None:
     assert len(set(queue.fire(*(f"tenant {n}" for n in range(500))))) == 1
 
 
-def test_a_flood_has_one_rank_for_each_band() -> None:
-    assert len(set(Queue().fire(*["flood"] * 500))) == -(-500 // BAND)
+def test_a_flood_has_one_rank_for_each_band_and_one_for_what_goes_first() -> None:
+    ranks = Queue().fire(*["flood"] * 500)
+    assert len(set(ranks)) == 1 + -(-500 // BAND)
+    assert ranks == sorted(ranks)
+
+
+def test_a_tenant_is_put_off_once_it_has_had_what_goes_first() -> None:
+    ranks = Queue().fire(*["flood"] * 500, "trickle", *["burst"] * (LIGHT + 1))
+    assert [is_put_off(rank) for rank in ranks[:500]] == [False] * LIGHT + [True] * (500 - LIGHT)
+    assert [is_put_off(rank) for rank in ranks[500:]] == [False] * (1 + LIGHT) + [True]
+
+
+def test_what_a_tenant_may_begin_first_goes_by_weight() -> None:
+    ranks = Queue({"large": 2.0}).fire(*["large"] * 100)
+    assert [is_put_off(rank) for rank in ranks].count(False) == 2 * LIGHT
+
+
+def test_who_was_put_off_is_light_again_when_the_queue_has_passed_its_tag() -> None:
+    queue = Queue()
+    queue.flood("flood", 1_000)
+    queue.flood("burst", BAND)
+    queue.take(3 * BAND)
+    [rank] = queue.fire("burst")
+    assert not is_put_off(rank)
+    [rank] = queue.fire("flood")
+    assert is_put_off(rank)
+
+
+def test_runs_of_a_store_without_tenants_are_not_put_off() -> None:
+    assert not is_put_off(UNRANKED)
+    assert not any(is_put_off(rank) for rank in Placing(FairShares()).ranks(LINE, Heads(UNRANKED, UNRANKED), ["acme"]))
 
 
 def test_when_nothing_waits_all_begin_anew() -> None:
     queue = Queue()
     queue.flood("flood", 1_000)
     queue.take(1_000)
-    assert queue.fire("flood") == [0]
+    assert queue.fire("flood") == [2 * FIRST_BAND]
     assert queue.shares.size == 1
 
 
 def test_an_empty_line_begins_beside_the_others() -> None:
     placing = Placing(FairShares())
     assert placing.ranks(LINE, Heads(None, 2_001), ["acme"]) == [2_000]
-    assert placing.ranks(("mail", 0, 0), NOBODY, ["acme"]) == [0]
+    assert placing.ranks(("mail", 0, 0), NOBODY, ["acme"]) == [2 * FIRST_BAND]
 
 
 def test_a_firing_that_came_to_nothing_is_not_remembered() -> None:
     shares = FairShares()
     for _ in range(2):
-        assert max(Placing(shares).ranks(LINE, Heads(0, 0), ["acme"] * BAND)) == 0
+        assert max(Placing(shares).ranks(LINE, Heads(0, 0), ["acme"] * LIGHT)) == 0
     placing = Placing(shares)
     placing.ranks(LINE, Heads(0, 0), ["acme"] * BAND)
     placing.begin()

@@ -56,6 +56,20 @@ async def test_a_run_that_many_chunks_name_is_claimed_once_by_workers_that_come_
         assert await judge.fetchval("SELECT count(*) FROM foliot.history") == 150
 
 
+async def test_a_claim_that_found_smaller_chunks_than_it_thought_says_that_there_may_be_more(school: School) -> None:
+    """It takes about as many chunks as it needs, by what they held lately; a worker that believes to have all does not
+    ask again."""
+    kept = await school.store.promise([Promise("job", b"{}", school.now) for _ in range(150)])
+    numbers = [one.number for one in kept]
+    await school.rows(_CHUNK, numbers[:100], school.now)
+    assert len(await school.claim(120)) == 100
+    for number in numbers[100:]:
+        await school.rows(_CHUNK, [number], school.now)
+    before = school.store.version()
+    assert 0 < len(await school.claim(40)) < 40
+    assert school.store.version() != before
+
+
 async def test_a_run_that_was_cancelled_before_its_claim_is_never_begun(postgres: PostgresServer) -> None:
     """Whoever cancels has the run in hand; a claim that comes meanwhile passes it over."""
     async with stages(postgres, 2) as (judge, [operator, worker]):

@@ -248,3 +248,13 @@ async def test_a_run_is_not_completed_around_an_open_effect(school: School) -> N
             await complete(caller, run)
         raise Undone
     assert await school.state(run) is State.RUNNING
+
+
+async def test_a_check_needs_the_labels_of_its_run(school: School) -> None:
+    await school.promise(options=b'{"attempts":2,"labels":["gpu","region=eu"]}')
+    await school.fire()
+    [run] = await school.store.claim(await school.worker(), ["default"], ["job"], 1, labels=["gpu", "region=eu"])
+    await school.rows("UPDATE foliot.job SET traits = '{\"checked\": true}' WHERE name = 'job'")
+    async with transaction(school) as caller:
+        await complete(caller, run)
+    assert await school.rows("SELECT job FROM foliot.handoff") == [("job?@gpu,region=eu",)]

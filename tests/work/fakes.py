@@ -29,6 +29,10 @@ from foliot.work.worker import Worker
 START: Instant = 1_775_000_000_000_000
 
 
+FLOOD = "flood"
+"""The tenant that has had its share."""
+
+
 class FakeStore:
     url = None
 
@@ -56,6 +60,7 @@ class FakeStore:
         self.reads = 0
         """How often somebody asked for a ledger."""
         self.suspects: list[bool] = []
+        self.labels: tuple[str, ...] = ()
         self.backlogs: list[int | None] = []
         self._numbers = itertools.count(1)
         self._instances = itertools.count(1)
@@ -83,7 +88,16 @@ class FakeStore:
         return self._version
 
     async def register(
-        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard], release: str = ""
+        self,
+        role: str,
+        *,
+        version: str,
+        queues: Sequence[str],
+        slots: int,
+        jobs: Sequence[JobCard],
+        release: str = "",
+        labels: Sequence[str] = (),
+        reserved: Mapping[str, int] | None = None,
     ) -> Instance:
         await self._turn("register")
         self.registered.append((role, tuple(queues), slots, tuple(jobs)))
@@ -107,15 +121,22 @@ class FakeStore:
         limit: int,
         suspects: bool = True,
         backlog: int | None = None,
+        put_off: int | None = None,
+        labels: Sequence[str] = (),
     ) -> list[Claimed]:
         await self._turn("claim")
+        self.labels = tuple(labels)
         self.claims.append(limit)
         self.backlogs.append(backlog)
         self.suspects.append(suspects)
         # Unlike the real store it hands out jobs that no worker registered: a worker must cope with that too.
         known = {card.name for *_, cards in self.registered for card in cards}
         fitting = [run for run in self.ready if run.job in jobs or run.job not in known]
-        live = [run for run in fitting if run.lane == Lane.LIVE]
+        fitting = [run for run in fitting if not queues or (run.queue or "default") in queues]
+        live = [run for run in fitting if run.lane == Lane.LIVE and run.tenant != FLOOD]
+        live += [run for run in fitting if run.tenant == FLOOD][
+            : None if put_off is None else max(put_off - len(live), 0)
+        ]
         taken = (live + [run for run in fitting if run.lane != Lane.LIVE][:backlog])[:limit]
         self.ready = [run for run in self.ready if run not in taken]
         self.owned.update((run.number, run) for run in taken)

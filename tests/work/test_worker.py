@@ -568,3 +568,16 @@ def test_the_shortest_lease_counts_the_options_of_runs():
         assert bench.worker.heartbeat.every == SECOND
 
     run(scene())
+
+
+def test_a_run_that_needs_other_labels_than_the_worker_has_is_given_back():
+    async def scene():
+        bench = Bench(noop, labels=["gpu", "cpu"])
+        for needed in (["gpu"], ["gpu", "region=eu"], []):
+            bench.store.hand_off("noop", options=choices_to_json({"labels": needed}))
+        await bench.work()
+        assert len(bench.store.finished) == 2
+        assert [run.number for run in bench.store.given_back] == [2]
+        assert bench.store.labels == ("cpu", "gpu")
+
+    run(scene())

@@ -17,6 +17,7 @@
     jobs         what the store knows of jobs
     limits       list, set, drop: how many at a time, and how many in a time
     tenants      who shares the workers
+    fleet        workers, and queues: who takes what
     report       what became of a day's work, in sentences
     imports      schedules from other schedulers: crontab
     doctor       checks store, clock and fleet

@@ -15,6 +15,7 @@ from foliot.cli import (
     backfill,
     dead,
     doctor,
+    fleet,
     imports,
     jobs,
     limits,
@@ -92,6 +93,8 @@ foliot.add_typer(backfill.commands, name="backfill")
 foliot.add_typer(jobs.commands, name="jobs")
 foliot.add_typer(limits.commands, name="limits")
 foliot.add_typer(members.commands, name="members")
+foliot.add_typer(fleet.workers, name="workers")
+foliot.add_typer(fleet.queues, name="queues")
 foliot.add_typer(imports.commands, name="import")
 foliot.command("report")(report.report)
 foliot.command("next")(rules.upcoming_times)

@@ -18,7 +18,7 @@ from foliot.clock import SystemClock, offset_in_words
 from foliot.domain.instant import MINUTE, SECOND, Instant, parse_rfc3339, rfc3339
 from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
-from foliot.domain.store import Instance
+from foliot.domain.store import EventRow, Instance
 from foliot.operate.shapes import instance_shape
 from foliot.timing.tables import is_ahead, releases, stamps
 
@@ -44,6 +44,8 @@ class Findings(NamedTuple):
     newest: Sequence[RunView]
     store_now: Instant
     now: Instant
+    untaken: Sequence[EventRow] = ()
+    """What was said of jobs whose due runs nobody takes."""
 
 
 def doctor(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -79,7 +81,8 @@ async def _look(foliot: Foliot) -> Findings:
     schedules = await operate.schedules_async()
     newest = await operate.runs_async(limit=1)
     store_now = await foliot.operate.now_async()
-    return Findings(health, counts, instances, schedules, newest, store_now, SystemClock().now())
+    untaken = await operate.untaken_async()
+    return Findings(health, counts, instances, schedules, newest, store_now, SystemClock().now(), untaken)
 
 
 def judge(findings: Findings) -> list[Check]:
@@ -91,6 +94,7 @@ def judge(findings: Findings) -> list[Check]:
         _early(findings.counts),
         _fleet(findings, "scheduler", "nothing fires: start `foliot up`, or `foliot scheduler`"),
         _fleet(findings, "worker", "nothing runs: start `foliot up`, or `foliot worker --app ...`"),
+        *_untaken(findings),
         _versions(findings.instances),
         _schedules(findings),
         _tables(findings.schedules),
@@ -171,6 +175,12 @@ def _fleet(findings: Findings, role: str, missing: str) -> Check:
         return Check(role, "warning", f"{told}; it may hang, or have been cut off")
     slots = sum(instance.slots for instance in there)
     return Check(role, "ok", told + (f", {words.counted(slots, 'slot')}" if slots else ""))
+
+
+def _untaken(findings: Findings) -> list[Check]:
+    """Told by whoever watches, about once an hour: by now somebody may be there."""
+    told = [f"{one.detail} ({words.relative(one.at, findings.store_now)})" for one in findings.untaken]
+    return [Check("untaken", "warning", "; ".join(told))] if told else []
 
 
 def _versions(instances: Sequence[Instance]) -> Check:

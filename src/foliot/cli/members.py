@@ -37,7 +37,9 @@ MembersArgument = Annotated[
     typer.Argument(metavar="MEMBER...", help="Their names; or - to read them from the input."),
 ]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many.")]
-AfterOption = Annotated[str, typer.Option("--after", help="Go on after this one.", metavar="MEMBER", callback=legible)]
+AfterOption = Annotated[
+    str | None, typer.Option("--after", help="Go on after this one.", metavar="MEMBER", callback=legible)
+]
 
 
 @commands.command("list")
@@ -56,7 +58,7 @@ def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption 
 def show(
     member_set: SetArgument,
     limit: LimitOption = 50,
-    after: AfterOption = "",
+    after: AfterOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -64,7 +66,7 @@ def show(
     """The members of one set, by name."""
 
     async def look(foliot: Foliot) -> tuple[list[Member], Instant]:
-        found = await foliot.operate.members_async(member_set, after=after, limit=limit)
+        found = await foliot.operate.members_async(member_set, after=after or "", limit=limit)
         return found, await foliot.operate.now_async()
 
     found, now = with_store(app, store, look)
@@ -77,7 +79,7 @@ def show(
         say(f"\nthere may be more: --after {rows[-1][0]}", "dim")
 
 
-def _changing(verb: str) -> Callable[..., None]:
+def _changing(verb: str, does: str) -> Callable[..., None]:
     """The three commands that change a set differ in the verb alone."""
 
     def change(
@@ -102,18 +104,16 @@ def _changing(verb: str) -> Callable[..., None]:
 
         _tell(member_set, with_store(app, store, act), as_json)
 
+    change.__doc__ = does
     return change
 
 
-commands.command("add", help="Adds members: from the next tick on, each schedule over the set has a run for them.")(
-    _changing("add")
-)
-commands.command("remove", help="Removes members. Their runs that nobody has begun are skipped; what runs goes on.")(
-    _changing("remove")
-)
-commands.command("set", help="Brings a set to exactly these: adds who is missing, and removes who is not named.")(
-    _changing("set")
-)
+for _verb, _does in (
+    ("add", "Adds members: from the next tick on, each schedule over the set has a run for them."),
+    ("remove", "Removes members. Their runs that nobody has begun are skipped; what runs goes on."),
+    ("set", "Brings a set to exactly these: adds who is missing, and removes who is not named."),
+):
+    commands.command(_verb)(_changing(_verb, _does))
 
 
 @commands.command("served")
@@ -129,7 +129,7 @@ def served(
         ),
     ] = None,
     limit: LimitOption = 50,
-    after: AfterOption = "",
+    after: AfterOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -137,7 +137,9 @@ def served(
     """When each member was last served: its last useful completion, by name."""
 
     async def look(foliot: Foliot) -> tuple[list[Standing], Instant]:
-        found = await foliot.operate.member_standings_async(schedule, older_than=older_than, after=after, limit=limit)
+        found = await foliot.operate.member_standings_async(
+            schedule, older_than=older_than, after=after or "", limit=limit
+        )
         return found, await foliot.operate.now_async()
 
     found, now = with_store(app, store, look)

@@ -30,6 +30,10 @@ def legible(given: str | None) -> str | None:
     return given
 
 
+def _legible_all(given: list[str] | None) -> list[str] | None:
+    return given and [legible(one) or "" for one in given]
+
+
 AppOption = Annotated[
     str | None,
     typer.Option(
@@ -71,6 +75,12 @@ QueuesOption = Annotated[
     str | None,
     typer.Option("--queues", help="Which queues to serve, as a,b; by default all that the app names.", metavar="NAMES"),
 ]
+LabelsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label", help="What this worker has, of what runs may need: gpu, region=eu. Repeatable.", metavar="LABEL"
+    ),
+]
 SlotsOption = Annotated[int, typer.Option("--slots", min=1, max=10_000, help="How many runs at a time.")]
 ReserveOption = Annotated[
     float,
@@ -81,7 +91,38 @@ ReserveOption = Annotated[
         help="The share of the slots that catch-up and backfill leave free for live runs.",
     ),
 ]
+ReservedOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reserve-slots",
+        help="Slots that only runs of a queue take: mail=2. Repeatable.",
+        metavar="QUEUE=SLOTS",
+        callback=_legible_all,
+    ),
+]
+HeadroomOption = Annotated[
+    float,
+    typer.Option(
+        "--headroom",
+        min=0.0,
+        max=0.95,
+        help="The share of the slots that tenants who have had their share leave free for those who have not.",
+    ),
+]
 SupervisedOption = Annotated[int | None, typer.Option("--supervised-by", hidden=True, metavar="PID")]
+
+
+def read_reserved(given: list[str] | None) -> dict[str, int]:
+    """By queue, how many slots are kept for it."""
+    found: dict[str, int] = {}
+    for text in given or ():
+        queue, _, most = text.partition("=")
+        if not queue or not most.isascii() or not most.isdigit():
+            raise WrongUsage(f"--reserve-slots {text!r:.80}: give a queue and a number of slots, as in mail=2")
+        if queue in found:
+            raise WrongUsage(f"--reserve-slots names {queue} twice")
+        found[queue] = int(most)
+    return found
 
 
 def settings_of(app: str | None, store: str | None) -> Settings:

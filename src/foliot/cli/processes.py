@@ -24,19 +24,24 @@ from foliot.app import Foliot
 from foliot.cli.options import (
     AppOption,
     GraceOption,
+    HeadroomOption,
+    LabelsOption,
     QueuesOption,
     RecycleOption,
+    ReservedOption,
     ReserveOption,
     SlotsOption,
     StoreOption,
     SupervisedOption,
     WrongUsage,
     read_duration,
+    read_reserved,
     settings_of,
 )
 from foliot.cli.output import complain
 from foliot.domain.identity import checked_name
 from foliot.domain.instant import SECOND, Duration, spell
+from foliot.domain.labels import checked_labels
 from foliot.domain.schedule import Applied
 from foliot.domain.store import DEFAULT_QUEUE
 from foliot.errors import FoliotError
@@ -119,8 +124,11 @@ def worker(
     app: AppOption = None,
     store: StoreOption = None,
     queues: QueuesOption = None,
+    label: LabelsOption = None,
     slots: SlotsOption = SLOTS,
     reserve: ReserveOption = bootstrap.RESERVE,
+    headroom: HeadroomOption = bootstrap.HEADROOM,
+    reserve_slots: ReservedOption = None,
     grace: GraceOption = GRACE,
     recycle_after: RecycleOption = RECYCLE_AFTER,
     supervised_by: SupervisedOption = None,
@@ -133,7 +141,8 @@ def worker(
     length = read_duration(grace, "--grace")
     patience = read_duration(recycle_after, "--recycle-after")
     loaded = settings.load()
-    served = queues_of(loaded, queues)
+    served, labels = queues_of(loaded, queues), checked_labels(label or ())
+    reserved = bootstrap.checked_reserved(read_reserved(reserve_slots), served, slots)
     _begin("worker", loaded, supervised_by)
     handlers = {name: job.handler for name, job in loaded.jobs.items()}
 
@@ -145,8 +154,11 @@ def worker(
             stop,
             grace=length,
             queues=served,
+            labels=labels,
             slots=slots,
             reserve=reserve,
+            headroom=headroom,
+            reserved=reserved,
             version=__version__,
             release=loaded.release,
             recycle_after=patience,

@@ -21,14 +21,18 @@ from foliot.cli.follow import Follower
 from foliot.cli.options import (
     AppOption,
     GraceOption,
+    HeadroomOption,
     JsonOption,
+    LabelsOption,
     QueuesOption,
     RecycleOption,
+    ReservedOption,
     ReserveOption,
     SlotsOption,
     StoreOption,
     WrongUsage,
     read_duration,
+    read_reserved,
     settings_of,
 )
 from foliot.cli.output import complain, console, print_json_line
@@ -38,6 +42,7 @@ from foliot.cli.supervisor import Child, Supervisor
 from foliot.cli.words import counted
 from foliot.clock import SystemClock
 from foliot.domain.instant import SECOND, Duration
+from foliot.domain.labels import checked_labels
 from foliot.errors import FoliotError, InvalidInput
 
 LOOK_EVERY = 0.2
@@ -52,7 +57,10 @@ def up(
     workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="How many worker processes.")] = 1,
     slots: SlotsOption = SLOTS,
     reserve: ReserveOption = bootstrap.RESERVE,
+    headroom: HeadroomOption = bootstrap.HEADROOM,
+    reserve_slots: ReservedOption = None,
     queues: QueuesOption = None,
+    label: LabelsOption = None,
     grace: GraceOption = GRACE,
     recycle_after: RecycleOption = RECYCLE_AFTER,
     as_json: JsonOption = False,
@@ -67,9 +75,12 @@ def up(
     if loaded.store.file is None and not loaded.store.is_server:
         raise InvalidInput("a store in memory cannot be shared by processes; give a file: --store sqlite:///foliot.db")
     served = queues_of(loaded, queues)
+    having = [word for one in checked_labels(label or ()) for word in ("--label", one)]
+    reserved = bootstrap.checked_reserved(read_reserved(reserve_slots), served, slots)
+    having += [word for queue, most in reserved.items() for word in ("--reserve-slots", f"{queue}={most}")]
     ending = ["--grace", grace, "--recycle-after", recycle_after]
-    share = ["--slots", str(slots), "--reserve", str(reserve), "--queues", ",".join(served)]
-    children = _children(settings, workers, [*share, *ending])
+    share = ["--slots", str(slots), "--reserve", str(reserve), "--headroom", str(headroom)]
+    children = _children(settings, workers, [*share, "--queues", ",".join(served), *having, *ending])
     asyncio.run(_Up(loaded, settings, children, length, as_json).run())
 
 

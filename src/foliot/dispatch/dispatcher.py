@@ -38,6 +38,11 @@ worker that it wakes, about as much with ten runs as with one, and a machine tha
 with all of them."""
 LATE_BATCH = 200
 """Of the backlog no more is fired at once: what is live may fall due meanwhile, and waits for it."""
+HERD_BATCH = 200
+FRESH_FOR: Duration = SECOND
+"""Nor of a herd, for so long after something fresh was due beside it. And after each batch of it the dispatcher rests
+from it for as long as that took: it is fired faster than workers take it all the same, and what is fresh needs the
+store and the processor, too."""
 LATE_PIECE = 2_000
 """No more of it is loaded at once, and no more than twice as much is in memory, of each shard: likewise."""
 FIRST_BACKOFF: Duration = 50 * MILLISECOND
@@ -125,6 +130,11 @@ class Dispatcher:
         self._looked_at = _LONG_AGO
         self._store_behind: Duration = 0
         self._rests_until = _LONG_AGO
+        self._fresh_at = _LONG_AGO
+        """When something was last due beside a herd, and went before the rest of it."""
+        self._has_had_turn = False
+        """Whether that was the last batch: then it is the herd's turn."""
+        self._herd_rests_until = _LONG_AGO
         self._looks_again = _LONG_AGO
         self._is_called = False
         self._sleeper: asyncio.Future[None] | None = None
@@ -289,8 +299,11 @@ class Dispatcher:
     async def _fire_due(self, began: Instant) -> bool:
         """Fires until nothing is due or allowed, or its time is used up. True when more may be due already."""
         while await self._fire_live() or await self._fire_backlog():
-            if not began <= self._clock.now() < began + POLL_EVERY:
+            now = self._clock.now()
+            if not began <= now < began + POLL_EVERY:
                 return True
+            if self._shards.has_herd():
+                await self._look(now)  # a herd is fired for seconds, and what comes meanwhile does not wait for it
         return False
 
     async def _fire_live(self) -> bool:
@@ -298,17 +311,41 @@ class Dispatcher:
         # Whatever woke us (timers wake early here and there): the clock is read again before firing.
         now = self._clock.now()
         self._shards.age(now - self._store_behind - LATE)
-        most = self._most
         if now < self._rests_until <= now + MOST_REST:
             return False
-        due = self._shards.due(now - self._store_behind, most)
+        due, is_all = self._due(now)
         if not due:
             return False
         await self._fire(due, now)
-        if len(due) == most:
+        if not is_all:
+            after = self._clock.now()
+            if not self._has_had_turn and self._is_fresh_beside_herd(after):
+                self._herd_rests_until = after + min(max(after - now, 0), POLL_EVERY)
             return True
         self._rests_until = self._rested(now)
         return False
+
+    def _due(self, now: Instant) -> tuple[list[Entry], bool]:
+        """The next batch, and whether nothing more is due. Beside a herd, what is fresh has its own batches, in turns
+        with smaller ones of the herd."""
+        clock = now - self._store_behind
+        is_resting = self._is_resting_from_herd(now)
+        fresh = self._shards.fresh(clock, self._most) if is_resting or not self._has_had_turn else []
+        self._has_had_turn = bool(fresh)
+        if fresh:
+            self._fresh_at = now
+            return fresh, False
+        if is_resting:
+            return [], True
+        most = min(self._most, HERD_BATCH) if self._is_fresh_beside_herd(now) else self._most
+        due = self._shards.due(clock, most)
+        return due, len(due) < most
+
+    def _is_fresh_beside_herd(self, now: Instant) -> bool:
+        return self._shards.has_herd() and not _passed(self._fresh_at, FRESH_FOR, now)
+
+    def _is_resting_from_herd(self, now: Instant) -> bool:
+        return now < self._herd_rests_until <= now + POLL_EVERY and self._shards.has_herd()
 
     async def _fire_backlog(self) -> bool:
         """One batch, as large as the rate allows. True when there may be more."""
@@ -364,10 +401,17 @@ class Dispatcher:
         wanted = min(self._renewed_at + RENEW_EVERY, self._looked_at + LOOK_EVERY)
         if not self._has_the_only_one():
             wanted = min(wanted, self._shared_at + self._share_every)
-        due, late = self._shards.next_at(), self._next_overdue()
+        due, late = self._next_live(), self._next_overdue()
         if due is not None:
             wanted = min(wanted, max(due + self._store_behind, self._rests_until))
         return wanted if late is None else min(wanted, late)
+
+    def _next_live(self) -> Instant | None:
+        """When the next live entry is due; those of a herd are when the dispatcher has rested from it."""
+        if not self._is_resting_from_herd(self._clock.now()):
+            return self._shards.next_at()
+        fresh, herd = self._shards.next_fresh(), self._herd_rests_until - self._store_behind
+        return herd if fresh is None else min(fresh, herd)
 
     def _next_overdue(self) -> Instant | None:
         """When the backlog may go on; None when nothing of it is in memory."""

@@ -192,6 +192,20 @@ class Shards:
             if held is not None:
                 held.put_back(part, self._late_before)
 
+    def fresh(self, now: Instant, limit: int) -> list[Entry]:
+        """Beside a herd, what is due and none of it, where that is less than `limit`: so few need not wait until a
+        whole batch is handed off with them. Nothing otherwise."""
+        if not self.has_herd():
+            return []
+        fresh = _shared([held.live for held in self._held.values()], now, limit)
+        if len(fresh) < limit:
+            return fresh
+        self.put_back(fresh)
+        return []
+
+    def has_herd(self) -> bool:
+        return any(map(len, self._herds()))
+
     def due(self, now: Instant, limit: int) -> list[Entry]:
         """Up to `limit` live entries whose time is not after `now`, removed, in order.
 
@@ -200,19 +214,25 @@ class Shards:
         until the last of them is handed off."""
         fresh = _shared([held.live for held in self._held.values()], now, limit)
         if len(fresh) == limit > 1:
-            for held in self._held.values():
-                fresh += held.live.before(now + 1)
-            fresh.sort()
-            self._join_herds(fresh[: -(limit // 2)])
-            del fresh[: -(limit // 2)]
-        return sorted(fresh + _shared([held.herd for held in self._held.values()], now, limit - len(fresh)))
+            fresh = self._newest_of_herd(fresh, now, limit // 2)
+        return sorted(fresh + _shared(self._herds(), now, limit - len(fresh)))
 
-    def _join_herds(self, entries: Iterable[Entry]) -> None:
-        parts: dict[int, list[Entry]] = {}
-        for entry in entries:
-            parts.setdefault(shard_of(entry[1], self._shard_count), []).append(entry)
-        for shard, part in parts.items():
-            self._held[shard].herd.put_back(part)
+    def _newest_of_herd(self, due: list[Entry], now: Instant, limit: int) -> list[Entry]:
+        """Everything that is due joins the herds, but for the newest. Each shard has its share of these."""
+        self.put_back(due)
+        joining: list[tuple[HeldShard, Wheel]] = []
+        for held in self._held.values():
+            moved = Wheel()
+            held.live.move_due(now, moved)
+            joining += [(held, moved)] if len(moved) else []
+        newest: list[Entry] = []
+        for place, (held, moved) in enumerate(sorted(joining, key=lambda one: len(one[1]))):
+            newest += moved.newest((limit - len(newest)) // (len(joining) - place))
+            moved.move_due(now, held.herd)
+        return newest
+
+    def _herds(self) -> list[Wheel]:
+        return [held.herd for held in self._held.values()]
 
     def overdue(self, now: Instant, limit: int) -> list[Entry]:
         """The same of the backlog."""
@@ -221,6 +241,10 @@ class Shards:
     def next_at(self) -> Instant | None:
         """The time of the next live entry; None when there is none."""
         return _next_at(wheel for held in self._held.values() for wheel in (held.live, held.herd))
+
+    def next_fresh(self) -> Instant | None:
+        """The same, of those that are in no herd."""
+        return _next_at(held.live for held in self._held.values())
 
     def next_overdue(self) -> Instant | None:
         """The same of the backlog."""

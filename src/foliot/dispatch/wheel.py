@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nlargest
 
 from foliot.domain.instant import Instant
 from foliot.domain.store import Arrivals, Cells
@@ -80,7 +80,9 @@ class Wheel:
 
     def put_back(self, entries: Iterable[Entry]) -> None:
         """Entries that were refused because the store's clock had not reached them, or whose firing failed."""
-        packed = [_packed(entry) for entry in entries]
+        self._push([_packed(entry) for entry in entries])
+
+    def _push(self, packed: list[int]) -> None:
         if len(packed) > len(self._heap) // 8:
             # So many that building the heap anew is cheaper than sifting each of them into its place.
             self._heap.extend(packed)
@@ -120,6 +122,49 @@ class Wheel:
             self._heap = [entry for entry in self._heap if entry >= bound]
             heapify(self._heap)
         return found
+
+    def move_due(self, now: Instant, other: Wheel) -> None:
+        """Everything whose time is not after `now` goes to another wheel. Slices go as they lie here; arrivals become
+        one, because so many are sorted sooner than they are sifted out one by one."""
+        while self._slices:
+            first = self._slices[0]
+            begin, end = first.position, bisect_right(first.fire_at, now, first.position)
+            if end == begin:
+                break
+            last = (first.fire_at[end - 1], first.number[end - 1])
+            other.add_cells(Cells(first.fire_at[begin:end], first.number[begin:end], last, False))
+            self._eat(end - begin)
+        bound = (now << _NUMBER_BITS) | _NUMBER_MASK
+        if self._heap and self._heap[0] <= bound:
+            due = sorted(entry for entry in self._heap if entry <= bound)
+            other._add_sorted(list(dict.fromkeys(due)))  # twins leave together
+            self._heap = [entry for entry in self._heap if entry > bound]
+            heapify(self._heap)
+
+    def _add_sorted(self, packed: list[int]) -> None:
+        times, numbers = array("q"), array("q")
+        times.extend(entry >> _NUMBER_BITS for entry in packed)
+        numbers.extend(entry & _NUMBER_MASK for entry in packed)
+        self.add_cells(Cells(times, numbers, (times[-1], numbers[-1]), False))
+
+    def newest(self, limit: int) -> list[Entry]:
+        """The last `limit` entries, removed, in order."""
+        loaded: list[int] = []
+        while self._slices and len(loaded) < limit:
+            last = self._slices.pop()
+            begin = max(len(last.fire_at) - (limit - len(loaded)), last.position)
+            loaded += map(_packed, zip(last.fire_at[begin:], last.number[begin:], strict=True))
+            del last.fire_at[begin:], last.number[begin:]
+            if len(last):
+                self._slices.append(last)
+        self._loaded -= len(loaded)
+        self._last = None if not self._slices else (self._slices[-1].fire_at[-1], self._slices[-1].number[-1])
+        chosen = set(nlargest(limit, {*loaded, *self._heap}))
+        kept = [entry for entry in loaded if entry not in chosen]
+        if kept or self._heap:
+            self._heap = [entry for entry in self._heap if entry not in chosen] + kept
+            heapify(self._heap)
+        return sorted((entry >> _NUMBER_BITS, entry & _NUMBER_MASK) for entry in chosen)
 
     def next_at(self) -> Instant | None:
         """The time of the next entry; None when there is none."""

@@ -7,13 +7,17 @@ use), and moves the tag on by what it costs. Virtual time is where the queue sta
 Ranks are tags in bands of `BAND`, so that a chunk can hold many runs of one rank:
 
     2 * band       begins in the band that the queue stands in: before all that was put off to this band
-    2 * band + 1   was put off to this band, because its tenant had had its part of the ones before
+    2 * band + 1   was put off to this band, because its tenant had had its part of the ones before, or was put off
+                   within it, because its tenant had begun `LIGHT` units of it already
 
-Why that is fair. (1) *A light tenant waits for nobody's backlog*: while it asks for less than a band, its runs begin
-where the queue stands, before whatever was put off. (2) *Backlogs share by weight*: each band holds `BAND` units of
-every tenant that has them, and bands are taken one after another; so two who both wait are never further apart than a
-band each. (3) *Nobody starves*: the queue stands still only while something waits in its band, and each tenant can put
-no more than its own band in front of that.
+Why that is fair. (1) *A light tenant waits for nobody's backlog*: while it asks for no more than `LIGHT` of a band, its
+runs begin where the queue stands, before whatever was put off. (2) *Backlogs share by weight*: each band holds `BAND`
+units of every tenant that has them, and bands are taken one after another; so two who both wait are never further apart
+than a band each. (3) *Nobody starves*: the queue stands still only while something waits in its band, and each tenant
+can put no more than its own band in front of that.
+
+Order alone does not help whoever comes while all slots are taken by runs that last. So workers keep some slots free of
+what was put off (`is_put_off`): these are there for whoever has had less than its share.
 
 How well it is kept in mind: tags live in the memory of the process that fires, one set each, and are forgotten once
 the queue has passed them. Runs of a tenant are spread over all shards, so that each process sees its part of every one.
@@ -29,8 +33,14 @@ from foliot.domain.instant import MINUTE, SECOND, Duration, Instant
 BAND = 64
 """Runs of mean length that a tenant of weight 1 may have begun before others have their turn."""
 
+LIGHT = 8
+"""Of these, so many go before what was put off, and may have the slots that are kept free of it."""
+
 UNRANKED = 1
-"""The rank of runs in a store without tenants. Should one come, it does not wait for them."""
+"""The rank of runs in a store without tenants, and of what goes back to where it came from. Should a tenant come, it
+does not wait for them. They are not put off, and so a line in which nothing waits begins with a band that has other
+ranks."""
+FIRST_BAND = 1
 
 MOST_COST = 16.0
 """A run of a tenant counts as so many mean runs at most, and as one in so many at least."""
@@ -66,7 +76,7 @@ class Heads(NamedTuple):
     def band(self) -> int:
         """A line in which nothing waits begins where those beside it stand, neither before nor behind them."""
         head = self.beside if self.own is None else self.own
-        return 0 if head is None else head // 2
+        return FIRST_BAND if head is None else head // 2
 
 
 class Sample(NamedTuple):
@@ -157,14 +167,14 @@ class Placing:
         """One for each run, in the order in which they were due."""
         heads, moved = self._lines.setdefault(line, (heads, {}))
         band, price = heads.band, self.shares.price
+        light_until = band * BAND + LIGHT
         found = []
         for tenant in tenants:  # of each run that fires: nothing is called here that need not be
             start = moved.get(tenant)
             if start is None:
                 start = self._start(line, heads, tenant)
             moved[tenant] = start + price(tenant)
-            own_band = int(start) // BAND
-            found.append(2 * own_band + (own_band > band))
+            found.append(2 * (int(start) // BAND) + (start >= light_until))
         return found
 
     def _start(self, line: Line, heads: Heads, tenant: Tenant) -> float:
@@ -175,6 +185,11 @@ class Placing:
         """It happened."""
         for line, (heads, moved) in self._lines.items():
             self.shares.move(line, moved, heads)
+
+
+def is_put_off(rank: int) -> bool:
+    """Whether runs of this rank are those of tenants that have had their share. The dialects say the same in SQL."""
+    return rank > UNRANKED and rank % 2 == 1
 
 
 class Prices(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any
 
 from foliot.domain.gates import Rate, Wants
 from foliot.domain.instant import DAY, HOUR, LAST, MINUTE, SECOND, Duration, duration
+from foliot.domain.labels import checked_labels
 from foliot.errors import InvalidInput
 
 
@@ -118,6 +119,8 @@ class Policy:
     """So many failures in a row, of all work for the destination together, and it is held; None: never."""
     breaker_probe: Duration = 30 * SECOND
     """How long it is held before one run probes it; twice as long after each probe that fails, up to `backoff_cap`."""
+    labels: tuple[str, ...] = ()
+    """A run goes only to a worker that has all of these: `{"gpu", "region=eu"}`."""
     concurrency: int | None = None
     """So many runs of the job may run at a time, in the whole fleet."""
     rate: Rate | None = None
@@ -245,6 +248,8 @@ def _choice(name: str, value: Any) -> Any:
         return value if isinstance(value, Rate) else Rate.parse(value)
     if name == "complete":
         return _share(value)
+    if name == "labels":
+        return checked_labels(value)
     length = duration(value)
     if length < _AT_LEAST.get(name, 0):
         raise InvalidInput(f"{name}={value!r} is too short; give at least {_AT_LEAST[name] / SECOND:g} s")
@@ -326,8 +331,22 @@ def wants_of(options: bytes | None) -> Wants:
     return Wants(chosen.get("concurrency_key"), chosen.get("key_limit", 1), chosen.get("destination"))
 
 
+@lru_cache(maxsize=10_000)
+def labels_of(options: bytes | None) -> tuple[str, ...]:
+    """What a run needs of its worker, by its own settings. What cannot be read needs nothing, as above."""
+    if not options or b'"labels"' not in options:
+        return ()
+    try:
+        found: tuple[str, ...] = choices_from_json(options).get("labels", ())
+    except InvalidInput:
+        return ()
+    return found
+
+
 def _stored(name: str, value: Any) -> Any:
     """One stored setting, checked like a given one. Durations are microseconds here, and text is not read again."""
+    if name == "labels":
+        return checked_labels(value)
     if isinstance(value, list | dict):
         raise InvalidInput(f"{name}={value!r:.80} is not a stored setting; it must be a number or a text")
     if name in _ENUMS or name in _COUNTS or name in _TEXTS or name == "complete" or value is None:

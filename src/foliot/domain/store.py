@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -62,6 +62,10 @@ class Instance:
     offset_high: Duration | None = None
     fenced: bool = False
     """Its host's clock is wrong, and it takes no new work."""
+    labels: tuple[str, ...] = ()
+    """What it has, of what runs may need."""
+    reserved: Mapping[str, int] = field(default_factory=dict)
+    """By queue, how many of its slots only runs of that queue take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +200,16 @@ class AuditRow(NamedTuple):
     actor: str
     action: str
     note: str
+
+
+class QueueView(NamedTuple):
+    """What waits in a queue."""
+
+    queue: str
+    waiting: int
+    """Runs that were handed off, and that no worker has taken yet."""
+    oldest: Instant
+    """Since when the first of them has waited."""
 
 
 Decide = Callable[[Sequence[TickFacts], Instant], Sequence[TickDecision]]
@@ -421,16 +435,20 @@ class WorkStore(Protocol):
         limit: int,
         suspects: bool = True,
         backlog: int | None = None,
+        put_off: int | None = None,
+        labels: Sequence[str] = (),
     ) -> list[Claimed]:
         """Takes up to `limit` runs that were handed off, by lane, priority, fair share and order; each with a fencing
-        token. No more than `backlog` of them from other lanes than live, where it is given.
+        token. No more than `backlog` of them from other lanes than live, where it is given. Once it has taken `put_off`
+        in all, none of what fair share has put off: the rest of `limit` is for tenants that have had less than theirs.
 
         Of runs that may have killed a worker it takes one at most, under a token of its own, and none unless
         `suspects`: a worker tries one of them at a time.
 
         Re-checks state, fire time and `useful_until`. `jobs` names what the worker knows, with `check_of` each job
         whose check it has. Runs of jobs that are not in `jobs` are left for a worker that knows them, and are reported
-        once as an event `unknown_job` when no live worker does.
+        once as an event `unknown_job` when no live worker does. Runs that need other labels than `labels` are left for
+        a worker that has them, and are reported as `missing_labels`.
         """
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
@@ -659,7 +677,16 @@ class FleetStore(Protocol):
     """Who is there."""
 
     async def register(
-        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard], release: str = ""
+        self,
+        role: str,
+        *,
+        version: str,
+        queues: Sequence[str],
+        slots: int,
+        jobs: Sequence[JobCard],
+        release: str = "",
+        labels: Sequence[str] = (),
+        reserved: Mapping[str, int] | None = None,
     ) -> Instance:
         """Enters one start of a process, and what it knows of jobs. `release`: what its code declares; see `apply`."""
 
@@ -719,6 +746,9 @@ class ReadStore(Protocol):
     async def tenants_waiting(self, limit: int) -> list[TenantView]:
         """Tenants that have due runs waiting for a worker, or running: those with the most waiting first. Runs without
         a tenant count as those of one."""
+
+    async def queues_waiting(self) -> list[QueueView]:
+        """Queues in which runs were handed off that no worker has taken yet, by name."""
 
     async def counts(self) -> Mapping[str, int]:
         """Live runs by state, plus `history` and `early` (starts before their fire time; must be 0)."""

@@ -88,7 +88,7 @@ class Carried:
         arguments of any name."""
         self._job = job
         whole = policy.merged(chosen)
-        self._chosen = {**chosen, **_of_its_key(whole)}
+        self._chosen = {**chosen, **_of_its_key(whole)} | ({"labels": whole.labels} if whole.labels else {})
         self._templates = self._read(whole)
         self.names = frozenset(name for one in self._templates for name in one.names)
         """The arguments that it depends on."""

@@ -15,6 +15,7 @@ from foliot.domain.store import EventRow, Instance, JobCard
 from foliot.errors import Conflict, InvalidInput, TickTaken
 from foliot.operate.acting import acting, as_instant, stated
 from foliot.operate.backfilling import BackfillVerbs
+from foliot.operate.fleet import FleetVerbs
 from foliot.operate.limits import LimitVerbs
 from foliot.operate.load import LoadVerbs
 from foliot.operate.members import MemberVerbs
@@ -28,7 +29,15 @@ from foliot.timing.ticks import armed
 
 
 class Operator(
-    RecoveryVerbs, ReplayVerbs, TellingVerbs, LoadVerbs, BackfillVerbs, LimitVerbs, TenantVerbs, MemberVerbs
+    RecoveryVerbs,
+    ReplayVerbs,
+    TellingVerbs,
+    LoadVerbs,
+    BackfillVerbs,
+    LimitVerbs,
+    TenantVerbs,
+    MemberVerbs,
+    FleetVerbs,
 ):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 

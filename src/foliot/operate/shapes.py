@@ -196,6 +196,8 @@ def policy_shape(policy: Policy) -> Shape:
         value = getattr(policy, name)
         if isinstance(value, str | Rate):
             return str(value)
+        if isinstance(value, tuple):
+            return list(value)
         return value if name in COUNTS or isinstance(value, float) else seconds(value)
 
     return {field.name: shown(field.name) for field in fields(policy)}
@@ -219,7 +221,9 @@ def instance_shape(instance: Instance) -> Shape:
         "pid": instance.pid,
         "version": instance.version,
         "queues": list(instance.queues),
+        "labels": list(instance.labels),
         "slots": instance.slots,
+        "reserved": dict(instance.reserved),
         "started_at": moment(instance.started_at),
         "beat_at": moment(instance.beat_at),
     }
@@ -348,6 +352,8 @@ def _optional_words(policy: Policy) -> dict[str, str]:
         words["useful"] = f"skipped when it cannot start within {spell(policy.useful_until)} of its time"
     if policy.concurrency_key is not None:
         words["key"] = f"{policy.key_limit} at a time with the key {policy.concurrency_key}"
+    if policy.labels:
+        words["labels"] = f"only on workers that have {', '.join(policy.labels)}"
     if policy.destination is not None:
         words["destination"] = policy.destination + (
             f"; held after {counted(policy.breaker_after, 'failure')} in a row, and probed "

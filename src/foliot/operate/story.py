@@ -14,6 +14,7 @@ from typing import NamedTuple
 from foliot.domain.identity import first_of_lineage
 from foliot.domain.instant import Duration, Instant, spell
 from foliot.domain.ledger import BatchView, EffectState, EffectView, Stage
+from foliot.domain.policy import labels_of
 from foliot.domain.run import AttemptView, Origin, Phase, RunView
 from foliot.domain.state import PARKED, Outcome, Reason, State
 from foliot.domain.store import AuditRow, EventRow, JobCard
@@ -385,16 +386,21 @@ def _standing(view: RunView, now: Instant) -> str | None:
             return f"waits for its members: {interval_words(view.interval)}"
         case State.VERIFYING:
             doubt = " nobody knows whether its work was done, and" if view.phase == Phase.DOUBT else ""
-            return f"verifying:{doubt} its check is to tell"
+            return f"verifying:{doubt} its check is to tell{_needing(view)}"
         case State.HELD:
             return f"held: {held_words(view)}"
         case State.READY:
-            return "ready: waits for a worker that knows its job and has a free slot"
+            return f"ready: waits for a worker that knows its job and has a free slot{_needing(view)}"
         case State.RETRYING:
             return f"tried again {_in(view.fire_at - now)}, at {to_the_second(view.fire_at)}"
         case State.SCHEDULED:
-            return f"due {_in(view.fire_at - now)}"
+            return f"due {_in(view.fire_at - now)}{_needing(view)}"
     return None
+
+
+def _needing(view: RunView) -> str:
+    needed = labels_of(view.options)
+    return f"; it needs a worker that has {', '.join(needed)}" if needed else ""
 
 
 def _in(left: Duration) -> str:

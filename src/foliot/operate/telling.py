@@ -9,11 +9,11 @@ from datetime import date
 from typing import NamedTuple
 
 from foliot.domain.identity import first_of_lineage, run_number
-from foliot.domain.instant import SECOND, Instant
+from foliot.domain.instant import HOUR, SECOND, Instant
 from foliot.domain.run import Origin, RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.state import PARKED, State
-from foliot.domain.store import AuditRow, JobCard, Store
+from foliot.domain.store import AuditRow, EventRow, JobCard, Store
 from foliot.errors import InvalidInput, UnknownName
 from foliot.operate.acting import Acting
 from foliot.operate.advising import traits_of
@@ -25,6 +25,8 @@ from foliot.timing.preview import day_bounds
 from foliot.timing.zones import zone
 
 _SPANS = 500
+UNTAKEN = ("unknown_job", "missing_labels")
+"""Events that say of a job that no live worker takes its runs; told once an hour, for as long as that is so."""
 _REPEATING = ("rerun", "repair")
 _AGAIN = ("retry", "replay", *_REPEATING)
 
@@ -51,10 +53,19 @@ class TellingVerbs(Acting):
             view=view,
             now=await store.now(),
             card=(await store.jobs()).get(view.job),
-            events=await store.events_of(view.id),
+            events=[*await store.events_of(view.id), *await _why_untaken(store, view)],
             audit=[row for row in audit if row != maker],
             maker=maker,
         )
+
+    async def untaken_async(self) -> list[EventRow]:
+        """Of each job that was said to have no worker for its due runs within the last hour, what was said last."""
+        store = await self._opened()
+        since = await store.now() - HOUR
+        found: dict[str, EventRow] = {}
+        for job in await store.jobs():
+            found |= {one.subject: one for one in await store.events_of(job) if one.kind in UNTAKEN and one.at > since}
+        return list(found.values())
 
     async def story_async(self, run: str) -> list[StoryLine]:
         """A run's whole story, in the order of time."""
@@ -109,6 +120,13 @@ class TellingVerbs(Acting):
         latest = await store.runs(job=name, limit=LOOKED_AT)
         counts = Counter(str(view.state) for view in latest)
         return JobView(card, dict(counts), durations(await store.durations(name, LOOKED_AT)))
+
+
+async def _why_untaken(store: Store, view: RunView) -> list[EventRow]:
+    """What was said of its job since a run is due that waits for a worker."""
+    if view.state not in (State.SCHEDULED, State.RETRYING, State.READY, State.VERIFYING):
+        return []
+    return [one for one in await store.events_of(view.job) if one.kind in UNTAKEN and one.at >= view.fire_at]
 
 
 async def _maker(store: Store, view: RunView, audit: Sequence[AuditRow]) -> AuditRow | None:

@@ -12,7 +12,7 @@ at which something will: a due run, a deadline, a sleeper, a heartbeat.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -39,13 +39,16 @@ _MOST_TURNS = 10_000
 class World:
     """An app with everything around it that makes its promises come true, in one process, at one's own pace."""
 
-    def __init__(self, app: Foliot, store: Store, clock: ManualClock, *, slots: int = 100) -> None:
+    def __init__(
+        self, app: Foliot, store: Store, clock: ManualClock, *, slots: int = 100, labels: Iterable[str] | None = None
+    ) -> None:
         self.app = app
         self.store = store
         self.clock = clock
         self.schedulers: list[Dispatcher] = []
         self.workers: list[Worker] = []
         self._slots = slots
+        self._labels = None if labels is None else tuple(labels)
         self._reaper = bootstrap.make_reaper(store, clock=clock)
         self._reap_at: Instant = clock.now()
         self._orphans = False
@@ -132,10 +135,19 @@ class World:
             self.schedulers.append(bootstrap.make_dispatcher(self.store, instance.number, clock=self.clock))
         handlers = {name: job.handler for name, job in self.app.jobs.items()}
         queues = sorted({handler.queue for handler in handlers.values()} | {"default"})
+        labels = self._labels if self._labels is not None else self._labels_named()
         for _ in range(workers):
-            worker = bootstrap.make_worker(self.store, handlers, clock=self.clock, queues=queues, slots=self._slots)
+            worker = bootstrap.make_worker(
+                self.store, handlers, clock=self.clock, queues=queues, labels=labels, slots=self._slots
+            )
             await worker.start()
             self.workers.append(worker)
+
+    def _labels_named(self) -> list[str]:
+        """All that jobs and schedules need."""
+        jobs = [job.handler.policy.labels for job in self.app.jobs.values()]
+        schedules = [declared.policy.labels for declared in self.app.declarations()]
+        return sorted({label for labels in (*jobs, *schedules) for label in labels})
 
     async def _run_until(self, end: Instant) -> None:
         self._fill_at = self.clock.now()  # somebody may have started a backfill meanwhile
@@ -226,13 +238,15 @@ class World:
 
 
 @contextmanager
-def virtual_time(app: Foliot, *, start: datetime = DEFAULT_START, slots: int = 100) -> Iterator[World]:
+def virtual_time(
+    app: Foliot, *, start: datetime = DEFAULT_START, slots: int = 100, labels: Iterable[str] | None = None
+) -> Iterator[World]:
     """Puts the app on a store in memory and on a clock that moves only when told to; gives it back as it was."""
     clock = ManualClock(instant(start))
     store = bootstrap.make_store("sqlite:///:memory:", clock)
     asyncio.run(store.open())
     with app.standing_on(store, clock):
-        world = World(app, store, clock, slots=slots)
+        world = World(app, store, clock, slots=slots, labels=labels)
         world.start()
         try:
             yield world

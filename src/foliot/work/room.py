@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil
 
 from foliot.domain.run import Lane
-from foliot.domain.store import check_of
+from foliot.domain.store import DEFAULT_QUEUE, check_of
 from foliot.errors import InvalidInput
 from foliot.work.attempt import Attempt
 from foliot.work.confinement import PROCESS
@@ -15,6 +15,10 @@ from foliot.work.handler import Handler
 
 RESERVE = 0.25
 """The share of a worker that catching up and backfill leave free for live work."""
+
+HEADROOM = 0.1
+"""The share of a worker that tenants who have had their share leave free for those who have not. Smaller than the other
+one: where only one tenant has work at all, this is what is not used."""
 
 _LEAST_PROCESSES = 4
 
@@ -27,6 +31,9 @@ class Room:
 
     Of each kind a part is reserved for live work, so that it finds room however much is being caught up. Where that is
     all that is left of any kind, nothing else is taken of the others either: a claim cannot tell them apart.
+
+    And of each kind a part is left free by tenants that have had their share, for those who have not: a run that has
+    its turn would else wait for one of theirs to end, however long that takes.
     """
 
     def __init__(
@@ -38,11 +45,21 @@ class Room:
         processes: int | None = None,
         isolates: bool = False,
         reserve: float = 0.0,
+        headroom: float = 0.0,
+        reserved: Mapping[str, int] | None = None,
     ) -> None:
         if not 0 <= reserve < 1:
             raise InvalidInput(f"reserve={reserve:g}: give the share that is kept for live work, from 0 to below 1")
+        if not 0 <= headroom < 1:
+            raise InvalidInput(
+                f"headroom={headroom:g}: give the share that is kept for tenants below theirs, from 0 to below 1"
+            )
         self.slots = slots
         self._reserve = reserve
+        self._headroom = headroom
+        self.reserved = dict(reserved or {})
+        """Slots that only runs of a queue take."""
+        self._of_queues = dict.fromkeys(self.reserved, 0)
         self.threads = threads or min(32, slots)
         self.processes = processes or min(max(_LEAST_PROCESSES, 2 * (os.cpu_count() or 1)), slots)
         self._isolates = isolates
@@ -63,6 +80,21 @@ class Room:
     def isolates(self, handler: Handler) -> bool:
         """Whether a handler has a process of its own here."""
         return self._isolates and handler.isolation == PROCESS
+
+    def turns(self, queues: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """Which queues are claimed from, one after another: each one that has slots of its own by itself, so that these
+        are used first, and then all of them together."""
+        return [*((queue,) for queue in self.reserved), queues]
+
+    def left_in(self, queues: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
+        """The same as `left`, for one of these turns."""
+        jobs, room = self.left()
+        if not self.reserved:
+            return jobs, room
+        own = {queue: max(most - self._of_queues[queue], 0) for queue, most in self.reserved.items()}
+        if len(queues) == 1 and queues[0] in own:
+            return jobs, min(room, own[queues[0]])
+        return jobs, max(min(room, self.slots - self._taken - sum(own.values())), 0)
 
     def left(self) -> tuple[tuple[str, ...], int]:
         """Of which jobs how many runs can begin now."""
@@ -90,6 +122,19 @@ class Room:
             room = min(room, self._unreserved(self.processes) - self._late_processes)
         return max(room, 0)
 
+    def left_for_put_off(self) -> int:
+        """How many may be taken in all before the rest is for tenants that have had less than their share."""
+        room = self._before_headroom(self.slots) - self._taken
+        if self._in_threads and self._taken_threads < self.threads:
+            room = min(room, self._before_headroom(self.threads) - self._taken_threads)
+        if self._in_processes and self._taken_processes < self.processes:
+            room = min(room, self._before_headroom(self.processes) - self._taken_processes)
+        return max(room, 0)
+
+    def _before_headroom(self, all_of_them: int) -> int:
+        """All of a few: to who has four slots, one of them would be a quarter. And at least one, as above."""
+        return max(all_of_them - round(all_of_them * self._headroom), 1)
+
     def _unreserved(self, all_of_them: int) -> int:
         """At least one: what has to be caught up is caught up, also by a worker that has no second slot."""
         return max(all_of_them - ceil(all_of_them * self._reserve), 1)
@@ -108,6 +153,8 @@ class Room:
     def _count(self, attempt: Attempt, change: int) -> None:
         late = 0 if attempt.claimed.lane == Lane.LIVE else change
         self._taken += change
+        if self.reserved and (queue := attempt.claimed.queue or DEFAULT_QUEUE) in self._of_queues:
+            self._of_queues[queue] += change
         self._late += late
         if attempt.isolated:
             self._taken_processes += change
@@ -117,3 +164,26 @@ class Room:
             self._late_threads += late
         if attempt.claimed.deaths is not None:
             self._suspects += change
+
+
+def checked_reserved(reserved: Mapping[str, int], queues: Sequence[str], slots: int) -> dict[str, int]:
+    """How many slots are kept for runs of a queue; InvalidInput where that cannot be, with why."""
+    for queue, most in reserved.items():
+        if queue not in queues:
+            raise InvalidInput(
+                f"slots are reserved for the queue {queue!r}, which this worker does not serve; it serves "
+                f"{', '.join(queues)}"
+            )
+        if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+            raise InvalidInput(f"{queue}={most!r:.40}: reserve a whole number of slots, from 1")
+    if reserved and len(queues) == 1:
+        raise InvalidInput(f"this worker serves {queues[0]} alone: all of its slots are for that queue, reserve none")
+    kept = sum(reserved.values())
+    if kept > slots:
+        raise InvalidInput(f"{kept} slots are reserved, and this worker has {slots}")
+    if kept == slots and set(queues) - set(reserved):
+        others = ", ".join(queue for queue in queues if queue not in reserved)
+        raise InvalidInput(
+            f"all {slots} slots are reserved, which leaves none for {others}; give it more, or reserve fewer"
+        )
+    return dict(reserved)

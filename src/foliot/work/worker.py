@@ -14,11 +14,13 @@ import asyncio
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from foliot.clock import Clock
 from foliot.domain.instant import SECOND, Duration, Instant
+from foliot.domain.labels import checked_labels
+from foliot.domain.policy import labels_of
 from foliot.domain.run import Claimed, Ending, Lane
 from foliot.domain.store import DEFAULT_QUEUE, Beat
 from foliot.errors import InvalidInput, LostOwnership
@@ -35,7 +37,7 @@ from foliot.work.heartbeat import Heartbeat
 from foliot.work.isolate import IsolatedAttempt, execute_isolated
 from foliot.work.outbox import HOPELESS, Outbox, Pause, WorkerStore
 from foliot.work.policies import Policies
-from foliot.work.room import RESERVE, Room
+from foliot.work.room import HEADROOM, RESERVE, Room, checked_reserved
 from foliot.work.settle import settle
 
 _LIVELY: Duration = SECOND
@@ -63,6 +65,7 @@ class Worker:
         handlers: Mapping[str, Handler],
         *,
         queues: Sequence[str] = (DEFAULT_QUEUE,),
+        labels: Iterable[str] = (),
         slots: int = 100,
         threads: int | None = None,
         beat_store: WorkerStore | None = None,
@@ -72,11 +75,15 @@ class Worker:
         isolates: bool = False,
         processes: int | None = None,
         reserve: float = RESERVE,
+        headroom: float = HEADROOM,
+        reserved: Mapping[str, int] | None = None,
         recycle_after: Duration | None = None,
         end_process: EndProcess | None = None,
     ) -> None:
         """`isolates`: jobs that ask for a process of their own get one, `processes` at a time; else they run here.
-        `reserve`: the share of its slots, threads and processes that only live runs take.
+        `labels`: what it has, of what runs may need. `reserve`: the share of its slots, threads and processes that only
+        live runs take. `headroom`: the share that tenants leave free who have had theirs. `reserved`: by queue, how
+        many of its slots only runs of that queue take.
         `recycle_after`: how long a handler that should have ended may go on before this process is given up for it;
         None where that cannot be done. `end_process`: how to, when the event loop is blocked."""
         if slots < 1:
@@ -85,6 +92,7 @@ class Worker:
         self.clock = clock
         self.handlers = dict(handlers)
         self.queues = tuple(queues)
+        self.labels = checked_labels(labels)
         self.slots = slots
         self.number: int | None = None
         """What the store calls this instance; None before `start`. Another one after the store declared it dead."""
@@ -100,7 +108,14 @@ class Worker:
         self.policies = Policies(self.handlers.values(), self.outbox.events.append)
         self.desks = StoreDesks(store, lambda: self.number)
         self.room = Room(
-            self.handlers, slots=slots, threads=threads, processes=processes, isolates=isolates, reserve=reserve
+            self.handlers,
+            slots=slots,
+            threads=threads,
+            processes=processes,
+            isolates=isolates,
+            reserve=reserve,
+            headroom=headroom,
+            reserved=checked_reserved(reserved or {}, self.queues, slots),
         )
         self.pool = ThreadPoolExecutor(self.room.threads, thread_name_prefix="foliot-handler")
         beside = beat_store or store
@@ -136,6 +151,8 @@ class Worker:
             slots=self.slots,
             jobs=cards,
             release=self._release,
+            labels=self.labels,
+            reserved=self.room.reserved,
         )
         self.number = instance.number
         self._lost = False
@@ -231,14 +248,14 @@ class Worker:
     async def _claim(self, now: Instant) -> int:
         """Takes as much as the free slots and threads can run, and begins it; answers how much that was."""
         if self.claiming is None:
-            jobs, limit = self._left()
             # What cannot be recorded should not be begun: no claims while endings cannot be delivered.
-            if limit <= 0 or self.draining or self._claim_pause.holds(now) or self.outbox.pause.until is not None:
+            has_room = self._left()[1] > 0
+            if not has_room or self.draining or self._claim_pause.holds(now) or self.outbox.pause.until is not None:
                 return 0
             if self._has_all(now):
                 return 0
             self._claimed_at, self._claimed_version = now, self._seen_version
-            self.claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(jobs, limit))
+            self.claiming = asyncio.get_running_loop().create_task(self._claim_and_begin())
         # Shielded: whoever stops waiting, what was claimed is begun or given back, never forgotten.
         return await asyncio.shield(self.claiming)
 
@@ -247,29 +264,46 @@ class Worker:
         is_told = self._is_called and self._claimed_version == self._seen_version
         return is_told and not self._left_some and 0 <= now - self._claimed_at < _CLAIM_ANYWAY
 
-    async def _claim_and_begin(self, jobs: Sequence[str], limit: int) -> int:
+    async def _claim_and_begin(self) -> int:
+        """A claim for each turn: most workers have one."""
+        self._left_some, begun = False, 0
+        try:
+            for queues in self.room.turns(self.queues):
+                jobs, limit = self.room.left_in(queues)
+                if limit <= 0:
+                    self._left_some |= queues == self.queues  # what waits for a queue's own slots takes others, too
+                    continue
+                claimed = await self._claim_from(queues, jobs, limit)
+                if claimed is None:
+                    break
+                begun += claimed
+        finally:
+            self.claiming = None
+        return begun
+
+    async def _claim_from(self, queues: Sequence[str], jobs: Sequence[str], limit: int) -> int | None:
+        """How many were begun; None when there is no use in going on."""
         number, suspects, backlog = self.number, self.room.takes_suspects, self.room.left_for_backlog()
+        put_off = self.room.left_for_put_off()
         assert number is not None
         try:
-            claimed = await self.store.claim(number, self.queues, jobs, limit, suspects, backlog)
+            claimed = await self.store.claim(number, queues, jobs, limit, suspects, backlog, put_off, self.labels)
         except LostOwnership:
             self._lose(number)
-            return 0
+            return None
         except HOPELESS as error:
             self.fail(error)
             raise
         except Exception as error:
             self._claim_pause.failed(self.clock.now(), "claiming work", error)
             self._left_some = True
-            return 0
-        finally:
-            self.claiming = None
+            return None
         self._claim_pause.succeeded()
-        self._left_some = len(claimed) >= limit or len(jobs) < len(self.room.jobs) or not suspects
+        self._left_some |= len(claimed) >= min(limit, put_off) or len(jobs) < len(self.room.jobs) or not suspects
         if self.draining or self._lost:
             self.outbox.unbegun.extend(claimed)
             self.alarm.ring()
-            return 0
+            return None
         self._begin(claimed)
         if backlog is not None and sum(one.lane != Lane.LIVE for one in claimed) >= backlog:
             self._left_some |= bool(self.room.left_for_backlog())  # some of the backlog ended meanwhile
@@ -277,11 +311,13 @@ class Worker:
 
     def _begin(self, claimed: list[Claimed]) -> None:
         loop, handlers, running, deadlines = self.loop, self.handlers, self.running, self._deadlines
+        labels = set(self.labels)
         assert loop is not None
         now = self.clock.monotonic()
         for item in claimed:
             handler = handlers.get(item.job)
-            if handler is None:  # not ours, whatever the store thinks: somebody else will know it
+            if handler is None or (item.options is not None and not labels.issuperset(labels_of(item.options))):
+                # Not ours, whatever the store thinks: somebody else knows it, or has what it needs by now.
                 self.outbox.unbegun.append(item)
                 continue
             policy = self.policies.of(handler, item.options)

@@ -63,7 +63,8 @@ class Claimer:
 
     async def rehearse(self, worker: int) -> None:
         """On two connections, because a worker claims while it tells what ended."""
-        nothing = {"queues": (), "jobs": (), "limit": 0, "chunks": 0, "tokens": (), "suspects": False, "backlog": None}
+        nothing: dict[str, Any] = {"queues": (), "jobs": (), "limit": 0, "chunks": 0, "tokens": (), "suspects": False}
+        nothing |= {"backlog": None, "put_off": None, "labels": ()}
         for _ in range(2):
             await asyncio.gather(*(_finish_runs(self._server, []) for _ in range(2)))
             await asyncio.gather(*(self._server.statement("claim_runs", worker=worker, **nothing) for _ in range(2)))
@@ -77,6 +78,8 @@ class Claimer:
         now: Instant,
         suspects: bool,
         backlog: int | None,
+        put_off: int | None,
+        labels: Sequence[str],
     ) -> list[Claimed]:
         found = await self._found_again(worker, now) if self._unsure else []
         for _ in range(_TRIES):
@@ -84,7 +87,10 @@ class Claimer:
             # One run under suspicion at a time, also where one is found whose claim seemed lost.
             more = suspects and all(one.deaths is None for one in found)
             late = None if backlog is None else backlog - sum(one.lane > Lane.LIVE for one in found)
-            if left <= 0 or not await self._take(worker, queues, jobs, left, now, found, more, late) or found:
+            shared = None if put_off is None else put_off - len(found)
+            if left <= 0:
+                break
+            if not await self._take(worker, queues, jobs, left, now, found, more, late, shared, labels) or found:
                 break
             await asyncio.sleep(0.001)
         if self._unsure:
@@ -104,6 +110,8 @@ class Claimer:
         found: list[Claimed],
         suspects: bool,
         backlog: int | None,
+        put_off: int | None,
+        labels: Sequence[str],
     ) -> bool:
         """One claim, added to `found`; answers whether what lay aside was looked at, so that there may be more."""
         chunks = max(1, min(_MOST_CHUNKS, round(limit / self._mean + 0.5)))
@@ -119,6 +127,8 @@ class Claimer:
                 tokens=tokens,
                 suspects=suspects,
                 backlog=backlog,
+                put_off=put_off,
+                labels=labels,
             )
         except asyncpg.UniqueViolationError:
             return True  # another process drew the same token, because it has our node's number: the next one differs
@@ -135,7 +145,10 @@ class Claimer:
         if aside:
             rows.pop()
         if rows:
-            self._mean = 0.5 * self._mean + 0.5 * len(rows) / len({row[4] for row in rows})
+            taken = len({row[4] for row in rows})
+            self._mean = 0.5 * self._mean + 0.5 * len(rows) / taken
+            if taken == chunks and len(rows) < limit:
+                self._server.heard({"handoff"})  # they were smaller than thought: there may be more behind them
         found += map(Claimed._make, rows)
         if aside:
             self._look_again()

@@ -424,8 +424,11 @@ class PostgresStore(Verbs):
         limit: int,
         suspects: bool = True,
         backlog: int | None = None,
+        put_off: int | None = None,
+        labels: Sequence[str] = (),
     ) -> list[Claimed]:
-        return await self._claimer.claim(worker, queues, jobs, limit, self._about_now(), suspects, backlog)
+        now = self._about_now()
+        return await self._claimer.claim(worker, queues, jobs, limit, now, suspects, backlog, put_off, labels)
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         return await claiming.finish(self, worker, endings)
@@ -439,10 +442,19 @@ class PostgresStore(Verbs):
     # Fleet
 
     async def register(
-        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard], release: str = ""
+        self,
+        role: str,
+        *,
+        version: str,
+        queues: Sequence[str],
+        slots: int,
+        jobs: Sequence[JobCard],
+        release: str = "",
+        labels: Sequence[str] = (),
+        reserved: Mapping[str, int] | None = None,
     ) -> Instance:
         instance: Instance = await self.write(
-            lambda tx: watching.register(tx, role, version, queues, slots, jobs, release)
+            lambda tx: watching.register(tx, role, version, queues, slots, jobs, release, labels, reserved or {})
         )
         self._here().bell.listen(_HEARS.get(role, set()))
         await self._rehearse(role, instance.number)

@@ -18,7 +18,7 @@ from foliot.store.verbs.facts import Due, due_runs, tick_facts
 from foliot.store.verbs.following import End, Wanted
 from foliot.store.verbs.gates import Gatekeeper
 from foliot.store.verbs.transaction import Transaction
-from foliot.store.verbs.working import Group, chunks_of
+from foliot.store.verbs.working import Group, chunks_of, whom_for
 
 CHUNK = 500
 """Most runs in one hand-off chunk."""
@@ -108,7 +108,9 @@ class Firing:
         handed = await self._let_through(rows, asking) if asking else rows
         groups, tenants = self.groups, self.tenants
         for row, lane in handed:
-            number, _, queue, _, priority, _, _, label, is_suspected, _, tenant, *_ = row
+            number, _, queue, _, priority, _, _, label, is_suspected, _, tenant, job, options, *_ = row
+            if options is not None:
+                label = whom_for(label, job, options)
             group = (queue or DEFAULT_QUEUE, lane, priority, label, number if is_suspected else 0, UNRANKED)
             groups.setdefault(group, []).append(number)
             if tenant is not None:

@@ -12,7 +12,7 @@ from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import Stage
 from foliot.domain.run import AttemptView, Lane, Origin, RunView
 from foliot.domain.state import PARKED, PENDING, TERMINAL, Outcome, State
-from foliot.domain.store import DEFAULT_QUEUE, AuditRow, EventRow
+from foliot.domain.store import DEFAULT_QUEUE, AuditRow, EventRow, QueueView
 from foliot.errors import UnknownName
 from foliot.store.verbs import ledger, spreading
 from foliot.store.verbs.recovering import lineage_number
@@ -233,3 +233,13 @@ def view_of(row: Row) -> RunView:
         deaths=deaths,
         has_checkpoint=bool(has_checkpoint),
     )
+
+
+async def queues_waiting(tx: Transaction) -> list[QueueView]:
+    """Read through chunks, which are few. What was moved or replaced since may be counted for a moment."""
+    found: dict[str, QueueView] = {}
+    for queue, fired_at, stored in await tx.all("waiting_chunks"):
+        known = found.get(queue, QueueView(queue, 0, fired_at))
+        waiting = known.waiting + len(tx.unpacked(stored))
+        found[queue] = QueueView(queue, waiting, min(known.oldest, fired_at))
+    return sorted(found.values())

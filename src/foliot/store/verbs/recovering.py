@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from foliot.domain.fairness import UNRANKED
 from foliot.domain.identity import first_of_lineage, rerun_stem, run_id, run_number
 from foliot.domain.instant import Instant
+from foliot.domain.labels import labelled
 from foliot.domain.ledger import EffectState, Settled
+from foliot.domain.policy import labels_of
 from foliot.domain.run import Kept, Lane, Phase
 from foliot.domain.state import PARKED, TERMINAL, Event, Reason, State, after
 from foliot.domain.store import check_of
@@ -58,10 +60,11 @@ async def recheck(tx: Transaction, identifier: str, actor: str, note: str) -> Ke
 
 
 async def hand_off_check(
-    tx: Transaction, number: int, queue: str, lane: int, priority: int, job: str, alone: bool
+    tx: Transaction, number: int, queue: str, lane: int, priority: int, job: str, alone: bool, options: bytes | None
 ) -> None:
-    """Straight to the workers that have the job's check."""
-    chunk = (queue, lane, priority, tx.now, tx.packed([number]), check_of(job), bool(alone), UNRANKED)
+    """Straight to the workers that have the job's check, and the labels that the run needs."""
+    whom = labelled(check_of(job), labels_of(options))
+    chunk = (queue, lane, priority, tx.now, tx.packed([number]), whom, bool(alone), UNRANKED)
     await tx.run_each("add_handoff", [chunk])
 
 

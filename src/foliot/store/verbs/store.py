@@ -24,7 +24,7 @@ from foliot.domain.members import Standing as MemberStanding
 from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
 from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
-from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, Standing
+from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, QueueView, Standing
 from foliot.errors import UnknownName
 from foliot.store.verbs import (
     backfilling,
@@ -175,8 +175,12 @@ class Verbs(ABC):
         limit: int,
         suspects: bool = True,
         backlog: int | None = None,
+        put_off: int | None = None,
+        labels: Sequence[str] = (),
     ) -> list[Claimed]:
-        return await self.write(lambda tx: working.claim(tx, worker, queues, jobs, limit, suspects, backlog))
+        return await self.write(
+            lambda tx: working.claim(tx, worker, queues, jobs, limit, suspects, backlog, put_off, labels)
+        )
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         return await self.write(lambda tx: working.finish(tx, worker, endings))
@@ -288,9 +292,20 @@ class Verbs(ABC):
     # Fleet
 
     async def register(
-        self, role: str, *, version: str, queues: Sequence[str], slots: int, jobs: Sequence[JobCard], release: str = ""
+        self,
+        role: str,
+        *,
+        version: str,
+        queues: Sequence[str],
+        slots: int,
+        jobs: Sequence[JobCard],
+        release: str = "",
+        labels: Sequence[str] = (),
+        reserved: Mapping[str, int] | None = None,
     ) -> Instance:
-        return await self.write(lambda tx: watching.register(tx, role, version, queues, slots, jobs, release))
+        return await self.write(
+            lambda tx: watching.register(tx, role, version, queues, slots, jobs, release, labels, reserved or {})
+        )
 
     async def retire(self, instance: int) -> None:
         await self.write(lambda tx: watching.retire(tx, instance))
@@ -361,6 +376,9 @@ class Verbs(ABC):
 
     async def release_run(self, run_id: str, *, actor: str, note: str) -> Kept:
         return await self.write(lambda tx: gates.release(tx, run_id, actor, note))
+
+    async def queues_waiting(self) -> list[QueueView]:
+        return await self.read(reading.queues_waiting)
 
     async def tenants_waiting(self, limit: int) -> list[TenantView]:
         return await self.read(lambda tx: sharing.tenants_waiting(tx, limit))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -111,7 +111,15 @@ async def jobs(tx: Transaction) -> dict[str, JobCard]:
 
 
 async def register(
-    tx: Transaction, role: str, version: str, queues: Sequence[str], slots: int, cards: Sequence[JobCard], release: str
+    tx: Transaction,
+    role: str,
+    version: str,
+    queues: Sequence[str],
+    slots: int,
+    cards: Sequence[JobCard],
+    release: str,
+    labels: Sequence[str],
+    reserved: Mapping[str, int],
 ) -> Instance:
     await _tidy_instances(tx)
     pid, host = os.getpid(), process.this_host()
@@ -127,6 +135,8 @@ async def register(
         slots=slots,
         now=tx.now,
         release=release,
+        labels=as_json(list(labels)),
+        reserved=as_json(dict(reserved)),
     )
     await tx.run_each(
         "put_job",
@@ -134,7 +144,8 @@ async def register(
     )
     if cards:
         await gates.declare_jobs(tx, {card.name: _policy(card) for card in cards})
-    return Instance(number, role, host, pid, version, tx.now, tx.now, tuple(queues), slots)
+    entered = Instance(number, role, host, pid, version, tx.now, tx.now, tuple(queues), slots)
+    return replace(entered, labels=tuple(labels), reserved=dict(reserved))
 
 
 def _policy(card: JobCard) -> Policy:
@@ -166,12 +177,18 @@ async def instances(tx: Transaction) -> list[Instance]:
     """Those that have not ended in order, nor are known to be gone."""
     living = []
     for row in await tx.all("live_instances"):
-        number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, low, high, fenced = row
+        number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, *more = row
         if not process.is_gone(host, pid, birth):
-            listed = tuple(msgspec.json.decode(queues, type=list[str]))
-            known = Instance(number, role, host, pid, version, started_at, beat_at, listed, slots, ended_at=ended_at)
+            low, high, fenced, labels, reserved = more
+            known = Instance(number, role, host, pid, version, started_at, beat_at, _listed(queues), slots)
+            kept = msgspec.json.decode(reserved, type=dict[str, int])
+            known = replace(known, ended_at=ended_at, labels=_listed(labels), reserved=kept)
             living.append(replace(known, offset_low=low, offset_high=high, fenced=bool(fenced)))
     return living
+
+
+def _listed(stored: str) -> tuple[str, ...]:
+    return tuple(msgspec.json.decode(stored, type=list[str]))
 
 
 async def report_clock(tx: Transaction, instance: int, low: Duration, high: Duration, fenced: bool) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from foliot.domain.decisions import TOO_LATE, too_late
-from foliot.domain.fairness import UNRANKED
+from foliot.domain.fairness import UNRANKED, is_put_off
 from foliot.domain.identity import attempt_id, run_id
 from foliot.domain.instant import HOUR, MILLISECOND, MINUTE
+from foliot.domain.labels import can_take, labelled, parted
 from foliot.domain.ledger import EffectState
+from foliot.domain.policy import labels_of
 from foliot.domain.run import Claimed, Ending, Lane, Phase, Progress
 from foliot.domain.state import PUT_TO_CHECK, TERMINAL, UNCHARGED, Event, Outcome, Reason, State, after
 from foliot.domain.store import ALIVE, Beat
@@ -37,6 +40,8 @@ async def claim(
     limit: int,
     suspects: bool,
     backlog: int | None = None,
+    put_off: int | None = None,
+    labels: Sequence[str] = (),
 ) -> list[Claimed]:
     """Takes chunks in order until a limit is reached; a chunk that is larger than what is left is taken in part. One
     run under suspicion at most, under a token of its own."""
@@ -46,13 +51,18 @@ async def claim(
     known = list(jobs)
     tokens: dict[bool, int] = {}
     late = limit if backlog is None else backlog
+    put_off = limit if put_off is None else put_off
     broken = list(await breakers.open_breakers(tx))
-    wanted = {"queues": list(queues), "jobs": known, "now": tx.now, "suspects": suspects, "limit": _CHUNKS_AT_ONCE}
-    chunks = await tx.all("ready_chunks", most_lane=Lane.BACKFILL if late > 0 else Lane.LIVE, **wanted)
-    for chunk in chunks:
+    takes = known + await _labelled(tx, known, labels) if labels else known
+    wanted = {"queues": list(queues), "jobs": takes, "now": tx.now, "suspects": suspects, "limit": _CHUNKS_AT_ONCE}
+    found_by = "ready_chunks" if put_off > 0 else "ready_light_chunks"
+    for chunk in await tx.all(found_by, most_lane=Lane.BACKFILL if late > 0 else Lane.LIVE, **wanted):
         room = limit - len(claimed) if chunk[1] == Lane.LIVE else min(limit - len(claimed), late)
         if room <= 0:
             break
+        room = min(room, put_off - len(claimed)) if is_put_off(chunk[8]) else room
+        if room <= 0:
+            continue  # behind it there may be one of somebody who has had less
         alone = bool(chunk[7])
         if alone and (not suspects or True in tokens):
             continue
@@ -83,9 +93,20 @@ async def claim(
     return claimed
 
 
+async def _labelled(tx: Transaction, jobs: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """What waits for labels, and that a worker with these can take."""
+    return [row[0] for row in await tx.all("labelled_chunks") if can_take(row[0], jobs, labels)]
+
+
 Group = tuple[str, int, int, str | None, int, int]
 """What a chunk has in common: queue, lane, priority, whom it is for (None: whoever knows the job), the number of a run
 that is to be tried alone (0: none), and the rank among what is alike in lane and priority."""
+
+
+def whom_for(check: str | None, job: str, options: bytes | None) -> str | None:
+    """Whom a run is handed off for: whoever knows its job, or has its check, or one of these with labels."""
+    needed = labels_of(options)
+    return labelled(check or job, needed) if needed else check
 
 
 def chunks_of(tx: Transaction, groups: Mapping[Group, Sequence[int]], most: int = 1 << 30) -> list[tuple[object, ...]]:
@@ -120,7 +141,8 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
     has its hands on, for a little while. Those whose destination does not answer are fired anew, and held. Whatever
     else is pending was moved or replaced: its owner is told, because this chunk may be why it was passed over."""
     _, lane, fired_at, _, queue, priority, label, alone, rank = chunk
-    is_check = label is not None and label.endswith("?")
+    # A check, or what needs labels, stays whose it is.
+    is_for_some = label is not None and not {"?", "@"}.isdisjoint(label)
     waiting: dict[tuple[str | None, int], list[int]] = {}
     late: list[int] = []
     schedules: set[str] = set()
@@ -149,7 +171,7 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
         elif number in broken:
             unfired.append(number)
         else:
-            waiting.setdefault((label if is_check else job, 0), []).append(number)
+            waiting.setdefault((label if is_for_some else job, 0), []).append(number)
     if unfired:
         await tx.run("unfire_runs", numbers=longs(unfired))
         await tx.stir(unfired)
@@ -159,10 +181,10 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
         await runs_ended(tx, schedules)
     for (job, ready_at), left in waiting.items():
         common = {"queue": queue, "lane": lane, "priority": priority, "rank": rank, "fired_at": fired_at}
-        wanted_by = label if is_check else job
+        wanted_by = label if is_for_some else job
         await tx.run("add_job_chunk", job=wanted_by, ready_at=ready_at, numbers=tx.packed(left), alone=alone, **common)
-        if job is not None and not is_check:
-            await _report_unknown(tx, job)
+        if job is not None and not is_for_some:
+            await _report_missing(tx, job)
 
 
 async def _bound_in_vain(tx: Transaction, numbers: array[int]) -> set[int]:
@@ -176,14 +198,14 @@ async def report_waiting(tx: Transaction) -> None:
     have waited for long are given up, because their runs keep a schedule busy: a person has to look instead. Keys that
     nobody has any more are forgotten."""
     await tx.run("tidy_slots")
-    for (job,) in await tx.all("wanted_jobs", before=tx.now - ALIVE):
-        await _report_unknown(tx, job)
-        if job.endswith("?") and not await tx.value("job_is_known", job=job, since=tx.now - ALIVE):
-            await _give_up_checks(tx, job)
+    for (whom,) in await tx.all("wanted_jobs", before=tx.now - ALIVE):
+        is_there = await _report_missing(tx, whom)
+        if not is_there and parted(whom)[0].endswith("?"):
+            await _give_up_checks(tx, whom)
 
 
-async def _give_up_checks(tx: Transaction, label: str) -> None:
-    for n, fired_at, stored, queue in await tx.all("stale_chunks", job=label, before=tx.now - _WITHOUT_WORKER):
+async def _give_up_checks(tx: Transaction, whom: str) -> None:
+    for n, fired_at, stored, queue in await tx.all("stale_chunks", job=whom, before=tx.now - _WITHOUT_WORKER):
         numbers = longs(tx.unpacked(stored))
         schedules = {row[0] for row in await tx.all("schedules_among", numbers=numbers) if row[0] is not None}
         await tx.lock(schedules)
@@ -191,21 +213,43 @@ async def _give_up_checks(tx: Transaction, label: str) -> None:
         for row in await tx.all("unclaimed_runs", numbers=numbers, fired_at=fired_at, queue=queue):
             in_doubt = await tx.value("phase_of", number=row[0]) == Phase.DOUBT
             state = after(State.VERIFYING, Event.MAYBE_FOUND if in_doubt else Event.CHECK_REFUSED)
-            told = f"no live worker has had the check of {label[:-1]} for long"
-            await unend(tx, row[0], state, None, 0, Reason.CHECK_FAILED, told)
+            await unend(tx, row[0], state, None, 0, Reason.CHECK_FAILED, _without_check(whom))
         if schedules:
             await runs_ended(tx, schedules)
 
 
-async def _report_unknown(tx: Transaction, job: str) -> None:
+def _without_check(whom: str) -> str:
+    check, labels = parted(whom)
+    having = f", with the labels {', '.join(labels)}," if labels else ""
+    return f"no live worker{having} has had the check of {check[:-1]} for long"
+
+
+async def _report_missing(tx: Transaction, whom: str) -> bool:
+    """Whether some live worker takes what is handed off for these; told once an hour where none does."""
+    job, needed = parted(whom)
+    known = await tx.all("workers_knowing", job=job, since=tx.now - ALIVE)
+    if any(set(needed) <= set(json.loads(labels)) for (labels,) in known):
+        return True
+    name, kind = job.removesuffix("?"), "missing_labels" if known else "unknown_job"
+    if not await tx.value("event_since", subject=name, kind=kind, since=tx.now - HOUR):
+        if known:
+            await tx.event("missing_labels", name, _missing_labels(job, needed))
+        else:
+            await tx.event("unknown_job", name, _unknown(job))
+    return False
+
+
+def _unknown(job: str) -> str:
     name = job.removesuffix("?")
-    known = await tx.value("job_is_known", job=job, since=tx.now - ALIVE)
-    if known or await tx.value("event_since", subject=name, kind="unknown_job", since=tx.now - HOUR):
-        return
-    told = f"no live worker knows the job {name!r}; its due runs wait for one that does"
     if job != name:
-        told = f"no live worker has the check of the job {name!r}; its runs wait for one that does, verifying"
-    await tx.event("unknown_job", name, told)
+        return f"no live worker has the check of the job {name!r}; its runs wait for one that does, verifying"
+    return f"no live worker knows the job {name!r}; its due runs wait for one that does"
+
+
+def _missing_labels(job: str, needed: Sequence[str]) -> str:
+    name = job.removesuffix("?")
+    waiting = "its due runs wait" if job == name else "its runs wait, verifying,"
+    return f"no live worker of the job {name!r} has the labels {', '.join(needed)}; {waiting} for one that has"
 
 
 async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> list[Ending]:
@@ -402,7 +446,7 @@ async def give_back(tx: Transaction, worker: int, claimed: Sequence[Claimed]) ->
     for token, numbers in by_token.items():
         rows = await tx.all("give_back_runs", numbers=longs(numbers), token=token)
         await close_claims(tx, {token: [row[0] for row in rows]})
-        returned |= {row[0]: (row[1], row[2], row[3], row[4], bool(row[5])) for row in rows}
+        returned |= {row[0]: (row[1], row[2], row[3], whom_for(row[4], row[6], row[7]), bool(row[5])) for row in rows}
     groups: dict[Group, list[int]] = {}
     for number in await end_cancelled(tx, list(returned)):
         queue, lane, priority, label, alone = returned[number]

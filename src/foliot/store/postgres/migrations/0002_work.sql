@@ -43,7 +43,8 @@ BEGIN
             CASE WHEN r.lane = 0 AND now_ - r.fire_at > late_ THEN 1::smallint ELSE r.lane END AS lane,
             r.schedule IS NOT NULL OR r.phase IS NOT NULL OR r.deaths IS NOT NULL OR coalesce(r.useful_until < now_, false)
                 OR r.slots IS NOT NULL OR r.forced IS NOT NULL
-                OR (r.options IS NOT NULL AND position('"concurrency_key"'::bytea in r.options) > 0)
+                OR (r.options IS NOT NULL AND (position('"concurrency_key"'::bytea in r.options) > 0
+                    OR position('"labels"'::bytea in r.options) > 0))
                 OR (limits <> '{}' AND foliot.is_limited(limits, r))
                 OR (lanes AND (r.lane > 0 OR now_ - r.fire_at > late_)) AS odd,
             r.tenant IS NOT NULL AND ranks_ = '{}' AS unranked, coalesce(d.rank, 1) AS rank,
@@ -78,10 +79,12 @@ END $$;
 -- Takes chunks by lane, priority, rank and order, as many runs as fit, and with each chunk a token. What was cancelled, moved or
 -- claimed since the chunk was made is passed over: the runs are locked first, and looked at after that. What a chunk named
 -- and this claim did not take goes to a chunk aside, because somebody has to look why: while anything lies there, the last
--- row says so by having no number. Of other lanes than live it takes `backlog_` runs at most (NULL: any number).
+-- row says so by having no number. Of other lanes than live it takes `backlog_` runs at most (NULL: any number). Of what
+-- fair share has put off it takes none once it has `put_off_` runs in all. Of runs that need labels it takes those that need
+-- no others than the worker's.
 CREATE FUNCTION foliot.claim_runs(
     worker_ integer, queues_ text[], jobs_ text[], limit_ integer, chunks_ integer, tokens_ bigint[], suspects_ boolean,
-    backlog_ integer
+    backlog_ integer, put_off_ integer, labels_ text[]
 ) RETURNS TABLE (
     number bigint, name text, job text, payload bytea, token bigint, attempt integer, spent integer, fire_at bigint,
     nominal bigint, since bigint, schedule text, revision integer, tenant text, queue text, priority integer,
@@ -94,6 +97,9 @@ DECLARE
     room integer := limit_;
     used integer := 0;
     got integer;
+    most integer;
+    takes text[] := jobs_;
+    found_ refcursor;
     chunk record;
     part bigint[];
     free bigint[];
@@ -101,22 +107,41 @@ DECLARE
     broken text[] := ARRAY(SELECT b.destination FROM foliot.breaker b WHERE b.opened_at IS NOT NULL);
 BEGIN
     backlog_ := coalesce(backlog_, limit_);
+    put_off_ := coalesce(put_off_, limit_);
     IF NOT EXISTS (SELECT 1 FROM foliot.instance i WHERE i.number = worker_ AND i.ended_at IS NULL) THEN
         RAISE EXCEPTION 'worker % was declared dead', worker_ USING ERRCODE = 'FL003';
     END IF;
+    IF labels_ <> '{}' THEN
+        takes := takes || ARRAY(
+            SELECT DISTINCT h.job FROM foliot.handoff h WHERE position('@' in h.job) > 0
+                AND split_part(h.job, '@', 1) = ANY(jobs_) AND string_to_array(split_part(h.job, '@', 2), ',') <@ labels_);
+    END IF;
     LOOP
-        FOR chunk IN
+        IF put_off_ > 0 THEN
+            OPEN found_ FOR
             SELECT h.n, h.lane, h.priority, h.rank, h.fired_at, h.queue, h.job, h.alone, h.numbers FROM foliot.handoff h
-            WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
+            WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(takes)) AND NOT h.aside
                 AND (suspects_ OR NOT h.alone) AND (h.lane = 0 OR backlog_ > 0)
-            ORDER BY h.lane, h.priority DESC, h.rank, h.n LIMIT chunks_ FOR UPDATE SKIP LOCKED
+            ORDER BY h.lane, h.priority DESC, h.rank, h.n LIMIT chunks_ FOR UPDATE SKIP LOCKED;
+        ELSE
+            OPEN found_ FOR
+            SELECT h.n, h.lane, h.priority, h.rank, h.fired_at, h.queue, h.job, h.alone, h.numbers FROM foliot.handoff h
+            WHERE NOT (h.rank > 1 AND h.rank % 2 = 1)
+                AND h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(takes)) AND NOT h.aside
+                AND (suspects_ OR NOT h.alone) AND (h.lane = 0 OR backlog_ > 0)
+            ORDER BY h.lane, h.priority DESC, h.rank, h.n LIMIT chunks_ FOR UPDATE SKIP LOCKED;
+        END IF;
         LOOP
-            EXIT WHEN room <= 0 OR (chunk.lane > 0 AND backlog_ <= 0);
+            FETCH found_ INTO chunk;
+            EXIT WHEN NOT FOUND OR room <= 0 OR (chunk.lane > 0 AND backlog_ <= 0);
             -- Of runs that may have killed a worker, one at a time.
             CONTINUE WHEN chunk.alone AND NOT suspects_;
+            most := least(room, CASE WHEN chunk.lane > 0 THEN backlog_ END,
+                CASE WHEN chunk.rank > 1 AND chunk.rank % 2 = 1 THEN put_off_ - (limit_ - room) END);
+            CONTINUE WHEN most <= 0;
             suspects_ := suspects_ AND NOT chunk.alone;
             used := used + 1;
-            part := chunk.numbers[1:CASE WHEN chunk.lane = 0 THEN room ELSE least(room, backlog_) END];
+            part := chunk.numbers[1:most];
             room := room - cardinality(part);
             backlog_ := backlog_ - CASE WHEN chunk.lane = 0 THEN 0 ELSE cardinality(part) END;
             -- Nobody waits for a run that somebody's open transaction has its hands on.
@@ -156,11 +181,13 @@ BEGIN
                 UPDATE foliot.handoff h SET numbers = chunk.numbers[cardinality(part) + 1 :] WHERE h.n = chunk.n;
             END IF;
         END LOOP;
+        CLOSE found_;
         -- Others have their hands on all there is. Of a chunk as large as what we want, they may leave some.
         EXIT WHEN used > 0 OR limit_ < 1;
         SELECT h.n INTO chunk FROM foliot.handoff h
-        WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(jobs_)) AND NOT h.aside
+        WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(takes)) AND NOT h.aside
             AND cardinality(h.numbers) >= limit_ AND NOT h.alone AND (h.lane = 0 OR backlog_ > 0)
+            AND (put_off_ > 0 OR NOT (h.rank > 1 AND h.rank % 2 = 1))
         ORDER BY h.lane, h.priority DESC, h.rank, h.n LIMIT 1;
         EXIT WHEN NOT FOUND;
         PERFORM 1 FROM foliot.handoff h WHERE h.n = chunk.n FOR UPDATE;

@@ -302,7 +302,7 @@ BEGIN
     DELETE FROM foliot.claim c WHERE c.token = token_ AND c.open <= 0;
     DELETE FROM foliot.cancellation c WHERE c.number = run_;
     INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers, job)
-    VALUES (coalesce(owned.queue, 'default'), owned.lane, owned.priority, foliot.now(), ARRAY[run_], owned.job || '?');
+    VALUES (coalesce(owned.queue, 'default'), owned.lane, owned.priority, foliot.now(), ARRAY[run_], owned.job || '?' || foliot.at_labels(owned.options));
     PERFORM pg_notify('foliot', 'handoff');
 END $$;
 

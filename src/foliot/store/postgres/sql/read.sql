@@ -106,3 +106,6 @@ SELECT count(*) FROM foliot.history
 -- name: count_early
 -- A cancelled attempt is told by its run's history row too, and counts once.
 SELECT (SELECT count(*) FROM foliot.history WHERE started_at < fire_at) + (SELECT count(*) FROM foliot.attempt WHERE started_at < fire_at AND outcome <> 'cancelled')
+
+-- name: waiting_chunks
+SELECT queue, fired_at, numbers FROM foliot.handoff

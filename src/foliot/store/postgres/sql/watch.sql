@@ -27,8 +27,8 @@ SELECT EXISTS (SELECT 1 FROM foliot.claim WHERE worker = :worker)
 SELECT name, policy, queue, owner, runbook, changes, traits FROM foliot.job
 
 -- name: add_instance
-INSERT INTO foliot.instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at, release)
-VALUES (:role, :host, :pid, :birth, :version, :queues, :jobs, :slots, :now, :now, :release)
+INSERT INTO foliot.instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at, release, labels, reserved)
+VALUES (:role, :host, :pid, :birth, :version, :queues, :jobs, :slots, :now, :now, :release, :labels, :reserved)
 RETURNING number
 
 -- name: unended_instances
@@ -49,7 +49,7 @@ ON CONFLICT (name) DO UPDATE SET policy = excluded.policy, queue = excluded.queu
 
 -- name: live_instances
 SELECT number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, offset_low, offset_high,
-    fenced
+    fenced, labels, reserved
 FROM foliot.instance WHERE ended_at IS NULL ORDER BY number
 
 -- name: report_clock

@@ -1,5 +1,5 @@
 -- name: claim_runs
-SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer)
+SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer, :put_off::integer, :labels::text[])
 
 -- name: write_claims
 SELECT foliot.write_claims(:tokens::bigint[], :numbers::bigint[])
@@ -54,9 +54,10 @@ WHERE number = ANY(:numbers::bigint[]) AND state < 2
 SELECT number, fire_at, coalesce(queue, 'default') FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND number NOT IN (SELECT u.number FROM foliot.unwritten u)
 
--- name: job_is_known
-SELECT EXISTS (SELECT 1 FROM foliot.instance i, jsonb_array_elements_text(i.jobs::jsonb) j(name)
-    WHERE i.ended_at IS NULL AND i.role = 'worker' AND i.beat_at > :since AND j.name = :job::text)
+-- name: workers_knowing
+-- The labels of live workers that know a job, or have a check.
+SELECT i.labels FROM foliot.instance i, jsonb_array_elements_text(i.jobs::jsonb) j(name)
+WHERE i.ended_at IS NULL AND i.role = 'worker' AND i.beat_at > :since AND j.name = :job::text
 
 -- name: wanted_jobs
 -- Jobs and checks that chunks have waited for, for some time.
@@ -141,7 +142,7 @@ UPDATE foliot.run SET state = CASE WHEN spent > 0 OR phase IS NOT NULL THEN 1 EL
     token = NULL, worker = NULL, claimed_at = NULL, started_at = CASE WHEN phase IS NOT NULL THEN started_at END
 WHERE number = ANY(:numbers::bigint[]) AND state = 4 AND token = :token AND (SELECT count(*) FROM held) >= 0
 RETURNING number, coalesce(queue, 'default'), lane, priority, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL
+    deaths IS NOT NULL, job, options
 
 -- name: close_claim
 -- A run that lives on is not the claim's any more, whatever its row will look like.

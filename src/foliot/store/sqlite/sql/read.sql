@@ -82,3 +82,6 @@ SELECT count(*) FROM history
 -- name: count_early
 -- A cancelled attempt is told by its run's history row too, and counts once.
 SELECT (SELECT count(*) FROM history WHERE started_at < fire_at) + (SELECT count(*) FROM attempt WHERE started_at < fire_at AND outcome <> 'cancelled')
+
+-- name: waiting_chunks
+SELECT queue, fired_at, numbers FROM handoff

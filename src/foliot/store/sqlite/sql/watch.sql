@@ -24,8 +24,8 @@ SELECT EXISTS (SELECT 1 FROM claim WHERE worker = :worker)
 SELECT name, policy, queue, owner, runbook, changes, traits FROM job
 
 -- name: add_instance
-INSERT INTO instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at, release)
-VALUES (:role, :host, :pid, :birth, :version, :queues, :jobs, :slots, :now, :now, :release)
+INSERT INTO instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at, release, labels, reserved)
+VALUES (:role, :host, :pid, :birth, :version, :queues, :jobs, :slots, :now, :now, :release, :labels, :reserved)
 RETURNING number
 
 -- name: unended_instances
@@ -45,7 +45,7 @@ ON CONFLICT (name) DO UPDATE SET policy = excluded.policy, queue = excluded.queu
 
 -- name: live_instances
 SELECT number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, offset_low, offset_high,
-    fenced
+    fenced, labels, reserved
 FROM instance WHERE ended_at IS NULL ORDER BY number
 
 -- name: report_clock

@@ -5,6 +5,15 @@ WHERE ready_at <= :now AND queue IN (SELECT value FROM json_each(:queues)) AND (
     AND (:suspects OR NOT alone) AND lane <= :most_lane
 ORDER BY lane, priority DESC, rank, n LIMIT :limit
 
+-- name: ready_light_chunks
+-- The same, without those of tenants that have had their share: it has an index of its own, because a worker that is full
+-- of a flood asks for these whenever anything is new.
+SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank FROM handoff INDEXED BY handoff_light
+WHERE NOT (rank > 1 AND rank % 2 = 1)
+    AND ready_at <= :now AND queue IN (SELECT value FROM json_each(:queues)) AND (job IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
+    AND (:suspects OR NOT alone) AND lane <= :most_lane
+ORDER BY lane, priority DESC, rank, n LIMIT :limit
+
 -- name: shrink_chunk
 UPDATE handoff SET numbers = :numbers WHERE n = :n
 
@@ -48,9 +57,14 @@ SELECT number, fire_at, coalesce(queue, 'default') FROM run WHERE number IN carr
 -- name: add_claim
 INSERT INTO claim (token, worker, claimed_at, open, numbers) VALUES (:token, :worker, :now, :open, :numbers)
 
--- name: job_is_known
-SELECT EXISTS (SELECT 1 FROM instance i, json_each(i.jobs) j WHERE i.ended_at IS NULL AND i.role = 'worker'
-    AND i.beat_at > :since AND j.value = :job)
+-- name: workers_knowing
+-- The labels of live workers that know a job, or have a check.
+SELECT i.labels FROM instance i, json_each(i.jobs) j WHERE i.ended_at IS NULL AND i.role = 'worker'
+    AND i.beat_at > :since AND j.value = :job
+
+-- name: labelled_chunks
+-- Whom chunks are for that not every worker of their job can take.
+SELECT DISTINCT job FROM handoff WHERE instr(job, '@') > 0
 
 -- name: wanted_jobs
 -- Jobs and checks that chunks have waited for, for some time.
@@ -121,7 +135,7 @@ UPDATE run SET state = CASE WHEN spent > 0 OR phase IS NOT NULL THEN 1 ELSE 0 EN
     claimed_at = NULL, started_at = CASE WHEN phase IS NOT NULL THEN started_at END
 WHERE number IN carray(:numbers) AND state = 4 AND token = :token
 RETURNING number, coalesce(queue, 'default'), lane, priority, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL
+    deaths IS NOT NULL, job, options
 
 -- name: close_claim
 UPDATE claim SET open = open - ?3 WHERE token = ?1
