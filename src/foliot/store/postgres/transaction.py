@@ -100,6 +100,10 @@ class PostgresTransaction(Transaction):
         self.told: set[str] = set()
         """Who is woken by the commit itself."""
 
+    @property
+    def connection(self) -> Any:
+        return self._connection
+
     async def run(self, query: str, /, **values: Any) -> int:
         wanted = self._queries[query]
         status: str = await self._connection.execute(wanted.text, *wanted.arguments(values))

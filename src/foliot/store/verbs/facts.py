@@ -57,31 +57,42 @@ class Due(NamedTuple):
 _DUE = len(Due._fields)
 
 
+def due_of(row: Row) -> Due:
+    """The row of a tick tells more than this."""
+    return Due(*row[:_DUE])
+
+
 async def due_runs(tx: Transaction, numbers: Iterable[int]) -> dict[int, Due]:
     return {row[0]: Due(*row) for row in await tx.all("due_runs", numbers=longs(numbers))}
 
 
-async def tick_facts(tx: Transaction, wanted: dict[str, int], rows: dict[int, Due]) -> dict[int, TickFacts | None]:
+async def tick_facts(
+    tx: Transaction, wanted: dict[str, int], rows: dict[int, Due]
+) -> tuple[dict[int, TickFacts | None], list[int]]:
     """By run; None for one that is no longer to be decided upon: somebody got there first. Rows that cannot be read are
     set aside. `rows` were read before the schedules were locked, and are brought up to date: where a run is handed off
-    to follows from them."""
+    to follows from them. And which runs have to wait, because somebody has his hands on what they require."""
+    schedules = {row[0]: schedule_of(row) for row in await tx.all("schedules_by_id", ids=list(wanted))}
+    requires = {name: one.policy.requires for name, one in schedules.items() if one.policy.requires is not None}
+    held = await tx.lock_free(set(requires.values()))
+    busy = [number for name, number in wanted.items() if requires.get(name) in held]
+    wanted = {name: number for name, number in wanted.items() if requires.get(name) not in held}
     listed = list(wanted)
-    schedules = {row[0]: schedule_of(row) for row in await tx.all("schedules_by_id", ids=listed)}
     around = Around(
         schedules,
-        await _upstreams(tx, {one.policy.requires for one in schedules.values() if one.policy.requires is not None}),
+        await _upstreams(tx, set(requires.values())),
         await tx.all("busy_runs", schedules=listed),
         await tx.all("waiting_runs", slots=[f"turn:{schedule}" for schedule in listed]),
     )
     facts: dict[int, TickFacts | None] = dict.fromkeys(wanted.values())
     for row in await tx.all("due_ticks", numbers=longs(wanted.values()), now=tx.now):
-        due = rows[row[0]] = Due(*row[:_DUE])
+        due = rows[row[0]] = due_of(row)
         try:
-            facts[due.number] = around.facts(due, *row[_DUE:])
+            facts[due.number] = around.facts_of(row)
         except ValueError as error:
             del facts[due.number]
             await _set_aside(tx, due.number, row[_DUE], error)
-    return facts
+    return facts, busy
 
 
 class Around:
@@ -106,6 +117,10 @@ class Around:
         for schedule, number, name, nominal, since, origin, lane in waiting:
             found = Waiting(number, run_id(number, name), nominal, since, origin == Origin.SCHEDULED, Lane(lane))
             self._waiting.setdefault(schedule, []).append(found)
+
+    def facts_of(self, row: Row) -> TickFacts:
+        """Of a row of `due_ticks`. ValueError when it cannot be read."""
+        return self.facts(due_of(row), *row[_DUE:])
 
     def facts(
         self,
@@ -151,10 +166,9 @@ def _in_the_way(one: Busy, due: Due) -> bool:
 
 
 async def _upstreams(tx: Transaction, wanted: set[str]) -> dict[str, Upstream]:
-    """Locked, so that whoever ends a run of theirs sees those that begin to wait for it now."""
+    """Locked by now, so that whoever ends a run of theirs sees those that begin to wait for it."""
     if not wanted:
         return {}
-    await tx.lock(wanted)
     listed = sorted(wanted)
     rules = {row[0]: row[2] for row in await tx.all("schedules_by_id", ids=listed)}
     useful = {row[0]: row[1] for row in await tx.all("last_useful", ids=listed)}
