@@ -45,7 +45,7 @@ _LIVELY_LOOK, _IDLE_LOOK = 0.001, 0.005
 _CALLED_LOOK = 0.02
 """The same, for a store that calls when there is something new."""
 _FIRST = 500
-"""Most runs that a worker asks for which has nothing to do: others may have nothing to do either."""
+"""Most runs that a worker asks for at first which had nothing to do: others may have nothing to do either."""
 _CLAIM_ANYWAY: Duration = SECOND
 """A worker with free slots claims this often even if nothing seems to be new: a hint that is lost costs a second."""
 
@@ -240,7 +240,7 @@ class Worker:
             if self._has_all(now):
                 return 0
             self._claimed_at, self._claimed_version = now, self._seen_version
-            limit = limit if self.running else min(limit, _FIRST)
+            limit = limit if self.running or self._left_some else min(limit, _FIRST)
             self.claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(jobs, limit))
         # Shielded: whoever stops waiting, what was claimed is begun or given back, never forgotten.
         return await asyncio.shield(self.claiming)
