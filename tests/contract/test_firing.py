@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND, Instant
+from foliot.domain.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Instant
 from foliot.domain.policy import Overlap, Policy
 from foliot.domain.run import Lane, Origin, Promise
 from foliot.domain.schedule import NewTick, TickDecision, TickFacts
 from foliot.domain.state import Reason, State
+from foliot.errors import LostOwnership
 from tests.contract.stage import START, Entry, Stage, deciding, declared, fires, fires_hourly, holds, skips
 
 
@@ -56,6 +57,58 @@ async def test_a_firing_tells_the_moment_at_which_it_was_decided(stage: Stage) -
 
     fired = await stage.store.fire([lease], await stage.loaded(lease), lease.cursor, decide)
     assert (fired.at, heard) == (START + 12_345, [START + 12_345])
+
+
+# --------------------------------------------------------------------------------------------------------------- ahead
+
+
+def hourly_unless_paused(fact: TickFacts) -> TickDecision:
+    assert fact.schedule is not None
+    return fires_hourly(fact) if fact.schedule.paused_at is None else holds(fact)
+
+
+async def crowd(stage: Stage, due: Instant) -> list[str]:
+    """Schedules whose ticks are due at one moment; and another one, which is paused."""
+    names = [f"s{n}" for n in range(40)]
+    await stage.apply(*(declared(name, due) for name in [*names, "paused"]))
+    await stage.store.pause("paused", until=None, actor="test", note="")
+    return names
+
+
+async def test_what_was_made_ready_ahead_of_time_comes_out_the_same(stage: Stage) -> None:
+    names = await crowd(stage, START + 500 * MILLISECOND)
+    lease = await stage.lease()
+    due = await stage.loaded(lease)
+    stage.store.look_ahead([lease], deciding(hourly_unless_paused))
+    stage.clock.advance(500 * MILLISECOND)
+    fired = await stage.store.fire([lease], due, lease.cursor, deciding(hourly_unless_paused))
+    assert (fired.handed_off, fired.held, fired.created, fired.early, fired.stale) == (40, 1, 40, 0, 0)
+    assert sorted(str(run.schedule) for run in await stage.claim()) == sorted(names)
+    assert [len(await stage.waiting(name)) for name in names] == [1] * 40
+    again = await stage.store.fire([lease], due, lease.cursor, deciding(hourly_unless_paused))
+    assert (again.handed_off, again.created) == (0, 0)
+
+
+async def test_what_was_made_ready_ahead_of_time_is_never_early(stage: Stage) -> None:
+    await crowd(stage, START + 500 * MILLISECOND)
+    lease = await stage.lease()
+    due = await stage.loaded(lease)
+    stage.store.look_ahead([lease], deciding(hourly_unless_paused))
+    fired = await stage.store.fire([lease], due, lease.cursor, deciding(hourly_unless_paused))
+    assert (fired.handed_off, fired.early) == (0, 41)
+    assert await stage.claim() == []
+
+
+async def test_what_was_made_ready_by_an_owner_that_was_replaced_is_not_handed_off(stage: Stage) -> None:
+    await crowd(stage, START + 500 * MILLISECOND)
+    lease = await stage.lease()
+    due = await stage.loaded(lease)
+    stage.store.look_ahead([lease], deciding(hourly_unless_paused))
+    await stage.lease()
+    stage.clock.advance(500 * MILLISECOND)
+    with pytest.raises(LostOwnership):
+        await stage.store.fire([lease], due, lease.cursor, deciding(hourly_unless_paused))
+    assert await stage.claim() == []
 
 
 # ---------------------------------------------------------------------------------------------------------------- stale

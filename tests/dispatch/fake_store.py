@@ -57,6 +57,8 @@ class FakeStore:
     """When each was heard of."""
     catch_up_rate: float | None = None
     """Runs per second of the whole fleet."""
+    looked_ahead: list[tuple[Instant, set[int]]] = field(default_factory=list)
+    """When, and with the leases of which shards."""
     fired_with: list[set[int]] = field(default_factory=list)
     """The shards whose leases came with each firing."""
 
@@ -123,6 +125,9 @@ class FakeStore:
             if not self._lost([lease]):
                 self.held[lease.shard].owner = None
                 self.commits += 1
+
+    def look_ahead(self, leases: Sequence[Lease], decide: Decide) -> None:
+        self.looked_ahead.append((self.clock.now(), {lease.shard for lease in leases}))
 
     async def lane_rates(self) -> dict[Lane, float | None]:
         self._called("lane_rates")

@@ -86,6 +86,18 @@ def test_the_dispatcher_asks_to_be_called_when_the_next_run_is_due() -> None:
     run(story())
 
 
+def test_the_store_may_look_ahead_at_least_every_250_ms() -> None:
+    async def story() -> None:
+        house = House(shards=4)
+        await house.live_until(NOON + 5 * SECOND)
+        moments = [moment for moment, shards in house.store.looked_ahead if shards == {0, 1, 2, 3}]
+        assert moments[0] < NOON + SECOND
+        assert max(later - sooner for sooner, later in itertools.pairwise(moments)) <= 250 * MILLISECOND
+        assert moments[-1] >= NOON + 5 * SECOND - 250 * MILLISECOND
+
+    run(story())
+
+
 def test_a_single_due_run_does_not_wait_for_a_batch_to_fill() -> None:
     async def story() -> None:
         house = House(batch=1_000)

@@ -70,6 +70,23 @@ def test_a_worker_claims_no_more_than_its_free_slots():
     run(scene())
 
 
+def test_a_worker_that_has_nothing_to_do_leaves_some_of_a_herd_for_others_at_first():
+    async def scene():
+        bench = Bench(forever, slots=1_000)
+        await bench.worker.start()
+        await bench.worker.run_once()
+        for _ in range(900):
+            bench.store.hand_off("forever")
+        await bench.worker.run_once()
+        assert len(bench.worker.running) == 500
+        assert bench.worker.alarm.ringing  # and looks again at once
+        await bench.worker.run_once()
+        assert len(bench.worker.running) == 900
+        await bench.worker.drain(0)
+
+    run(scene())
+
+
 def test_a_worker_whose_clock_is_wrong_begins_nothing_new_and_ends_what_it_has():
     async def scene():
         gate = asyncio.Event()

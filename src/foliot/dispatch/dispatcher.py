@@ -171,7 +171,8 @@ class Dispatcher:
         4. Load the next piece of a leased window while there is room for it; of the past, when the rest has enough.
         5. Fire what is due, batch after batch, for a little while: what is live, a batch of the backlog, and again.
            Also in between: what is due waits for none of this.
-        6. After a takeover, see whether ticks were computed with older tables of zones and holidays, page by page.
+        6. Let the store make ready what falls due within a moment.
+        7. After a takeover, see whether ticks were computed with older tables of zones and holidays, page by page.
 
         Shards that the store says are not ours are dropped; the next round looks at the fleet, and goes on. While the
         clock is fenced, nothing is held.
@@ -192,6 +193,7 @@ class Dispatcher:
             await self._look(now)
             await self._load()
             more = await self._fire_due(now)
+            self._store.look_ahead(self._shards.leases(), decide_ticks)
             if self._retabling is not None:
                 self._retabling = await retable(self._store, self._retabling)
                 more = more or self._retabling is not None

@@ -414,6 +414,11 @@ class DispatchStore(Protocol):
         LostOwnership, with the shards in question, when an epoch is no longer the store's; then nothing was fired.
         """
 
+    def look_ahead(self, leases: Sequence[Lease], decide: Decide) -> None:
+        """A hint, given by the owner of these shards every now and then, at least every quarter of a second: what falls
+        due within a moment may be made ready for `fire`, which does with it what it would have done without. Nobody
+        sees anything of it before that. `decide` may be called with a time that is to come: that of the ticks."""
+
     async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
         """Schedules whose pending tick was computed with tables of the world, and with none of these releases of them;
         by id, those after `after`. An empty list means that there are no more."""

@@ -46,6 +46,8 @@ _LIVELY_LOOK, _IDLE_LOOK = 0.001, 0.005
 """Seconds between two looks at the store's version."""
 _CALLED_LOOK = 0.02
 """The same, for a store that calls when there is something new."""
+_FIRST = 500
+"""Most runs that a worker asks for at first which had nothing to do: others may have nothing to do either."""
 _CLAIM_ANYWAY: Duration = SECOND
 """A worker with free slots claims this often even if nothing seems to be new: a hint that is lost costs a second."""
 
@@ -255,7 +257,8 @@ class Worker:
             if self._has_all(now):
                 return 0
             self._claimed_at, self._claimed_version = now, self._seen_version
-            self.claiming = asyncio.get_running_loop().create_task(self._claim_and_begin())
+            most = None if self.running or self._left_some else _FIRST
+            self.claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(most))
         # Shielded: whoever stops waiting, what was claimed is begun or given back, never forgotten.
         return await asyncio.shield(self.claiming)
 
@@ -264,8 +267,8 @@ class Worker:
         is_told = self._is_called and self._claimed_version == self._seen_version
         return is_told and not self._left_some and 0 <= now - self._claimed_at < _CLAIM_ANYWAY
 
-    async def _claim_and_begin(self) -> int:
-        """A claim for each turn: most workers have one."""
+    async def _claim_and_begin(self, most: int | None) -> int:
+        """A claim for each turn, of so many runs at most: most workers have one turn."""
         self._left_some, begun = False, 0
         try:
             for queues in self.room.turns(self.queues):
@@ -273,7 +276,7 @@ class Worker:
                 if limit <= 0:
                     self._left_some |= queues == self.queues  # what waits for a queue's own slots takes others, too
                     continue
-                claimed = await self._claim_from(queues, jobs, limit)
+                claimed = await self._claim_from(queues, jobs, limit if most is None else min(limit, most))
                 if claimed is None:
                     break
                 begun += claimed
@@ -305,6 +308,8 @@ class Worker:
             self.alarm.ring()
             return None
         self._begin(claimed)
+        if len(claimed) >= limit and self._left()[1] > 0:
+            self.alarm.ring()  # there was room for more than it asked for
         if backlog is not None and sum(one.lane != Lane.LIVE for one in claimed) >= backlog:
             self._left_some |= bool(self.room.left_for_backlog())  # some of the backlog ended meanwhile
         return len(claimed)

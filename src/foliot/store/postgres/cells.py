@@ -11,9 +11,10 @@ from foliot.domain.instant import MINUTE, Duration, Instant
 from foliot.domain.run import LATE
 from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease, shard_of
 from foliot.errors import LostOwnership, StoreError
-from foliot.store.postgres import snapshot
+from foliot.store.postgres import ahead, snapshot
+from foliot.store.postgres.ahead import Ahead
 from foliot.store.postgres.snapshot import Ages, Snapshot
-from foliot.store.postgres.transaction import Work
+from foliot.store.postgres.transaction import PostgresTransaction, Work
 from foliot.store.verbs import dispatching, firing, sharing
 from foliot.store.verbs.dispatching import NOTHING, HandedOff
 from foliot.store.verbs.transaction import Row
@@ -23,6 +24,8 @@ CHUNK = 200
 
 _HERD = 0.05
 """Seconds."""
+_FORGETS_EVERY = 5.0
+"""Seconds: stirs that nobody needs any more are few, and go with plain runs most of the time."""
 
 UNTOLD_FOR: Duration = 9 * MINUTE
 """A run whose cell is loaded, at most six minutes before its time, without it having been told of was inserted longer
@@ -36,6 +39,9 @@ class Server(Protocol):
 
     shard_count: int
 
+    @property
+    def ahead(self) -> int: ...
+    async def look_again(self, tx: PostgresTransaction, query: str, /, **values: Any) -> Row: ...
     async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
     async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T: ...
     async def read(self, work: Work[T]) -> T: ...
@@ -58,7 +64,9 @@ class CellReader:
         """Until then a batch is believed to have ticks in it."""
         self._told = True
         """Whether there are stirs that the store may forget: we have heard of them."""
+        self._forgot_at = time.monotonic()
         self._shares = FairShares()
+        self.ahead = Ahead(server, self._shares)
 
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
         """The epoch has to be committed before we look: what the old owner still handed off is seen then."""
@@ -91,6 +99,7 @@ class CellReader:
             snapshot=seen.text,
             limit=limit,
         )
+        self.ahead.note(rows)
         before = self._handed_off.get(lease.shard, NOTHING)
         loaded = dispatching.cells(rows, start, limit, before)
         if loaded.exhausted and until is not None:
@@ -101,12 +110,14 @@ class CellReader:
     async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
         marks = {lease.shard: lease.high_water for lease in leases}
         shards, before = list(marks), snapshot.at(cursor)
-        [[text, now, times, numbers]] = await self._server.statement("arrived", shards=shards, **before.values)
+        [[text, now, *columns]] = await self._server.statement("arrived", shards=shards, **before.values)
         seen = snapshot.read(text)
         if before.life and seen.life != before.life:
             # What the cursor has not seen may bear a number that it has.
             raise LostOwnership("the server crashed, and the cursor means nothing to it", set(shards))
-        rows: list[Row] = list(zip(times or (), numbers or (), strict=True))
+        rows: list[Row] = list(zip(*(column or () for column in columns), strict=True))
+        if self._told and time.monotonic() > self._forgot_at + _FORGETS_EVERY:
+            await self._forget(leases, before)
         self._told = self._told or bool(rows)
         self._ages.note(now, seen)
         ended = {one for one in self._overtaken if one < seen.xmax and one not in seen.under_way}
@@ -116,7 +127,23 @@ class CellReader:
             )
             self._overtaken -= ended
         count = self._server.shard_count
-        return dispatching.told([row for row in rows if row[0] < marks[shard_of(row[1], count)]], seen.cursor)
+        ours = [row for row in rows if row[0] < marks[shard_of(row[1], count)]]
+        self.ahead.note(ours)
+        return dispatching.told(ours, seen.cursor)
+
+    async def _forget(self, leases: Sequence[Lease], told: Snapshot) -> None:
+        await self._server.statement("forget_stirs", told=told.text, **ahead.under(leases))
+        self._told, self._forgot_at = False, time.monotonic()
+
+    def look_ahead(self, leases: Sequence[Lease], decide: Decide, about_now: Instant) -> None:
+        self.ahead.look(leases, decide, about_now)
+
+    def abandon(self) -> None:
+        """Whoever comes next need not wait for what we hold."""
+        self.ahead.abandon()
+
+    async def close(self) -> None:
+        await self.ahead.close()
 
     async def fire(
         self,
@@ -126,9 +153,24 @@ class CellReader:
         decide: Decide,
         about_now: Instant,
     ) -> Fired:
+        """First what was made ready; the rest after that."""
+        made_ready, entries = await self.ahead.fire(list(dict.fromkeys(due)))
+        if made_ready is None:
+            return await self._fire(leases, entries, cursor, decide, about_now)
+        if not entries:
+            return made_ready
+        return ahead.together(made_ready, await self._fire(leases, entries, cursor, decide, about_now))
+
+    async def _fire(
+        self,
+        leases: Sequence[Lease],
+        entries: Sequence[tuple[Instant, int]],
+        cursor: int,
+        decide: Decide,
+        about_now: Instant,
+    ) -> Fired:
         """Plain runs in one statement, after a look at whose they are if there are tenants; a batch with ticks in it,
         or with what is too late, in one transaction."""
-        entries = list(dict.fromkeys(due))
         if self._ticks_till > time.monotonic():
             return await self._fire_with_thought(leases, entries, decide)
         seen, told = snapshot.at(cursor), self._told
@@ -146,7 +188,8 @@ class CellReader:
             raise LostOwnership(f"shards {sorted(lost)} are no longer owned under these epochs", lost)
         if needs_thought:
             return await self._fire_with_thought(leases, entries, decide)
-        self._told = self._told and not told
+        if told:
+            self._told, self._forgot_at = False, time.monotonic()
         placing.keep()
         if reached:
             self._server.heard({"handoff"})  # whoever is elsewhere was told by the firing itself
@@ -189,9 +232,7 @@ class CellReader:
     ) -> list[Row]:
         return await self._server.statement(
             "fire_runs",
-            shards=[lease.shard for lease in leases],
-            epochs=[lease.epoch for lease in leases],
-            owner=leases[0].owner if leases else 0,
+            **ahead.under(leases),
             fire_ats=[fire_at for fire_at, _ in entries],
             numbers=[number for _, number in entries],
             late=LATE,

@@ -114,6 +114,7 @@ class PostgresStore(Verbs):
     async def close(self) -> None:
         if self._is_open:
             self._is_open = False
+            await self._cells.close()
             for loop, here in list(self._loops.items()):
                 if loop is asyncio.get_running_loop():
                     await here.plain.done()
@@ -244,6 +245,14 @@ class PostgresStore(Verbs):
             row: Row = await used.fetchrow(self._queries[query].text)
         else:
             row = await used.fetchrow(self._queries[f"{query}_at"].text, self._virtual.now())
+        return row
+
+    async def look_again(self, tx: PostgresTransaction, query: str, /, **values: Any) -> Row:
+        """The one row of a query that asks the clock, in a transaction that began some time ago."""
+        if self._virtual is not None:
+            await self._look(tx.connection, "look")
+        row = await tx.one(query, **values)
+        assert row is not None, query
         return row
 
     async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T:
@@ -382,6 +391,10 @@ class PostgresStore(Verbs):
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
         return await self._cells.take(shard, owner, ttl)
 
+    async def release(self, leases: Sequence[Lease]) -> None:
+        self._cells.abandon()
+        await super().release(leases)
+
     async def renew(self, leases: Sequence[Lease], ttl: Duration, high_water: Instant) -> list[Lease]:
         if not leases:
             return []
@@ -413,6 +426,14 @@ class PostgresStore(Verbs):
         self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
     ) -> Fired:
         return await self._cells.fire(leases, due, cursor, decide, self._about_now())
+
+    def look_ahead(self, leases: Sequence[Lease], decide: Decide) -> None:
+        self._cells.look_ahead(leases, decide, self._about_now())
+
+    @property
+    def ahead(self) -> int:
+        """Of the connections that carry the load, how many may wait for a moment to come."""
+        return self.where.connections // 4
 
     # Work
 

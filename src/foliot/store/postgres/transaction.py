@@ -69,15 +69,18 @@ class Numbers:
     def draw(self, count: int, now: Instant) -> list[int]:
         with self._lock:
             base = max(number_at(now, 0), self._last >> 22 << 22)
-            drawn = []
-            for _ in range(count):
+            drawn: list[int] = []
+            while len(drawn) < count:
                 self._place = (self._place + 1) % _PLACES
-                number = base + self._node + self._place
-                if number <= self._last:
+                first = base + self._node + self._place
+                if first <= self._last:
                     base += 1 << 22
-                    number = base + self._node + self._place
-                drawn.append(number)
-                self._last = number
+                    first = base + self._node + self._place
+                # As many as there are places up to the last one: they follow one another.
+                more = min(count - len(drawn), _PLACES - self._place)
+                drawn += range(first, first + more)
+                self._place += more - 1
+                self._last = first + more - 1
             return drawn
 
 
@@ -99,6 +102,10 @@ class PostgresTransaction(Transaction):
         """Who should be woken once this has committed."""
         self.told: set[str] = set()
         """Who is woken by the commit itself."""
+
+    @property
+    def connection(self) -> Any:
+        return self._connection
 
     async def run(self, query: str, /, **values: Any) -> int:
         wanted = self._queries[query]

@@ -264,6 +264,9 @@ class SqliteStore(Verbs):
     async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
         return await self.read(lambda tx: cells.arrivals(tx, leases, cursor))
 
+    def look_ahead(self, leases: Sequence[Lease], decide: Decide) -> None:
+        """Whatever were made ready here would hold the one writer up."""
+
     async def fire(
         self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
     ) -> Fired:

@@ -59,34 +59,48 @@ class Due(NamedTuple):
 _DUE = len(Due._fields)
 
 
+def due_of(row: Row) -> Due:
+    """The row of a tick tells more than this."""
+    return Due(*row[:_DUE])
+
+
 async def due_runs(tx: Transaction, numbers: Iterable[int]) -> dict[int, Due]:
     return {row[0]: Due(*row) for row in await tx.all("due_runs", numbers=longs(numbers))}
 
 
-async def tick_facts(tx: Transaction, wanted: dict[str, int], rows: dict[int, Due]) -> dict[int, TickFacts | None]:
+async def tick_facts(
+    tx: Transaction, wanted: dict[str, int], rows: dict[int, Due]
+) -> tuple[dict[int, TickFacts | None], list[int]]:
     """By run; None for one that is no longer to be decided upon: somebody got there first. Rows that cannot be read are
-    set aside.
+    set aside. And which runs have to wait, because somebody has his hands on what they require.
 
     `wanted` are runs by schedule, or by series where those go over members. `rows` were read before these were locked,
     and are brought up to date: where a run is handed off to follows from them."""
-    listed = list(wanted)
-    templates = sorted({schedule_of_series(one) for one in listed})
+    templates = sorted({schedule_of_series(one) for one in wanted})
     schedules = {row[0]: schedule_of(row) for row in await tx.all("schedules_by_id", ids=templates)}
+    requires = {
+        one: schedules[name].policy.requires for one in wanted if (name := schedule_of_series(one)) in schedules
+    }
+    needed = {one for one in requires.values() if one is not None}
+    held = await tx.lock_free(needed)
+    busy = [number for name, number in wanted.items() if requires.get(name) in held]
+    wanted = {name: number for name, number in wanted.items() if requires.get(name) not in held}
+    listed = list(wanted)
     around = Around(
         schedules,
-        await _upstreams(tx, {one.policy.requires for one in schedules.values() if one.policy.requires is not None}),
+        await _upstreams(tx, needed),
         await tx.all("busy_runs", schedules=listed),
         await tx.all("waiting_runs", slots=[f"turn:{schedule}" for schedule in listed]),
     )
     facts: dict[int, TickFacts | None] = dict.fromkeys(wanted.values())
     for row in await tx.all("due_ticks", numbers=longs(wanted.values()), now=tx.now):
-        due = rows[row[0]] = Due(*row[:_DUE])
+        due = rows[row[0]] = due_of(row)
         try:
-            facts[due.number] = around.facts(due, *row[_DUE:])
+            facts[due.number] = around.facts_of(row)
         except ValueError as error:
             del facts[due.number]
             await _set_aside(tx, due.number, row[_DUE], error)
-    return facts
+    return facts, busy
 
 
 class Around:
@@ -114,6 +128,10 @@ class Around:
             is_tick = origin == Origin.SCHEDULED and not is_wish
             found = Waiting(number, run_id(number, name), nominal, since, is_tick, Lane(lane), is_wish)
             self._waiting.setdefault(schedule, []).append(found)
+
+    def facts_of(self, row: Row) -> TickFacts:
+        """Of a row of `due_ticks`. ValueError when it cannot be read."""
+        return self.facts(due_of(row), *row[_DUE:])
 
     def facts(
         self,
@@ -169,10 +187,9 @@ def _in_the_way(one: Busy, due: Due, in_order: bool) -> bool:
 
 
 async def _upstreams(tx: Transaction, wanted: set[str]) -> dict[str, Upstream]:
-    """Locked, so that whoever ends a run of theirs sees those that begin to wait for it now."""
+    """Locked by now, so that whoever ends a run of theirs sees those that begin to wait for it."""
     if not wanted:
         return {}
-    await tx.lock(wanted)
     listed = sorted(wanted)
     rules = {row[0]: row[2] for row in await tx.all("schedules_by_id", ids=listed)}
     useful = {row[0]: row[1] for row in await tx.all("last_useful", ids=listed)}

@@ -93,6 +93,8 @@ class Firing:
         self.skips: list[End] = []
         self.stale = self.handed_off = self.skipped = self.held = self.created = 0
         self.faults: list[str] = []
+        self.soonest: Instant | None = None
+        """Of the successors that were made."""
         self.busy: list[tuple[Instant, int]] = []
         """What somebody else has his hands on."""
         self.again: list[tuple[Instant, int]] = []
@@ -149,11 +151,12 @@ class Firing:
                     rest.append(number)
                 else:
                     first[schedule] = number
-            facts = await tick_facts(self.tx, first, self.rows)
+            facts, busy = await tick_facts(self.tx, first, self.rows)
+            self.busy += [(self.rows[number].fire_at, number) for number in busy]
             self.stale += sum(fact is None for fact in facts.values())
             readable = [fact for fact in facts.values() if fact is not None]
             decisions = decide(readable, self.tx.now) if readable else []
-            await self._carry_out(list(zip(readable, decisions, strict=True)))
+            await self.carry_out(list(zip(readable, decisions, strict=True)))
             await self._end_skipped()
             waiting = rest
 
@@ -162,7 +165,7 @@ class Firing:
         assert schedule is not None  # only ticks are kept here
         return schedule
 
-    async def _carry_out(self, decided: Decided) -> None:
+    async def carry_out(self, decided: Decided) -> None:
         """All decisions of a wave: each kind of write is done once, for all of them."""
         going: list[tuple[Due, Lane]] = []
         spread: list[tuple[TickFacts, TickDecision]] = []
@@ -230,6 +233,8 @@ class Firing:
             last_made[one.schedule] = made.name  # the successor comes after what is fired instead
             if one.fired_at is None:
                 self.created += 1
+                due = one.tick.fire_at
+                self.soonest = due if self.soonest is None else min(self.soonest, due)
                 if one.is_decided:
                     await self.tx.run_each("tick_decided", [(one.lane, made.number)])
             else:

@@ -56,7 +56,7 @@ SELECT concat(pg_current_snapshot(), ':', (SELECT began FROM foliot.life))
 
 -- name: load_cells
 -- A range of a shard's due index, in its own order. Runs that became visible after the cursor are told by `arrivals`.
-SELECT fire_at, number FROM foliot.run
+SELECT fire_at, number, schedule IS NOT NULL FROM foliot.run
 WHERE shard = :shard AND state <= 1 AND (fire_at, number) > (:fire_at, :number) AND fire_at < :below
     AND pg_visible_in_snapshot(xid, :snapshot::text::pg_snapshot)
 ORDER BY fire_at, number LIMIT :limit
@@ -79,17 +79,18 @@ WITH told AS MATERIALIZED (
     UNION ALL
     SELECT numbers FROM foliot.stir WHERE shard = ANY(:shards::smallint[]) AND xid = ANY(:under_way::text[]::xid8[])
 ), entry AS (
-    SELECT r.fire_at, r.number FROM foliot.run r
+    SELECT r.fire_at, r.number, r.schedule IS NOT NULL AS is_tick FROM foliot.run r
     WHERE r.number = ANY(ARRAY(SELECT unnest(numbers) FROM told)) AND r.state < 2
         AND (r.schedule IS NULL OR r.fired_at IS NULL)
         AND NOT EXISTS (SELECT 1 FROM unnest(ARRAY(SELECT u.number FROM foliot.unwritten u)) AS c(number)
             WHERE c.number = r.number)
 )
-SELECT concat(pg_current_snapshot(), ':', (SELECT began FROM foliot.life)), foliot.now(), array_agg(fire_at), array_agg(number) FROM entry
+SELECT concat(pg_current_snapshot(), ':', (SELECT began FROM foliot.life)), foliot.now(), array_agg(fire_at), array_agg(number),
+    array_agg(is_tick) FROM entry
 
 -- name: overtaken
 -- Rows of transactions that were open for so long that their cells were loaded meanwhile.
-SELECT fire_at, number FROM foliot.run
+SELECT fire_at, number, schedule IS NOT NULL FROM foliot.run
 WHERE shard = ANY(:shards::smallint[]) AND fire_at < :high_water::bigint AND state <= 1
     AND xid = ANY(:ended::text[]::xid8[]) AND (schedule IS NULL OR fired_at IS NULL)
 
@@ -112,6 +113,49 @@ SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN
     name, origin, nominal, since, attempt, withdrawn, decided
 FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fired_at IS NULL AND fire_at <= :now FOR UPDATE
+
+-- name: any_limits
+-- Whether it depends on who has gone already who may go.
+SELECT EXISTS (SELECT 1 FROM foliot.gate
+        WHERE (most IS NOT NULL OR every IS NOT NULL) AND name NOT LIKE 'lane:%')
+    OR EXISTS (SELECT 1 FROM foliot.breaker WHERE opened_at IS NOT NULL)
+
+-- name: hold_now
+-- The last step before ticks that were made ready go: `owned_shards`, `any_limits` and the clock in one.
+SELECT foliot.now(), ARRAY(
+        SELECT s.shard FROM foliot.shard s JOIN unnest(:shards::smallint[], :epochs::bigint[]) AS w(shard, epoch)
+            ON w.shard = s.shard AND w.epoch = s.epoch
+        WHERE s.shard = ANY(:shards::smallint[]) AND s.owner = :owner ORDER BY s.shard FOR NO KEY UPDATE OF s),
+    EXISTS (SELECT 1 FROM foliot.gate
+        WHERE (most IS NOT NULL OR every IS NOT NULL) AND name NOT LIKE 'lane:%')
+    OR EXISTS (SELECT 1 FROM foliot.breaker WHERE opened_at IS NOT NULL)
+
+-- name: fresh_ticks
+-- Ticks that nothing was decided or said about yet; what somebody has his hands on is left out. Nothing here implies the
+-- predicate of an index: the planner is to find them by their numbers.
+SELECT number, fire_at, queue, lane, priority, useful_until, schedule, NULL::text, false, false, tenant, job, options, slots,
+    false, coalesce(nominal, fire_at), member_set, name, origin, nominal, since, attempt, withdrawn, decided
+FROM foliot.run
+WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND origin = 0 AND attempt = 0 AND fired_at IS NULL AND fire_at <= :now
+    AND decided IS NOT TRUE AND withdrawn IS NULL AND waits_for IS NULL AND slots IS NULL
+    AND forced IS NULL AND phase IS NULL AND deaths IS NULL AND member_set IS NULL
+FOR UPDATE SKIP LOCKED
+
+-- name: crowded_schedules
+SELECT schedule FROM foliot.run WHERE schedule = ANY(:ids::text[]) GROUP BY schedule HAVING count(*) > 1
+
+-- name: forget_stirs
+-- What a snapshot has seen is in the owner's memory: as `fire_runs` does it, for whoever fires nothing but ticks.
+WITH owned AS MATERIALIZED (
+    SELECT s.shard FROM foliot.shard s JOIN unnest(:shards::smallint[], :epochs::bigint[]) AS w(shard, epoch)
+        ON w.shard = s.shard AND w.epoch = s.epoch
+    WHERE s.shard = ANY(:shards::smallint[]) AND s.owner = :owner ORDER BY s.shard FOR NO KEY UPDATE OF s
+)
+DELETE FROM foliot.stir WHERE ctid = ANY(ARRAY(
+    SELECT s.ctid FROM foliot.stir s WHERE s.shard = ANY(ARRAY(SELECT shard FROM owned))
+        AND s.xid < pg_snapshot_xmax(:told::text::pg_snapshot)
+        AND pg_visible_in_snapshot(s.xid, :told::text::pg_snapshot)
+    FOR UPDATE SKIP LOCKED))
 
 -- name: busy_runs
 -- Runs that are in the way of others of their schedule: running, verifying, retrying, handed off, about to be; held for a

@@ -1,0 +1,279 @@
+"""Herds of ticks, made ready before they are due, so that handing them off takes no longer than a few round trips.
+
+Many schedules have ticks at the same moment, and each needs a decision, a successor and a few writes. All of that is
+done a little ahead, in transactions that then wait for the clock and for `fire`. Nobody sees anything of it before; if
+it does not come to it, they roll back, and the ticks are fired as ever.
+
+What these transactions hold while they wait: rows of ticks that are due within a moment, and their schedules, of which
+no other run exists. Whoever wants to change one of those waits for as long. The shards are locked at the very end, so
+that other firings go on, and their epochs are compared then: whoever was replaced meanwhile hands nothing off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Iterable, Sequence
+from heapq import heappop, heappush
+from typing import Any, Protocol, TypeVar
+
+from foliot.domain.fairness import FairShares, Placing
+from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
+from foliot.domain.store import Decide, Fired, Lease, shard_of
+from foliot.errors import FoliotError, LostOwnership
+from foliot.store.postgres import preparing
+from foliot.store.postgres.transaction import PostgresTransaction, Work
+from foliot.store.verbs.firing import Firing
+from foliot.store.verbs.transaction import Row
+
+AHEAD: Duration = 750 * MILLISECOND
+"""How long before its time a herd is made ready: longer than that takes, and longer than a dispatcher sleeps."""
+PATIENCE: Duration = 400 * MILLISECOND
+"""For so long after its time a herd waits to be fired."""
+HERD = 20
+"""Fewer ticks of one moment are fired as fast without all this."""
+PART, MOST = 250, 1_000
+"""Ticks in one transaction: no fewer if there are several, and no more."""
+SOON: Duration = 500 * MILLISECOND
+"""Successors that are due later than this are heard of in time by whoever looks every quarter of a second."""
+EARLY: Duration = 20 * MILLISECOND
+"""The server's clock is waited for as long as this, should it be behind ours."""
+LEAD: Duration = 150 * MILLISECOND
+"""With less time than this left it would be in nobody's favour to begin."""
+_KNOWN_FOR = 0.25
+"""Seconds in which whoever called for one tick of a herd calls for the others, which went with it."""
+_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '3s'"
+"""A process that stands still must not hold up whoever takes its shards over: shorter than a lease."""
+
+Entry = tuple[Instant, int]
+T = TypeVar("T")
+
+_log = logging.getLogger("foliot.store")
+
+
+class Server(Protocol):
+    """What this module needs of the store."""
+
+    shard_count: int
+
+    @property
+    def ahead(self) -> int:
+        """How many connections transactions may hold that wait for their time."""
+
+    async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T: ...
+    async def look_again(self, tx: PostgresTransaction, query: str, /, **values: Any) -> Row: ...
+
+
+class _Abandoned(Exception):
+    """It does not come to it: everything is rolled back."""
+
+
+class Herd:
+    """Ticks of one moment, in a transaction that waits for it."""
+
+    def __init__(
+        self,
+        server: Server,
+        at: Instant,
+        numbers: Sequence[int],
+        leases: Sequence[Lease],
+        decide: Decide,
+        placing: Placing,
+    ) -> None:
+        self.at = at
+        self.entries: frozenset[Entry] = frozenset()
+        """What goes with it, once it is ready: no more than was asked for."""
+        self.ready = asyncio.Event()
+        self._server = server
+        self._numbers = numbers
+        self._leases = leases
+        self._decide = decide
+        self._placing = placing
+        self._was_begun = False
+        self._call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[Fired] = asyncio.create_task(
+            server.write(self._wait_and_fire, lazily=True, hot=True), name=f"ticks of {at}"
+        )
+        self.task.add_done_callback(_told_of)
+
+    async def fire(self) -> Fired | None:
+        """None when nothing was fired. LostOwnership when a shard is another's by now."""
+        if not self._call.done():
+            self._call.set_result(None)
+        try:
+            fired = await asyncio.shield(self.task)
+        except LostOwnership:
+            raise
+        except Exception:
+            return None  # whoever called fires them as ever, and hears of what is wrong
+        self._placing.keep()
+        return fired
+
+    def abandon(self) -> None:
+        if not self._call.done():
+            self._call.set_exception(_Abandoned)
+            self._call.exception()  # seen, also when nobody waits for it yet
+
+    async def _wait_and_fire(self, tx: PostgresTransaction) -> Fired:
+        if self._was_begun:
+            raise _Abandoned  # it had to go back, and there is no time to try again
+        self._was_begun = True
+        firing = await self._made_ready(tx)
+        self.ready.set()
+        await self._be_called()
+        await self._reach(tx)
+        await firing.write()
+        return Fired(tx.now, firing.handed_off, 0, 0, 0, 0, firing.created, [])
+
+    async def _made_ready(self, tx: PostgresTransaction) -> Firing:
+        await tx.plainly(_IDLE)
+        tx.now = self.at
+        firing = await preparing.prepare(tx, self._numbers, self._decide, self._placing)
+        if firing is None:
+            raise _Abandoned
+        going = (number for numbers in firing.groups.values() for number in numbers)
+        self.entries = frozenset((firing.rows[number].fire_at, number) for number in going)
+        if firing.soonest is None or firing.soonest > self.at + SOON:
+            tx.rings.discard("arrivals")
+        return firing
+
+    async def _be_called(self) -> None:
+        timer = asyncio.get_running_loop().call_later((AHEAD + PATIENCE) / SECOND, self.abandon)
+        try:
+            await self._call
+        finally:
+            timer.cancel()
+
+    async def _reach(self, tx: PostgresTransaction) -> None:
+        """The store's clock decides, inside the transaction. Whether the shards are still ours, and whether anything is
+        limited by now, is asked with it; the shards are locked then."""
+        while True:
+            now, owned, is_limited = await self._server.look_again(tx, "hold_now", **under(self._leases))
+            lost = {lease.shard for lease in self._leases} - set(owned)
+            if lost:
+                raise LostOwnership(f"shards {sorted(lost)} are no longer owned under these epochs", lost)
+            if is_limited or not self.at - EARLY <= now <= self.at + PATIENCE or now == tx.now < self.at:
+                raise _Abandoned  # too early even to wait for, too late, or by a clock that stands still
+            tx.now = now
+            if now >= self.at:
+                return
+            await asyncio.sleep((self.at - now) / SECOND)
+
+
+class Ahead:
+    """What one process knows of ticks to come, and the herds of them that it has made ready."""
+
+    def __init__(self, server: Server, shares: FairShares) -> None:
+        self._server = server
+        self._shares = shares
+        self._moments: dict[Instant, set[int]] = {}
+        """Ticks that are loaded, by their time."""
+        self._order: list[Instant] = []
+        """The same times, as a heap."""
+        self.herds: list[Herd] = []
+        self._gone: set[Entry] = set()
+        """What went with a herd before it was called for."""
+        self._gone_at = 0.0
+        self._nothing = Fired(0, 0, 0, 0, 0, 0, 0, [])
+
+    def note(self, entries: Iterable[Row]) -> None:
+        """What was loaded or told: time, number, and whether it is a tick."""
+        for at, number, is_tick in entries:
+            if is_tick:
+                if at not in self._moments:
+                    self._moments[at] = set()
+                    heappush(self._order, at)
+                self._moments[at].add(number)
+
+    def look(self, leases: Sequence[Lease], decide: Decide, now: Instant) -> None:
+        """Makes ready what is due within a moment."""
+        self.herds = [herd for herd in self.herds if not herd.task.done()]
+        while self._order and self._order[0] <= now + AHEAD:
+            at = heappop(self._order)
+            numbers = self._moments.pop(at)
+            if at > now + LEAD and len(numbers) >= HERD:
+                self._begin(at, numbers, leases, decide)
+
+    def _begin(self, at: Instant, numbers: Collection[int], leases: Sequence[Lease], decide: Decide) -> None:
+        by_shard = {lease.shard: lease for lease in leases}
+        ours = sorted(number for number in numbers if shard_of(number, self._server.shard_count) in by_shard)
+        room = max(self._server.ahead - len(self.herds), 0)
+        parts = min(room, -(-len(ours) // PART))
+        for place in range(parts):
+            part = ours[place::parts][:MOST]
+            shards = {shard_of(number, self._server.shard_count) for number in part}
+            held = [by_shard[shard] for shard in sorted(shards)]
+            self.herds.append(Herd(self._server, at, part, held, decide, Placing(self._shares)))
+
+    async def fire(self, due: Sequence[Entry]) -> tuple[Fired | None, list[Entry]]:
+        """All herds whose time has come, and what is left to be fired of what is due. None when there was no herd.
+
+        All of them, also those of which nothing is among what is due: a firing must not wait for their locks."""
+        if not self.herds and not self._gone:
+            return None, list(due)
+        fired = await self._fire_herds(max(at for at, _ in due)) if due else None
+        if time.monotonic() > self._gone_at + _KNOWN_FOR:
+            self._gone.clear()
+        left = [entry for entry in due if entry not in self._gone]
+        self._gone.difference_update(due)
+        if fired is None and len(left) < len(due):
+            fired = self._nothing
+        return fired, left
+
+    async def _fire_herds(self, until: Instant) -> Fired | None:
+        due = [herd for herd in self.herds if herd.at <= until]
+        self.herds = [herd for herd in self.herds if herd.at > until]
+        found: Fired | None = None
+        for herd, fired in zip(due, await asyncio.gather(*(herd.fire() for herd in due)), strict=True):
+            if fired is not None:
+                found = fired if found is None else together(found, fired)
+                self._gone |= herd.entries
+                self._gone_at = time.monotonic()
+                self._nothing = Fired(fired.at, 0, 0, 0, 0, 0, 0, [])
+        return found
+
+    def abandon(self) -> None:
+        for herd in self.herds:
+            herd.abandon()
+        self._gone.clear()
+
+    async def close(self) -> None:
+        """Nothing is under way afterwards."""
+        herds, self.herds = self.herds, []
+        here = [herd.task for herd in herds if herd.task.get_loop() is asyncio.get_running_loop()]
+        for task in here:
+            task.cancel()
+        await asyncio.gather(*here, return_exceptions=True)
+
+
+def under(leases: Sequence[Lease]) -> dict[str, object]:
+    """Whose shards these are, and under which epochs: values for queries."""
+    return {
+        "owner": leases[0].owner if leases else 0,
+        "shards": [lease.shard for lease in leases],
+        "epochs": [lease.epoch for lease in leases],
+    }
+
+
+def together(one: Fired, other: Fired) -> Fired:
+    """Two firings as one; what the later one says of the clock holds."""
+    return Fired(
+        at=other.at,
+        handed_off=one.handed_off + other.handed_off,
+        early=one.early + other.early,
+        stale=one.stale + other.stale,
+        skipped=one.skipped + other.skipped,
+        held=one.held + other.held,
+        created=one.created + other.created,
+        faults=[*one.faults, *other.faults],
+        busy=[*one.busy, *other.busy],
+    )
+
+
+def _told_of(task: asyncio.Task[Fired]) -> None:
+    """Whoever called for it goes on without it, and often nobody did."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, _Abandoned):
+        level = logging.DEBUG if isinstance(error, FoliotError) else logging.WARNING
+        _log.log(level, "ticks were not made ready, or not handed off together", exc_info=error)
