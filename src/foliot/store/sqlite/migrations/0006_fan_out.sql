@@ -25,6 +25,8 @@ CREATE UNIQUE INDEX series_member ON series (schedule, member);
 -- (`checkpoint`: how far it has come), and is then stored as verifying, until all of them have come to an end.
 ALTER TABLE schedule ADD COLUMN member_set TEXT;
 ALTER TABLE run ADD COLUMN member_set TEXT;
+ALTER TABLE history ADD COLUMN member_set TEXT;
+ALTER TABLE backfill ADD COLUMN member_set TEXT;
 CREATE INDEX run_gathering ON run (number) WHERE member_set IS NOT NULL;
 
 CREATE TRIGGER member_served AFTER INSERT ON history WHEN new.schedule LIKE '%]' AND new.state IN (10, 11) BEGIN
