@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from foliot.domain.identity import checked_line, checked_name
-from foliot.domain.members import PAGE, Member, MembersChanged, checked_keys
+from foliot.domain.members import PAGE, Member, MembersChanged, checked_keys, refuse_nobody
 from foliot.domain.store import Store
 from foliot.portal import Portal
 
@@ -53,8 +53,10 @@ class Members:
         return self._app.portal.call(lambda: self.remove_async(*members, actor=actor, reason=reason), "remove_async")
 
     async def set_async(self, members: Iterable[str], *, actor: str = ACTOR, reason: str = "") -> MembersChanged:
-        """Brings it to exactly these, as another system knows them."""
+        """Brings it to exactly these, as another system knows them. Never to nobody: that is what a question looks like
+        that went wrong, and `remove` says it better."""
         keys, who, why = checked_keys(members), checked_line(actor, "actor"), _note(reason)
+        refuse_nobody(self.name, keys)
         return await (await self._app.opened()).set_members(self.name, keys, actor=who, note=why)
 
     def set(self, members: Iterable[str], *, actor: str = ACTOR, reason: str = "") -> MembersChanged:

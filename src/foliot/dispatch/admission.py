@@ -79,7 +79,8 @@ def decide_tick(facts: TickFacts, now: Instant, *, most_counted: int = MOST_COUN
     if schedule is None:
         return too_late_alone(facts) if too_late(facts.useful_until, now) else fire(facts, lane=facts.lane)
     decision = _decided(facts, schedule, now, most_counted)
-    if facts.over is None or decision.verdict != "fire" or not schedule.policy.jitter:
+    is_spread = facts.over is not None and facts.origin is Origin.SCHEDULED and schedule.policy.jitter > 0
+    if decision.verdict != "fire" or not is_spread:
         return decision
     return replace(decision, spread_within=_room(facts, schedule))
 
@@ -137,8 +138,8 @@ def _again(facts: TickFacts, schedule: Schedule, now: Instant) -> TickDecision:
 
 
 def _released(facts: TickFacts, schedule: Schedule, now: Instant) -> TickDecision:
-    if facts.over is not None and not schedule.paused(now):
-        return fire(facts, lane=facts.lane)  # it has begun with its members, and each of them is judged by itself
+    if facts.has_begun and not schedule.paused(now):
+        return fire(facts, lane=facts.lane)  # it goes through with it: each of its members is judged by itself
     if too_late(facts.useful_until, now):
         return _again(facts, schedule, now)
     if schedule.paused(now) and not facts.forced:

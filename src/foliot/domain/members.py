@@ -7,14 +7,14 @@ another (their overlap, their turn, their last useful completion) is a *series*:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
 from foliot.domain.identity import checked_member
 from foliot.domain.instant import Duration, Instant
-from foliot.domain.state import Event, State
+from foliot.domain.state import PARKED, Event, State
 from foliot.errors import InvalidInput
 
 DONE = frozenset({State.SUCCEEDED, State.VERIFIED, State.RECONCILED})
@@ -106,10 +106,16 @@ def completeness(states: Mapping[State, int]) -> str:
 
 def gathered(states: Mapping[State, int], complete: float | None) -> Event:
     """What becomes of a tick when no run of its members is under way any more. Where nobody said how complete it has to
-    be, it has been seen through, and says how far it came; otherwise that is its check."""
+    be, it has been seen through, and says how far it came, unless it came to nothing; otherwise that is its check."""
     if complete is None:
-        return Event.GATHERED
-    return Event.CHECK_PASSED if done(states) >= complete * sum(states.values()) else Event.CHECK_REFUSED
+        came_to_nothing = not done(states) and any(state in PARKED for state in states)
+        return Event.CHECK_REFUSED if came_to_nothing else Event.GATHERED
+    # A share is no whole number: 7 of 100 are 7 percent.
+    is_enough = done(states) + _HAIR >= complete * sum(states.values())
+    return Event.CHECK_PASSED if is_enough else Event.CHECK_REFUSED
+
+
+_HAIR = 1e-6
 
 
 def start_within(name: str, nominal: Instant, room: Duration) -> Instant:
@@ -144,3 +150,8 @@ def checked_keys(members: Iterable[str]) -> list[str]:
     if isinstance(members, str) or not isinstance(members, Iterable):
         raise InvalidInput(f'{members!r:.80} is no list of members; give their names, as in ["acme", "globex"]')
     return list(dict.fromkeys(checked_member(one) for one in members))
+
+
+def refuse_nobody(member_set: str, keys: Sequence[str]) -> None:
+    if not keys:
+        raise InvalidInput(f"this would leave nobody in {member_set}; if that is meant, remove them by name")

@@ -182,6 +182,8 @@ class TickFacts(NamedTuple):
     """Where its schedule requires one."""
     over: str | None = None
     """The set of members that it makes runs for; None: it runs itself."""
+    has_begun: bool = False
+    """It has made runs for some of them."""
     member: str | None = None
     """Whom of such a set it is for. `busy` and `waiting` are other runs of the same member then."""
 

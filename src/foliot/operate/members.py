@@ -16,6 +16,7 @@ from foliot.domain.members import (
     Standing,
     checked_keys,
     completeness,
+    refuse_nobody,
 )
 from foliot.operate.acting import Acting, acting, stated
 from foliot.operate.shapes import Shape, moment, seconds
@@ -53,8 +54,9 @@ class MemberVerbs(Acting):
     async def set_members_async(
         self, member_set: str, members: Iterable[str], *, reason: str, actor: str
     ) -> MembersChanged:
-        """Brings the set to exactly these."""
+        """Brings the set to exactly these; never to nobody."""
         name, keys = checked_name(member_set, "set of members"), checked_keys(members)
+        refuse_nobody(name, keys)
         store = await self._opened()
         return await store.set_members(name, keys, actor=acting(actor), note=stated(reason))
 

@@ -126,7 +126,7 @@ def report_shape(report: Report) -> Shape:
 
 def report(day: Day) -> Report:
     lineages: dict[str, list[RunView]] = {}
-    for view in day.views:
+    for view in _without_sums(day.views):
         lineages.setdefault(first_of_lineage(view.id), []).append(view)
     absent = [(schedule, tick) for schedule in day.schedules for tick in _absent(day, schedule)]
     named = Counter([runs[0].schedule for runs in lineages.values() if _is_tick(runs[0])])
@@ -136,6 +136,12 @@ def report(day: Day) -> Report:
     statements += [_missing(day, one, tick, once_a_day) for one, tick in absent]
     statements.sort(key=lambda one: (one.nominal, one.run))
     return Report(day.subject, day.date, day.tz, statements)
+
+
+def _without_sums(views: Sequence[RunView]) -> Iterable[RunView]:
+    """A tick over many members says how many were done; what was done is said by the runs of the members."""
+    spread = {(view.schedule, view.nominal) for view in views if view.member is not None}
+    return (view for view in views if view.member is not None or (view.schedule, view.nominal) not in spread)
 
 
 # What should exist and does not

@@ -75,8 +75,8 @@ class Reaper:
                 await self._store.lose(losses)
             await self._tell(policies.unreadable)
         await self._store.give_up()
-        await self._store.gather()
         self._looked_at = now
+        await self._store.gather()  # whatever becomes of this, the look is done
         return now + LOOK_EVERY
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -143,6 +143,7 @@ class Around:
         attempt: int,
         withdrawn: str | None,
         decided: bool | None,
+        has_checkpoint: bool,
     ) -> TickFacts:
         assert due.schedule is not None
         schedule = self._schedules.get(schedule_of_series(due.schedule))
@@ -169,6 +170,7 @@ class Around:
             forced=bool(due.is_forced) or due.label is not None,  # a check needs nobody's leave
             upstream=None if requires is None else self._upstreams[requires],
             over=due.over,
+            has_begun=due.over is not None and bool(has_checkpoint),
             member=member_of_series(due.schedule),
         )
 

@@ -99,6 +99,7 @@ class Firing:
         """What somebody else has his hands on."""
         self.again: list[tuple[Instant, int]] = []
         """Ticks that have made runs for some of their members, and go on."""
+        self.spread_runs = 0
 
     def lane_of(self, row: Due) -> Lane:
         return Lane.CATCH_UP if row.lane == 0 and self.tx.now - row.fire_at > LATE else _LANES[row.lane]
@@ -203,10 +204,15 @@ class Firing:
         await self._tell_schedules(decided, last_made)
 
     async def _spread(self, ticks: Decided) -> None:
-        """Ticks over many members make runs for the next of these, which fire as others do."""
+        """Ticks over many members make runs for the next of these, which fire as others do. All of them together no
+        more than fit: who else is due waits for this."""
         for fact, decision in ticks:
-            made = await spreading.spread(self.tx, self._schedule(fact.number), fact, decision)
+            most = max(spreading.CHUNK - self.spread_runs, 0)
+            made = await spreading.spread(self.tx, self._schedule(fact.number), fact, decision, most)
             self.created += made.runs
+            self.spread_runs += made.runs
+            if made.is_held:
+                self.busy.append((fact.fire_at, fact.number))
             if made.nobody is not None:
                 self.skip(fact.number, Reason.NO_MEMBERS, made.nobody)
             elif made.more:

@@ -120,7 +120,7 @@ async def rerun(
     name = f"{stem}{1 + max((int(one.removeprefix(stem)) for one in taken), default=0)}"
     [number] = await tx.numbers(1)
     due = max(due_at, tx.now)
-    _, _, job, payload, schedule, revision, tenant, queue, priority, options, nominal, since = source
+    _, _, job, payload, schedule, revision, tenant, queue, priority, options, nominal, since, member_set = source
     await tx.run(
         "insert_rerun",
         number=number,
@@ -139,6 +139,7 @@ async def rerun(
         options=options,
         lineage=lineage,
         repair=True if repair else None,
+        member_set=member_set,
     )
     await tx.added([number])
     await tx.audit(actor, "repair" if repair else "rerun", found.id, f"{name}: {note}")

@@ -96,6 +96,7 @@ async def delete(tx: Transaction, schedule: str, actor: str, note: str) -> None:
     await _retire_waiting(tx, schedule, f"the schedule was removed by {actor}")
     if not await tx.run("delete_schedule", id=schedule):
         raise UnknownName(f"there is no schedule {schedule!r}")
+    await _end_of_pause_changed(tx, schedule)
     await runs_ended(tx, {schedule})  # what waits for its turn goes on without it
     await tx.audit(actor, "delete", schedule, note)
 

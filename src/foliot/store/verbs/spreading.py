@@ -43,26 +43,32 @@ CHUNK = 500
 class Made(NamedTuple):
     """What a tick made of its members, this time."""
 
-    runs: int
-    more: bool
+    runs: int = 0
+    more: bool = False
+    is_held: bool = False
+    """Somebody is changing the set: to be tried again."""
     nobody: str | None = None
     """Why it made none at all."""
 
 
-async def spread(tx: Transaction, schedule: str, tick: TickFacts, decision: TickDecision) -> Made:
-    """Runs for the next members, by their keys. When there are no more, the tick waits for its members."""
+async def spread(tx: Transaction, schedule: str, tick: TickFacts, decision: TickDecision, most: int) -> Made:
+    """Runs for the next members, by their keys, so many at most. When there are no more, the tick waits for them."""
     assert tick.over is not None
+    is_free = bool(await tx.value("share_member_set", member_set=tick.over))
+    if not is_free or not most:
+        await tx.run_each("tick_decided", [(decision.lane, tick.number)])
+        return Made(more=is_free, is_held=not is_free)
     row = await tx.one("spreading_tick", number=tick.number)
     assert row is not None  # it is due, and locked
     so_far = spread_from(row[0])
-    found = await tx.all("members_after", member_set=tick.over, after=so_far.last, limit=CHUNK)
+    found = await tx.all("members_after", member_set=tick.over, after=so_far.last, limit=most)
     keys = [key for key, _, _ in found]
     if not keys and not so_far.made:
-        return Made(0, False, f"{tick.over} has no members")
+        return Made(nobody=f"{tick.over} has no members")
     lane = decision.lane
     made = await _insert(tx, schedule, tick, keys, decision, is_tenant=not row[1])
     now_at = Spread(keys[-1] if keys else so_far.last, so_far.made + len(keys)).encoded()
-    if len(keys) == CHUNK:
+    if len(keys) == most:
         await tx.run_each("tick_spreads", [(now_at, lane, tick.number)])
         return Made(made, True)
     await tx.run_each("tick_is_spread", [(now_at, lane, tx.now, tick.number)])
@@ -163,10 +169,16 @@ async def gather_again(tx: Transaction, number: int, state: State) -> bool:
 # ---------------------------------------------------------------------------------------------------------- the members
 
 
+async def _alone(tx: Transaction, member_set: str) -> None:
+    """Two who bring one set to what they know do so one after the other; and no tick makes runs of it meanwhile."""
+    await tx.lock_all()
+    await tx.all("lock_member_set", member_set=member_set)
+
+
 async def change(
     tx: Transaction, member_set: str, add: Sequence[str], remove: Sequence[str], source: str, actor: str, note: str
 ) -> MembersChanged:
-    await tx.lock_all()  # two who bring one set to what they know do so one after the other
+    await _alone(tx, member_set)
     known = {row[0] for row in await tx.all("known_members", member_set=member_set, keys=[*add, *remove])}
     fresh = [key for key in dict.fromkeys(add) if key not in known]
     gone = [key for key in dict.fromkeys(remove) if key in known]
@@ -199,6 +211,7 @@ async def _leave(tx: Transaction, member_set: str, keys: Sequence[str]) -> int:
 
 async def replace(tx: Transaction, member_set: str, keys: Sequence[str], actor: str, note: str) -> MembersChanged:
     """Brings a set to exactly these."""
+    await _alone(tx, member_set)
     known = {row[0] for row in await tx.all("all_members", member_set=member_set)}
     wanted = set(keys)
     return await change(tx, member_set, sorted(wanted - known), sorted(known - wanted), actor, actor, note)
@@ -206,6 +219,7 @@ async def replace(tx: Transaction, member_set: str, keys: Sequence[str], actor: 
 
 async def declare(tx: Transaction, member_set: str, keys: Sequence[str], prune: bool, actor: str) -> MembersChanged:
     """What code says. What was added at run time stays; what code said once, and no longer does, goes with `prune`."""
+    await _alone(tx, member_set)
     known: dict[str, str] = {row[0]: row[1] for row in await tx.all("all_members", member_set=member_set)}
     dropped = [key for key, source in known.items() if source == _CODE and key not in set(keys)] if prune else []
     fresh = [key for key in keys if key not in known]

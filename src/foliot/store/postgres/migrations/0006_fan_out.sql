@@ -24,6 +24,8 @@ CREATE UNIQUE INDEX series_member ON foliot.series (schedule, member);
 
 ALTER TABLE foliot.schedule ADD COLUMN member_set text;
 ALTER TABLE foliot.run ADD COLUMN member_set text;
+ALTER TABLE foliot.history ADD COLUMN member_set text;
+ALTER TABLE foliot.backfill ADD COLUMN member_set text;
 COMMENT ON COLUMN foliot.schedule.member_set IS 'Whom each of its ticks makes a run for; null: the tick itself runs.';
 COMMENT ON COLUMN foliot.run.member_set IS 'Whom this tick makes runs for. It stays pending until all are made (checkpoint: '
     'how far it has come), and is then stored as verifying, until all of them have come to an end.';

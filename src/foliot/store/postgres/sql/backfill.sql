@@ -1,10 +1,10 @@
 -- name: start_backfill
 -- With the schedule's template as it was previewed. Zero rows: it was edited meanwhile, or is gone.
 INSERT INTO foliot.backfill (schedule, state, starts, ends, newest_first, cursor, total, every, at_once, hours, pace_at,
-    stop_after, job, rule, revision, actor, note, made_at, payload, options, queue, priority, tenant)
+    stop_after, job, rule, revision, actor, note, made_at, payload, options, queue, priority, tenant, member_set)
 SELECT id, 'running', :start::bigint, :end::bigint, :newest_first::boolean, :cursor::bigint, :total::bigint, :every::bigint,
     :at_once::integer, :hours::text, :now::bigint, :stop_after::integer, job, rule, revision, :actor::text, :note::text,
-    :now::bigint, payload, options, queue, priority, tenant
+    :now::bigint, payload, options, queue, priority, tenant, member_set
 FROM foliot.schedule WHERE id = :schedule AND revision = :revision
 RETURNING number
 
@@ -62,7 +62,7 @@ WITH wanted AS MATERIALIZED (
 INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule,
     revision, tenant, queue, options, member_set, shard)
 SELECT w.number, w.name, 0, 3, 2, b.priority, b.job, b.payload, w.fire_at, w.nominal, w.since, b.schedule,
-    b.revision, b.tenant, b.queue, b.options, (SELECT s.member_set FROM foliot.schedule s WHERE s.id = b.schedule),
+    b.revision, b.tenant, b.queue, b.options, b.member_set,
     w.number % (SELECT shards FROM foliot.setting)
 FROM wanted w JOIN foliot.backfill b ON b.number = w.backfill
 

@@ -69,10 +69,10 @@ WHERE number = ANY(:numbers::bigint[]) AND fire_at < (SELECT foliot.near()) GROU
 -- Copies a live run to history with its verdict; `drop_runs` removes the original in the same transaction.
 INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule,
     revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at, finished_at,
-    progress, reason, detail, span_until, span_count, result, lineage)
+    progress, reason, detail, span_until, span_count, result, lineage, member_set)
 SELECT number, name, $2, origin, lane, priority, job, payload, fire_at, nominal, since, schedule,
     revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at, $3,
-    progress, $4, $5, $6, $7, result, lineage
+    progress, $4, $5, $6, $7, result, lineage, member_set
 FROM foliot.run WHERE number = $1
 
 -- name: drop_runs
@@ -114,10 +114,11 @@ FROM wanted w JOIN foliot.schedule s ON s.id = w.schedule WHERE s.id = ANY($10::
 -- name: end_run_many
 INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule,
     revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at, finished_at,
-    progress, reason, detail, span_until, span_count, result, lineage)
+    progress, reason, detail, span_until, span_count, result, lineage, member_set)
 SELECT r.number, r.name, e.state, r.origin, r.lane, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since,
     r.schedule, r.revision, r.tenant, r.queue, r.options, r.attempt, r.spent, r.token, r.worker, r.fired_at, r.claimed_at,
-    r.started_at, e.finished_at, r.progress, e.reason, e.detail, e.span_until, e.span_count, r.result, r.lineage
+    r.started_at, e.finished_at, r.progress, e.reason, e.detail, e.span_until, e.span_count, r.result, r.lineage,
+    r.member_set
 FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::integer[])
     AS e(number, state, finished_at, reason, detail, span_until, span_count)
 JOIN foliot.run r ON r.number = e.number WHERE r.number = ANY($1::bigint[])

@@ -110,7 +110,7 @@ WHERE schedule IS NULL OR fired_at IS NULL
 -- Read under the schedules' locks: what somebody else changed while we waited for them is left out.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
     deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, false), coalesce(nominal, fire_at), member_set,
-    name, origin, nominal, since, attempt, withdrawn, decided
+    name, origin, nominal, since, attempt, withdrawn, decided, checkpoint IS NOT NULL
 FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fired_at IS NULL AND fire_at <= :now FOR UPDATE
 
@@ -134,7 +134,7 @@ SELECT foliot.now(), ARRAY(
 -- Ticks that nothing was decided or said about yet; what somebody has his hands on is left out. Nothing here implies the
 -- predicate of an index: the planner is to find them by their numbers.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, NULL::text, false, false, tenant, job, options, slots,
-    false, coalesce(nominal, fire_at), member_set, name, origin, nominal, since, attempt, withdrawn, decided
+    false, coalesce(nominal, fire_at), member_set, name, origin, nominal, since, attempt, withdrawn, decided, checkpoint IS NOT NULL
 FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND origin = 0 AND attempt = 0 AND fired_at IS NULL AND fire_at <= :now
     AND decided IS NOT TRUE AND withdrawn IS NULL AND waits_for IS NULL AND slots IS NULL

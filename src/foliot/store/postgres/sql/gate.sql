@@ -111,8 +111,10 @@ WHERE r.number = ANY(:numbers::bigint[]) AND r.phase IS NULL AND (r.state = 4 OR
 UPDATE foliot.run SET since = $1 WHERE number = $2
 
 -- name: waiting_runs
+-- What a pause holds is not in line: it waits for the end of that.
 SELECT schedule, number, name, nominal, since, origin, lane FROM foliot.run
-WHERE waits_for = ANY(:slots::text[]) AND state = 2 AND nominal IS NOT NULL ORDER BY lane, nominal, number
+WHERE waits_for = ANY(:slots::text[]) AND state = 2 AND nominal IS NOT NULL AND reason IS DISTINCT FROM 'paused'
+ORDER BY lane, nominal, number
 
 -- name: lock_slots_of
 SELECT foliot.lock_slots_of(:numbers::bigint[])

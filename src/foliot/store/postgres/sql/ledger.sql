@@ -123,17 +123,17 @@ UNION ALL SELECT coalesce(h.lineage, h.number) FROM foliot.history h JOIN wanted
 -- name: rerun_source
 -- What a rerun takes over, from wherever the run is.
 SELECT number, name, job, payload, schedule, revision, tenant, queue, priority, options, coalesce(nominal, fire_at),
-    since FROM foliot.run WHERE number = :number
+    since, member_set FROM foliot.run WHERE number = :number
 UNION ALL
 SELECT number, name, job, payload, schedule, revision, tenant, queue, priority, options, coalesce(nominal, fire_at),
-    since FROM foliot.history WHERE number = :number
+    since, member_set FROM foliot.history WHERE number = :number
 
 -- name: insert_rerun
 WITH named AS (INSERT INTO foliot.named (name, number) VALUES (:name, :number))
 INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
     tenant, queue, options, lineage, repair, member_set, shard)
 VALUES (:number, :name, 0, 4, :lane, :priority, :job, :payload, :due, :nominal, :since, :schedule, :revision, :tenant,
-    :queue, :options, :lineage, :repair, (SELECT member_set FROM foliot.schedule WHERE id = :schedule),
+    :queue, :options, :lineage, :repair, :member_set,
     :number::bigint % (SELECT shards FROM foliot.setting))
 
 -- name: put_to_check

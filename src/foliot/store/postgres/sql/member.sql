@@ -55,9 +55,9 @@ SELECT checkpoint, tenant IS NOT NULL FROM foliot.run WHERE number = :number
 -- As its tick is, but for its name, and whose it is. Its tick was decided upon.
 WITH named AS (INSERT INTO foliot.named (name, number) VALUES ($2, $1))
 INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, useful_until,
-    schedule, revision, tenant, queue, options, decided, shard)
+    schedule, revision, tenant, queue, options, decided, forced, shard)
 SELECT $1, $2, 0, origin, $5, priority, job, payload, $6, coalesce(nominal, fire_at), since, useful_until,
-    $3, revision, coalesce(tenant, $4), queue, options, true, $1 % (SELECT shards FROM foliot.setting)
+    $3, revision, coalesce(tenant, $4), queue, options, true, forced, $1 % (SELECT shards FROM foliot.setting)
 FROM foliot.run WHERE number = $7
 
 -- name: insert_member_run_many
@@ -68,10 +68,10 @@ WITH wanted AS MATERIALIZED (
     INSERT INTO foliot.named (name, number) SELECT name, number FROM wanted
 )
 INSERT INTO foliot.run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, useful_until,
-    schedule, revision, tenant, queue, options, decided, shard)
+    schedule, revision, tenant, queue, options, decided, forced, shard)
 SELECT w.number, w.name, 0, t.origin, w.lane, t.priority, t.job, t.payload, w.fire_at, coalesce(t.nominal, t.fire_at),
     t.since, t.useful_until, w.series, t.revision, coalesce(t.tenant, w.tenant), t.queue, t.options, true,
-    w.number % (SELECT shards FROM foliot.setting)
+    t.forced, w.number % (SELECT shards FROM foliot.setting)
 FROM wanted w JOIN foliot.run t ON t.number = w.tick
 
 -- name: tick_spreads
@@ -89,32 +89,52 @@ SELECT r.number, r.name, r.schedule, s.policy FROM foliot.run r LEFT JOIN foliot
 WHERE r.member_set IS NOT NULL AND r.state = 5 ORDER BY r.number
 
 -- name: is_any_under_way
+-- A promise may have a key that begins as a tick is named: it is nobody's member.
 SELECT EXISTS (SELECT 1 FROM foliot.named n JOIN foliot.run r ON r.number = n.number
-    WHERE n.name > :first AND n.name < :last AND r.state < 20)
+    WHERE n.name > :first AND n.name < :last AND r.state < 20 AND r.schedule LIKE '%]')
 
 -- name: states_of_members
--- Reruns are not counted: whom they answer for is.
+-- Of each member the newest: what repeats a run answers for it. Who left the set is nobody's concern any more. Runs are found
+-- by their numbers, whatever the planner believes of how many there are.
 WITH wanted AS MATERIALIZED (
-    SELECT n.number FROM foliot.named n WHERE n.name > :first AND n.name < :last AND n.name LIKE '%]'
+    SELECT DISTINCT ON (split_part(n.name, ']', 1)) n.number FROM foliot.named n WHERE n.name > :first AND n.name < :last
+    ORDER BY split_part(n.name, ']', 1), n.number DESC
 )
-SELECT state, count(*) FROM foliot.live_runs WHERE number IN (SELECT number FROM wanted) GROUP BY state
+SELECT CASE WHEN r.state < 2 AND r.number IN (SELECT u.number FROM foliot.unwritten u) THEN 4
+        WHEN r.phase IS NOT NULL AND r.state IN (0, 1, 4) THEN 5 WHEN r.state < 2 AND r.waits_for IS NOT NULL THEN 2
+        ELSE r.state END, count(*)
+FROM foliot.run r WHERE r.number = ANY(ARRAY(SELECT number FROM wanted)) AND r.schedule LIKE '%]' GROUP BY 1
 UNION ALL
-SELECT state, count(*) FROM foliot.history WHERE number IN (SELECT number FROM wanted) GROUP BY state
+SELECT h.state, count(*) FROM foliot.history h
+WHERE h.number = ANY(ARRAY(SELECT number FROM wanted)) AND h.schedule LIKE '%]'
+    AND (h.state <> 14 OR h.reason IS DISTINCT FROM 'revised') GROUP BY 1
 
 -- name: lacking_members
 WITH wanted AS MATERIALIZED (
-    SELECT n.number FROM foliot.named n WHERE n.name > :first AND n.name < :last AND n.name LIKE '%]'
+    SELECT DISTINCT ON (split_part(n.name, ']', 1)) n.number FROM foliot.named n WHERE n.name > :first AND n.name < :last
+    ORDER BY split_part(n.name, ']', 1), n.number DESC
 )
 SELECT name, state, reason, detail FROM (
-    SELECT name, state, reason, detail FROM foliot.live_runs WHERE number IN (SELECT number FROM wanted)
+    SELECT r.name, CASE WHEN r.state < 2 AND r.number IN (SELECT u.number FROM foliot.unwritten u) THEN 4
+            WHEN r.phase IS NOT NULL AND r.state IN (0, 1, 4) THEN 5 WHEN r.state < 2 AND r.waits_for IS NOT NULL THEN 2
+            ELSE r.state END AS state, r.reason, r.detail
+    FROM foliot.run r WHERE r.number = ANY(ARRAY(SELECT number FROM wanted)) AND r.schedule LIKE '%]'
     UNION ALL
-    SELECT name, state, reason, detail FROM foliot.history
-    WHERE number IN (SELECT number FROM wanted) AND state NOT IN (10, 11, 12)) f
+    SELECT h.name, h.state, h.reason, h.detail FROM foliot.history h
+    WHERE h.number = ANY(ARRAY(SELECT number FROM wanted)) AND h.schedule LIKE '%]' AND h.state NOT IN (10, 11, 12)
+        AND (h.state <> 14 OR h.reason IS DISTINCT FROM 'revised')) f
 ORDER BY state DESC, name COLLATE "C" LIMIT :limit
 
 -- name: live_members
 SELECT r.number, r.schedule FROM foliot.named n JOIN foliot.run r ON r.number = n.number
-WHERE n.name > :first AND n.name < :last AND r.state < 20
+WHERE n.name > :first AND n.name < :last AND r.state < 20 AND r.schedule LIKE '%]'
+
+-- name: share_member_set
+-- False while somebody changes it: whoever fires waits for nobody.
+SELECT pg_try_advisory_xact_lock_shared(x'466F6C6A'::integer, hashtext(:member_set::text))
+
+-- name: lock_member_set
+SELECT pg_advisory_xact_lock(x'466F6C6A'::integer, hashtext(:member_set::text))
 
 -- name: standings
 SELECT m.key, m.added_at, e.useful_tick, e.useful_at

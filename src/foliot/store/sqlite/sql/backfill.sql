@@ -1,9 +1,9 @@
 -- name: start_backfill
 -- With the schedule's template as it was previewed. Zero rows: it was edited meanwhile, or is gone.
 INSERT INTO backfill (schedule, state, starts, ends, newest_first, cursor, total, every, at_once, hours, pace_at,
-    stop_after, job, rule, revision, actor, note, made_at, payload, options, queue, priority, tenant)
+    stop_after, job, rule, revision, actor, note, made_at, payload, options, queue, priority, tenant, member_set)
 SELECT id, 'running', :start, :end, :newest_first, :cursor, :total, :every, :at_once, :hours, :now, :stop_after, job, rule,
-    revision, :actor, :note, :now, payload, options, queue, priority, tenant
+    revision, :actor, :note, :now, payload, options, queue, priority, tenant, member_set
 FROM schedule WHERE id = :schedule AND revision = :revision
 RETURNING number
 
@@ -55,7 +55,7 @@ WHERE number = :number
 INSERT INTO run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
     tenant, queue, options, member_set)
 SELECT ?1, ?2, 0, 3, 2, priority, job, payload, ?3, ?4, ?5, schedule, revision, tenant, queue, options,
-    (SELECT s.member_set FROM schedule s WHERE s.id = b.schedule)
+    b.member_set
 FROM backfill b WHERE number = ?6
 
 -- name: taken_names

@@ -21,10 +21,10 @@ INSERT INTO stir (seq, number) VALUES (?, ?)
 -- Copies a live run to history with its verdict; `drop_run` removes the original in the same transaction.
 INSERT INTO history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule,
     revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at, finished_at,
-    progress, reason, detail, span_until, span_count, result, lineage)
+    progress, reason, detail, span_until, span_count, result, lineage, member_set)
 SELECT number, name, ?2, origin, lane, priority, job, payload, fire_at, nominal, since, schedule,
     revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at, ?3,
-    progress, ?4, ?5, ?6, ?7, result, lineage
+    progress, ?4, ?5, ?6, ?7, result, lineage, member_set
 FROM run WHERE number = ?1
 
 -- name: drop_runs

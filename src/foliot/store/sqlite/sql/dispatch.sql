@@ -71,7 +71,7 @@ FROM run WHERE number IN carray(:numbers) AND state <= 1 AND (schedule IS NULL O
 -- name: due_ticks
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
     deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, 0), coalesce(nominal, fire_at), member_set,
-    name, origin, nominal, since, attempt, withdrawn, decided
+    name, origin, nominal, since, attempt, withdrawn, decided, checkpoint IS NOT NULL
 FROM run
 WHERE number IN carray(:numbers) AND state <= 1 AND fired_at IS NULL AND fire_at <= :now
 

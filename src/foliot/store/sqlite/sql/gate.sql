@@ -85,8 +85,10 @@ SELECT number, worker FROM run WHERE number IN carray(:numbers) AND state = 4 AN
 UPDATE run SET since = ? WHERE number = ?
 
 -- name: waiting_runs
+-- What a pause holds is not in line: it waits for the end of that.
 SELECT schedule, number, name, nominal, since, origin, lane FROM run
-WHERE waits_for IN (SELECT value FROM json_each(:slots)) AND state = 2 AND nominal IS NOT NULL ORDER BY lane, nominal, number
+WHERE waits_for IN (SELECT value FROM json_each(:slots)) AND state = 2 AND nominal IS NOT NULL AND reason IS NOT 'paused'
+ORDER BY lane, nominal, number
 
 -- name: slots_in_use
 SELECT name, used, (SELECT count(*) FROM run r WHERE r.waits_for = s.name AND r.state <= 2) FROM slot s

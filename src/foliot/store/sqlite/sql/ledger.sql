@@ -120,16 +120,16 @@ UNION ALL SELECT coalesce(lineage, number) FROM history WHERE name = :name
 -- name: rerun_source
 -- What a rerun takes over, from wherever the run is.
 SELECT number, name, job, payload, schedule, revision, tenant, queue, priority, options, coalesce(nominal, fire_at),
-    since FROM run WHERE number = :number
+    since, member_set FROM run WHERE number = :number
 UNION ALL
 SELECT number, name, job, payload, schedule, revision, tenant, queue, priority, options, coalesce(nominal, fire_at),
-    since FROM history WHERE number = :number
+    since, member_set FROM history WHERE number = :number
 
 -- name: insert_rerun
 INSERT INTO run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
     tenant, queue, options, lineage, repair, member_set)
 VALUES (:number, :name, 0, 4, :lane, :priority, :job, :payload, :due, :nominal, :since, :schedule, :revision, :tenant,
-    :queue, :options, :lineage, :repair, (SELECT member_set FROM schedule WHERE id = :schedule))
+    :queue, :options, :lineage, :repair, :member_set)
 
 -- name: put_to_check
 -- Handed off for its check in the same transaction: it was fired, and it is never too late to look.

@@ -36,9 +36,9 @@ SELECT checkpoint, tenant IS NOT NULL FROM run WHERE number = :number
 -- name: insert_member_run
 -- As its tick is, but for its name, and whose it is. Its tick was decided upon.
 INSERT INTO run (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since, useful_until,
-    schedule, revision, tenant, queue, options, decided)
+    schedule, revision, tenant, queue, options, decided, forced)
 SELECT ?1, ?2, 0, origin, ?5, priority, job, payload, ?6, coalesce(nominal, fire_at), since, useful_until,
-    ?3, revision, coalesce(tenant, ?4), queue, options, 1
+    ?3, revision, coalesce(tenant, ?4), queue, options, 1, forced
 FROM run WHERE number = ?7
 
 -- name: tick_spreads
@@ -55,24 +55,35 @@ SELECT r.number, r.name, r.schedule, s.policy FROM run r LEFT JOIN schedule s ON
 WHERE r.member_set IS NOT NULL AND r.state = 5 ORDER BY r.number
 
 -- name: is_any_under_way
-SELECT EXISTS (SELECT 1 FROM run WHERE name > :first AND name < :last AND state < 20)
+-- A promise may have a key that begins as a tick is named: it is nobody's member.
+SELECT EXISTS (SELECT 1 FROM run WHERE name > :first AND name < :last AND state < 20 AND schedule LIKE '%]')
 
 -- name: states_of_members
--- Reruns are not counted: whom they answer for is.
-SELECT state, count(*) FROM live_runs WHERE name > :first AND name < :last AND name LIKE '%]' GROUP BY state
-UNION ALL
-SELECT state, count(*) FROM history WHERE name > :first AND name < :last AND name LIKE '%]' GROUP BY state
+-- Of each member the newest: what repeats a run answers for it. Who left the set is nobody's concern any more.
+SELECT state, count(*) FROM (SELECT state, reason, max(number) FROM (
+        SELECT number, name, state, reason FROM live_runs WHERE name > :first AND name < :last AND schedule LIKE '%]'
+        UNION ALL SELECT number, name, state, reason FROM history WHERE name > :first AND name < :last AND schedule LIKE '%]')
+    GROUP BY substr(name, 1, instr(name, ']')))
+WHERE state <> 14 OR reason IS NOT 'revised' GROUP BY state
 
 -- name: lacking_members
-SELECT name, state, reason, detail FROM (
-    SELECT name, state, reason, detail FROM live_runs WHERE name > :first AND name < :last AND name LIKE '%]'
-    UNION ALL
-    SELECT name, state, reason, detail FROM history
-    WHERE name > :first AND name < :last AND name LIKE '%]' AND state NOT IN (10, 11, 12))
+SELECT name, state, reason, detail FROM (SELECT name, state, reason, detail, max(number) FROM (
+        SELECT number, name, state, reason, detail FROM live_runs WHERE name > :first AND name < :last AND schedule LIKE '%]'
+        UNION ALL
+        SELECT number, name, state, reason, detail FROM history WHERE name > :first AND name < :last AND schedule LIKE '%]')
+    GROUP BY substr(name, 1, instr(name, ']')))
+WHERE state NOT IN (10, 11, 12) AND (state <> 14 OR reason IS NOT 'revised')
 ORDER BY state DESC, name LIMIT :limit
 
 -- name: live_members
-SELECT number, schedule FROM run WHERE name > :first AND name < :last AND state < 20
+SELECT number, schedule FROM run WHERE name > :first AND name < :last AND state < 20 AND schedule LIKE '%]'
+
+-- name: share_member_set
+-- There is one writer at a time: nobody changes it meanwhile.
+SELECT 1 WHERE :member_set IS NOT NULL
+
+-- name: lock_member_set
+SELECT 1 WHERE :member_set IS NOT NULL
 
 -- name: standings
 SELECT m.key, m.added_at, e.useful_tick, e.useful_at
