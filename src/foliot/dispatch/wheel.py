@@ -7,6 +7,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, nlargest
+from itertools import islice
+from operator import eq
 
 from foliot.domain.instant import Instant
 from foliot.domain.store import Arrivals, Cells
@@ -136,15 +138,22 @@ class Wheel:
             self._eat(end - begin)
         bound = (now << _NUMBER_BITS) | _NUMBER_MASK
         if self._heap and self._heap[0] <= bound:
-            due = sorted(entry for entry in self._heap if entry <= bound)
-            other._add_sorted(list(dict.fromkeys(due)))  # twins leave together
-            self._heap = [entry for entry in self._heap if entry > bound]
-            heapify(self._heap)
+            ordered = sorted(self._heap)
+            end = bisect_right(ordered, bound)
+            other._add_sorted(ordered[:end])
+            self._heap = ordered[end:]  # what is sorted is a heap
 
     def _add_sorted(self, packed: list[int]) -> None:
-        times, numbers = array("q"), array("q")
-        times.extend(entry >> _NUMBER_BITS for entry in packed)
-        numbers.extend(entry & _NUMBER_MASK for entry in packed)
+        """As a slice. Nothing is fired meanwhile: so most herds, which are of one moment and without twins, are looked
+        through once."""
+        if any(map(eq, packed, islice(packed, 1, None))):
+            packed = list(dict.fromkeys(packed))
+        first, last = packed[0] >> _NUMBER_BITS, packed[-1] >> _NUMBER_BITS
+        if first == last:
+            times = array("q", [first]) * len(packed)
+        else:
+            times = array("q", [entry >> _NUMBER_BITS for entry in packed])
+        numbers = array("q", [entry & _NUMBER_MASK for entry in packed])
         self.add_cells(Cells(times, numbers, (times[-1], numbers[-1]), False))
 
     def newest(self, limit: int) -> list[Entry]:
