@@ -280,6 +280,85 @@ def test_who_needs_its_result_waits_for_all_members() -> None:
     assert done == ["00:20"]
 
 
+def test_a_tick_waits_for_what_it_requires_before_it_makes_any_runs() -> None:
+    clinic = Clinic("acme", "globex", requires="feed", cutoff="10m")
+    takes = {"minutes": 5}
+
+    @clinic.app.job(attempts=1, timeout="1h")
+    async def feed() -> None:
+        await clinic.app.clock.sleep(takes["minutes"] * MINUTE)
+        if takes["minutes"] > 5:
+            raise ValueError("no feed")
+
+    clinic.app.schedule("feed", feed, every("15m"))
+    with virtual_time(clinic.app, start=START) as world:
+        world.run_for("16m")
+        assert {run.member for run in world.runs(job="health")} == {None}
+        world.run_for("5m")
+        assert clinic.at("00:20") == ["acme", "globex"]
+        takes["minutes"] = 6
+        world.run_for("22m")
+        assert ticks(world)[1][1] is State.SKIPPED
+        assert world.run("health@2026-04-01T00:30:00Z").reason == Reason.UPSTREAM
+
+
+def test_jitter_moves_ticks_and_nothing_that_was_ordered() -> None:
+    clinic = Clinic(*(f"tenant-{number}" for number in range(20)), jitter="10m")
+    with virtual_time(clinic.app, start=START) as world:
+        world.call(clinic.app.operate.trigger_async("health", reason="now", actor="ann"))
+        world.run_for("10s")
+    assert len(clinic.at("00:01")) == 20
+
+
+def test_what_is_ordered_now_is_not_skipped_for_a_run_that_is_still_to_come() -> None:
+    clinic = Clinic(*(f"tenant-{number}" for number in range(20)), jitter="14m")
+    with virtual_time(clinic.app, start=START) as world:
+        world.run_for("14m1s")
+        assert len(clinic.seen) < 20
+        world.call(clinic.app.operate.trigger_async("health", reason="now", actor="ann"))
+        world.run_for("5s")
+    assert {tenant for _, tenant in clinic.seen} == {f"tenant-{number}" for number in range(20)}
+
+
+def test_a_backfill_stops_when_its_ticks_come_to_nothing() -> None:
+    clinic = Clinic("acme", "globex")
+    clinic.ill = {"acme", "globex"}
+    operate = clinic.app.operate
+    with virtual_time(clinic.app, start=START) as world:
+        made = world.call(
+            operate.backfill_async(
+                "health",
+                datetime(2026, 3, 1, tzinfo=UTC),
+                datetime(2026, 3, 3, tzinfo=UTC),
+                reason="again",
+                actor="ann",
+                stop_after=3,
+            )
+        )
+        world.run_for("10m")
+        progress = world.call(operate.backfill_progress_async(made.number))
+    assert str(progress.backfill.state) == "paused"
+
+
+def test_a_report_speaks_of_members_and_not_of_their_sum() -> None:
+    clinic = Clinic("acme", "globex")
+    clinic.ill = {"globex"}
+    with virtual_time(clinic.app, start=START) as world:
+        world.run_for("20m")
+        report = world.call(clinic.app.operate.report_async("health", START.date()))
+    assert [(one.run.removeprefix("health@2026-04-01T"), str(one.verdict)) for one in report.statements] == [
+        ("00:15:00Z[acme]", "complete"),
+        ("00:15:00Z[globex]", "failed"),
+        ("00:30:00Z", "waiting"),
+    ]
+
+
+def test_nobody_is_no_set() -> None:
+    clinic = Clinic("acme")
+    with virtual_time(clinic.app, start=START) as world, pytest.raises(InvalidInput, match="leave nobody in tenants"):
+        world.call(clinic.tenants.set_async([]))
+
+
 def test_a_member_is_the_tenant_of_its_runs() -> None:
     clinic = Clinic("acme")
     with virtual_time(clinic.app, start=START) as world:

@@ -74,6 +74,12 @@ def test_members_are_read_from_the_input(clinic: str) -> None:
     assert told.stdout == "tenants: 2 members added\n"
 
 
+def test_an_empty_input_does_not_remove_everybody(clinic: str) -> None:
+    arguments = ["members", "set", "tenants", "-", *WHY, "--store", clinic]
+    told = CliRunner().invoke(command, arguments, input="\n")
+    assert "leave nobody in tenants" in refused(told, 1)
+
+
 def test_who_was_served_when_is_told(clinic: str) -> None:
     found = run_json("members", "served", "health", "--store", clinic)
     assert [(one["member"], one["useful_at"] is not None) for one in found] == [

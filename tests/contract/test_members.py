@@ -303,3 +303,106 @@ async def test_a_tick_that_has_begun_goes_on_without_its_schedule(stage: Stage) 
     await stage.finish(*(stage.succeeded(run) for run in runs))
     await stage.store.gather()
     assert (await stage.run(tick)).detail == f"{CHUNK + 1} of {CHUNK + 1}"
+
+
+async def test_a_rerun_answers_for_the_run_that_it_repeats(stage: Stage) -> None:
+    tick = await hourly(stage, "acme", "globex", complete=1)
+    acme, globex = sorted(await fired(stage), key=lambda run: run.id)
+    await stage.finish(stage.succeeded(acme), stage.died(globex))
+    kept = await stage.store.rerun(globex.id, repair=False, repeat=(), override=False, actor="ann", note="again")
+    await stage.finish(stage.died((await fired(stage))[0]))
+    await stage.store.gather()
+    ended = await stage.run(tick)
+    assert (ended.state, ended.detail) == (State.UNVERIFIED, "1 of 2; 1 dead")
+    assert ended.interval is not None
+    assert [one.run for one in ended.interval.lacking] == [kept.id]
+
+
+async def test_who_has_left_the_set_is_not_counted(stage: Stage) -> None:
+    tick = await hourly(stage, "acme", "globex", complete=1)
+    await stage.fire_by_policy()
+    await stage.store.change_members("tenants", remove=["globex"], actor="ann", note="left")
+    await stage.finish(stage.succeeded((await fired(stage))[0]))
+    await stage.store.gather()
+    ended = await stage.run(tick)
+    assert (ended.state, ended.detail) == (State.VERIFIED, "1 of 1")
+
+
+async def test_a_promise_whose_key_looks_like_a_member_is_none(stage: Stage) -> None:
+    tick = await hourly(stage, "acme")
+    bystander = await stage.promise(tick, after=HOUR, tenant="acme")
+    assert bystander.id == f"{tick}[acme]#1"
+    [acme] = [run for run in await fired(stage) if run.member]
+    await stage.finish(stage.succeeded(acme))
+    await stage.store.gather()
+    assert (await stage.run(tick)).detail == "1 of 1"
+    assert await stage.state(bystander) is State.SCHEDULED
+
+
+async def test_a_tick_that_is_rerun_goes_over_whom_it_went_over(stage: Stage) -> None:
+    tick = await hourly(stage, "acme")
+    await stage.finish(stage.succeeded((await fired(stage))[0]))
+    await stage.store.gather()
+    await stage.store.delete("hourly", actor="ann", note="no more")
+    kept = await stage.store.rerun(tick, repair=False, repeat=(), override=False, actor="ann", note="again")
+    assert [run.id for run in await fired(stage)] == [f"{kept.id}[acme]"]
+
+
+async def test_a_run_that_is_rerun_goes_over_nobody_if_it_did_not(stage: Stage) -> None:
+    run = await stage.running_tick()
+    await stage.finish(stage.succeeded(run))
+    await stage.apply(declared("hourly", None, rule=RULE, over="tenants", fingerprint="v2"))
+    await stage.store.change_members("tenants", add=["acme"], actor="ann", note="")
+    kept = await stage.store.rerun(run.id, repair=False, repeat=(), override=False, actor="ann", note="again")
+    assert [one.id for one in await fired(stage)] == [kept.id]
+
+
+async def test_all_ticks_of_one_transaction_make_no_more_runs_than_one_does(stage: Stage) -> None:
+    keys = [f"tenant-{number:04}" for number in range(CHUNK - 100)]
+    await stage.store.change_members("tenants", add=keys, actor="ann", note="")
+    names = [f"hourly-{number}" for number in range(3)]
+    await stage.apply(*(declared(name, stage.now, rule=RULE, over="tenants") for name in names))
+    first = await stage.fire_by_policy()
+    assert first.created == CHUNK + len(names)  # and their next ticks
+    assert len(first.again) == 2
+    assert len(await fired(stage)) == len(names) * len(keys)
+
+
+async def test_a_run_that_a_pause_holds_does_not_outlive_its_schedule_in_waiting(stage: Stage) -> None:
+    await hourly(stage, "acme", overlap="queue")
+    [acme] = await fired(stage)
+    stage.clock.advance(HOUR)
+    await fired(stage)
+    await stage.store.pause("hourly", until=None, actor="ann", note="quiet")
+    await stage.finish(stage.succeeded(acme))
+    await fired(stage)
+    await stage.store.delete("hourly", actor="ann", note="no more")
+    assert members(await fired(stage)) == ["acme"]
+
+
+async def test_a_tick_that_is_let_go_in_a_pause_takes_its_members_along(stage: Stage) -> None:
+    tick = await hourly(stage, "acme")
+    await stage.store.pause("hourly", until=None, actor="ann", note="quiet")
+    await fired(stage)
+    await stage.store.release_run(tick, actor="ann", note="this one")
+    assert members(await fired(stage)) == ["acme"]
+
+
+async def test_a_tick_that_came_to_nothing_is_no_success(stage: Stage) -> None:
+    tick = await hourly(stage, "acme", "globex")
+    await stage.finish(*(stage.died(run) for run in await fired(stage)))
+    await stage.store.gather()
+    ended = await stage.run(tick)
+    assert (ended.state, ended.reason, ended.detail) == (State.UNVERIFIED, Reason.INCOMPLETE, "0 of 2; 2 dead")
+
+
+async def test_by_hand_in_a_pause_a_run_goes_past_those_that_the_pause_holds(stage: Stage) -> None:
+    await hourly(stage, "acme", overlap="queue")
+    [acme] = await fired(stage)
+    stage.clock.advance(HOUR)
+    await fired(stage)
+    await stage.store.pause("hourly", until=None, actor="ann", note="quiet")
+    await stage.finish(stage.succeeded(acme))
+    await fired(stage)
+    kept = await stage.store.trigger("hourly", actor="ann", note="now")
+    assert [run.id for run in await fired(stage)] == [f"{kept.id}[acme]"]

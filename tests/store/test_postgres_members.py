@@ -57,3 +57,27 @@ async def test_a_members_turn_is_never_lost_between_one_that_ends_and_one_that_b
             await worker.finish(*(worker.succeeded(run) for run in again))
             await first.store.gather()
             assert await judge.fetchval("SELECT count(*) FROM foliot.run WHERE state < 20") == 0
+
+
+async def test_two_who_set_the_members_at_once_leave_what_one_of_them_said(postgres: PostgresServer) -> None:
+    async with stages(postgres, 2) as (_, them):
+        for _ in range(10):
+            wanted = (["acme", "globex"], ["initech"])
+            await asyncio.gather(
+                *(
+                    stage.store.set_members("tenants", keys, actor="me", note="")
+                    for stage, keys in zip(them, wanted, strict=True)
+                )
+            )
+            assert [one.key for one in await them[0].store.members("tenants")] in wanted
+
+
+async def test_a_tick_makes_no_runs_while_somebody_changes_its_members(postgres: PostgresServer) -> None:
+    async with stages(postgres, 1) as (judge, [stage]):
+        await stage.store.change_members("tenants", add=MEMBERS, actor="me", note="")
+        await stage.apply(declared("often", stage.now, rule=every("1h").encode(), over="tenants"))
+        async with judge.transaction():
+            await judge.execute("SELECT pg_advisory_xact_lock(x'466F6C6A'::integer, hashtext('tenants'))")
+            held = await stage.fire_by_policy()
+            assert (len(held.busy), held.created) == (1, 1)  # the next tick
+        assert (await stage.fire_by_policy()).created == len(MEMBERS)

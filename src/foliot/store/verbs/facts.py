@@ -89,7 +89,7 @@ async def tick_facts(
     around = Around(
         schedules,
         await _upstreams(tx, needed),
-        await tx.all("busy_runs", schedules=listed),
+        await tx.all("busy_runs", schedules=listed, now=tx.now),
         await tx.all("waiting_runs", slots=[f"turn:{schedule}" for schedule in listed]),
     )
     facts: dict[int, TickFacts | None] = dict.fromkeys(wanted.values())
