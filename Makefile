@@ -19,7 +19,7 @@ run:  ## start scheduler and worker on a fresh store, with the example app
 	$(BIN)/foliot up --app examples/learning_platform.py --store sqlite:///$(DEMO)/foliot.db $(ARGS)
 
 test: venv  ## run the tests; ARGS="-k lease -x" goes to pytest, JOBS=0 runs them in one process
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: venv  ## lint, formatting, types, who imports whom
 	$(BIN)/ruff check .
@@ -32,7 +32,7 @@ fmt: venv  ## format, and fix what can be fixed safely
 	$(BIN)/ruff format .
 
 torture: venv  ## the long forms of the fault tests, and of those that compare the time engine with others
-	FOLIOT_TORTURE=1 $(BIN)/python -m pytest -v tests/faults tests/examples tests/timing tests/store/test_postgres_walk.py $(ARGS)
+	FOLIOT_TORTURE=1 $(BIN)/python -m pytest -v tests/faults tests/examples tests/timing tests/dispatch tests/app/test_breaker.py tests/store/test_postgres_walk.py $(ARGS)
 
 bench:  ## measure, and plot
 	@scripts/bootstrap_venv dev bench

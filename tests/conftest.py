@@ -77,6 +77,26 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             missing(part)
 
 
+PATIENT = ("tests/faults/", "tests/examples/", "tests/work/test_isolation.py")
+"""Files whose tests wait more than they work: for processes to start, for leases to end."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole files, the largest first, and a patient one after every few others: at the end of a run in several
+    processes those would be waited for, with nothing else to do."""
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    ordered = sorted(files, key=lambda name: -len(files[name]))
+    patient = [name for name in ordered if name.startswith(PATIENT)]
+    others = [name for name in ordered if not name.startswith(PATIENT)]
+    every = max(len(others) // (2 * len(patient) + 1), 1)
+    for place, name in enumerate(patient):
+        others.insert(place * (every + 1), name)
+    items[:] = [item for name in others for item in files[name]]
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Get the parts now: to install a server takes longer than a single test may."""
     if not session.config.option.collectonly:

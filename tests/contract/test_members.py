@@ -73,14 +73,6 @@ async def test_a_member_that_comes_while_runs_are_being_made_is_served_if_its_tu
     assert "aaa" not in served
 
 
-async def test_nobody_but_the_owner_of_the_shard_goes_on_with_a_tick(stage: Stage) -> None:
-    tick = await hourly(stage, *(f"tenant-{number:04}" for number in range(CHUNK + 1)))
-    await stage.fire_by_policy()
-    assert (await stage.run(tick)).interval is not None
-    [entry] = [row for row in await stage.loaded(await stage.lease()) if row[1] == (await stage.run(tick)).number]
-    assert entry[0] <= stage.now  # still pending, for whoever owns its shard now
-
-
 async def test_the_tick_ends_when_all_of_its_members_have(stage: Stage) -> None:
     tick = await hourly(stage, "acme", "globex")
     acme, globex = sorted(await fired(stage), key=lambda run: run.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -266,7 +267,7 @@ def test_what_arrivals_told_is_not_loaded_once_more_with_the_next_window() -> No
     run(story())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=600 if os.environ.get("FOLIOT_TORTURE") else 20, deadline=None)
 @given(
     promises=some.lists(
         some.tuples(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from array import array
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -361,7 +362,7 @@ def test_a_scheduler_whose_clock_is_wrong_gives_up_everything_and_others_go_on()
 moments = some.integers(0, 400).map(lambda n: n * 900 * MILLISECOND)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=500 if os.environ.get("FOLIOT_TORTURE") else 20, deadline=None)
 @given(
     promises=some.lists(some.tuples(moments, some.integers(-60, 400).map(lambda n: n * SECOND)), max_size=30),
     changes=some.lists(some.tuples(moments, some.sampled_from(["join", "leave", "die", "stop"])), max_size=8),

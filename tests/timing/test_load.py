@@ -92,6 +92,12 @@ def test_schedules_with_equal_ticks_are_counted_together() -> None:
     assert len(counted.strands) <= 61
 
 
+def test_jitter_spreads_the_members_of_a_tick_evenly() -> None:
+    standing = Standing("health", every("1h"), HOUR // 2, runs=3_000, is_spread=True)
+    counted = load([standing], START, START + 2 * HOUR, 10 * MINUTE)
+    assert [round(count, -1) for count in counted.starts] == [1_000, 1_000, 1_000, 0, 0, 0] * 2
+
+
 def test_a_fast_rate_is_counted_by_arithmetic() -> None:
     counted = a_day(*crowd(every("100ms"), 10_000))
     assert set(counted.starts) == {600 * 10_000}

@@ -78,7 +78,8 @@ def standings(
                 found.broken.append((name, str(problem)))
             else:
                 runs = 1 if one.over is None else (sizes or {}).get(one.over, 0)
-                found.taking_part.append(Standing(name, rule, one.policy.jitter, one.job, runs, means.get(one.job)))
+                takes, over = means.get(one.job), one.over is not None
+                found.taking_part.append(Standing(name, rule, one.policy.jitter, one.job, runs, takes, over))
     return found
 
 

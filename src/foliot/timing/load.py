@@ -44,6 +44,8 @@ class Standing:
     """How many runs each tick makes."""
     takes: Duration | None = None
     """How long one of them takes, on average; None when nobody knows."""
+    is_spread: bool = False
+    """They are for many members, and jitter moves each of those by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +307,7 @@ class _Count:
     def _add_moved(self, column: list[float], strand: Strand, ticks: Sequence[tuple[Instant, Instant | None]]) -> None:
         for one in strand.members:
             for tick, following in ticks:
-                if one.runs > 1:  # one for each of many members, and those are what is spread
+                if one.is_spread:
                     self._add_even(column, tick, _room(strand.jitter, tick, following), one.runs)
                     continue
                 fire = jittered(one.id, tick, strand.jitter, following)
