@@ -32,7 +32,7 @@ fmt: venv  ## format, and fix what can be fixed safely
 	$(BIN)/ruff format .
 
 torture: venv  ## the long forms of the fault tests, and of those that compare the time engine with others
-	FOLIOT_TORTURE=1 $(BIN)/python -m pytest -v tests/faults tests/examples tests/timing tests/dispatch tests/app/test_breaker.py tests/store/test_postgres_walk.py $(ARGS)
+	FOLIOT_TORTURE=1 $(BIN)/python -m pytest -v tests/faults tests/examples tests/timing tests/dispatch tests/contract tests/policies tests/app/test_breaker.py tests/store/test_postgres_walk.py $(ARGS)
 
 bench:  ## measure, and plot
 	@scripts/bootstrap_venv dev bench

@@ -17,9 +17,15 @@ from functools import cache
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
 
 from tests.servers.pgbouncer import PgBouncer, missing_pgbouncer
 from tests.servers.postgres import PostgresServer, missing_postgres
+
+# Each time half of what is usual; the long forms look for what is rare.
+settings.register_profile("short", max_examples=50)
+settings.register_profile("long", max_examples=500)
+settings.load_profile("long" if os.environ.get("FOLIOT_TORTURE") else "short")
 
 # --------------------------------------------------------------------------------------------------------------- parts
 

@@ -22,6 +22,33 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return given
 
 
+IN_MEMORY = (
+    "test_life.py",
+    "test_promising.py",
+    "test_firing.py",
+    "test_claiming.py",
+    "test_finishing.py",
+    "test_parts.py",
+)
+"""What a store in memory is held to each time. It is the one in a file at another address, and every test in virtual
+time is played on it; in the long form it is held to the rest, too."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("FOLIOT_TORTURE"):
+        return
+    here = Path(__file__).parent
+    left = [
+        item
+        for item in items
+        if item.path.parent == here and item.path.name not in IN_MEMORY and item.name.endswith("[sqlite-memory]")
+    ]
+    if left:
+        gone = set(left)
+        items[:] = [item for item in items if item not in gone]
+        config.hook.pytest_deselected(items=left)
+
+
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(START)

@@ -1,12 +1,13 @@
 """Every cell of the table of policies, in virtual time, on both engines, with one scheduler and with five.
 
-All of it is acted out on SQLite with one scheduler and with five, and on PostgreSQL with one. There, a second of five
-schedulers costs ten times as much, so they act out one cell of each event: the last in which ticks queue up, or all are
-caught up, because then their order matters.
+All of it is acted out on SQLite with one scheduler and with five, and on PostgreSQL with one or with five. There, a
+second of five schedulers costs ten times as much, so they act out one cell of each event: the last in which ticks queue
+up, or all are caught up, because then their order matters. In the long form one scheduler acts those out, too.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,11 +27,12 @@ class House(NamedTuple):
     schedulers: int
 
 
+TORTURE = bool(os.environ.get("FOLIOT_TORTURE"))
 ORDERLY = {cell.event.title: cell for cell in CELLS if {"queue", "all"} & set(map(str, cell.settings.values()))}
 PLAYED = {
     House("sqlite", 1): CELLS,
     House("sqlite", 5): [cell for cell in CELLS if not cell.is_long],
-    House("postgres", 1): [cell for cell in CELLS if not cell.is_long],
+    House("postgres", 1): [cell for cell in CELLS if not cell.is_long and (TORTURE or cell not in ORDERLY.values())],
     House("postgres", 5): list(ORDERLY.values()),
 }
 

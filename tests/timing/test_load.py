@@ -73,7 +73,7 @@ def by_hand(standing: list[Standing], start: Instant, end: Instant, width: int) 
 
 
 @given(standings, begins, some.integers(1, 8 * HOUR), some.sampled_from([7 * SECOND, MINUTE, 13 * MINUTE, HOUR]))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_it_counts_what_asking_each_rule_for_each_tick_counts(
     given_: list[tuple[Rule, int, int]], start: Instant, span: int, width: int
 ) -> None:
