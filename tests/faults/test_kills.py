@@ -21,7 +21,7 @@ from tests.faults.processes import Fleet, eventually
 
 pytestmark = pytest.mark.faults
 
-ROUNDS = 60 if os.environ.get("FOLIOT_TORTURE") else 6
+ROUNDS = 60 if os.environ.get("FOLIOT_TORTURE") else 4
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.contract.stage import FAR, START, Stage
 
 pytestmark = pytest.mark.faults
 
-RACES = 100_000 if os.environ.get("FOLIOT_TORTURE") else 2_000
+RACES = 100_000 if os.environ.get("FOLIOT_TORTURE") else 1_000
 AT_ONCE = 100
 _AFTER_LOSS = {Event.RETRY_GRANTED: State.RETRYING, Event.MAYBE_FOUND: State.AMBIGUOUS, Event.GAVE_UP: State.DEAD}
 
