@@ -31,7 +31,7 @@ fmt: venv  ## format, and fix what can be fixed safely
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-torture: venv  ## the long forms of the fault tests, and of those that compare the time engine with others
+torture: venv  ## the long forms of what `make test` does briefly: faults, comparisons, whatever is random
 	FOLIOT_TORTURE=1 $(BIN)/python -m pytest -v tests/faults tests/examples tests/timing tests/dispatch tests/contract tests/policies tests/app/test_breaker.py tests/store/test_postgres_walk.py $(ARGS)
 
 bench:  ## measure, and plot

@@ -307,7 +307,7 @@ async def test_a_rerun_answers_for_the_run_that_it_repeats(stage: Stage) -> None
     ended = await stage.run(tick)
     assert (ended.state, ended.detail) == (State.UNVERIFIED, "1 of 2; 1 dead")
     assert ended.interval is not None
-    assert [one.run for one in ended.interval.lacking] == [kept.id]
+    assert [(one.member, one.run) for one in ended.interval.lacking] == [("globex", kept.id)]
 
 
 async def test_who_has_left_the_set_is_not_counted(stage: Stage) -> None:

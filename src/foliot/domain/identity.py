@@ -100,6 +100,11 @@ def member_name(tick: str, member: str) -> str:
     return f"{tick}[{member}]"
 
 
+def member_of_run(name: str) -> str:
+    """Whom a member's run is for, or a rerun of it: `acme` of `health@T[acme]#r1`."""
+    return name.partition("[")[2].partition("]")[0]
+
+
 def members_range(tick: str) -> tuple[str, str]:
     """The names of all members' runs of a tick, and their reruns, lie between these two."""
     return f"{tick}[", f"{tick}\\"  # the character after the bracket

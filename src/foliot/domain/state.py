@@ -25,7 +25,8 @@ class State(IntEnum):
     RUNNING = 4
     """An attempt owns it."""
     VERIFYING = 5
-    """The handler's success is committed; the business check is under way."""
+    """The handler's success is committed; the business check is under way. Of a tick over many members: their runs are
+    made, and it waits for them."""
     SUCCEEDED = 10
     """The platform saw it finish; there is no check."""
     VERIFIED = 11

@@ -7,15 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from foliot.domain.identity import (
-    member_name,
-    members_range,
-    run_id,
-    series_name,
-)
+from foliot.domain.identity import member_name, member_of_run, members_range, run_id, series_name
 from foliot.domain.instant import Instant
 from foliot.domain.members import (
-    DONE,
     Interval,
     Lacking,
     Member,
@@ -249,14 +243,14 @@ async def interval(tx: Transaction, tick: RunView) -> Interval | None:
     first, last = members_range(tick.id)
     lacking = [_lacking(*row) for row in await tx.all("lacking_members", first=first, last=last, limit=_LISTED)]
     is_made = tick.state not in (State.SCHEDULED, State.HELD)
-    return Interval(tick.id, is_made, states, [one for one in lacking if one is not None])
+    return Interval(tick.id, is_made, states, lacking)
 
 
 _LISTED = 100
 
 
-def _lacking(name: str, state: int, reason: str | None, detail: str | None) -> Lacking | None:
-    return None if State(state) in DONE else Lacking(name.partition("[")[2][:-1], name, State(state), reason, detail)
+def _lacking(name: str, state: int, reason: str | None, detail: str | None) -> Lacking:
+    return Lacking(member_of_run(name), name, State(state), reason, detail)
 
 
 async def standings(
