@@ -39,10 +39,12 @@ with all of them."""
 LATE_BATCH = 200
 """Of the backlog no more is fired at once: what is live may fall due meanwhile, and waits for it."""
 HERD_BATCH = 200
+HERD_REST = 3
+MOST_HERD_REST: Duration = 60 * MILLISECOND
 FRESH_FOR: Duration = SECOND
 """Nor of a herd, for so long after something fresh was due beside it. And after each batch of it the dispatcher rests
-from it for as long as that took: it is fired faster than workers take it all the same, and what is fresh needs the
-store and the processor, too."""
+from it for so many times as long as that took: it is fired faster than workers take it all the same, and what is fresh
+needs the store and the processor, too."""
 LATE_PIECE = 2_000
 """No more of it is loaded at once, and no more than twice as much is in memory, of each shard: likewise."""
 FIRST_BACKOFF: Duration = 50 * MILLISECOND
@@ -322,7 +324,7 @@ class Dispatcher:
         if not is_all:
             after = self._clock.now()
             if not self._has_had_turn and self._is_fresh_beside_herd(after):
-                self._herd_rests_until = after + min(max(after - now, 0), POLL_EVERY)
+                self._herd_rests_until = after + min(HERD_REST * max(after - now, 0), MOST_HERD_REST)
             return True
         self._rests_until = self._rested(now)
         return False
@@ -347,7 +349,7 @@ class Dispatcher:
         return self._shards.has_herd() and not _passed(self._fresh_at, FRESH_FOR, now)
 
     def _is_resting_from_herd(self, now: Instant) -> bool:
-        return now < self._herd_rests_until <= now + POLL_EVERY and self._shards.has_herd()
+        return now < self._herd_rests_until <= now + MOST_HERD_REST and self._shards.has_herd()
 
     async def _fire_backlog(self) -> bool:
         """One batch, as large as the rate allows. True when there may be more."""

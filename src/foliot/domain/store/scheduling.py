@@ -1,0 +1,57 @@
+"""Standing rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from foliot.domain.instant import Instant
+from foliot.domain.run import Kept
+from foliot.domain.schedule import Applied, Declaration, ScheduleView
+
+
+class ScheduleStore(Protocol):
+    """Standing rules."""
+
+    async def apply(
+        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code", release: str = ""
+    ) -> Applied:
+        """Brings schedules to what is declared, where the declaration differs from the one last applied.
+
+        Each has exactly one pending run then: the one that was due already, or the one at `first` (none while one
+        is busy, for a fixed delay). That is also made for an unchanged one that lost it. Operators' pauses survive.
+        Schedules that this `source` once declared and no longer does are reported; with `prune` they and their pending
+        runs are removed (one that was due ends as skipped, `revised`). A schedule of another source is left as it is,
+        and reported. TickTaken, and nothing is changed, when a `first` was
+        made before: count on from there.
+
+        `release` names all that an app declares. Releases are as old as their first `apply`. What a newer one declares
+        (or has removed) that a live instance runs, an older one leaves as it is, and reports as outdated.
+        """
+
+    async def fingerprints(self, source: str = "code") -> dict[str, str]:
+        """By schedule, which declaration is in force: a cheap look, for whoever wants to know if it is theirs."""
+
+    async def declared_otherwise(self, schedule_id: str) -> list[str]:
+        """The live instances whose code declares the schedule otherwise than it is stored, each in a few words.
+        UnknownName if there is none."""
+
+    async def schedules(self) -> list[ScheduleView]: ...
+
+    async def schedule(self, schedule_id: str) -> ScheduleView:
+        """UnknownName if there is none."""
+
+    async def pause(self, schedule_id: str, *, until: Instant | None, actor: str, note: str) -> None:
+        """The tick that falls due while it is paused is held, and no other is made, until it is resumed, or `until`."""
+
+    async def resume(self, schedule_id: str, *, actor: str, note: str, catch_up: bool = False) -> None:
+        """Ticks that fell due while it was paused end as `skipped: paused`, in one row; with `catch_up` they were
+        missed, and the schedule's policy speaks."""
+
+    async def delete(self, schedule_id: str, *, actor: str, note: str) -> None:
+        """Removes a schedule and its pending run; one that was due ends as skipped, `revised`. History stays, and runs
+        that were handed off go on. UnknownName if there is none."""
+
+    async def trigger(self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str) -> Kept:
+        """One run of the schedule's job, due now, beside its ticks, for the time since `since`. It obeys overlap when
+        it fires."""

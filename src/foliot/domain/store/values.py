@@ -1,0 +1,192 @@
+"""What the verbs of the store speak of."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from foliot.domain.instant import MINUTE, Duration, Instant
+from foliot.domain.schedule import TickDecision, TickFacts
+
+DEFAULT_QUEUE = "default"
+ALIVE: Duration = MINUTE
+"""A worker that was heard of within this time counts as one that may know a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One start of one process. The store gives it a number that no other start ever gets."""
+
+    number: int
+    role: str
+    host: str
+    pid: int
+    version: str
+    started_at: Instant
+    beat_at: Instant
+    queues: tuple[str, ...] = ()
+    slots: int = 0
+    draining: bool = False
+    ended_at: Instant | None = None
+    offset_low: Duration | None = None
+    """The store's clock minus its host's lies between these two; None where it was not measured."""
+    offset_high: Duration | None = None
+    fenced: bool = False
+    """Its host's clock is wrong, and it takes no new work."""
+    labels: tuple[str, ...] = ()
+    """What it has, of what runs may need."""
+    reserved: Mapping[str, int] = field(default_factory=dict)
+    """By queue, how many of its slots only runs of that queue take."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobCard:
+    """What the store knows of a job, so that processes without its code can decide about its runs."""
+
+    name: str
+    policy: bytes
+    """The job's settings as JSON; see `foliot.domain.policy`."""
+    queue: str
+    owner: str | None = None
+    runbook: str | None = None
+    changes: str | None = None
+    traits: bytes | None = None
+    """What its code says of itself; see `foliot.domain.ledger`."""
+
+
+def check_of(job: str) -> str:
+    """The name under which a job's checks are handed off, for workers whose code has the check. No job is called so."""
+    return f"{job}?"
+
+
+class Duty(IntEnum):
+    """What one instance of the fleet does for all; leased like a shard."""
+
+    WATCH = -1
+    RETENTION = -2
+    BACKFILL = -3
+
+
+def shard_of(number: int, shard_count: int) -> int:
+    """The shard that a run belongs to, for all of its life."""
+    return number % shard_count
+
+
+class Lease(NamedTuple):
+    """Ownership of a shard's cells, from the distant past up to the high-water mark."""
+
+    shard: int
+    owner: int
+    epoch: int
+    """The fencing token: raised by every change of owner."""
+    until: Instant
+    high_water: Instant
+    """All cells below this instant are leased and loaded; promises made below it are late arrivals."""
+    cursor: int
+    """What became visible up to here is in the cells; what came after is told by `arrivals`."""
+
+
+class Shard(NamedTuple):
+    """Who has a shard."""
+
+    shard: int
+    owner: int | None
+    """None when it is free: nobody has it, its lease has ended, or its owner is known to be gone."""
+
+
+class Standing(NamedTuple):
+    """How the fleet of schedulers stands."""
+
+    shards: list[Shard]
+    schedulers: list[int]
+    """Those that were heard of within a lease's time, and trust their clocks."""
+
+
+class Cells(NamedTuple):
+    """A slice of pending runs, sorted by fire time: two parallel arrays, small and cheap to keep."""
+
+    fire_at: array[int]
+    number: array[int]
+    last: tuple[Instant, int]
+    """Where the next slice begins; more than the last entry, when that one was left out."""
+    exhausted: bool
+    """Nothing more in this window."""
+
+
+class Arrivals(NamedTuple):
+    """Pending runs that came to lie in loaded cells after these were loaded."""
+
+    fire_at: array[int]
+    number: array[int]
+    cursor: int
+
+
+class Fired(NamedTuple):
+    """What one firing transaction did."""
+
+    at: Instant
+    handed_off: int
+    early: int
+    """Refused, because the store's clock had not reached them; put them back."""
+    stale: int
+    """Moved, cancelled or claimed meanwhile; ticks also when they were fired. (A delayed run that is fired twice is in
+    two chunks, and claimed once.)"""
+    skipped: int
+    held: int
+    created: int
+    """Next runs of recurrences."""
+    faults: list[str]
+    """Schedules that were set aside in this transaction."""
+    busy: Sequence[tuple[Instant, int]] = ()
+    """Entries that somebody's open transaction has its hands on: put them back, for a little later."""
+    again: Sequence[tuple[Instant, int]] = ()
+    """Ticks over many members that have made runs for some of them: put them back, they go on at once."""
+
+
+class Beat(NamedTuple):
+    """What a worker hears when it says that it lives."""
+
+    known: bool
+    """False when the store has already declared this instance dead: its leases are lost."""
+    cancel: list[int]
+    """Runs of this worker that somebody asked to stop."""
+    unheard: frozenset[int] = frozenset()
+    """Runs of whose progress nothing was kept: say it again. If they are another's by now, that is in vain."""
+
+
+class EventRow(NamedTuple):
+    """Something out of the ordinary. The happy path writes none."""
+
+    position: int
+    at: Instant
+    kind: str
+    subject: str
+    detail: str
+
+
+class AuditRow(NamedTuple):
+    """What a person did, and why."""
+
+    at: Instant
+    actor: str
+    action: str
+    note: str
+
+
+class QueueView(NamedTuple):
+    """What waits in a queue."""
+
+    queue: str
+    waiting: int
+    """Runs that were handed off, and that no worker has taken yet."""
+    oldest: Instant
+    """Since when the first of them has waited."""
+
+
+Decide = Callable[[Sequence[TickFacts], Instant], Sequence[TickDecision]]
+"""Pure; called inside the firing transaction with facts read under its lock and with the store's clock.
+
+Each call is given one run per schedule at most: what one decision does is a fact for the next."""

@@ -1,0 +1,2 @@
+-- What operators do: seals of the audit log, pauses, wishes about workers.
+SELECT 1;

@@ -1,0 +1,2 @@
+-- What operators look at.
+SELECT 1;

@@ -1,0 +1,2 @@
+-- What must not be silent: alerts.
+SELECT 1;

@@ -1,0 +1,1 @@
+-- What operators do: seals of the audit log, pauses, wishes about workers.

@@ -1,0 +1,1 @@
+-- Who may act over HTTP, and what was asked for already.
