@@ -60,6 +60,8 @@ def _lateness(axes: Any, story: Story, quiet: Story) -> None:
     drained = story.late[-1]
     axes.axvspan(0, drained, color=_LATE, alpha=0.06, label=f"the backlog drains (until {drained:.0f} s)")
     axes.set_yscale("log")
+    for axis_format in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        axis_format("{x:g}")
     axes.set_xlabel("seconds since the scheduler came back")
     axes.set_ylabel("ms from due to start, live runs")
     axes.legend(fontsize=8, loc="upper right")
