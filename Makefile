@@ -5,6 +5,8 @@ BIN := .venv/bin
 DEMO := .demo
 ARGS ?=
 JOBS ?= 3
+# Tests start hundreds of processes: each would compile the whole house anew if nobody kept what the first one compiled.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: all help run test check fmt torture bench bench-peers venv clean
 

@@ -304,19 +304,19 @@ def test_a_process_that_dies_inside_an_effect_leaves_a_maybe():
     )
 
 
-def test_twenty_at_once_share_four_slots_and_all_end():
+def test_eight_at_once_share_three_slots_and_all_end():
     async def scene():
-        async with prison(slots=4) as made:
-            for number in range(20):
+        async with prison(slots=3) as made:
+            for number in range(8):
                 made.give("add", {"x": number, "y": 0})
             await until(lambda: made.store.finished)
-            assert len(made.worker.running) <= 4
+            assert len(made.worker.running) <= 3
             async with asyncio.timeout(60):
-                while len(made.store.finished) < 20:
-                    assert len(made.worker.running) <= 4
+                while len(made.store.finished) < 8:
+                    assert len(made.worker.running) <= 3
                     await asyncio.sleep(0.01)
             results = sorted(int(ending.result or b"-1") for ending in made.store.finished)
-            assert results == list(range(20))
+            assert results == list(range(8))
 
     run(scene())
 
