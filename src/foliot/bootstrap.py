@@ -10,6 +10,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import NamedTuple
 
 from foliot.clock import Clock, DisciplinedClock, SystemClock
@@ -20,9 +21,10 @@ from foliot.errors import FoliotError, InvalidInput, StoreError
 from foliot.store.sqlite import SqliteStore
 from foliot.watch.backfilling import Backfiller
 from foliot.watch.clocks import ClockWatch
-from foliot.watch.duty import OnDuty
+from foliot.watch.duty import OnDuty, Work
 from foliot.watch.reaper import Reaper
 from foliot.watch.retention import Retention
+from foliot.watch.sealing import Sealer
 from foliot.work.blockade import RECYCLED as RECYCLED
 from foliot.work.blockade import EndProcess
 from foliot.work.handler import Handler
@@ -143,6 +145,21 @@ def make_backfiller(store: Store, *, clock: Clock | None = None) -> Backfiller:
     return Backfiller(store, clock or SystemClock())
 
 
+def make_sealer(store: Store, *, clock: Clock | None = None, anchor: str | None = None) -> Sealer:
+    """`anchor`: the file that the head of the audit's chain is written to, now and then."""
+    return Sealer(store, clock or SystemClock(), None if anchor is None else partial(append_line, anchor))
+
+
+def append_line(file: str, line: str) -> None:
+    """Durably, and whole or not at all, also where others add to the same file."""
+    handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(handle, f"{line}\n".encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 async def run_scheduler(
     store: Store,
     stop: asyncio.Event,
@@ -151,6 +168,7 @@ async def run_scheduler(
     version: str = "",
     release: str = "",
     clock: Clock | None = None,
+    anchor: str | None = None,
 ) -> None:
     """A scheduler process, from its registration until `stop` is set and its shards and duties are given up.
 
@@ -159,15 +177,16 @@ async def run_scheduler(
     clock = _disciplined(store, clock or SystemClock())
     while not stop.is_set():
         instance = await store.register("scheduler", version=version, queues=(), slots=0, jobs=cards, release=release)
-        await _schedule(store, instance.number, clock, stop)
+        await _schedule(store, instance.number, clock, stop, anchor)
 
 
-async def _schedule(store: Store, number: int, clock: Clock, stop: asyncio.Event) -> None:
+async def _schedule(store: Store, number: int, clock: Clock, stop: asyncio.Event, anchor: str | None) -> None:
     """Under one number, until `stop` is set or the store does not know the number any more."""
     over = asyncio.Event()
     dispatcher = make_dispatcher(store, number, clock=clock)
     watching = OnDuty(store, clock, Duty.WATCH, owner=number, work=make_reaper(store, clock=clock).run)
-    tidying = OnDuty(store, clock, Duty.RETENTION, owner=number, work=Retention(store, clock).run)
+    keeping = (Retention(store, clock).run, make_sealer(store, clock=clock, anchor=anchor).run)
+    tidying = OnDuty(store, clock, Duty.RETENTION, owner=number, work=partial(_all_of, keeping))
     filling = OnDuty(store, clock, Duty.BACKFILL, owner=number, work=make_backfiller(store, clock=clock).run)
     beating = asyncio.create_task(_beat(store, number, clock, over))
     stopping = asyncio.create_task(_passed_on(stop, over))
@@ -179,6 +198,10 @@ async def _schedule(store: Store, number: int, clock: Clock, stop: asyncio.Event
         stopping.cancel()
         await dispatcher.release()
         await store.retire(number)
+
+
+async def _all_of(works: Sequence[Work], stop: asyncio.Event) -> None:
+    await asyncio.gather(*(work(stop) for work in works))
 
 
 async def _passed_on(stop: asyncio.Event, over: asyncio.Event) -> None:

@@ -39,6 +39,7 @@ from foliot.domain.store import AuditRow, EventRow
 from foliot.errors import FoliotError
 from foliot.operate import replaying, shapes
 from foliot.operate.advising import guidance, guidance_shape
+from foliot.operate.auditing import audit_report_shape, sealed_shape
 from foliot.operate.jobs import job_shape
 from foliot.operate.limits import limit_shape
 from foliot.operate.replaying import Judged, ReplayPreview, dead_shape, outcomes_shape, replay_preview_shape
@@ -330,6 +331,8 @@ def test_every_field_of_the_json_forms_is_documented() -> None:
             "A report": [*day, *map(str, Verdict)],
             "What an action did": list(shapes.kept_shape(kept)),
             "A limit": list(limit_shape(GateView(Gate("job:report"), 0, 0))),
+            "A row of the log": list(sealed_shape(world.call(app.operate.audit_async())[0])),
+            "What a look through the log found": list(audit_report_shape(app.operate.verify_audit())),
         }
         letter = DeadLetter(run, Facts(), begun=False, useful_until=None)
         seen = ReplayPreview(0, Counter({(Fate.REFUSED, "x"): 1}), [], {(Fate.REFUSED, "x"): "y"}, 0)

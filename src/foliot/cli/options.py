@@ -162,3 +162,12 @@ def read_duration(text: str, option: str) -> Duration:
         return duration(text)
     except InvalidInput as error:
         raise WrongUsage(f"{option}: {error}") from None
+
+
+def read_cursor(given: str | None) -> int | None:
+    """Where a page ended."""
+    if given is None:
+        return None
+    if not given.isascii() or not given.isdigit() or len(given) > 19:
+        raise WrongUsage(f"--before: {given!r:.40} is not a cursor; give the one that the last page ended with")
+    return int(given)

@@ -68,7 +68,8 @@ def scheduler(
     supervised_by: SupervisedOption = None,
 ) -> None:
     """Fires what is due, and takes work away from workers that vanished. Runs until SIGTERM."""
-    loaded = settings_of(app, store).load()
+    settings = settings_of(app, store)
+    loaded = settings.load()
     _begin("scheduler", loaded, supervised_by)
     cards = [job.handler.card() for job in loaded.jobs.values()]
 
@@ -78,7 +79,14 @@ def scheduler(
         outdated = await _apply(loaded) if applies else []
         settling = asyncio.create_task(_settle(loaded, outdated)) if applies else None
         try:
-            await bootstrap.run_scheduler(opened, stop, cards=cards, version=__version__, release=loaded.release)
+            await bootstrap.run_scheduler(
+                opened,
+                stop,
+                cards=cards,
+                version=__version__,
+                release=loaded.release,
+                anchor=settings.audit_anchor,
+            )
         finally:
             if settling is not None:
                 settling.cancel()

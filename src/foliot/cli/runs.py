@@ -11,7 +11,7 @@ import typer
 
 from foliot.app import Foliot
 from foliot.cli import words
-from foliot.cli.options import AppOption, JsonOption, StoreOption, WrongUsage, legible, with_store
+from foliot.cli.options import AppOption, JsonOption, StoreOption, WrongUsage, legible, read_cursor, with_store
 from foliot.cli.output import (
     Column,
     heading,
@@ -80,7 +80,7 @@ def list_(
 ) -> None:
     """Runs, newest first: waiting, running and ended ones together."""
     states = states_named(state or [])
-    position = _cursor(before)
+    position = read_cursor(before)
     if member is not None and schedule is None:
         raise WrongUsage("--member says whose runs of a schedule; name that, too: --schedule NAME --member MEMBER")
 
@@ -252,11 +252,3 @@ def states_named(given: list[str]) -> list[State]:
         if name not in State.__members__:
             raise WrongUsage(f"--state: there is no state {name.lower()!r}; there are: {', '.join(map(str, State))}")
     return [State[name] for name in names]
-
-
-def _cursor(given: str | None) -> int | None:
-    if given is None:
-        return None
-    if not given.isascii() or not given.isdigit() or len(given) > 19:
-        raise WrongUsage(f"--before: {given!r:.40} is not a cursor; give the one that the last page ended with")
-    return int(given)

@@ -19,7 +19,7 @@ from foliot.app import Foliot
 from foliot.errors import InvalidInput, StoreError
 
 FILE = "foliot.toml"
-_KEYS = ("app", "store")
+_KEYS = ("app", "store", "audit_anchor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ class Settings:
 
     app: str | None = None
     store: str | None = None
+    audit_anchor: str | None = None
+    """The file that anchors of the audit log are written to."""
 
     def load(self) -> Foliot:
         """The app, with the store that was asked for; without an app, one that knows no jobs."""
@@ -71,6 +73,7 @@ def resolve(app: str | None, store: str | None, environment: Mapping[str, str], 
     return Settings(
         app or environment.get("FOLIOT_APP") or said.get("app"),
         store or environment.get("FOLIOT_STORE") or said.get("store"),
+        environment.get("FOLIOT_AUDIT_ANCHOR") or said.get("audit_anchor"),
     )
 
 
@@ -91,7 +94,7 @@ def _read(file: Path) -> dict[str, str]:
     return found
 
 
-_EXAMPLES = {"app": "shop.jobs:app", "store": "sqlite:///foliot.db"}
+_EXAMPLES = {"app": "shop.jobs:app", "store": "sqlite:///foliot.db", "audit_anchor": "/mnt/vault/foliot.anchors"}
 
 
 def load_app(given: str) -> Foliot:

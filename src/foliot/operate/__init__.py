@@ -4,6 +4,7 @@
     recovering   retry, resume, rerun, verify, reconcile
     backfilling  preview, start, pause, resume, pace, cancel, progress of backfills
     limits       limit, unlimit, release: how many at a time, and how many in a time
+    auditing     the log of all this: read by filters, verified, anchored
     telling      one run's story, one day's report, one job's card
     load         the load that the schedules will make, and its herds in words
     acting       what every action needs: who, why

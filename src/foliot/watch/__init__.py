@@ -9,5 +9,6 @@ from foliot.watch.clocks import ClockWatch
 from foliot.watch.duty import OnDuty
 from foliot.watch.reaper import Reaper
 from foliot.watch.retention import Retention
+from foliot.watch.sealing import Sealer
 
-__all__ = ["Backfiller", "ClockWatch", "OnDuty", "Reaper", "Retention"]
+__all__ = ["Backfiller", "ClockWatch", "OnDuty", "Reaper", "Retention", "Sealer"]

@@ -10,6 +10,8 @@ Rules that every verb keeps:
 - *Every write names what it expects* (state, token, epoch). Zero rows is a normal branch: somebody got there first.
 """
 
+from foliot.domain.audit import AuditRow
+from foliot.domain.store.auditing import AuditStore
 from foliot.domain.store.backfilling import BackfillStore
 from foliot.domain.store.dispatching import DispatchStore
 from foliot.domain.store.fleet import FleetStore
@@ -22,7 +24,6 @@ from foliot.domain.store.values import (
     ALIVE,
     DEFAULT_QUEUE,
     Arrivals,
-    AuditRow,
     Beat,
     Cells,
     Decide,
@@ -47,6 +48,7 @@ __all__ = [
     "DEFAULT_QUEUE",
     "Arrivals",
     "AuditRow",
+    "AuditStore",
     "BackfillStore",
     "Beat",
     "Cells",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from foliot.domain.audit import AuditRow
 from foliot.domain.fairness import TenantView
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import RunView
 from foliot.domain.store.values import (
-    AuditRow,
     EventRow,
     QueueView,
 )

@@ -167,15 +167,6 @@ class EventRow(NamedTuple):
     detail: str
 
 
-class AuditRow(NamedTuple):
-    """What a person did, and why."""
-
-    at: Instant
-    actor: str
-    action: str
-    note: str
-
-
 class QueueView(NamedTuple):
     """What waits in a queue."""
 

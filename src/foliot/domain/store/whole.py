@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from foliot.domain.instant import Instant
+from foliot.domain.store.auditing import AuditStore
 from foliot.domain.store.backfilling import BackfillStore
 from foliot.domain.store.dispatching import DispatchStore
 from foliot.domain.store.fleet import FleetStore
@@ -48,6 +49,7 @@ class Store(
     LimitStore,
     FleetStore,
     ReadStore,
+    AuditStore,
     Protocol,
 ):
     """All of it, and its own life."""

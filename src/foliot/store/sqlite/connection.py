@@ -34,6 +34,7 @@ def connect(path: str, clock: Clock | None = None) -> apsw.Connection:
         connection.set_busy_handler(_wait_for_writer())
         now = (clock or SystemClock()).now
         connection.create_scalar_function("foliot_now", lambda *_: now(), 0)
+        connection.create_scalar_function("foliot_lower", _lower, 1)
         refuse_foreign(connection, path)
         mode = _write_ahead(connection)
         if path != ":memory:" and mode != "wal":
@@ -49,6 +50,11 @@ def connect(path: str, clock: Clock | None = None) -> apsw.Connection:
     except apsw.Error as error:
         raise StoreError(f"{path}: cannot be opened as a store: {error}") from error
     return connection
+
+
+def _lower(text: apsw.SQLiteValue) -> str:
+    """The engine's own knows the letters of English alone."""
+    return str(text).lower()
 
 
 def refuse_foreign(connection: apsw.Connection, path: str) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from foliot.domain.backfill import (
     Backfill,
@@ -42,27 +41,14 @@ from foliot.store.verbs import (
     watching,
     working,
 )
-from foliot.store.verbs.transaction import Transaction
-
-T = TypeVar("T")
-
-Work = Callable[[Transaction], Coroutine[Any, Any, T]]
-"""A verb, bound to what was asked."""
+from foliot.store.verbs.acts import ActVerbs
 
 
-class Verbs(ABC):
+class Verbs(ActVerbs):
     """A verb is a transaction, or a look that sees one moment. An engine says how those are done, and does in its own
     way what carries its load."""
 
     shard_count: int
-
-    @abstractmethod
-    async def write(self, work: Work[T], *, lazily: bool = False) -> T:
-        """Runs a verb in a transaction. `lazily`: its loss in a crash does no harm, so no disk need be waited for."""
-
-    @abstractmethod
-    async def read(self, work: Work[T]) -> T:
-        """All queries of one look see one moment."""
 
     # Promises
 

@@ -1,0 +1,251 @@
+"""The operators' log, and the chain of seals that tells whether anybody changed it. Pure.
+
+    audit row     who did what to what, and why; written beside the action, in its own transaction
+    seal          of one row: its place in the chain, and a hash over the seal before it and the row
+    anchor        a seal that was written down elsewhere: history up to it cannot be rewritten without notice
+
+Rows are sealed after the fact, so that operators never wait for one another. The chain is in the order of sealing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from hashlib import sha256
+from typing import NamedTuple
+
+from foliot.domain.instant import Instant, parse_rfc3339, rfc3339
+from foliot.errors import InvalidInput
+
+GENESIS = "0" * 64
+"""What the first seal follows."""
+
+
+class AuditRow(NamedTuple):
+    """What a person did, and why."""
+
+    at: Instant
+    actor: str
+    action: str
+    note: str
+    subject: str = ""
+    """The run, schedule, job, limit, worker, ... that it was done to."""
+    number: int = 0
+
+
+class AuditFilter(NamedTuple):
+    """Which rows are wanted; None: any."""
+
+    actor: str | None = None
+    action: str | None = None
+    subject: str | None = None
+    since: Instant | None = None
+    until: Instant | None = None
+    """Before this."""
+    text: str | None = None
+    """Somewhere in subject, note or actor; in capitals or not, as far as the store knows the letters."""
+
+
+class Seal(NamedTuple):
+    position: int
+    """From 1, without a gap."""
+    hash: str
+
+
+START = Seal(0, GENESIS)
+
+
+class SealedRow(NamedTuple):
+    """A row with its seal. One of the two may be missing: the row has no seal yet, or is gone."""
+
+    number: int
+    row: AuditRow | None
+    seal: Seal | None
+
+
+class Unsealed(NamedTuple):
+    """A row without exactly one seal, that does not wait for it either."""
+
+    number: int
+    seals: int
+    at: Instant | None
+    """None: it waits for its seal, and is gone."""
+
+
+class Standing(NamedTuple):
+    """How far the chain has come."""
+
+    head: Seal
+    waiting: int
+    """Rows that have no seal yet."""
+    since: Instant | None
+    """When the first of those was written."""
+
+
+def sealed(before: Seal, row: AuditRow) -> Seal:
+    """The seal that follows `before`. Equal rows have equal seals, whatever store they lie in."""
+    return Seal(before.position + 1, sha256(bytes.fromhex(before.hash) + _canonical(row)).hexdigest())
+
+
+def _canonical(row: AuditRow) -> bytes:
+    """Each field with its length before it: no two rows look alike, wherever their fields begin and end."""
+    fields = (str(row.number), str(row.at), row.actor, row.action, row.subject, row.note)
+    encoded = (field.encode("utf-8", "surrogatepass") for field in fields)
+    return b"".join(b"%d:%s" % (len(one), one) for one in encoded)
+
+
+# --------------------------------------------------------------------------------------------------------- verification
+
+
+class Breach(StrEnum):
+    """What is wrong with a chain."""
+
+    EDITED = "edited"
+    """A row is not as it was when it was sealed."""
+    MISSING = "missing"
+    """A sealed row is gone."""
+    FORGED = "forged"
+    """A seal fits neither its row nor its neighbours."""
+    BROKEN = "broken"
+    """A seal is missing, or the chain was written anew from here on."""
+    EXTRA = "extra"
+    """A row has more than one seal."""
+    UNSEALED = "unsealed"
+    """A row has no seal, and never will."""
+    ANCHOR = "anchor"
+    """The chain does not hold what an anchor says."""
+
+
+class Problem(NamedTuple):
+    """The first thing that is wrong, in the order of the chain."""
+
+    breach: Breach
+    position: int | None
+    """In the chain; None for what is not in it."""
+    row: int | None
+    detail: str
+
+
+class Anchor(NamedTuple):
+    at: Instant
+    position: int
+    hash: str
+
+    def line(self) -> str:
+        return f"{rfc3339(self.at)} {self.position} {self.hash}"
+
+
+class ChainCheck:
+    """Follows a chain from its beginning, page by page, and stops at the first thing that is wrong.
+
+    A seal that does not fit its row says nothing of which of the two was changed: the seal after it does.
+    """
+
+    def __init__(self, anchors: Iterable[Anchor] = ()) -> None:
+        self._before = START
+        self._anchors = sorted(anchors, key=lambda one: (one.position, one.at))
+        self._suspect: SealedRow | None = None
+        self.problem: Problem | None = None
+        self.proven: Anchor | None = None
+        """The last anchor that the chain holds."""
+
+    @property
+    def head(self) -> Seal:
+        return self._before
+
+    def follow(self, page: Sequence[SealedRow]) -> None:
+        for one in page:
+            if self.problem is not None:
+                return
+            self._look(one)
+
+    def end(self) -> None:
+        """There are no more seals."""
+        if self.problem is None and self._suspect is not None:
+            self.problem = _told_of(self._suspect, Breach.EDITED)
+        if self.problem is None and self._anchors:
+            first = self._anchors[0]
+            detail = f"the chain ends at {self._before.position}, and an anchor of {rfc3339(first.at)} names position"
+            self.problem = Problem(Breach.ANCHOR, first.position, None, f"{detail} {first.position}: it was cut off")
+
+    def _look(self, one: SealedRow) -> None:
+        assert one.seal is not None
+        if self._suspect is not None:
+            self.problem = self._judged(self._suspect, one)
+            return
+        if one.seal.position != self._before.position + 1:
+            told = f"seal {self._before.position + 1} is missing: the next one is {one.seal.position}"
+            self.problem = Problem(Breach.BROKEN, self._before.position + 1, None, told)
+            return
+        self.problem = self._compared(one.seal)
+        if self.problem is None and (one.row is None or sealed(self._before, one.row) != one.seal):
+            self._suspect = one
+            return
+        self._before = one.seal
+
+    def _compared(self, seal: Seal) -> Problem | None:
+        """With the anchors of this position."""
+        while self._anchors and self._anchors[0].position <= seal.position:
+            anchor = self._anchors.pop(0)
+            if anchor.hash != seal.hash:
+                told = f"an anchor of {rfc3339(anchor.at)} has another hash for position {seal.position}"
+                return Problem(Breach.ANCHOR, seal.position, None, f"{told}: history up to there was rewritten")
+            self.proven = anchor
+        return None
+
+    def _judged(self, suspect: SealedRow, following: SealedRow) -> Problem:
+        """What the seal after a suspicious one says of it: it was made when that one was as it should be."""
+        if suspect.row is None:
+            return _told_of(suspect, Breach.MISSING)
+        assert suspect.seal is not None
+        assert following.seal is not None
+        if following.row is not None:
+            if sealed(suspect.seal, following.row) == following.seal:
+                return _told_of(suspect, Breach.EDITED)
+            if sealed(sealed(self._before, suspect.row), following.row) == following.seal:
+                return _told_of(suspect, Breach.FORGED)
+        return _told_of(suspect, Breach.BROKEN)
+
+
+def _told_of(one: SealedRow, breach: Breach) -> Problem:
+    assert one.seal is not None
+    if one.row is None:
+        breach = Breach.MISSING
+    what = {
+        Breach.MISSING: f"row {one.number} was sealed, and is gone",
+        Breach.EDITED: f"row {one.number} is not as it was sealed: it was changed, or its seal was made up",
+        Breach.FORGED: f"the seal of row {one.number} was changed; the row fits the seals around it",
+        Breach.BROKEN: f"the chain does not go on at row {one.number}: rows or seals were changed from here on",
+    }[breach]
+    return Problem(breach, one.seal.position, one.number, what)
+
+
+def told_of_unsealed(one: Unsealed) -> Problem:
+    if one.seals > 1:
+        return Problem(Breach.EXTRA, None, one.number, f"row {one.number} has {one.seals} seals; a row has one")
+    if one.at is None:
+        return Problem(Breach.MISSING, None, one.number, f"row {one.number} was removed before it was sealed")
+    told = f"row {one.number} of {rfc3339(one.at)} has no seal and waits for none: it was put there behind our back"
+    return Problem(Breach.UNSEALED, None, one.number, told)
+
+
+def read_anchors(text: str) -> list[Anchor]:
+    """The lines of an anchor file: a time, a position and a hash each. Blank lines and comments are passed over."""
+    return [
+        _anchor(line, number)
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+
+
+def _anchor(line: str, number: int) -> Anchor:
+    try:
+        at, position, digest = line.split()
+        if int(position) < 1 or len(bytes.fromhex(digest)) != 32:
+            raise InvalidInput("no such seal can exist")
+        return Anchor(parse_rfc3339(at), int(position), digest.lower())
+    except ValueError:
+        raise InvalidInput(
+            f"line {number}, {line!r:.80}, is no anchor; each line has a time, a position and a hash of 64 digits, as "
+            f"`foliot audit anchor` writes it"
+        ) from None

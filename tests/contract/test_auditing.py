@@ -1,0 +1,180 @@
+"""The operators' log: found by filters, sealed in order, and refused to whoever would change it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import apsw
+import asyncpg
+import pytest
+
+from foliot.domain.audit import GENESIS, AuditFilter, ChainCheck, SealedRow, sealed
+from foliot.domain.gates import Gate
+from foliot.domain.instant import MINUTE
+from foliot.domain.store import Store
+from tests.contract.stage import START, Stage
+
+ANY = AuditFilter()
+
+
+async def _limited(stage: Stage, *names: str, actor: str = "ana", note: str = "why") -> None:
+    """A minute apart, so many rows of the log."""
+    for name in names:
+        await stage.store.set_limit(Gate(name, most=1, note=note), actor=actor)
+        stage.clock.advance(MINUTE)
+
+
+async def _found(stage: Stage, **filters: object) -> list[str]:
+    rows = await stage.store.audit(AuditFilter(**filters))  # type: ignore[arg-type]
+    return [one.row.subject for one in rows if one.row]
+
+
+async def _by_hand(store: Store, statement: str) -> None:
+    """What somebody does who has the tables in his hands, and our triggers in the way."""
+    if store.is_server:
+        connection = await asyncpg.connect(store.url)
+        try:
+            await connection.execute(statement.replace("INTO ", "INTO foliot.").replace("UPDATE ", "UPDATE foliot."))
+        finally:
+            await connection.close()
+        return
+    other = apsw.Connection(store.file) if store.file else store._reader  # type: ignore[attr-defined]
+    other.execute(statement.replace("foliot.", ""))
+    if store.file:
+        other.close()
+
+
+async def _undisturbed(store: Store, statement: str) -> None:
+    """The same, by somebody who has first taken the triggers away."""
+    if store.is_server:
+        await _by_hand(store, f"SET session_replication_role = replica; {statement}")
+        return
+    tables = "audit_stays audit_remains audit_is_kept audit_added seal_stays seal_remains seal_is_kept".split()
+    await _by_hand(store, "; ".join(f"DROP TRIGGER IF EXISTS {name}" for name in tables) + f"; {statement}")
+
+
+async def _checked(store: Store) -> str | None:
+    check = ChainCheck()
+    check.follow(await store.seals(0, 1_000))
+    check.end()
+    return check.problem and f"{check.problem.breach} at {check.problem.position}"
+
+
+async def test_rows_are_found_by_filters_newest_first_and_page_by_page(stage: Stage) -> None:
+    await _limited(stage, "job:a", "job:b")
+    await _limited(stage, "job:c", actor="bob", note="DIE Übung beginnt")
+    await stage.store.drop_limit("job:a", actor="bob", note="over")
+    assert await _found(stage) == ["job:a", "job:c", "job:b", "job:a"]
+    assert await _found(stage, actor="ana") == ["job:b", "job:a"]
+    assert await _found(stage, action="unlimit") == ["job:a"]
+    assert await _found(stage, subject="job:a") == ["job:a", "job:a"]
+    assert await _found(stage, subject="job:a", actor="ana") == ["job:a"]
+    assert await _found(stage, since=START + MINUTE, until=START + 3 * MINUTE) == ["job:c", "job:b"]
+    assert await _found(stage, text="die Übung") == ["job:c"]
+    assert await _found(stage, text="B:A") == ["job:a", "job:a"], "also in the subject"
+    first = await stage.store.audit(ANY, limit=3)
+    rest = await stage.store.audit(ANY, before=first[-1].number, limit=3)
+    assert [one.row.subject for one in rest if one.row] == ["job:a"]
+
+
+async def test_rows_are_sealed_in_order_each_upon_the_one_before(stage: Stage) -> None:
+    await _limited(stage, "job:a", "job:b", "job:c")
+    standing = await stage.store.sealing()
+    assert (standing.head.position, standing.head.hash, standing.waiting, standing.since) == (0, GENESIS, 3, START)
+    assert await stage.store.seal(2) == 2
+    assert await stage.store.seal() == 1
+    assert await stage.store.seal() == 0
+    chain = await stage.store.seals(0, 10)
+    assert [one.row.subject for one in chain if one.row] == ["job:a", "job:b", "job:c"]
+    assert [one.seal.position for one in chain if one.seal] == [1, 2, 3]
+    assert chain[1].row is not None
+    assert chain[0].seal is not None
+    assert sealed(chain[0].seal, chain[1].row) == chain[1].seal
+    assert await stage.store.seals(2, 10) == chain[2:]
+    assert (await stage.store.sealing()).head == chain[2].seal
+    assert await stage.store.audit(ANY) == list(reversed(chain)), "each with its seal"
+    assert await _checked(stage.store) is None
+
+
+async def test_many_who_seal_at_once_make_one_chain(stage: Stage) -> None:
+    await _limited(stage, *(f"job:{n}" for n in range(20)))
+    done = await asyncio.gather(*(stage.store.seal(3) for _ in range(8)))
+    while count := await stage.store.seal(3):
+        done.append(count)
+    assert sum(done) == 20
+    assert await _checked(stage.store) is None
+    assert await stage.store.unsealed(0, 100) == ([], (await stage.store.audit(ANY))[0].number)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE audit SET note = 'nothing'",
+        "DELETE FROM foliot.audit",
+        "UPDATE seal SET hash = ''",
+        "DELETE FROM foliot.seal",
+    ],
+)
+async def test_whoever_would_change_the_log_is_refused(stage: Stage, statement: str) -> None:
+    await _limited(stage, "job:a")
+    await stage.store.seal()
+    with pytest.raises((apsw.ConstraintError, asyncpg.RaiseError), match="never changed"):
+        await _by_hand(stage.store, statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("UPDATE audit SET note = 'nothing' WHERE subject = 'job:b'", "edited at 2"),
+        ("UPDATE audit SET at = at + 1 WHERE subject = 'job:c'", "edited at 3"),
+        ("DELETE FROM foliot.audit WHERE subject = 'job:b'", "missing at 2"),
+        ("DELETE FROM foliot.seal WHERE position = 2", "broken at 2"),
+        (f"UPDATE seal SET hash = '{GENESIS}' WHERE position = 1", "forged at 1"),
+    ],
+)
+async def test_whoever_changed_it_all_the_same_is_found_out(stage: Stage, statement: str, told: str) -> None:
+    await _limited(stage, "job:a", "job:b", "job:c")
+    await stage.store.seal()
+    await _undisturbed(stage.store, statement)
+    assert await _checked(stage.store) == told
+
+
+async def test_rows_without_a_seal_that_wait_for_none_are_found_and_those_that_vanished_before_theirs(
+    stage: Stage,
+) -> None:
+    await _limited(stage, "job:a", "job:b")
+    await stage.store.seal()
+    await _limited(stage, "job:c")
+    await _undisturbed(
+        stage.store,
+        "INSERT INTO audit (at, actor, action, subject, note) VALUES (1, 'eve', 'limit', 'job:z', 'who, me?'); "
+        "DELETE FROM foliot.audit WHERE subject = 'job:c'",
+    )
+    found, last = await stage.store.unsealed(0, 1_000)
+    assert [(one.seals, one.at) for one in found] == [(0, 1)]
+    gone, end = await stage.store.unsealed(last or 0, 1_000)
+    assert [(one.seals, one.at) for one in gone] == [(0, None)]
+    assert end is None
+
+
+async def test_a_row_that_commits_late_is_sealed_behind_those_that_came_before_its_commit(stage: Stage) -> None:
+    """Where transactions are many at a time, its number is smaller; the chain is in the order of sealing."""
+    if not stage.store.is_server:
+        return
+    connection = await asyncpg.connect(stage.store.url)
+    try:
+        slow = connection.transaction()
+        await slow.start()
+        await connection.execute(
+            "INSERT INTO foliot.audit (at, actor, action, subject, note) VALUES (1, 'slow', 'limit', 'job:slow', '')"
+        )
+        await _limited(stage, "job:a")
+        assert await stage.store.seal() == 1
+        await slow.commit()
+    finally:
+        await connection.close()
+    assert await stage.store.seal() == 1
+    chain: list[SealedRow] = await stage.store.seals(0, 10)
+    assert [one.row.actor for one in chain if one.row] == ["ana", "slow"]
+    assert chain[0].number > chain[1].number
+    assert await _checked(stage.store) is None
