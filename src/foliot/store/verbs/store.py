@@ -19,6 +19,7 @@ from foliot.domain.fairness import TenantView
 from foliot.domain.gates import Gate, GateView
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled
+from foliot.domain.listing import RunFilter, RunPage
 from foliot.domain.members import Member, MembersChanged, MemberSet
 from foliot.domain.members import Standing as MemberStanding
 from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
@@ -32,6 +33,7 @@ from foliot.store.verbs import (
     dispatching,
     gates,
     ledger,
+    listing,
     promises,
     reading,
     recovering,
@@ -329,6 +331,9 @@ class Verbs(ABC):
         before: int | None = None,
     ) -> list[RunView]:
         return await self.read(lambda tx: reading.runs(tx, states, schedule, job, tenant, limit, before))
+
+    async def list_runs(self, wanted: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
+        return await self.read(lambda tx: listing.page(tx, wanted, cursor, limit))
 
     async def run(self, run_id: str) -> RunView:
         return await self.read(lambda tx: reading.run(tx, run_id))
