@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from foliot.domain.conditions import conditions, overlapping
 from foliot.domain.instant import MINUTE, SECOND, rfc3339
 from foliot.domain.ledger import BatchView
 from foliot.domain.policy import Policy, choices
@@ -15,7 +16,7 @@ from foliot.domain.recovery import Action, Recovery
 from foliot.domain.run import RunView
 from foliot.domain.state import Outcome, Reason, State
 from foliot.domain.store import JobCard
-from foliot.operate.advising import Guidance, conditions, guidance, guidance_shape, overlapping, refusal, situation
+from foliot.operate.advising import Guidance, guidance, guidance_shape, refusal, situation
 from tests.operate.values import IDEMPOTENT, NOW, SETTLEMENT, attempt, card, done, effect, view
 
 

@@ -9,8 +9,9 @@ import typer
 from foliot.cli import words
 from foliot.cli.options import AppOption, JsonOption, StoreOption, legible, with_store
 from foliot.cli.output import Column, heading, print_facts, print_items, print_json, print_table
+from foliot.domain.conditions import job_policy
 from foliot.domain.store import JobCard
-from foliot.operate.advising import job_policy, traits_of
+from foliot.operate.advising import traits_of
 from foliot.operate.jobs import advise_lease, advise_recovery, card_shape, job_shape, lost_words, trait_words
 from foliot.operate.shapes import policy_words
 from foliot.operate.telling import JobView

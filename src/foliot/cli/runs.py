@@ -22,13 +22,14 @@ from foliot.cli.output import (
     print_timeline,
     say,
 )
+from foliot.domain.conditions import Condition, conditions, overlapping, policy_of
 from foliot.domain.identity import attempt_id
 from foliot.domain.instant import MILLISECOND, Instant
 from foliot.domain.members import Lacking
 from foliot.domain.run import RunView
 from foliot.domain.state import PARKED, Outcome, State
 from foliot.domain.store import JobCard
-from foliot.operate.advising import Step, conditions, overlapping, policy_of
+from foliot.operate.advising import Step
 from foliot.operate.limits import held_words
 from foliot.operate.members import interval_words
 from foliot.operate.shapes import arguments, run_shape, took
@@ -93,7 +94,7 @@ def list_(
     views, cards, now = with_store(app, store, look)
     held = {view.number: conditions(view, policy_of(view, cards.get(view.job)), now) for view in views}
     for number in overlapping(views):
-        held[number].append("overlapping")
+        held[number].append(Condition.OVERLAPPING)
     if as_json:
         print_json([run_shape(view) | {"conditions": held[view.number]} for view in views])
         return

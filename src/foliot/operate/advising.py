@@ -5,27 +5,23 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from foliot.domain.conditions import is_stuck, policy_of, silent_for
 from foliot.domain.identity import first_of_lineage, idempotency_key
-from foliot.domain.instant import Duration, Instant, parse_rfc3339
+from foliot.domain.instant import Instant
 from foliot.domain.ledger import EffectState, EffectView, Facts, Traits, traits_from_json
-from foliot.domain.policy import Policy, choices_from_json, policy_from_json
 from foliot.domain.recovery import Action, Advice, Situation, advise
 from foliot.domain.run import RunView
 from foliot.domain.state import Outcome, Reason, State
 from foliot.domain.store import JobCard
-from foliot.errors import InvalidInput
 from foliot.operate.shapes import Shape
 from foliot.operate.words import counted, headline, length, listed, one_line, to_the_second
 
 _NAMED = 5
 """So many effects are named one by one."""
-_WAITING = frozenset({State.SCHEDULED, State.RETRYING, State.HELD, State.READY})
 
 
 class Step(NamedTuple):
@@ -51,22 +47,6 @@ class Guidance(NamedTuple):
     """Refused without --override."""
 
 
-def policy_of(view: RunView, card: JobCard | None) -> Policy:
-    """The settings that a run goes by; what cannot be read has the ones below it, as in the rest of the house."""
-    policy = job_policy(card)
-    try:
-        return policy.merged(choices_from_json(view.options))
-    except InvalidInput:
-        return policy
-
-
-def job_policy(card: JobCard | None) -> Policy:
-    try:
-        return policy_from_json(None if card is None else card.policy)
-    except InvalidInput:
-        return Policy()
-
-
 def traits_of(card: JobCard | None) -> Traits:
     return traits_from_json(None if card is None else card.traits)
 
@@ -84,7 +64,7 @@ def situation(view: RunView, card: JobCard | None, now: Instant) -> Situation:
         traits=traits_of(card),
         on_lost=policy.on_lost,
         begun=_has_begun(view),
-        stuck=_is_stuck(view, policy, now),
+        stuck=is_stuck(view, policy, now),
     )
 
 
@@ -92,54 +72,6 @@ def _has_begun(view: RunView) -> bool:
     """Whether a handler may have done anything. A vanished worker did not always live to say that it began."""
     began = (attempt.started_at is not None or attempt.outcome is Outcome.LOST for attempt in view.attempts)
     return view.started_at is not None or any(began)
-
-
-# Conditions
-
-
-def conditions(view: RunView, policy: Policy, now: Instant) -> list[str]:
-    """What its times say of a run, beside its state: `late`, `stuck`."""
-    found = []
-    if _late_by(view, now) > policy.missed_after:
-        found.append("late")
-    if _is_stuck(view, policy, now):
-        found.append("stuck")
-    return found
-
-
-def _late_by(view: RunView, now: Instant) -> Duration:
-    """How long after its time a run began, or how long it has waited since; zero for one that is over."""
-    if view.state in _WAITING:
-        return max(now - view.fire_at, 0)
-    return view.late_by or 0 if view.state is State.RUNNING else 0
-
-
-def overlapping(views: Sequence[RunView]) -> set[int]:
-    """The numbers of those runs beside which another one of the same schedule, and member, is at work."""
-    busy = [view for view in views if view.state is State.RUNNING and view.schedule is not None]
-    series = Counter((view.schedule, view.member) for view in busy)
-    return {view.number for view in busy if series[view.schedule, view.member] > 1}
-
-
-def silent_for(view: RunView, now: Instant) -> Duration | None:
-    """How long a running attempt has said nothing of its progress; None when it has not begun."""
-    if view.state is not State.RUNNING or view.started_at is None:
-        return None
-    return max(now - max(view.started_at, _said_at(view.progress) or 0), 0)
-
-
-def _is_stuck(view: RunView, policy: Policy, now: Instant) -> bool:
-    silence = silent_for(view, now)
-    return policy.stall_after is not None and silence is not None and silence > policy.stall_after
-
-
-def _said_at(progress: bytes | None) -> Instant | None:
-    """When an attempt last said how far it is."""
-    try:
-        at = json.loads(progress or b"null")["at"]
-        return parse_rfc3339(at) if isinstance(at, str) else int(at)
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
 
 
 # Guidance

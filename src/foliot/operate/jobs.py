@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from foliot.domain.conditions import job_policy
 from foliot.domain.instant import HOUR, MINUTE, SECOND, Duration, spell
 from foliot.domain.ledger import Traits
 from foliot.domain.policy import OnLost, OnStall, Policy
 from foliot.domain.store import JobCard
-from foliot.operate.advising import job_policy, traits_of
+from foliot.operate.advising import traits_of
 from foliot.operate.shapes import Shape, policy_shape, policy_words, seconds
 from foliot.operate.words import length, listed
 

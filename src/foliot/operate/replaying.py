@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypedDict, Unpack
 
+from foliot.domain.conditions import policy_of
 from foliot.domain.decisions import TOO_LATE, too_late
 from foliot.domain.gates import Rate
 from foliot.domain.identity import checked_line
@@ -17,7 +18,7 @@ from foliot.domain.state import Reason
 from foliot.domain.store import JobCard, Store
 from foliot.errors import InvalidInput
 from foliot.operate.acting import Acting, acting, as_instant, stated
-from foliot.operate.advising import policy_of, traits_of
+from foliot.operate.advising import traits_of
 from foliot.operate.report import OVERRIDE
 from foliot.operate.shapes import Shape, moment, run_shape, seconds
 from foliot.operate.words import listed

@@ -11,6 +11,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
+from foliot.domain.conditions import conditions, policy_of, silent_for
 from foliot.domain.identity import first_of_lineage
 from foliot.domain.instant import Duration, Instant, spell
 from foliot.domain.ledger import BatchView, EffectState, EffectView, Stage
@@ -20,12 +21,9 @@ from foliot.domain.state import PARKED, Outcome, Reason, State
 from foliot.domain.store import AuditRow, EventRow, JobCard
 from foliot.operate.advising import (
     Guidance,
-    conditions,
     guidance,
     guidance_shape,
-    policy_of,
     shown_effect,
-    silent_for,
     told_detail,
 )
 from foliot.operate.limits import held_words

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from foliot.domain.audit import AuditRow
 from foliot.domain.fairness import TenantView
 from foliot.domain.instant import Duration, Instant
+from foliot.domain.listing import RunFilter, RunPage
 from foliot.domain.run import RunView
 from foliot.domain.store.values import (
     EventRow,
@@ -30,6 +31,13 @@ class ReadStore(Protocol):
     ) -> list[RunView]:
         """Newest first, live and ended ones together, by run number; `before` continues after a page. `schedule`: its
         runs, which are its ticks where it goes over members; or those of one member, by the name of their series."""
+
+    async def list_runs(self, wanted: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
+        """A page of the runs that are wanted, live and ended ones together, with the conditions that hold of them.
+        Newest first by run number, or, of what is to come, soonest first. Pages that follow one another by their
+        cursors hold every run once that was wanted all along, also while others are made. Never long: where no index
+        knows what is wanted, the search ends after some twenty thousand rows, and the page says that it is not complete.
+        InvalidInput for a filter, a cursor or a limit that makes no sense."""
 
     async def run(self, run_id: str) -> RunView:
         """One run with its attempts. UnknownName if there is none."""

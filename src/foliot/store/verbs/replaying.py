@@ -10,7 +10,7 @@ from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import EffectState, Facts
 from foliot.domain.replay import OPEN_EFFECT, DeadFilter, DeadLetter, Fate, Replayed, fate_of
 from foliot.store.verbs import ledger
-from foliot.store.verbs.reading import view_of
+from foliot.store.verbs.rows import view_of
 from foliot.store.verbs.transaction import Row, Transaction, longs
 
 _GONE = "it is dead no more"

@@ -18,6 +18,7 @@ from foliot.domain.fairness import TenantView
 from foliot.domain.gates import Gate, GateView
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled
+from foliot.domain.listing import RunFilter, RunPage
 from foliot.domain.members import Member, MembersChanged, MemberSet
 from foliot.domain.members import Standing as MemberStanding
 from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
@@ -31,6 +32,7 @@ from foliot.store.verbs import (
     dispatching,
     gates,
     ledger,
+    listing,
     promises,
     reading,
     recovering,
@@ -315,6 +317,9 @@ class Verbs(ActVerbs):
         before: int | None = None,
     ) -> list[RunView]:
         return await self.read(lambda tx: reading.runs(tx, states, schedule, job, tenant, limit, before))
+
+    async def list_runs(self, wanted: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
+        return await self.read(lambda tx: listing.page(tx, wanted, cursor, limit))
 
     async def run(self, run_id: str) -> RunView:
         return await self.read(lambda tx: reading.run(tx, run_id))

@@ -1,2 +1,27 @@
--- What operators look at.
-SELECT 1;
+-- What operators look at. Lists go by run number, the newest first; a list that is narrowed by nothing that is indexed walks
+-- a bounded way. Every index here costs only what is unusual, or what has a schedule or a tenant: a plain promise pays for none.
+
+-- The ended runs of a schedule, or of a member, the newest first; and the last few of each schedule on a page.
+CREATE INDEX history_of_schedule ON foliot.history (schedule, number) WHERE schedule IS NOT NULL;
+-- The same of a tenant: who may see one tenant alone asks for nothing else.
+CREATE INDEX history_of_tenant ON foliot.history (tenant, number) WHERE tenant IS NOT NULL;
+-- What did not simply succeed: reconciled, cancelled, skipped.
+CREATE INDEX history_odd ON foliot.history (number) WHERE state >= 12;
+-- What is held, whatever for.
+CREATE INDEX run_held ON foliot.run (number) WHERE waits_for IS NOT NULL;
+
+-- How ended runs kept their promises, by the minute in which they ended. Counted once a minute by whoever tidies, from
+-- where it stood: nobody who ends a run writes here. `position`: all transactions below this one were counted.
+CREATE TABLE foliot.tally (
+    minute     bigint PRIMARY KEY,
+    on_time    bigint NOT NULL,
+    late       bigint NOT NULL,
+    missed     bigint NOT NULL,
+    skipped    bigint NOT NULL,
+    cancelled  bigint NOT NULL,
+    settled    bigint NOT NULL
+) WITH (fillfactor = 70);
+CREATE TABLE foliot.tallied (
+    id        smallint PRIMARY KEY CHECK (id = 1),
+    position  bigint   NOT NULL
+) WITH (fillfactor = 50);
