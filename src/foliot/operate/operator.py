@@ -83,7 +83,7 @@ class Operator(
         """
         store, who = await self._opened(), acting(actor)
         now = await store.now()
-        known = {view.schedule.id: view.schedule for view in await store.schedules()}
+        known = {one.id: one for one in await store.templates()}
         for one in declarations:
             if one.id in known and known[one.id].source != source:
                 raise Conflict(

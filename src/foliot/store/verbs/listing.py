@@ -34,6 +34,14 @@ _SPARSE: dict[State, str] = {
 }
 """States that few runs are in, and the index that has their numbers."""
 _LIVE = frozenset(State) - TERMINAL
+_FLOORS = {
+    "list_live": "list_live_floor",
+    "list_ended": "list_ended_floor",
+    "list_ended_of_schedule": "list_ended_of_schedule_floor",
+    "list_ended_of_tenant": "list_ended_of_tenant_floor",
+    "list_ended_odd": "list_ended_odd_floor",
+}
+"""By what is walked, the query that says how far a walk of so many rows leads."""
 _LAST = "\U0010ffff"
 
 
@@ -60,7 +68,7 @@ class _Walk:
         floor, is_end = 0, True
         if self._narrowed:
             bound = {"before": self.before, "budget": BUDGET}
-            [(lowest, count)] = await self._tx.all(f"{self._query}_floor", **bound, **self._values)
+            [(lowest, count)] = await self._tx.all(_FLOORS[self._query], **bound, **self._values)
             floor, is_end = lowest or 0, count < BUDGET
             self.looked += count
         bounds = {"before": self.before, "floor": 0 if is_end else floor, "limit": limit}
@@ -118,12 +126,12 @@ async def page(tx: Transaction, wanted: RunFilter, cursor: str | None, limit: in
     if wanted.order is Order.SOONEST:
         views, following, complete = await _coming(tx, wanted, after, number, limit)
     else:
-        views, following, complete = await newest(tx, wanted, number, limit)
+        views, following, complete = await newest(tx, wanted, number, limit, BUDGET)
     return RunPage(await _with_conditions(tx, views), following, complete)
 
 
 async def newest(
-    tx: Transaction, wanted: RunFilter, before: int, limit: int, budget: int | None = BUDGET
+    tx: Transaction, wanted: RunFilter, before: int, limit: int, budget: int | None
 ) -> tuple[list[RunView], str | None, bool]:
     """A page, where the next one begins, and whether the search came to its end. No budget: it always does."""
     if not wanted.asked:
@@ -135,7 +143,9 @@ async def newest(
         open_ways = [way for way in ways if not way.exhausted]
         known_down_to = max((way.before for way in open_ways), default=-1)
         known = sorted((number for number in found if number >= known_down_to), reverse=True)
-        if len(known) >= limit or not open_ways or (budget is not None and sum(w.looked for w in ways) >= budget):
+        # Every way has to have come down from where the page began: a page that ends there would begin there again.
+        is_spent = budget is not None and sum(way.looked for way in ways) >= budget and known_down_to < before
+        if len(known) >= limit or not open_ways or is_spent:
             break
         way = max(open_ways, key=lambda one: one.before)
         found |= {view.number: view for view in await look.wanted_of(await way.on(limit))}

@@ -49,9 +49,6 @@ ORDER BY xid, n LIMIT :limit
 SELECT xid::numeric * 18446744073709551616 + n, at, kind, subject, detail FROM foliot.event
 WHERE subject = :subject ORDER BY n
 
--- name: count_states
-SELECT state, count(*) FROM foliot.live_runs GROUP BY state
-
 -- name: count_ready
 SELECT state, count(*) FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND phase IS NULL AND fire_at <= :now
