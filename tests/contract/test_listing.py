@@ -21,10 +21,9 @@ from tests.contract.stage import START, Stage, declared, holds
 
 async def lived(stage: Stage) -> None:
     """Runs in every state, of schedules and without, with tenants, queues, reasons and errors."""
-    for key, more in (("class:7", {}), ("class:8", {"tenant": "acme"}), ("Order:1", {"queue": "mail"})):
-        await stage.finish(
-            stage.succeeded(await stage.running(key, **more))
-        ) if key != "Order:1" else await stage.promise(key, after=HOUR, **more)
+    await stage.finish(stage.succeeded(await stage.running("class:7")))
+    await stage.finish(stage.succeeded(await stage.running("class:8", tenant="acme")))
+    await stage.promise("Order:1", after=HOUR, queue="mail")
     await stage.finish(stage.died(await stage.running("bad:1", tenant="acme")))
     await stage.finish(stage.failed(await stage.running(job="job"), error="KeyError: Montague"))
     await stage.ambiguous("doubt:1")

@@ -98,7 +98,7 @@ async def test_a_schedule_stands_as_its_runs_say(stage: Stage) -> None:
 async def test_three_failures_in_a_row_are_a_persons_business(stage: Stage) -> None:
     good, died = "succeeded", "died"
     await ticked(stage, worse=[died, good, died, died, died], bad=[died, died, died, good, died])
-    found = {one.schedule.id: standing(one, stage.now) for one in await stage.store.in_a_row(10)}
+    found = {one.schedule.id: standing(one, stage.now) for one in await stage.store.failing(10)}
     assert {name: one.in_a_row for name, one in found.items()} == {"worse": 3, "bad": 1}
     assert found["worse"].needs == ("dead", "in_a_row")
 
@@ -106,7 +106,7 @@ async def test_three_failures_in_a_row_are_a_persons_business(stage: Stage) -> N
 async def test_a_row_that_stands_for_many_ticks_counts_for_as_many(stage: Stage) -> None:
     await ticked(stage, hourly=["succeeded"])
 
-    def merged(fact):  # type: ignore[no-untyped-def]
+    def merged(fact):
         decision = replace(skips(fact), reason=Reason.MISFIRE, span_until=fact.nominal + 3 * HOUR, span_count=4)
         return replace(decision, successor=fires_hourly(fact).successor)
 

@@ -87,6 +87,8 @@ class Pulse:
     last_tick: Instant | None = None
     """The latest nominal time that any schedule has decided upon."""
     holdings: tuple[Holding, ...] = ()
+    at_work: Mapping[int, int] = field(default_factory=dict)
+    """By worker, how many runs it has."""
 
     @property
     def waiting(self) -> int:

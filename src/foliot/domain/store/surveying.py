@@ -27,8 +27,9 @@ class SurveyStore(Protocol):
     async def schedule_facts(self, schedule: str, *, recent: int = STRIP) -> ScheduleFacts:
         """One of them, with failures by tenant and what backfills have before them. UnknownName if there is none."""
 
-    async def in_a_row(self, limit: int) -> list[ScheduleFacts]:
-        """Schedules of which three runs or more wait for a person: those that may have failed three times in a row."""
+    async def failing(self, limit: int) -> list[ScheduleFacts]:
+        """Schedules of which three runs or more wait for a person, so that they may have failed three times in a row,
+        and those that were set aside."""
 
     async def count_endings(self) -> None:
         """Adds what ended since it was last asked to the count of kept promises; after a long time, a part of it. Each
@@ -39,4 +40,4 @@ class SurveyStore(Protocol):
         """How everything stands, in one moment."""
 
     async def parked(self, numbers: Sequence[int]) -> list[ParkedRun]:
-        """Those of these runs that wait for a person, or run, with what the ledger knows of them; in the order given."""
+        """Those of these runs that wait for a person, or run, with what the ledger knows of them; in this order."""

@@ -88,7 +88,7 @@ async def one(tx: Transaction, schedule: str, recent: int) -> ScheduleFacts:
     )
 
 
-async def in_a_row(tx: Transaction, limit: int) -> list[ScheduleFacts]:
+async def failing(tx: Transaction, limit: int) -> list[ScheduleFacts]:
     ids = [row[0] for row in await tx.all("schedules_failing", least=IN_A_ROW, limit=limit)]
     return await facts_of(tx, ids, IN_A_ROW)
 
@@ -170,11 +170,12 @@ async def pulse(tx: Transaction) -> Pulse:
         lanes=lanes,
         overdue=len(overdue),
         overdue_since=overdue[0][1] if overdue else None,
-        parked={state: 0 for state in PARKED} | {State(row[0]): row[1] for row in await tx.all("count_parked")},
+        parked=dict.fromkeys(PARKED, 0) | {State(row[0]): row[1] for row in await tx.all("count_parked")},
         early=await tx.value("count_early"),
         coming={int(row[0]): row[1] for row in await tx.all("coming_minutes", **ahead)},
         last_tick=await tx.value("last_tick", now=tx.now),
         holdings=tuple(Holding(*row) for row in await tx.all("held_shards", now=tx.now)),
+        at_work={row[0]: int(row[1]) for row in await tx.all("open_by_worker")},
     )
 
 

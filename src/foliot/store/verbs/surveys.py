@@ -28,8 +28,8 @@ class SurveyVerbs(ActVerbs):
     async def schedule_facts(self, schedule: str, *, recent: int = STRIP) -> ScheduleFacts:
         return await self.read(lambda tx: surveying.one(tx, schedule, recent))
 
-    async def in_a_row(self, limit: int) -> list[ScheduleFacts]:
-        return await self.read(lambda tx: surveying.in_a_row(tx, limit))
+    async def failing(self, limit: int) -> list[ScheduleFacts]:
+        return await self.read(lambda tx: surveying.failing(tx, limit))
 
     async def count_endings(self) -> None:
         for _ in range(_MOST_ROUNDS):

@@ -13,8 +13,8 @@ KEPT = 31 * DAY
 
 
 async def count(tx: Transaction) -> bool:
-    """1. Where did the last count come to? 2. How far can this one go? 3. Say so; zero rows: another instance did, which
-    believes to have the duty, and has counted these. 4. Count. Answers whether there is more."""
+    """1. Where did the last count come to? 2. How far can this one go? 3. Say so; zero rows: another instance did,
+    which believes to have the duty, and has counted these. 4. Count. Answers whether there is more."""
     row = await tx.one("tallied_position")
     position = 0 if row is None else int(row[0])
     found = await tx.one("tally_bound", position=position, limit=AT_ONCE)

@@ -26,8 +26,10 @@ SELECT DISTINCT split_part(schedule, '[', 1) FROM foliot.run WHERE state >= 20 A
 UNION SELECT id FROM foliot.schedule WHERE fault IS NOT NULL
 
 -- name: schedules_failing
-SELECT schedule FROM foliot.run WHERE state >= 20 AND schedule IS NOT NULL AND position('[' in schedule) = 0
-GROUP BY schedule HAVING count(*) >= :least ORDER BY count(*) DESC, schedule LIMIT :limit
+SELECT id FROM (SELECT id, 1000000 AS failed FROM foliot.schedule WHERE fault IS NOT NULL UNION ALL
+    SELECT schedule, count(*) FROM foliot.run WHERE state >= 20 AND schedule IS NOT NULL AND position('[' in schedule) = 0
+    GROUP BY schedule HAVING count(*) >= :least) f
+GROUP BY id ORDER BY max(failed) DESC, id LIMIT :limit
 
 -- name: live_of_schedules
 SELECT * FROM foliot.live_runs WHERE schedule = ANY(:ids::text[]) AND state < 20 AND NOT (lane = 2 AND state <= 2)
@@ -146,3 +148,6 @@ SELECT shard, owner, until FROM foliot.shard WHERE owner IS NOT NULL AND until >
 SELECT count(*) FILTER (WHERE at >= :hour::bigint), count(*) FILTER (WHERE at >= :day::bigint) FROM (
     SELECT coalesce((SELECT max(a.finished_at) FROM foliot.attempt a WHERE a.run = r.number), r.fire_at) AS at
     FROM foliot.run r WHERE r.state >= 20 AND r.origin <= 1 AND r.member_set IS NULL ORDER BY r.number DESC LIMIT :limit) f
+
+-- name: open_by_worker
+SELECT worker, sum(open) FROM foliot.claim GROUP BY worker

@@ -23,8 +23,10 @@ FROM run WHERE state >= 20 AND schedule IS NOT NULL
 UNION SELECT id FROM schedule WHERE fault IS NOT NULL
 
 -- name: schedules_failing
-SELECT schedule FROM run WHERE state >= 20 AND schedule IS NOT NULL AND instr(schedule, '[') = 0
-GROUP BY schedule HAVING count(*) >= :least ORDER BY count(*) DESC, schedule LIMIT :limit
+SELECT id FROM (SELECT id, 1000000 AS failed FROM schedule WHERE fault IS NOT NULL UNION ALL
+    SELECT schedule, count(*) FROM run WHERE state >= 20 AND schedule IS NOT NULL AND instr(schedule, '[') = 0
+    GROUP BY schedule HAVING count(*) >= :least) f
+GROUP BY id ORDER BY max(failed) DESC, id LIMIT :limit
 
 -- name: live_of_schedules
 SELECT * FROM live_runs WHERE schedule IN (SELECT value FROM json_each(:ids)) AND state < 20 AND NOT (lane = 2 AND state <= 2)
@@ -129,3 +131,6 @@ SELECT shard, owner, until FROM shard WHERE owner IS NOT NULL AND until > :now O
 SELECT count(*) FILTER (WHERE at >= :hour), count(*) FILTER (WHERE at >= :day) FROM (
     SELECT coalesce((SELECT max(a.finished_at) FROM attempt a WHERE a.run = r.number), r.fire_at) AS at
     FROM run r WHERE r.state >= 20 AND r.origin <= 1 AND r.member_set IS NULL ORDER BY r.number DESC LIMIT :limit)
+
+-- name: open_by_worker
+SELECT worker, sum(open) FROM claim GROUP BY worker
