@@ -9,6 +9,7 @@ from statistics import median
 from typing import NamedTuple
 
 from foliot.domain.conditions import WAITING, is_stuck
+from foliot.domain.identity import run_id
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.listing import MOST, lowered
 from foliot.domain.run import Lane, Origin, RunView
@@ -42,12 +43,37 @@ class Mark(StrEnum):
     """It had failed, and a person answered for it."""
 
 
+class EndedTick(NamedTuple):
+    """What an ended run says of its schedule: a page of schedules is made of thousands, so that it is no whole view."""
+
+    number: int
+    name: str | None
+    state: State
+    origin: Origin
+    nominal: Instant
+    since: Instant | None
+    attempt: int
+    spent: int
+    reason: str | None
+    fired_at: Instant | None
+    claimed_at: Instant | None
+    started_at: Instant | None
+    finished_at: Instant
+    span_count: int
+
+    @property
+    def id(self) -> str:
+        return run_id(self.number, self.name)
+
+
+Told = RunView | EndedTick
+
 _MISSED = frozenset({Reason.MISFIRE, Reason.TOO_LATE})
 _OVERLAP = frozenset({Reason.OVERLAP, Reason.COALESCED, Reason.REPLACED})
 USEFUL = frozenset({State.SUCCEEDED, State.VERIFIED})
 
 
-def mark_of(view: RunView, missed_after: Duration, jitter: Duration = 0) -> Mark | None:
+def mark_of(view: Told, missed_after: Duration, jitter: Duration = 0) -> Mark | None:
     """None for a run that is not over. Lateness counts from the nominal time, whatever held it up since; a tick that
     jitter moved is not late for that."""
     if view.state in PARKED:
@@ -65,7 +91,7 @@ def mark_of(view: RunView, missed_after: Duration, jitter: Duration = 0) -> Mark
     return Mark.LATE if (begun_after(view) or 0) > missed_after + jitter else Mark.KEPT
 
 
-def begun_after(view: RunView) -> Duration | None:
+def begun_after(view: Told) -> Duration | None:
     """How long after its nominal time it began; None for one that never did."""
     begun = view.started_at or view.claimed_at
     return None if begun is None else begun - view.nominal
@@ -130,8 +156,8 @@ class ScheduleFacts:
     """Not over, and not waiting for a person; what a backfill still has waiting is only counted."""
     parked: tuple[RunView, ...] = ()
     """The latest that wait for a person, newest first."""
-    recent: tuple[RunView, ...] = ()
-    """The latest that ended, by their nominal times, newest first; without arguments and results."""
+    recent: tuple[EndedTick, ...] = ()
+    """The latest that ended, by their nominal times, newest first."""
     counts: Mapping[tuple[State, Lane], int] = field(default_factory=dict)
     """All that is not over, by state and lane."""
     useful_at: Instant | None = None
@@ -166,7 +192,7 @@ class Standing:
 
     facts: ScheduleFacts
     next: RunView | None
-    last: RunView | None
+    last: Told | None
     """The latest that was decided upon: over, at work, or waiting for a person."""
     active: tuple[Active, ...]
     waiting: int
@@ -223,11 +249,8 @@ class Standing:
 
 def standing(facts: ScheduleFacts, now: Instant) -> Standing:
     upcoming = next_tick(facts)
-    decided = sorted(
-        (view for view in (*facts.live, *facts.parked, *facts.recent) if view is not upcoming),
-        key=lambda view: (view.nominal, view.number),
-        reverse=True,
-    )
+    told: list[Told] = [view for view in (*facts.live, *facts.parked) if view is not upcoming]
+    decided = sorted([*told, *facts.recent], key=lambda view: (view.nominal, view.number), reverse=True)
     active = tuple(_active(view, facts, now) for view in facts.live if view.state in _AT_WORK)
     waiting = [view for view in facts.live if _waits(view, now) and view is not upcoming]
     waiting += [upcoming] if upcoming is not None and _waits(upcoming, now) else []
@@ -287,7 +310,7 @@ def _active(view: RunView, facts: ScheduleFacts, now: Instant) -> Active:
     return Active(view, max(now - began, 0), None if beat is None else max(now - beat, 0))
 
 
-def _strip(facts: ScheduleFacts, decided: Sequence[RunView]) -> tuple[Mark, ...]:
+def _strip(facts: ScheduleFacts, decided: Sequence[Told]) -> tuple[Mark, ...]:
     policy = facts.schedule.policy
     marks: list[Mark] = []
     for view in decided:
@@ -299,7 +322,7 @@ def _strip(facts: ScheduleFacts, decided: Sequence[RunView]) -> tuple[Mark, ...]
     return tuple(reversed(marks[:STRIP]))
 
 
-def _in_a_row(decided: Sequence[RunView]) -> int:
+def _in_a_row(decided: Sequence[Told]) -> int:
     """What was skipped neither failed nor succeeded; what is at work may still do either."""
     count = 0
     for view in decided:
@@ -310,13 +333,13 @@ def _in_a_row(decided: Sequence[RunView]) -> int:
     return count
 
 
-def _took(view: RunView) -> Duration | None:
-    if view.started_at is None or view.finished_at is None:
+def _took(view: EndedTick) -> Duration | None:
+    if view.started_at is None:
         return None
     return max(view.finished_at - view.started_at, 0)
 
 
-def _ratio(took: Sequence[Duration], useful: Sequence[RunView]) -> float | None:
+def _ratio(took: Sequence[Duration], useful: Sequence[EndedTick]) -> float | None:
     intervals = [view.nominal - view.since for view in useful if view.since is not None and view.nominal > view.since]
     return median(took) / median(intervals) if took and intervals else None
 

@@ -9,11 +9,12 @@ from dataclasses import replace
 from foliot.domain.instant import DAY, HOUR, MINUTE
 from foliot.domain.ledger import EffectView, Facts
 from foliot.domain.overview import Holding, LaneBacklog, ParkedRun, Pulse
-from foliot.domain.run import Lane, RunView
+from foliot.domain.run import Lane, Origin, RunView
 from foliot.domain.schedule import Schedule
 from foliot.domain.standing import (
     IN_A_ROW,
     LOOKED_AT,
+    EndedTick,
     ScheduleFacts,
     ScheduleFilter,
     ScheduleOrder,
@@ -45,7 +46,7 @@ async def templates(tx: Transaction) -> list[Schedule]:
 
 async def page(tx: Transaction, wanted: ScheduleFilter, cursor: str | None, limit: int, recent: int) -> SchedulePage:
     checked_schedules(wanted, limit)
-    due, name = read_schedule_cursor(wanted.order, cursor)
+    due, after = read_schedule_cursor(wanted.order, cursor)
     values = {
         "ids": [row[0] for row in await tx.all("schedules_in_need")] if wanted.needs_person else None,
         "job": wanted.job,
@@ -54,27 +55,32 @@ async def page(tx: Transaction, wanted: ScheduleFilter, cursor: str | None, limi
         "paused": wanted.paused,
         "now": tx.now,
     }
-    found: list[tuple[ScheduleFacts, str]] = []
-    looked = 0
+    found: list[tuple[str, str]] = []
+    looked, following, complete = 0, cursor, True
     piece = limit + 1 if not wanted.last else _PIECE
     while True:
-        rows = await tx.all(_ORDERS[wanted.order], after=name, after_due=due, limit=piece, **values)
+        rows = await tx.all(_ORDERS[wanted.order], after=after, after_due=due, limit=piece, **values)
         cursors = {row[0]: schedule_cursor(wanted.order, row[1], row[0]) for row in rows}
-        facts = await facts_of(tx, list(cursors), recent)
-        found += [(one, cursors[one.schedule.id]) for one in facts if not wanted.last or _is_last(one, wanted, tx.now)]
+        kept = await _by_last(tx, list(cursors), wanted) if wanted.last else list(cursors)
+        found += [(name, cursors[name]) for name in kept]
         looked += len(rows)
         if len(found) > limit:
-            return SchedulePage([one for one, _ in found[:limit]], found[limit - 1][1], True)
+            following, complete = found[limit - 1][1], True
+            break
         if len(rows) < piece:
-            return SchedulePage([one for one, _ in found], None, True)
-        name, due = rows[-1][0], rows[-1][1]
+            following, complete = None, True
+            break
+        after, due = rows[-1][0], rows[-1][1]
         if looked >= LOOKED_AT:
-            return SchedulePage([one for one, _ in found], cursors[name], False)
+            following, complete = cursors[after], False
+            break
+    return SchedulePage(await facts_of(tx, [name for name, _ in found[:limit]], recent), following, complete)
 
 
-def _is_last(facts: ScheduleFacts, wanted: ScheduleFilter, now: int) -> bool:
-    last = standing(facts, now).last
-    return last is not None and last.state in wanted.last
+async def _by_last(tx: Transaction, ids: Sequence[str], wanted: ScheduleFilter) -> list[str]:
+    """Those whose last run stands as it is wanted."""
+    standings = [standing(one, tx.now) for one in await facts_of(tx, ids, 1)]
+    return [one.schedule.id for one in standings if one.last is not None and one.last.state in wanted.last]
 
 
 async def one(tx: Transaction, schedule: str, recent: int) -> ScheduleFacts:
@@ -101,20 +107,22 @@ async def facts_of(tx: Transaction, ids: Sequence[str], recent: int) -> list[Sch
     templates = {row[0]: schedule_of(row) for row in await tx.all("schedules_by_id", ids=listed)}
     live = await with_ready(tx, [view_of(row) for row in await tx.all("live_of_schedules", ids=listed)])
     parked = [view_of(row) for row in await tx.all("parked_of_schedules", ids=listed, each=max(recent, 1))]
-    ended = [view_of(row) for row in await tx.all("recent_of_schedules", ids=listed, each=recent)]
+    ended: defaultdict[str, list[EndedTick]] = defaultdict(list)
+    for schedule, number, name, state, origin, *rest in await tx.all("recent_of_schedules", ids=listed, each=recent):
+        ended[schedule].append(EndedTick(number, name, State(state), Origin(origin), *rest))
     useful = {row[0]: row[1] for row in await tx.all("useful_of_schedules", ids=listed)}
     counts: defaultdict[str, dict[tuple[State, Lane], int]] = defaultdict(dict)
     for schedule, state, lane, count in await tx.all("counts_of_schedules", ids=listed):
         counts[schedule][State(state), Lane(lane)] = count
     workers = sorted({view.worker for view in live if view.worker is not None})
     beats = {row[0]: row[1] for row in await tx.all("beats_of", workers=workers)} if workers else {}
-    by = [_by_schedule(views) for views in (live, parked, ended)]
+    alive, waiting = _by_schedule(live), _by_schedule(parked)
     return [
         ScheduleFacts(
             schedule=templates[name],
-            live=tuple(by[0].get(name, ())),
-            parked=tuple(by[1].get(name, ())),
-            recent=tuple(by[2].get(name, ())),
+            live=tuple(alive.get(name, ())),
+            parked=tuple(waiting.get(name, ())),
+            recent=tuple(ended[name]),
             counts=counts[name],
             useful_at=useful.get(name),
             beats=beats,

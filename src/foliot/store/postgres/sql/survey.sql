@@ -42,10 +42,9 @@ SELECT l.* FROM foliot.live_runs l WHERE l.number = ANY(ARRAY(
 ORDER BY l.number DESC
 
 -- name: recent_of_schedules
--- By nominal time: ticks that were made up for stand where they belong. What they were given and gave back is left out.
-SELECT h.number, h.name, h.state, h.origin, h.job, h.schedule, h.revision, h.tenant, h.queue, h.lane, h.priority,
-    h.nominal, h.since, h.fire_at, h.attempt, h.spent, h.reason, h.detail, ''::bytea, h.worker, h.fired_at, h.claimed_at,
-    h.started_at, h.finished_at, NULL, NULL, h.span_until, coalesce(h.span_count, 1), false, 0, NULL, NULL, NULL, NULL, false
+-- By nominal time: ticks that were made up for stand where they belong.
+SELECT h.schedule, h.number, h.name, h.state, h.origin, h.nominal, h.since, h.attempt, h.spent, h.reason, h.fired_at,
+    h.claimed_at, h.started_at, h.finished_at, coalesce(h.span_count, 1)
 FROM unnest(:ids::text[]) AS j(id) CROSS JOIN LATERAL (
     SELECT * FROM foliot.history WHERE schedule = j.id AND schedule IS NOT NULL AND nominal IS NOT NULL
     ORDER BY nominal DESC LIMIT :each) h

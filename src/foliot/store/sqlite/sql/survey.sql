@@ -37,10 +37,9 @@ SELECT l.* FROM json_each(:ids) j CROSS JOIN live_runs l ON l.number IN (
 ORDER BY l.number DESC
 
 -- name: recent_of_schedules
--- By nominal time: ticks that were made up for stand where they belong. What they were given and gave back is left out.
-SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,
-    attempt, spent, reason, detail, x'', worker, fired_at, claimed_at, started_at, finished_at, NULL, NULL,
-    span_until, coalesce(span_count, 1), 0, n, NULL, NULL, NULL, NULL, 0
+-- By nominal time: ticks that were made up for stand where they belong.
+SELECT h.schedule, h.number, h.name, h.state, h.origin, h.nominal, h.since, h.attempt, h.spent, h.reason, h.fired_at,
+    h.claimed_at, h.started_at, h.finished_at, coalesce(h.span_count, 1)
 FROM json_each(:ids) j CROSS JOIN history h ON h.n IN (
     SELECT n FROM history INDEXED BY history_schedule WHERE schedule = j.value AND schedule IS NOT NULL AND nominal IS NOT NULL
     ORDER BY nominal DESC LIMIT :each)
