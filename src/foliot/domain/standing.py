@@ -21,7 +21,7 @@ STRIP = 30
 """Ticks that are looked back at."""
 IN_A_ROW = 3
 """So many failures one after another are a person's business."""
-LOOKED_AT = 2_000
+LOOKED_AT = 250
 """Schedules that are looked at for one page, where only their runs know whether they are wanted."""
 
 

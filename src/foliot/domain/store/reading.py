@@ -74,7 +74,8 @@ class ReadStore(Protocol):
         """Queues in which runs were handed off that no worker has taken yet, by name."""
 
     async def counts(self) -> Mapping[str, int]:
-        """Live runs by state, plus `history` and `early` (starts before their fire time; must be 0)."""
+        """Live runs by state, plus `history` (days that are over as the engine last counted them) and `early` (starts
+        before their fire time; must be 0)."""
 
     async def health(self) -> Mapping[str, Any]:
         """Engine, version, settings, schema, sizes: what `foliot doctor` prints."""

@@ -21,8 +21,8 @@ class SurveyStore(Protocol):
         self, wanted: ScheduleFilter, *, cursor: str | None = None, limit: int = 50, recent: int = STRIP
     ) -> SchedulePage:
         """A page of schedules, each with what is on record about it: up to `recent` ended runs, and as many that wait
-        for a person. Where only their runs know whether they are wanted, the search ends after some two thousand, and
-        the page says that it is not complete. InvalidInput for a filter, cursor or limit that makes no sense."""
+        for a person. Where only their runs know whether they are wanted, the search ends after some 250, and the page
+        says that it is not complete. InvalidInput for a filter, cursor or limit that makes no sense."""
 
     async def schedule_facts(self, schedule: str, *, recent: int = STRIP) -> ScheduleFacts:
         """One of them, with failures by tenant and what backfills have before them. UnknownName if there is none."""

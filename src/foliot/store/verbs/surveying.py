@@ -31,7 +31,7 @@ from foliot.store.verbs.rows import handed_off, view_of, with_ready
 from foliot.store.verbs.schedules import schedule_of
 from foliot.store.verbs.transaction import Transaction, longs
 
-_PIECE = 100
+_PIECE = 250
 """Schedules that are looked at together, where only their runs know whether they are wanted."""
 _DUE = 20_000
 """Due runs that are looked at: more than these is a backlog, however large."""
@@ -79,7 +79,7 @@ async def page(tx: Transaction, wanted: ScheduleFilter, cursor: str | None, limi
 
 async def _by_last(tx: Transaction, ids: Sequence[str], wanted: ScheduleFilter) -> list[str]:
     """Those whose last run stands as it is wanted."""
-    standings = [standing(one, tx.now) for one in await facts_of(tx, ids, 1)]
+    standings = [standing(one, tx.now) for one in await facts_of(tx, ids, 1, only_last=True)]
     return [one.schedule.id for one in standings if one.last is not None and one.last.state in wanted.last]
 
 
@@ -99,8 +99,8 @@ async def failing(tx: Transaction, limit: int) -> list[ScheduleFacts]:
     return await facts_of(tx, ids, IN_A_ROW)
 
 
-async def facts_of(tx: Transaction, ids: Sequence[str], recent: int) -> list[ScheduleFacts]:
-    """A few queries for all of them together; in the order given."""
+async def facts_of(tx: Transaction, ids: Sequence[str], recent: int, *, only_last: bool = False) -> list[ScheduleFacts]:
+    """A few queries for all of them together; in the order given. `only_last`: as far as tells which run is last."""
     if not ids:
         return []
     listed = list(ids)
@@ -110,9 +110,9 @@ async def facts_of(tx: Transaction, ids: Sequence[str], recent: int) -> list[Sch
     ended: defaultdict[str, list[EndedTick]] = defaultdict(list)
     for schedule, number, name, state, origin, *rest in await tx.all("recent_of_schedules", ids=listed, each=recent):
         ended[schedule].append(EndedTick(number, name, State(state), Origin(origin), *rest))
-    useful = {row[0]: row[1] for row in await tx.all("useful_of_schedules", ids=listed)}
+    useful = {} if only_last else {row[0]: row[1] for row in await tx.all("useful_of_schedules", ids=listed)}
     counts: defaultdict[str, dict[tuple[State, Lane], int]] = defaultdict(dict)
-    for schedule, state, lane, count in await tx.all("counts_of_schedules", ids=listed):
+    for schedule, state, lane, count in () if only_last else await tx.all("counts_of_schedules", ids=listed):
         counts[schedule][State(state), Lane(lane)] = count
     workers = sorted({view.worker for view in live if view.worker is not None})
     beats = {row[0]: row[1] for row in await tx.all("beats_of", workers=workers)} if workers else {}
