@@ -301,7 +301,7 @@ class Foliot:
 
     async def _apply(self, names: Collection[str], *, prune: bool, actor: str) -> Applied:
         store = await self.opened()
-        known = {view.schedule.id: view.schedule for view in await store.schedules()}
+        known = {one.id: one for one in await store.templates()}
         ticks: dict[str, Instant] = {}
         for _ in range(_TRIES):
             stated = [one for one in self.declarations(known, ticks) if one.id in names]

@@ -81,9 +81,9 @@ def test_what_code_declares_replaces_what_the_store_has() -> None:
     newer.schedule("stock", report, every("2h"))
     with virtual_time(app) as world:
         app.operate.pause("wages", reason="no money", actor="ana")
-        views = world.call(app.operate.schedules_async())
-        found = standings(views, newer.declarations(), {"report": SECOND}, world.clock.now())
-        only = standings(views, newer.declarations(), {}, world.clock.now(), "s*")
+        stored = world.call(world.store.templates())
+        found = standings(stored, newer.declarations(), {"report": SECOND}, world.clock.now())
+        only = standings(stored, newer.declarations(), {}, world.clock.now(), "s*")
     assert [(one.id, one.takes) for one in found.taking_part] == [("books", SECOND), ("stock", SECOND)]
     assert found.paused == ["wages"], "an operator's pause outlives a deploy"
     assert [one.id for one in only.taking_part] == ["stock"]

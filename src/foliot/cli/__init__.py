@@ -17,6 +17,7 @@
     jobs         what the store knows of jobs
     limits       list, set, drop: how many at a time, and how many in a time
     tenants      who shares the workers
+    top          how everything stands, live
     fleet        workers, and queues: who takes what
     audit        list, verify, anchor: what people did, and whether the log is sound
     report       what became of a day's work, in sentences

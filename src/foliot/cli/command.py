@@ -30,6 +30,7 @@ from foliot.cli import (
     rules,
     schedules,
     tenants,
+    top,
     up,
 )
 from foliot.cli.options import Json, WrongUsage
@@ -104,6 +105,7 @@ foliot.command("explain")(rules.explain)
 foliot.command("preview")(preview.preview_days)
 foliot.command("load")(load.preview_load)
 foliot.command("tenants")(tenants.tenants)
+foliot.command("top")(top.top)
 foliot.command("doctor")(doctor.doctor)
 foliot.command("migrate")(migrate.migrate)
 

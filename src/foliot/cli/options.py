@@ -13,10 +13,14 @@ import typer
 
 from foliot.app import Foliot
 from foliot.cli.settings import Settings, resolve
-from foliot.domain.instant import Duration, duration
+from foliot.domain.instant import Duration, Instant, duration, parse_rfc3339
 from foliot.errors import InvalidInput
 
 T = TypeVar("T")
+
+
+MOST_LOOKS = 20
+"""So often a list goes on by itself after its search was cut short."""
 
 
 class WrongUsage(Exception):
@@ -162,6 +166,13 @@ def read_duration(text: str, option: str) -> Duration:
         return duration(text)
     except InvalidInput as error:
         raise WrongUsage(f"{option}: {error}") from None
+
+
+def read_instant(text: str, option: str) -> Instant:
+    try:
+        return parse_rfc3339(text)
+    except InvalidInput:
+        raise WrongUsage(f"{option} {text!r:.80}: write it as 2026-04-03T02:00:00Z") from None
 
 
 def read_cursor(given: str | None) -> int | None:

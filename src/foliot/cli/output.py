@@ -104,13 +104,19 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, not
     if not rows:
         screen.print(nothing)
         return
-    rows = [[one_line(cell) for cell in row] for row in rows]
-    shown, widths = _layout(columns, rows, screen.width)
-    header = _row(columns, [column.title for column in columns], shown, widths)
-    screen.print(Text(header[0].plain, style="bold"), soft_wrap=True)
-    for row in rows:
-        for line in _row(columns, row, shown, widths):
-            screen.print(line, soft_wrap=True)
+    for line in table_lines(columns, rows, screen.width):
+        screen.print(line, soft_wrap=True)
+
+
+def table_lines(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, *, header: bool = True
+) -> list[Text]:
+    """The same, as lines of so many characters."""
+    flat = [[one_line(cell) for cell in row] for row in rows]
+    shown, widths = _layout(columns, flat, width)
+    title = _row(columns, [column.title for column in columns], shown, widths)[0]
+    lines = [Text(title.plain, style="bold")] if header else []
+    return lines + [line for row in flat for line in _row(columns, row, shown, widths)]
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from enum import Enum
 from shlex import quote
 from typing import Annotated
 
@@ -11,9 +12,19 @@ import typer
 
 from foliot.app import Foliot
 from foliot.cli import words
-from foliot.cli.options import AppOption, JsonOption, StoreOption, WrongUsage, legible, read_cursor, with_store
+from foliot.cli.options import (
+    MOST_LOOKS,
+    AppOption,
+    JsonOption,
+    StoreOption,
+    WrongUsage,
+    legible,
+    read_instant,
+    with_store,
+)
 from foliot.cli.output import (
     Column,
+    complain,
     heading,
     print_facts,
     print_items,
@@ -22,18 +33,21 @@ from foliot.cli.output import (
     print_timeline,
     say,
 )
-from foliot.domain.conditions import Condition, conditions, overlapping, policy_of
+from foliot.domain.conditions import Condition, conditions, policy_of
 from foliot.domain.identity import attempt_id
-from foliot.domain.instant import MILLISECOND, Instant
+from foliot.domain.instant import FIRST, LAST, MILLISECOND, Instant
+from foliot.domain.listing import MOST, ListedRun, Order, RunFilter, RunPage, checked, cursor_of
+from foliot.domain.listing import read_cursor as place_of
 from foliot.domain.members import Lacking
-from foliot.domain.run import RunView
-from foliot.domain.state import PARKED, Outcome, State
-from foliot.domain.store import JobCard
+from foliot.domain.run import Lane, Origin, RunView
+from foliot.domain.state import PARKED, Outcome, Reason, State
+from foliot.errors import InvalidInput
 from foliot.operate.advising import Step
 from foliot.operate.limits import held_words
 from foliot.operate.members import interval_words
-from foliot.operate.shapes import arguments, run_shape, took
+from foliot.operate.shapes import arguments, took
 from foliot.operate.story import Kind, Lineage, batch_name, batch_words, how_far, lineage_shape, story
+from foliot.operate.surveyed import listed_shape
 
 commands = typer.Typer(
     help="Occurrences: list, show, cancel, release, retry, resume, rerun, verify, reconcile.", no_args_is_help=True
@@ -62,45 +76,105 @@ def list_(
     state: Annotated[
         list[str] | None, typer.Option("--state", help="Only these: dead, running, … Several are allowed.")
     ] = None,
+    condition: Annotated[
+        list[str] | None, typer.Option("--condition", help="Only where this holds: late, stuck, … Several are allowed.")
+    ] = None,
     schedule: Annotated[
         str | None, typer.Option("--schedule", help="Only runs of this schedule.", callback=legible)
     ] = None,
-    job: Annotated[str | None, typer.Option("--job", help="Only runs of this job.", callback=legible)] = None,
     member: Annotated[
         str | None,
         typer.Option("--member", help="Of a schedule over many members: only this one's runs.", callback=legible),
     ] = None,
+    job: Annotated[str | None, typer.Option("--job", help="Only runs of this job.", callback=legible)] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only runs of this tenant.", callback=legible)] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Only runs of this queue.", callback=legible)] = None,
+    origin: Annotated[
+        list[str] | None, typer.Option("--origin", help="Where they come from: scheduled, delayed, backfill, …")
+    ] = None,
+    lane: Annotated[list[str] | None, typer.Option("--lane", help="live, catch-up or backfill.")] = None,
+    reason: Annotated[
+        list[str] | None, typer.Option("--reason", help="Why they stand as they do: overlap, attempts, …")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Nominal time from then on.", metavar="RFC3339", callback=legible)
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="Nominal time before then.", metavar="RFC3339", callback=legible)
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", help="What stands in a name, a detail or an error; or a whole id.", callback=legible),
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option("--prefix", help="What their names begin with.", callback=legible)
+    ] = None,
+    needs_person: Annotated[bool, typer.Option("--needs-person", help="Only those that wait for a person.")] = False,
+    soonest: Annotated[bool, typer.Option("--soonest", help="What is to come, the soonest first.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many.")] = 20,
-    before: Annotated[
-        str | None, typer.Option("--before", help="Go on after the page that ended with this cursor.", metavar="CURSOR")
+    cursor: Annotated[
+        str | None,
+        typer.Option("--cursor", "--before", help="Go on after the page that ended with this.", metavar="CURSOR"),
     ] = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Runs, newest first: waiting, running and ended ones together."""
-    states = states_named(state or [])
-    position = read_cursor(before)
     if member is not None and schedule is None:
         raise WrongUsage("--member says whose runs of a schedule; name that, too: --schedule NAME --member MEMBER")
+    order = Order.SOONEST if soonest else Order.NEWEST
+    start, end = (FIRST if since is None else read_instant(since, "--since")), LAST
+    end = end if until is None else read_instant(until, "--until")
+    wanted = RunFilter(
+        states=tuple(states_named(state or [])),
+        conditions=tuple(Condition(one) for one in named(condition, Condition, "--condition")),
+        schedule=schedule,
+        member=member,
+        job=job,
+        tenant=tenant,
+        queue=queue,
+        origins=tuple(Origin[one.upper()] for one in named(origin, Origin, "--origin")),
+        lanes=tuple(Lane[one.upper().replace("-", "_")] for one in named(lane, Lane, "--lane")),
+        reasons=tuple(named(reason, Reason, "--reason")),
+        nominal_from=start,
+        nominal_to=end,
+        prefix=prefix,
+        text=text,
+        needs_person=needs_person,
+        order=order,
+    )
 
-    async def look(foliot: Foliot) -> tuple[list[RunView], dict[str, JobCard], Instant]:
-        found = await foliot.operate.runs_async(
-            states=states, schedule=schedule, member=member, job=job, tenant=tenant, limit=limit, before=position
-        )
-        return found, await foliot.operate.jobs_async(), await foliot.operate.now_async()
+    async def look(foliot: Foliot) -> tuple[RunPage, Instant]:
+        return await _pages(foliot, wanted, cursor, limit), await foliot.operate.now_async()
 
-    views, cards, now = with_store(app, store, look)
-    held = {view.number: conditions(view, policy_of(view, cards.get(view.job)), now) for view in views}
-    for number in overlapping(views):
-        held[number].append(Condition.OVERLAPPING)
+    try:
+        checked(wanted, 1)
+        place_of(order, cursor)
+    except InvalidInput as error:
+        raise WrongUsage(str(error)) from None
+    page, now = with_store(app, store, look)
     if as_json:
-        print_json([run_shape(view) | {"conditions": held[view.number]} for view in views])
-        return
-    print_table(COLUMNS, [row(view, now, held[view.number]) for view in views], nothing="no such runs")
-    if len(views) == limit:
-        say(f"\nthere may be more: --before {views[-1].number}", "dim")
+        print_json([listed_shape(one) | {"cursor": cursor_of(order, one.view)} for one in page.runs])
+    else:
+        print_table(COLUMNS, [row(one.view, now, one.conditions) for one in page.runs], nothing="no such runs")
+    if page.cursor is not None and not page.complete:
+        complain(f"so far no more were found, and the search was cut short; go on with --cursor {page.cursor}")
+    elif page.cursor is not None and not as_json:
+        say(f"\nthere are more: --cursor {page.cursor}", "dim")
+
+
+async def _pages(foliot: Foliot, wanted: RunFilter, cursor: str | None, limit: int) -> RunPage:
+    """As many pages as it takes. A search that was cut short goes on for a while: a person can wait a little."""
+    looks = 0
+    found: list[ListedRun] = []
+    while True:
+        page = await foliot.operate.run_page_async(wanted, cursor=cursor, limit=min(limit - len(found), MOST))
+        found += page.runs
+        cursor = page.cursor
+        looks += not page.complete
+        if cursor is None or looks >= MOST_LOOKS or len(found) >= limit:
+            return RunPage(found, cursor, page.complete)
 
 
 def row(view: RunView, now: Instant, held: Sequence[str] = ()) -> tuple[str, ...]:
@@ -245,6 +319,16 @@ def _print_steps(title: str, steps: Sequence[Step], style: str) -> None:
     for step in steps:
         say(f"  {step.command or step.action}", style)
         say(f"      {step.text}", "dim")
+
+
+def named(given: list[str] | None, known: type[Enum], option: str) -> list[str]:
+    """Words that a kind of things knows; several at once are parted by commas."""
+    words = [word.strip().lower() for text in given or () for word in text.split(",")]
+    there = [str(one) for one in known]
+    for word in words:
+        if word not in there:
+            raise WrongUsage(f"{option}: there is no {word!r:.60}; there are: {', '.join(there)}")
+    return words
 
 
 def states_named(given: list[str]) -> list[State]:

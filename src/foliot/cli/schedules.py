@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from shlex import quote
+from statistics import median
 from typing import Annotated
 
 import typer
@@ -9,6 +12,7 @@ import typer
 from foliot.app import Foliot
 from foliot.cli import words
 from foliot.cli.options import (
+    MOST_LOOKS,
     ActorOption,
     AppOption,
     JsonOption,
@@ -18,15 +22,25 @@ from foliot.cli.options import (
     acting,
     legible,
     read_duration,
+    read_instant,
     stated_reason,
     with_store,
 )
-from foliot.cli.output import Column, heading, print_facts, print_json, print_table, say
+from foliot.cli.output import Column, complain, heading, print_facts, print_json, print_table, say
 from foliot.cli.runs import COLUMNS as RUN_COLUMNS
 from foliot.cli.runs import row as run_row
-from foliot.domain.instant import Instant, parse_rfc3339, rfc3339, spell
+from foliot.cli.runs import states_named
+from foliot.domain.instant import Instant, rfc3339, spell
+from foliot.domain.listing import MOST
 from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
+from foliot.domain.standing import (
+    ScheduleFilter,
+    ScheduleOrder,
+    Standing,
+    checked_schedules,
+    read_schedule_cursor,
+)
 from foliot.errors import InvalidInput
 from foliot.operate.shapes import (
     bound_arguments,
@@ -35,46 +49,102 @@ from foliot.operate.shapes import (
     policy_words,
     readable_rule,
     run_shape,
-    schedule_shape,
     schedule_state,
 )
+from foliot.operate.story import how_far
+from foliot.operate.surveyed import sparkline, standing_shape, strip_signs
+from foliot.operate.surveying import StandingPage
 
 commands = typer.Typer(help="Standing rules: list, show, pause, resume, trigger.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The name of a schedule.", callback=legible)]
 _COMING, _LAST = 5, 8
+_SHOWN = 12
+"""Ticks in a list."""
+_TENANTS = 8
 
 
 @commands.command("list")
-def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """All schedules: what they mean, when they are due, how they last ended."""
-
-    async def look(foliot: Foliot) -> tuple[list[ScheduleView], Instant]:
-        return await foliot.operate.schedules_async(), await foliot.operate.now_async()
-
-    views, now = with_store(app, store, look)
+def list_(
+    text: Annotated[
+        str | None, typer.Option("--text", help="What stands in a name, a job or an owner.", callback=legible)
+    ] = None,
+    job: Annotated[str | None, typer.Option("--job", help="Only schedules of this job.", callback=legible)] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="Only schedules of this tenant.", callback=legible)
+    ] = None,
+    paused: Annotated[
+        bool | None, typer.Option("--paused/--not-paused", help="Only those that are paused, or that are not.")
+    ] = None,
+    needs_person: Annotated[
+        bool, typer.Option("--needs-person", help="Only those of which something waits for a person.")
+    ] = False,
+    last: Annotated[
+        list[str] | None,
+        typer.Option("--last", help="How their last run stands: dead, running, …"),
+    ] = None,
+    soonest: Annotated[bool, typer.Option("--soonest", help="By when they are due next.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many.")] = 50,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Go on after the page that ended with this.", callback=legible)
+    ] = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Schedules: what they mean, when they are due, how their last runs ended (oldest first: ▪ kept, ◔ late, ↻ retried,
+    · skipped, ○ missed, ✗ failed, ✓ settled by a person)."""
+    order = ScheduleOrder.NEXT if soonest else ScheduleOrder.NAME
+    wanted = ScheduleFilter(text, job, tenant, paused, needs_person, tuple(states_named(last or [])), order)
+    try:
+        checked_schedules(wanted, 1)
+        read_schedule_cursor(order, cursor)
+    except InvalidInput as error:
+        raise WrongUsage(str(error)) from None
+    page = with_store(app, store, lambda foliot: _pages(foliot, wanted, cursor, limit))
     if as_json:
-        print_json([schedule_shape(view, now) for view in views])
-        return
-    columns = (
-        Column("schedule"),
-        Column("state", coloured=True),
-        Column("next", right=True),
-        Column("last", rank=1, coloured=True),
-        Column("last success", rank=3, right=True),
-        Column("rule", rank=2, shrinks=True),
-        Column("job", rank=4),
-    )
-    print_table(columns, [_row(view, now) for view in views], nothing="no schedules")
+        print_json([standing_shape(one, page.now) for one in page.schedules])
+    else:
+        columns = (
+            Column("schedule"),
+            Column("state", coloured=True),
+            Column("next", right=True),
+            Column("last", rank=1, coloured=True),
+            Column("useful", rank=3, right=True),
+            Column("ticks", rank=4, right=True),
+            Column("rule", rank=2, shrinks=True),
+            Column("job", rank=5),
+        )
+        print_table(columns, [_row(one, page.now) for one in page.schedules], nothing="no schedules")
+    if page.cursor is not None and not page.complete:
+        complain(f"so far no more were found, and the search was cut short; go on with --cursor {quote(page.cursor)}")
+    elif page.cursor is not None and not as_json:
+        say(f"\nthere are more: --cursor {quote(page.cursor)}", "dim")
 
 
-def _row(view: ScheduleView, now: Instant) -> tuple[str, ...]:
+async def _pages(foliot: Foliot, wanted: ScheduleFilter, cursor: str | None, limit: int) -> StandingPage:
+    """As many pages as it takes. A search that was cut short goes on for a while: a person can wait a little."""
+    looks = 0
+    found: list[Standing] = []
+    while True:
+        most = min(limit - len(found), MOST)
+        page = await foliot.operate.schedule_page_async(wanted, cursor=cursor, limit=most)
+        found += page.schedules
+        cursor = page.cursor
+        looks += not page.complete
+        if cursor is None or looks >= MOST_LOOKS or len(found) >= limit:
+            return page._replace(schedules=found)
+
+
+def _row(one: Standing, now: Instant) -> tuple[str, ...]:
+    view = one.as_view
     return (
         view.schedule.id,
         schedule_state(view, now),
         words.relative(view.next_fire_at, now),
         view.last_run_state or "-",
-        words.relative(view.last_success_at, now),
+        words.relative(one.facts.useful_at, now),
+        strip_signs(one.strip[-_SHOWN:]) or "-",
         _rule_words(view),
         view.schedule.job,
     )
@@ -89,26 +159,69 @@ def _rule_words(view: ScheduleView) -> str:
 def show(schedule: NameArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """One schedule: its rule and policies in words, what comes, and what its last runs did."""
 
-    async def look(foliot: Foliot) -> tuple[ScheduleView, list[RunView], list[str], Instant]:
-        view = await foliot.operate.schedule_async(schedule)
+    async def look(foliot: Foliot) -> tuple[Standing, list[RunView], list[str], Instant]:
+        stands = await foliot.operate.standing_async(schedule)
         last = await foliot.operate.runs_async(schedule=schedule, limit=_LAST)
         drift = await foliot.operate.declared_otherwise_async(schedule)
-        return view, last, drift, await foliot.operate.now_async()
+        return stands, last, drift, await foliot.operate.now_async()
 
-    view, last, drift, now = with_store(app, store, look)
+    stands, last, drift, now = with_store(app, store, look)
     if as_json:
-        shape = schedule_shape(view, now, _COMING)
+        shape = standing_shape(stands, now, _COMING)
         print_json(shape | {"runs": [run_shape(run) for run in last], "drift": drift})
         return
-    facts = _facts(view, now)
+    facts = _facts(stands.as_view, now)
     if drift:
         facts["drift"] = f"declared otherwise by the code of {', '.join(drift)}"
     print_facts(facts)
+    heading("how it stands")
+    print_facts(standing_facts(stands, now))
     heading("comes next (UTC)")
-    for tick in coming_ticks(view, now, _COMING):
+    for tick in coming_ticks(stands.as_view, now, _COMING):
         say(f"{rfc3339(tick)}  {words.relative(tick, now)}")
     heading("last runs")
     print_table(RUN_COLUMNS, [run_row(run, now) for run in last], nothing="none yet")
+
+
+def standing_facts(one: Standing, now: Instant) -> dict[str, str]:
+    """What its latest runs say about it; nothing of what is as it should be."""
+    facts = {"last useful": "never" if one.facts.useful_at is None else words.relative(one.facts.useful_at, now)}
+    if one.strip:
+        facts["last ticks"] = f"{strip_signs(one.strip)}  (oldest first)"
+        facts["kept"] = ", ".join(f"{count} {mark}" for mark, count in Counter(one.strip).most_common())
+    if one.durations:
+        took = words.length(int(median(one.durations)))
+        share = "" if one.ratio is None else f", {one.ratio:.1%} of its interval"
+        facts["takes"] = f"{sparkline(one.durations)}  {took}{share}"
+    if one.lateness is not None:
+        facts["began"] = f"{words.length(one.lateness)} after its time; {words.length(one.worst)} at the worst"
+    if one.queue_delay is not None:
+        facts["queue delay"] = words.length(one.queue_delay)
+    for active in one.active:
+        heard = "" if active.heard is None else f", heard of {words.length(active.heard)} ago"
+        far = how_far(active.view.progress)
+        told = f"{active.view.id}, try {active.view.attempt}, for {words.length(active.age)}{heard}"
+        facts[f"at work {len(facts)}" if "at work" in facts else "at work"] = told + (f": {far}" if far else "")
+    if one.waiting:
+        facts["waiting"] = f"{words.counted(one.waiting, 'run')}, since {words.relative(one.waits_since, now)}"
+    if one.backlog:
+        facts["backfill"] = f"{words.counted(one.backlog, 'run')} still to do"
+    if one.emitted:
+        each = "" if one.useful_per_attempt is None else f", {one.useful_per_attempt:.2f} useful for each attempt"
+        facts["runs"] = f"{one.emitted:,} made, {one.completed:,} over, {one.useful:,} useful{each}"
+    if one.retries or one.overlaps:
+        facts["trouble"] = f"{words.counted(one.retries, 'retry')}, {words.counted(one.overlaps, 'overlap')}".replace(
+            "retrys", "retries"
+        )
+    if one.needs:
+        facts["needs a person"] = ", ".join(_NEEDS.get(need, need) for need in one.needs).format(one.in_a_row)
+    if one.facts.tenants:
+        failing = sorted(one.facts.tenants.items(), key=lambda item: -item[1])[:_TENANTS]
+        facts["failing"] = ", ".join(f"{tenant or '(no tenant)'} {count:,}" for tenant, count in failing)
+    return facts
+
+
+_NEEDS = {"in_a_row": "{} failures in a row", "set_aside": "set aside"}
 
 
 def _facts(view: ScheduleView, now: Instant) -> dict[str, str]:
@@ -157,7 +270,7 @@ def pause(
     if length is not None and until is not None:
         raise WrongUsage("give --for or --until, not both")
     lasting = None if length is None else read_duration(length, "--for")
-    end = None if until is None else _read_instant(until)
+    end = None if until is None else read_instant(until, "--until")
 
     async def act(foliot: Foliot) -> Instant | None:
         stop = end if lasting is None else await foliot.operate.now_async() + lasting
@@ -241,10 +354,3 @@ def trigger(
         print_json(kept_shape(kept))
     else:
         say(f"{kept.outcome} {kept.id}")
-
-
-def _read_instant(text: str) -> Instant:
-    try:
-        return parse_rfc3339(text)
-    except InvalidInput as error:
-        raise WrongUsage(f"--until: {error}") from None

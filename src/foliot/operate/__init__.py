@@ -6,6 +6,8 @@
     limits       limit, unlimit, release: how many at a time, and how many in a time
     auditing     the log of all this: read by filters, verified, anchored
     telling      one run's story, one day's report, one job's card
+    surveying    pages of runs and schedules, how everything stands, what needs a person
+    surveyed     how these look in JSON, and in a few signs; pure
     load         the load that the schedules will make, and its herds in words
     acting       what every action needs: who, why
     advising     what is safe to do about a run, and what to type; pure

@@ -13,6 +13,7 @@ from foliot.domain.conditions import is_stuck, policy_of, silent_for
 from foliot.domain.identity import first_of_lineage, idempotency_key
 from foliot.domain.instant import Instant
 from foliot.domain.ledger import EffectState, EffectView, Facts, Traits, traits_from_json
+from foliot.domain.overview import ParkedRun
 from foliot.domain.recovery import Action, Advice, Situation, advise
 from foliot.domain.run import RunView
 from foliot.domain.state import Outcome, Reason, State
@@ -55,15 +56,16 @@ def facts_of(view: RunView) -> Facts:
     return Facts.of(view.effects, sum(batch.done for batch in view.batches), view.has_checkpoint)
 
 
-def situation(view: RunView, card: JobCard | None, now: Instant) -> Situation:
+def situation(view: RunView, card: JobCard | None, now: Instant, known: ParkedRun | None = None) -> Situation:
+    """`known`: what was looked up for many runs at once; else what the view itself tells, which then is whole."""
     policy = policy_of(view, card)
     return Situation(
         state=view.state,
         reason=view.reason,
-        facts=facts_of(view),
+        facts=facts_of(view) if known is None else known.facts,
         traits=traits_of(card),
         on_lost=policy.on_lost,
-        begun=_has_begun(view),
+        begun=_has_begun(view) if known is None else known.begun,
         stuck=is_stuck(view, policy, now),
     )
 
@@ -77,9 +79,9 @@ def _has_begun(view: RunView) -> bool:
 # Guidance
 
 
-def guidance(view: RunView, card: JobCard | None, now: Instant) -> Guidance | None:
+def guidance(view: RunView, card: JobCard | None, now: Instant, known: ParkedRun | None = None) -> Guidance | None:
     """What to do about a run; None when nothing needs to be done."""
-    advice = advise(situation(view, card, now))
+    advice = advise(situation(view, card, now, known))
     if advice is None:
         return None
     steps = [step for action in (advice.action, *advice.also) for step in _steps(view, action)]
@@ -217,14 +219,14 @@ _VERBS = {
 def _command(view: RunView, action: Action, *extra: str) -> str | None:
     if action not in _VERBS:
         return None
-    words = ["foliot", "runs", _VERBS[action], _quoted(view.id), *extra]
+    words = ["foliot", "runs", _VERBS[action], quoted(view.id), *extra]
     words += ["--repair"] if action is Action.REPAIR else []
     words += ["--evidence" if action is Action.RECONCILE else "--reason", '"..."']
     return " ".join(words)
 
 
 def _settling(view: RunView, text: str, state: EffectState) -> Step:
-    named = [f"--effect {_quoted(f'{shown_effect(effect)}={state}')}" for effect in open_effects(view)]
+    named = [f"--effect {quoted(f'{shown_effect(effect)}={state}')}" for effect in open_effects(view)]
     return Step(Action.RECONCILE, text, _command(view, Action.RECONCILE, *named))
 
 
@@ -234,6 +236,6 @@ def _refused(view: RunView, action: Action) -> Step:
     return Step(action, risk, _command(view, action, "--override"))
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """As a shell reads it: in the double quotes that people are used to, where these do not change it."""
     return shlex.quote(text) if any(letter in '"$`\\!' for letter in text) else f'"{text}"'

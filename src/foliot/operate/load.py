@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration, Instant, rfc3339, spell, to_datetime
 from foliot.domain.rule import Rule
-from foliot.domain.schedule import Declaration, Schedule, ScheduleView
+from foliot.domain.schedule import Declaration, Schedule
 from foliot.errors import InvalidInput
 from foliot.operate.acting import Acting
 from foliot.operate.jobs import LOOKED_AT
@@ -40,16 +40,16 @@ class LoadVerbs(Acting):
     async def standings_async(self, declared: Sequence[Declaration] = (), only: str | None = None) -> Standings:
         """The schedules of the store, as they will be once `declared` is applied; `only`: a pattern of their ids."""
         store = await self._opened()
-        views, now = await store.schedules(), await store.now()
-        jobs = {view.schedule.job for view in views} | {one.job for one in declared}
+        stored, now = await store.templates(), await store.now()
+        jobs = {one.job for one in stored} | {one.job for one in declared}
         taken = {job: await store.durations(job, LOOKED_AT) for job in sorted(jobs)}
         means = {job: sum(found) // len(found) for job, found in taken.items() if found}
         sizes = {one.name: one.members for one in await store.member_sets()}
-        return standings(views, declared, means, now, only, sizes)
+        return standings(stored, declared, means, now, only, sizes)
 
 
 def standings(
-    views: Sequence[ScheduleView],
+    stored: Sequence[Schedule],
     declared: Sequence[Declaration],
     means: Mapping[str, Duration],
     now: Instant,
@@ -58,8 +58,8 @@ def standings(
 ) -> Standings:
     """Who takes part. `means`: by job, how long a run takes; `sizes`: by set, how many members it has. What is declared
     replaces what the store has, by id; a pause that an operator ordered outlives that."""
-    stated: dict[str, Schedule | Declaration] = {view.schedule.id: view.schedule for view in views}
-    paused = {view.schedule.id for view in views if view.schedule.paused(now)}
+    stated: dict[str, Schedule | Declaration] = {one.id: one for one in stored}
+    paused = {one.id for one in stored if one.paused(now)}
     paused |= {one.id for one in declared if one.paused is not None and one.id not in stated}
     stated |= {one.id: one for one in declared}
     found = Standings(now=now)

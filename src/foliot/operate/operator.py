@@ -23,6 +23,7 @@ from foliot.operate.members import MemberVerbs
 from foliot.operate.recovering import RecoveryVerbs
 from foliot.operate.replaying import ReplayVerbs
 from foliot.operate.shapes import last_tick
+from foliot.operate.surveying import SurveyVerbs
 from foliot.operate.telling import TellingVerbs
 from foliot.operate.tenants import TenantVerbs
 from foliot.timing import decode
@@ -40,6 +41,7 @@ class Operator(
     MemberVerbs,
     FleetVerbs,
     AuditVerbs,
+    SurveyVerbs,
 ):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 
@@ -83,7 +85,7 @@ class Operator(
         """
         store, who = await self._opened(), acting(actor)
         now = await store.now()
-        known = {view.schedule.id: view.schedule for view in await store.schedules()}
+        known = {one.id: one for one in await store.templates()}
         for one in declarations:
             if one.id in known and known[one.id].source != source:
                 raise Conflict(

@@ -81,7 +81,8 @@ class TellingVerbs(Acting):
         """
         store = await self._opened()
         cards, now = await store.jobs(), await store.now()
-        own = [one for one in await store.schedules() if subject in (one.schedule.id, one.schedule.job)]
+        named = [one.id for one in await store.templates() if subject in (one.id, one.job)]
+        own = [await store.schedule(name) for name in named]
         where = tz or _zone_of([one for one in own if one.schedule.id == subject] or own)
         day = on or zone(where).local(now // SECOND)[0].date()
         start, end = _bounds(day, where)

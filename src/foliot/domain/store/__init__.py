@@ -20,6 +20,7 @@ from foliot.domain.store.promising import PromiseStore
 from foliot.domain.store.reading import ReadStore
 from foliot.domain.store.scheduling import ScheduleStore
 from foliot.domain.store.spreading import MemberStore
+from foliot.domain.store.surveying import SurveyStore
 from foliot.domain.store.values import (
     ALIVE,
     DEFAULT_QUEUE,
@@ -74,6 +75,7 @@ __all__ = [
     "Shard",
     "Standing",
     "Store",
+    "SurveyStore",
     "WatchStore",
     "WorkStore",
     "check_of",

@@ -15,6 +15,7 @@ from foliot.domain.store.promising import PromiseStore
 from foliot.domain.store.reading import ReadStore
 from foliot.domain.store.scheduling import ScheduleStore
 from foliot.domain.store.spreading import MemberStore
+from foliot.domain.store.surveying import SurveyStore
 from foliot.domain.store.watching import WatchStore
 from foliot.domain.store.working import HandlerStore, LedgerStore, WorkStore
 
@@ -50,6 +51,7 @@ class Store(
     FleetStore,
     ReadStore,
     AuditStore,
+    SurveyStore,
     Protocol,
 ):
     """All of it, and its own life."""

@@ -278,8 +278,9 @@ class SqliteStore(Verbs):
     # Keeping
 
     async def tidy(self) -> None:
-        """What ended stays; what waits in vain is told."""
+        """What ended is counted, and stays; what waits in vain is told."""
         await self.write(working.report_waiting)
+        await self.count_endings()
 
     async def health(self) -> Mapping[str, Any]:
         return await self.read(self._health)

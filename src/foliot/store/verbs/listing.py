@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from foliot.domain.conditions import Condition, all_conditions
 from foliot.domain.identity import member_of_series, run_number, schedule_of_series
+from foliot.domain.instant import FIRST, LAST
 from foliot.domain.listing import BUDGET, ListedRun, Order, RunFilter, RunPage, checked, cursor_of, read_cursor
 from foliot.domain.run import RunView
 from foliot.domain.state import PARKED, PENDING, TERMINAL, State
@@ -34,6 +35,14 @@ _SPARSE: dict[State, str] = {
 }
 """States that few runs are in, and the index that has their numbers."""
 _LIVE = frozenset(State) - TERMINAL
+_FLOORS = {
+    "list_live": "list_live_floor",
+    "list_ended": "list_ended_floor",
+    "list_ended_of_schedule": "list_ended_of_schedule_floor",
+    "list_ended_of_tenant": "list_ended_of_tenant_floor",
+    "list_ended_odd": "list_ended_odd_floor",
+}
+"""By what is walked, the query that says how far a walk of so many rows leads."""
 _LAST = "\U0010ffff"
 
 
@@ -57,12 +66,12 @@ class _Walk:
         self.before, self.exhausted, self.looked = before, False, 0
 
     async def on(self, limit: int) -> list[RunView]:
-        floor, is_end = 0, True
-        if self._narrowed:
-            bound = {"before": self.before, "budget": BUDGET}
-            [(lowest, count)] = await self._tx.all(f"{self._query}_floor", **bound, **self._values)
-            floor, is_end = lowest or 0, count < BUDGET
-            self.looked += count
+        # Where all of them are wanted, so many are enough. A range that is known to be short is planned as what it is.
+        budget = BUDGET if self._narrowed else limit
+        bound = {"before": self.before, "budget": budget}
+        [(lowest, count)] = await self._tx.all(_FLOORS[self._query], **bound, **self._values)
+        floor, is_end = lowest or 0, count < budget
+        self.looked += count if self._narrowed else 0
         bounds = {"before": self.before, "floor": 0 if is_end else floor, "limit": limit}
         views = [view_of(row) for row in await self._tx.all(self._query, **bounds, **self._values)]
         if len(views) == limit:
@@ -86,10 +95,13 @@ class _Among:
         query: str = "list_live_among",
     ) -> None:
         self._tx, self._values, self._query, self._index = tx, values, query, index
+        self._window = 0
         self._numbers = sorted((number for number in numbers or () if number < before), reverse=True)
         self.before, self.exhausted, self.looked = before, index is None and not self._numbers, 0
 
     async def on(self, limit: int) -> list[RunView]:
+        # A little more than a page at first: where most of them are wanted, the rest need not be looked at.
+        self._window = min(max(2 * self._window, 4 * limit), _WINDOW)
         piece, is_end = await self._piece()
         if not piece:
             self.exhausted = True
@@ -107,9 +119,9 @@ class _Among:
     async def _piece(self) -> tuple[list[int], bool]:
         if self._index is None:
             left = [number for number in self._numbers if number < self.before]
-            return left[:_WINDOW], len(left) <= _WINDOW
-        rows = await self._tx.all(self._index, before=self.before, limit=_WINDOW, **self._values)
-        return [row[0] for row in rows], len(rows) < _WINDOW
+            return left[: self._window], len(left) <= self._window
+        rows = await self._tx.all(self._index, before=self.before, limit=self._window, **self._values)
+        return [row[0] for row in rows], len(rows) < self._window
 
 
 async def page(tx: Transaction, wanted: RunFilter, cursor: str | None, limit: int) -> RunPage:
@@ -118,12 +130,12 @@ async def page(tx: Transaction, wanted: RunFilter, cursor: str | None, limit: in
     if wanted.order is Order.SOONEST:
         views, following, complete = await _coming(tx, wanted, after, number, limit)
     else:
-        views, following, complete = await newest(tx, wanted, number, limit)
+        views, following, complete = await newest(tx, wanted, number, limit, BUDGET)
     return RunPage(await _with_conditions(tx, views), following, complete)
 
 
 async def newest(
-    tx: Transaction, wanted: RunFilter, before: int, limit: int, budget: int | None = BUDGET
+    tx: Transaction, wanted: RunFilter, before: int, limit: int, budget: int | None
 ) -> tuple[list[RunView], str | None, bool]:
     """A page, where the next one begins, and whether the search came to its end. No budget: it always does."""
     if not wanted.asked:
@@ -135,7 +147,9 @@ async def newest(
         open_ways = [way for way in ways if not way.exhausted]
         known_down_to = max((way.before for way in open_ways), default=-1)
         known = sorted((number for number in found if number >= known_down_to), reverse=True)
-        if len(known) >= limit or not open_ways or (budget is not None and sum(w.looked for w in ways) >= budget):
+        # Every way has to have come down from where the page began: a page that ends there would begin there again.
+        is_spent = budget is not None and sum(way.looked for way in ways) >= budget and known_down_to < before
+        if len(known) >= limit or not open_ways or is_spent:
             break
         way = max(open_ways, key=lambda one: one.before)
         found |= {view.number: view for view in await look.wanted_of(await way.on(limit))}
@@ -286,14 +300,17 @@ async def _coming(
     look = _Look(tx, wanted)
     found: list[RunView] = []
     looked = 0
+    # Where all that is to come is wanted, so many are enough.
+    is_narrowed = replace(wanted, order=Order.NEWEST, fire_from=FIRST, fire_to=LAST) != RunFilter()
+    budget = _COMING if is_narrowed else limit + 1
     if after < wanted.fire_from:
         after, number = wanted.fire_from - 1, _ALL
     while True:
-        place = {"after": after, "after_number": number, "budget": _COMING}
+        place = {"after": after, "after_number": number, "budget": budget}
         views = [view_of(row) for row in await tx.all("list_coming", limit=limit, **place, **look.values)]
         end = await tx.one("list_coming_end", fire_to=wanted.fire_to, **place)
         found += await look.wanted_of(views)
-        is_end = len(views) < limit and (end is None or end[2] < _COMING)
+        is_end = len(views) < limit and (end is None or end[2] < budget)
         if len(found) > limit or (len(found) == limit and not is_end):
             return found[:limit], cursor_of(Order.SOONEST, found[limit - 1]), True
         if end is None or is_end:

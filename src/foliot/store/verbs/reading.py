@@ -15,8 +15,8 @@ from foliot.domain.store import AuditRow, EventRow, QueueView
 from foliot.errors import UnknownName
 from foliot.store.verbs import ledger, listing, spreading
 from foliot.store.verbs.recovering import lineage_number
-from foliot.store.verbs.rows import handed_off, view_of, with_ready
-from foliot.store.verbs.transaction import Row, Transaction, longs
+from foliot.store.verbs.rows import view_of, with_ready
+from foliot.store.verbs.transaction import Row, Transaction
 
 _ALL = (1 << 63) - 1
 
@@ -112,17 +112,6 @@ async def ended_since(tx: Transaction, position: int, limit: int) -> list[RunVie
 
 async def events_since(tx: Transaction, position: int, limit: int) -> list[EventRow]:
     return [EventRow(int(row[0]), *row[1:]) for row in await tx.all("events_after", position=position, limit=limit)]
-
-
-async def counts(tx: Transaction) -> dict[str, int]:
-    found = {str(state): 0 for state in State}
-    found |= {str(State(state)): count for state, count in await tx.all("count_states")}
-    for state, count in await tx.all("count_ready", numbers=longs(await handed_off(tx)), now=tx.now):
-        found[str(State(state))] -= count
-        found["ready"] += count
-    found["history"] = await tx.value("count_history")
-    found["early"] = await tx.value("count_early")
-    return found
 
 
 async def queues_waiting(tx: Transaction) -> list[QueueView]:

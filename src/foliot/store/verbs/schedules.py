@@ -288,10 +288,13 @@ async def views(tx: Transaction, schedule: str | None) -> list[ScheduleView]:
     live: dict[str, list[Row]] = {}
     for row in await tx.all("schedule_next", id=schedule):
         live.setdefault(row[0], []).append(row)
-    return [await _view(tx, schedule_of(row), live.get(row[0], [])) for row in rows]
+    ids = [row[0] for row in rows]
+    useful = {row[0]: row[1] for row in await tx.all("useful_of_schedules", ids=ids)}
+    last = {row[0]: row[1:] for row in await tx.all("last_of_schedules", ids=ids)}
+    return [_view(schedule_of(row), live.get(row[0], []), useful.get(row[0]), last.get(row[0])) for row in rows]
 
 
-async def _view(tx: Transaction, schedule: Schedule, live: list[Row]) -> ScheduleView:
+def _view(schedule: Schedule, live: list[Row], useful_at: Instant | None, last: Row | None) -> ScheduleView:
     waiting: Row | None = None
     active = 0
     for row in live:
@@ -300,14 +303,12 @@ async def _view(tx: Transaction, schedule: Schedule, live: list[Row]) -> Schedul
             active += 1
         elif origin == Origin.SCHEDULED and attempt == 0:
             waiting = row
-    success = await tx.one("schedule_last_success", id=schedule.id)
-    last = await tx.one("schedule_last_run", id=schedule.id)
     return ScheduleView(
         schedule=schedule,
         next_id=run_id(waiting[1], waiting[2]) if waiting else None,
         next_nominal=waiting[3] if waiting else None,
         next_fire_at=waiting[4] if waiting else None,
-        last_success_at=success[0] if success else None,
+        last_success_at=useful_at,
         last_run_id=run_id(last[0], last[1]) if last else None,
         last_run_state=str(State(last[2])) if last else None,
         active=active,

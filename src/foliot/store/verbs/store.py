@@ -43,10 +43,10 @@ from foliot.store.verbs import (
     watching,
     working,
 )
-from foliot.store.verbs.acts import ActVerbs
+from foliot.store.verbs.surveys import SurveyVerbs
 
 
-class Verbs(ActVerbs):
+class Verbs(SurveyVerbs):
     """A verb is a transaction, or a look that sees one moment. An engine says how those are done, and does in its own
     way what carries its load."""
 
@@ -373,6 +373,3 @@ class Verbs(ActVerbs):
 
     async def tenants_waiting(self, limit: int) -> list[TenantView]:
         return await self.read(lambda tx: sharing.tenants_waiting(tx, limit))
-
-    async def counts(self) -> Mapping[str, int]:
-        return await self.read(reading.counts)

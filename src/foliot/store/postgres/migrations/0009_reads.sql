@@ -25,3 +25,26 @@ CREATE TABLE foliot.tallied (
     id        smallint PRIMARY KEY CHECK (id = 1),
     position  bigint   NOT NULL
 ) WITH (fillfactor = 50);
+
+-- How many ended runs there are. Days that ended before `since` do not change any more: what the server found when it last
+-- looked at them is as good as counting them again. The others are counted.
+CREATE FUNCTION foliot.count_history(since bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    partition_ record;
+    found bigint;
+    total bigint := 0;
+BEGIN
+    FOR partition_ IN
+        SELECT c.relname, c.reltuples::bigint AS tuples FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+        WHERE i.inhparent = 'foliot.history'::regclass
+    LOOP
+        IF partition_.tuples > 0 AND partition_.relname ~ '^history_[0-9]{8}$'
+            AND extract(epoch FROM to_date(right(partition_.relname, 8), 'YYYYMMDD') + 1) * 1000000 <= since THEN
+            total := total + partition_.tuples;
+        ELSE
+            EXECUTE format('SELECT count(*) FROM foliot.%I', partition_.relname) INTO found;
+            total := total + found;
+        END IF;
+    END LOOP;
+    RETURN total;
+END $$;

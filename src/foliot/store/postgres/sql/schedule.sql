@@ -75,13 +75,6 @@ SELECT schedule, number, name, coalesce(nominal, fire_at), fire_at, state, origi
 FROM foliot.live_runs l
 WHERE schedule IS NOT NULL AND (:id::text IS NULL OR schedule = :id) AND state < 20
 
--- name: schedule_last_success
-SELECT finished_at FROM foliot.history
-WHERE schedule = :id AND schedule IS NOT NULL AND nominal IS NOT NULL AND state IN (10, 11) ORDER BY nominal DESC LIMIT 1
-
--- name: schedule_last_run
-SELECT number, name, state FROM foliot.history WHERE schedule = :id AND nominal IS NOT NULL ORDER BY nominal DESC LIMIT 1
-
 -- name: computed_otherwise
 -- The narrow index finds the few that are to be looked at; the joins are kept in this order.
 WITH otherwise AS MATERIALIZED (

@@ -28,9 +28,6 @@ SELECT n, at, kind, subject, detail FROM event WHERE n > :position ORDER BY n LI
 -- name: events_of
 SELECT n, at, kind, subject, detail FROM event WHERE subject = :subject ORDER BY n
 
--- name: count_states
-SELECT CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END, count(*) FROM run GROUP BY 1
-
 -- name: count_ready
 SELECT state, count(*) FROM run
 WHERE number IN carray(:numbers) AND state <= 1 AND phase IS NULL AND fire_at <= :now GROUP BY state

@@ -74,13 +74,6 @@ WHERE id = :id
 SELECT schedule, number, name, coalesce(nominal, fire_at), fire_at, state, origin, attempt, fired_at, decided FROM run
 WHERE schedule IS NOT NULL AND (:id IS NULL OR schedule = :id) AND state < 20
 
--- name: schedule_last_success
-SELECT finished_at FROM history INDEXED BY history_kept
-WHERE schedule = :id AND schedule IS NOT NULL AND state IN (10, 11) ORDER BY nominal DESC LIMIT 1
-
--- name: schedule_last_run
-SELECT number, name, state FROM history WHERE schedule = :id ORDER BY nominal DESC LIMIT 1
-
 -- name: computed_otherwise
 -- The narrow index finds the few that are to be looked at; the joins are kept in this order.
 WITH otherwise AS MATERIALIZED (

@@ -1,0 +1,301 @@
+"""The verbs that show all of it at once: lists of runs and schedules, how everything stands, what needs a person."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from foliot.domain.conditions import Condition
+from foliot.domain.instant import MINUTE, Duration, Instant, rfc3339
+from foliot.domain.listing import ListedRun, Order, RunFilter, RunPage
+from foliot.domain.overview import ParkedRun, Pulse
+from foliot.domain.run import RunView
+from foliot.domain.schedule import Schedule
+from foliot.domain.standing import IN_A_ROW, ScheduleFilter, Standing, standing
+from foliot.domain.state import TERMINAL, State
+from foliot.domain.store import ALIVE, Instance, JobCard, Store
+from foliot.operate.acting import Acting
+from foliot.operate.advising import guidance, quoted
+from foliot.operate.words import counted, headline, length, one_line
+
+_SCHEDULES = 100
+"""Schedules that are looked at for failures in a row."""
+_STUCK = 100
+_NEXT, _ENDED = 8, 8
+
+
+class StandingPage(NamedTuple):
+    schedules: list[Standing]
+    cursor: str | None
+    """Where the next page begins; None when there is none."""
+    complete: bool
+    """False: the search was cut short before the page was full."""
+    now: Instant
+
+
+class Kind(StrEnum):
+    """Why somebody has to look."""
+
+    AMBIGUOUS = "ambiguous"
+    UNVERIFIED = "unverified"
+    DEAD = "dead"
+    STUCK = "stuck"
+    IN_A_ROW = "in_a_row"
+    """A schedule failed three times in a row, or more."""
+    SET_ASIDE = "set_aside"
+    """A schedule cannot be evaluated."""
+
+
+_PARKED = {Kind.AMBIGUOUS: State.AMBIGUOUS, Kind.UNVERIFIED: State.UNVERIFIED, Kind.DEAD: State.DEAD}
+
+
+class Need(NamedTuple):
+    """Something that waits for a person, and the safe thing to do about it."""
+
+    kind: Kind
+    subject: str
+    """A run, or a schedule."""
+    job: str
+    schedule: str | None
+    tenant: str | None
+    since: Instant | None
+    what: str
+    """What happened, in a sentence."""
+    action: str
+    """The safest one."""
+    command: str | None
+    why: str
+    """What that rests on."""
+    owner: str | None
+    runbook: str | None
+
+
+class NeedPage(NamedTuple):
+    needs: list[Need]
+    cursor: str | None
+    now: Instant
+
+
+class Signal(NamedTuple):
+    """The health of one part, apart from that of the others."""
+
+    verdict: str
+    """`ok`, `warning`, or `wrong`."""
+    what: str
+
+
+class Overview(NamedTuple):
+    pulse: Pulse
+    needs: Mapping[Kind, int]
+    """How many of each kind; of stuck ones and schedules, no more than are looked at."""
+    next: list[RunView]
+    ended: list[RunView]
+    """Of the latest runs, those that are over."""
+    schedulers: list[Instance]
+    workers: list[Instance]
+    scheduling: Signal
+    working: Signal
+
+    @property
+    def queue_delay(self) -> Duration | None:
+        """For how long the first run that was handed off has waited for a worker; None: none waits."""
+        oldest = self.pulse.oldest
+        return None if oldest is None else max(self.pulse.now - oldest, 0)
+
+
+class SurveyVerbs(Acting):
+    """How everything stands."""
+
+    async def run_page_async(
+        self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> RunPage:
+        """Runs that are wanted, each with its conditions."""
+        return await (await self._opened()).list_runs(wanted or RunFilter(), cursor=cursor, limit=limit)
+
+    def run_page(self, wanted: RunFilter | None = None, *, cursor: str | None = None, limit: int = 50) -> RunPage:
+        return self._call(lambda: self.run_page_async(wanted, cursor=cursor, limit=limit), "run_page_async")
+
+    async def schedule_page_async(
+        self, wanted: ScheduleFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> StandingPage:
+        """Schedules that are wanted, each as its latest runs say that it stands."""
+        store = await self._opened()
+        page = await store.schedule_page(wanted or ScheduleFilter(), cursor=cursor, limit=limit)
+        now = await store.now()
+        return StandingPage([standing(one, now) for one in page.schedules], page.cursor, page.complete, now)
+
+    def schedule_page(
+        self, wanted: ScheduleFilter | None = None, *, cursor: str | None = None, limit: int = 50
+    ) -> StandingPage:
+        return self._call(lambda: self.schedule_page_async(wanted, cursor=cursor, limit=limit), "schedule_page_async")
+
+    async def standing_async(self, schedule: str) -> Standing:
+        """One schedule, with failures by tenant and what backfills have before them."""
+        store = await self._opened()
+        return standing(await store.schedule_facts(schedule), await store.now())
+
+    def standing(self, schedule: str) -> Standing:
+        return self._call(lambda: self.standing_async(schedule), "standing_async")
+
+    async def overview_async(self) -> Overview:
+        """How promises were kept, what waits and runs, what comes, who is there, and what needs a person."""
+        store = await self._opened()
+        pulse = await store.pulse()
+        failing = [standing(one, pulse.now) for one in await store.failing(_SCHEDULES)]
+        stuck = (await store.list_runs(RunFilter(conditions=(Condition.STUCK,)), limit=_STUCK)).runs
+        coming = RunFilter(order=Order.SOONEST, fire_from=pulse.now + 1)
+        instances = await store.instances()
+        schedulers = [one for one in instances if one.role == "scheduler"]
+        workers = [one for one in instances if one.role == "worker"]
+        ended = await store.list_runs(RunFilter(states=tuple(TERMINAL)), limit=_ENDED)
+        return Overview(
+            pulse=pulse,
+            needs={kind: pulse.parked.get(state, 0) for kind, state in _PARKED.items()}
+            | {
+                Kind.STUCK: len(stuck),
+                Kind.IN_A_ROW: sum(one.in_a_row >= IN_A_ROW for one in failing),
+                Kind.SET_ASIDE: sum(one.schedule.fault is not None for one in failing),
+            },
+            next=[one.view for one in (await store.list_runs(coming, limit=_NEXT)).runs],
+            ended=sorted((one.view for one in ended.runs), key=lambda view: view.finished_at or 0, reverse=True),
+            schedulers=schedulers,
+            workers=workers,
+            scheduling=scheduling(pulse, schedulers, store.shard_count),
+            working=working(pulse, workers),
+        )
+
+    def overview(self) -> Overview:
+        return self._call(self.overview_async, "overview_async")
+
+    async def needs_person_async(
+        self, kinds: Sequence[Kind] = (), *, tenant: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> NeedPage:
+        """What waits for a person, with the safe thing to do: schedules and stuck runs first, then runs, newest first.
+        The cursor goes on with the runs."""
+        store, asked = await self._opened(), frozenset(kinds) or frozenset(Kind)
+        now, cards = await store.now(), await store.jobs()
+        found: list[Need] = []
+        if cursor is None:
+            found += await _schedules_in_need(store, asked, tenant, now)
+            if Kind.STUCK in asked:
+                wanted = RunFilter(conditions=(Condition.STUCK,), tenant=tenant)
+                found += await _runs_in_need(store, (await store.list_runs(wanted, limit=limit)).runs, cards, now)
+        states = tuple(state for kind, state in _PARKED.items() if kind in asked)
+        if not states:
+            return NeedPage(found, None, now)
+        page = await store.list_runs(
+            RunFilter(states=states, needs_person=True, tenant=tenant), cursor=cursor, limit=limit
+        )
+        return NeedPage(found + await _runs_in_need(store, page.runs, cards, now), page.cursor, now)
+
+    def needs_person(
+        self, kinds: Sequence[Kind] = (), *, tenant: str | None = None, cursor: str | None = None, limit: int = 50
+    ) -> NeedPage:
+        return self._call(
+            lambda: self.needs_person_async(kinds, tenant=tenant, cursor=cursor, limit=limit), "needs_person_async"
+        )
+
+
+# What needs a person
+
+
+async def _schedules_in_need(store: Store, asked: frozenset[Kind], tenant: str | None, now: Instant) -> list[Need]:
+    if not asked & {Kind.IN_A_ROW, Kind.SET_ASIDE}:
+        return []
+    standings = [standing(one, now) for one in await store.failing(_SCHEDULES)]
+    found = [need for one in standings if tenant in (None, one.schedule.tenant) for need in _needs_of(one)]
+    return [need for need in found if need.kind in asked]
+
+
+def _needs_of(one: Standing) -> list[Need]:
+    schedule, found = one.schedule, []
+    if schedule.fault is not None:
+        what = f"It was set aside: {one_line(headline(schedule.fault), 300)}"
+        command = f"foliot schedules show {quoted(schedule.id)}"
+        why = "its rule or settings cannot be read or evaluated; no tick is made until they are put right"
+        found.append(_of_schedule(Kind.SET_ASIDE, schedule, None, what, "repair", command, why))
+    if one.in_a_row >= IN_A_ROW:
+        pause = f'foliot schedules pause {quoted(schedule.id)} --reason "..."'
+        what = f"Its last {one.in_a_row} runs failed, one after another."
+        why = "the next tick will likely fail, too; its failed runs are listed by themselves"
+        since = one.facts.parked[min(one.in_a_row, len(one.facts.parked)) - 1].fire_at if one.facts.parked else None
+        found.append(_of_schedule(Kind.IN_A_ROW, schedule, since, what, "pause", pause, why))
+    return found
+
+
+def _of_schedule(
+    kind: Kind, schedule: Schedule, since: Instant | None, what: str, action: str, command: str, why: str
+) -> Need:
+    owner, runbook = schedule.owner, schedule.runbook
+    return Need(
+        kind, schedule.id, schedule.job, schedule.id, schedule.tenant, since, what, action, command, why, owner, runbook
+    )
+
+
+async def _runs_in_need(
+    store: Store, runs: Sequence[ListedRun], cards: Mapping[str, JobCard], now: Instant
+) -> list[Need]:
+    known = await store.parked([one.view.number for one in runs])
+    return [need for one in known if (need := need_of(one, cards.get(one.view.job), now)) is not None]
+
+
+def need_of(known: ParkedRun, card: JobCard | None, now: Instant) -> Need | None:
+    """None for one that went on meanwhile."""
+    view, told = known.view, guidance(known.view, card, now, known)
+    if told is None:
+        return None
+    first = next((step for step in told.steps if step.command), None)
+    return Need(
+        kind=Kind.STUCK if view.state is State.RUNNING else Kind(str(view.state)),
+        subject=view.id,
+        job=view.job,
+        schedule=view.schedule,
+        tenant=view.tenant,
+        since=view.started_at if view.state is State.RUNNING else known.parked_at,
+        what=told.lead,
+        action=str(told.advice.action),
+        command=None if first is None else first.command,
+        why=told.advice.why,
+        owner=None if card is None else card.owner,
+        runbook=None if card is None else card.runbook,
+    )
+
+
+# Health, as two signals: a fleet of workers can be well while nothing fires, and the other way round.
+
+
+def scheduling(pulse: Pulse, schedulers: Sequence[Instance], shard_count: int) -> Signal:
+    alive = [one for one in schedulers if pulse.now - one.beat_at < ALIVE]
+    held = sum(one.shard >= 0 for one in pulse.holdings)
+    late = 0 if pulse.overdue_since is None else pulse.now - pulse.overdue_since
+    if not alive:
+        heard = max((one.beat_at for one in schedulers), default=None)
+        told = "no scheduler is there" if heard is None else f"no scheduler was heard of since {rfc3339(heard)}"
+        return Signal("wrong", f"{told}: nothing fires")
+    if pulse.early:
+        return Signal("wrong", f"{counted(pulse.early, 'start')} before their time")
+    if all(one.fenced for one in alive):
+        return Signal("wrong", "the clocks of all schedulers are wrong: nothing fires")
+    if late > MINUTE:
+        return Signal("warning", f"{pulse.overdue:,} due and not handed off, the first for {length(late)}")
+    if held < shard_count:
+        return Signal("warning", f"{held} of {shard_count} shards are held")
+    tick = "" if pulse.last_tick is None else f", last tick {length(pulse.now - pulse.last_tick)} ago"
+    return Signal("ok", f"{counted(len(alive), 'scheduler')}, {held} of {counted(shard_count, 'shard')} held{tick}")
+
+
+def working(pulse: Pulse, workers: Sequence[Instance]) -> Signal:
+    alive = [one for one in workers if pulse.now - one.beat_at < ALIVE]
+    delay = 0 if pulse.oldest is None else pulse.now - pulse.oldest
+    if not alive:
+        heard = max((one.beat_at for one in workers), default=None)
+        told = "no worker is there" if heard is None else f"no worker was heard of since {rfc3339(heard)}"
+        return Signal("wrong", f"{told}: nothing runs")
+    if all(one.fenced for one in alive):
+        return Signal("wrong", "the clocks of all workers are wrong: they take nothing new")
+    busy, slots = pulse.running, sum(one.slots for one in alive)
+    told = f"{counted(len(alive), 'worker')}, {busy:,} of {counted(slots, 'slot')} busy"
+    if delay > MINUTE:
+        return Signal("warning", f"{told}; {pulse.waiting:,} wait, the first for {length(delay)}")
+    return Signal("ok", told)

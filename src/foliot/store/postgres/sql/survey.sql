@@ -1,0 +1,152 @@
+-- part: kept
+-- Whatever narrows a list of schedules. A null says nothing.
+(:ids::text[] IS NULL OR s.id = ANY(:ids)) AND (:job::text IS NULL OR s.job = :job)
+    AND (:tenant::text IS NULL OR s.tenant = :tenant)
+    AND (:needle::text IS NULL OR position(:needle in lower(s.id COLLATE "C")) > 0
+        OR position(:needle in lower(s.job COLLATE "C")) > 0 OR position(:needle in lower(s.owner COLLATE "C")) > 0)
+    AND (:paused::boolean IS NULL
+        OR (s.paused_at IS NOT NULL AND (s.paused_until IS NULL OR s.paused_until > :now::bigint)) = :paused)
+
+-- name: schedules_by_name
+SELECT s.id, 0::bigint FROM foliot.schedule s
+WHERE s.id > :after::text AND {kept} AND :after_due::bigint IS NOT NULL ORDER BY s.id LIMIT :limit
+
+-- name: schedules_by_next
+SELECT s.id, n.due FROM (
+    SELECT DISTINCT ON (schedule) schedule, fire_at AS due FROM foliot.run
+    WHERE schedule IS NOT NULL AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
+        AND decided IS NOT TRUE
+    ORDER BY schedule, coalesce(nominal, fire_at) DESC) n JOIN foliot.schedule s ON s.id = n.schedule
+WHERE (n.due > :after_due::bigint OR (n.due = :after_due AND s.id > :after::text)) AND {kept}
+ORDER BY n.due, s.id LIMIT :limit
+
+-- name: schedules_in_need
+-- Those of which runs wait for a person, members' too, or that were set aside.
+SELECT DISTINCT split_part(schedule, '[', 1) FROM foliot.run WHERE state >= 20 AND schedule IS NOT NULL
+UNION SELECT id FROM foliot.schedule WHERE fault IS NOT NULL
+
+-- name: schedules_failing
+SELECT id FROM (SELECT id, 1000000 AS failed FROM foliot.schedule WHERE fault IS NOT NULL UNION ALL
+    SELECT schedule, count(*) FROM foliot.run WHERE state >= 20 AND schedule IS NOT NULL AND position('[' in schedule) = 0
+    GROUP BY schedule HAVING count(*) >= :least) f
+GROUP BY id ORDER BY max(failed) DESC, id LIMIT :limit
+
+-- name: live_of_schedules
+SELECT * FROM foliot.live_runs WHERE schedule = ANY(:ids::text[]) AND state < 20 AND NOT (lane = 2 AND state <= 2)
+
+-- name: parked_of_schedules
+SELECT l.* FROM foliot.live_runs l WHERE l.number = ANY(ARRAY(
+    SELECT r.number FROM unnest(:ids::text[]) AS j(id) CROSS JOIN LATERAL (
+        SELECT number FROM foliot.run WHERE schedule = j.id AND state >= 20 ORDER BY number DESC LIMIT :each) r))
+    AND l.state >= 20
+ORDER BY l.number DESC
+
+-- name: recent_of_schedules
+-- By nominal time: ticks that were made up for stand where they belong.
+SELECT h.schedule, h.number, h.name, h.state, h.origin, h.nominal, h.since, h.attempt, h.spent, h.reason, h.fired_at,
+    h.claimed_at, h.started_at, h.finished_at, coalesce(h.span_count, 1)
+FROM unnest(:ids::text[]) AS j(id) CROSS JOIN LATERAL (
+    SELECT * FROM foliot.history WHERE schedule = j.id AND schedule IS NOT NULL AND nominal IS NOT NULL
+    ORDER BY nominal DESC LIMIT :each) h
+ORDER BY h.nominal DESC
+
+-- name: counts_of_schedules
+SELECT schedule, state, lane, count(*) FROM foliot.live_runs WHERE schedule = ANY(:ids::text[])
+GROUP BY schedule, state, lane
+
+-- name: useful_of_schedules
+SELECT j.id, (SELECT finished_at FROM foliot.history
+    WHERE schedule = j.id AND schedule IS NOT NULL AND nominal IS NOT NULL AND state IN (10, 11)
+    ORDER BY nominal DESC LIMIT 1)
+FROM unnest(:ids::text[]) AS j(id)
+
+-- name: last_of_schedules
+SELECT j.id, h.number, h.name, h.state FROM unnest(:ids::text[]) AS j(id) CROSS JOIN LATERAL (
+    SELECT number, name, state FROM foliot.history WHERE schedule = j.id AND schedule IS NOT NULL AND nominal IS NOT NULL
+    ORDER BY nominal DESC LIMIT 1) h
+
+-- name: parked_by_tenant
+-- Of one schedule and its members.
+SELECT tenant, count(*) FROM foliot.run
+WHERE state >= 20 AND (schedule = :id OR starts_with(schedule, :id::text || '[')) GROUP BY tenant
+
+-- name: backfill_left
+SELECT coalesce(sum(greatest(total - made - existed, 0)), 0)::bigint FROM foliot.backfill
+WHERE schedule = :id AND ended_at IS NULL
+
+-- name: beats_of
+SELECT number, beat_at FROM foliot.instance WHERE number = ANY(:workers::integer[])
+
+-- name: parked_known
+-- Whether a handler may have begun (a vanished worker did not always live to say so), and when it was last tried.
+SELECT r.number, r.started_at IS NOT NULL OR EXISTS (SELECT 1 FROM foliot.attempt a
+        WHERE a.run = r.number AND (a.started_at IS NOT NULL OR a.outcome = 'lost')),
+    coalesce((SELECT max(a.finished_at) FROM foliot.attempt a WHERE a.run = r.number), r.fire_at)
+FROM foliot.run r WHERE r.number = ANY(:numbers::bigint[])
+
+-- name: effects_left_open
+SELECT r.number, e.name, e.key, e.state, e.settles, e.run, e.attempt, e.token, e.started_at, e.ended_at, e.result, e.note,
+    e.undo
+FROM foliot.run r JOIN foliot.effect e ON e.lineage = coalesce(r.lineage, r.number)
+WHERE r.number = ANY(:numbers::bigint[]) AND e.state = 'started' ORDER BY e.n
+
+-- name: live_among
+SELECT * FROM foliot.live_runs WHERE number = ANY(:numbers::bigint[])
+
+-- name: count_parked
+SELECT state, count(*) FROM foliot.run WHERE state >= 20 GROUP BY state
+
+-- name: count_held
+SELECT count(*) FROM foliot.run WHERE waits_for IS NOT NULL AND (state = 2 OR (state < 2 AND phase IS NULL))
+
+-- name: count_retrying
+SELECT count(*) FROM foliot.run WHERE state = 1 AND phase IS NULL AND waits_for IS NULL
+    AND number NOT IN (SELECT u.number FROM foliot.unwritten u)
+
+-- name: count_checked
+SELECT (SELECT count(*) FROM foliot.run WHERE phase IS NOT NULL AND state IN (0, 1, 4))
+    + (SELECT count(*) FROM foliot.run WHERE member_set IS NOT NULL AND state = 5)
+
+-- name: count_running
+-- What a claim that is not written names looks pending in its row.
+SELECT count(*) FROM foliot.live_runs WHERE number = ANY(:numbers::bigint[]) AND state = 4
+
+-- name: count_live
+SELECT count(*) FROM foliot.run
+
+-- name: lane_chunks
+SELECT lane, fired_at, numbers FROM foliot.handoff
+
+-- name: count_overdue
+-- What can fire, is due, and may be in a chunk already; no more than so many.
+SELECT r.number, r.fire_at FROM generate_series(0, (SELECT shards - 1 FROM foliot.setting)) AS s(shard)
+CROSS JOIN LATERAL (
+    SELECT number, fire_at FROM foliot.run WHERE shard = s.shard AND state <= 1 AND fire_at <= :now::bigint
+    ORDER BY fire_at, number LIMIT :limit) r
+WHERE r.number NOT IN (SELECT u.number FROM foliot.unwritten u)
+ORDER BY r.fire_at LIMIT :limit
+
+-- name: coming_minutes
+SELECT (r.fire_at - :now::bigint) / 60000000, count(*)
+FROM generate_series(0, (SELECT shards - 1 FROM foliot.setting)) AS s(shard)
+CROSS JOIN LATERAL (
+    SELECT fire_at FROM foliot.run
+    WHERE shard = s.shard AND state <= 1 AND fire_at > :now::bigint AND fire_at < :until::bigint
+    ORDER BY fire_at, number LIMIT :limit) r
+GROUP BY 1
+
+-- name: last_tick
+SELECT max(evaluated_through) FROM foliot.schedule WHERE evaluated_through <= :now
+
+-- name: held_shards
+SELECT shard, owner, until FROM foliot.shard WHERE owner IS NOT NULL AND until > :now ORDER BY shard
+
+-- name: failed_since
+-- Of what waits for a person, the latest: how many were last tried in the last hour, and in the last day. What a person, a
+-- backfill or a rerun made had no time to keep.
+SELECT count(*) FILTER (WHERE at >= :hour::bigint), count(*) FILTER (WHERE at >= :day::bigint) FROM (
+    SELECT coalesce((SELECT max(a.finished_at) FROM foliot.attempt a WHERE a.run = r.number), r.fire_at) AS at
+    FROM foliot.run r WHERE r.state >= 20 AND r.origin <= 1 AND r.member_set IS NULL ORDER BY r.number DESC LIMIT :limit) f
+
+-- name: open_by_worker
+SELECT worker, sum(open) FROM foliot.claim GROUP BY worker

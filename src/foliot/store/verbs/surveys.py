@@ -1,0 +1,46 @@
+"""The verbs for what operators see of all of it at once, as methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from foliot.domain.overview import ParkedRun, Pulse
+from foliot.domain.schedule import Schedule
+from foliot.domain.standing import STRIP, ScheduleFacts, ScheduleFilter, SchedulePage
+from foliot.store.verbs import surveying, tallying
+from foliot.store.verbs.acts import ActVerbs
+
+_MOST_ROUNDS = 100
+"""Bounded, so that a store with a long past, whose endings were never counted, is not kept by it."""
+
+
+class SurveyVerbs(ActVerbs):
+    """Reads that stay short, whatever lies in the store."""
+
+    async def templates(self) -> list[Schedule]:
+        return await self.read(surveying.templates)
+
+    async def schedule_page(
+        self, wanted: ScheduleFilter, *, cursor: str | None = None, limit: int = 50, recent: int = STRIP
+    ) -> SchedulePage:
+        return await self.read(lambda tx: surveying.page(tx, wanted, cursor, limit, recent))
+
+    async def schedule_facts(self, schedule: str, *, recent: int = STRIP) -> ScheduleFacts:
+        return await self.read(lambda tx: surveying.one(tx, schedule, recent))
+
+    async def failing(self, limit: int) -> list[ScheduleFacts]:
+        return await self.read(lambda tx: surveying.failing(tx, limit))
+
+    async def count_endings(self) -> None:
+        for _ in range(_MOST_ROUNDS):
+            if not await self.write(tallying.count):
+                return
+
+    async def pulse(self) -> Pulse:
+        return await self.read(surveying.pulse)
+
+    async def parked(self, numbers: Sequence[int]) -> list[ParkedRun]:
+        return await self.read(lambda tx: surveying.parked(tx, numbers))
+
+    async def counts(self) -> Mapping[str, int]:
+        return await self.read(surveying.counts)

@@ -1,0 +1,39 @@
+"""How promises were kept, counted after the fact: by one duty, a minute or so later, never by whoever ends a run."""
+
+from __future__ import annotations
+
+from foliot.domain.instant import DAY, MINUTE
+from foliot.domain.overview import Tally, minute_of
+from foliot.domain.run import LATE
+from foliot.store.verbs.transaction import Transaction
+
+AT_ONCE = 20_000
+"""Endings that are counted in one transaction, where they are counted by number: others want to write, too."""
+KEPT = 31 * DAY
+
+
+async def count(tx: Transaction) -> bool:
+    """1. Where did the last count come to? 2. How far can this one go? 3. Say so; zero rows: another instance did,
+    which believes to have the duty, and has counted these. 4. Count. Answers whether there is more."""
+    row = await tx.one("tallied_position")
+    position = 0 if row is None else int(row[0])
+    found = await tx.one("tally_bound", position=position, limit=AT_ONCE)
+    if found is None or found[0] is None:
+        return False
+    bound, begin, is_more = found
+    if not await tx.run("tallied_to", position=position, bound=bound):
+        return False
+    await tx.run("add_tally", position=begin, bound=bound, late=LATE)
+    await tx.run("forget_tally", before=minute_of(tx.now - KEPT))
+    return bool(is_more)
+
+
+async def since(tx: Transaction, length: int) -> Tally:
+    row = await tx.one("tally_since", minute=minute_of(tx.now - length))
+    assert row is not None
+    return Tally(*map(int, row))
+
+
+async def counted_at(tx: Transaction) -> int | None:
+    row = await tx.one("tally_last")
+    return None if row is None or row[0] is None else int(row[0]) * MINUTE

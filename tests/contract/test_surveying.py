@@ -1,0 +1,219 @@
+"""schedule_page, schedule_facts, pulse, count_endings, parked: what operators see of all of it at once."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND
+from foliot.domain.overview import Tally
+from foliot.domain.policy import Policy
+from foliot.domain.run import Lane
+from foliot.domain.standing import Mark, ScheduleFilter, ScheduleOrder, standing
+from foliot.domain.state import Reason, State
+from foliot.domain.store import Duty
+from foliot.errors import InvalidInput, UnknownName
+from tests.contract.stage import START, Stage, declared, fires_hourly, skips
+
+
+async def names(stage: Stage, limit: int = 50, **wanted: object) -> list[str]:
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await stage.store.schedule_page(ScheduleFilter(**wanted), cursor=cursor, limit=limit)  # type: ignore[arg-type]
+        found += [one.schedule.id for one in page.schedules]
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+async def ticked(stage: Stage, **endings: list[str]) -> None:
+    """A tick of each schedule an hour, ended as it is said."""
+    await stage.apply(*(declared(name, stage.now) for name in endings))
+    for hour in range(max(map(len, endings.values()))):
+        await stage.fire(fires_hourly)
+        for run in await stage.claim():
+            assert run.schedule is not None
+            await stage.finish(getattr(stage, endings[run.schedule][hour])(run))
+        stage.clock.advance(HOUR)
+
+
+# ------------------------------------------------------------------------------------------------------------ schedules
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+async def test_pages_of_schedules_join_in_either_order(stage: Stage, limit: int) -> None:
+    due = {"a": 3, "b": 1, "c": 2, "d": 1}
+    await stage.apply(*(declared(name, START + hours * HOUR) for name, hours in due.items()))
+    assert await names(stage, limit) == ["a", "b", "c", "d"]
+    assert await names(stage, limit, order=ScheduleOrder.NEXT) == ["b", "d", "c", "a"]
+
+
+async def test_schedules_are_found_by_what_is_said_of_them(stage: Stage) -> None:
+    await stage.apply(
+        declared("Nightly-report", START + HOUR, owner="Finance"),
+        declared("sweep", START + HOUR, job="clean"),
+        declared("mail", START + HOUR, tenant="acme"),
+    )
+    await stage.store.pause("mail", until=START + MINUTE, actor="test", note="")
+    assert await names(stage, text="NIGHT") == await names(stage, text="finance") == ["Nightly-report"]
+    assert await names(stage, text="lea") == await names(stage, job="clean") == ["sweep"]
+    assert await names(stage, tenant="acme") == await names(stage, paused=True) == ["mail"]
+    assert await names(stage, paused=False) == ["Nightly-report", "sweep"]
+    stage.clock.advance(MINUTE)
+    assert await names(stage, paused=True) == []
+
+
+async def test_schedules_are_found_by_how_their_last_run_stands(stage: Stage) -> None:
+    await ticked(stage, bad=["succeeded", "died"], good=["died", "succeeded"])
+    await stage.apply(declared("new", stage.now + DAY))
+    assert await names(stage, last=(State.DEAD,)) == ["bad"]
+    assert await names(stage, last=(State.SUCCEEDED, State.VERIFIED)) == ["good"]
+    assert await names(stage, needs_person=True) == ["bad", "good"]
+
+
+async def test_a_schedule_stands_as_its_runs_say(stage: Stage) -> None:
+    await ticked(stage, hourly=["succeeded", "died"])
+    ended = stage.now - HOUR
+    await stage.fire(fires_hourly)
+    stage.clock.advance(5 * SECOND)
+    [run] = await stage.claim()
+    facts = await stage.store.schedule_facts("hourly")
+    found = standing(facts, stage.now)
+    assert found.next is not None
+    assert found.next.fire_at == stage.now - 5 * SECOND + HOUR
+    assert found.last is not None
+    assert found.last.id == run.id
+    assert [one.view.id for one in found.active] == [run.id]
+    assert found.active[0].heard is not None
+    assert found.strip == (Mark.KEPT, Mark.FAILED)
+    assert facts.useful_at == ended - HOUR
+    assert (found.useful, found.attempts, found.emitted, found.completed) == (1, 2, 3, 1)
+    assert found.needs == ("dead",)
+    assert facts.tenants == {None: 1}
+
+
+async def test_three_failures_in_a_row_are_a_persons_business(stage: Stage) -> None:
+    good, died = "succeeded", "died"
+    await ticked(stage, worse=[died, good, died, died, died], bad=[died, died, died, good, died])
+    found = {one.schedule.id: standing(one, stage.now) for one in await stage.store.failing(10)}
+    assert {name: one.in_a_row for name, one in found.items()} == {"worse": 3, "bad": 1}
+    assert found["worse"].needs == ("dead", "in_a_row")
+
+
+async def test_a_row_that_stands_for_many_ticks_counts_for_as_many(stage: Stage) -> None:
+    await ticked(stage, hourly=["succeeded"])
+
+    def merged(fact):
+        decision = replace(skips(fact), reason=Reason.MISFIRE, span_until=fact.nominal + 3 * HOUR, span_count=4)
+        return replace(decision, successor=fires_hourly(fact).successor)
+
+    await stage.fire(merged)
+    found = standing(await stage.store.schedule_facts("hourly"), stage.now)
+    assert found.strip == (Mark.KEPT, *[Mark.MISSED] * 4)
+
+
+async def test_a_schedule_that_does_not_exist_is_unknown_and_nonsense_is_refused(stage: Stage) -> None:
+    with pytest.raises(UnknownName):
+        await stage.store.schedule_facts("nobody")
+    with pytest.raises(InvalidInput, match="1 to 1,000"):
+        await stage.store.schedule_page(ScheduleFilter(), limit=0)
+    with pytest.raises(InvalidInput, match="no cursor"):
+        await stage.store.schedule_page(ScheduleFilter(order=ScheduleOrder.NEXT), cursor="x")
+
+
+# ---------------------------------------------------------------------------------------------------------------- tally
+
+
+async def test_promises_are_counted_by_how_they_were_kept(stage: Stage) -> None:
+    await stage.finish(stage.succeeded(await stage.running()))
+    late = await stage.promise()
+    stage.clock.advance(2 * MINUTE)
+    await stage.fire()
+    [run] = await stage.claim()
+    assert run.id == late.id
+    await stage.finish(stage.succeeded(run))
+    await stage.finish(stage.died(await stage.running()))
+    gone = await stage.promise(after=HOUR)
+    await stage.store.cancel(gone.id, actor="test", note="")
+    await stage.apply(declared("skipped", stage.now))
+    await stage.fire(skips)
+    await stage.store.count_endings()
+    pulse = await stage.store.pulse()
+    assert pulse.hour == pulse.day == Tally(on_time=1, late=1, skipped=1, cancelled=1, failed=1)
+    stage.clock.advance(2 * HOUR)
+    later = await stage.store.pulse()
+    assert (later.hour, later.day) == (Tally(), pulse.day)
+
+
+async def test_an_ending_is_counted_once_however_often_and_by_however_many(stage: Stage) -> None:
+    for _ in range(3):
+        await stage.finish(stage.succeeded(await stage.running()))
+        await asyncio.gather(*(stage.store.count_endings() for _ in range(3)))
+        await stage.store.tidy()
+    assert (await stage.store.pulse()).day.on_time == 3
+
+
+async def test_jitter_makes_no_tick_late_and_what_people_make_has_no_time_to_keep(stage: Stage) -> None:
+    spread = declared("spread", stage.now, policy=Policy(jitter=HOUR), first_fire_at=stage.now + 30 * MINUTE)
+    await stage.apply(spread)
+    stage.clock.advance(30 * MINUTE)
+    await stage.fire(fires_hourly)
+    [run] = await stage.claim()
+    await stage.finish(stage.succeeded(run))
+    await stage.store.trigger("spread", actor="test", note="")
+    await stage.fire()
+    [wish] = await stage.claim()
+    await stage.finish(stage.succeeded(wish))
+    await stage.store.count_endings()
+    assert (await stage.store.pulse()).day == Tally(on_time=1)
+    facts = await stage.store.schedule_facts("spread")
+    assert standing(facts, stage.now).strip == (Mark.KEPT,)
+
+
+# ---------------------------------------------------------------------------------------------------------------- pulse
+
+
+async def test_the_pulse_tells_what_waits_runs_and_comes(stage: Stage) -> None:
+    await stage.running("a:1")
+    await stage.promise("ready:1")
+    await stage.fire()
+    stage.clock.advance(SECOND)
+    await stage.promise("overdue:1")
+    await stage.promise("soon:1", after=90 * SECOND)
+    await stage.promise("far:1", after=DAY)
+    stage.clock.advance(SECOND)
+    await stage.finish(stage.failed(await stage.running("b:1", job="job"), HOUR))
+    pulse = await stage.store.pulse()
+    assert (pulse.running, pulse.retrying, pulse.early) == (3, 1, 0)
+    assert pulse.coming == {1: 1}
+    assert [held.shard for held in pulse.holdings if held.shard >= 0] == [0]
+    await stage.promise("late:1")
+    stage.clock.advance(MINUTE)
+    assert (await stage.store.pulse()).overdue == 1
+    await stage.fire()
+    pulse = await stage.store.pulse()
+    assert (pulse.overdue, pulse.waiting) == (0, 1)
+    assert sum(lane.waiting for lane in pulse.lanes.values()) == 1
+    assert set(pulse.lanes) == set(Lane)
+
+
+async def test_the_pulse_tells_who_has_which_duty(stage: Stage) -> None:
+    owner = await stage.scheduler()
+    await stage.store.take(Duty.WATCH, owner, MINUTE)
+    assert [(one.shard, one.owner) for one in (await stage.store.pulse()).holdings] == [(Duty.WATCH, owner)]
+    stage.clock.advance(2 * MINUTE)
+    assert (await stage.store.pulse()).holdings == ()
+
+
+async def test_runs_that_wait_for_a_person_come_with_what_is_known_of_them(stage: Stage) -> None:
+    doubt = await stage.ambiguous("doubt:1")
+    stage.clock.advance(MINUTE)
+    dead = await stage.running("bad:1")
+    await stage.finish(stage.died(dead))
+    first, second = await stage.store.parked([dead.number, doubt.number])
+    assert (first.view.id, first.begun, first.parked_at) == (dead.id, True, START + MINUTE)
+    assert (second.facts.maybe, [effect.name for effect in second.view.effects]) == (1, ["pay"])
+    assert await stage.store.parked([12345]) == []
