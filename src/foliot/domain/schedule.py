@@ -93,6 +93,8 @@ class Schedule:
     """Ticks up to here fell into a pause, and are not made up for."""
     over: str | None = None
     """The set of members that each tick makes a run for."""
+    paused_by: str | None = None
+    """Who paused it; None where that was not written down yet."""
 
     def paused(self, now: Instant) -> bool:
         return self.paused_at is not None and (self.paused_until is None or now < self.paused_until)

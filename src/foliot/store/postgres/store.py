@@ -491,6 +491,7 @@ class PostgresStore(Verbs):
                 await self._claimer.rehearse(instance)
 
     async def tidy(self) -> None:
+        await self.forget_ended_pauses()
         await keeping.tidy(self)
 
     async def health(self) -> Mapping[str, Any]:

@@ -280,6 +280,7 @@ class SqliteStore(Verbs):
     async def tidy(self) -> None:
         """What ended stays; what waits in vain is told."""
         await self.write(working.report_waiting)
+        await self.forget_ended_pauses()
 
     async def health(self) -> Mapping[str, Any]:
         return await self.read(self._health)

@@ -8,12 +8,13 @@ from typing import Any
 
 from foliot.domain.identity import run_id, tick_name, trigger_name
 from foliot.domain.instant import Instant, rfc3339
+from foliot.domain.pauses import Pause, What
 from foliot.domain.policy import Policy, policy_from_json, policy_to_json
 from foliot.domain.run import Kept, Lane, Origin
 from foliot.domain.schedule import Applied, Armed, Declaration, NewTick, Rearming, Schedule, ScheduleView
 from foliot.domain.state import OCCUPYING, Reason, State
 from foliot.errors import TickTaken, UnknownName
-from foliot.store.verbs import releases
+from foliot.store.verbs import pausing, releases
 from foliot.store.verbs.following import Wanted, end, make_ticks, runs_ended
 from foliot.store.verbs.transaction import Row, Transaction, longs
 
@@ -96,7 +97,8 @@ async def delete(tx: Transaction, schedule: str, actor: str, note: str) -> None:
     await _retire_waiting(tx, schedule, f"the schedule was removed by {actor}")
     if not await tx.run("delete_schedule", id=schedule):
         raise UnknownName(f"there is no schedule {schedule!r}")
-    await _end_of_pause_changed(tx, schedule)
+    await pausing.release_ticks(tx, [schedule])
+    await pausing.forget(tx, f"schedule:{schedule}")
     await runs_ended(tx, {schedule})  # what waits for its turn goes on without it
     await tx.audit(actor, "delete", schedule, note)
 
@@ -208,24 +210,47 @@ async def _retire_waiting(tx: Transaction, schedule: str, detail: str) -> None:
 
 async def pause(tx: Transaction, schedule: str, until: Instant | None, actor: str, note: str) -> None:
     await tx.lock([schedule])
-    if not await tx.run("pause_schedule", id=schedule, now=tx.now, until=until, note=note):
+    if not await tx.run("pause_schedule", id=schedule, now=tx.now, until=until, actor=actor, note=note):
         raise UnknownName(f"there is no schedule {schedule!r}")
-    await _end_of_pause_changed(tx, schedule)
+    await pausing.release_ticks(tx, [schedule])
     await tx.audit(actor, "pause", schedule, note)
-
-
-async def _end_of_pause_changed(tx: Transaction, schedule: str) -> None:
-    """What a pause holds is decided upon anew."""
-    await tx.stir([row[0] for row in await tx.all("release_paused", schedule=schedule, now=tx.now)])
 
 
 async def resume(tx: Transaction, schedule: str, actor: str, note: str, catch_up: bool) -> None:
     await tx.lock([schedule])
     if not await tx.run("resume_schedule", id=schedule, now=tx.now, catch_up=catch_up):
         raise UnknownName(f"there is no schedule {schedule!r}")
-    await _end_of_pause_changed(tx, schedule)
+    await pausing.release_ticks(tx, [schedule])
     await runs_ended(tx, {schedule})  # what waited for its turn goes on
     await tx.audit(actor, "resume", schedule, f"{note} (with catch-up)" if catch_up else note)
+
+
+async def put_pause(tx: Transaction, name: str, what: What, until: Instant | None, actor: str, note: str) -> Pause:
+    """Of a schedule's own ticks, in its row; of anything else, in a row of its own."""
+    schedule = name.removeprefix("schedule:") if name.startswith("schedule:") else None
+    if schedule is None or what is not What.CREATION:
+        if schedule is not None and not await tx.all("schedules_by_id", ids=[schedule]):
+            raise UnknownName(f"there is no schedule {schedule!r}")
+        return await pausing.pause(tx, name, what, until, actor, note)
+    await pause(tx, schedule, until, actor, note)
+    [row] = await tx.all("schedules_by_id", ids=[schedule])
+    return Pause(name, what, schedule_of(row).paused_at or tx.now, until, actor, note)
+
+
+async def end_pause(tx: Transaction, name: str, what: What, actor: str, note: str, catch_up: bool) -> Pause | None:
+    if not name.startswith("schedule:") or what is not What.CREATION:
+        return await pausing.resume(tx, name, what, actor, note, catch_up)
+    schedule = name.removeprefix("schedule:")
+    await tx.lock([schedule])
+    rows = await tx.all("schedules_by_id", ids=[schedule])
+    if not rows:
+        raise UnknownName(f"there is no schedule {schedule!r}")
+    found = schedule_of(rows[0])
+    if not found.paused(tx.now):
+        return None
+    await resume(tx, schedule, actor, note, catch_up)
+    told = found.paused_by or "", found.paused_note or ""
+    return Pause(name, what, found.paused_at or tx.now, found.paused_until, *told)
 
 
 async def trigger(tx: Transaction, schedule: str, since: Instant | None, actor: str, note: str) -> Kept:
