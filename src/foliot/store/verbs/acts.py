@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from foliot.domain.audit import AuditFilter, SealedRow, Standing, Unsealed
 from foliot.domain.instant import Instant
 from foliot.domain.pauses import Pause, What
+from foliot.domain.run import Kept
 from foliot.domain.store import Wish
-from foliot.store.verbs import auditing, pausing, schedules, watching
+from foliot.store.verbs import auditing, pausing, promises, schedules, watching
 from foliot.store.verbs.transaction import Transaction
 
 T = TypeVar("T")
@@ -64,6 +65,11 @@ class ActVerbs(ABC):
         """Cheap when there are none: a part of `tidy`."""
         if await self.read(pausing.any_ended):
             await self.write(pausing.forget_ended)
+
+    # Runs
+
+    async def skip(self, run_id: str, *, actor: str, note: str) -> Kept:
+        return await self.write(lambda tx: promises.skip(tx, run_id, actor, note))
 
     # Workers
 
