@@ -83,7 +83,7 @@ class Kept(NamedTuple):
     outcome: str
     """`made`, `kept` (it existed already), `replaced`, `renewed`, `moved`, `cancelled`, `asked` (to stop), `withdrawn`
     (a schedule's next run: skipped when due), `parked` (it was to end, and an effect of it is open), `retried`,
-    `rerun`, `rechecked`, `reconciled`, `released`; `would`, where nothing was done."""
+    `rerun`, `rechecked`, `reconciled`, `released`, `skipped`; `would`, where nothing was done."""
     state: State
     fire_at: Instant
 

@@ -16,7 +16,7 @@ class PauseStore(Protocol):
     by a person's word, and is decided upon anew then. A check is never paused, nor is what an operator released."""
 
     async def put_pause(self, name: str, what: What, *, until: Instant | None, actor: str, note: str) -> Pause:
-        """Pauses it, or says anew until when and why; since when stays. UnknownName for a schedule that is not there."""
+        """Pauses it, or says anew until when and why; since when stays. UnknownName for a schedule unknown."""
 
     async def end_pause(self, name: str, what: What, *, actor: str, note: str, catch_up: bool = False) -> Pause | None:
         """Resumes it, and answers what was paused; None, and nothing is written, when it was not. Ticks that fell due

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from foliot.domain.audit import AuditFilter, SealedRow, Standing, Unsealed
 from foliot.domain.instant import Instant
 from foliot.domain.pauses import Pause, What
 from foliot.domain.run import Kept
+from foliot.domain.schedule import Declaration
 from foliot.domain.store import Wish
-from foliot.store.verbs import auditing, pausing, promises, schedules, watching
+from foliot.store.verbs import auditing, editing, pausing, promises, schedules, watching
 from foliot.store.verbs.transaction import Transaction
 
 T = TypeVar("T")
@@ -65,6 +66,11 @@ class ActVerbs(ABC):
         """Cheap when there are none: a part of `tidy`."""
         if await self.read(pausing.any_ended):
             await self.write(pausing.forget_ended)
+
+    # Edits
+
+    async def edit(self, edited: Declaration, revision: int, *, fields: Sequence[str], actor: str, note: str) -> int:
+        return await self.write(lambda tx: editing.edit(tx, edited, revision, fields, actor, note))
 
     # Runs
 

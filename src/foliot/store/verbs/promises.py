@@ -173,7 +173,7 @@ async def skip(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
         raise Conflict(f"{found.id} is {found.state} already")
     if attempt or found.state in (State.RUNNING, State.VERIFYING):
         raise Conflict(
-            f"{found.id} is {found.state}, and was begun; only a run that nobody has begun is skipped: cancel it instead"
+            f"{found.id} is {found.state}, and was begun; only what nobody has begun is skipped: cancel it instead"
         )
     if withdrawn is not None:
         return found.kept("withdrawn")

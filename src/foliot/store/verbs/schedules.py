@@ -11,7 +11,7 @@ from foliot.domain.instant import Instant, rfc3339
 from foliot.domain.pauses import Pause, What
 from foliot.domain.policy import Policy, policy_from_json, policy_to_json
 from foliot.domain.run import Kept, Lane, Origin
-from foliot.domain.schedule import Applied, Armed, Declaration, NewTick, Rearming, Schedule, ScheduleView
+from foliot.domain.schedule import Applied, Armed, Declaration, Edit, NewTick, Rearming, Schedule, ScheduleView
 from foliot.domain.state import OCCUPYING, Reason, State
 from foliot.errors import TickTaken, UnknownName
 from foliot.store.verbs import pausing, releases
@@ -40,6 +40,7 @@ async def apply(
     await tx.lock_all()
     await tx.lock([declaration.id for declaration in declarations])
     known = {row[0]: row[1:] for row in await tx.all("schedule_versions")}
+    edited = await edits(tx)
     newer = await releases.enter(tx, release, declarations)
     changed: list[Declaration] = []
     kept: list[Declaration] = []
@@ -49,19 +50,26 @@ async def apply(
             applied.refused[declaration.id] = stated_by
         elif fingerprint == declaration.fingerprint:
             applied.unchanged.append(declaration.id)
-            kept.append(declaration)
+            # What operators made of it has ticks of its own.
+            kept += [declaration] if declaration.id not in edited else []
         elif (declaration.id, fingerprint or "") in newer:
             applied.outdated.append(declaration.id)
         else:
             (applied.created if fingerprint is None else applied.changed).append(declaration.id)
             changed.append(declaration)
-    await _put(tx, changed, source, actor)
+    applied.overwritten.extend(one.id for one in changed if one.id in edited)
+    await put(tx, changed, source)
+    told = {one.id: _overwriting(edited[one.id]) for one in changed if one.id in edited}
+    await tx.run_each(
+        "add_audit", [(tx.now, actor, "apply", one.id, told.get(one.id, "") + one.rule) for one in changed]
+    )
+    await tx.run("drop_edits", ids=applied.overwritten)
     created = set(applied.created)
     for declaration in changed:
         if declaration.id in created and declaration.paused is not None:
             await pause(tx, declaration.id, None, actor, declaration.paused)
     # Also an unchanged one may need its next run: it was set aside by a release that could not read its rule.
-    await _arm(tx, [*changed, *kept])
+    await arm(tx, [*changed, *kept])
     for declaration in (*changed, *kept):
         fault = known[declaration.id][1] if declaration.id in known else None
         if fault is not None or declaration.fault is not None:
@@ -81,6 +89,15 @@ async def apply(
     return applied
 
 
+async def edits(tx: Transaction) -> dict[str, Edit]:
+    """What operators made of schedules, by id: few, and read whole."""
+    return {row[0]: Edit(row[1], row[2], tuple(row[3].split(","))) for row in await tx.all("all_edits")}
+
+
+def _overwriting(edit: Edit) -> str:
+    return f"in place of what {edit.actor} had edited ({', '.join(edit.fields)}): "
+
+
 async def fingerprints(tx: Transaction, source: str) -> dict[str, str]:
     return {row[0]: row[1] for row in await tx.all("schedule_versions") if row[3] == source}
 
@@ -97,20 +114,20 @@ async def delete(tx: Transaction, schedule: str, actor: str, note: str) -> None:
     await _retire_waiting(tx, schedule, f"the schedule was removed by {actor}")
     if not await tx.run("delete_schedule", id=schedule):
         raise UnknownName(f"there is no schedule {schedule!r}")
+    await tx.run("drop_edits", ids=[schedule])
     await pausing.release_ticks(tx, [schedule])
     await pausing.forget(tx, f"schedule:{schedule}")
     await runs_ended(tx, {schedule})  # what waits for its turn goes on without it
     await tx.audit(actor, "delete", schedule, note)
 
 
-async def _put(tx: Transaction, changed: Sequence[Declaration], source: str, actor: str) -> None:
+async def put(tx: Transaction, changed: Sequence[Declaration], source: str) -> None:
     """Writes templates, and brings their waiting runs in line with them.
 
     A waiting tick that is due was promised, and stays: the new rule says what follows it. So does one that the new rule
     has too, with what operators said of it. Any other lies ahead, and the new rule has no such tick: it goes.
     """
     await tx.run_each("put_schedule", [_template(declaration, source, tx.now) for declaration in changed])
-    await tx.run_each("add_audit", [(tx.now, actor, "apply", one.id, one.rule) for one in changed])
     waiting = await _waiting(tx, [declaration.id for declaration in changed])
     for declaration in changed:
         for number, nominal, fire_at in waiting.get(declaration.id, ()):
@@ -158,7 +175,7 @@ async def _waiting(tx: Transaction, schedules: Sequence[str]) -> dict[str, list[
     return found
 
 
-async def _arm(tx: Transaction, declarations: Sequence[Declaration]) -> None:
+async def arm(tx: Transaction, declarations: Sequence[Declaration]) -> None:
     """Makes each schedule's next run, unless one waits already, or one is busy that will make it when it ends."""
     delayed = [declaration.id for declaration in declarations if declaration.delay is not None]
     busy = {row[0] for row in await tx.all("unended_ticks", ids=delayed)} if delayed else set()
@@ -313,10 +330,11 @@ async def views(tx: Transaction, schedule: str | None) -> list[ScheduleView]:
     live: dict[str, list[Row]] = {}
     for row in await tx.all("schedule_next", id=schedule):
         live.setdefault(row[0], []).append(row)
-    return [await _view(tx, schedule_of(row), live.get(row[0], [])) for row in rows]
+    edited = await edits(tx)
+    return [await _view(tx, schedule_of(row), live.get(row[0], []), edited.get(row[0])) for row in rows]
 
 
-async def _view(tx: Transaction, schedule: Schedule, live: list[Row]) -> ScheduleView:
+async def _view(tx: Transaction, schedule: Schedule, live: list[Row], edit: Edit | None) -> ScheduleView:
     waiting: Row | None = None
     active = 0
     for row in live:
@@ -336,4 +354,5 @@ async def _view(tx: Transaction, schedule: Schedule, live: list[Row]) -> Schedul
         last_run_id=run_id(last[0], last[1]) if last else None,
         last_run_state=str(State(last[2])) if last else None,
         active=active,
+        edit=edit,
     )

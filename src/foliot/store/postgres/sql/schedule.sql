@@ -111,3 +111,13 @@ UPDATE foliot.run SET name = :name, nominal = :nominal, fire_at = :fire_at, usef
 SELECT s.id, (SELECT h.nominal FROM foliot.history h WHERE h.schedule = s.id AND h.schedule IS NOT NULL
     AND h.nominal IS NOT NULL AND h.state IN (10, 11) ORDER BY h.nominal DESC LIMIT 1)
 FROM unnest(:ids::text[]) AS s(id)
+
+-- name: all_edits
+SELECT schedule, at, actor, fields FROM foliot.edit
+
+-- name: put_edit
+INSERT INTO foliot.edit (schedule, at, actor, fields) VALUES (:schedule, :at, :actor, :fields)
+ON CONFLICT (schedule) DO UPDATE SET at = excluded.at, actor = excluded.actor, fields = excluded.fields
+
+-- name: drop_edits
+DELETE FROM foliot.edit WHERE schedule = ANY(:ids::text[])

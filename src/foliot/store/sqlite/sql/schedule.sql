@@ -109,3 +109,13 @@ UPDATE run SET name = :name, nominal = :nominal, fire_at = :fire_at, useful_unti
 SELECT s.value, (SELECT h.nominal FROM history h INDEXED BY history_kept WHERE h.schedule = s.value AND h.schedule IS NOT NULL
     AND h.state IN (10, 11) ORDER BY h.nominal DESC LIMIT 1)
 FROM json_each(:ids) s
+
+-- name: all_edits
+SELECT schedule, at, actor, fields FROM edit
+
+-- name: put_edit
+INSERT INTO edit (schedule, at, actor, fields) VALUES (:schedule, :at, :actor, :fields)
+ON CONFLICT (schedule) DO UPDATE SET at = excluded.at, actor = excluded.actor, fields = excluded.fields
+
+-- name: drop_edits
+DELETE FROM edit WHERE schedule IN (SELECT value FROM json_each(:ids))
