@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from foliot.domain.breaker import Contact
 from foliot.domain.identity import made_at, member_of_series, run_id
-from foliot.domain.instant import MINUTE, Duration, Instant
+from foliot.domain.instant import LAST, MINUTE, Duration, Instant
 from foliot.domain.ledger import BatchView, EffectView, Facts, Item, Stage
 from foliot.domain.members import Interval
 from foliot.domain.state import Event, Outcome, Reason, State
+from foliot.errors import InvalidInput
 
 
 class Origin(IntEnum):
@@ -57,6 +58,22 @@ class OnConflict(StrEnum):
     """Refuse."""
     RENEW = "renew"
     """Make the next generation, on purpose, once the one before has ended."""
+
+
+def checked_conflict(given: str) -> OnConflict:
+    try:
+        return OnConflict(given)
+    except ValueError:
+        raise InvalidInput(
+            f"on_conflict={given!r}; choose one of {', '.join(map(repr, map(str, OnConflict)))}"
+        ) from None
+
+
+def checked_due(moment: Instant, what: str) -> Instant:
+    """When a promise may be due."""
+    if not 0 <= moment <= LAST:
+        raise InvalidInput(f"{what}: the time must lie between 1970 and 9999")
+    return moment
 
 
 class Promise(NamedTuple):

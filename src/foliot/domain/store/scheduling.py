@@ -14,7 +14,14 @@ class ScheduleStore(Protocol):
     """Standing rules."""
 
     async def apply(
-        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code", release: str = ""
+        self,
+        declarations: Sequence[Declaration],
+        *,
+        prune: bool,
+        actor: str,
+        source: str = "code",
+        release: str = "",
+        note: str = "",
     ) -> Applied:
         """Brings schedules to what is declared, where the declaration differs from the one last applied.
 

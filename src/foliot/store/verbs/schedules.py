@@ -34,7 +34,13 @@ def schedule_of(row: Row) -> Schedule:
 
 
 async def apply(
-    tx: Transaction, declarations: Sequence[Declaration], prune: bool, actor: str, source: str, release: str
+    tx: Transaction,
+    declarations: Sequence[Declaration],
+    prune: bool,
+    actor: str,
+    source: str,
+    release: str,
+    note: str = "",
 ) -> Applied:
     applied = Applied()
     await tx.lock_all()
@@ -59,10 +65,9 @@ async def apply(
             changed.append(declaration)
     applied.overwritten.extend(one.id for one in changed if one.id in edited)
     await put(tx, changed, source)
-    told = {one.id: _overwriting(edited[one.id]) for one in changed if one.id in edited}
-    await tx.run_each(
-        "add_audit", [(tx.now, actor, "apply", one.id, told.get(one.id, "") + one.rule) for one in changed]
-    )
+    lead = f"{note}: " if note else ""
+    told = {one.id: lead + (_overwriting(edited[one.id]) if one.id in edited else "") + one.rule for one in changed}
+    await tx.run_each("add_audit", [(tx.now, actor, "apply", name, text) for name, text in told.items()])
     await tx.run("drop_edits", ids=applied.overwritten)
     created = set(applied.created)
     for declaration in changed:
@@ -83,7 +88,7 @@ async def apply(
         for name in applied.vanished:
             if (name, known[name][0]) in newer:
                 continue  # not dropped by this release: added by a newer one
-            await delete(tx, name, actor, "no longer declared")
+            await delete(tx, name, actor, f"{lead}no longer declared")
             applied.pruned.append(name)
         await releases.remove(tx, release, applied.pruned)
     return applied

@@ -102,9 +102,16 @@ class Verbs(ActVerbs):
     # Schedules
 
     async def apply(
-        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code", release: str = ""
+        self,
+        declarations: Sequence[Declaration],
+        *,
+        prune: bool,
+        actor: str,
+        source: str = "code",
+        release: str = "",
+        note: str = "",
     ) -> Applied:
-        return await self.write(lambda tx: schedules.apply(tx, declarations, prune, actor, source, release))
+        return await self.write(lambda tx: schedules.apply(tx, declarations, prune, actor, source, release, note))
 
     async def fingerprints(self, source: str = "code") -> dict[str, str]:
         return await self.read(lambda tx: schedules.fingerprints(tx, source))
