@@ -202,8 +202,9 @@ async def test_a_schedule_that_goes_takes_its_pauses_with_it(stage: Stage) -> No
 # Creation
 
 
-@EACH
-@pytest.mark.parametrize("catch_up", [False, True])
+@pytest.mark.parametrize(
+    ("name", "catch_up"), [("job:job", False), ("queue:default", True), ("tenant:acme", False), ("tenant:acme", True)]
+)
 async def test_ticks_that_fall_into_a_pause_of_what_they_are_about_are_made_up_for_only_if_asked(
     stage: Stage, name: str, catch_up: bool
 ) -> None:
