@@ -220,7 +220,9 @@ def test_many_runs_are_counted_first_and_then_each_is_judged_by_itself(world: Wo
         operate.bulk("cancel", RunFilter(states=(State.DEAD,)), **WHY)
 
 
-def test_what_began_before_its_turn_came_is_refused_and_the_rest_goes_on(world: World) -> None:
+def test_what_ended_before_its_turn_came_is_refused_and_the_rest_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     operate = world.app.operate
     world.app.operate.promise("settle", key="a", delay="1h")
     operate.promise("settle", key="b", delay="1h")
@@ -231,7 +233,7 @@ def test_what_began_before_its_turn_came_is_refused_and_the_rest_goes_on(world: 
             await world.store.cancel(run, actor="bob", note="mine")
         return await skip(run, **more)
 
-    world.store.skip = first_it_is_cancelled  # type: ignore[method-assign]
+    monkeypatch.setattr(world.store, "skip", first_it_is_cancelled)
     told = operate.bulk("skip", RunFilter(job="settle", states=(State.SCHEDULED,), prefix="b"), **WHY)
     told += operate.bulk("skip", RunFilter(job="settle", prefix="a"), **WHY)
     assert [(one.run, one.outcome) for one in told] == [("b#1", "refused"), ("a#1", "skipped")]

@@ -36,7 +36,8 @@ from foliot.operate.shapes import arguments, run_shape, took
 from foliot.operate.story import Kind, Lineage, batch_name, batch_words, how_far, lineage_shape, story
 
 commands = typer.Typer(
-    help="Occurrences: list, show, cancel, release, retry, resume, rerun, verify, reconcile.", no_args_is_help=True
+    help="Occurrences: list, show, cancel, skip, release, retry, resume, rerun, verify, reconcile.",
+    no_args_is_help=True,
 )
 
 RunArgument = Annotated[

@@ -1,33 +1,43 @@
-"""`foliot schedules`: list, show, pause, resume, trigger."""
+"""`foliot schedules`: list, show, pause, resume, trigger, delete. What changes them is in `editing`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from foliot.app import Foliot
 from foliot.cli import words
+from foliot.cli.bulk import Bulk, are_many
+from foliot.cli.dead import Place
 from foliot.cli.options import (
     ActorOption,
     AppOption,
+    DryRunOption,
+    ForOption,
     JsonOption,
     ReasonOption,
     StoreOption,
-    WrongUsage,
+    UntilOption,
+    WhatOption,
+    YesOption,
     acting,
     legible,
-    read_duration,
+    read_ending,
+    read_whats,
     stated_reason,
     with_store,
 )
 from foliot.cli.output import Column, heading, print_facts, print_json, print_table, say
+from foliot.cli.pauses import PAUSED, CatchUpOption, print_paused
 from foliot.cli.runs import COLUMNS as RUN_COLUMNS
 from foliot.cli.runs import row as run_row
-from foliot.domain.instant import Instant, parse_rfc3339, rfc3339, spell
+from foliot.domain.instant import Instant, rfc3339, spell
+from foliot.domain.pauses import Pause, pauses_about
 from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
-from foliot.errors import InvalidInput
+from foliot.operate.pausing import ScheduleWanted, Steered
 from foliot.operate.shapes import (
     bound_arguments,
     coming_ticks,
@@ -39,9 +49,19 @@ from foliot.operate.shapes import (
     schedule_state,
 )
 
-commands = typer.Typer(help="Standing rules: list, show, pause, resume, trigger.", no_args_is_help=True)
+commands = typer.Typer(
+    help="Standing rules: list, show, pause, resume, trigger, edit, apply, delete.", no_args_is_help=True
+)
 
 NameArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The name of a schedule.", callback=legible)]
+MaybeNameArgument = Annotated[
+    str | None, typer.Argument(metavar="[SCHEDULE]", help="The name of a schedule.", callback=legible)
+]
+OfJobOption = Annotated[str | None, typer.Option("--job", help="All schedules of this job.", callback=legible)]
+OfTenantOption = Annotated[str | None, typer.Option("--tenant", help="All of this tenant.", callback=legible)]
+OfQueueOption = Annotated[str | None, typer.Option("--queue", help="All in this queue.", callback=legible)]
+OfOwnerOption = Annotated[str | None, typer.Option("--owner", help="All of this owner.", callback=legible)]
+PrefixOption = Annotated[str | None, typer.Option("--prefix", help="All whose names begin so.", callback=legible)]
 _COMING, _LAST = 5, 8
 
 
@@ -49,29 +69,34 @@ _COMING, _LAST = 5, 8
 def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """All schedules: what they mean, when they are due, how they last ended."""
 
-    async def look(foliot: Foliot) -> tuple[list[ScheduleView], Instant]:
-        return await foliot.operate.schedules_async(), await foliot.operate.now_async()
+    async def look(foliot: Foliot) -> tuple[list[ScheduleView], list[Pause], Instant]:
+        operate = foliot.operate
+        return await operate.schedules_async(), await operate.pauses_async(), await operate.now_async()
 
-    views, now = with_store(app, store, look)
+    views, paused, now = with_store(app, store, look)
     if as_json:
-        print_json([schedule_shape(view, now) for view in views])
+        print_json([schedule_shape(view, now, pauses=paused) for view in views])
         return
     columns = (
         Column("schedule"),
         Column("state", coloured=True),
+        *([PAUSED] if paused else ()),
         Column("next", right=True),
         Column("last", rank=1, coloured=True),
         Column("last success", rank=3, right=True),
         Column("rule", rank=2, shrinks=True),
         Column("job", rank=4),
     )
-    print_table(columns, [_row(view, now) for view in views], nothing="no schedules")
+    print_table(columns, [_row(view, paused, now) for view in views], nothing="no schedules")
 
 
-def _row(view: ScheduleView, now: Instant) -> tuple[str, ...]:
+def _row(view: ScheduleView, paused: list[Pause], now: Instant) -> tuple[str, ...]:
+    about = pauses_about(view.schedule, paused)
+    told = ", ".join(f"{one.what} ({one.name.partition(':')[0]})" for one in about) or "-"
     return (
         view.schedule.id,
-        schedule_state(view, now),
+        schedule_state(view, now, about),
+        *([told] if paused else ()),
         words.relative(view.next_fire_at, now),
         view.last_run_state or "-",
         words.relative(view.last_success_at, now),
@@ -89,18 +114,18 @@ def _rule_words(view: ScheduleView) -> str:
 def show(schedule: NameArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """One schedule: its rule and policies in words, what comes, and what its last runs did."""
 
-    async def look(foliot: Foliot) -> tuple[ScheduleView, list[RunView], list[str], Instant]:
+    async def look(foliot: Foliot) -> tuple[ScheduleView, list[RunView], list[str], list[Pause], Instant]:
         view = await foliot.operate.schedule_async(schedule)
         last = await foliot.operate.runs_async(schedule=schedule, limit=_LAST)
         drift = await foliot.operate.declared_otherwise_async(schedule)
-        return view, last, drift, await foliot.operate.now_async()
+        return view, last, drift, await foliot.operate.pauses_async(), await foliot.operate.now_async()
 
-    view, last, drift, now = with_store(app, store, look)
+    view, last, drift, paused, now = with_store(app, store, look)
     if as_json:
-        shape = schedule_shape(view, now, _COMING)
+        shape = schedule_shape(view, now, _COMING, paused)
         print_json(shape | {"runs": [run_shape(run) for run in last], "drift": drift})
         return
-    facts = _facts(view, now)
+    facts = _facts(view, pauses_about(view.schedule, paused), now)
     if drift:
         facts["drift"] = f"declared otherwise by the code of {', '.join(drift)}"
     print_facts(facts)
@@ -111,19 +136,24 @@ def show(schedule: NameArgument, app: AppOption = None, store: StoreOption = Non
     print_table(RUN_COLUMNS, [run_row(run, now) for run in last], nothing="none yet")
 
 
-def _facts(view: ScheduleView, now: Instant) -> dict[str, str]:
+def _facts(view: ScheduleView, paused: list[Pause], now: Instant) -> dict[str, str]:
     schedule = view.schedule
     facts = {
         "schedule": f"{schedule.id} (revision {schedule.revision})",
-        "state": schedule_state(view, now),
+        "state": schedule_state(view, now, paused),
         "rule": _rule_words(view),
         "job": schedule.job,
     }
     if schedule.fault is not None:
         facts["fault"] = words.one_line(schedule.fault)
-    if schedule.paused(now):
-        until = "until it is resumed" if schedule.paused_until is None else f"until {rfc3339(schedule.paused_until)}"
-        facts["paused"] = f"{words.relative(schedule.paused_at, now)}, {until}: {schedule.paused_note or 'no reason'}"
+    for one in paused:
+        told = one.words.partition(" is ")[2]
+        facts[f"{one.what}"] = f"{told}; since {words.relative(one.since, now)}" + (
+            "" if one.name.startswith("schedule:") else f" ({one.name})"
+        )
+    if view.edit is not None:
+        by = f"{view.edit.actor}, {words.relative(view.edit.at, now)}"
+        facts["edited"] = f"by {by}: {', '.join(view.edit.fields)}; otherwise than {schedule.source} states it"
     if schedule.over is not None:
         facts["over"] = f"{schedule.over}: a run for each member; see foliot members served {schedule.id}"
     for label in ("tenant", "queue", "owner", "runbook", "changes"):
@@ -141,42 +171,76 @@ def _facts(view: ScheduleView, now: Instant) -> dict[str, str]:
     return facts
 
 
+def _wanted(
+    job: str | None, tenant: str | None, queue: str | None, owner: str | None, prefix: str | None
+) -> ScheduleWanted:
+    return {"job": job, "tenant": tenant, "queue": queue, "owner": owner, "prefix": prefix}
+
+
 @commands.command("pause")
 def pause(
-    schedule: NameArgument,
+    schedule: MaybeNameArgument = None,
+    what: WhatOption = None,
+    length: ForOption = None,
+    until: UntilOption = None,
+    job: OfJobOption = None,
+    tenant: OfTenantOption = None,
+    queue: OfQueueOption = None,
+    owner: OfOwnerOption = None,
+    prefix: PrefixOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     reason: ReasonOption = None,
-    length: Annotated[str | None, typer.Option("--for", help="How long: 2h.", metavar="DURATION")] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Until when.", metavar="RFC3339")] = None,
     actor: ActorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ticks that fall due from now on are skipped, each with a row that says so."""
-    why = stated_reason(reason)
-    if length is not None and until is not None:
-        raise WrongUsage("give --for or --until, not both")
-    lasting = None if length is None else read_duration(length, "--for")
-    end = None if until is None else _read_instant(until)
+    """No tick runs from now on: the one that falls due is held. Other parts of it with --what. Many at once by what
+    they have in common: shows them first, and asks."""
+    whats, ending, place = read_whats(what), read_ending(length, until), Place(app, store)
+    wanted = _wanted(job, tenant, queue, owner, prefix)
+    why = "" if dry_run else stated_reason(reason)
+    if are_many(schedule, "schedule", dry_run, said=any(wanted.values())):
+        bulk = Bulk("pause", dry_run, yes, as_json, place)
 
-    async def act(foliot: Foliot) -> Instant | None:
-        stop = end if lasting is None else await foliot.operate.now_async() + lasting
-        await foliot.operate.pause_async(schedule, reason=why, actor=acting(actor), until=stop)
-        return stop
+        async def act_on_many(foliot: Foliot, shown: Callable[[int], None]) -> list[Steered]:
+            end = await ending.instant(foliot)
+            return await foliot.operate.pause_many_async(
+                reason=why, actor=acting(actor), what=whats, until=end, progress=shown, **wanted
+            )
 
-    stop = with_store(app, store, act)
+        bulk.of_schedules(wanted, act_on_many)
+        return
+
+    async def act(foliot: Foliot) -> list[Pause]:
+        end = await ending.instant(foliot)
+        name = schedule or ""
+        return await foliot.operate.pause_of_async(
+            "schedule", name, what=whats, until=end, reason=why, actor=acting(actor)
+        )
+
+    made = place.call(act)
     if as_json:
-        print_json({"id": schedule, "outcome": "paused", "until": None if stop is None else rfc3339(stop)})
+        until_then = None if made[0].until is None else rfc3339(made[0].until)
+        parts = [str(one.what) for one in made]
+        print_json({"id": schedule, "outcome": "paused", "until": until_then, "what": parts})
     else:
-        say(f"paused {schedule} " + ("until it is resumed" if stop is None else f"until {rfc3339(stop)}"))
+        print_paused(schedule or "", made)
 
 
 @commands.command("resume")
 def resume(
-    schedule: NameArgument,
-    catch_up: Annotated[
-        bool, typer.Option("--catch-up", help="Ticks of the pause were missed: the schedule's policy speaks.")
-    ] = False,
+    schedule: MaybeNameArgument = None,
+    what: WhatOption = None,
+    catch_up: CatchUpOption = False,
+    job: OfJobOption = None,
+    tenant: OfTenantOption = None,
+    queue: OfQueueOption = None,
+    owner: OfOwnerOption = None,
+    prefix: PrefixOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     reason: ReasonOption = None,
     actor: ActorOption = None,
     app: AppOption = None,
@@ -184,23 +248,43 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """The next tick runs again; ticks of the pause are skipped, in one row, unless they are to be caught up."""
-    why = stated_reason(reason)
+    whats, place = read_whats(what), Place(app, store)
+    wanted = _wanted(job, tenant, queue, owner, prefix)
+    why = "" if dry_run else stated_reason(reason)
+    if are_many(schedule, "schedule", dry_run, said=any(wanted.values())):
+        bulk = Bulk("resume", dry_run, yes, as_json, place)
 
-    async def act(foliot: Foliot) -> tuple[ScheduleView, Instant]:
-        await foliot.operate.resume_async(schedule, reason=why, actor=acting(actor), catch_up=catch_up)
-        return await foliot.operate.schedule_async(schedule), await foliot.operate.now_async()
+        async def act_on_many(foliot: Foliot, shown: Callable[[int], None]) -> list[Steered]:
+            return await foliot.operate.resume_many_async(
+                reason=why, actor=acting(actor), what=whats, catch_up=catch_up, progress=shown, **wanted
+            )
 
-    view, now = with_store(app, store, act)
+        bulk.of_schedules(wanted, act_on_many)
+        return
+
+    async def act(foliot: Foliot) -> tuple[list[Pause], ScheduleView, Instant]:
+        name = schedule or ""
+        ended = await foliot.operate.resume_of_async(
+            "schedule", name, what=whats, reason=why, actor=acting(actor), catch_up=catch_up
+        )
+        return ended, await foliot.operate.schedule_async(name), await foliot.operate.now_async()
+
+    ended, view, now = place.call(act)
     if as_json:
         due = None if view.next_fire_at is None else rfc3339(view.next_fire_at)
-        print_json({"id": schedule, "outcome": "resumed", "next_fire_at": due})
-    else:
+        parts = [str(one.what) for one in ended]
+        outcome = "resumed" if ended else "unchanged"
+        print_json({"id": schedule, "outcome": outcome, "next_fire_at": due, "what": parts})
+    elif ended:
         say(f"resumed {schedule}; next due {words.relative(view.next_fire_at, now)}")
+    else:
+        say(f"{schedule} was not paused; next due {words.relative(view.next_fire_at, now)}")
 
 
 @commands.command("delete")
 def delete(
     schedule: NameArgument,
+    revision: Annotated[int | None, typer.Option("--revision", help="Only if it is still this one.", min=1)] = None,
     reason: ReasonOption = None,
     actor: ActorOption = None,
     app: AppOption = None,
@@ -212,7 +296,7 @@ def delete(
 
     async def act(foliot: Foliot) -> ScheduleView:
         view = await foliot.operate.schedule_async(schedule)
-        await foliot.operate.delete_async(schedule, reason=why, actor=acting(actor))
+        await foliot.operate.delete_async(schedule, reason=why, actor=acting(actor), revision=revision)
         return view
 
     source = with_store(app, store, act).schedule.source
@@ -241,10 +325,3 @@ def trigger(
         print_json(kept_shape(kept))
     else:
         say(f"{kept.outcome} {kept.id}")
-
-
-def _read_instant(text: str) -> Instant:
-    try:
-        return parse_rfc3339(text)
-    except InvalidInput as error:
-        raise WrongUsage(f"--until: {error}") from None

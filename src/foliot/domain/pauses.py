@@ -97,11 +97,21 @@ def holding(pauses: Sequence[Pause], names: Iterable[str], tried: bool, now: Ins
     return max(found, key=_lasting) if found else None
 
 
+def pauses_about(schedule: Schedule, pauses: Iterable[Pause], default_queue: str = "default") -> list[Pause]:
+    """Those of a schedule itself, and of its job, queue and tenant."""
+    names = {f"schedule:{schedule.id}", *_things(schedule, default_queue)}
+    return [one for one in pauses if one.name in names]
+
+
+def _things(schedule: Schedule, default_queue: str) -> set[str]:
+    found = {f"job:{schedule.job}", f"queue:{schedule.queue or default_queue}"}
+    return found if schedule.tenant is None else found | {f"tenant:{schedule.tenant}"}
+
+
 def overlaid(schedule: Schedule, pauses: Sequence[Pause], default_queue: str, now: Instant) -> Schedule:
     """A schedule as firing sees it: paused also when its job, queue or tenant is. Of a pause that has ended by itself,
     its ticks are not made up for, as with a pause of its own."""
-    mine = {f"job:{schedule.job}", f"queue:{schedule.queue or default_queue}"}
-    mine |= set() if schedule.tenant is None else {f"tenant:{schedule.tenant}"}
+    mine = _things(schedule, default_queue)
     found = sorted((one for one in pauses if one.what is What.CREATION and one.name in mine), key=_lasting)
     ended = [one for one in found if not one.in_force(now)]
     if ended and (ended[-1].until or 0) > (schedule.skip_through or 0):

@@ -12,7 +12,6 @@ from foliot.domain.schedule import ScheduleView
 from foliot.domain.store import Store, Wish
 from foliot.errors import FoliotError, InvalidInput, UnknownName
 from foliot.operate.acting import Acting, acting, as_instant, stated
-from foliot.operate.shapes import Shape, moment
 
 DEFAULT_WHATS = {"schedule": (What.CREATION,)}
 """What is paused where nobody says it: of a schedule its ticks, of all else whatever would start."""
@@ -181,17 +180,6 @@ class PauseVerbs(Acting):
 
     def wish(self, worker: int, wish: str | None, *, reason: str, actor: str) -> bool:
         return self._call(lambda: self.wish_async(worker, wish, reason=reason, actor=actor), "wish_async")
-
-
-def pause_shape(pause: Pause) -> Shape:
-    return {
-        "name": pause.name,
-        "what": str(pause.what),
-        "since": moment(pause.since),
-        "until": moment(pause.until),
-        "actor": pause.actor,
-        "note": pause.note,
-    }
 
 
 def pauses_of(pauses: Iterable[Pause], *names: str) -> list[Pause]:
