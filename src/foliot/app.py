@@ -22,18 +22,18 @@ from foliot.clock import Clock, SystemClock
 from foliot.domain.gates import Gate, stated_gate
 from foliot.domain.identity import checked_key, checked_line, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import Instant, instant
-from foliot.domain.policy import Policy, choices, choices_to_json
+from foliot.domain.policy import Policy, choices, choices_to_json, refuse_of_jobs
 from foliot.domain.rule import Rule
-from foliot.domain.run import Kept, Promise
+from foliot.domain.run import Kept, Promise, checked_due
 from foliot.domain.schedule import Applied, Declaration, Schedule
 from foliot.domain.store import Store
 from foliot.errors import Conflict, InvalidInput, StoreError, TickTaken, UnknownName
-from foliot.job import Job, Moment, checked_due, refuse_of_jobs
+from foliot.job import Job, Moment
 from foliot.members import Members
 from foliot.operate import Operator
+from foliot.operate.stating import check_binding, check_complete, check_readable
 from foliot.portal import Portal, refuse_to_block
-from foliot.timing import decode
-from foliot.timing.binding import MEMBER, Binding, binding
+from foliot.timing.binding import Binding, binding
 from foliot.timing.ticks import armed
 from foliot.work.context import Context
 from foliot.work.handler import Handler
@@ -143,7 +143,7 @@ class Foliot:
         if not isinstance(rule, Rule) or isinstance(rule, type):
             raise InvalidInput(f'schedule {name!r}: {rule!r:.80} is not a rule; use cron("0 2 * * *") or every("15m")')
         rule = rule.named(name)
-        _check_readable(name, rule)
+        check_readable(name, rule)
         refuse_of_jobs(f"schedule {name!r}", settings, "a schedule makes some of them")
         chosen = choices(settings)
         self._check_chosen(name, job, chosen)
@@ -164,8 +164,8 @@ class Foliot:
             "over": over_set,
         }
         bound = binding(bind or {}, rule.tz)
-        _check_binding(name, bound, rule, over_set)
-        _check_complete(name, chosen, over_set)
+        check_binding(name, bound, rule, over_set)
+        check_complete(name, chosen, over_set)
         payload = card.encode((), dict(args or {}), bound.values("", 0, 0, ""))
         carried = _carried(name, card, chosen, payload, bound)
         self._schedules[name] = _Stated(job, rule, payload, described, chosen, bound, carried)
@@ -508,44 +508,6 @@ def _check_lines(given: Mapping[str, Any]) -> None:
     for name in ("owner", "runbook", "changes"):
         if given.get(name) is not None:
             checked_line(given[name], name)
-
-
-def _check_readable(schedule: str, rule: Rule) -> None:
-    """The scheduler knows a rule by its stored text alone: what cannot be read back would never fire."""
-    try:
-        is_read_back = decode(rule.encode()) == rule
-    except Exception as error:
-        raise InvalidInput(f"schedule {schedule!r}: the rule {rule!r:.80} cannot be stored: {error}") from error
-    if not is_read_back:
-        raise InvalidInput(
-            f"schedule {schedule!r}: the rule {rule!r:.80} is read back from the store as another one; use cron(...), "
-            f"every(...), after(...) or at(...)"
-        )
-
-
-def _check_complete(schedule: str, chosen: Mapping[str, Any], over: str | None) -> None:
-    if over is None and chosen.get("complete") is not None:
-        raise InvalidInput(
-            f"schedule {schedule!r}: complete= says how many members a tick needs, and it has none; add over=..."
-        )
-
-
-def _check_binding(schedule: str, bound: Binding, rule: Rule, over: str | None) -> None:
-    for argument, source in bound.arguments:
-        if source == MEMBER and over is None:
-            raise InvalidInput(
-                f"schedule {schedule!r}: {argument} is bound to the member, and it goes over none; add over=..."
-            )
-        if rule.delay is not None and source.startswith("tick.start"):
-            raise InvalidInput(
-                f"schedule {schedule!r}: {argument} is bound to {source}, but the ticks of a fixed delay have no "
-                f"interval; use every(...), or tick.at"
-            )
-        if len(rule.zones) > 1 and source.endswith((".date", ".time")):
-            raise InvalidInput(
-                f"schedule {schedule!r}: {argument} is bound to {source}, but its rules are read in different zones "
-                f"({', '.join(sorted(rule.zones))}); bind an instant, such as tick.at"
-            )
 
 
 _apps: WeakSet[Foliot] = WeakSet()

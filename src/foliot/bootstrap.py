@@ -248,6 +248,8 @@ class Left(NamedTuple):
     """Runs whose threads outlived everything: only `os._exit` ends them."""
     recycled: bool
     """It left because of such a handler, and another process is to take its place at once."""
+    drained: bool = False
+    """An operator wanted it to leave: nobody is to take its place."""
 
     @property
     def exit_code(self) -> int:
@@ -308,9 +310,10 @@ async def run_worker(
             stopping.cancel()
             if working.done():
                 await working  # it ends by itself to be recycled, or when it cannot go on, and then this raises
+            drained = worker.has_left and not stop.is_set()
             executing = await worker.drain(grace)
             await working
-            return Left(executing, worker.recycling and not stop.is_set())
+            return Left(executing, worker.recycling and not stop.is_set(), drained)
     finally:
         if beat_store is not None:
             await worker.heartbeat.stop()

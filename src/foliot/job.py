@@ -11,8 +11,8 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 from foliot.clock import Clock
 from foliot.domain.identity import checked_key, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import LAST, Duration, Instant, duration, instant, rfc3339
-from foliot.domain.policy import OF_JOBS, OF_SCHEDULES, choices
-from foliot.domain.run import Kept, OnConflict, Promise
+from foliot.domain.policy import OF_SCHEDULES, choices, refuse_of_jobs
+from foliot.domain.run import Kept, OnConflict, Promise, checked_conflict, checked_due
 from foliot.domain.templates import Carried
 from foliot.errors import InvalidInput
 from foliot.portal import Portal
@@ -110,7 +110,7 @@ class Job(Generic[P, R]):
         if priority is not None:
             chosen["priority"] = checked_priority(priority)
         if on_conflict is not None:
-            chosen["on_conflict"] = _checked_conflict(on_conflict)
+            chosen["on_conflict"] = checked_conflict(on_conflict)
         if unique_for is not None:
             chosen["unique_for"] = duration(unique_for)
         if useful_until is not None:
@@ -232,29 +232,3 @@ class Job(Generic[P, R]):
             return await self._make_async(promise())
 
         return self.app.portal.call(make, f"{self.name}.{twin}")
-
-
-def checked_due(moment: Instant, what: str) -> Instant:
-    """When a promise may be due."""
-    if not 0 <= moment <= LAST:
-        raise InvalidInput(f"{what}: the time must lie between 1970 and 9999")
-    return moment
-
-
-def refuse_of_jobs(what: str, settings: Iterable[str], because: str) -> None:
-    """What a job says of all its runs together is not for one of them to say."""
-    for name in OF_JOBS:
-        if name in settings:
-            raise InvalidInput(
-                f"{what}: {name} speaks of all runs of the job together, and {because}; give it to @app.job, or change "
-                f"it while it runs with foliot limits set job:..."
-            )
-
-
-def _checked_conflict(given: str) -> OnConflict:
-    try:
-        return OnConflict(given)
-    except ValueError:
-        raise InvalidInput(
-            f"on_conflict={given!r}; choose one of {', '.join(map(repr, map(str, OnConflict)))}"
-        ) from None

@@ -310,7 +310,7 @@ async def test_resuming_ends_the_pause_and_has_the_tick_that_it_held_decided_upo
     await stage.store.pause("hourly", until=None, actor="ada", note="migration")
     await stage.fire_by_policy()
     held = await stage.run("hourly@2026-04-03T02:00:00Z")
-    assert (held.state, held.reason, held.detail) == (State.HELD, Reason.PAUSED, "migration")
+    assert (held.state, held.reason, held.detail) == (State.HELD, Reason.PAUSED, "paused by ada: migration")
     stage.clock.advance(2 * HOUR)
     await stage.store.resume("hourly", actor="ada", note="done", catch_up=catch_up)
     schedule = (await stage.store.schedule("hourly")).schedule

@@ -9,7 +9,7 @@ import pytest
 
 from foliot.dispatch.admission import COUNTED_PER_BATCH, decide_tick, decide_ticks
 from foliot.domain.identity import tick_name
-from foliot.domain.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Instant, to_datetime
+from foliot.domain.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Instant, rfc3339, to_datetime
 from foliot.domain.policy import CatchUp, Overlap, Policy
 from foliot.domain.run import Lane, Origin
 from foliot.domain.schedule import NewTick, TickDecision
@@ -232,7 +232,8 @@ def test_missed_ticks_that_nobody_wants_share_one_row_and_the_first_on_time_is_n
 def test_a_tick_of_a_paused_schedule_is_held_and_nothing_is_evaluated(until: int | None) -> None:
     schedule = a_schedule(HOURLY, paused_at=NOON - DAY, paused_until=until, paused_note="month end")
     decision = decide_tick(a_tick(schedule, NOON), NOON + 5 * HOUR)
-    assert (decision.verdict, decision.reason, decision.detail) == ("hold", Reason.PAUSED, "month end")
+    assert (decision.verdict, decision.reason) == ("hold", Reason.PAUSED)
+    assert decision.detail == ("paused: month end" if until is None else f"paused until {rfc3339(until)}: month end")
     assert (decision.until, decision.successor, decision.evaluated_through) == (until, None, None)
 
 

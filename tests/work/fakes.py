@@ -20,7 +20,7 @@ from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Item, I
 from foliot.domain.policy import Policy
 from foliot.domain.run import Claimed, Ending, Lane, Progress
 from foliot.domain.state import Event, Outcome
-from foliot.domain.store import Beat, Instance, JobCard
+from foliot.domain.store import Beat, Instance, JobCard, Wish
 from foliot.errors import LostOwnership
 from foliot.work.context import Context
 from foliot.work.handler import Handler
@@ -236,6 +236,10 @@ class FakeStore:
     async def note(self, kind: str, subject: str, detail: str) -> None:
         await self._turn("note")
         self.notes.append((kind, subject, detail))
+
+    async def wish(self, worker: int, wish: Wish | None, *, actor: str, note: str) -> bool:
+        await self._turn("wish")
+        return True
 
     def take_away(self) -> None:
         """Declares every attempt lost: what its worker still says of it is fenced."""

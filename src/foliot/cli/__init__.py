@@ -10,9 +10,12 @@
     load         the load that the schedules will make, and its herds
     plots        numbers in time, as blocks on a terminal; pure
     drawing      the same as a picture; pure
-    schedules    list, show, pause, resume, trigger
+    schedules    list, show, pause, resume, trigger, delete
+    editing      edit, apply: schedules that are changed at run time
+    pauses       pause and resume of jobs, queues and tenants
+    bulk         what is done to many at once: shown, asked for, done one by one
     runs         list, and show: a run's whole story
-    recover      cancel, release, retry, resume, rerun, verify, reconcile
+    recover      cancel, skip, release, retry, resume, rerun, verify, reconcile
     backfill     start, list, show, pause, resume, rate, cancel
     jobs         what the store knows of jobs
     limits       list, set, drop: how many at a time, and how many in a time

@@ -16,6 +16,7 @@ from foliot.cli import (
     backfill,
     dead,
     doctor,
+    editing,
     fleet,
     imports,
     jobs,
@@ -28,7 +29,6 @@ from foliot.cli import (
     recover,
     report,
     rules,
-    schedules,
     tenants,
     top,
     up,
@@ -88,7 +88,7 @@ foliot = typer.Typer(
 foliot.command("up")(up.up)
 foliot.command("scheduler")(processes.scheduler)
 foliot.command("worker")(processes.worker)
-foliot.add_typer(schedules.commands, name="schedules")
+foliot.add_typer(editing.commands, name="schedules")  # with those of `schedules`
 foliot.add_typer(recover.commands, name="runs")  # with those of `runs`
 foliot.add_typer(dead.commands, name="dead")
 foliot.add_typer(backfill.commands, name="backfill")
@@ -104,7 +104,7 @@ foliot.command("next")(rules.upcoming_times)
 foliot.command("explain")(rules.explain)
 foliot.command("preview")(preview.preview_days)
 foliot.command("load")(load.preview_load)
-foliot.command("tenants")(tenants.tenants)
+foliot.add_typer(tenants.commands, name="tenants")
 foliot.command("top")(top.top)
 foliot.command("doctor")(doctor.doctor)
 foliot.command("migrate")(migrate.migrate)

@@ -16,10 +16,12 @@ from foliot.cli import words
 from foliot.cli.options import (
     ActorOption,
     AppOption,
+    DryRunOption,
     JsonOption,
     ReasonOption,
     StoreOption,
     WrongUsage,
+    YesOption,
     acting,
     legible,
     stated_reason,
@@ -66,8 +68,6 @@ OverrideOption = Annotated[
     bool,
     typer.Option("--override", help="Also those that may do harm: what they did may be done a second time."),
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 _SHOWN = 20
 """Runs that were not replayed and are listed one by one."""

@@ -6,17 +6,21 @@ from typing import Annotated
 
 import typer
 
+from foliot.app import Foliot
 from foliot.cli import words
 from foliot.cli.options import AppOption, JsonOption, StoreOption, legible, with_store
 from foliot.cli.output import Column, heading, print_facts, print_items, print_json, print_table
+from foliot.cli.pauses import PAUSED, add_pausing, paused_words, with_pauses
 from foliot.domain.conditions import job_policy
+from foliot.domain.pauses import Pause
 from foliot.domain.store import JobCard
 from foliot.operate.advising import traits_of
 from foliot.operate.jobs import advise_lease, advise_recovery, card_shape, job_shape, lost_words, trait_words
+from foliot.operate.pausing import pauses_of
 from foliot.operate.shapes import policy_words
 from foliot.operate.telling import JobView
 
-commands = typer.Typer(help="Jobs, as the store knows them: list, show.", no_args_is_help=True)
+commands = typer.Typer(help="Jobs, as the store knows them: list, show, pause, resume.", no_args_is_help=True)
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The name of a job.", callback=legible)]
 
@@ -24,28 +28,45 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The name of a j
 @commands.command("list")
 def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """All jobs that a worker has ever said it knows, with what their code says of itself."""
-    cards = with_store(app, store, lambda foliot: foliot.operate.jobs_async())
+
+    async def look(foliot: Foliot) -> tuple[dict[str, JobCard], list[Pause]]:
+        return await foliot.operate.jobs_async(), await foliot.operate.pauses_async()
+
+    cards, paused = with_store(app, store, look)
     listed = [cards[name] for name in sorted(cards)]
     if as_json:
-        print_json([card_shape(card) for card in listed])
+        print_json([with_pauses(card_shape(card), paused, f"job:{card.name}") for card in listed])
         return
-    columns = (Column("job"), Column("queue", rank=2), Column("owner", rank=1), Column("says of itself", shrinks=True))
-    print_table(columns, [_row(card) for card in listed], nothing="no worker has said yet which jobs it knows")
+    columns = (
+        Column("job"),
+        Column("queue", rank=2),
+        Column("owner", rank=1),
+        PAUSED,
+        Column("says of itself", shrinks=True),
+    )
+    rows = [_row(card, paused_words(paused, f"job:{card.name}")) for card in listed]
+    print_table(columns, rows, nothing="no worker has said yet which jobs it knows")
 
 
-def _row(card: JobCard) -> tuple[str, ...]:
-    return card.name, card.queue, card.owner or "-", "; ".join(trait_words(traits_of(card)))
+def _row(card: JobCard, paused: str) -> tuple[str, ...]:
+    return card.name, card.queue, card.owner or "-", paused, "; ".join(trait_words(traits_of(card)))
 
 
 @commands.command("show")
 def show(job: JobArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """One job: what it says of itself, its policies in words, how long it takes, and what to change."""
-    view = with_store(app, store, lambda foliot: foliot.operate.job_async(job))
+
+    async def look(foliot: Foliot) -> tuple[JobView, list[Pause]]:
+        return await foliot.operate.job_async(job), await foliot.operate.pauses_async()
+
+    view, paused = with_store(app, store, look)
     if as_json:
-        print_json(job_shape(view.card, view.counts, view.taken))
+        print_json(with_pauses(job_shape(view.card, view.counts, view.taken), paused, f"job:{job}"))
         return
     policy, traits = job_policy(view.card), traits_of(view.card)
-    print_facts(_facts(view))
+    print_facts(
+        _facts(view) | {f"{one.what}": one.words.partition(" is ")[2] for one in pauses_of(paused, f"job:{job}")}
+    )
     heading("says of itself")
     print_items(trait_words(traits))
     heading("policies")
@@ -66,3 +87,6 @@ def _facts(view: JobView) -> dict[str, str]:
         times = f"p50 {words.length(taken.p50)}, p99 {words.length(taken.p99)}, longest {words.length(taken.longest)}"
         facts["takes"] = f"{times} ({words.counted(taken.count, 'run')} that ended well)"
     return facts
+
+
+add_pausing(commands, "job")

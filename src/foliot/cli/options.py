@@ -7,13 +7,14 @@ import getpass
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
 from foliot.app import Foliot
 from foliot.cli.settings import Settings, resolve
 from foliot.domain.instant import Duration, Instant, duration, parse_rfc3339
+from foliot.domain.pauses import whats_named
 from foliot.errors import InvalidInput
 
 T = TypeVar("T")
@@ -113,6 +114,19 @@ HeadroomOption = Annotated[
         help="The share of the slots that tenants who have had their share leave free for those who have not.",
     ),
 ]
+WhatOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--what",
+        help="What of it: creation, retries, claims. Repeatable, or as a,b.",
+        metavar="WHAT",
+        callback=_legible_all,
+    ),
+]
+ForOption = Annotated[str | None, typer.Option("--for", help="How long: 2h.", metavar="DURATION")]
+UntilOption = Annotated[str | None, typer.Option("--until", help="Until when.", metavar="RFC3339")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 SupervisedOption = Annotated[int | None, typer.Option("--supervised-by", hidden=True, metavar="PID")]
 
 
@@ -182,3 +196,32 @@ def read_cursor(given: str | None) -> int | None:
     if not given.isascii() or not given.isdigit() or len(given) > 19:
         raise WrongUsage(f"--before: {given!r:.40} is not a cursor; give the one that the last page ended with")
     return int(given)
+
+
+def read_whats(given: list[str] | None) -> list[str] | None:
+    """What is to be paused or resumed; None where nobody says it."""
+    found = [word.strip() for text in given or () for word in text.split(",")]
+    try:
+        return [str(what) for what in whats_named(found)] if found else None
+    except InvalidInput as error:
+        raise WrongUsage(f"--what: {error}") from None
+
+
+class Ending(NamedTuple):
+    """When something ends by itself, as it was said."""
+
+    length: Duration | None
+    at: Instant | None
+
+    async def instant(self, foliot: Foliot) -> Instant | None:
+        return self.at if self.length is None else await foliot.operate.now_async() + self.length
+
+
+def read_ending(length: str | None, until: str | None) -> Ending:
+    if length is not None and until is not None:
+        raise WrongUsage("give --for or --until, not both")
+    try:
+        end = None if until is None else parse_rfc3339(until)
+    except InvalidInput as error:
+        raise WrongUsage(f"--until: {error}") from None
+    return Ending(None if length is None else read_duration(length, "--for"), end)

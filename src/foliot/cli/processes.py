@@ -39,6 +39,7 @@ from foliot.cli.options import (
     settings_of,
 )
 from foliot.cli.output import complain
+from foliot.cli.supervisor import DRAINED
 from foliot.domain.identity import checked_name
 from foliot.domain.instant import SECOND, Duration, spell
 from foliot.domain.labels import checked_labels
@@ -180,6 +181,8 @@ def worker(
         os._exit(left.exit_code)  # the interpreter would wait for those threads
     if left.recycled:
         raise typer.Exit(left.exit_code)
+    if left.drained and supervised_by is not None:
+        raise typer.Exit(DRAINED)
 
 
 def queues_of(app: Foliot, given: str | None) -> list[str]:

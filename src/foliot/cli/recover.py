@@ -1,4 +1,5 @@
-"""`foliot runs cancel`, `release`, `retry`, `resume`, `rerun`, `verify`, `reconcile`: what people do about runs."""
+"""What people do about runs: `foliot runs cancel`, `skip`, `release`, `retry`, `resume`, `rerun`, `verify`,
+`reconcile`."""
 
 from __future__ import annotations
 
@@ -9,14 +10,17 @@ from typing import Annotated, NamedTuple
 import typer
 
 from foliot.cli import words
+from foliot.cli.bulk import Bulk, are_many
 from foliot.cli.dead import Place, bar, print_outcomes, refuse_blind, tell, when
 from foliot.cli.options import (
     ActorOption,
     AppOption,
+    DryRunOption,
     JsonOption,
     ReasonOption,
     StoreOption,
     WrongUsage,
+    YesOption,
     acting,
     legible,
     stated_reason,
@@ -24,8 +28,10 @@ from foliot.cli.options import (
 )
 from foliot.cli.output import Column, print_json, print_table, say
 from foliot.cli.runs import RunArgument, commands, states_named
+from foliot.domain.listing import RunFilter
 from foliot.domain.run import Kept
 from foliot.domain.state import State
+from foliot.operate.bulk import MOST_RUNS
 from foliot.operate.replaying import Outcome
 from foliot.operate.settling import Reconciled, reconciled_shape
 from foliot.operate.shapes import kept_shape
@@ -35,6 +41,16 @@ __all__ = ["commands"]
 OverrideOption = Annotated[
     bool, typer.Option("--override", help="Do it against advice: what it did may be done a second time.")
 ]
+MaybeRunArgument = Annotated[
+    str | None, typer.Argument(metavar="[RUN]", help="The id of a run, as `runs list` prints it.", callback=legible)
+]
+OfStateOption = Annotated[list[str] | None, typer.Option("--state", help="Only these. Several are allowed.")]
+OfScheduleOption = Annotated[str | None, typer.Option("--schedule", help="All runs of it.", callback=legible)]
+OfJobOption = Annotated[str | None, typer.Option("--job", help="All runs of this job.", callback=legible)]
+OfTenantOption = Annotated[str | None, typer.Option("--tenant", help="All of this tenant.", callback=legible)]
+OfQueueOption = Annotated[str | None, typer.Option("--queue", help="All in this queue.", callback=legible)]
+PrefixOption = Annotated[str | None, typer.Option("--prefix", help="All whose ids begin so.", callback=legible)]
+BulkLimitOption = Annotated[int, typer.Option("--limit", min=1, max=MOST_RUNS, help="How many at most.")]
 EvidenceOption = Annotated[
     str | None,
     typer.Option("--evidence", help="How you know; stays with the run. Required, but for a dry run.", callback=legible),
@@ -43,18 +59,76 @@ EvidenceOption = Annotated[
 
 @commands.command("cancel")
 def cancel(
-    run: RunArgument,
+    run: MaybeRunArgument = None,
+    state: OfStateOption = None,
+    schedule: OfScheduleOption = None,
+    job: OfJobOption = None,
+    tenant: OfTenantOption = None,
+    queue: OfQueueOption = None,
+    prefix: PrefixOption = None,
+    limit: BulkLimitOption = MOST_RUNS,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     reason: ReasonOption = None,
     actor: ActorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ends a run that has not begun; asks a running one to stop."""
-    why_ = stated_reason(reason)
-    kept = with_store(app, store, lambda foliot: foliot.operate.cancel_async(run, reason=why_, actor=acting(actor)))
+    """Ends a run that has not begun; asks a running one to stop. Many at once by what they have in common: shows how
+    many first, and asks."""
+    why_ = "" if dry_run else stated_reason(reason)
+    wanted = _filter(state, schedule, job, tenant, queue, prefix)
+    if are_many(run, "run", dry_run, said=wanted != RunFilter()):
+        Bulk("cancel", dry_run, yes, as_json, Place(app, store)).of_runs(wanted, limit, why_, acting(actor))
+        return
+    name = run or ""
+    kept = with_store(app, store, lambda foliot: foliot.operate.cancel_async(name, reason=why_, actor=acting(actor)))
     asked = f"asked {kept.id} to stop; it runs until its handler heeds that"
     _tell(kept, asked if kept.state is State.RUNNING else f"{kept.outcome} {kept.id}", as_json)
+
+
+@commands.command("skip")
+def skip(
+    run: MaybeRunArgument = None,
+    state: OfStateOption = None,
+    schedule: OfScheduleOption = None,
+    job: OfJobOption = None,
+    tenant: OfTenantOption = None,
+    queue: OfQueueOption = None,
+    prefix: PrefixOption = None,
+    limit: BulkLimitOption = MOST_RUNS,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ends a run that nobody has begun, whether it is still to come, held or ready; a schedule's next tick is skipped
+    when it is due. Many at once as with `cancel`."""
+    why_ = "" if dry_run else stated_reason(reason)
+    wanted = _filter(state, schedule, job, tenant, queue, prefix)
+    if are_many(run, "run", dry_run, said=wanted != RunFilter()):
+        Bulk("skip", dry_run, yes, as_json, Place(app, store)).of_runs(wanted, limit, why_, acting(actor))
+        return
+    name = run or ""
+    kept = with_store(app, store, lambda foliot: foliot.operate.skip_async(name, reason=why_, actor=acting(actor)))
+    later = f"withdrew {kept.id}; it is skipped when it is due"
+    _tell(kept, later if kept.outcome == "withdrawn" else f"{kept.outcome} {kept.id}", as_json)
+
+
+def _filter(
+    state: list[str] | None,
+    schedule: str | None,
+    job: str | None,
+    tenant: str | None,
+    queue: str | None,
+    prefix: str | None,
+) -> RunFilter:
+    states = tuple(states_named(state or []))
+    return RunFilter(states=states, schedule=schedule, job=job, tenant=tenant, queue=queue, prefix=prefix)
 
 
 @commands.command("release")

@@ -50,7 +50,8 @@ from foliot.operate.story import Kind, Lineage, batch_name, batch_words, how_far
 from foliot.operate.surveyed import listed_shape
 
 commands = typer.Typer(
-    help="Occurrences: list, show, cancel, release, retry, resume, rerun, verify, reconcile.", no_args_is_help=True
+    help="Occurrences: list, show, cancel, skip, release, retry, resume, rerun, verify, reconcile.",
+    no_args_is_help=True,
 )
 
 RunArgument = Annotated[

@@ -1,8 +1,9 @@
-"""`foliot schedules`: list, show, pause, resume, trigger."""
+"""`foliot schedules`: list, show, pause, resume, trigger, delete. What changes them is in `editing`."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from shlex import quote
 from statistics import median
 from typing import Annotated
@@ -11,27 +12,36 @@ import typer
 
 from foliot.app import Foliot
 from foliot.cli import words
+from foliot.cli.bulk import Bulk, are_many
+from foliot.cli.dead import Place
 from foliot.cli.options import (
     MOST_LOOKS,
     ActorOption,
     AppOption,
+    DryRunOption,
+    ForOption,
     JsonOption,
     ReasonOption,
     StoreOption,
+    UntilOption,
+    WhatOption,
     WrongUsage,
+    YesOption,
     acting,
     legible,
-    read_duration,
-    read_instant,
+    read_ending,
+    read_whats,
     stated_reason,
     with_store,
 )
 from foliot.cli.output import Column, complain, heading, print_facts, print_json, print_table, say
+from foliot.cli.pauses import PAUSED, CatchUpOption, print_paused
 from foliot.cli.runs import COLUMNS as RUN_COLUMNS
 from foliot.cli.runs import row as run_row
 from foliot.cli.runs import states_named
 from foliot.domain.instant import Instant, rfc3339, spell
 from foliot.domain.listing import MOST
+from foliot.domain.pauses import Pause, pauses_about
 from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.standing import (
@@ -42,6 +52,7 @@ from foliot.domain.standing import (
     read_schedule_cursor,
 )
 from foliot.errors import InvalidInput
+from foliot.operate.pausing import ScheduleWanted, Steered
 from foliot.operate.shapes import (
     bound_arguments,
     coming_ticks,
@@ -55,9 +66,19 @@ from foliot.operate.story import how_far
 from foliot.operate.surveyed import sparkline, standing_shape, strip_signs
 from foliot.operate.surveying import StandingPage
 
-commands = typer.Typer(help="Standing rules: list, show, pause, resume, trigger.", no_args_is_help=True)
+commands = typer.Typer(
+    help="Standing rules: list, show, pause, resume, trigger, edit, apply, delete.", no_args_is_help=True
+)
 
 NameArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The name of a schedule.", callback=legible)]
+MaybeNameArgument = Annotated[
+    str | None, typer.Argument(metavar="[SCHEDULE]", help="The name of a schedule.", callback=legible)
+]
+OfJobOption = Annotated[str | None, typer.Option("--job", help="All schedules of this job.", callback=legible)]
+OfTenantOption = Annotated[str | None, typer.Option("--tenant", help="All of this tenant.", callback=legible)]
+OfQueueOption = Annotated[str | None, typer.Option("--queue", help="All in this queue.", callback=legible)]
+OfOwnerOption = Annotated[str | None, typer.Option("--owner", help="All of this owner.", callback=legible)]
+PrefixOption = Annotated[str | None, typer.Option("--prefix", help="All whose names begin so.", callback=legible)]
 _COMING, _LAST = 5, 8
 _SHOWN = 12
 """Ticks in a list."""
@@ -103,11 +124,12 @@ def list_(
         raise WrongUsage(str(error)) from None
     page = with_store(app, store, lambda foliot: _pages(foliot, wanted, cursor, limit))
     if as_json:
-        print_json([standing_shape(one, page.now) for one in page.schedules])
+        print_json([standing_shape(one, page.now, pauses=page.pauses) for one in page.schedules])
     else:
         columns = (
             Column("schedule"),
             Column("state", coloured=True),
+            *([PAUSED] if page.pauses else ()),
             Column("next", right=True),
             Column("last", rank=1, coloured=True),
             Column("useful", rank=3, right=True),
@@ -115,7 +137,7 @@ def list_(
             Column("rule", rank=2, shrinks=True),
             Column("job", rank=5),
         )
-        print_table(columns, [_row(one, page.now) for one in page.schedules], nothing="no schedules")
+        print_table(columns, [_row(one, page.pauses, page.now) for one in page.schedules], nothing="no schedules")
     if page.cursor is not None and not page.complete:
         complain(f"so far no more were found, and the search was cut short; go on with --cursor {quote(page.cursor)}")
     elif page.cursor is not None and not as_json:
@@ -136,11 +158,13 @@ async def _pages(foliot: Foliot, wanted: ScheduleFilter, cursor: str | None, lim
             return page._replace(schedules=found)
 
 
-def _row(one: Standing, now: Instant) -> tuple[str, ...]:
-    view = one.as_view
+def _row(one: Standing, paused: Sequence[Pause], now: Instant) -> tuple[str, ...]:
+    view, about = one.as_view, pauses_about(one.schedule, paused)
+    told = ", ".join(f"{each.what} ({each.name.partition(':')[0]})" for each in about) or "-"
     return (
         view.schedule.id,
-        schedule_state(view, now),
+        schedule_state(view, now, about),
+        *([told] if paused else ()),
         words.relative(view.next_fire_at, now),
         view.last_run_state or "-",
         words.relative(one.facts.useful_at, now),
@@ -159,18 +183,18 @@ def _rule_words(view: ScheduleView) -> str:
 def show(schedule: NameArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """One schedule: its rule and policies in words, what comes, and what its last runs did."""
 
-    async def look(foliot: Foliot) -> tuple[Standing, list[RunView], list[str], Instant]:
+    async def look(foliot: Foliot) -> tuple[Standing, list[RunView], list[str], list[Pause], Instant]:
         stands = await foliot.operate.standing_async(schedule)
         last = await foliot.operate.runs_async(schedule=schedule, limit=_LAST)
         drift = await foliot.operate.declared_otherwise_async(schedule)
-        return stands, last, drift, await foliot.operate.now_async()
+        return stands, last, drift, await foliot.operate.pauses_async(), await foliot.operate.now_async()
 
-    stands, last, drift, now = with_store(app, store, look)
+    stands, last, drift, paused, now = with_store(app, store, look)
     if as_json:
-        shape = standing_shape(stands, now, _COMING)
+        shape = standing_shape(stands, now, _COMING, paused)
         print_json(shape | {"runs": [run_shape(run) for run in last], "drift": drift})
         return
-    facts = _facts(stands.as_view, now)
+    facts = _facts(stands.as_view, pauses_about(stands.schedule, paused), now)
     if drift:
         facts["drift"] = f"declared otherwise by the code of {', '.join(drift)}"
     print_facts(facts)
@@ -224,19 +248,24 @@ def standing_facts(one: Standing, now: Instant) -> dict[str, str]:
 _NEEDS = {"in_a_row": "{} failures in a row", "set_aside": "set aside"}
 
 
-def _facts(view: ScheduleView, now: Instant) -> dict[str, str]:
+def _facts(view: ScheduleView, paused: list[Pause], now: Instant) -> dict[str, str]:
     schedule = view.schedule
     facts = {
         "schedule": f"{schedule.id} (revision {schedule.revision})",
-        "state": schedule_state(view, now),
+        "state": schedule_state(view, now, paused),
         "rule": _rule_words(view),
         "job": schedule.job,
     }
     if schedule.fault is not None:
         facts["fault"] = words.one_line(schedule.fault)
-    if schedule.paused(now):
-        until = "until it is resumed" if schedule.paused_until is None else f"until {rfc3339(schedule.paused_until)}"
-        facts["paused"] = f"{words.relative(schedule.paused_at, now)}, {until}: {schedule.paused_note or 'no reason'}"
+    for one in paused:
+        told = one.words.partition(" is ")[2]
+        facts[f"{one.what}"] = f"{told}; since {words.relative(one.since, now)}" + (
+            "" if one.name.startswith("schedule:") else f" ({one.name})"
+        )
+    if view.edit is not None:
+        by = f"{view.edit.actor}, {words.relative(view.edit.at, now)}"
+        facts["edited"] = f"by {by}: {', '.join(view.edit.fields)}; otherwise than {schedule.source} states it"
     if schedule.over is not None:
         facts["over"] = f"{schedule.over}: a run for each member; see foliot members served {schedule.id}"
     for label in ("tenant", "queue", "owner", "runbook", "changes"):
@@ -254,42 +283,76 @@ def _facts(view: ScheduleView, now: Instant) -> dict[str, str]:
     return facts
 
 
+def _wanted(
+    job: str | None, tenant: str | None, queue: str | None, owner: str | None, prefix: str | None
+) -> ScheduleWanted:
+    return {"job": job, "tenant": tenant, "queue": queue, "owner": owner, "prefix": prefix}
+
+
 @commands.command("pause")
 def pause(
-    schedule: NameArgument,
+    schedule: MaybeNameArgument = None,
+    what: WhatOption = None,
+    length: ForOption = None,
+    until: UntilOption = None,
+    job: OfJobOption = None,
+    tenant: OfTenantOption = None,
+    queue: OfQueueOption = None,
+    owner: OfOwnerOption = None,
+    prefix: PrefixOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     reason: ReasonOption = None,
-    length: Annotated[str | None, typer.Option("--for", help="How long: 2h.", metavar="DURATION")] = None,
-    until: Annotated[str | None, typer.Option("--until", help="Until when.", metavar="RFC3339")] = None,
     actor: ActorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ticks that fall due from now on are skipped, each with a row that says so."""
-    why = stated_reason(reason)
-    if length is not None and until is not None:
-        raise WrongUsage("give --for or --until, not both")
-    lasting = None if length is None else read_duration(length, "--for")
-    end = None if until is None else read_instant(until, "--until")
+    """No tick runs from now on: the one that falls due is held. Other parts of it with --what. Many at once by what
+    they have in common: shows them first, and asks."""
+    whats, ending, place = read_whats(what), read_ending(length, until), Place(app, store)
+    wanted = _wanted(job, tenant, queue, owner, prefix)
+    why = "" if dry_run else stated_reason(reason)
+    if are_many(schedule, "schedule", dry_run, said=any(wanted.values())):
+        bulk = Bulk("pause", dry_run, yes, as_json, place)
 
-    async def act(foliot: Foliot) -> Instant | None:
-        stop = end if lasting is None else await foliot.operate.now_async() + lasting
-        await foliot.operate.pause_async(schedule, reason=why, actor=acting(actor), until=stop)
-        return stop
+        async def act_on_many(foliot: Foliot, shown: Callable[[int], None]) -> list[Steered]:
+            end = await ending.instant(foliot)
+            return await foliot.operate.pause_many_async(
+                reason=why, actor=acting(actor), what=whats, until=end, progress=shown, **wanted
+            )
 
-    stop = with_store(app, store, act)
+        bulk.of_schedules(wanted, act_on_many)
+        return
+
+    async def act(foliot: Foliot) -> list[Pause]:
+        end = await ending.instant(foliot)
+        name = schedule or ""
+        return await foliot.operate.pause_of_async(
+            "schedule", name, what=whats, until=end, reason=why, actor=acting(actor)
+        )
+
+    made = place.call(act)
     if as_json:
-        print_json({"id": schedule, "outcome": "paused", "until": None if stop is None else rfc3339(stop)})
+        until_then = None if made[0].until is None else rfc3339(made[0].until)
+        parts = [str(one.what) for one in made]
+        print_json({"id": schedule, "outcome": "paused", "until": until_then, "what": parts})
     else:
-        say(f"paused {schedule} " + ("until it is resumed" if stop is None else f"until {rfc3339(stop)}"))
+        print_paused(schedule or "", made)
 
 
 @commands.command("resume")
 def resume(
-    schedule: NameArgument,
-    catch_up: Annotated[
-        bool, typer.Option("--catch-up", help="Ticks of the pause were missed: the schedule's policy speaks.")
-    ] = False,
+    schedule: MaybeNameArgument = None,
+    what: WhatOption = None,
+    catch_up: CatchUpOption = False,
+    job: OfJobOption = None,
+    tenant: OfTenantOption = None,
+    queue: OfQueueOption = None,
+    owner: OfOwnerOption = None,
+    prefix: PrefixOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     reason: ReasonOption = None,
     actor: ActorOption = None,
     app: AppOption = None,
@@ -297,23 +360,43 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """The next tick runs again; ticks of the pause are skipped, in one row, unless they are to be caught up."""
-    why = stated_reason(reason)
+    whats, place = read_whats(what), Place(app, store)
+    wanted = _wanted(job, tenant, queue, owner, prefix)
+    why = "" if dry_run else stated_reason(reason)
+    if are_many(schedule, "schedule", dry_run, said=any(wanted.values())):
+        bulk = Bulk("resume", dry_run, yes, as_json, place)
 
-    async def act(foliot: Foliot) -> tuple[ScheduleView, Instant]:
-        await foliot.operate.resume_async(schedule, reason=why, actor=acting(actor), catch_up=catch_up)
-        return await foliot.operate.schedule_async(schedule), await foliot.operate.now_async()
+        async def act_on_many(foliot: Foliot, shown: Callable[[int], None]) -> list[Steered]:
+            return await foliot.operate.resume_many_async(
+                reason=why, actor=acting(actor), what=whats, catch_up=catch_up, progress=shown, **wanted
+            )
 
-    view, now = with_store(app, store, act)
+        bulk.of_schedules(wanted, act_on_many)
+        return
+
+    async def act(foliot: Foliot) -> tuple[list[Pause], ScheduleView, Instant]:
+        name = schedule or ""
+        ended = await foliot.operate.resume_of_async(
+            "schedule", name, what=whats, reason=why, actor=acting(actor), catch_up=catch_up
+        )
+        return ended, await foliot.operate.schedule_async(name), await foliot.operate.now_async()
+
+    ended, view, now = place.call(act)
     if as_json:
         due = None if view.next_fire_at is None else rfc3339(view.next_fire_at)
-        print_json({"id": schedule, "outcome": "resumed", "next_fire_at": due})
-    else:
+        parts = [str(one.what) for one in ended]
+        outcome = "resumed" if ended else "unchanged"
+        print_json({"id": schedule, "outcome": outcome, "next_fire_at": due, "what": parts})
+    elif ended:
         say(f"resumed {schedule}; next due {words.relative(view.next_fire_at, now)}")
+    else:
+        say(f"{schedule} was not paused; next due {words.relative(view.next_fire_at, now)}")
 
 
 @commands.command("delete")
 def delete(
     schedule: NameArgument,
+    revision: Annotated[int | None, typer.Option("--revision", help="Only if it is still this one.", min=1)] = None,
     reason: ReasonOption = None,
     actor: ActorOption = None,
     app: AppOption = None,
@@ -325,7 +408,7 @@ def delete(
 
     async def act(foliot: Foliot) -> ScheduleView:
         view = await foliot.operate.schedule_async(schedule)
-        await foliot.operate.delete_async(schedule, reason=why, actor=acting(actor))
+        await foliot.operate.delete_async(schedule, reason=why, actor=acting(actor), revision=revision)
         return view
 
     source = with_store(app, store, act).schedule.source

@@ -15,6 +15,8 @@ from foliot.domain.instant import SECOND, Duration
 
 FIRST_BACKOFF = 1.0
 LONGEST_BACKOFF = 30.0
+DRAINED = 77
+"""The exit code of a child that an operator wanted to leave: it is not started again."""
 HEALTHY = 60.0
 """Seconds of life after which the next death counts as the first."""
 
@@ -70,6 +72,10 @@ class Supervisor:
                 # It asked for this, and took its time to: there is nothing to wait for.
                 self._tell(child.name, "gave itself up for a handler that could not be ended; starts again")
                 continue
+            if code == DRAINED:
+                # Started again, it would take work again, and whoever drained it would have to do so for ever.
+                self._tell(child.name, "was drained, and stays away; to have it back, start this again")
+                return
             if time.monotonic() - began > HEALTHY:
                 backoff = FIRST_BACKOFF
             self._tell(child.name, f"{how}; starts again in {backoff:g} s")

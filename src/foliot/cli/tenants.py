@@ -6,15 +6,35 @@ from typing import Annotated
 
 import typer
 
+from foliot.app import Foliot
 from foliot.cli import words
 from foliot.cli.options import AppOption, JsonOption, StoreOption, with_store
 from foliot.cli.output import Column, print_json, print_table, say
+from foliot.cli.pauses import add_pausing, with_pauses
+from foliot.domain.pauses import Pause
 from foliot.operate.tenants import NOBODY, TenantShare, tenant_shape, tenant_words
 
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many tenants to show.")]
 
 
+commands = typer.Typer(help="Who shares the workers: list (by default), pause, resume.", invoke_without_command=True)
+
+
+@commands.callback()
 def tenants(
+    context: typer.Context,
+    limit: LimitOption = 20,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Who shares the workers: list (by default), pause, resume."""
+    if context.invoked_subcommand is None:
+        list_(limit, app, store, as_json)
+
+
+@commands.command("list")
+def list_(
     limit: LimitOption = 20, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
     """Tenants whose due runs wait for a worker, or run: the one with the most waiting first.
@@ -22,9 +42,13 @@ def tenants(
     SHARE is how many of the running attempts would be a tenant's own if all were shared by weight among those who want
     them. Whoever floods, or clearly has more than that while others wait, is marked.
     """
-    found = with_store(app, store, lambda foliot: foliot.operate.tenants_async())
+
+    async def look(foliot: Foliot) -> tuple[list[TenantShare], list[Pause]]:
+        return await foliot.operate.tenants_async(), await foliot.operate.pauses_async()
+
+    found, paused = with_store(app, store, look)
     if as_json:
-        print_json([tenant_shape(share) for share in found[:limit]])
+        print_json([with_pauses(tenant_shape(one), paused, f"tenant:{one.view.tenant}") for one in found[:limit]])
         return
     columns = (
         Column("tenant"),
@@ -36,6 +60,9 @@ def tenants(
         Column("", shrinks=True),
     )
     print_table(columns, [_row(share, found) for share in found[:limit]], nothing="nothing waits, and nothing runs")
+    for one in paused:
+        if one.name.startswith("tenant:"):
+            say(f"{one.name.removeprefix('tenant:')}: {one.what} {one.words.partition(' is ')[2]}", "yellow")
     if len(found) > limit:
         say(f"and {words.counted(len(found) - limit, 'tenant')} more", "dim")
 
@@ -51,3 +78,6 @@ def _row(share: TenantShare, everyone: list[TenantShare]) -> tuple[str, ...]:
         f"{view.weight:g}",
         tenant_words(share, everyone),
     )
+
+
+add_pausing(commands, "tenant")

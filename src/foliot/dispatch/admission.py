@@ -17,6 +17,7 @@ from foliot.dispatch.verdicts import fire, hold_undecided, skip, too_late_alone
 from foliot.domain.decisions import TOO_LATE, Misfire, misfire, too_late
 from foliot.domain.identity import tick_name
 from foliot.domain.instant import SECOND, Duration, Instant, spell
+from foliot.domain.pauses import paused_words
 from foliot.domain.policy import BlocksUntil, CatchUp, Overlap
 from foliot.domain.rule import Rule
 from foliot.domain.run import Lane, Origin
@@ -302,7 +303,7 @@ def _skip_through(tick: Occurrence, ended: Overdue, reason: Reason, detail: str)
 
 def _hold_paused(facts: TickFacts, schedule: Schedule) -> TickDecision:
     """Nothing is evaluated: what becomes of the ticks of a pause is decided when it ends."""
-    detail = _paused(schedule)
+    detail = paused_words(schedule.paused_by, schedule.paused_until, schedule.paused_note)
     return TickDecision(facts.number, "hold", facts.lane, Reason.PAUSED, detail, until=schedule.paused_until)
 
 

@@ -123,6 +123,8 @@ class Verdict(NamedTuple):
 
     waits_for: str | None = None
     at: Instant | None = None
+    told: str | None = None
+    """Of what is no slot: why it waits."""
 
     @property
     def goes(self) -> bool:

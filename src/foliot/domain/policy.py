@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
@@ -218,6 +218,16 @@ def choices(given: Mapping[str, Any]) -> dict[str, Any]:
     chosen = dict(given)
     preset = _preset(chosen.pop("preset")) if "preset" in chosen else {}
     return {**preset, **{name: _choice(name, value) for name, value in chosen.items()}}
+
+
+def refuse_of_jobs(what: str, settings: Iterable[str], because: str) -> None:
+    """What a job says of all its runs together is not for one of them to say."""
+    for name in OF_JOBS:
+        if name in settings:
+            raise InvalidInput(
+                f"{what}: {name} speaks of all runs of the job together, and {because}; give it to @app.job, or change "
+                f"it while it runs with foliot limits set job:..."
+            )
 
 
 def _preset(name: Any) -> dict[str, Any]:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from foliot.domain.breaker import Contact
 from foliot.domain.identity import made_at, member_of_series, run_id
-from foliot.domain.instant import MINUTE, Duration, Instant
+from foliot.domain.instant import LAST, MINUTE, Duration, Instant
 from foliot.domain.ledger import BatchView, EffectView, Facts, Item, Stage
 from foliot.domain.members import Interval
 from foliot.domain.state import Event, Outcome, Reason, State
+from foliot.errors import InvalidInput
 
 
 class Origin(IntEnum):
@@ -59,6 +60,22 @@ class OnConflict(StrEnum):
     """Make the next generation, on purpose, once the one before has ended."""
 
 
+def checked_conflict(given: str) -> OnConflict:
+    try:
+        return OnConflict(given)
+    except ValueError:
+        raise InvalidInput(
+            f"on_conflict={given!r}; choose one of {', '.join(map(repr, map(str, OnConflict)))}"
+        ) from None
+
+
+def checked_due(moment: Instant, what: str) -> Instant:
+    """When a promise may be due."""
+    if not 0 <= moment <= LAST:
+        raise InvalidInput(f"{what}: the time must lie between 1970 and 9999")
+    return moment
+
+
 class Promise(NamedTuple):
     """A delayed run that somebody asks for: checked, encoded, and not durable yet."""
 
@@ -83,7 +100,7 @@ class Kept(NamedTuple):
     outcome: str
     """`made`, `kept` (it existed already), `replaced`, `renewed`, `moved`, `cancelled`, `asked` (to stop), `withdrawn`
     (a schedule's next run: skipped when due), `parked` (it was to end, and an effect of it is open), `retried`,
-    `rerun`, `rechecked`, `reconciled`, `released`; `would`, where nothing was done."""
+    `rerun`, `rechecked`, `reconciled`, `released`, `skipped`; `would`, where nothing was done."""
     state: State
     fire_at: Instant
 

@@ -93,9 +93,21 @@ class Schedule:
     """Ticks up to here fell into a pause, and are not made up for."""
     over: str | None = None
     """The set of members that each tick makes a run for."""
+    paused_by: str | None = None
+    """Who paused it; None where that was not written down yet."""
 
     def paused(self, now: Instant) -> bool:
         return self.paused_at is not None and (self.paused_until is None or now < self.paused_until)
+
+
+class Edit(NamedTuple):
+    """What operators changed of a schedule since its declaration was last applied."""
+
+    at: Instant
+    actor: str
+    """Who did so last."""
+    fields: tuple[str, ...]
+    """All that is otherwise than declared, or was made so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +122,8 @@ class ScheduleView:
     last_run_id: str | None
     last_run_state: str | None
     active: int
+    edit: Edit | None = None
+    """None for one that is as it was stated."""
 
 
 class Busy(NamedTuple):
@@ -271,3 +285,5 @@ class Applied:
     """Names that another source has: by schedule id, which one. These were left as they are."""
     outdated: list[str] = field(default_factory=list)
     """Left as a newer release declares them, which is running; applied once it is not."""
+    overwritten: list[str] = field(default_factory=list)
+    """Those among the changed that operators had edited: what is declared now has taken the edit's place."""

@@ -13,7 +13,7 @@ from foliot.domain.identity import run_id
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.listing import MOST, lowered
 from foliot.domain.run import Lane, Origin, RunView
-from foliot.domain.schedule import Schedule, ScheduleView
+from foliot.domain.schedule import Edit, Schedule, ScheduleView
 from foliot.domain.state import PARKED, Reason, State
 from foliot.errors import InvalidInput
 
@@ -164,6 +164,8 @@ class ScheduleFacts:
     """When its last useful run ended."""
     beats: Mapping[int, Instant] = field(default_factory=dict)
     """When the workers that are at it were last heard of."""
+    edit: Edit | None = None
+    """None for one that is as it was stated."""
     tenants: Mapping[str | None, int] = field(default_factory=dict)
     """By tenant, how many runs wait for a person, members' too. Only where one schedule is asked for."""
     backfills: int = 0
@@ -244,6 +246,7 @@ class Standing:
             last_run_id=None if self.last is None else self.last.id,
             last_run_state=None if self.last is None else str(self.last.state),
             active=len(self.active),
+            edit=self.facts.edit,
         )
 
 

@@ -1,6 +1,10 @@
 """What operators do and see: actions with actor, reason and audit row, and read models. Used by CLI, API and pages.
 
-    operator     the verbs, with those of the next three
+    operator     the verbs, with those of the next ones
+    pausing      pause and resume schedules, jobs, queues, tenants; drain and quarantine workers
+    scheduling   make, edit, remove schedules at run time, one by one or from a file
+    promising    promises by a job's name, without its code
+    bulk         cancel or skip many runs by a filter
     recovering   retry, resume, rerun, verify, reconcile
     backfilling  preview, start, pause, resume, pace, cancel, progress of backfills
     limits       limit, unlimit, release: how many at a time, and how many in a time
@@ -9,6 +13,7 @@
     surveying    pages of runs and schedules, how everything stands, what needs a person
     surveyed     how these look in JSON, and in a few signs; pure
     load         the load that the schedules will make, and its herds in words
+    stating      schedules as people state them, checked without the code of their jobs; pure
     acting       what every action needs: who, why
     advising     what is safe to do about a run, and what to type; pure
     settling     a person's word about effects; pure

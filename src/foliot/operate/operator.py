@@ -9,25 +9,27 @@ from typing import Any
 from foliot.domain.identity import series_name
 from foliot.domain.instant import Instant
 from foliot.domain.run import Kept, RunView
-from foliot.domain.schedule import Applied, Declaration, ScheduleView
+from foliot.domain.schedule import ScheduleView
 from foliot.domain.state import State
 from foliot.domain.store import EventRow, Instance, JobCard
-from foliot.errors import Conflict, InvalidInput, TickTaken
+from foliot.errors import InvalidInput
 from foliot.operate.acting import acting, as_instant, stated
 from foliot.operate.auditing import AuditVerbs
 from foliot.operate.backfilling import BackfillVerbs
+from foliot.operate.bulk import BulkVerbs
 from foliot.operate.fleet import FleetVerbs
 from foliot.operate.limits import LimitVerbs
 from foliot.operate.load import LoadVerbs
 from foliot.operate.members import MemberVerbs
+from foliot.operate.pausing import PauseVerbs
+from foliot.operate.promising import PromiseVerbs
 from foliot.operate.recovering import RecoveryVerbs
 from foliot.operate.replaying import ReplayVerbs
+from foliot.operate.scheduling import ScheduleVerbs
 from foliot.operate.shapes import last_tick
 from foliot.operate.surveying import SurveyVerbs
 from foliot.operate.telling import TellingVerbs
 from foliot.operate.tenants import TenantVerbs
-from foliot.timing import decode
-from foliot.timing.ticks import armed
 
 
 class Operator(
@@ -42,6 +44,10 @@ class Operator(
     FleetVerbs,
     AuditVerbs,
     SurveyVerbs,
+    PauseVerbs,
+    ScheduleVerbs,
+    PromiseVerbs,
+    BulkVerbs,
 ):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 
@@ -78,49 +84,17 @@ class Operator(
     def trigger(self, schedule: str, *, reason: str, actor: str) -> Kept:
         return self._call(lambda: self.trigger_async(schedule, reason=reason, actor=actor), "trigger_async")
 
-    async def import_schedules_async(self, declarations: Sequence[Declaration], *, source: str, actor: str) -> Applied:
-        """Creates schedules, or brings them to what `source` says now. Each begins with its first tick after now.
-
-        Conflict when one of them exists and belongs to another source, such as code.
-        """
-        store, who = await self._opened(), acting(actor)
-        now = await store.now()
-        known = {one.id: one for one in await store.templates()}
-        for one in declarations:
-            if one.id in known and known[one.id].source != source:
-                raise Conflict(
-                    f"there is a schedule {one.id!r} already, stated by {known[one.id].source}; give this one another "
-                    f"name"
-                )
-
-        def first(one: Declaration, after: Instant) -> Declaration:
-            before = known.get(one.id)
-            begin = max(after, (before and before.evaluated_through) or 0)
-            return armed(one, decode(one.rule), begin, before)
-
-        wanted = {one.id: first(one, now) for one in declarations}
-        for _ in range(_TRIES):
-            try:
-                return await store.apply(list(wanted.values()), prune=False, actor=who, source=source)
-            except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
-                wanted[taken.schedule] = first(wanted[taken.schedule], taken.nominal)
-        raise Conflict("the schedules changed again and again while they were being imported; try once more")
-
-    def import_schedules(self, declarations: Sequence[Declaration], *, source: str, actor: str) -> Applied:
-        return self._call(
-            lambda: self.import_schedules_async(declarations, source=source, actor=actor), "import_schedules_async"
-        )
-
-    async def delete_async(self, schedule: str, *, reason: str, actor: str) -> None:
-        """Removes a schedule and its pending run; its history stays. What code declares comes back with the code."""
-        await (await self._opened()).delete(schedule, actor=acting(actor), note=stated(reason))
-
-    def delete(self, schedule: str, *, reason: str, actor: str) -> None:
-        self._call(lambda: self.delete_async(schedule, reason=reason, actor=actor), "delete_async")
-
     async def cancel_async(self, run: str, *, reason: str, actor: str) -> Kept:
         """Ends a run that has not begun; asks a running one to stop."""
         return await (await self._opened()).cancel(run, actor=acting(actor), note=stated(reason))
+
+    async def skip_async(self, run: str, *, reason: str, actor: str) -> Kept:
+        """Ends a run that nobody has begun, whether it is still to come, held or ready. A schedule's next tick is
+        skipped when it is due. What was begun is cancelled instead."""
+        return await (await self._opened()).skip(run, actor=acting(actor), note=stated(reason))
+
+    def skip(self, run: str, *, reason: str, actor: str) -> Kept:
+        return self._call(lambda: self.skip_async(run, reason=reason, actor=actor), "skip_async")
 
     def cancel(self, run: str, *, reason: str, actor: str) -> Kept:
         return self._call(lambda: self.cancel_async(run, reason=reason, actor=actor), "cancel_async")
@@ -185,6 +159,3 @@ class Operator(
 
     async def health_async(self) -> Mapping[str, Any]:
         return await (await self._opened()).health()
-
-
-_TRIES = 10_000

@@ -7,6 +7,7 @@ to say is null, never absent: programs can rely on the names.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
@@ -14,10 +15,11 @@ from foliot.domain.gates import Rate
 from foliot.domain.identity import attempt_id, first_of_lineage, idempotency_key
 from foliot.domain.instant import SECOND, Duration, Instant, rfc3339, spell
 from foliot.domain.ledger import BatchView, EffectView
+from foliot.domain.pauses import Pause, What, pauses_about
 from foliot.domain.policy import BlocksUntil, CatchUp, OnLost, OnStall, Overlap, Policy
 from foliot.domain.rule import Rule
 from foliot.domain.run import AttemptView, Kept, RunView
-from foliot.domain.schedule import ScheduleView
+from foliot.domain.schedule import Edit, ScheduleView
 from foliot.domain.state import TERMINAL
 from foliot.domain.store import AuditRow, EventRow, Instance
 from foliot.errors import InvalidInput
@@ -152,19 +154,33 @@ def audit_shape(row: AuditRow) -> Shape:
     return {"at": moment(row.at), "actor": row.actor, "action": row.action, "note": row.note}
 
 
-def schedule_shape(view: ScheduleView, now: Instant, coming: int = 0) -> Shape:
-    """A schedule; with `coming`, so many of its next nominal times too."""
-    schedule = view.schedule
-    rule = readable_rule(view)
+def pause_shape(pause: Pause) -> Shape:
+    return {
+        "name": pause.name,
+        "what": str(pause.what),
+        "since": moment(pause.since),
+        "until": moment(pause.until),
+        "actor": pause.actor or None,
+        "note": pause.note or None,
+    }
+
+
+def schedule_shape(view: ScheduleView, now: Instant, coming: int = 0, pauses: Iterable[Pause] = ()) -> Shape:
+    """A schedule; with `coming`, so many of its next nominal times too. `pauses`: all that there are now."""
+    schedule, rule = view.schedule, readable_rule(view)
+    about = pauses_about(schedule, pauses)
     return {
         "id": schedule.id,
         "job": schedule.job,
         "rule": _decoded(schedule.rule.encode()),
         "words": rule.explain() if rule else None,
-        "state": schedule_state(view, now),
+        "state": schedule_state(view, now, about),
         "fault": schedule.fault,
         "paused_until": moment(schedule.paused_until) if schedule.paused(now) else None,
         "paused_note": schedule.paused_note if schedule.paused(now) else None,
+        "paused_by": schedule.paused_by if schedule.paused(now) else None,
+        "pauses": [pause_shape(one) for one in about],
+        "edited": _edit_shape(view.edit),
         "revision": schedule.revision,
         "tenant": schedule.tenant,
         "queue": schedule.queue,
@@ -189,6 +205,10 @@ def schedule_shape(view: ScheduleView, now: Instant, coming: int = 0) -> Shape:
         "evaluated_through": moment(schedule.evaluated_through),
         "made_at": moment(schedule.made_at),
     } | ({"upcoming": [moment(tick) for tick in coming_ticks(view, now, coming)]} if coming else {})
+
+
+def _edit_shape(edit: Edit | None) -> Shape | None:
+    return None if edit is None else {"at": moment(edit.at), "actor": edit.actor, "fields": list(edit.fields)}
 
 
 def policy_shape(policy: Policy) -> Shape:
@@ -224,6 +244,8 @@ def instance_shape(instance: Instance) -> Shape:
         "labels": list(instance.labels),
         "slots": instance.slots,
         "reserved": dict(instance.reserved),
+        "wish": instance.wish,
+        "wish_note": instance.wish_note,
         "started_at": moment(instance.started_at),
         "beat_at": moment(instance.beat_at),
     }
@@ -249,11 +271,12 @@ def attempt_took(attempt: AttemptView) -> Duration | None:
     return max(attempt.finished_at - attempt.started_at, 0)
 
 
-def schedule_state(view: ScheduleView, now: Instant) -> str:
-    """`set aside`, `paused`, `busy`, `waiting`, or `ended`: a rule that has no further tick."""
+def schedule_state(view: ScheduleView, now: Instant, pauses: Iterable[Pause] = ()) -> str:
+    """`set aside`, `paused`, `busy`, `waiting`, or `ended`: a rule that has no further tick. `pauses`: those of it, and
+    of its job, queue and tenant."""
     if view.schedule.fault is not None:
         return "set aside"
-    if view.schedule.paused(now):
+    if view.schedule.paused(now) or any(one.what is What.CREATION for one in pauses):
         return "paused"
     if view.active:
         return "busy"

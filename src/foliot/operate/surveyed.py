@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from foliot.domain.instant import MINUTE, Duration, Instant
 from foliot.domain.listing import ListedRun, RunPage
 from foliot.domain.overview import Holding, Tally
+from foliot.domain.pauses import Pause
 from foliot.domain.standing import Active, Mark, Standing
 from foliot.domain.store import Duty, Instance
 from foliot.operate.shapes import Shape, instance_shape, moment, run_shape, schedule_shape, seconds
@@ -44,10 +45,10 @@ def run_page_shape(page: RunPage) -> Shape:
     return {"runs": [listed_shape(one) for one in page.runs], "cursor": page.cursor, "complete": page.complete}
 
 
-def standing_shape(one: Standing, now: Instant, coming: int = 0) -> Shape:
-    """A schedule, and how it stands."""
+def standing_shape(one: Standing, now: Instant, coming: int = 0, pauses: Iterable[Pause] = ()) -> Shape:
+    """A schedule, and how it stands. `pauses`: all that there are now."""
     useful_at = one.facts.useful_at
-    return schedule_shape(one.as_view, now, coming) | {
+    return schedule_shape(one.as_view, now, coming, pauses) | {
         "last_created": one.schedule.last_created,
         "last_useful_at": moment(useful_at),
         "last_useful_age": None if useful_at is None else seconds(now - useful_at),
@@ -88,7 +89,7 @@ def _active_shape(active: Active) -> Shape:
 
 def standing_page_shape(page: StandingPage) -> Shape:
     return {
-        "schedules": [standing_shape(one, page.now) for one in page.schedules],
+        "schedules": [standing_shape(one, page.now, pauses=page.pauses) for one in page.schedules],
         "cursor": page.cursor,
         "complete": page.complete,
     }

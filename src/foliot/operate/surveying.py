@@ -10,6 +10,7 @@ from foliot.domain.conditions import Condition
 from foliot.domain.instant import MINUTE, Duration, Instant, rfc3339
 from foliot.domain.listing import ListedRun, Order, RunFilter, RunPage
 from foliot.domain.overview import ParkedRun, Pulse
+from foliot.domain.pauses import Pause
 from foliot.domain.run import RunView
 from foliot.domain.schedule import Schedule
 from foliot.domain.standing import IN_A_ROW, ScheduleFilter, Standing, standing
@@ -32,6 +33,8 @@ class StandingPage(NamedTuple):
     complete: bool
     """False: the search was cut short before the page was full."""
     now: Instant
+    pauses: list[Pause]
+    """All that there are now."""
 
 
 class Kind(StrEnum):
@@ -123,7 +126,8 @@ class SurveyVerbs(Acting):
         store = await self._opened()
         page = await store.schedule_page(wanted or ScheduleFilter(), cursor=cursor, limit=limit)
         now = await store.now()
-        return StandingPage([standing(one, now) for one in page.schedules], page.cursor, page.complete, now)
+        standings = [standing(one, now) for one in page.schedules]
+        return StandingPage(standings, page.cursor, page.complete, now, await store.pauses())
 
     def schedule_page(
         self, wanted: ScheduleFilter | None = None, *, cursor: str | None = None, limit: int = 50

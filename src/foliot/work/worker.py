@@ -22,7 +22,7 @@ from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.labels import checked_labels
 from foliot.domain.policy import labels_of
 from foliot.domain.run import Claimed, Ending, Lane
-from foliot.domain.store import DEFAULT_QUEUE, Beat
+from foliot.domain.store import DEFAULT_QUEUE, Beat, Wish
 from foliot.errors import InvalidInput, LostOwnership
 from foliot.work.alarm import Alarm
 from foliot.work.attempt import Attempt, Stop
@@ -99,6 +99,8 @@ class Worker:
         self.number: int | None = None
         """What the store calls this instance; None before `start`. Another one after the store declared it dead."""
         self.draining = False
+        self.wish: Wish | None = None
+        """What a person wants of it: it takes nothing more then. Heard with a heartbeat."""
         self.recycling = False
         """A handler goes on that cannot be ended alone: this process has to end, and another one to take its place."""
         self.running: dict[Attempt, None] = {}
@@ -186,14 +188,19 @@ class Worker:
         return watched or sent or claimed > 0
 
     async def run(self) -> None:
-        """Works until it is drained, or has to be because it is `recycling`. Its heart beats in a thread of its own,
-        until the drain is over."""
+        """Works until it is drained, or has to be because it is `recycling`, or is done with all that it has and is
+        wanted to leave. Its heart beats in a thread of its own, until the drain is over."""
         self.heartbeat.start()
-        while not self.draining and not self.recycling:
+        while not self.draining and not self.recycling and not self.has_left:
             await self.run_once()
             # Whatever could be claimed now is claimed: more comes with an ending, a commit, or the time.
             await self.alarm.sleep(self._look)
         self.alarm.ring()  # for the drain, which may be waiting for the ring that woke this loop
+
+    @property
+    def has_left(self) -> bool:
+        """Somebody wants it to leave, and nothing keeps it any more."""
+        return self.wish is Wish.DRAIN and self.idle
 
     async def drain(self, grace: Duration) -> list[str]:
         """Ends this worker in order; see drain.py. Answers which runs were still executing when it gave up on them."""
@@ -205,6 +212,11 @@ class Worker:
             return None
         try:
             await self.start()
+            if self.wish is not None and self.number is not None:
+                # A person wanted that of the worker, not of the number that it had.
+                await self.store.wish(
+                    self.number, self.wish, actor="foliot", note="as before it was declared dead and entered anew"
+                )
         except HOPELESS:
             raise
         except Exception as error:
@@ -243,9 +255,10 @@ class Worker:
     # ----------------------------------------------------------------------------------------------- claim
 
     def _left(self) -> tuple[tuple[str, ...], int]:
-        """Of which jobs how many runs can begin now: none with a clock that is known to be wrong."""
+        """Of which jobs how many runs can begin now: none with a clock that is known to be wrong, nor when a person
+        wants it to take nothing."""
         jobs, room = self.room.left()
-        return jobs, 0 if self.clock.fenced else room
+        return jobs, 0 if self.clock.fenced or self.wish is not None else room
 
     async def _claim(self, now: Instant) -> int:
         """Takes as much as the free slots and threads can run, and begins it; answers how much that was."""
@@ -428,7 +441,7 @@ class Worker:
 
     def heard(self, number: int, beat: Beat) -> None:
         """What the store answered to a heartbeat of instance `number`. May be called from any thread."""
-        if beat.known and not beat.cancel:
+        if beat.known and not beat.cancel and beat.wish is self.wish:
             return
         if threading.get_ident() == self.thread:
             self._hear(number, beat)
@@ -452,11 +465,23 @@ class Worker:
         if not beat.known:
             self._lose(number)
             return
+        if number == self.number and beat.wish is not self.wish:
+            self._wished(beat.wish)
         wanted = set(beat.cancel)
         for attempt in list(self.running):
             # The store repeats the request with every beat until the attempt ends; a task is cancelled once.
             if attempt.claimed.number in wanted and (attempt.stop is None or attempt.future is not None):
                 self.stop(attempt, Stop.CANCEL)
+
+    def _wished(self, wish: Wish | None) -> None:
+        told = {
+            Wish.DRAIN: "is drained: it takes nothing more, and leaves when what runs has ended",
+            Wish.QUARANTINE: "is in quarantine: it takes nothing more, and stays",
+            None: "works again",
+        }
+        _log.warning("an operator wants it so: worker %s %s", self.number, told[wish])
+        self.wish = wish
+        self.alarm.ring()
 
     def _lose(self, number: int) -> None:
         """The store declared instance `number` dead, so its runs are somebody else's now."""

@@ -16,6 +16,7 @@ from foliot.domain.store.backfilling import BackfillStore
 from foliot.domain.store.dispatching import DispatchStore
 from foliot.domain.store.fleet import FleetStore
 from foliot.domain.store.limiting import LimitStore
+from foliot.domain.store.pausing import PauseStore
 from foliot.domain.store.promising import PromiseStore
 from foliot.domain.store.reading import ReadStore
 from foliot.domain.store.scheduling import ScheduleStore
@@ -37,6 +38,7 @@ from foliot.domain.store.values import (
     QueueView,
     Shard,
     Standing,
+    Wish,
     check_of,
     shard_of,
 )
@@ -67,6 +69,7 @@ __all__ = [
     "LimitStore",
     "MemberStore",
     "OpenTransaction",
+    "PauseStore",
     "PromiseStore",
     "QueueView",
     "ReadStore",
@@ -77,6 +80,7 @@ __all__ = [
     "Store",
     "SurveyStore",
     "WatchStore",
+    "Wish",
     "WorkStore",
     "check_of",
     "shard_of",

@@ -9,6 +9,7 @@ from foliot.domain.instant import Duration
 from foliot.domain.store.values import (
     Instance,
     JobCard,
+    Wish,
 )
 
 
@@ -34,6 +35,10 @@ class FleetStore(Protocol):
 
     async def instances(self) -> list[Instance]:
         """Those that have not ended."""
+
+    async def wish(self, worker: int, wish: Wish | None, *, actor: str, note: str) -> bool:
+        """What a person wants of a worker from now on; None: that it works again. False, and nothing is written, when
+        that is what it was told already. UnknownName when there is no such worker, or it has ended."""
 
     async def report_clock(self, instance: int, low: Duration, high: Duration, fenced: bool) -> None:
         """What an instance measured: the store's clock minus its host's. Fenced schedulers are not in `standing`."""

@@ -14,9 +14,18 @@ class ScheduleStore(Protocol):
     """Standing rules."""
 
     async def apply(
-        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code", release: str = ""
+        self,
+        declarations: Sequence[Declaration],
+        *,
+        prune: bool,
+        actor: str,
+        source: str = "code",
+        release: str = "",
+        note: str = "",
     ) -> Applied:
         """Brings schedules to what is declared, where the declaration differs from the one last applied.
+
+        What operators edited stays for as long as the declaration does; a changed one takes its place (`overwritten`).
 
         Each has exactly one pending run then: the one that was due already, or the one at `first` (none while one
         is busy, for a fixed delay). That is also made for an unchanged one that lost it. Operators' pauses survive.
@@ -48,9 +57,16 @@ class ScheduleStore(Protocol):
         """Ticks that fell due while it was paused end as `skipped: paused`, in one row; with `catch_up` they were
         missed, and the schedule's policy speaks."""
 
-    async def delete(self, schedule_id: str, *, actor: str, note: str) -> None:
+    async def edit(self, edited: Declaration, revision: int, *, fields: Sequence[str], actor: str, note: str) -> int:
+        """Brings one schedule to what an operator says, and answers its new revision. Its source stays, and so does the
+        fingerprint of what that declared last, unless operators made it: then it is what `edited` says.
+
+        Conflict, which says who changed what, when `revision` is not the store's any more; UnknownName if there is
+        none. TickTaken as with `apply`."""
+
+    async def delete(self, schedule_id: str, *, actor: str, note: str, revision: int | None = None) -> None:
         """Removes a schedule and its pending run; one that was due ends as skipped, `revised`. History stays, and runs
-        that were handed off go on. UnknownName if there is none."""
+        that were handed off go on. UnknownName if there is none; Conflict when it is not at the `revision` given."""
 
     async def trigger(self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str) -> Kept:
         """One run of the schedule's job, due now, beside its ticks, for the time since `since`. It obeys overlap when

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from foliot.domain.instant import MINUTE, Duration, Instant
@@ -14,6 +14,15 @@ from foliot.domain.schedule import TickDecision, TickFacts
 DEFAULT_QUEUE = "default"
 ALIVE: Duration = MINUTE
 """A worker that was heard of within this time counts as one that may know a job."""
+
+
+class Wish(StrEnum):
+    """What a person wants of a worker. It hears of that with its next heartbeat."""
+
+    DRAIN = "drain"
+    """It takes nothing more, ends what runs, however long that takes, and leaves."""
+    QUARANTINE = "quarantine"
+    """It takes nothing more, and stays, for somebody to look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +38,6 @@ class Instance:
     beat_at: Instant
     queues: tuple[str, ...] = ()
     slots: int = 0
-    draining: bool = False
     ended_at: Instant | None = None
     offset_low: Duration | None = None
     """The store's clock minus its host's lies between these two; None where it was not measured."""
@@ -40,6 +48,9 @@ class Instance:
     """What it has, of what runs may need."""
     reserved: Mapping[str, int] = field(default_factory=dict)
     """By queue, how many of its slots only runs of that queue take."""
+    wish: Wish | None = None
+    wish_note: str | None = None
+    """Who wants that, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +166,8 @@ class Beat(NamedTuple):
     """Runs of this worker that somebody asked to stop."""
     unheard: frozenset[int] = frozenset()
     """Runs of whose progress nothing was kept: say it again. If they are another's by now, that is in vain."""
+    wish: Wish | None = None
+    """What a person wants of it; None: that it works."""
 
 
 class EventRow(NamedTuple):

@@ -11,6 +11,7 @@ from foliot.domain.store.backfilling import BackfillStore
 from foliot.domain.store.dispatching import DispatchStore
 from foliot.domain.store.fleet import FleetStore
 from foliot.domain.store.limiting import LimitStore
+from foliot.domain.store.pausing import PauseStore
 from foliot.domain.store.promising import PromiseStore
 from foliot.domain.store.reading import ReadStore
 from foliot.domain.store.scheduling import ScheduleStore
@@ -48,6 +49,7 @@ class Store(
     MemberStore,
     BackfillStore,
     LimitStore,
+    PauseStore,
     FleetStore,
     ReadStore,
     AuditStore,

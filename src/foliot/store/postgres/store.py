@@ -492,6 +492,7 @@ class PostgresStore(Verbs):
 
     async def tidy(self) -> None:
         await self.count_endings()  # before any of it outlives its term
+        await self.forget_ended_pauses()
         await keeping.tidy(self)
 
     async def health(self) -> Mapping[str, Any]:

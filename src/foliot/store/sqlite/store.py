@@ -281,6 +281,7 @@ class SqliteStore(Verbs):
         """What ended is counted, and stays; what waits in vain is told."""
         await self.write(working.report_waiting)
         await self.count_endings()
+        await self.forget_ended_pauses()
 
     async def health(self) -> Mapping[str, Any]:
         return await self.read(self._health)

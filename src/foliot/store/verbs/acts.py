@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from foliot.domain.audit import AuditFilter, SealedRow, Standing, Unsealed
-from foliot.store.verbs import auditing
+from foliot.domain.instant import Instant
+from foliot.domain.pauses import Pause, What
+from foliot.domain.run import Kept
+from foliot.domain.schedule import Declaration
+from foliot.domain.store import Wish
+from foliot.store.verbs import auditing, editing, pausing, promises, schedules, watching
 from foliot.store.verbs.transaction import Transaction
 
 T = TypeVar("T")
@@ -45,3 +50,34 @@ class ActVerbs(ABC):
 
     async def unsealed(self, after: int, limit: int) -> tuple[list[Unsealed], int | None]:
         return await self.read(lambda tx: auditing.unsealed(tx, after, limit))
+
+    # Pauses
+
+    async def put_pause(self, name: str, what: What, *, until: Instant | None, actor: str, note: str) -> Pause:
+        return await self.write(lambda tx: schedules.put_pause(tx, name, what, until, actor, note))
+
+    async def end_pause(self, name: str, what: What, *, actor: str, note: str, catch_up: bool = False) -> Pause | None:
+        return await self.write(lambda tx: schedules.end_pause(tx, name, what, actor, note, catch_up))
+
+    async def pauses(self) -> list[Pause]:
+        return await self.read(pausing.listed)
+
+    async def forget_ended_pauses(self) -> None:
+        """Cheap when there are none: a part of `tidy`."""
+        if await self.read(pausing.any_ended):
+            await self.write(pausing.forget_ended)
+
+    # Edits
+
+    async def edit(self, edited: Declaration, revision: int, *, fields: Sequence[str], actor: str, note: str) -> int:
+        return await self.write(lambda tx: editing.edit(tx, edited, revision, fields, actor, note))
+
+    # Runs
+
+    async def skip(self, run_id: str, *, actor: str, note: str) -> Kept:
+        return await self.write(lambda tx: promises.skip(tx, run_id, actor, note))
+
+    # Workers
+
+    async def wish(self, worker: int, wish: Wish | None, *, actor: str, note: str) -> bool:
+        return await self.write(lambda tx: watching.wish(tx, worker, wish, actor, note))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from foliot.domain.identity import member_of_series, run_id, schedule_of_series
 from foliot.domain.instant import Instant
+from foliot.domain.pauses import Pause, overlaid
 from foliot.domain.policy import BlocksUntil
 from foliot.domain.run import WISHES, Lane, Origin
 from foliot.domain.schedule import Busy, Schedule, TickFacts, Upstream, Waiting
 from foliot.domain.state import PARKED, Reason, State
+from foliot.domain.store import DEFAULT_QUEUE
 from foliot.store.verbs.following import unend
 from foliot.store.verbs.gates import Candidate
 from foliot.store.verbs.schedules import schedule_of
@@ -53,6 +55,7 @@ class Due(NamedTuple):
             self.slots,
             bool(self.is_forced),
             self.due_at,
+            bool(self.was_tried),
         )
 
 
@@ -69,7 +72,7 @@ async def due_runs(tx: Transaction, numbers: Iterable[int]) -> dict[int, Due]:
 
 
 async def tick_facts(
-    tx: Transaction, wanted: dict[str, int], rows: dict[int, Due]
+    tx: Transaction, wanted: dict[str, int], rows: dict[int, Due], pauses: Sequence[Pause]
 ) -> tuple[dict[int, TickFacts | None], list[int]]:
     """By run; None for one that is no longer to be decided upon: somebody got there first. Rows that cannot be read are
     set aside. And which runs have to wait, because somebody has his hands on what they require.
@@ -78,6 +81,8 @@ async def tick_facts(
     and are brought up to date: where a run is handed off to follows from them."""
     templates = sorted({schedule_of_series(one) for one in wanted})
     schedules = {row[0]: schedule_of(row) for row in await tx.all("schedules_by_id", ids=templates)}
+    if pauses:
+        schedules = {name: overlaid(one, pauses, DEFAULT_QUEUE, tx.now) for name, one in schedules.items()}
     requires = {
         one: schedules[name].policy.requires for one in wanted if (name := schedule_of_series(one)) in schedules
     }

@@ -152,7 +152,7 @@ class Firing:
                     rest.append(number)
                 else:
                     first[schedule] = number
-            facts, busy = await tick_facts(self.tx, first, self.rows)
+            facts, busy = await tick_facts(self.tx, first, self.rows, await self.keeper.pauses())
             self.busy += [(self.rows[number].fire_at, number) for number in busy]
             self.stale += sum(fact is None for fact in facts.values())
             readable = [fact for fact in facts.values() if fact is not None]

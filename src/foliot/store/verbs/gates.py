@@ -30,12 +30,14 @@ from foliot.domain.gates import (
 )
 from foliot.domain.identity import made_at
 from foliot.domain.instant import Duration, Instant, rfc3339
+from foliot.domain.pauses import SLOT as PAUSE
+from foliot.domain.pauses import Pause, What, holding
 from foliot.domain.policy import Policy, choices_from_json, policy_from_json, wants_of
 from foliot.domain.run import Kept, Lane
 from foliot.domain.state import Event, Reason, State, after
 from foliot.domain.store import ALIVE, DEFAULT_QUEUE
 from foliot.errors import Conflict, InvalidInput, UnknownName
-from foliot.store.verbs import breakers
+from foliot.store.verbs import breakers, pausing
 from foliot.store.verbs.promises import by_id
 from foliot.store.verbs.transaction import Row, Transaction, as_json
 
@@ -58,6 +60,7 @@ class Candidate(NamedTuple):
     forced: bool
     due_at: Instant
     """When it was first due."""
+    tried: bool = False
 
 
 def gate_of(row: Row) -> Gate:
@@ -72,31 +75,43 @@ class Gatekeeper:
         self._gates: dict[str, Gate] | None = None
         self._lanes: frozenset[Lane] = frozenset()
         self._breakers: dict[str, Breaker] = {}
+        self._pauses: list[Pause] | None = None
+        self._holding: list[Pause] = []
         self.held = 0
         self.busy: set[int] = set()
         """Those of which somebody else has a slot in his hands: neither through nor held, and to be tried again."""
 
+    async def pauses(self) -> list[Pause]:
+        """All that are, read once."""
+        if self._pauses is None:
+            self._pauses = await pausing.in_the_way(self._tx)
+            self._holding = [one for one in self._pauses if one.what is not What.CREATION]
+        return self._pauses
+
     async def limits(self) -> frozenset[Lane]:
         """The lanes in which anything is limited but by the runs' own keys."""
+        await self.pauses()
         if self._gates is None:
             found = [slotted(gate_of(row)) for row in await self._tx.all("gates_now")]
             self._gates = {gate.name: gate for gate in found if gate.limits}
             self._lanes = _limited_lanes(self._gates)
             self._breakers = await breakers.open_breakers(self._tx)
+            self._lanes |= frozenset(Lane) if self._holding else frozenset()
         return self._lanes
 
     async def let_through(self, candidates: Sequence[Candidate]) -> set[int]:
         """The numbers of those that may be handed off. The others are held from now on, or have a later time."""
         await self.limits()
-        wanted = {one.number: self._needs(one) for one in candidates}
-        limited = [one for one in candidates if wanted[one.number] or one.slots is not None]
+        paused = self._paused(candidates)
+        wanted = {one.number: [] if one.number in paused else self._needs(one) for one in candidates}
+        limited = [one for one in candidates if wanted[one.number] or one.slots is not None or one.number in paused]
         through = {one.number for one in candidates} - {one.number for one in limited}
         limited = await self._free(limited, wanted)
         if not limited:
             return through
         board = await self._lock(need for one in limited for need in wanted[one.number])
         before = {name: taken.used for name, taken in board.items()}
-        verdicts = [(one, self._judge(one, wanted[one.number], board)) for one in limited]
+        verdicts = [(one, paused.get(one.number) or self._judge(one, wanted[one.number], board)) for one in limited]
         await self._tx.run_each(
             "slot_taken", [(taken.used - before[name], taken.tat, name) for name, taken in sorted(board.items())]
         )
@@ -104,6 +119,23 @@ class Gatekeeper:
         given_up = {name for one in limited for name in _names(one.slots)}
         await let_in(self._tx, sorted(board.keys() | given_up))
         return through | {one.number for one, verdict in verdicts if verdict.goes}
+
+    def _paused(self, candidates: Sequence[Candidate]) -> dict[int, Verdict]:
+        """What a pause holds takes no slot, and gives up those that it has but for its key."""
+        found = {}
+        for one in candidates if self._holding else ():
+            names = gate_names(
+                job=one.job,
+                tenant=one.tenant,
+                queue=one.queue or DEFAULT_QUEUE,
+                schedule=one.schedule,
+                destination=None,
+                lane="live",
+            )
+            pause = None if one.forced else holding(self._holding, names, one.tried, self._tx.now)
+            if pause is not None:
+                found[one.number] = Verdict(pause.slot, pause.until, pause.words)
+        return found
 
     async def _free(self, limited: Sequence[Candidate], wanted: dict[int, list[Need]]) -> list[Candidate]:
         """Without those whose slots somebody's open transaction holds: nobody else is to wait for that."""
@@ -153,12 +185,12 @@ class Gatekeeper:
                 is_probe = any(need.name.startswith(_PROBE) for need in wanted[one.number])
                 goes.append((_stored(held_until_its_end(wanted[one.number])), is_probe or None, one.number))
             elif verdict.at is None:
-                told = f"waits for {waiting_for(verdict.waits_for)}"
+                told = verdict.told or f"waits for {waiting_for(verdict.waits_for)}"
                 reason = _reason(verdict.waits_for)
                 waits.append((_stored(keeps), verdict.waits_for, reason, told, one.lane, one.number))
             else:
-                told = f"waits for {waiting_for(verdict.waits_for)}: {rfc3339(verdict.at)}"
-                slots = _stored([*keeps, verdict.waits_for])
+                told = verdict.told or f"waits for {waiting_for(verdict.waits_for)}: {rfc3339(verdict.at)}"
+                slots = _stored(keeps if verdict.told else [*keeps, verdict.waits_for])
                 later.append(
                     (slots, verdict.waits_for, _reason(verdict.waits_for), told, one.lane, one.number, verdict.at)
                 )
@@ -209,6 +241,8 @@ def _reason(slot: str) -> Reason:
         return Reason.KEY
     if slot.startswith(_PROBE):
         return Reason.DESTINATION_DOWN
+    if slot.startswith(PAUSE):
+        return Reason.PAUSED
     return Reason.RATE if slot.startswith(RATE) else Reason.LIMIT
 
 

@@ -163,6 +163,30 @@ async def _cancel(tx: Transaction, identifier: str, actor: str, note: str, reaso
     return Kept(found.number, found.name, "cancelled", ended, found.fire_at)
 
 
+async def skip(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
+    found = await by_id(tx, identifier)
+    if found.schedule is not None:
+        await tx.lock([found.schedule])
+    found = await by_id(tx, identifier, locked=True)
+    attempt, withdrawn = (await tx.one("begun_of", number=found.number) if found.live else None) or (0, None)
+    if not found.live or found.state in PARKED:
+        raise Conflict(f"{found.id} is {found.state} already")
+    if attempt or found.state in (State.RUNNING, State.VERIFYING):
+        raise Conflict(
+            f"{found.id} is {found.state}, and was begun; only what nobody has begun is skipped: cancel it instead"
+        )
+    if withdrawn is not None:
+        return found.kept("withdrawn")
+    await tx.audit(actor, "skip", found.id, note)
+    if await tx.run("withdraw_tick", number=found.number, note=note):
+        return found.kept("withdrawn")
+    ended = after(found.state, Event.SKIP)
+    await following.end(tx, [(found.number, ended, tx.now, Reason.OPERATOR, note, None, 1)], [])
+    if found.schedule is not None:
+        await following.runs_ended(tx, {found.schedule})
+    return Kept(found.number, found.name, "skipped", ended, found.fire_at)
+
+
 async def _by_key(tx: Transaction, key: str, tenant: str | None) -> Found:
     _, found = await _latest(tx, promise_stem(key, tenant))
     if found is None:

@@ -8,12 +8,13 @@ from typing import Any
 
 from foliot.domain.identity import run_id, tick_name, trigger_name
 from foliot.domain.instant import Instant, rfc3339
+from foliot.domain.pauses import Pause, What
 from foliot.domain.policy import Policy, policy_from_json, policy_to_json
 from foliot.domain.run import Kept, Lane, Origin
-from foliot.domain.schedule import Applied, Armed, Declaration, NewTick, Rearming, Schedule, ScheduleView
+from foliot.domain.schedule import Applied, Armed, Declaration, Edit, NewTick, Rearming, Schedule, ScheduleView
 from foliot.domain.state import OCCUPYING, Reason, State
 from foliot.errors import TickTaken, UnknownName
-from foliot.store.verbs import releases
+from foliot.store.verbs import pausing, releases
 from foliot.store.verbs.following import Wanted, end, make_ticks, runs_ended
 from foliot.store.verbs.transaction import Row, Transaction, longs
 
@@ -33,12 +34,19 @@ def schedule_of(row: Row) -> Schedule:
 
 
 async def apply(
-    tx: Transaction, declarations: Sequence[Declaration], prune: bool, actor: str, source: str, release: str
+    tx: Transaction,
+    declarations: Sequence[Declaration],
+    prune: bool,
+    actor: str,
+    source: str,
+    release: str,
+    note: str = "",
 ) -> Applied:
     applied = Applied()
     await tx.lock_all()
     await tx.lock([declaration.id for declaration in declarations])
     known = {row[0]: row[1:] for row in await tx.all("schedule_versions")}
+    edited = await edits(tx)
     newer = await releases.enter(tx, release, declarations)
     changed: list[Declaration] = []
     kept: list[Declaration] = []
@@ -48,19 +56,25 @@ async def apply(
             applied.refused[declaration.id] = stated_by
         elif fingerprint == declaration.fingerprint:
             applied.unchanged.append(declaration.id)
-            kept.append(declaration)
+            # What operators made of it has ticks of its own.
+            kept += [declaration] if declaration.id not in edited else []
         elif (declaration.id, fingerprint or "") in newer:
             applied.outdated.append(declaration.id)
         else:
             (applied.created if fingerprint is None else applied.changed).append(declaration.id)
             changed.append(declaration)
-    await _put(tx, changed, source, actor)
+    applied.overwritten.extend(one.id for one in changed if one.id in edited)
+    await put(tx, changed, source)
+    lead = f"{note}: " if note else ""
+    told = {one.id: lead + (_overwriting(edited[one.id]) if one.id in edited else "") + one.rule for one in changed}
+    await tx.run_each("add_audit", [(tx.now, actor, "apply", name, text) for name, text in told.items()])
+    await tx.run("drop_edits", ids=applied.overwritten)
     created = set(applied.created)
     for declaration in changed:
         if declaration.id in created and declaration.paused is not None:
             await pause(tx, declaration.id, None, actor, declaration.paused)
     # Also an unchanged one may need its next run: it was set aside by a release that could not read its rule.
-    await _arm(tx, [*changed, *kept])
+    await arm(tx, [*changed, *kept])
     for declaration in (*changed, *kept):
         fault = known[declaration.id][1] if declaration.id in known else None
         if fault is not None or declaration.fault is not None:
@@ -74,10 +88,19 @@ async def apply(
         for name in applied.vanished:
             if (name, known[name][0]) in newer:
                 continue  # not dropped by this release: added by a newer one
-            await delete(tx, name, actor, "no longer declared")
+            await delete(tx, name, actor, f"{lead}no longer declared")
             applied.pruned.append(name)
         await releases.remove(tx, release, applied.pruned)
     return applied
+
+
+async def edits(tx: Transaction) -> dict[str, Edit]:
+    """What operators made of schedules, by id: few, and read whole."""
+    return {row[0]: Edit(row[1], row[2], tuple(row[3].split(","))) for row in await tx.all("all_edits")}
+
+
+def _overwriting(edit: Edit) -> str:
+    return f"in place of what {edit.actor} had edited ({', '.join(edit.fields)}): "
 
 
 async def fingerprints(tx: Transaction, source: str) -> dict[str, str]:
@@ -96,19 +119,20 @@ async def delete(tx: Transaction, schedule: str, actor: str, note: str) -> None:
     await _retire_waiting(tx, schedule, f"the schedule was removed by {actor}")
     if not await tx.run("delete_schedule", id=schedule):
         raise UnknownName(f"there is no schedule {schedule!r}")
-    await _end_of_pause_changed(tx, schedule)
+    await tx.run("drop_edits", ids=[schedule])
+    await pausing.release_ticks(tx, [schedule])
+    await pausing.forget(tx, f"schedule:{schedule}")
     await runs_ended(tx, {schedule})  # what waits for its turn goes on without it
     await tx.audit(actor, "delete", schedule, note)
 
 
-async def _put(tx: Transaction, changed: Sequence[Declaration], source: str, actor: str) -> None:
+async def put(tx: Transaction, changed: Sequence[Declaration], source: str) -> None:
     """Writes templates, and brings their waiting runs in line with them.
 
     A waiting tick that is due was promised, and stays: the new rule says what follows it. So does one that the new rule
     has too, with what operators said of it. Any other lies ahead, and the new rule has no such tick: it goes.
     """
     await tx.run_each("put_schedule", [_template(declaration, source, tx.now) for declaration in changed])
-    await tx.run_each("add_audit", [(tx.now, actor, "apply", one.id, one.rule) for one in changed])
     waiting = await _waiting(tx, [declaration.id for declaration in changed])
     for declaration in changed:
         for number, nominal, fire_at in waiting.get(declaration.id, ()):
@@ -156,7 +180,7 @@ async def _waiting(tx: Transaction, schedules: Sequence[str]) -> dict[str, list[
     return found
 
 
-async def _arm(tx: Transaction, declarations: Sequence[Declaration]) -> None:
+async def arm(tx: Transaction, declarations: Sequence[Declaration]) -> None:
     """Makes each schedule's next run, unless one waits already, or one is busy that will make it when it ends."""
     delayed = [declaration.id for declaration in declarations if declaration.delay is not None]
     busy = {row[0] for row in await tx.all("unended_ticks", ids=delayed)} if delayed else set()
@@ -208,24 +232,47 @@ async def _retire_waiting(tx: Transaction, schedule: str, detail: str) -> None:
 
 async def pause(tx: Transaction, schedule: str, until: Instant | None, actor: str, note: str) -> None:
     await tx.lock([schedule])
-    if not await tx.run("pause_schedule", id=schedule, now=tx.now, until=until, note=note):
+    if not await tx.run("pause_schedule", id=schedule, now=tx.now, until=until, actor=actor, note=note):
         raise UnknownName(f"there is no schedule {schedule!r}")
-    await _end_of_pause_changed(tx, schedule)
+    await pausing.release_ticks(tx, [schedule])
     await tx.audit(actor, "pause", schedule, note)
-
-
-async def _end_of_pause_changed(tx: Transaction, schedule: str) -> None:
-    """What a pause holds is decided upon anew."""
-    await tx.stir([row[0] for row in await tx.all("release_paused", schedule=schedule, now=tx.now)])
 
 
 async def resume(tx: Transaction, schedule: str, actor: str, note: str, catch_up: bool) -> None:
     await tx.lock([schedule])
     if not await tx.run("resume_schedule", id=schedule, now=tx.now, catch_up=catch_up):
         raise UnknownName(f"there is no schedule {schedule!r}")
-    await _end_of_pause_changed(tx, schedule)
+    await pausing.release_ticks(tx, [schedule])
     await runs_ended(tx, {schedule})  # what waited for its turn goes on
     await tx.audit(actor, "resume", schedule, f"{note} (with catch-up)" if catch_up else note)
+
+
+async def put_pause(tx: Transaction, name: str, what: What, until: Instant | None, actor: str, note: str) -> Pause:
+    """Of a schedule's own ticks, in its row; of anything else, in a row of its own."""
+    schedule = name.removeprefix("schedule:") if name.startswith("schedule:") else None
+    if schedule is None or what is not What.CREATION:
+        if schedule is not None and not await tx.all("schedules_by_id", ids=[schedule]):
+            raise UnknownName(f"there is no schedule {schedule!r}")
+        return await pausing.pause(tx, name, what, until, actor, note)
+    await pause(tx, schedule, until, actor, note)
+    [row] = await tx.all("schedules_by_id", ids=[schedule])
+    return Pause(name, what, schedule_of(row).paused_at or tx.now, until, actor, note)
+
+
+async def end_pause(tx: Transaction, name: str, what: What, actor: str, note: str, catch_up: bool) -> Pause | None:
+    if not name.startswith("schedule:") or what is not What.CREATION:
+        return await pausing.resume(tx, name, what, actor, note, catch_up)
+    schedule = name.removeprefix("schedule:")
+    await tx.lock([schedule])
+    rows = await tx.all("schedules_by_id", ids=[schedule])
+    if not rows:
+        raise UnknownName(f"there is no schedule {schedule!r}")
+    found = schedule_of(rows[0])
+    if not found.paused(tx.now):
+        return None
+    await resume(tx, schedule, actor, note, catch_up)
+    told = found.paused_by or "", found.paused_note or ""
+    return Pause(name, what, found.paused_at or tx.now, found.paused_until, *told)
 
 
 async def trigger(tx: Transaction, schedule: str, since: Instant | None, actor: str, note: str) -> Kept:
@@ -291,10 +338,16 @@ async def views(tx: Transaction, schedule: str | None) -> list[ScheduleView]:
     ids = [row[0] for row in rows]
     useful = {row[0]: row[1] for row in await tx.all("useful_of_schedules", ids=ids)}
     last = {row[0]: row[1:] for row in await tx.all("last_of_schedules", ids=ids)}
-    return [_view(schedule_of(row), live.get(row[0], []), useful.get(row[0]), last.get(row[0])) for row in rows]
+    edited = await edits(tx)
+    return [
+        _view(schedule_of(row), live.get(row[0], []), useful.get(row[0]), last.get(row[0]), edited.get(row[0]))
+        for row in rows
+    ]
 
 
-def _view(schedule: Schedule, live: list[Row], useful_at: Instant | None, last: Row | None) -> ScheduleView:
+def _view(
+    schedule: Schedule, live: list[Row], useful_at: Instant | None, last: Row | None, edit: Edit | None
+) -> ScheduleView:
     waiting: Row | None = None
     active = 0
     for row in live:
@@ -312,4 +365,5 @@ def _view(schedule: Schedule, live: list[Row], useful_at: Instant | None, last: 
         last_run_id=run_id(last[0], last[1]) if last else None,
         last_run_state=str(State(last[2])) if last else None,
         active=active,
+        edit=edit,
     )

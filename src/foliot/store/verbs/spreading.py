@@ -28,6 +28,7 @@ from foliot.domain.schedule import TickDecision, TickFacts
 from foliot.domain.state import PARKED, Reason, State, after
 from foliot.errors import Conflict, UnknownName
 from foliot.store.verbs import following
+from foliot.store.verbs.schedules import schedule_of
 from foliot.store.verbs.transaction import Transaction
 
 CHUNK = 500
@@ -259,7 +260,7 @@ async def standings(
     rows = await tx.all("schedules_by_id", ids=[schedule])
     if not rows:
         raise UnknownName(f"there is no schedule {schedule!r}")
-    over = rows[0][-1]
+    over = schedule_of(rows[0]).over
     if over is None:
         raise Conflict(f"{schedule} goes over no members; app.schedule(..., over=...) says which")
     asked = {"member_set": over, "schedule": schedule, "after": after, "limit": limit, "stale_before": stale_before}

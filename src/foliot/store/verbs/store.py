@@ -30,6 +30,7 @@ from foliot.store.verbs import (
     backfilling,
     breakers,
     dispatching,
+    editing,
     gates,
     ledger,
     listing,
@@ -101,9 +102,16 @@ class Verbs(SurveyVerbs):
     # Schedules
 
     async def apply(
-        self, declarations: Sequence[Declaration], *, prune: bool, actor: str, source: str = "code", release: str = ""
+        self,
+        declarations: Sequence[Declaration],
+        *,
+        prune: bool,
+        actor: str,
+        source: str = "code",
+        release: str = "",
+        note: str = "",
     ) -> Applied:
-        return await self.write(lambda tx: schedules.apply(tx, declarations, prune, actor, source, release))
+        return await self.write(lambda tx: schedules.apply(tx, declarations, prune, actor, source, release, note))
 
     async def fingerprints(self, source: str = "code") -> dict[str, str]:
         return await self.read(lambda tx: schedules.fingerprints(tx, source))
@@ -126,8 +134,8 @@ class Verbs(SurveyVerbs):
     async def resume(self, schedule_id: str, *, actor: str, note: str, catch_up: bool = False) -> None:
         await self.write(lambda tx: schedules.resume(tx, schedule_id, actor, note, catch_up))
 
-    async def delete(self, schedule_id: str, *, actor: str, note: str) -> None:
-        await self.write(lambda tx: schedules.delete(tx, schedule_id, actor, note))
+    async def delete(self, schedule_id: str, *, actor: str, note: str, revision: int | None = None) -> None:
+        await self.write(lambda tx: editing.delete(tx, schedule_id, revision, actor, note))
 
     async def trigger(self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str) -> Kept:
         return await self.write(lambda tx: schedules.trigger(tx, schedule_id, since, actor, note))

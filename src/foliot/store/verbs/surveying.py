@@ -28,7 +28,7 @@ from foliot.domain.state import PARKED, State
 from foliot.errors import UnknownName
 from foliot.store.verbs import ledger, tallying
 from foliot.store.verbs.rows import handed_off, view_of, with_ready
-from foliot.store.verbs.schedules import schedule_of
+from foliot.store.verbs.schedules import edits, schedule_of
 from foliot.store.verbs.transaction import Transaction, longs
 
 _PIECE = 250
@@ -116,7 +116,7 @@ async def facts_of(tx: Transaction, ids: Sequence[str], recent: int, *, only_las
         counts[schedule][State(state), Lane(lane)] = count
     workers = sorted({view.worker for view in live if view.worker is not None})
     beats = {row[0]: row[1] for row in await tx.all("beats_of", workers=workers)} if workers else {}
-    alive, waiting = _by_schedule(live), _by_schedule(parked)
+    alive, waiting, edited = _by_schedule(live), _by_schedule(parked), await edits(tx)
     return [
         ScheduleFacts(
             schedule=templates[name],
@@ -126,6 +126,7 @@ async def facts_of(tx: Transaction, ids: Sequence[str], recent: int, *, only_las
             counts=counts[name],
             useful_at=useful.get(name),
             beats=beats,
+            edit=edited.get(name),
         )
         for name in listed
         if name in templates

@@ -16,8 +16,8 @@ from foliot.domain.ledger import Facts, traits_from_json
 from foliot.domain.policy import Policy, policy_from_json
 from foliot.domain.run import Loss, Phase, SilentAttempt
 from foliot.domain.state import PENDING, PUT_TO_CHECK, Outcome, State, after
-from foliot.domain.store import Instance, JobCard, check_of
-from foliot.errors import InvalidInput
+from foliot.domain.store import Instance, JobCard, Wish, check_of
+from foliot.errors import InvalidInput, UnknownName
 from foliot.store import process
 from foliot.store.verbs import gates, ledger
 from foliot.store.verbs.following import end_cancelled, runs_ended, unend
@@ -179,16 +179,28 @@ async def instances(tx: Transaction) -> list[Instance]:
     for row in await tx.all("live_instances"):
         number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, *more = row
         if not process.is_gone(host, pid, birth):
-            low, high, fenced, labels, reserved = more
+            low, high, fenced, labels, reserved, wish, note = more
             known = Instance(number, role, host, pid, version, started_at, beat_at, _listed(queues), slots)
             kept = msgspec.json.decode(reserved, type=dict[str, int])
             known = replace(known, ended_at=ended_at, labels=_listed(labels), reserved=kept)
+            known = replace(known, wish=None if wish is None else Wish(wish), wish_note=note)
             living.append(replace(known, offset_low=low, offset_high=high, fenced=bool(fenced)))
     return living
 
 
 def _listed(stored: str) -> tuple[str, ...]:
     return tuple(msgspec.json.decode(stored, type=list[str]))
+
+
+async def wish(tx: Transaction, worker: int, wanted: Wish | None, actor: str, note: str) -> bool:
+    row = await tx.one("lock_worker", number=worker)
+    if row is None:
+        raise UnknownName(f"there is no worker {worker}, or it has ended; see foliot workers list")
+    if row[0] == wanted:
+        return False
+    await tx.run("wish_worker", number=worker, wish=wanted, note=None if wanted is None else f"{actor}: {note}")
+    await tx.audit(actor, "resume" if wanted is None else wanted, f"worker:{worker}", note)
+    return True
 
 
 async def report_clock(tx: Transaction, instance: int, low: Duration, high: Duration, fenced: bool) -> None:

@@ -17,9 +17,9 @@ from foliot.domain.ledger import EffectState
 from foliot.domain.policy import labels_of
 from foliot.domain.run import Claimed, Ending, Lane, Phase, Progress
 from foliot.domain.state import PUT_TO_CHECK, TERMINAL, UNCHARGED, Event, Outcome, Reason, State, after
-from foliot.domain.store import ALIVE, Beat
+from foliot.domain.store import ALIVE, Beat, Wish
 from foliot.errors import LostOwnership
-from foliot.store.verbs import breakers, ledger
+from foliot.store.verbs import breakers, ledger, pausing
 from foliot.store.verbs.following import end, end_cancelled, runs_ended, unend
 from foliot.store.verbs.recovering import hand_off_check
 from foliot.store.verbs.transaction import Row, Transaction, as_json, longs
@@ -53,6 +53,7 @@ async def claim(
     late = limit if backlog is None else backlog
     put_off = limit if put_off is None else put_off
     broken = list(await breakers.open_breakers(tx))
+    paused = await pausing.of_claims(tx)
     takes = known + await _labelled(tx, known, labels) if labels else known
     wanted = {"queues": list(queues), "jobs": takes, "now": tx.now, "suspects": suspects, "limit": _CHUNKS_AT_ONCE}
     found_by = "ready_chunks" if put_off > 0 else "ready_light_chunks"
@@ -80,6 +81,7 @@ async def claim(
             jobs=known,
             queue=chunk[4],
             broken=broken,
+            paused=paused,
         )
         # A chunk is in firing order; the engine returns its rows by number.
         claimed.extend(sorted(map(Claimed._make, rows), key=_firing_order))
@@ -138,7 +140,8 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
     """Some runs of a chunk were not claimed. Ended ones need nothing. Those that are too late end here; those of jobs
     which this worker does not know wait in a chunk of their own for a worker that does; those that are not due, because
     the clock was set back since they were fired, wait in one until they are, and those that somebody's open transaction
-    has its hands on, for a little while. Those whose destination does not answer are fired anew, and held. Whatever
+    has its hands on, for a little while. Those whose destination does not answer, or that are paused, are fired anew,
+    and held. Whatever
     else is pending was moved or replaced: its owner is told, because this chunk may be why it was passed over."""
     _, lane, fired_at, _, queue, priority, label, alone, rank = chunk
     # A check, or what needs labels, stays whose it is.
@@ -146,7 +149,7 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
     waiting: dict[tuple[str | None, int], list[int]] = {}
     late: list[int] = []
     schedules: set[str] = set()
-    broken = await _bound_in_vain(tx, numbers)
+    broken = await _bound_in_vain(tx, numbers) | await _paused(tx, numbers)
     found = await tx.all("unclaimed_runs", numbers=longs(numbers), fired_at=fired_at, queue=queue)
     others = set(numbers) - {row[0] for row in found}
     moved: list[int] = []
@@ -191,6 +194,12 @@ async def _bound_in_vain(tx: Transaction, numbers: array[int]) -> set[int]:
     """Those whose destination does not answer."""
     broken = list(await breakers.open_breakers(tx))
     return {row[0] for row in await tx.all("broken_among", numbers=longs(numbers), broken=broken)} if broken else set()
+
+
+async def _paused(tx: Transaction, numbers: array[int]) -> set[int]:
+    """Those that somebody paused since they were handed off."""
+    paused = await pausing.of_claims(tx)
+    return {row[0] for row in await tx.all("paused_among", numbers=longs(numbers), paused=paused)} if paused else set()
 
 
 async def report_waiting(tx: Transaction) -> None:
@@ -457,7 +466,8 @@ async def give_back(tx: Transaction, worker: int, claimed: Sequence[Claimed]) ->
 
 
 async def beat(tx: Transaction, worker: int, progress: Sequence[Progress], patient: bool) -> Beat:
-    known = bool(await tx.run("beat_instance", number=worker, now=tx.now))
+    row = await tx.one("beat_worker", number=worker, now=tx.now)
+    known = row is not None
     unheard: list[int] = []
     if known and progress:
         owned = {"numbers": longs([p.number for p in progress]), "tokens": longs({p.token for p in progress})}
@@ -470,4 +480,5 @@ async def beat(tx: Transaction, worker: int, progress: Sequence[Progress], patie
         for one in heard:
             if one.items:
                 await ledger.put_items(tx, await ledger.lineage_of(tx, one.number), one.items)
-    return Beat(known, [row[0] for row in await tx.all("cancellations_of", worker=worker)], frozenset(unheard))
+    wish = None if row is None or row[0] is None else Wish(row[0])
+    return Beat(known, [one[0] for one in await tx.all("cancellations_of", worker=worker)], frozenset(unheard), wish)

@@ -29,8 +29,8 @@ EXECUTE FUNCTION foliot.refuse_change();
 CREATE TRIGGER seal_stays BEFORE UPDATE OR DELETE OR TRUNCATE ON foliot.seal FOR EACH STATEMENT
 EXECUTE FUNCTION foliot.refuse_change();
 
--- What is paused: job:X, queue:X or tenant:X, and what of it (creation, retries, claims). One that has ended by itself stays
--- until its schedules know which ticks fell into it.
+-- What is paused: schedule:X, job:X, queue:X or tenant:X, and what of it (creation, retries, claims); the creation of a
+-- schedule's own ticks is in its row. One that has ended by itself stays until its schedules know which ticks fell into it.
 CREATE TABLE foliot.pause (
     since  bigint NOT NULL,
     until  bigint,
@@ -40,12 +40,14 @@ CREATE TABLE foliot.pause (
     note   text   NOT NULL,
     PRIMARY KEY (name, what)
 );
+ALTER TABLE foliot.schedule ADD COLUMN paused_by text;
 
 -- Whether a run must not start now: not for a check, which only looks, nor for what an operator let go. `paused` has texts
 -- such as claims:job:X, and retries:job:X for what was tried before.
 CREATE FUNCTION foliot.is_paused(paused text[], one foliot.run) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT one.phase IS NULL AND one.forced IS NULL AND EXISTS (
-        SELECT 1 FROM unnest(ARRAY['job:' || one.job, 'queue:' || coalesce(one.queue, 'default'), 'tenant:' || one.tenant]) AS a(name)
+        SELECT 1 FROM unnest(ARRAY['job:' || one.job, 'queue:' || coalesce(one.queue, 'default'), 'tenant:' || one.tenant,
+            'schedule:' || split_part(one.schedule, '[', 1)]) AS a(name)
         WHERE 'claims:' || a.name = ANY(paused) OR (one.attempt > 0 AND 'retries:' || a.name = ANY(paused)))
 $$;
 
@@ -60,7 +62,8 @@ DECLARE
     limits text[] := ARRAY(SELECT g.name FROM foliot.gate g
         WHERE (g.most IS NOT NULL OR g.every IS NOT NULL) AND g.name NOT LIKE 'lane:%'
         UNION ALL SELECT 'to:' || b.destination FROM foliot.breaker b WHERE b.opened_at IS NOT NULL
-        UNION ALL SELECT p.name FROM foliot.pause p WHERE p.what <> 'creation');
+        UNION ALL SELECT p.name FROM foliot.pause p
+        WHERE p.what <> 'creation' AND (p.until IS NULL OR p.until > foliot.now()));
     lanes boolean := EXISTS (SELECT 1 FROM foliot.gate g WHERE g.name LIKE 'lane:%'
         AND (g.most IS NOT NULL OR (g.every IS NOT NULL AND g.name <> 'lane:catch-up')));
     claimed bigint[];

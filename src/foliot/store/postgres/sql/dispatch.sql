@@ -119,6 +119,7 @@ WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fired_at IS NULL AND fi
 SELECT EXISTS (SELECT 1 FROM foliot.gate
         WHERE (most IS NOT NULL OR every IS NOT NULL) AND name NOT LIKE 'lane:%')
     OR EXISTS (SELECT 1 FROM foliot.breaker WHERE opened_at IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM foliot.pause)
 
 -- name: hold_now
 -- The last step before ticks that were made ready go: `owned_shards`, `any_limits` and the clock in one.
@@ -129,6 +130,7 @@ SELECT foliot.now(), ARRAY(
     EXISTS (SELECT 1 FROM foliot.gate
         WHERE (most IS NOT NULL OR every IS NOT NULL) AND name NOT LIKE 'lane:%')
     OR EXISTS (SELECT 1 FROM foliot.breaker WHERE opened_at IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM foliot.pause)
 
 -- name: fresh_ticks
 -- Ticks that nothing was decided or said about yet; what somebody has his hands on is left out. Nothing here implies the

@@ -70,6 +70,9 @@ WHERE number = :number::bigint OR number = (SELECT n.number FROM foliot.named n 
 SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END, fire_at, worker, schedule
 FROM foliot.hold_runs(ARRAY(SELECT n.number FROM foliot.named n WHERE n.name = :name::text) || :number::bigint)
 
+-- name: begun_of
+SELECT attempt, withdrawn FROM foliot.run WHERE number = :number
+
 -- name: withdraw_tick
 -- The one next run of a calendar rule carries the schedule on, so it stays until it is due, and is skipped then.
 UPDATE foliot.run r SET withdrawn = :note

@@ -1,13 +1,13 @@
 -- name: schedule_columns
 SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
     fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
-    tables, last_wall, next_wall, source, skip_through, member_set
+    tables, last_wall, next_wall, source, skip_through, member_set, paused_by
 FROM foliot.schedule ORDER BY id
 
 -- name: schedules_by_id
 SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
     fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
-    tables, last_wall, next_wall, source, skip_through, member_set
+    tables, last_wall, next_wall, source, skip_through, member_set, paused_by
 FROM foliot.schedule WHERE id = ANY(:ids::text[])
 
 -- name: schedule_versions
@@ -60,7 +60,9 @@ UPDATE foliot.schedule SET last_created = :name WHERE id = :id
 
 -- name: pause_schedule
 -- Should nobody resume it before its end, nothing is made up for.
-UPDATE foliot.schedule SET paused_at = :now, paused_until = :until, paused_note = :note, skip_through = :until WHERE id = :id
+UPDATE foliot.schedule SET paused_at = CASE WHEN paused_until <= :now THEN :now ELSE coalesce(paused_at, :now) END,
+    paused_until = :until, paused_note = :note, paused_by = :actor,
+    skip_through = :until WHERE id = :id
 
 -- name: resume_schedule
 UPDATE foliot.schedule SET paused_at = NULL, paused_until = NULL,
@@ -84,7 +86,8 @@ WITH otherwise AS MATERIALIZED (
 )
 SELECT s.id, s.job, s.rule, s.payload, s.policy, s.options, s.delay, s.queue, s.priority, s.tenant, s.owner, s.runbook,
     s.changes, s.revision, s.fingerprint, s.made_at, s.paused_at, s.paused_until, s.paused_note, s.evaluated_through,
-    s.last_created, s.fault, s.tables, s.last_wall, s.next_wall, s.source, s.skip_through, s.member_set, coalesce(r.nominal, r.fire_at)
+    s.last_created, s.fault, s.tables, s.last_wall, s.next_wall, s.source, s.skip_through, s.member_set,
+    s.paused_by, coalesce(r.nominal, r.fire_at)
 FROM otherwise o JOIN foliot.schedule s ON s.id = o.id
 LEFT JOIN foliot.run r ON r.schedule = s.id AND r.state IN (0, 2) AND r.origin = 0 AND r.attempt = 0 AND r.fired_at IS NULL AND r.decided IS NOT TRUE
 ORDER BY s.id
@@ -101,3 +104,13 @@ UPDATE foliot.run SET name = :name, nominal = :nominal, fire_at = :fire_at, usef
 SELECT s.id, (SELECT h.nominal FROM foliot.history h WHERE h.schedule = s.id AND h.schedule IS NOT NULL
     AND h.nominal IS NOT NULL AND h.state IN (10, 11) ORDER BY h.nominal DESC LIMIT 1)
 FROM unnest(:ids::text[]) AS s(id)
+
+-- name: all_edits
+SELECT schedule, at, actor, fields FROM foliot.edit
+
+-- name: put_edit
+INSERT INTO foliot.edit (schedule, at, actor, fields) VALUES (:schedule, :at, :actor, :fields)
+ON CONFLICT (schedule) DO UPDATE SET at = excluded.at, actor = excluded.actor, fields = excluded.fields
+
+-- name: drop_edits
+DELETE FROM foliot.edit WHERE schedule = ANY(:ids::text[])

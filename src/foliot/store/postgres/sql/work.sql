@@ -45,6 +45,9 @@ WHERE fire_at <= :fired_at AND coalesce(queue, 'default') = :queue::text
 -- Runs whose destination does not answer, and which are no probes.
 SELECT r.number FROM foliot.run r WHERE r.number = ANY(:numbers::bigint[]) AND foliot.bound_for(r) = ANY(:broken::text[])
 
+-- name: paused_among
+SELECT r.number FROM foliot.run r WHERE r.number = ANY(:numbers::bigint[]) AND foliot.is_paused(:paused::text[], r)
+
 -- name: unfire_runs
 -- Back from the hand-off: they are fired anew, and held then.
 UPDATE foliot.run SET fired_at = NULL, decided = CASE WHEN schedule IS NULL THEN decided ELSE true END
@@ -189,7 +192,8 @@ RETURNING r.number
 -- name: release_paused
 UPDATE foliot.run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, reason = NULL, detail = NULL, waits_for = NULL,
     fire_at = least(fire_at, :now)
-WHERE waits_for IN (SELECT 'turn:' || :schedule::text UNION ALL SELECT 'turn:' || id FROM foliot.series WHERE schedule = :schedule::text)
+WHERE waits_for IN (SELECT 'turn:' || w FROM unnest(:schedules::text[]) AS w
+        UNION ALL SELECT 'turn:' || id FROM foliot.series WHERE schedule = ANY(:schedules::text[]))
     AND reason = 'paused' AND state <= 2 RETURNING number
 
 -- name: delayed_schedules

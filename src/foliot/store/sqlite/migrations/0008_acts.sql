@@ -26,8 +26,8 @@ WHEN EXISTS (SELECT 1 FROM seal WHERE position = new.position OR audit = new.aud
     SELECT RAISE(ABORT, 'seals are never changed');
 END;
 
--- What is paused: job:X, queue:X or tenant:X, and what of it (creation, retries, claims). One that has ended by itself stays
--- until its schedules know which ticks fell into it.
+-- What is paused: schedule:X, job:X, queue:X or tenant:X, and what of it (creation, retries, claims); the creation of a
+-- schedule's own ticks is in its row. One that has ended by itself stays until its schedules know which ticks fell into it.
 CREATE TABLE pause (
     name    TEXT    NOT NULL,
     what    TEXT    NOT NULL,
@@ -37,6 +37,16 @@ CREATE TABLE pause (
     note    TEXT    NOT NULL,
     PRIMARY KEY (name, what)
 ) STRICT, WITHOUT ROWID;
+
+ALTER TABLE schedule ADD COLUMN paused_by TEXT;
+-- By which pauses a run may be kept from starting: claims:job:X, and retries:job:X for what was tried before. Not a check,
+-- which only looks, nor what an operator let go.
+CREATE VIEW pausable AS
+SELECT r.number, w.value || a.value AS pause
+FROM run r, json_each(json_array('job:' || r.job, 'queue:' || coalesce(r.queue, 'default'), 'tenant:' || r.tenant,
+        'schedule:' || substr(r.schedule, 1, instr(r.schedule || '[', '[') - 1))) a,
+    json_each(CASE WHEN r.attempt > 0 THEN '["claims:","retries:"]' ELSE '["claims:"]' END) w
+WHERE r.phase IS NULL AND r.forced IS NULL AND a.value IS NOT NULL;
 
 -- What a person wants of a worker: drain, quarantine. It hears of it with its heartbeat.
 ALTER TABLE instance ADD COLUMN wish TEXT;

@@ -34,6 +34,9 @@ SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 E
 FROM run
 WHERE number = :number OR name = :name
 
+-- name: begun_of
+SELECT attempt, withdrawn FROM run WHERE number = :number
+
 -- name: withdraw_tick
 -- The one next run of a calendar rule carries the schedule on, so it stays until it is due, and is skipped then.
 UPDATE run SET withdrawn = :note

@@ -45,7 +45,7 @@ ON CONFLICT (name) DO UPDATE SET policy = excluded.policy, queue = excluded.queu
 
 -- name: live_instances
 SELECT number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, offset_low, offset_high,
-    fenced, labels, reserved
+    fenced, labels, reserved, wish, wish_note
 FROM instance WHERE ended_at IS NULL ORDER BY number
 
 -- name: report_clock

@@ -33,6 +33,8 @@ WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :now
     AND CASE WHEN phase IS NULL THEN job ELSE job || '?' END IN (SELECT value FROM json_each(:jobs))
     AND (:broken = '[]' OR number NOT IN (SELECT b.number FROM bound_for b WHERE b.number IN carray(:numbers)
         AND b.destination IN (SELECT value FROM json_each(:broken))))
+    AND (:paused = '[]' OR number NOT IN (SELECT p.number FROM pausable p WHERE p.number IN carray(:numbers)
+        AND p.pause IN (SELECT value FROM json_each(:paused))))
 RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, since, schedule, revision, tenant,
     queue, priority, origin, lane, options, checkpoint, phase, lineage, coalesce(repair, 0), deaths
 
@@ -45,6 +47,9 @@ WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :fired_at AND coa
 -- name: broken_among
 -- Runs whose destination does not answer, and which are no probes.
 SELECT number FROM bound_for WHERE number IN carray(:numbers) AND destination IN (SELECT value FROM json_each(:broken))
+
+-- name: paused_among
+SELECT DISTINCT number FROM pausable WHERE number IN carray(:numbers) AND pause IN (SELECT value FROM json_each(:paused))
 
 -- name: unfire_runs
 -- Back from the hand-off: they are fired anew, and held then.
@@ -179,7 +184,8 @@ RETURNING number
 -- name: release_paused
 UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, reason = NULL, detail = NULL, waits_for = NULL,
     fire_at = min(fire_at, :now)
-WHERE waits_for IN (SELECT 'turn:' || :schedule UNION ALL SELECT 'turn:' || id FROM series WHERE schedule = :schedule)
+WHERE waits_for IN (SELECT 'turn:' || value FROM json_each(:schedules)
+        UNION ALL SELECT 'turn:' || id FROM series WHERE schedule IN (SELECT value FROM json_each(:schedules)))
     AND reason = 'paused' AND state <= 2 RETURNING number
 
 -- name: delayed_schedules

@@ -1,0 +1,122 @@
+"""What is done to many at once: shown first with its count, asked for, and then done one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+import typer
+
+from foliot.app import Foliot
+from foliot.cli import words
+from foliot.cli.dead import Place, bar, refuse_blind
+from foliot.cli.options import WrongUsage
+from foliot.cli.output import Column, print_facts, print_json, print_table, say
+from foliot.domain.listing import RunFilter
+from foliot.operate.bulk import MOST_RUNS, BulkPreview, Handled
+from foliot.operate.pausing import ScheduleWanted, Steered
+from foliot.operate.shapes import run_shape
+
+_SHOWN = 20
+_DONE = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "skip": "skipped"}
+
+
+class Bulk(NamedTuple):
+    """One action on many, as it was asked for."""
+
+    verb: str
+    dry_run: bool
+    yes: bool
+    as_json: bool
+    place: Place
+
+    def of_schedules(
+        self, wanted: ScheduleWanted, act: Callable[[Foliot, Callable[[int], None]], Awaitable[list[Steered]]]
+    ) -> None:
+        refuse_blind(dry_run=self.dry_run, yes=self.yes, as_json=self.as_json)
+        meant = self.place.call(lambda foliot: foliot.operate.schedules_meant_async(**wanted))
+        names = [view.schedule.id for view in meant]
+        if self.dry_run and self.as_json:
+            print_json({"would": len(names), "schedules": names})
+        elif not self.as_json:
+            print_facts({"schedules": f"{len(names):,}", "such as": _listed(names)} if names else {"schedules": "none"})
+        if not self._goes(len(names), "schedule"):
+            return
+        with bar(is_shown=not self.as_json, title=_DONE[self.verb], total=len(names)) as shown:
+            told = self.place.call(lambda foliot: act(foliot, shown))
+        self._tell([(one.name, one.outcome, one.problem) for one in told], "schedule")
+
+    def of_runs(self, wanted: RunFilter, limit: int, reason: str, actor: str) -> None:
+        refuse_blind(dry_run=self.dry_run, yes=self.yes, as_json=self.as_json)
+        if self.dry_run or not self.as_json:
+            seen = self.place.call(lambda foliot: foliot.operate.preview_bulk_async(self.verb, wanted, limit=limit))
+            self._show(seen)
+            if not self._goes(seen.would, "run"):
+                return
+
+        async def act(foliot: Foliot, shown: Callable[[int], None]) -> list[Handled]:
+            return await foliot.operate.bulk_async(
+                self.verb, wanted, reason=reason, actor=actor, limit=limit, progress=shown
+            )
+
+        with bar(is_shown=not self.as_json, title=_DONE[self.verb], total=min(limit, MOST_RUNS)) as shown:
+            told = self.place.call(lambda foliot: act(foliot, shown))
+        self._tell([(one.run, one.outcome, one.problem) for one in told], "run")
+
+    def _goes(self, count: int, noun: str) -> bool:
+        if self.dry_run or not count:
+            return False
+        return self.yes or typer.confirm(f"{self.verb} {words.counted(count, noun)}?")
+
+    def _show(self, seen: BulkPreview) -> None:
+        if self.as_json:
+            print_json(
+                {
+                    "would": seen.would,
+                    "states": dict(seen.states),
+                    "refused": dict(seen.refused),
+                    "sample": [run_shape(view) for view in seen.sample],
+                }
+            )
+            return
+        facts = {f"to {self.verb}": f"{seen.would:,}"}
+        if seen.states:
+            facts["states"] = ", ".join(f"{count:,} {state}" for state, count in seen.states.most_common())
+        if seen.refused:
+            facts["refused"] = "; ".join(f"{count:,}: {why}" for why, count in seen.refused.most_common())
+        if seen.sample:
+            facts["such as"] = _listed([view.id for view in seen.sample], seen.would)
+        print_facts(facts)
+
+    def _tell(self, told: Sequence[tuple[str, str, str | None]], noun: str) -> None:
+        """An exit of 1 when one of them was refused, or could not be done."""
+        bad = [one for one in told if one[1] in ("refused", "failed")]
+        counts = Counter(outcome for _, outcome, _ in told)
+        if self.as_json:
+            handled = [{"id": name, "outcome": outcome, "problem": problem} for name, outcome, problem in told]
+            print_json({"counts": dict(counts), "handled": handled})
+        else:
+            say(
+                "; ".join(f"{outcome} {words.counted(count, noun)}" for outcome, count in counts.most_common())
+                or "none"
+            )
+            columns = (Column(noun), Column("outcome", coloured=True), Column("why", shrinks=True))
+            if bad:
+                print_table(columns, [(name, how, why or "") for name, how, why in bad[:_SHOWN]], nothing="")
+        if bad:
+            raise typer.Exit(1)
+
+
+def are_many(one: str | None, noun: str, dry_run: bool, *, said: bool) -> bool:
+    """Whether all are meant of which something is `said`, or the one that is named."""
+    if (one is None) is not said:
+        raise WrongUsage(f"name one {noun}, or say which: --job, --tenant, --queue, --prefix, …")
+    if one is not None and dry_run:
+        raise WrongUsage(f"--dry-run counts many; to see one: foliot {noun}s show")
+    return one is None
+
+
+def _listed(names: Sequence[str], total: int | None = None) -> str:
+    more = (total or len(names)) - min(len(names), 10)
+    return ", ".join(names[:10]) + (f", and {more:,} more" if more else "")

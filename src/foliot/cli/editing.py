@@ -1,0 +1,206 @@
+"""`foliot schedules edit` and `apply`: schedules that are changed at run time, one of them or all of a file."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from foliot.app import Foliot
+from foliot.cli import words
+from foliot.cli.dead import Place, refuse_blind
+from foliot.cli.options import (
+    ActorOption,
+    AppOption,
+    DryRunOption,
+    JsonOption,
+    ReasonOption,
+    StoreOption,
+    WrongUsage,
+    YesOption,
+    acting,
+    legible,
+    stated_reason,
+)
+from foliot.cli.output import Column, heading, print_json, print_table, say
+from foliot.cli.schedules import NameArgument, commands
+from foliot.domain.instant import rfc3339
+from foliot.operate.scheduling import Planned, planned_shape
+
+__all__ = ["commands"]
+
+_MOST_BYTES = 10_000_000
+
+
+@commands.command("edit")
+def edit(
+    schedule: NameArgument,
+    revision: Annotated[
+        int | None, typer.Option("--revision", help="The one that you saw: refused if it is another by now.", min=1)
+    ] = None,
+    rule: Annotated[str | None, typer.Option("--rule", help="When it is due: `0 2 * * *`.", callback=legible)] = None,
+    tz: Annotated[str | None, typer.Option("--tz", help="The zone of the rule.", callback=legible)] = None,
+    args: Annotated[str | None, typer.Option("--args", help="Its arguments, as JSON.", callback=legible)] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="What else: overlap=queue, owner=ops, attempts=. Repeatable.", metavar="NAME=VALUE"),
+    ] = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Changes a schedule, until what declares it changes. Shows what becomes otherwise and which ticks come then, and
+    asks. An empty value takes a setting back to what the job says."""
+    given = {"rule": rule, "tz": tz, "args": None if args is None else _json(args, "--args")}
+    wanted = {name: value for name, value in given.items() if value is not None} | read_settings(settings)
+    if not wanted:
+        raise WrongUsage("say what is to be changed: --rule, --args, or --set NAME=VALUE")
+    why = "" if dry_run else stated_reason(reason)
+    if not dry_run and as_json and revision is None:
+        raise WrongUsage("say which revision you saw: --revision N (schedules show tells it)")
+    refuse_blind(dry_run=dry_run, yes=yes or revision is not None, as_json=as_json)
+    place = Place(app, store)
+    seen = place.call(lambda foliot: foliot.operate.preview_edit_async(schedule, wanted))
+    if not as_json:
+        _print_plan([seen])
+    elif dry_run:
+        print_json(planned_shape(seen))
+    # Whoever names a revision has looked; whoever does not is shown it here, and it must be this one still.
+    from_revision = revision or seen.revision or 0
+    if dry_run or (seen.outcome == "unchanged" and not as_json):
+        return
+    if not as_json and not (yes or revision is not None or typer.confirm(f"change {schedule}?")):
+        return
+    done = place.call(
+        lambda foliot: foliot.operate.edit_schedule_async(
+            schedule, wanted, revision=from_revision, reason=why, actor=acting(actor)
+        )
+    )
+    if as_json:
+        print_json(planned_shape(done))
+    else:
+        say(f"changed {schedule}; it is at revision {done.revision} now")
+
+
+@commands.command("apply")
+def apply(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Schedules, as TOML or JSON.", exists=True, dir_okay=False)
+    ],
+    source: Annotated[
+        str | None, typer.Option("--source", help="Whose they are; by default the file's name.", callback=legible)
+    ] = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove those that this source stated once, and no longer does.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    reason: ReasonOption = None,
+    actor: ActorOption = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Brings schedules to what a file says: all of them or none, and as often as you like. Shows what becomes otherwise
+    first, and asks."""
+    given = read_schedules(file)
+    whose = source or f"file:{file.name}"
+    why = reason or f"as {file.name} says"
+    refuse_blind(dry_run=dry_run, yes=yes, as_json=as_json)
+    place = Place(app, store)
+    if dry_run or not as_json:
+        seen = place.call(lambda foliot: foliot.operate.preview_apply_async(given, source=whose, prune=prune))
+        if as_json:
+            print_json([planned_shape(one) for one in seen])
+        else:
+            _print_plan(seen)
+        changing = sum(one.outcome in ("created", "changed", "pruned") for one in seen)
+        refused = next((one for one in seen if one.outcome == "refused"), None)
+        if not dry_run and refused is None:
+            if not changing:
+                return
+            if not (yes or typer.confirm(f"change {words.counted(changing, 'schedule')}?")):
+                return
+        if dry_run:
+            return
+
+    async def act(foliot: Foliot) -> list[Planned]:
+        return await foliot.operate.apply_schedules_async(
+            given, source=whose, prune=prune, reason=why, actor=acting(actor)
+        )
+
+    done = place.call(act)
+    if as_json:
+        print_json([planned_shape(one) for one in done])
+    else:
+        counts = {one.outcome: sum(other.outcome == one.outcome for other in done) for one in done}
+        say("; ".join(f"{outcome} {words.counted(count, 'schedule')}" for outcome, count in counts.items()))
+
+
+def read_settings(given: list[str] | None) -> dict[str, Any]:
+    """`overlap=queue`; what reads as JSON is taken so (`attempts=3`), and nothing at all is None."""
+    found: dict[str, Any] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals or not legible(text):
+            raise WrongUsage(f"--set {text!r:.80}: write it as overlap=queue")
+        if name in found:
+            raise WrongUsage(f"--set names {name} twice")
+        try:
+            found[name] = json.loads(value) if value else None
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def read_schedules(file: Path) -> list[Any]:
+    """What a file states: `[[schedule]]` tables in TOML; in JSON a list, one object, or `{"schedule": [...]}`."""
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise WrongUsage(f"{file}: more than {_MOST_BYTES // 1_000_000} MB is no list of schedules")
+        text = file.read_text("utf-8")
+        stated = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+    except (OSError, ValueError, RecursionError) as problem:
+        raise WrongUsage(f"{file}: {problem}") from None
+    if isinstance(stated, dict) and "schedule" in stated:
+        stated = stated["schedule"]
+    listed = [stated] if isinstance(stated, dict) else stated
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise WrongUsage(f"{file}: write each schedule as a table [[schedule]] with its name, job and rule")
+    return listed
+
+
+def _json(text: str, option: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise WrongUsage(f"{option} {text!r:.80} is not JSON") from None
+
+
+def _print_plan(plans: list[Planned]) -> None:
+    columns = (Column("schedule"), Column("outcome", coloured=True), Column("what", shrinks=True))
+    print_table(columns, [(one.schedule, one.outcome, _what(one)) for one in plans], nothing="no schedules")
+    moving = [one for one in plans if one.ticks.before != one.ticks.after and one.outcome in ("created", "changed")]
+    for one in moving[:10]:
+        heading(f"ticks of {one.schedule} (UTC)")
+        rows = max(len(one.ticks.before), len(one.ticks.after))
+        shown = [[rfc3339(tick) for tick in side] + ["-"] * rows for side in one.ticks]
+        print_table((Column("so far"), Column("then")), list(zip(*shown, strict=True))[:rows], nothing="none")
+
+
+def _what(one: Planned) -> str:
+    told = [f"{change.field}: {_value(change.before)} -> {_value(change.after)}" for change in one.fields]
+    return "; ".join([*told, *([one.problem] if one.problem else [])]) or "-"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict) and len(value) > 1 and "cron" in value:
+        return f"{value['cron']} ({value.get('tz', 'UTC')})"
+    return words.one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 60)

@@ -1,0 +1,127 @@
+"""`pause` and `resume` of jobs, queues and tenants, and how pauses are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import typer
+
+from foliot.app import Foliot
+from foliot.cli.options import (
+    ActorOption,
+    AppOption,
+    ForOption,
+    JsonOption,
+    ReasonOption,
+    StoreOption,
+    UntilOption,
+    WhatOption,
+    acting,
+    legible,
+    read_ending,
+    read_whats,
+    stated_reason,
+    with_store,
+)
+from foliot.cli.output import Column, print_json, say
+from foliot.domain.instant import rfc3339
+from foliot.domain.pauses import Pause
+from foliot.operate.pausing import brief, pauses_of
+from foliot.operate.shapes import Shape, pause_shape
+
+CatchUpOption = Annotated[
+    bool, typer.Option("--catch-up", help="Ticks of the pause were missed: the schedule's policy speaks.")
+]
+PAUSED = Column("paused", coloured=True, shrinks=True)
+_HINTS = {
+    "job": "no worker has ever said that it knows it",
+    "queue": "nobody serves a queue of that name, and no job names it",
+    "tenant": "",
+}
+
+
+def add_pausing(commands: typer.Typer, kind: str) -> None:
+    """Gives a group of commands its `pause` and `resume`."""
+    naming = typer.Argument(metavar=kind.upper(), help=f"The name of a {kind}.", callback=legible)
+
+    def pause(
+        name: Annotated[str, naming],
+        what: WhatOption = None,
+        length: ForOption = None,
+        until: UntilOption = None,
+        reason: ReasonOption = None,
+        actor: ActorOption = None,
+        app: AppOption = None,
+        store: StoreOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        why, whats, ending = stated_reason(reason), read_whats(what), read_ending(length, until)
+
+        async def act(foliot: Foliot) -> tuple[list[Pause], bool]:
+            end = await ending.instant(foliot)
+            made = await foliot.operate.pause_of_async(
+                kind, name, what=whats, until=end, reason=why, actor=acting(actor)
+            )
+            is_known = kind != "queue" or name in {one.queue for one in await foliot.operate.queues_async()}
+            return made, is_known
+
+        made, is_known = with_store(app, store, act)
+        if as_json:
+            print_json([pause_shape(one) for one in made])
+            return
+        print_paused(name, made)
+        if not is_known:
+            say(f"note: {_HINTS[kind]}", "yellow")
+
+    def resume(
+        name: Annotated[str, naming],
+        what: WhatOption = None,
+        catch_up: CatchUpOption = False,
+        reason: ReasonOption = None,
+        actor: ActorOption = None,
+        app: AppOption = None,
+        store: StoreOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        why, whats = stated_reason(reason), read_whats(what)
+        ended = with_store(
+            app,
+            store,
+            lambda foliot: foliot.operate.resume_of_async(
+                kind, name, what=whats, catch_up=catch_up, reason=why, actor=acting(actor)
+            ),
+        )
+        if as_json:
+            print_json([pause_shape(one) for one in ended])
+        else:
+            print_resumed(name, ended)
+
+    pause.__doc__ = (
+        f"Stops what would start of a {kind}: `claims`, unless --what says otherwise. What runs goes on to its end."
+    )
+    resume.__doc__ = f"Ends all pauses of a {kind}, or those of --what. What was held goes on."
+    commands.command("pause")(pause)
+    commands.command("resume")(resume)
+
+
+def print_paused(name: str, made: Sequence[Pause]) -> None:
+    for one in made:
+        end = "until it is resumed" if one.until is None else f"until {rfc3339(one.until)}"
+        say(f"paused {one.what} of {name} {end}")
+
+
+def print_resumed(name: str, ended: Sequence[Pause]) -> None:
+    for one in ended:
+        say(f"resumed {one.what} of {name}, paused {one.actor and 'by ' + one.actor} since {rfc3339(one.since)}")
+    if not ended:
+        say(f"{name} was not paused")
+
+
+def with_pauses(shape: Shape, pauses: Iterable[Pause], name: str) -> Shape:
+    """A thing in a list, with what is paused of it."""
+    return shape | {"pauses": [pause_shape(one) for one in pauses_of(pauses, name)]}
+
+
+def paused_words(pauses: Iterable[Pause], name: str) -> str:
+    return brief(pauses_of(pauses, name)).removeprefix("paused ").strip("()") or "-"

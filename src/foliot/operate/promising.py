@@ -1,0 +1,107 @@
+"""The verbs that make, move and cancel promises by the job's name, for processes that do not have its code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from foliot.domain.identity import checked_key, checked_line, checked_name, checked_priority, checked_tenant
+from foliot.domain.instant import LAST, Instant, duration, rfc3339
+from foliot.domain.policy import OF_SCHEDULES, choices, refuse_of_jobs
+from foliot.domain.run import Kept, Promise, checked_conflict, checked_due
+from foliot.domain.store import DEFAULT_QUEUE
+from foliot.errors import InvalidInput, UnknownName
+from foliot.operate.acting import Acting, acting, as_instant
+from foliot.operate.stating import promised_options, stated_arguments
+
+Length = str | float | timedelta
+
+
+class PromiseVerbs(Acting):
+    """Delayed runs, one at a time. They are work and not an operator's act: the run itself is the record of them."""
+
+    async def promise_async(
+        self,
+        job: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        at: datetime | Instant | None = None,
+        delay: Length | None = None,
+        key: str | None = None,
+        tenant: str | None = None,
+        queue: str | None = None,
+        priority: int = 0,
+        on_conflict: str = "keep",
+        unique_for: Length | None = None,
+        useful_until: datetime | Length | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Kept:
+        """One run of a job that the store knows, due at `at`, after `delay`, or now. Arguments are given by name, and
+        are data; whether they fit the job's signature is found out by whoever executes it (`dead: bad_payload`).
+
+        With a `key`, said again it is the same promise (`on_conflict`, `unique_for`); without one, another one."""
+        store = await self._opened()
+        card = (await store.jobs()).get(job)
+        if card is None:
+            raise UnknownName(
+                f"the store knows no job {job!r:.80}; a worker that has its code enters it when it starts"
+            )
+        if at is not None and delay is not None:
+            raise InvalidInput(f"{job}: give at or delay, not both")
+        refuse_of_jobs(job, settings or {}, "a promise is one of them")
+        chosen = {name: value for name, value in choices(settings or {}).items() if name not in OF_SCHEDULES}
+        payload = stated_arguments(job, arguments)
+        policy, options = promised_options(job, card, chosen, payload)
+        due = as_instant(at) if at is not None else await store.now() + (0 if delay is None else duration(delay))
+        own_queue = checked_name(queue, "queue") if queue is not None else card.queue
+        promise = Promise(
+            job=job,
+            payload=payload,
+            fire_at=checked_due(due, job),
+            key=None if key is None else checked_key(key),
+            tenant=None if tenant is None else checked_tenant(tenant),
+            queue=None if own_queue == DEFAULT_QUEUE else own_queue,
+            priority=checked_priority(priority),
+            useful_until=_useful_until(job, due, useful_until, policy.useful_until),
+            options=options,
+            on_conflict=checked_conflict(on_conflict),
+            unique_for=None if unique_for is None else duration(unique_for),
+        )
+        return (await store.promise([promise]))[0]
+
+    def promise(self, job: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Kept:
+        return self._call(lambda: self.promise_async(job, arguments, **options), "promise_async")
+
+    async def move_promise_async(self, key: str, at: datetime | Instant, *, tenant: str | None = None) -> Kept:
+        """Changes when a keyed promise is due, until an attempt owns it."""
+        due = checked_due(as_instant(at), f"move {key!r:.80}")
+        return await (await self._opened()).move(checked_key(key), _tenant(tenant), due)
+
+    def move_promise(self, key: str, at: datetime | Instant, *, tenant: str | None = None) -> Kept:
+        return self._call(lambda: self.move_promise_async(key, at, tenant=tenant), "move_promise_async")
+
+    async def cancel_promise_async(self, key: str, *, actor: str, reason: str = "", tenant: str | None = None) -> Kept:
+        """Cancels a keyed promise; one that runs is asked to stop. Conflict when it has ended already."""
+        note = reason and checked_line(reason, "reason")
+        store = await self._opened()
+        return await store.cancel_promise(checked_key(key), _tenant(tenant), actor=acting(actor), note=note)
+
+    def cancel_promise(self, key: str, *, actor: str, reason: str = "", tenant: str | None = None) -> Kept:
+        return self._call(
+            lambda: self.cancel_promise_async(key, actor=actor, reason=reason, tenant=tenant), "cancel_promise_async"
+        )
+
+
+def _tenant(given: str | None) -> str | None:
+    return None if given is None else checked_tenant(given)
+
+
+def _useful_until(job: str, due: Instant, given: datetime | Length | None, useful_for: int | None) -> Instant | None:
+    if isinstance(given, datetime):
+        end = as_instant(given)
+        if end < due:
+            raise InvalidInput(f"{job}: useful until {rfc3339(end)}, but due at {rfc3339(due)}: it could never run")
+        return end
+    length = useful_for if given is None else duration(given)
+    return None if length is None else min(due + length, LAST)

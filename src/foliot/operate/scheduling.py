@@ -1,0 +1,254 @@
+"""The verbs that make, edit and remove schedules at run time, one by one or from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from foliot.domain.instant import Instant, rfc3339
+from foliot.domain.schedule import Applied, Declaration, Schedule, ScheduleView
+from foliot.domain.store import Store
+from foliot.errors import Conflict, InvalidInput, TickTaken
+from foliot.operate.acting import Acting, acting, stated
+from foliot.operate.shapes import Shape
+from foliot.operate.stating import (
+    FieldChange,
+    Ticks,
+    changed_fields,
+    edited_schedule,
+    stated_schedule,
+    ticks_of,
+)
+from foliot.timing import decode
+from foliot.timing.ticks import armed
+
+OPERATOR = "operator"
+"""The source of schedules that were made one by one."""
+MOST_STATED = 10_000
+_TRIES = 10_000
+
+
+class Planned(NamedTuple):
+    """What becomes of one schedule."""
+
+    schedule: str
+    outcome: str
+    """`created`, `changed`, `unchanged`, `pruned`, `vanished` (it stays, because nobody said that it shall go), or
+    `refused`."""
+    fields: list[FieldChange]
+    ticks: Ticks
+    revision: int | None = None
+    """The one that it has, or had before this."""
+    problem: str | None = None
+    """Why it is refused; or what gives way to it."""
+
+
+class ScheduleVerbs(Acting):
+    """Standing rules, as operators state them."""
+
+    async def put_schedule_async(self, given: Mapping[str, Any], *, reason: str, actor: str) -> Planned:
+        """Makes a schedule: `{"name": ..., "job": ..., "rule": "0 2 * * *", "tz": ..., "args": {...}, ...}` with
+        settings of the policy beside these. The job must be known to the store.
+
+        Said again, nothing happens. Conflict when there is another one of that name: edit it."""
+        store, who, why = await self._opened(), acting(actor), stated(reason)
+        [planned] = await _planned(store, [given], OPERATOR, prune=False)
+        if planned.outcome == "changed":
+            raise Conflict(
+                f"there is a schedule {planned.schedule!r} already, and it is another one "
+                f"({', '.join(change.field for change in planned.fields)}); edit it, from revision {planned.revision}"
+            )
+        if planned.outcome == "refused":
+            raise Conflict(planned.problem or "")
+        if planned.outcome == "created":
+            await _applied(store, await _declared(store, [given]), source=OPERATOR, actor=who, note=why)
+        return planned
+
+    def put_schedule(self, given: Mapping[str, Any], *, reason: str, actor: str) -> Planned:
+        return self._call(lambda: self.put_schedule_async(given, reason=reason, actor=actor), "put_schedule_async")
+
+    async def preview_edit_async(self, schedule: str, given: Mapping[str, Any]) -> Planned:
+        """What `edit_schedule` would change now, and which ticks come before and after. Nothing is changed."""
+        planned, _ = await _edit(await self._opened(), schedule, given)
+        return planned
+
+    def preview_edit(self, schedule: str, given: Mapping[str, Any]) -> Planned:
+        return self._call(lambda: self.preview_edit_async(schedule, given), "preview_edit_async")
+
+    async def edit_schedule_async(
+        self, schedule: str, given: Mapping[str, Any], *, revision: int, reason: str, actor: str
+    ) -> Planned:
+        """Changes what is given: `rule` (with `tz`), `args`, `bind`, `queue`, `priority`, `tenant`, `owner`, `runbook`,
+        `changes`, and settings of the policy; None takes a setting back to what the job says.
+
+        `revision` is the one that was looked at: Conflict, which says who changed what, when it is no longer that one.
+        What is so already is not changed again, whatever the revision."""
+        store, who, why = await self._opened(), acting(actor), stated(reason)
+        for _ in range(_TRIES):
+            planned, wanted = await _edit(store, schedule, given)
+            if planned.outcome == "unchanged":
+                return planned
+            changed = [change.field for change in planned.fields]
+            note = f"{', '.join(changed)}: {why}"
+            try:
+                made = await store.edit(wanted, revision, fields=changed, actor=who, note=note)
+            except TickTaken:  # fired between our look and our word
+                continue
+            return planned._replace(revision=made)
+        raise Conflict("the schedule fired again and again while it was being edited; try once more")
+
+    def edit_schedule(
+        self, schedule: str, given: Mapping[str, Any], *, revision: int, reason: str, actor: str
+    ) -> Planned:
+        return self._call(
+            lambda: self.edit_schedule_async(schedule, given, revision=revision, reason=reason, actor=actor),
+            "edit_schedule_async",
+        )
+
+    async def preview_apply_async(
+        self, given: Sequence[Mapping[str, Any]], *, source: str, prune: bool = False
+    ) -> list[Planned]:
+        """What `apply_schedules` would do now. Nothing is changed."""
+        return await _planned(await self._opened(), given, source, prune=prune)
+
+    async def apply_schedules_async(
+        self, given: Sequence[Mapping[str, Any]], *, source: str, reason: str, actor: str, prune: bool = False
+    ) -> list[Planned]:
+        """Brings the schedules of a source to what it says now: all of them or none. One that is as it was stated last
+        is left alone, with what operators edited of it. With `prune`, those that the source stated once and no longer
+        does are removed; those of others never are. Conflict when one belongs to another source."""
+        store, who, why = await self._opened(), acting(actor), stated(reason)
+        planned = await _planned(store, given, source, prune=prune)
+        for one in planned:
+            if one.outcome == "refused":
+                raise Conflict(one.problem or "")
+        await _applied(store, await _declared(store, given), source=source, actor=who, note=why, prune=prune)
+        return planned
+
+    def apply_schedules(
+        self, given: Sequence[Mapping[str, Any]], *, source: str, reason: str, actor: str, prune: bool = False
+    ) -> list[Planned]:
+        return self._call(
+            lambda: self.apply_schedules_async(given, source=source, reason=reason, actor=actor, prune=prune),
+            "apply_schedules_async",
+        )
+
+    async def import_schedules_async(self, declarations: Sequence[Declaration], *, source: str, actor: str) -> Applied:
+        """Creates schedules, or brings them to what `source` says now. Each begins with its first tick after now.
+
+        Conflict when one of them exists and belongs to another source, such as code.
+        """
+        store, who = await self._opened(), acting(actor)
+        known = {view.schedule.id: view.schedule for view in await store.schedules()}
+        for one in declarations:
+            if one.id in known and known[one.id].source != source:
+                raise Conflict(f"{_belongs(known[one.id])}; give this one another name")
+        return await _applied(store, declarations, source=source, actor=who)
+
+    def import_schedules(self, declarations: Sequence[Declaration], *, source: str, actor: str) -> Applied:
+        return self._call(
+            lambda: self.import_schedules_async(declarations, source=source, actor=actor), "import_schedules_async"
+        )
+
+    async def delete_async(self, schedule: str, *, reason: str, actor: str, revision: int | None = None) -> None:
+        """Removes a schedule and its pending run; its history stays. What code declares comes back with the code.
+        Conflict when it is not at the `revision` that is given."""
+        store = await self._opened()
+        await store.delete(schedule, actor=acting(actor), note=stated(reason), revision=revision)
+
+    def delete(self, schedule: str, *, reason: str, actor: str, revision: int | None = None) -> None:
+        self._call(lambda: self.delete_async(schedule, reason=reason, actor=actor, revision=revision), "delete_async")
+
+
+def planned_shape(planned: Planned) -> Shape:
+    return {
+        "id": planned.schedule,
+        "outcome": planned.outcome,
+        "revision": planned.revision,
+        "changed": [change._asdict() for change in planned.fields],
+        "ticks_before": [rfc3339(tick) for tick in planned.ticks.before],
+        "ticks_after": [rfc3339(tick) for tick in planned.ticks.after],
+        "problem": planned.problem,
+    }
+
+
+def _belongs(schedule: Schedule) -> str:
+    return f"there is a schedule {schedule.id!r} already, stated by {schedule.source}"
+
+
+async def _edit(store: Store, schedule: str, given: Mapping[str, Any]) -> tuple[Planned, Declaration]:
+    """What an edit changes of a schedule as it is now, with the first tick that follows."""
+    known, now = (await store.schedule(schedule)).schedule, await store.now()
+    wanted = edited_schedule(known, given, (await store.jobs()).get(known.job))
+    changes = changed_fields(known, wanted)
+    outcome = "changed" if changes else "unchanged"
+    planned = Planned(schedule, outcome, changes, ticks_of(known, wanted, now), known.revision)
+    begin = max(now, known.evaluated_through or 0)
+    return planned, armed(wanted, decode(wanted.rule), begin, known)
+
+
+async def _declared(store: Store, given: Sequence[Mapping[str, Any]]) -> list[Declaration]:
+    """All of them, or an error that says of which one it speaks."""
+    if not isinstance(given, list | tuple) or len(given) > MOST_STATED:
+        raise InvalidInput(f"give a list of schedules, {MOST_STATED:,} at most")
+    cards, sets = await store.jobs(), [one.name for one in await store.member_sets()]
+    found: dict[str, Declaration] = {}
+    for one in given:
+        declared = stated_schedule(one, cards, sets)
+        if declared.id in found:
+            raise InvalidInput(f"schedule {declared.id!r} is stated twice")
+        found[declared.id] = declared
+    return list(found.values())
+
+
+async def _planned(store: Store, given: Sequence[Mapping[str, Any]], source: str, *, prune: bool) -> list[Planned]:
+    declared, now = await _declared(store, given), await store.now()
+    known = {view.schedule.id: view for view in await store.schedules()}
+    stated_now = {one.id for one in declared}
+    planned = [_plan(one, known.get(one.id), source, now) for one in declared]
+    for name, view in known.items():
+        if view.schedule.source == source != OPERATOR and name not in stated_now:
+            outcome = "pruned" if prune else "vanished"
+            planned.append(Planned(name, outcome, [], ticks_of(view.schedule, None, now), view.schedule.revision))
+    return planned
+
+
+def _plan(one: Declaration, view: ScheduleView | None, source: str, now: Instant) -> Planned:
+    if view is None:
+        return Planned(one.id, "created", [], ticks_of(None, one, now))
+    known = view.schedule
+    ticks = ticks_of(known, one, now)
+    if known.source != source:
+        return Planned(one.id, "refused", [], ticks, known.revision, f"{_belongs(known)}; that has to change it")
+    if known.fingerprint == one.fingerprint:
+        problem = None if view.edit is None else f"as {view.edit.actor} edited it: {', '.join(view.edit.fields)}"
+        return Planned(one.id, "unchanged", [], ticks._replace(after=ticks.before), known.revision, problem)
+    gives_way = None if view.edit is None else f"what {view.edit.actor} edited gives way: {', '.join(view.edit.fields)}"
+    return Planned(one.id, "changed", changed_fields(known, one), ticks, known.revision, gives_way)
+
+
+async def _applied(
+    store: Store,
+    declarations: Sequence[Declaration],
+    *,
+    source: str,
+    actor: str,
+    note: str = "",
+    prune: bool = False,
+) -> Applied:
+    """Each begins with its first tick after now that nobody decided upon yet."""
+    now = await store.now()
+    known = {view.schedule.id: view.schedule for view in await store.schedules()}
+
+    def first(one: Declaration, after: Instant) -> Declaration:
+        before = known.get(one.id)
+        begin = max(after, (before and before.evaluated_through) or 0)
+        return armed(one, decode(one.rule), begin, before)
+
+    wanted = {one.id: first(one, now) for one in declarations}
+    for _ in range(_TRIES):
+        try:
+            return await store.apply(list(wanted.values()), prune=prune, actor=actor, source=source, note=note)
+        except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
+            wanted[taken.schedule] = first(wanted[taken.schedule], taken.nominal)
+    raise Conflict("the schedules changed again and again while they were being applied; try once more")

@@ -1,0 +1,399 @@
+"""Schedules as people and files state them, without the code of their jobs. Pure.
+
+What the store knows of a job is on its card: its policy, its queue, what it touches. Its signature is not: arguments
+are checked to be data, and whoever executes a run finds out whether they fit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from foliot.domain.identity import checked_line, checked_name, checked_priority, checked_tenant
+from foliot.domain.instant import Instant
+from foliot.domain.policy import (
+    Policy,
+    choices,
+    choices_from_json,
+    choices_to_json,
+    policy_from_json,
+    refuse_of_jobs,
+)
+from foliot.domain.rule import Rule
+from foliot.domain.schedule import Declaration, Schedule
+from foliot.domain.store import DEFAULT_QUEUE, JobCard
+from foliot.domain.templates import Carried
+from foliot.errors import InvalidInput, UnknownName
+from foliot.operate.advising import traits_of
+from foliot.operate.shapes import policy_shape
+from foliot.timing import decode, parse
+from foliot.timing.binding import MEMBER, Binding, binding, binding_in
+from foliot.timing.ticks import upcoming
+
+MOST_PAYLOAD = 1 << 20
+COMING = 5
+"""So many next ticks are shown before and after a change."""
+_TEXTS = ("owner", "runbook", "changes")
+_DESCRIBED = ("queue", "priority", "tenant", *_TEXTS)
+_POLICY = tuple(field.name for field in fields(Policy))
+EDITABLE = ("rule", "tz", "args", "bind", *_DESCRIBED)
+"""What can be edited beside settings of the policy."""
+STATABLE = ("name", "job", "over", "paused", *EDITABLE)
+_DEFAULTS = Policy()
+
+
+class FieldChange(NamedTuple):
+    """One thing that becomes another; values as JSON has them."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class Ticks(NamedTuple):
+    """What comes next, under two rules."""
+
+    before: list[Instant]
+    after: list[Instant]
+
+
+# Stating
+
+
+def stated_schedule(given: Mapping[str, Any], cards: Mapping[str, JobCard], sets: Collection[str]) -> Declaration:
+    """A schedule as somebody writes it down: `name`, `job`, `rule`, and what else it says. It has no first tick yet."""
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidInput(f"{given!r:.80} is no schedule; give its name, job and rule")
+    name = checked_name(_needed(given, "name", "a schedule"), "schedule")
+    what = f"schedule {name!r}"
+    settings = _settings(what, given, STATABLE)
+    card = _card(_needed(given, "job", what), what, cards)
+    rule = stated_rule(name, _needed(given, "rule", what), given.get("tz"))
+    over = _over(what, given.get("over"), rule, sets)
+    chosen = choices(settings)
+    job = _policy_of(card)
+    _check_chosen(what, card, job, chosen)
+    bound = binding(given.get("bind") or {}, rule.tz)
+    check_binding(name, bound, rule, over)
+    check_complete(name, chosen, over)
+    described = _described(what, {"queue": None, "priority": 0} | dict(given))
+    described |= {one: described.get(one) or getattr(card, one) for one in _TEXTS}
+    described["queue"] = described["queue"] or _own_queue(card)
+    paused = given.get("paused")
+    return _declaration(
+        name,
+        card.name,
+        rule,
+        stated_arguments(what, given.get("args")),
+        job,
+        chosen,
+        bound,
+        described,
+        over=over,
+        paused=None if paused is None else checked_line(paused, "paused"),
+    )
+
+
+def stated_rule(schedule: str, given: Any, tz: Any = None) -> Rule:
+    """A rule as a person types it, or as JSON shows it."""
+    if isinstance(given, Mapping):
+        if tz is not None:
+            raise InvalidInput(
+                f"schedule {schedule!r}: tz={tz!r:.40}: a rule that is written as an object says its own"
+            )
+        rule = decode(json.dumps(given))
+    else:
+        rule = parse(given, **({} if tz is None else {"tz": tz}))
+    rule = rule.named(schedule)
+    check_readable(schedule, rule)
+    return rule
+
+
+def stated_arguments(what: str, given: Any) -> bytes:
+    """Arguments by name, as JSON. Whether they fit the job's signature is found out by whoever has its code."""
+    if given is None:
+        given = {}
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidInput(f'{what}: args={given!r:.80}: give them by name, as in {{"day": "monday"}}')
+    try:
+        payload = json.dumps(given, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InvalidInput(f"{what}: the arguments cannot be written as JSON: {problem}") from None
+    if len(payload) > MOST_PAYLOAD:
+        raise InvalidInput(f"{what}: the arguments take {len(payload):,} bytes; at most {MOST_PAYLOAD:,} are kept")
+    return payload
+
+
+def promised_options(
+    what: str, card: JobCard, chosen: Mapping[str, Any], payload: bytes
+) -> tuple[Policy, bytes | None]:
+    """What a run carries, with its key and destination as its arguments make them."""
+    job = _policy_of(card)
+    carried = Carried(card.name, job, chosen, (), others=True)
+    options = choices_to_json(carried.choices(_told(what, payload)) if carried.names else carried.choices({}))
+    return job.merged(chosen), options
+
+
+# Editing
+
+
+def edited_schedule(schedule: Schedule, given: Mapping[str, Any], card: JobCard | None) -> Declaration:
+    """A schedule with what an operator changes of it. A setting that is given as None is the job's own again."""
+    what = f"schedule {schedule.id!r}"
+    if not isinstance(given, Mapping) or not given:
+        raise InvalidInput(f"{what}: say what is to be changed: {', '.join(EDITABLE)}, or a setting such as overlap")
+    settings = _settings(what, given, EDITABLE)
+    rule = decode(schedule.rule)
+    if "rule" in given:
+        rule = stated_rule(schedule.id, given["rule"], given.get("tz"))
+    elif "tz" in given:
+        raise InvalidInput(f"{what}: tz={given['tz']!r:.40}: a zone is a part of the rule; give that, too")
+    old = binding_in(schedule.options)
+    bind = given["bind"] if "bind" in given else dict(old.arguments) if old is not None else {}
+    bound = binding(bind or {}, rule.tz)
+    check_binding(schedule.id, bound, rule, schedule.over)
+    if (rule.delay is None) != (decode(schedule.rule).delay is None) and schedule.over is not None:
+        raise InvalidInput(f"{what}: a fixed delay counts from the end of a run, and it goes over members")
+    payload = stated_arguments(what, given["args"]) if "args" in given else schedule.payload
+    job = schedule.policy if card is None else _policy_of(card)
+    chosen = _rechosen(what, schedule, settings, card, payload)
+    check_complete(schedule.id, chosen, schedule.over)
+    now = {name: getattr(schedule, name) for name in _DESCRIBED}
+    described = _described(what, now | {name: given[name] for name in _DESCRIBED if name in given})
+    return _declaration(
+        schedule.id, schedule.job, rule, payload, job, chosen, bound, described, over=schedule.over, filled=True
+    )
+
+
+def _rechosen(
+    what: str, schedule: Schedule, settings: Mapping[str, Any], card: JobCard | None, payload: bytes
+) -> dict[str, Any]:
+    """What the schedule chooses then. Its key and destination are stored as its arguments made them: where they come
+    from the job, other arguments make others."""
+    kept = choices_from_json(schedule.options)
+    dropped = {name for name, value in settings.items() if value is None}
+    if dropped and card is None:
+        raise InvalidInput(f"{what}: nobody knows the job {schedule.job} yet, so what it says itself is unknown, too")
+    fresh = choices({name: value for name, value in settings.items() if value is not None})
+    chosen = {name: value for name, value in kept.items() if name not in dropped} | fresh
+    if card is None:
+        return chosen
+    before = Carried(card.name, _policy_of(card), {}, (), others=True)
+    if before.names and payload != schedule.payload:
+        of_job = before.choices(_told(what, schedule.payload))
+        chosen = {name: value for name, value in chosen.items() if name in fresh or of_job.get(name) != value}
+    carried = Carried(card.name, _policy_of(card), chosen, (), others=True)
+    return carried.choices(_told(what, payload)) if carried.names else carried.choices({})
+
+
+def changed_fields(schedule: Schedule, wanted: Declaration) -> list[FieldChange]:
+    """What becomes otherwise, in the order in which people read it."""
+    found = []
+
+    def compare(field: str, before: Any, after: Any) -> None:
+        if before != after:
+            found.append(FieldChange(field, before, after))
+
+    compare("job", schedule.job, wanted.job)
+    compare("rule", json.loads(schedule.rule), json.loads(wanted.rule))
+    compare("args", _json(schedule.payload), _json(wanted.payload))
+    compare("bind", _bound(schedule.options), _bound(wanted.options))
+    for name in (*_DESCRIBED, "over"):
+        compare(name, getattr(schedule, name), getattr(wanted, name))
+    before, after = policy_shape(schedule.policy), policy_shape(wanted.policy)
+    for name in before.keys() | after.keys():
+        compare(name, before.get(name), after.get(name))
+    return found
+
+
+def ticks_of(schedule: Schedule | None, wanted: Declaration | None, now: Instant) -> Ticks:
+    """What comes next before and after; nothing where there is no such rule."""
+    return Ticks(*(_coming(None if one is None else one.rule, now) for one in (schedule, wanted)))
+
+
+def _coming(rule: str | None, now: Instant) -> list[Instant]:
+    if rule is None:
+        return []
+    read = decode(rule)
+    return [] if read.delay is not None else upcoming(read, now, COMING)
+
+
+# What both need
+
+
+def _declaration(
+    name: str,
+    job: str,
+    rule: Rule,
+    payload: bytes,
+    policy: Policy,
+    chosen: Mapping[str, Any],
+    bound: Binding,
+    described: Mapping[str, Any],
+    *,
+    over: str | None = None,
+    paused: str | None = None,
+    filled: bool = False,
+) -> Declaration:
+    """`filled`: the choices have their key and destination already."""
+    carried = dict(chosen)
+    if not filled:
+        templates = Carried(job, policy, chosen, (), others=True)
+        for argument, source in bound.arguments:
+            if argument in templates.names:
+                raise InvalidInput(
+                    f"schedule {name!r}: a key or destination names {argument}, which is bound to {source}; name only "
+                    f"arguments that are the same for every run"
+                )
+        carried = templates.choices(_told(f"schedule {name!r}", payload))
+    extra = bound.encoded() if bound.arguments else {}
+    whole, options = policy.merged(carried), choices_to_json(carried | extra)
+    apart = [(one, str(getattr(whole, one))) for one in _POLICY if getattr(whole, one) != getattr(_DEFAULTS, one)]
+    words = (name, job, rule.encode(), payload, options, sorted(described.items(), key=lambda one: one[0]), over, apart)
+    return Declaration(
+        id=name,
+        job=job,
+        rule=rule.encode(),
+        payload=payload,
+        policy=whole,
+        options=options,
+        delay=rule.delay,
+        fingerprint=blake2b(repr(words).encode(), digest_size=16).hexdigest(),
+        over=over,
+        paused=paused,
+        **described,
+    )
+
+
+def _needed(given: Mapping[str, Any], name: str, what: str) -> Any:
+    if given.get(name) is None:
+        raise InvalidInput(f"{what}: its {name} is missing")
+    return given[name]
+
+
+def _settings(what: str, given: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
+    """Those of the policy; InvalidInput for a word that is nothing at all."""
+    settings = {name: value for name, value in given.items() if name not in known}
+    for name in settings:
+        if name not in (*_POLICY, "preset"):
+            near = get_close_matches(name, (*known, *_POLICY), n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}, and settings of the policy"
+            raise InvalidInput(f"{what}: {name!r:.80} is nothing that can be said here; {hint}")
+    refuse_of_jobs(what, settings, "a schedule makes some of them")
+    return settings
+
+
+def _card(job: Any, what: str, cards: Mapping[str, JobCard]) -> JobCard:
+    if not isinstance(job, str) or job not in cards:
+        near = get_close_matches(str(job), cards, n=1)
+        hint = f"did you mean {near[0]}?" if near else "a worker that has its code enters it when it starts"
+        raise UnknownName(f"{what}: the store knows no job {job!r:.80}; {hint}")
+    return cards[job]
+
+
+def _policy_of(card: JobCard) -> Policy:
+    return policy_from_json(card.policy)
+
+
+def _own_queue(card: JobCard) -> str | None:
+    return None if card.queue == DEFAULT_QUEUE else card.queue
+
+
+def _over(what: str, over: Any, rule: Rule, sets: Collection[str]) -> str | None:
+    if over is None:
+        return None
+    if over not in sets:
+        raise UnknownName(
+            f"{what}: over={over!r:.80} is no set of members (there are: {', '.join(sorted(sets)) or '-'})"
+        )
+    if rule.delay is not None:
+        raise InvalidInput(
+            f"{what}: a fixed delay counts from the end of a run, and over= makes many of them; use every ..."
+        )
+    return str(over)
+
+
+def _check_chosen(what: str, card: JobCard, job: Policy, chosen: Mapping[str, Any]) -> None:
+    """As for code: what is done to the world outside must not be left out, or done late, because nobody thought of it.
+    Of the job's own choice a card tells only what is not the default."""
+    effects = traits_of(card).effects
+    missing = [
+        name
+        for name in ("overlap", "catch_up")
+        if name not in chosen and getattr(job, name) == getattr(_DEFAULTS, name)
+    ]
+    if effects and missing:
+        raise InvalidInput(
+            f"{what}: {card.name} has effects ({', '.join(effects)}), so say what becomes of ticks that overlap or "
+            f"were missed; add {' and '.join(missing)}"
+        )
+
+
+def _described(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {}
+    for name in _TEXTS:
+        value = given.get(name)
+        described[name] = None if value is None else checked_line(value, name)
+    queue, tenant = given.get("queue"), given.get("tenant")
+    described["queue"] = None if queue in (None, DEFAULT_QUEUE) else checked_name(queue, "queue")
+    described["tenant"] = None if tenant is None else checked_tenant(tenant)
+    described["priority"] = checked_priority(0 if given.get("priority") is None else given["priority"])
+    return described
+
+
+def _told(what: str, payload: bytes) -> dict[str, Any]:
+    found = _json(payload)
+    if not isinstance(found, dict):
+        raise InvalidInput(f"{what}: its arguments are not by name")
+    return found
+
+
+def _json(payload: bytes) -> Any:
+    return json.loads(payload or b"{}")
+
+
+def _bound(options: bytes | None) -> dict[str, str]:
+    found = binding_in(options)
+    return {} if found is None else dict(found.arguments)
+
+
+def check_readable(schedule: str, rule: Rule) -> None:
+    """The scheduler knows a rule by its stored text alone: what cannot be read back would never fire."""
+    try:
+        is_read_back = decode(rule.encode()) == rule
+    except Exception as error:
+        raise InvalidInput(f"schedule {schedule!r}: the rule {rule!r:.80} cannot be stored: {error}") from error
+    if not is_read_back:
+        raise InvalidInput(
+            f"schedule {schedule!r}: the rule {rule!r:.80} is read back from the store as another one; use cron(...), "
+            f"every(...), after(...) or at(...)"
+        )
+
+
+def check_complete(schedule: str, chosen: Mapping[str, Any], over: str | None) -> None:
+    if over is None and chosen.get("complete") is not None:
+        raise InvalidInput(
+            f"schedule {schedule!r}: complete= says how many members a tick needs, and it has none; add over=..."
+        )
+
+
+def check_binding(schedule: str, bound: Binding, rule: Rule, over: str | None) -> None:
+    for argument, source in bound.arguments:
+        if source == MEMBER and over is None:
+            raise InvalidInput(
+                f"schedule {schedule!r}: {argument} is bound to the member, and it goes over none; add over=..."
+            )
+        if rule.delay is not None and source.startswith("tick.start"):
+            raise InvalidInput(
+                f"schedule {schedule!r}: {argument} is bound to {source}, but the ticks of a fixed delay have no "
+                f"interval; use every(...), or tick.at"
+            )
+        if len(rule.zones) > 1 and source.endswith((".date", ".time")):
+            raise InvalidInput(
+                f"schedule {schedule!r}: {argument} is bound to {source}, but its rules are read in different zones "
+                f"({', '.join(sorted(rule.zones))}); bind an instant, such as tick.at"
+            )
