@@ -109,6 +109,38 @@ HeadroomOption = Annotated[
         help="The share of the slots that tenants who have had their share leave free for those who have not.",
     ),
 ]
+LogFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format",
+        help="json, text, or off: a line for each start and end of a run, on stderr. Else FOLIOT_LOG_FORMAT; else text "
+        "in a terminal, and json elsewhere.",
+        metavar="FORMAT",
+        callback=legible,
+    ),
+]
+LogLevelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--log-level",
+        help="info, or warning for failures alone. Else FOLIOT_LOG_LEVEL; else info.",
+        metavar="LEVEL",
+        callback=legible,
+    ),
+]
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=0,
+        max=65_535,
+        help="Serve metrics for Prometheus at this port; 0 picks one, and the log says which.",
+        metavar="PORT",
+    ),
+]
+MetricsHostOption = Annotated[
+    str, typer.Option("--metrics-host", help="The address that metrics are served at.", metavar="HOST")
+]
 SupervisedOption = Annotated[int | None, typer.Option("--supervised-by", hidden=True, metavar="PID")]
 
 
