@@ -19,6 +19,7 @@ from foliot.operate.backfilling import BackfillVerbs
 from foliot.operate.fleet import FleetVerbs
 from foliot.operate.limits import LimitVerbs
 from foliot.operate.load import LoadVerbs
+from foliot.operate.measuring import MetricVerbs
 from foliot.operate.members import MemberVerbs
 from foliot.operate.recovering import RecoveryVerbs
 from foliot.operate.replaying import ReplayVerbs
@@ -40,6 +41,7 @@ class Operator(
     MemberVerbs,
     FleetVerbs,
     AuditVerbs,
+    MetricVerbs,
 ):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 

@@ -4,75 +4,15 @@ this, and does not wait for it."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
-from wsgiref.simple_server import WSGIServer
-
-from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.core import Metric as Family
-from prometheus_client.registry import Collector
 
 from foliot.clock import Clock, DisciplinedClock
 from foliot.domain import metrics
 from foliot.domain.instant import SECOND, Instant
-from foliot.domain.metrics import Histogram, Kind, Metric
+from foliot.domain.metrics import Histogram
+from foliot.exposition import Source, Told
 from foliot.watch.journal import Journal
-
-Series = Mapping[tuple[str, ...], float | Histogram]
-"""By the values of its labels, in their order."""
-Source = Callable[[], Iterable[tuple[Metric, Series | float | Histogram]]]
-
-
-def family(metric: Metric, series: Series | float | Histogram) -> Family:
-    """A metric with its series, as Prometheus wants it."""
-    found: Mapping[tuple[str, ...], float | Histogram]
-    found = series if isinstance(series, Mapping) else {(): series}
-    labels = list(metric.labels)
-    if metric.kind is Kind.HISTOGRAM:
-        histogram = HistogramMetricFamily(metric.name, metric.help, labels=labels)
-        for values, one in found.items():
-            assert isinstance(one, Histogram)
-            histogram.add_metric(list(values), _buckets(metric, one), one.total / SECOND)
-        return histogram
-    kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
-    plain = kind(metric.name, metric.help, labels=labels)
-    for values, one in found.items():
-        assert not isinstance(one, Histogram)
-        plain.add_metric(list(values), one)
-    return plain
-
-
-def _buckets(metric: Metric, histogram: Histogram) -> list[tuple[str, float]]:
-    found: list[tuple[str, float]] = []
-    below = 0
-    for edge, count in zip((*metric.edges, float("inf")), histogram.counts, strict=True):
-        below += count
-        found.append(("+Inf" if edge == float("inf") else repr(edge), below))
-    return found
-
-
-class Told(Collector):
-    """All that one process tells."""
-
-    def __init__(self, sources: Iterable[Source]) -> None:
-        self._sources = list(sources)
-
-    def collect(self) -> Iterator[Family]:
-        for source in self._sources:
-            for metric, series in source():
-                yield family(metric, series)
-
-
-def serve(port: int, host: str, *sources: Source) -> tuple[WSGIServer, int]:
-    """Answers at `/metrics` in a thread of its own, until it is shut down. Port 0 picks one, and this says which."""
-    registry = CollectorRegistry()
-    registry.register(Told(sources))
-    server, _ = start_http_server(port, host, registry)
-    return server, server.server_port
-
-
-# ----------------------------------------------------------------------------------------------------------- what it is
 
 
 class DispatchCounts(Protocol):
@@ -119,7 +59,7 @@ class Working(Protocol):
 
 
 def of_process(role: str, version: str, clock: Clock, journal: Journal | None) -> Source:
-    def told() -> Iterator[tuple[Metric, Series | float]]:
+    def told() -> Iterator[Told]:
         yield metrics.PROCESS_INFO, {(role, version): 1}
         if isinstance(clock, DisciplinedClock):
             offset = clock.offset
@@ -135,7 +75,7 @@ def of_process(role: str, version: str, clock: Clock, journal: Journal | None) -
 def of_scheduler(dispatcher: Callable[[], Dispatching | None], lost: Callable[[], int]) -> Source:
     """`dispatcher`: the one of the moment; a scheduler that was declared dead begins with another one."""
 
-    def told() -> Iterator[tuple[Metric, Series | float | Histogram]]:
+    def told() -> Iterator[Told]:
         now = dispatcher()
         if now is None:
             return
@@ -161,7 +101,7 @@ def of_scheduler(dispatcher: Callable[[], Dispatching | None], lost: Callable[[]
 
 
 def of_worker(worker: Working, journal: Journal, clock: Clock) -> Source:
-    def told() -> Iterator[tuple[Metric, Series | float]]:
+    def told() -> Iterator[Told]:
         journal.take()
         tally = journal.tally
         yield metrics.CLAIMED, _by_one(tally.claimed)
@@ -186,5 +126,5 @@ def _by_one(counts: Mapping[str, int]) -> dict[tuple[str, ...], float]:
     return {(name,): count for name, count in list(counts.items())}
 
 
-def _by_several(counts: Mapping[tuple[str, ...], int]) -> dict[tuple[str, ...], float]:
+def _by_several(counts: Mapping[tuple[str, str, str], int]) -> dict[tuple[str, ...], float]:
     return dict(list(counts.items()))  # at once: the journal's thread may add to them meanwhile

@@ -14,7 +14,8 @@ from foliot.watch.reaper import Reaper
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
 
-    from foliot.watch.metrics import Dispatching, Source, Working
+    from foliot.exposition import Source
+    from foliot.watch.metrics import Dispatching, Working
 
 _log = logging.getLogger("foliot.watch")
 
@@ -62,11 +63,11 @@ class Telling:
             self._serve(metrics.of_process(self._role, self._version, clock, self.journal), told)
 
     def _serve(self, *sources: Source) -> None:
-        from foliot.watch import metrics
+        from foliot.exposition import serve
 
         assert self._port is not None
         try:
-            self._server, port = metrics.serve(self._port, self._host, *sources)
+            self._server, port = serve(self._port, self._host, *sources)
         except (OSError, OverflowError) as error:
             raise InvalidInput(
                 f"metrics cannot be served at {self._host}:{self._port}: {error}; give another --metrics-port, or 0"
