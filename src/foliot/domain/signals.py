@@ -75,9 +75,8 @@ def wants_traces(environment: Mapping[str, str]) -> bool:
 def with_trace(options: bytes | None, traceparent: str) -> bytes:
     """A run's options, with where it came from as their last entry."""
     entry = _KEY + traceparent.encode() + b'"}'
-    if not options or options == b"{}":
-        return b"{" + entry
-    return without_trace_in(options)[:-1] + b"," + entry
+    rest = without_trace(options)
+    return b"{" + entry if rest is None else rest[:-1] + b"," + entry
 
 
 def trace_in(options: bytes | None) -> str | None:
@@ -90,13 +89,7 @@ def trace_in(options: bytes | None) -> str | None:
 
 def without_trace(options: bytes | None) -> bytes | None:
     """What many runs have in common: each has a trace of its own, and nothing is decided by it."""
-    if trace_in(options) is None:
+    if options is None or trace_in(options) is None:
         return options
-    rest = without_trace_in(options or b"")
-    return None if rest == b"{}" else rest
-
-
-def without_trace_in(options: bytes) -> bytes:
-    if trace_in(options) is None:
-        return options
-    return options[: -_LENGTH - 2 - len(_KEY)].removesuffix(b",") + b"}"
+    rest = options[: -_LENGTH - 2 - len(_KEY)].removesuffix(b",")
+    return None if rest == b"{" else rest + b"}"

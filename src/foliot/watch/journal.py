@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -178,16 +179,24 @@ class Journal:
             self._tell(fresh, ended)
 
     def _tell(self, fresh: Iterable[Begun], ended: Sequence[tuple[Begun, Ending | None]]) -> None:
-        unbegun = self._unbegun
+        """In the order in which it happened: what came of one claim after what came of the claim before it."""
+        unbegun, found = self._unbegun, []
         unbegun.update(dict.fromkeys(fresh))
-        for attempt in [one for one in unbegun if one.started_at is not None]:
-            del unbegun[attempt]
-            if self._level <= INFO:
-                self._add(self._started(attempt))
+        for attempt in list(unbegun):
+            at, claimed = attempt.started_at, attempt.claimed
+            if at is not None:
+                del unbegun[attempt]
+                if self._level <= INFO:
+                    found.append(((at, claimed.token, claimed.number, 0), self._started(claimed, at)))
         for attempt, ending in ended:
             unbegun.pop(attempt, None)
             if ending is not None and (self._level <= INFO or ending.outcome not in _FINE):
-                self._add(self._ended_line(attempt.claimed, ending))
+                claimed = attempt.claimed
+                place = (ending.finished_at, claimed.token, claimed.number, 1)
+                found.append((place, self._ended_line(claimed, ending)))
+        found.sort(key=itemgetter(0))
+        for _, fields in found:
+            self._add(fields)
         for silent, loss in _all_of(self._lost):
             self._add(self._lost_line(silent, loss))
 
@@ -216,9 +225,7 @@ class Journal:
         fields |= {"queue": claimed.queue or DEFAULT_QUEUE, "lane": _LANES[claimed.lane], "worker": self._worker}
         return fields
 
-    def _started(self, attempt: Begun) -> dict[str, Any]:
-        at, claimed = attempt.started_at, attempt.claimed
-        assert at is not None
+    def _started(self, claimed: Claimed, at: Instant) -> dict[str, Any]:
         late = (at - claimed.fire_at) / SECOND
         return {"at": _moment(at), "level": "info", "event": "started", **self._of(claimed), "late": late}
 
