@@ -72,10 +72,22 @@ def test_every_start_and_end_is_one_line_with_its_ids() -> None:
     ]
     assert [one.get("then") for one in told if one["event"] == "ended"] == ["retry_granted", "exhausted", "completed"]
     assert told[1] == {
-        **{"at": "2026-01-01T00:00:00.000000Z", "level": "warning", "event": "ended", "run": "april[acme]#1", "attempt": 1},
-        **{"job": "pay", "tenant": "acme", "queue": "default", "lane": "live", "worker": told[1]["worker"]},
-        **{"outcome": "failed", "then": "retry_granted", "duration": 0.0, "retry_at": "2026-01-01T00:00:00.000000Z"},
-        **{"reason": "failed", "error": "ValueError: no answer"},
+        "at": "2026-01-01T00:00:00.000000Z",
+        "level": "warning",
+        "event": "ended",
+        "run": "april[acme]#1",
+        "attempt": 1,
+        "job": "pay",
+        "tenant": "acme",
+        "queue": "default",
+        "lane": "live",
+        "worker": told[1]["worker"],
+        "outcome": "failed",
+        "then": "retry_granted",
+        "duration": 0.0,
+        "retry_at": "2026-01-01T00:00:00.000000Z",
+        "reason": "failed",
+        "error": "ValueError: no answer",
     }
     assert told[5]["schedule"] == "nightly"
     assert told[5]["queue"] == "mail"
@@ -170,7 +182,9 @@ def test_a_reader_that_takes_nothing_keeps_nobody_waiting(monkeypatch: pytest.Mo
         world.run_for("1m")
         assert {str(state) for state in world.states()} == {"dead"}, "work went on"
     journal.take()
-    assert journal.tally.attempts["give_up", "default", "permanent"] == 60, "what is not written is counted all the same"
+    assert journal.tally.attempts["give_up", "default", "permanent"] == 60, (
+        "what is not written is counted"
+    )
     takes.set()
     journal.close()
     told = lines.told()

@@ -63,7 +63,11 @@ def test_an_attempt_links_to_its_promise_and_holds_what_its_handler_traces(is_as
     assert mail.parent.span_id == attempt.context.span_id
     assert attempt.attributes is not None
     assert {name: attempt.attributes[f"foliot.{name}"] for name in ("job", "attempt", "tenant", "outcome", "then")} == {
-        **{"job": "remind", "attempt": 1, "tenant": "acme", "outcome": "succeeded", "then": "completed"}
+        "job": "remind",
+        "attempt": 1,
+        "tenant": "acme",
+        "outcome": "succeeded",
+        "then": "completed",
     }
     assert sum(one.attributes["foliot.fired"] for one in traced.spans("fire") if one.attributes) == 1  # type: ignore[misc]
 
@@ -85,7 +89,11 @@ def test_every_attempt_and_every_check_has_a_span_of_its_own() -> None:
     with virtual_time(traced.app) as world:
         settle.now()
         world.run_for("1m")
-    [promise], attempts, [check] = traced.spans("promise settle"), traced.spans("run settle"), traced.spans("verify settle")
+    [promise], attempts, [check] = (
+        traced.spans("promise settle"),
+        traced.spans("run settle"),
+        traced.spans("verify settle"),
+    )
     assert [ids(one.links) for one in (*attempts, check)] == [ids([promise])] * 3
     assert [one.status.status_code.name for one in attempts] == ["ERROR", "UNSET"]
     assert attempts[0].status.description == "ValueError", "what it says is nobody's business"
