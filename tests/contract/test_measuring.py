@@ -22,9 +22,7 @@ async def test_what_waits_is_counted_where_it_waits(stage: Stage) -> None:
     found = await stage.store.backlog()
     assert found.queues == [QueueView("default", 1, START), QueueView("mail", 1, START)]
     assert dict(found.lanes) == {Lane.LIVE: 2}
-    assert found.overdue == 1, (
-        "neither what waits for a worker nor what is to come"
-    )
+    assert found.overdue == 1, "neither what waits for a worker nor what is to come"
     assert (found.parked, found.early) == ([], 0)
 
 

@@ -182,9 +182,7 @@ def test_a_reader_that_takes_nothing_keeps_nobody_waiting(monkeypatch: pytest.Mo
         world.run_for("1m")
         assert {str(state) for state in world.states()} == {"dead"}, "work went on"
     journal.take()
-    assert journal.tally.attempts["give_up", "default", "permanent"] == 60, (
-        "what is not written is counted"
-    )
+    assert journal.tally.attempts["give_up", "default", "permanent"] == 60, "what is not written is counted"
     takes.set()
     journal.close()
     told = lines.told()
