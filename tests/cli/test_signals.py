@@ -75,7 +75,8 @@ def scraped(one: Process) -> dict[str, list[Any]]:
 
 def spans(one: Process) -> list[dict[str, Any]]:
     """What the exporter printed: JSON objects, one after another."""
-    found, text, decoder = [], one.out.read_text("utf-8"), json.JSONDecoder()
+    found: list[dict[str, Any]] = []
+    text, decoder = one.out.read_text("utf-8"), json.JSONDecoder()
     while text.lstrip():
         try:
             span, end = decoder.raw_decode(text.lstrip())

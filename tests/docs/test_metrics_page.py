@@ -1,5 +1,5 @@
-"""What the page about metrics promises: the dashboard and the alerts speak of metrics that exist, with labels they have, and
-every field of the log is explained."""
+"""What the page about metrics promises: the dashboard and the alerts speak of metrics that exist, with labels that they
+have, and every field of the log is explained."""
 
 from __future__ import annotations
 
@@ -71,25 +71,17 @@ def test_panels_do_not_lie_on_one_another() -> None:
 
 def test_every_field_of_the_log_is_explained() -> None:
     explained = {word for names in pages.rows(pages.section(PAGE, "Logs")) for word in re.findall(r"\w+", names)}
-    written = _keys(ROOT / "src/foliot/watch/journal.py", "Journal") | _keys(
-        ROOT / "src/foliot/cli/logs.py", "JsonFormatter"
-    )
-    assert {"run", "attempt", "schedule", "outcome", "duration", "logger"} <= written, (
-        "the search misses what it should"
-    )
+    source = ROOT / "src" / "foliot"
+    written = _keys(source / "watch" / "journal.py", "Journal") | _keys(source / "cli" / "logs.py", "JsonFormatter")
+    assert {"run", "attempt", "schedule", "outcome", "duration", "logger"} <= written, "the search misses something"
     assert written - explained == set()
 
 
 def _keys(file: Path, name: str) -> set[str]:
     """Keys of the dictionaries that a class makes, and of what it adds to them."""
     [found] = [one for one in ast.walk(ast.parse(file.read_text("utf-8"))) if getattr(one, "name", "") == name]
-    keys = {
-        key.value
-        for one in ast.walk(found)
-        if isinstance(one, ast.Dict)
-        for key in one.keys
-        if isinstance(key, ast.Constant)
-    }
+    made = [key for one in ast.walk(found) if isinstance(one, ast.Dict) for key in one.keys]
+    keys = {key.value for key in made if isinstance(key, ast.Constant)}
     added = {
         one.slice.value
         for one in ast.walk(found)

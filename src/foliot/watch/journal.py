@@ -107,6 +107,8 @@ class Journal:
         self._lost: deque[tuple[SilentAttempt, Loss]] = deque()
         self._unbegun: dict[Begun, None] = {}
         """Claimed, and still waiting for a thread: their starts are yet to be told."""
+        self._about: dict[Begun, dict[str, Any]] = {}
+        """Begun, and not ended: what their lines have in common."""
         self._lines: deque[bytes] = deque()
         self._told_dropped = 0
         self._taking = threading.Lock()
@@ -187,13 +189,15 @@ class Journal:
             if at is not None:
                 del unbegun[attempt]
                 if self._level <= INFO:
-                    found.append(((at, claimed.token, claimed.number, 0), self._started(claimed, at)))
+                    about = self._about[attempt] = self._of(claimed)
+                    found.append(((at, claimed.token, claimed.number, 0), _started(claimed, at, about)))
         for attempt, ending in ended:
             unbegun.pop(attempt, None)
+            about = self._about.pop(attempt, None)
             if ending is not None and (self._level <= INFO or ending.outcome not in _FINE):
                 claimed = attempt.claimed
                 place = (ending.finished_at, claimed.token, claimed.number, 1)
-                found.append((place, self._ended_line(claimed, ending)))
+                found.append((place, self._ended_line(about or self._of(claimed), ending)))
         found.sort(key=itemgetter(0))
         for _, fields in found:
             self._add(fields)
@@ -225,14 +229,10 @@ class Journal:
         fields |= {"queue": claimed.queue or DEFAULT_QUEUE, "lane": _LANES[claimed.lane], "worker": self._worker}
         return fields
 
-    def _started(self, claimed: Claimed, at: Instant) -> dict[str, Any]:
-        late = (at - claimed.fire_at) / SECOND
-        return {"at": _moment(at), "level": "info", "event": "started", **self._of(claimed), "late": late}
-
-    def _ended_line(self, claimed: Claimed, ending: Ending) -> dict[str, Any]:
+    def _ended_line(self, about: dict[str, Any], ending: Ending) -> dict[str, Any]:
         level = "info" if ending.outcome in _FINE else "warning"
-        fields = {"at": _moment(ending.finished_at), "level": level, "event": "ended", **self._of(claimed)}
-        fields |= {"outcome": ending.outcome, "then": ending.event}
+        fields = {"at": _moment(ending.finished_at), "level": level, "event": "ended", **about}
+        fields["outcome"], fields["then"] = ending.outcome, ending.event
         if ending.started_at is not None:
             fields["duration"] = max(ending.finished_at - ending.started_at, 0) / SECOND
         if ending.retry_at is not None:
@@ -258,6 +258,11 @@ class Journal:
 
     def _now(self) -> str:
         return _moment(0 if self._clock is None else self._clock())
+
+
+def _started(claimed: Claimed, at: Instant, about: dict[str, Any]) -> dict[str, Any]:
+    late = (at - claimed.fire_at) / SECOND
+    return {"at": _moment(at), "level": "info", "event": "started", **about, "late": late}
 
 
 def _all_of(heap: deque[Any]) -> list[Any]:
