@@ -23,7 +23,7 @@ from foliot.store.sqlite import SqliteStore
 from foliot.watch.backfilling import Backfiller
 from foliot.watch.clocks import ClockWatch
 from foliot.watch.duty import OnDuty, Work
-from foliot.watch.journal import Journal, as_json, as_text
+from foliot.watch.journal import Journal, as_text
 from foliot.watch.reaper import Reaper
 from foliot.watch.retention import Retention
 from foliot.watch.sealing import Sealer
@@ -205,7 +205,7 @@ def make_telling(
     """What a process tells. `write`: where the lines of its log go; None: there is none."""
     journal = None
     if write is not None:
-        style = as_text if is_text else as_json
+        style = as_text if is_text else None
         journal = Journal(write, style=style, level=level, clean_text=clean_text, clock=SystemClock().now)
     return Telling(role, version, journal=journal, tracer=tracer, port=port, host=host)
 

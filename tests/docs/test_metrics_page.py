@@ -78,8 +78,9 @@ def test_every_field_of_the_log_is_explained() -> None:
 
 
 def _keys(file: Path, name: str) -> set[str]:
-    """Keys of the dictionaries that a class makes, and of what it adds to them."""
-    [found] = [one for one in ast.walk(ast.parse(file.read_text("utf-8"))) if getattr(one, "name", "") == name]
+    """Keys of the dictionaries that a class makes, of what it adds to them, and in what it writes as it stands."""
+    text = file.read_text("utf-8")
+    [found] = [one for one in ast.walk(ast.parse(text)) if getattr(one, "name", "") == name]
     made = [key for one in ast.walk(found) if isinstance(one, ast.Dict) for key in one.keys]
     keys = {key.value for key in made if isinstance(key, ast.Constant)}
     added = {
@@ -87,7 +88,8 @@ def _keys(file: Path, name: str) -> set[str]:
         for one in ast.walk(found)
         if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store) and isinstance(one.slice, ast.Constant)
     }
-    return {key for key in keys | added if isinstance(key, str)}
+    written = set(re.findall(r'"(\w+)":', ast.get_source_segment(text, found) or ""))
+    return {key for key in keys | added | written if isinstance(key, str)}
 
 
 def test_every_setting_of_the_file_has_its_variable_and_is_mentioned() -> None:

@@ -227,5 +227,8 @@ def test_numbers_are_counted_by_job_queue_and_outcome() -> None:
 
 
 def test_a_line_can_be_read_by_people() -> None:
-    fields = {"at": "2026-01-01T00:00:00.000000Z", "level": "info", "event": "started", "run": "april#1", "attempt": 1}
-    assert as_text({**fields, "job": "pay"}) == b"2026-01-01T00:00:00.000000Z started april#1/1 job=pay"
+    app, found = an_app(), Lines()
+    played(app, Journal(found, style=as_text), lambda world: app.jobs["remind"].using(key="class:7").now(7, "hunter2"))
+    started, ended = found.data.decode().splitlines()
+    assert started.startswith("2026-01-01T00:00:00.000000Z started class:7#1/1 job=remind queue=mail lane=live worker=")
+    assert ended.endswith("outcome=succeeded then=completed duration=0.0")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -36,9 +35,9 @@ INFO, WARNING = 20, 30
 _FINE = frozenset({Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.INTERRUPTED})
 _USEFUL = frozenset({Event.COMPLETED, Event.CHECK_PASSED})
 
-Style = Callable[[dict[str, Any]], bytes]
-"""One line, from its fields."""
-as_json = msgspec.json.Encoder().encode
+Style = Callable[[str], str]
+"""What becomes of a line, which is JSON."""
+_encode = msgspec.json.Encoder().encode
 
 
 class Tally:
@@ -86,7 +85,7 @@ class Journal:
         self,
         write: Callable[[bytes], object] | None = None,
         *,
-        style: Style = as_json,
+        style: Style | None = None,
         level: int = INFO,
         clean_text: Callable[[str], str] = str,
         clock: Callable[[], Instant] | None = None,
@@ -107,9 +106,9 @@ class Journal:
         self._lost: deque[tuple[SilentAttempt, Loss]] = deque()
         self._unbegun: dict[Begun, None] = {}
         """Claimed, and still waiting for a thread: their starts are yet to be told."""
-        self._about: dict[Begun, dict[str, Any]] = {}
+        self._about: dict[Begun, str] = {}
         """Begun, and not ended: what their lines have in common."""
-        self._lines: deque[bytes] = deque()
+        self._lines: deque[str] = deque()
         self._told_dropped = 0
         self._taking = threading.Lock()
         self._stopping = threading.Event()
@@ -155,8 +154,10 @@ class Journal:
         while lines:
             piece = [lines.popleft() for _ in range(min(len(lines), 1_000))]
             if self.dropped > self._told_dropped:
-                piece.append(self._line(self._dropped_line()))
-            self._put(b"".join(piece))
+                piece.append(self._dropped_line())
+            if self._style is not None:
+                piece = [self._style(line) for line in piece]
+            self._put("".join(piece).encode("utf-8", "replace"))
 
     def _put(self, data: bytes) -> None:
         try:
@@ -190,32 +191,26 @@ class Journal:
                 del unbegun[attempt]
                 if self._level <= INFO:
                     about = self._about[attempt] = self._of(claimed)
-                    found.append(((at, claimed.token, claimed.number, 0), _started(claimed, at, about)))
+                    late = (at - claimed.fire_at) / SECOND
+                    line = f'{{"at":"{_moment(at)}","level":"info","event":"started",{about},"late":{late}}}\n'
+                    found.append((at, claimed.token, claimed.number, 0, line))
         for attempt, ending in ended:
             unbegun.pop(attempt, None)
             about = self._about.pop(attempt, None)
             if ending is not None and (self._level <= INFO or ending.outcome not in _FINE):
                 claimed = attempt.claimed
-                place = (ending.finished_at, claimed.token, claimed.number, 1)
-                found.append((place, self._ended_line(about or self._of(claimed), ending)))
-        found.sort(key=itemgetter(0))
-        for _, fields in found:
-            self._add(fields)
-        for silent, loss in _all_of(self._lost):
-            self._add(self._lost_line(silent, loss))
+                line = self._ended_line(about or self._of(claimed), ending)
+                found.append((ending.finished_at, claimed.token, claimed.number, 1, line))
+        found.sort()
+        lines = [one[4] for one in found]
+        lines += [self._lost_line(silent, loss) for silent, loss in _all_of(self._lost)]
+        room = max(MOST_LINES - len(self._lines), 0)
+        self._lines.extend(lines[:room])
+        self.dropped += max(len(lines) - room, 0)
 
-    def _add(self, fields: dict[str, Any]) -> None:
-        if len(self._lines) < MOST_LINES:
-            self._lines.append(self._line(fields))
-        else:
-            self.dropped += 1
+    # Lines. As text at once, and what most of them have as it stands: this is done for every run.
 
-    def _line(self, fields: dict[str, Any]) -> bytes:
-        return self._style(fields) + b"\n"
-
-    # Lines
-
-    def _of(self, claimed: Claimed) -> dict[str, Any]:
+    def _of(self, claimed: Claimed) -> str:
         """The three ids, and what else an operator looks for. What a run has none of is left out."""
         fields: dict[str, Any] = {"run": claimed.id, "attempt": claimed.attempt, "job": claimed.job}
         if claimed.schedule is not None:
@@ -226,32 +221,38 @@ class Journal:
             fields["tenant"] = claimed.tenant
         if claimed.phase is not None:
             fields["check"] = True
-        fields |= {"queue": claimed.queue or DEFAULT_QUEUE, "lane": _LANES[claimed.lane], "worker": self._worker}
-        return fields
+        fields["queue"], fields["lane"] = claimed.queue or DEFAULT_QUEUE, _LANES[claimed.lane]
+        fields["worker"] = self._worker
+        return _within(fields)
 
-    def _ended_line(self, about: dict[str, Any], ending: Ending) -> dict[str, Any]:
+    def _ended_line(self, about: str, ending: Ending) -> str:
         level = "info" if ending.outcome in _FINE else "warning"
-        fields = {"at": _moment(ending.finished_at), "level": level, "event": "ended", **about}
-        fields["outcome"], fields["then"] = ending.outcome, ending.event
+        begin = f'{{"at":"{_moment(ending.finished_at)}","level":"{level}","event":"ended",{about},'
+        begin += f'"outcome":"{ending.outcome}","then":"{ending.event}"'
         if ending.started_at is not None:
-            fields["duration"] = max(ending.finished_at - ending.started_at, 0) / SECOND
+            begin += f',"duration":{max(ending.finished_at - ending.started_at, 0) / SECOND}'
+        if ending.reason is None and ending.error is None and ending.retry_at is None:
+            return begin + "}\n"
+        fields: dict[str, Any] = {}
         if ending.retry_at is not None:
             fields["retry_at"] = _moment(ending.retry_at)
         if ending.reason is not None:
             fields["reason"] = ending.reason
         if ending.error is not None:
             fields["error"] = self._error(ending.error)
-        return fields
+        return f"{begin},{_within(fields)}}}\n"
 
-    def _lost_line(self, silent: SilentAttempt, loss: Loss) -> dict[str, Any]:
+    def _lost_line(self, silent: SilentAttempt, loss: Loss) -> str:
         fields: dict[str, Any] = {"at": self._now(), "level": "warning", "event": "lost"}
         fields |= {"run": run_id(silent.number, silent.name), "attempt": silent.attempt, "job": silent.job}
         fields |= {"worker": silent.worker, "outcome": loss.outcome, "then": loss.event}
-        return fields | {"error": self._error(loss.error)}
+        fields["error"] = self._error(loss.error)
+        return f"{{{_within(fields)}}}\n"
 
-    def _dropped_line(self) -> dict[str, Any]:
+    def _dropped_line(self) -> str:
         count, self._told_dropped = self.dropped - self._told_dropped, self.dropped
-        return {"at": self._now(), "level": "warning", "event": "dropped", "lines": count}
+        fields = {"at": self._now(), "level": "warning", "event": "dropped", "lines": count}
+        return f"{{{_within(fields)}}}\n"
 
     def _error(self, error: str) -> str:
         return self._clean_text(error.partition("\n")[0])[:MOST_ERROR]
@@ -260,9 +261,9 @@ class Journal:
         return _moment(0 if self._clock is None else self._clock())
 
 
-def _started(claimed: Claimed, at: Instant, about: dict[str, Any]) -> dict[str, Any]:
-    late = (at - claimed.fire_at) / SECOND
-    return {"at": _moment(at), "level": "info", "event": "started", **about, "late": late}
+def _within(fields: dict[str, Any]) -> str:
+    """A JSON object without its braces."""
+    return _encode(fields)[1:-1].decode()
 
 
 def _all_of(heap: deque[Any]) -> list[Any]:
@@ -284,9 +285,10 @@ def _moment(at: Instant) -> str:
     return f"{text}.{rest:06d}Z"
 
 
-def as_text(fields: dict[str, Any]) -> bytes:
-    """The same line for people: `2026-04-03T06:00:00.000213Z started nightly@... /1 (report) late=0.0002`."""
+def as_text(line: str) -> str:
+    """The same line for people: `2026-04-03T06:00:00.000213Z started april#1/1 job=pay late=0.000213`."""
+    fields = msgspec.json.decode(line)
     rest = {name: value for name, value in fields.items() if name not in ("at", "level", "event", "run", "attempt")}
     about = f" {fields['run']}/{fields['attempt']}" if "run" in fields else ""
     told = " ".join(f"{name}={value}" for name, value in rest.items())
-    return f"{fields['at']} {fields['event']}{about} {told}".encode("utf-8", "replace")
+    return f"{fields['at']} {fields['event']}{about} {told}\n"
