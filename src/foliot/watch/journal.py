@@ -196,10 +196,10 @@ class Journal:
                     found.append((at, claimed.token, claimed.number, 0, line))
         for attempt, ending in ended:
             unbegun.pop(attempt, None)
-            about = self._about.pop(attempt, None)
+            common = self._about.pop(attempt, None)
             if ending is not None and (self._level <= INFO or ending.outcome not in _FINE):
                 claimed = attempt.claimed
-                line = self._ended_line(about or self._of(claimed), ending)
+                line = self._ended_line(common or self._of(claimed), ending)
                 found.append((ending.finished_at, claimed.token, claimed.number, 1, line))
         found.sort()
         lines = [one[4] for one in found]
