@@ -26,6 +26,7 @@ from foliot.domain.policy import Policy, choices, choices_to_json, refuse_of_job
 from foliot.domain.rule import Rule
 from foliot.domain.run import Kept, Promise, checked_due
 from foliot.domain.schedule import Applied, Declaration, Schedule
+from foliot.domain.signals import Tracer, with_trace
 from foliot.domain.store import Store
 from foliot.errors import Conflict, InvalidInput, StoreError, TickTaken, UnknownName
 from foliot.job import Job, Moment
@@ -47,9 +48,18 @@ class Foliot:
 
     `store` is a URL (`sqlite:///foliot.db`), or a store that is open already; without one, FOLIOT_STORE says which,
     and else `sqlite:///foliot.db`. Further settings are defaults for every job: `Foliot(attempts=3, timeout="5m")`.
+    `tracer_provider` is one of OpenTelemetry: promises and attempts are traced with it. Without one, the environment
+    says whether anything is traced, by OpenTelemetry's own variables.
     """
 
-    def __init__(self, store: str | Store | None = None, *, clock: Clock | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        store: str | Store | None = None,
+        *,
+        clock: Clock | None = None,
+        tracer_provider: Any = None,
+        **settings: Any,
+    ) -> None:
         if not isinstance(store, str | None) and not hasattr(store, "promise"):
             raise InvalidInput(f"{store!r:.80} is not a store; give its URL, such as sqlite:///foliot.db")
         self.clock: Clock = clock or SystemClock()
@@ -65,6 +75,8 @@ class Foliot:
         self._schedules: dict[str, _Stated] = {}
         self._limits: dict[str, Gate] = {}
         self.member_sets: dict[str, Members] = {}
+        self._tracer = None if tracer_provider is None else bootstrap.make_tracer(tracer_provider)
+        self._has_asked_for_tracer = tracer_provider is not None
         self.portal = Portal()
         self._opening = threading.Lock()
         self._is_lent = False
@@ -321,6 +333,12 @@ class Foliot:
         begun on it: they exist if and only if that commits.
         """
         listed = _listed(promises)
+        if self.tracer is None:
+            return await self._promise_async(listed, connection)
+        with self.tracer.promising(listed) as made:
+            return await self._promise_async(_traced(listed, made), connection)
+
+    async def _promise_async(self, listed: list[Promise], connection: Any) -> list[Kept]:
         if connection is not None:
             return await self.store.promise_within_async(connection, listed)
         store = await self.opened()
@@ -328,7 +346,11 @@ class Foliot:
 
     def promise_many(self, promises: Iterable[Promise], *, connection: Any = None) -> list[Kept]:
         if connection is not None:  # here, in the caller's thread: it is the caller's connection
-            return self.store.promise_within(connection, _listed(promises))
+            listed = _listed(promises)
+            if self.tracer is None:
+                return self.store.promise_within(connection, listed)
+            with self.tracer.promising(listed) as made:
+                return self.store.promise_within(connection, _traced(listed, made))
         return self.portal.call(lambda: self.promise_many_async(promises), "promise_many_async")
 
     async def move_async(self, key: str, when: Moment, *, tenant: str | None = None) -> Kept:
@@ -349,6 +371,13 @@ class Foliot:
         return self.portal.call(lambda: self.cancel_async(key, tenant=tenant, reason=reason), "cancel_async")
 
     # Its own life
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """Who follows promises to their attempts; None when nobody does. The environment is asked once."""
+        if not self._has_asked_for_tracer:
+            self._tracer, self._has_asked_for_tracer = bootstrap.make_tracer(), True
+        return self._tracer
 
     async def opened(self) -> Store:
         """The store, opened by whoever comes first, and again by whoever comes after `close`."""
@@ -470,6 +499,13 @@ def _listed(promises: Iterable[Promise]) -> list[Promise]:
         if not isinstance(promise, Promise):
             raise InvalidInput(f"{promise!r:.80} is not a promise; make them with job.promise_at(when, ...)")
     return listed
+
+
+def _traced(promises: list[Promise], made: str | None) -> list[Promise]:
+    """With where they come from, for their attempts to point back to."""
+    if made is None:
+        return promises
+    return [one._replace(options=with_trace(one.options, made)) for one in promises]
 
 
 class _Stated(NamedTuple):

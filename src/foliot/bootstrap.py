@@ -11,20 +11,23 @@ import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from foliot.clock import Clock, DisciplinedClock, SystemClock
 from foliot.dispatch.dispatcher import Dispatcher
 from foliot.domain.instant import SECOND, Duration
+from foliot.domain.signals import Tracer, wants_traces
 from foliot.domain.store import Duty, JobCard, Schema, Store
 from foliot.errors import FoliotError, InvalidInput, StoreError
 from foliot.store.sqlite import SqliteStore
 from foliot.watch.backfilling import Backfiller
 from foliot.watch.clocks import ClockWatch
 from foliot.watch.duty import OnDuty, Work
+from foliot.watch.journal import Journal, as_text
 from foliot.watch.reaper import Reaper
 from foliot.watch.retention import Retention
 from foliot.watch.sealing import Sealer
+from foliot.watch.telling import Telling as Telling
 from foliot.work.blockade import RECYCLED as RECYCLED
 from foliot.work.blockade import EndProcess
 from foliot.work.handler import Handler
@@ -113,6 +116,7 @@ def make_worker(
     reserved: Mapping[str, int] | None = None,
     recycle_after: Duration | None = None,
     end_process: EndProcess | None = None,
+    telling: Telling | None = None,
 ) -> Worker:
     return Worker(
         store,
@@ -130,15 +134,19 @@ def make_worker(
         reserved=reserved,
         recycle_after=recycle_after,
         end_process=end_process,
+        recorder=None if telling is None else telling.journal,
+        tracer=None if telling is None else telling.tracer,
     )
 
 
-def make_dispatcher(store: Store, owner: int, *, clock: Clock | None = None) -> Dispatcher:
-    return Dispatcher(store, clock or SystemClock(), owner=owner)
+def make_dispatcher(
+    store: Store, owner: int, *, clock: Clock | None = None, telling: Telling | None = None
+) -> Dispatcher:
+    return Dispatcher(store, clock or SystemClock(), owner=owner, tracer=None if telling is None else telling.tracer)
 
 
-def make_reaper(store: Store, *, clock: Clock | None = None) -> Reaper:
-    return Reaper(store, clock or SystemClock(), random.random)
+def make_reaper(store: Store, *, clock: Clock | None = None, telling: Telling | None = None) -> Reaper:
+    return Reaper(store, clock or SystemClock(), random.random, None if telling is None else telling.journal)
 
 
 def make_backfiller(store: Store, *, clock: Clock | None = None) -> Backfiller:
@@ -160,6 +168,53 @@ def append_line(file: str, line: str) -> None:
         os.close(handle)
 
 
+def make_tracer(provider: Any = None) -> Tracer | None:
+    """Who traces with a provider of the app's; without one, by the environment, or nobody. That traces cannot be made
+    is no reason not to work."""
+    if provider is None and not wants_traces(os.environ):
+        return None
+    try:
+        from foliot.watch import tracing  # OpenTelemetry is an extra, which not everybody has
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("opentelemetry"):
+            raise
+        if provider is not None:
+            raise InvalidInput('tracer_provider needs OpenTelemetry; pip install "foliot[otel]"') from None
+        _log.warning('nothing is traced: OpenTelemetry is not installed here; pip install "foliot[otel]"')
+        return None
+    if provider is not None:
+        return tracing.tracer_of(provider)
+    try:
+        return tracing.tracer_from_environment()
+    except Exception as error:  # whatever an exporter makes of its variables
+        _log.warning("nothing is traced: %s", error)
+        return None
+
+
+def make_telling(
+    role: str,
+    *,
+    version: str = "",
+    write: Callable[[bytes], object] | None = None,
+    is_text: bool = False,
+    level: int = logging.INFO,
+    tracer: Tracer | None = None,
+    port: int | None = None,
+    host: str = "127.0.0.1",
+) -> Telling:
+    """What a process tells. `write`: where the lines of its log go; None: there is none."""
+    journal = None
+    if write is not None:
+        style = as_text if is_text else None
+        journal = Journal(write, style=style, level=level, clean_text=clean_text, clock=SystemClock().now)
+    return Telling(role, version, journal=journal, tracer=tracer, port=port, host=host)
+
+
+def clean_text(text: str) -> str:
+    """What errors and messages pass through before they leave the process."""
+    return text
+
+
 async def run_scheduler(
     store: Store,
     stop: asyncio.Event,
@@ -169,6 +224,7 @@ async def run_scheduler(
     release: str = "",
     clock: Clock | None = None,
     anchor: str | None = None,
+    telling: Telling | None = None,
 ) -> None:
     """A scheduler process, from its registration until `stop` is set and its shards and duties are given up.
 
@@ -177,14 +233,19 @@ async def run_scheduler(
     clock = _disciplined(store, clock or SystemClock())
     while not stop.is_set():
         instance = await store.register("scheduler", version=version, queues=(), slots=0, jobs=cards, release=release)
-        await _schedule(store, instance.number, clock, stop, anchor)
+        await _schedule(store, instance.number, clock, stop, anchor, telling)
 
 
-async def _schedule(store: Store, number: int, clock: Clock, stop: asyncio.Event, anchor: str | None) -> None:
+async def _schedule(
+    store: Store, number: int, clock: Clock, stop: asyncio.Event, anchor: str | None, telling: Telling | None
+) -> None:
     """Under one number, until `stop` is set or the store does not know the number any more."""
     over = asyncio.Event()
-    dispatcher = make_dispatcher(store, number, clock=clock)
-    watching = OnDuty(store, clock, Duty.WATCH, owner=number, work=make_reaper(store, clock=clock).run)
+    dispatcher = make_dispatcher(store, number, clock=clock, telling=telling)
+    reaper = make_reaper(store, clock=clock, telling=telling)
+    if telling is not None:
+        telling.scheduler(clock, dispatcher, reaper)
+    watching = OnDuty(store, clock, Duty.WATCH, owner=number, work=reaper.run)
     keeping = (Retention(store, clock).run, make_sealer(store, clock=clock, anchor=anchor).run)
     tidying = OnDuty(store, clock, Duty.RETENTION, owner=number, work=partial(_all_of, keeping))
     filling = OnDuty(store, clock, Duty.BACKFILL, owner=number, work=make_backfiller(store, clock=clock).run)
@@ -273,6 +334,7 @@ async def run_worker(
     reserved: Mapping[str, int] | None = None,
     recycle_after: Duration = RECYCLE_AFTER,
     end_process: EndProcess | None = None,
+    telling: Telling | None = None,
 ) -> Left:
     """A worker process, from its registration until `stop` is set and it is drained.
 
@@ -300,7 +362,10 @@ async def run_worker(
         reserved=reserved,
         recycle_after=recycle_after,
         end_process=end_process,
+        telling=telling,
     )
+    if telling is not None:
+        telling.worker(disciplined, worker)
     try:
         await worker.start()
         async with _measuring(store, disciplined, "worker", lambda: worker.number):

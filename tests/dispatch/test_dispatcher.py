@@ -33,7 +33,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 class House:
     """One store, one dispatcher, and their clocks."""
 
-    def __init__(self, *, skew: int = 0, owner: int = 1, shards: int = 1, **settings: int) -> None:
+    def __init__(self, *, skew: int = 0, owner: int = 1, shards: int = 1, **settings: Any) -> None:
         self.clock = ManualClock(NOON)
         self.store = FakeStore(self.clock if not skew else ManualClock(NOON + skew), shard_count=shards)
         self.dispatcher = Dispatcher(self.store, self.clock, owner=owner, **settings)

@@ -33,7 +33,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 class Town:
     """One store, its clock, and any number of dispatchers that come and go."""
 
-    def __init__(self, dispatchers: int = 1, shards: int = SHARDS, **settings: int) -> None:
+    def __init__(self, dispatchers: int = 1, shards: int = SHARDS, **settings: Any) -> None:
         self.clock = ManualClock(NOON)
         self.store = FakeStore(self.clock, shard_count=shards)
         self.settings = settings

@@ -17,6 +17,7 @@ from typer.models import ArgumentInfo, OptionInfo
 from foliot import Context, Foliot, cron, every
 from foliot.cli import foliot as command
 from foliot.cli.words import length
+from foliot.domain import metrics
 from foliot.domain.instant import HOUR, MINUTE, SECOND, instant, rfc3339, to_datetime
 from foliot.domain.policy import PRESETS
 from foliot.domain.run import RunView
@@ -296,7 +297,28 @@ def policy_table() -> str:
     return "\n".join(pieces)
 
 
+# -------------------------------------------------------------------------------------------------------------- metrics
+
+
+def metrics_table() -> str:
+    pieces = []
+    for title, told in (
+        ("Of every process", metrics.OF_PROCESSES),
+        ("Of a scheduler", metrics.OF_SCHEDULERS),
+        ("Of a worker", metrics.OF_WORKERS),
+        ("Of the whole fleet, from the store", metrics.OF_THE_STORE),
+    ):
+        rows = [f"| `{one.name}` | {one.kind} | {_labels(one)} | {one.help} |" for one in told]
+        pieces.append("\n".join([f"### {title}\n", "| name | kind | labels | is |", "|---|---|---|---|", *rows]) + "\n")
+    return "\n".join(pieces)
+
+
+def _labels(metric: metrics.Metric) -> str:
+    return ", ".join(f"`{label}`" for label in metric.labels)
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "metrics": metrics_table,
     "crash-table": crash_table,
     "cli": cli_reference,
     "clock-changes": clock_changes,

@@ -127,6 +127,38 @@ ForOption = Annotated[str | None, typer.Option("--for", help="How long: 2h.", me
 UntilOption = Annotated[str | None, typer.Option("--until", help="Until when.", metavar="RFC3339")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+LogFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format",
+        help="json, text, or off: a line for each start and end of a run, on stderr. Else FOLIOT_LOG_FORMAT; else text "
+        "in a terminal, and json elsewhere.",
+        metavar="FORMAT",
+        callback=legible,
+    ),
+]
+LogLevelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--log-level",
+        help="info, or warning for failures alone. Else FOLIOT_LOG_LEVEL; else info.",
+        metavar="LEVEL",
+        callback=legible,
+    ),
+]
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=0,
+        max=65_535,
+        help="Serve metrics for Prometheus at this port; 0 picks one, and the log says which.",
+        metavar="PORT",
+    ),
+]
+MetricsHostOption = Annotated[
+    str, typer.Option("--metrics-host", help="The address that metrics are served at.", metavar="HOST")
+]
 SupervisedOption = Annotated[int | None, typer.Option("--supervised-by", hidden=True, metavar="PID")]
 
 

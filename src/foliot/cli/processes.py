@@ -21,11 +21,16 @@ import typer
 
 from foliot import __version__, bootstrap
 from foliot.app import Foliot
+from foliot.cli import logs
 from foliot.cli.options import (
     AppOption,
     GraceOption,
     HeadroomOption,
     LabelsOption,
+    LogFormatOption,
+    LogLevelOption,
+    MetricsHostOption,
+    MetricsPortOption,
     QueuesOption,
     RecycleOption,
     ReservedOption,
@@ -52,6 +57,7 @@ T = TypeVar("T")
 GRACE = "10s"
 RECYCLE_AFTER = spell(bootstrap.RECYCLE_AFTER)
 SLOTS = 100
+METRICS_HOST = "127.0.0.1"
 SETTLE_EVERY = 60.0
 """Seconds between two looks at whether the store's schedules are those of the app."""
 AFTER_GRACE: Duration = 7 * SECOND
@@ -66,12 +72,18 @@ def scheduler(
     apply: Annotated[
         bool, typer.Option("--apply/--no-apply", help="Bring the store's schedules to what the app declares.")
     ] = True,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = METRICS_HOST,
     supervised_by: SupervisedOption = None,
 ) -> None:
     """Fires what is due, and takes work away from workers that vanished. Runs until SIGTERM."""
     settings = settings_of(app, store)
+    log = logs.chosen(log_format, log_level, settings, supervised=supervised_by is not None)
     loaded = settings.load()
-    _begin("scheduler", loaded, supervised_by)
+    _begin("scheduler", loaded, log, supervised_by)
+    telling = _telling("scheduler", loaded, log, metrics_port, metrics_host)
     cards = [job.handler.card() for job in loaded.jobs.values()]
 
     async def run(stop: asyncio.Event) -> None:
@@ -87,12 +99,26 @@ def scheduler(
                 version=__version__,
                 release=loaded.release,
                 anchor=settings.audit_anchor,
+                telling=telling,
             )
         finally:
             if settling is not None:
                 settling.cancel()
 
-    _until_told(loaded, run, AFTER_GRACE, supervised_by)
+    _until_told(loaded, run, AFTER_GRACE, supervised_by, telling)
+
+
+def _telling(role: str, app: Foliot, log: logs.Log, port: int | None, host: str) -> bootstrap.Telling:
+    return bootstrap.make_telling(
+        role,
+        version=__version__,
+        write=logs.write if log.tells_runs else None,
+        is_text=log.format == "text",
+        level=log.level,
+        tracer=app.tracer,
+        port=port,
+        host=host,
+    )
 
 
 async def _apply(loaded: Foliot) -> list[str]:
@@ -140,6 +166,10 @@ def worker(
     reserve_slots: ReservedOption = None,
     grace: GraceOption = GRACE,
     recycle_after: RecycleOption = RECYCLE_AFTER,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = METRICS_HOST,
     supervised_by: SupervisedOption = None,
 ) -> None:
     """Runs the app's jobs. SIGTERM lets running work finish within the grace. Exit 75: start it again, because a
@@ -149,10 +179,12 @@ def worker(
         raise WrongUsage("a worker needs the code of the jobs: give --app module:app, --app file.py, or FOLIOT_APP")
     length = read_duration(grace, "--grace")
     patience = read_duration(recycle_after, "--recycle-after")
+    log = logs.chosen(log_format, log_level, settings, supervised=supervised_by is not None)
     loaded = settings.load()
     served, labels = queues_of(loaded, queues), checked_labels(label or ())
     reserved = bootstrap.checked_reserved(read_reserved(reserve_slots), served, slots)
-    _begin("worker", loaded, supervised_by)
+    _begin("worker", loaded, log, supervised_by)
+    telling = _telling("worker", loaded, log, metrics_port, metrics_host)
     handlers = {name: job.handler for name, job in loaded.jobs.items()}
 
     async def run(stop: asyncio.Event) -> bootstrap.Left:
@@ -172,9 +204,10 @@ def worker(
             release=loaded.release,
             recycle_after=patience,
             end_process=os._exit,
+            telling=telling,
         )
 
-    left = _until_told(loaded, run, length + AFTER_GRACE, supervised_by)
+    left = _until_told(loaded, run, length + AFTER_GRACE, supervised_by, telling)
     if left.executing:
         complain(f"left without waiting any longer for {', '.join(left.executing)}; tried again when the lease ends")
         sys.stdout.flush()
@@ -197,31 +230,25 @@ def queues_of(app: Foliot, given: str | None) -> list[str]:
     return sorted({DEFAULT_QUEUE} | named_by_jobs | named_by_schedules)
 
 
-def _begin(role: str, app: Foliot, supervised_by: int | None) -> None:
+def _begin(role: str, app: Foliot, log: logs.Log, supervised_by: int | None) -> None:
     # Handlers in threads hold the interpreter for 5 ms at a time by default: more than a run may be late.
     sys.setswitchinterval(0.0003)
     # What is loaded by now stays: a collector that walks all of it after every 700 claims costs a fifth of the rate.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-    # A supervised process speaks between the lines of the account. What the app has set up itself stays.
-    style, dates = ("%(asctime)sZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
-    if supervised_by is not None:
-        style, dates = (f"%(asctime)s · {role}: %(message)s", "%H:%M:%S")
-    formatter = logging.Formatter(style, dates)
-    formatter.converter = time.gmtime
-    handler = logging.StreamHandler()
-    handler.setFormatter(formatter)
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    if _log.level == logging.NOTSET:
-        _log.setLevel(logging.INFO)
+    logs.begin(log, role, supervised=supervised_by is not None)
     if supervised_by is None:
         where = app.store.name
         _log.info("%s of foliot %s on %s; SIGTERM ends it in order", role, __version__, where)
 
 
 def _until_told(
-    app: Foliot, run: Callable[[asyncio.Event], Awaitable[T]], longest: Duration, supervised_by: int | None
+    app: Foliot,
+    run: Callable[[asyncio.Event], Awaitable[T]],
+    longest: Duration,
+    supervised_by: int | None,
+    telling: bootstrap.Telling,
 ) -> T:
     """Runs until a signal came or the supervisor is gone, and for `longest` after that at the most."""
 
@@ -237,7 +264,10 @@ def _until_told(
         finally:
             await app.close_async()
 
-    return asyncio.run(begin())
+    try:
+        return asyncio.run(begin())
+    finally:
+        telling.close()
 
 
 class _Ending:

@@ -19,7 +19,7 @@ from foliot.app import Foliot
 from foliot.errors import InvalidInput, StoreError
 
 FILE = "foliot.toml"
-_KEYS = ("app", "store", "audit_anchor")
+_KEYS = ("app", "store", "audit_anchor", "log_format", "log_level")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,9 @@ class Settings:
     store: str | None = None
     audit_anchor: str | None = None
     """The file that anchors of the audit log are written to."""
+    log_format: str | None = None
+    """See `foliot.cli.logs`."""
+    log_level: str | None = None
 
     def load(self) -> Foliot:
         """The app, with the store that was asked for; without an app, one that knows no jobs."""
@@ -74,6 +77,8 @@ def resolve(app: str | None, store: str | None, environment: Mapping[str, str], 
         app or environment.get("FOLIOT_APP") or said.get("app"),
         store or environment.get("FOLIOT_STORE") or said.get("store"),
         environment.get("FOLIOT_AUDIT_ANCHOR") or said.get("audit_anchor"),
+        environment.get("FOLIOT_LOG_FORMAT") or said.get("log_format"),
+        environment.get("FOLIOT_LOG_LEVEL") or said.get("log_level"),
     )
 
 
@@ -94,7 +99,13 @@ def _read(file: Path) -> dict[str, str]:
     return found
 
 
-_EXAMPLES = {"app": "shop.jobs:app", "store": "sqlite:///foliot.db", "audit_anchor": "/mnt/vault/foliot.anchors"}
+_EXAMPLES = {
+    "app": "shop.jobs:app",
+    "store": "sqlite:///foliot.db",
+    "audit_anchor": "/mnt/vault/foliot.anchors",
+    "log_format": "json",
+    "log_level": "info",
+}
 
 
 def load_app(given: str) -> Foliot:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from foliot import __version__, bootstrap
 from foliot.app import Foliot
-from foliot.cli import account
+from foliot.cli import account, logs
 from foliot.cli.account import Account, Line
 from foliot.cli.follow import Follower
 from foliot.cli.options import (
@@ -24,6 +25,8 @@ from foliot.cli.options import (
     HeadroomOption,
     JsonOption,
     LabelsOption,
+    LogFormatOption,
+    LogLevelOption,
     QueuesOption,
     RecycleOption,
     ReservedOption,
@@ -63,6 +66,8 @@ def up(
     label: LabelsOption = None,
     grace: GraceOption = GRACE,
     recycle_after: RecycleOption = RECYCLE_AFTER,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Scheduler and worker, all in one, with an account of what happens. Ends with SIGTERM or Ctrl-C."""
@@ -79,14 +84,16 @@ def up(
     reserved = bootstrap.checked_reserved(read_reserved(reserve_slots), served, slots)
     having += [word for queue, most in reserved.items() for word in ("--reserve-slots", f"{queue}={most}")]
     ending = ["--grace", grace, "--recycle-after", recycle_after]
+    log = logs.chosen(log_format, log_level, settings, supervised=True)
+    telling = ["--log-format", log.format, "--log-level", logging.getLevelName(log.level).lower()]
     share = ["--slots", str(slots), "--reserve", str(reserve), "--headroom", str(headroom)]
-    children = _children(settings, workers, [*share, "--queues", ",".join(served), *having, *ending])
+    children = _children(settings, workers, telling, [*share, "--queues", ",".join(served), *having, *ending])
     asyncio.run(_Up(loaded, settings, children, length, as_json).run())
 
 
-def _children(settings: Settings, workers: int, options: Sequence[str]) -> list[Child]:
+def _children(settings: Settings, workers: int, telling: Sequence[str], options: Sequence[str]) -> list[Child]:
     # Which store, they know from FOLIOT_STORE: on a command line everybody could read its password.
-    where = ["--app", settings.app or "", "--supervised-by", str(os.getpid())]
+    where = ["--app", settings.app or "", "--supervised-by", str(os.getpid()), *telling]
     begin = [sys.executable, "-m", "foliot"]
     names = ["worker"] if workers == 1 else [f"worker {number}" for number in range(1, workers + 1)]
     work = [*begin, "worker", *where, *options]

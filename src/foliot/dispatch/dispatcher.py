@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from foliot.clock import Clock
@@ -17,7 +18,9 @@ from foliot.dispatch.retabling import RetablingStore, retable
 from foliot.dispatch.shards import HeldShard, Shards, Window
 from foliot.dispatch.wheel import Entry
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
+from foliot.domain.metrics import BATCH, LATENESS, Histogram
 from foliot.domain.run import LATE, Lane
+from foliot.domain.signals import Tracer
 from foliot.domain.store import DispatchStore, Fired, shard_of
 from foliot.errors import FoliotError, LostOwnership, StoreError
 
@@ -70,20 +73,35 @@ class DispatchCounters:
     early_refused: int = 0
     stale: int = 0
     skipped: int = 0
+    skipped_for: Counter[str] = field(default_factory=Counter)
+    """By reason."""
     held: int = 0
+    held_for: Counter[str] = field(default_factory=Counter)
     created: int = 0
     faults: int = 0
+    arrivals: int = 0
     takeovers: int = 0
     lost: int = 0
     failures: int = 0
     """Times the store could not do what was asked."""
+    lateness: Histogram = field(default_factory=lambda: Histogram(LATENESS))
+    """From due to fired, of everything that the store had reached by then, also what turned out to be stale."""
+    batches: Histogram = field(default_factory=lambda: Histogram(BATCH))
+    """How long each of them took."""
 
-    def add(self, fired: Fired) -> None:
+    def add(self, due: list[Entry], fired: Fired, took: Duration) -> None:
+        """A batch at a time: nothing here is done for each run."""
+        self.batches.add(took)
+        self.lateness.add_due([one for one in due if one[0] <= fired.at] if fired.early else due, fired.at)
         self.fired += fired.handed_off
         self.early_refused += fired.early
         self.stale += fired.stale
-        self.skipped += fired.skipped
-        self.held += fired.held
+        if fired.skipped:
+            self.skipped += fired.skipped
+            self.skipped_for.update(fired.skipped_for)
+        if fired.held:
+            self.held += fired.held
+            self.held_for.update(fired.held_for)
         self.created += fired.created
         self.faults += len(fired.faults)
 
@@ -109,6 +127,7 @@ class Dispatcher:
         lease_ttl: Duration = 5 * SECOND,
         slice_size: int = 50_000,
         batch: int = 500,
+        tracer: Tracer | None = None,
     ) -> None:
         """`slice_size` is how much of each shard's window is in memory at most, late arrivals apart."""
         self.counters = DispatchCounters()
@@ -117,6 +136,7 @@ class Dispatcher:
         self._owner = owner
         self._lease_ttl = lease_ttl
         self._batch = batch
+        self._tracer = tracer
         self._most = batch
         # A whole slice in one go would keep due runs waiting for as long as it takes to read it.
         self._piece = min(slice_size, max(batch, slice_size // 10))
@@ -279,7 +299,9 @@ class Dispatcher:
         version = self._store.version()
         if not _passed(self._looked_at, LOOK_EVERY, now) and (version == self._version or now < self._looks_again):
             return
-        self._shards.add_arrivals(await self._store.arrivals(self._shards.leases(), self._shards.cursor))
+        arrivals = await self._store.arrivals(self._shards.leases(), self._shards.cursor)
+        self._shards.add_arrivals(arrivals)
+        self.counters.arrivals += len(arrivals.number)
         self._version, self._looked_at = version, now
         self._looks_again = self._rested(now)
         busy, self._busy = self._busy, []
@@ -371,6 +393,7 @@ class Dispatcher:
     async def _fire(self, due: list[Entry], now: Instant) -> Fired:
         count = self._store.shard_count
         leases = self._shards.leases({shard_of(number, count) for _, number in due})
+        began = self._clock.monotonic()
         try:
             fired = await self._store.fire(leases, due, self._shards.cursor, decide_ticks)
         except (FoliotError, asyncio.CancelledError):
@@ -387,7 +410,10 @@ class Dispatcher:
                 _log.exception("run %d cannot be fired; it is left out", due[0][1])
             raise
         self._most = min(self._most * 2, self._batch)
-        self.counters.add(fired)
+        took = self._clock.monotonic() - began
+        self.counters.add(due, fired, took)
+        if self._tracer is not None:
+            self._tracer.fired(now, now + took, fired)
         # Read before the call, so never more than the store's clock really lags. It keeps a host whose clock is fast
         # from asking again and again: a refused run has fire_at > fired.at, so fire_at + lag lies after `now`.
         self._store_behind = max(0, now - fired.at)

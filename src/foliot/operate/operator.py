@@ -20,6 +20,7 @@ from foliot.operate.bulk import BulkVerbs
 from foliot.operate.fleet import FleetVerbs
 from foliot.operate.limits import LimitVerbs
 from foliot.operate.load import LoadVerbs
+from foliot.operate.measuring import MetricVerbs
 from foliot.operate.members import MemberVerbs
 from foliot.operate.pausing import PauseVerbs
 from foliot.operate.promising import PromiseVerbs
@@ -48,6 +49,7 @@ class Operator(
     ScheduleVerbs,
     PromiseVerbs,
     BulkVerbs,
+    MetricVerbs,
 ):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 

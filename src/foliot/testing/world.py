@@ -130,15 +130,23 @@ class World:
         await self._start(1, 1)
 
     async def _start(self, schedulers: int, workers: int) -> None:
+        telling = bootstrap.Telling("world", tracer=self.app.tracer)
         for _ in range(schedulers):
             instance = await self.store.register("scheduler", version="", queues=(), slots=0, jobs=())
-            self.schedulers.append(bootstrap.make_dispatcher(self.store, instance.number, clock=self.clock))
+            made = bootstrap.make_dispatcher(self.store, instance.number, clock=self.clock, telling=telling)
+            self.schedulers.append(made)
         handlers = {name: job.handler for name, job in self.app.jobs.items()}
         queues = sorted({handler.queue for handler in handlers.values()} | {"default"})
         labels = self._labels if self._labels is not None else self._labels_named()
         for _ in range(workers):
             worker = bootstrap.make_worker(
-                self.store, handlers, clock=self.clock, queues=queues, labels=labels, slots=self._slots
+                self.store,
+                handlers,
+                clock=self.clock,
+                queues=queues,
+                labels=labels,
+                slots=self._slots,
+                telling=telling,
             )
             await worker.start()
             self.workers.append(worker)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import random
 from typing import Any
 
@@ -16,6 +16,7 @@ from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant, spell
 from foliot.domain.ledger import Stage, Traits, stage_of, traits_from_json
 from foliot.domain.policy import Policy, choices_from_json, policy_from_json
 from foliot.domain.run import Loss, Phase, SilentAttempt
+from foliot.domain.signals import Recorder
 from foliot.domain.state import Outcome
 from foliot.domain.store import JobCard, WatchStore
 from foliot.errors import InvalidInput
@@ -39,7 +40,16 @@ class Reaper:
     fails is no look), starts that anew: workers could not be heard then, and every lease gets one full period first.
     """
 
-    def __init__(self, store: WatchStore, clock: Clock, chance: Callable[[], float] = random) -> None:
+    def __init__(
+        self,
+        store: WatchStore,
+        clock: Clock,
+        chance: Callable[[], float] = random,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.lost = 0
+        """Attempts that it took away."""
+        self._recorder = recorder
         self._store = store
         self._clock = clock
         self._chance = chance
@@ -67,17 +77,24 @@ class Reaper:
             policies = _Policies(await self._store.jobs())
             company = Counter(attempt.worker for attempt in silent)
             losses = [
-                loss
+                (attempt, loss)
                 for attempt in silent
                 if (loss := self._judge(attempt, policies, now, alone=_was_alone(attempt, company))) is not None
             ]
             if losses:
-                await self._store.lose(losses)
+                await self._lose(losses)
             await self._tell(policies.unreadable)
         await self._store.give_up()
         self._looked_at = now
         await self._store.gather()  # whatever becomes of this, the look is done
         return now + LOOK_EVERY
+
+    async def _lose(self, losses: Sequence[tuple[SilentAttempt, Loss]]) -> None:
+        lost = await self._store.lose([loss for _, loss in losses])
+        self.lost += lost
+        # Where one finished meanwhile, nobody can say which: that is told by their events alone.
+        if self._recorder is not None and lost == len(losses):
+            self._recorder.lost(losses)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Looks until `stop` is set (noticed within 100 ms of the clock). An error of the store never ends the loop."""

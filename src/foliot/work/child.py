@@ -19,16 +19,18 @@ import traceback
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import msgspec
 
 from foliot import errors
 from foliot.clock import SystemClock
-from foliot.domain.instant import Duration, Instant
+from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
 from foliot.domain.policy import policy_from_json
 from foliot.domain.run import Ending, Progress
+from foliot.domain.signals import Tracer
 from foliot.domain.store import HandlerStore, OpenTransaction
 from foliot.work import wire
 from foliot.work.attempt import Attempt, Stop
@@ -37,6 +39,7 @@ from foliot.work.execute import execute, execute_in_thread
 from foliot.work.handler import Handler
 from foliot.work.kin import MARK, end_kin
 from foliot.work.place import handler_at
+from foliot.work.traced import traced, traced_in_thread
 
 T = TypeVar("T")
 
@@ -44,6 +47,7 @@ MOST_TRACE = 6_000
 """Characters of a traceback, its newest end."""
 _LOOK = 0.02
 """Seconds between two looks at what the attempt says of itself."""
+_FLUSHING: Duration = SECOND
 _CLOSING = 0.5
 """Seconds that closing the store may take: nothing depends on it."""
 
@@ -59,12 +63,16 @@ HomeOf = Callable[[Handler, str | None], Home | None]
 """Where a handler is at home whose worker has the store with this URL; None when nobody else can open that."""
 
 
-def main(home_of: HomeOf) -> None:
+TracerOf = Callable[[Handler], Tracer | None]
+"""Who follows the attempts of a handler; None when nobody does."""
+
+
+def main(home_of: HomeOf, tracer_of: TracerOf = lambda handler: None) -> None:
     """One attempt, from the first message to the last, and then nothing: no thread that a handler left behind, and
     nothing that runs at exit, may keep the process."""
     own = os.getpid()
     line = Line(socket.socket(fileno=int(sys.argv[1])))
-    verdict = _attempted(line, home_of)
+    verdict = _attempted(line, home_of, tracer_of)
     if os.getpid() != own:
         os._exit(0)  # the handler forked, and this is the other one: it has nothing to say
     line.last_word(verdict)
@@ -75,12 +83,12 @@ def main(home_of: HomeOf) -> None:
     os._exit(0)
 
 
-def _attempted(line: Line, home_of: HomeOf) -> wire.Ended | wire.Broken:
+def _attempted(line: Line, home_of: HomeOf, tracer_of: TracerOf) -> wire.Ended | wire.Broken:
     start = line.start
     sys.path[:] = start.path
     try:
         handler = handler_at(start.place)
-        line.home = home_of(handler, start.store)
+        line.home, tracer = home_of(handler, start.store), tracer_of(handler)
     except errors.InvalidInput as error:
         return wire.Broken(str(error), permanent=True)
     except BaseException:  # whatever the app's code does while it is imported
@@ -89,15 +97,23 @@ def _attempted(line: Line, home_of: HomeOf) -> wire.Ended | wire.Broken:
     clock, chance = _WorkersClock(start.ahead), random.random
     if not handler.is_async:
         line.watch(attempt, attempt.ask_to_stop)
-        return wire.Ended(execute_in_thread(attempt, clock, chance, line.desk))
+        execution = partial(execute_in_thread, attempt, clock, chance, line.desk)
+        return _ended(execution() if tracer is None else traced_in_thread(tracer, attempt, execution), tracer)
 
     async def conduct() -> Ending | None:
         loop = asyncio.get_running_loop()
         attempt.task = asyncio.current_task()
         line.watch(attempt, lambda reason: loop.call_soon_threadsafe(_cancel, attempt, reason))
-        return await execute(attempt, clock, chance, line.desk)
+        execution = execute(attempt, clock, chance, line.desk)
+        return await (execution if tracer is None else traced(tracer, attempt, execution))
 
-    return wire.Ended(asyncio.run(conduct()))
+    return _ended(asyncio.run(conduct()), tracer)
+
+
+def _ended(ending: Ending | None, tracer: Tracer | None) -> wire.Ended:
+    if tracer is not None:
+        tracer.close(_FLUSHING)  # before the last word: from then on the worker waits for this process's end
+    return wire.Ended(ending)
 
 
 def _cancel(attempt: Attempt, reason: Stop) -> None:

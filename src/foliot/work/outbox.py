@@ -147,6 +147,9 @@ class Outbox:
         self.finished += len(batch)
         # Refused because somebody else owns the run now: the store has recorded it, there is nothing to repair here.
         self.fenced += len(fenced)
+        if fenced:
+            shown = ", ".join(f"{one.number}/{one.attempt}" for one in fenced[:10])
+            _log.warning("%d endings were refused, their runs being somebody else's by now: %s", len(fenced), shown)
 
     async def _give_back(self, worker: int) -> None:
         count = len(self.unbegun)

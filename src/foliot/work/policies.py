@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from foliot.domain.instant import SECOND, Duration
 from foliot.domain.policy import Policy, choices_from_json
+from foliot.domain.signals import without_trace
 from foliot.errors import InvalidInput
 from foliot.work.handler import Handler
 
@@ -22,6 +23,7 @@ class Policies:
         self._known: dict[tuple[str, bytes], Policy] = {}
 
     def of(self, handler: Handler, options: bytes | None) -> Policy:
+        options = without_trace(options)
         if options is None:
             return handler.policy
         policy = self._known.get((handler.name, options))

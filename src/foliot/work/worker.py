@@ -16,12 +16,14 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from foliot.clock import Clock
 from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.labels import checked_labels
 from foliot.domain.policy import labels_of
 from foliot.domain.run import Claimed, Ending, Lane
+from foliot.domain.signals import Recorder, Tracer
 from foliot.domain.store import DEFAULT_QUEUE, Beat, Wish
 from foliot.errors import InvalidInput, LostOwnership
 from foliot.work.alarm import Alarm
@@ -39,6 +41,7 @@ from foliot.work.outbox import HOPELESS, Outbox, Pause, WorkerStore
 from foliot.work.policies import Policies
 from foliot.work.room import HEADROOM, RESERVE, Room, checked_reserved
 from foliot.work.settle import settle
+from foliot.work.traced import traced, traced_in_thread
 
 _LIVELY: Duration = SECOND
 """How long after the last work the store is asked every millisecond whether anything is new."""
@@ -81,13 +84,16 @@ class Worker:
         reserved: Mapping[str, int] | None = None,
         recycle_after: Duration | None = None,
         end_process: EndProcess | None = None,
+        recorder: Recorder | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         """`isolates`: jobs that ask for a process of their own get one, `processes` at a time; else they run here.
         `labels`: what it has, of what runs may need. `reserve`: the share of its slots, threads and processes that only
         live runs take. `headroom`: the share that tenants leave free who have had theirs. `reserved`: by queue, how
         many of its slots only runs of that queue take.
         `recycle_after`: how long a handler that should have ended may go on before this process is given up for it;
-        None where that cannot be done. `end_process`: how to, when the event loop is blocked."""
+        None where that cannot be done. `end_process`: how to, when the event loop is blocked.
+        `recorder`: is told of every attempt. `tracer`: follows each."""
         if slots < 1:
             raise InvalidInput(f"slots={slots}: a worker needs at least one")
         self.store = store
@@ -107,6 +113,10 @@ class Worker:
         """Attempts that hold a slot, in the order in which they were claimed."""
         self.begun = 0
         self.ended = 0
+        self.losses = 0
+        """How often the store had declared this worker dead."""
+        self.recorder = recorder
+        self.tracer = tracer
         self.alarm = Alarm()
         self.outbox = Outbox(store, clock, self._delivered)
         self.policies = Policies(self.handlers.values(), self.outbox.events.append)
@@ -332,6 +342,7 @@ class Worker:
         labels = set(self.labels)
         assert loop is not None
         now = self.clock.monotonic()
+        begun: list[Attempt] = []
         for item in claimed:
             handler = handlers.get(item.job)
             if handler is None or (item.options is not None and not labels.issuperset(labels_of(item.options))):
@@ -356,17 +367,25 @@ class Worker:
                 else:
                     attempt.future = self.pool.submit(self._execute_in_thread, attempt)
             running[attempt] = None
+            begun.append(attempt)
             self.room.take(attempt)
             deadlines.expect(attempt, now)
         self.begun += len(claimed)
+        if self.recorder is not None and claimed:
+            self.recorder.claimed(self.number or 0, begun)
 
     # --------------------------------------------------------------------------------------------- execute
 
     async def _execute(self, attempt: Attempt) -> None:
-        self._end(attempt, await execute(attempt, self.clock, self._chance, self.desks))
+        execution = execute(attempt, self.clock, self._chance, self.desks)
+        if self.tracer is None:
+            self._end(attempt, await execution)
+        else:
+            self._end(attempt, await traced(self.tracer, attempt, execution))
 
     def _execute_in_thread(self, attempt: Attempt) -> Ending | None:
-        ending = execute_in_thread(attempt, self.clock, self._chance, self.desks)
+        execution = partial(execute_in_thread, attempt, self.clock, self._chance, self.desks)
+        ending = execution() if self.tracer is None else traced_in_thread(self.tracer, attempt, execution)
         loop = self.loop
         if loop is not None and not loop.is_closed():  # else the worker is gone, and this attempt's lease will end
             loop.call_soon_threadsafe(self._end, attempt, ending)
@@ -380,6 +399,8 @@ class Worker:
         del self.running[attempt]
         self.ended += 1
         self.room.give_back(attempt)
+        if self.recorder is not None:
+            self.recorder.ended(attempt, ending)
         if attempt.claimed.deaths is not None or attempt.claimed.lane != Lane.LIVE:
             self._left_some = True  # another one under suspicion, or of the backlog, may have waited for this
         if ending is None:
@@ -488,9 +509,31 @@ class Worker:
         if number != self.number or self._lost:
             return  # the answer was to an instance that this worker is no longer
         self._lost = True
+        self.losses += 1
         for attempt in list(self.running):
             self.stop(attempt, Stop.LOST)
         self.alarm.ring()
+
+    # --------------------------------------------------------------------------------------------- metrics
+
+    @property
+    def taken(self) -> int:
+        """How many slots are in use."""
+        return len(self.running)
+
+    @property
+    def undelivered(self) -> int:
+        """How many endings the store has not been told of yet."""
+        return len(self.outbox.endings)
+
+    @property
+    def fenced(self) -> int:
+        return self.outbox.fenced
+
+    @property
+    def heard_at(self) -> Instant | None:
+        """The last beat that the store heard."""
+        return self.heartbeat.beat_at
 
     # ---------------------------------------------------------------------------------------- virtual time
 

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from foliot.domain.instant import MINUTE, Duration, Instant
@@ -155,6 +156,9 @@ class Fired(NamedTuple):
     """Entries that somebody's open transaction has its hands on: put them back, for a little later."""
     again: Sequence[tuple[Instant, int]] = ()
     """Ticks over many members that have made runs for some of them: put them back, they go on at once."""
+    skipped_for: Mapping[str, int] = MappingProxyType({})
+    """By reason, how many were skipped, or held."""
+    held_for: Mapping[str, int] = MappingProxyType({})
 
 
 class Beat(NamedTuple):

@@ -11,6 +11,7 @@ from foliot.domain.store.backfilling import BackfillStore
 from foliot.domain.store.dispatching import DispatchStore
 from foliot.domain.store.fleet import FleetStore
 from foliot.domain.store.limiting import LimitStore
+from foliot.domain.store.measuring import MeasureStore
 from foliot.domain.store.pausing import PauseStore
 from foliot.domain.store.promising import PromiseStore
 from foliot.domain.store.reading import ReadStore
@@ -54,6 +55,7 @@ class Store(
     ReadStore,
     AuditStore,
     SurveyStore,
+    MeasureStore,
     Protocol,
 ):
     """All of it, and its own life."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Protocol, TypeVar
@@ -268,6 +269,8 @@ def together(one: Fired, other: Fired) -> Fired:
         created=one.created + other.created,
         faults=[*one.faults, *other.faults],
         busy=[*one.busy, *other.busy],
+        skipped_for=Counter(one.skipped_for) + Counter(other.skipped_for),
+        held_for=Counter(one.held_for) + Counter(other.held_for),
     )
 
 

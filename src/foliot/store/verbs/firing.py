@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,12 +69,14 @@ async def fire(
         handed_off=firing.handed_off,
         early=len(due) - len(reached),
         stale=firing.stale,
-        skipped=firing.skipped,
-        held=firing.held + firing.keeper.held,
+        skipped=firing.skipped_for.total(),
+        held=firing.held_for.total() + firing.keeper.held_for.total(),
         created=firing.created,
         faults=firing.faults,
         busy=firing.busy,
         again=firing.again,
+        skipped_for=firing.skipped_for,
+        held_for=firing.held_for + firing.keeper.held_for,
     )
 
 
@@ -91,7 +94,9 @@ class Firing:
         self.tried: set[int] = set()
         """Runs that were tried before, and may have effects."""
         self.skips: list[End] = []
-        self.stale = self.handed_off = self.skipped = self.held = self.created = 0
+        self.stale = self.handed_off = self.created = 0
+        self.skipped_for: Counter[str] = Counter()
+        self.held_for: Counter[str] = Counter()
         self.faults: list[str] = []
         self.soonest: Instant | None = None
         """Of the successors that were made."""
@@ -191,7 +196,7 @@ class Firing:
                     assert decision.reason is not None
                     self.tried.update((fact.number,) if fact.attempt else ())
                     self.skip(fact.number, decision.reason, decision.detail, decision.span_until, decision.span_count)
-        self.held += len(holds) + len(later)
+        self.held_for.update(str(one[0]) for one in (*holds, *later))
         await self.tx.run_each("tick_held", holds)
         await self.tx.run_each("tick_held_until", later)
         await self.tx.stir([one[-1] for one in later])
@@ -262,7 +267,7 @@ class Firing:
         await self.tx.run_each("tick_spans", spans)
         if ends:
             await following.end(self.tx, ends, [one[0] for one in ends])
-            self.skipped += len(ends)
+            self.skipped_for.update(str(one[3]) for one in ends)
 
     async def _let_others_go(self, decided: Decided) -> None:
         """Whoever waits although nobody is busy waits for another one that waits: that one goes."""
@@ -315,7 +320,7 @@ class Firing:
         schedules = {self._schedule(skip[0]) for skip in self.skips if skip[0] in self.rows}
         if schedules:
             await following.runs_ended(self.tx, schedules)
-        self.skipped += len(self.skips)
+        self.skipped_for.update(str(one[3]) for one in self.skips)
         self.skips.clear()
 
     async def write(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -77,7 +78,8 @@ class Gatekeeper:
         self._breakers: dict[str, Breaker] = {}
         self._pauses: list[Pause] | None = None
         self._holding: list[Pause] = []
-        self.held = 0
+        self.held_for: Counter[str] = Counter()
+        """By reason, how many have to wait."""
         self.busy: set[int] = set()
         """Those of which somebody else has a slot in his hands: neither through nor held, and to be tried again."""
 
@@ -199,7 +201,7 @@ class Gatekeeper:
         await self._tx.run_each("run_goes_later", later)
         await self._tx.stir([row[5] for row in later])
         await self._set_deadlines([one for one, verdict in verdicts if (verdict.waits_for or "").startswith(_PROBE)])
-        self.held += len(waits) + len(later)
+        self.held_for.update(str(one[2]) for one in (*waits, *later))
 
     async def _set_deadlines(self, held: Sequence[Candidate]) -> None:
         """A run that waits for its destination to answer gives up when it is too old, as one would that is tried."""

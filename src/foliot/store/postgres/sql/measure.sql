@@ -1,0 +1,31 @@
+-- name: measured_chunks
+SELECT queue, lane, fired_at, numbers FROM foliot.handoff
+
+-- name: count_due
+-- What can fire and is due: found in the index of these, shard by shard. What is claimed and not written yet is at work.
+SELECT coalesce(sum(d.due), 0)::bigint FROM generate_series(0, (SELECT shards - 1 FROM foliot.setting)) AS s(shard)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS due FROM foliot.run r
+    WHERE r.shard = s.shard AND r.state <= 1 AND r.fire_at <= :now AND r.phase IS NULL AND r.waits_for IS NULL
+        AND r.number NOT IN (SELECT u.number FROM foliot.unwritten u)
+) d
+
+-- name: count_parked
+SELECT job, state, count(*) FROM foliot.run WHERE state >= 20 GROUP BY job, state
+
+-- name: count_ended
+-- Only of transactions below which none is under way: nothing can come in between later.
+SELECT job, state, count(*), sum(attempt) FROM foliot.history
+WHERE xid >= div(:position::numeric, 18446744073709551616)::bigint
+    AND (xid, n) > (div(:position::numeric, 18446744073709551616)::bigint,
+        mod(:position::numeric, 18446744073709551616)::bigint)
+    AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+GROUP BY job, state
+
+-- name: schedule_ages
+SELECT s.id, s.made_at, (
+    SELECT h.finished_at FROM foliot.history h
+    WHERE h.schedule = s.id AND h.schedule IS NOT NULL AND h.nominal IS NOT NULL AND h.state IN (10, 11)
+    ORDER BY h.nominal DESC LIMIT 1
+), s.paused_at IS NOT NULL AND (s.paused_until IS NULL OR s.paused_until > :now::bigint), s.fault IS NOT NULL
+FROM foliot.schedule s ORDER BY s.id
