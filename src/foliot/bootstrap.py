@@ -18,6 +18,7 @@ from foliot.dispatch.dispatcher import Dispatcher
 from foliot.domain.instant import SECOND, Duration
 from foliot.domain.store import Duty, JobCard, Schema, Store
 from foliot.errors import FoliotError, InvalidInput, StoreError
+from foliot.logs import guard
 from foliot.store.sqlite import SqliteStore
 from foliot.watch.backfilling import Backfiller
 from foliot.watch.clocks import ClockWatch
@@ -40,6 +41,7 @@ RECYCLE_AFTER: Duration = 10 * SECOND
 """How long a handler that was told to stop, and shares its worker's process, may go on before that is given up."""
 
 _log = logging.getLogger("foliot")
+guard()
 
 
 def make_store(url: str | None, clock: Clock | None = None) -> Store:

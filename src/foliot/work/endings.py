@@ -27,6 +27,7 @@ from foliot.work.check import verdict_of
 from foliot.work.describe import clean, describe, headline
 from foliot.work.desk import Ask, Desks, blocking
 from foliot.work.effects import Book
+from foliot.work.hiding import Hide, Hider, as_it_is
 from foliot.work.outbox import HOPELESS
 
 MOST_RESULT = 64 * 1024
@@ -71,11 +72,12 @@ def found(attempt: Attempt, error: BaseException | None, result: Any, clock: Clo
     Classifying an error runs code of its author: attributes, `__class__`, `__instancecheck__`. What is wrong there
     makes the attempt one that failed.
     """
+    hide = hider(attempt)
     try:
-        finding = _found(attempt, error, result, clock)
+        finding = _found(attempt, error, result, clock, hide)
     except BaseException as fault:
-        told = headline(fault if error is None else error)
-        text = clean(f"{told}\nHow it ended could not be classified: {describe(fault)}")
+        told = headline(fault if error is None else error, hide)
+        text = clean(f"{told}\nHow it ended could not be classified: {describe(fault, hide)}")
         finding = Finding(Outcome.FAILED, text)
     batches = None if attempt.context is None else attempt.context._batches
     if batches is not None and finding.error is not None and finding.outcome in (Outcome.FAILED, Outcome.PERMANENT):
@@ -83,46 +85,52 @@ def found(attempt: Attempt, error: BaseException | None, result: Any, clock: Clo
     return finding
 
 
-def _found(attempt: Attempt, error: BaseException | None, result: Any, clock: Clock) -> Finding:
+def hider(attempt: Attempt) -> Hider:
+    """Takes the attempt's secrets out of texts."""
+    return Hider(attempt.claimed, attempt.handler.secrets)
+
+
+def _found(attempt: Attempt, error: BaseException | None, result: Any, clock: Clock, hide: Hide) -> Finding:
     if attempt.stop is not None and _heeded(attempt, error):
-        return stopped(attempt, attempt.stop, error, clock)
+        return stopped(attempt, attempt.stop, error, clock, hide)
     if error is None:
-        return _answered(result) if attempt.claimed.phase is not None else _succeeded(attempt, result)
+        return _answered(result, hide) if attempt.claimed.phase is not None else _succeeded(attempt, result, hide)
     if isinstance(error, Unreadable):
         return Finding(Outcome.PERMANENT, clean(str(error)), Event.GAVE_UP, Reason.BAD_PAYLOAD)
     if isinstance(error, Cancelled):
-        return Finding(Outcome.CANCELLED, describe(error), Event.CANCEL, Reason.REQUESTED)
+        return Finding(Outcome.CANCELLED, describe(error, hide), Event.CANCEL, Reason.REQUESTED)
     if isinstance(error, asyncio.CancelledError) and _cancelled_from_outside(attempt):
         # Nobody in this room asked for it: the process is being shut down around the drain.
-        return Finding(Outcome.INTERRUPTED, describe(error), Event.GIVEN_BACK)
-    return _failed(attempt, error, clock.now())
+        return Finding(Outcome.INTERRUPTED, describe(error, hide), Event.GIVEN_BACK)
+    return _failed(attempt, error, clock.now(), hide)
 
 
-def _succeeded(attempt: Attempt, result: Any) -> Finding:
+def _succeeded(attempt: Attempt, result: Any, hide: Hide) -> Finding:
     event = Event.COMPLETED if attempt.handler.check is None else Event.CHECK_DUE
-    kept, remark = result_of(result)
+    kept, remark = result_of(result, hide)
     return Finding(Outcome.SUCCEEDED, remark, event, result=kept)
 
 
-def result_of(result: Any) -> tuple[bytes | None, str | None]:
+def result_of(result: Any, hide: Hide) -> tuple[bytes | None, str | None]:
     """A result is a convenience: one that cannot be kept does not turn success into failure."""
     if result is None:
         return None, None
     try:
         encoded = _encode(result)
     except BaseException as error:  # whatever the code of its author's classes raises
-        return None, clean(f"note: the result was not kept: {headline(error)}")
+        return None, clean(f"note: the result was not kept: {headline(error, hide)}")
     if len(encoded) > MOST_RESULT:
         return None, f"note: the result was not kept: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}"
     return encoded, None
 
 
-def _answered(answer: Any) -> Finding:
+def _answered(answer: Any, hide: Hide) -> Finding:
     """What a check said."""
     try:
         ok, scope = verdict_of(answer)
     except InvalidInput as error:
-        return Finding(Outcome.FAILED, clean(str(error)))
+        return Finding(Outcome.FAILED, clean(hide(str(error))))
+    scope = None if scope is None else hide(scope)
     if ok:
         return Finding(Outcome.SUCCEEDED, None, Event.CHECK_PASSED, scope=scope)
     return Finding(Outcome.FAILED, f"the check says no: {scope}" if scope else "the check says no", refused=True)
@@ -140,9 +148,9 @@ def _heeded(attempt: Attempt, error: BaseException | None) -> bool:
     return isinstance(error, Cancelled) or (attempt.stop is Stop.CANCEL and error is not None)
 
 
-def stopped(attempt: Attempt, stop: Stop, error: BaseException | None, clock: Clock) -> Finding:
+def stopped(attempt: Attempt, stop: Stop, error: BaseException | None, clock: Clock, hide: Hide = as_it_is) -> Finding:
     """What is found of an attempt that was asked to stop, and has stopped."""
-    text = None if error is None or isinstance(error, Cancelled | asyncio.CancelledError) else describe(error)
+    text = None if error is None or isinstance(error, Cancelled | asyncio.CancelledError) else describe(error, hide)
     if stop is Stop.CANCEL:
         return Finding(Outcome.CANCELLED, text, Event.CANCEL, Reason.REQUESTED)
     if stop is Stop.TIMEOUT:
@@ -158,8 +166,8 @@ def stopped(attempt: Attempt, stop: Stop, error: BaseException | None, clock: Cl
     return Finding(Outcome.INTERRUPTED, text, Event.GIVEN_BACK)
 
 
-def _failed(attempt: Attempt, error: BaseException, now: Instant) -> Finding:
-    handler, text = attempt.handler, describe(error)
+def _failed(attempt: Attempt, error: BaseException, now: Instant, hide: Hide) -> Finding:
+    handler, text = attempt.handler, describe(error, hide)
     if isinstance(error, RetryAfter):
         try:
             return Finding(Outcome.FAILED, text, not_before=_not_before(error, now))

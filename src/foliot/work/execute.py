@@ -29,6 +29,7 @@ from foliot.work.endings import (
     decided,
     found,
     from_thread,
+    hider,
     may_have_ledger,
     result_of,
     uninterrupted,
@@ -91,7 +92,8 @@ def _start(attempt: Attempt, clock: Clock, desks: Desks) -> dict[str, Any]:
         timeout = attempt.policy.timeout
         deadline, ends_at = started_at + timeout, begun_at + timeout
         attempt.context = Context(
-            claimed, clock, deadline, ends_at, desks, handler.effects, started_at, handler.check is not None
+            *(claimed, clock, deadline, ends_at, desks, handler.effects, started_at, handler.check is not None),
+            hide=hider(attempt),
         )
         arguments[arguments_of.context] = attempt.context
     return arguments
@@ -132,7 +134,7 @@ def _completed(attempt: Attempt, result: Any, now: Instant) -> Ending:
     event = Event.COMPLETED if attempt.handler.check is None else Event.CHECK_DUE
     if result is None and attempt.policy.destination is None:
         return Ending(claimed.number, claimed.token, claimed.attempt, event, Outcome.SUCCEEDED, started_at, now)
-    kept, remark = result_of(result)
+    kept, remark = result_of(result, hider(attempt))
     return Ending(
         *(claimed.number, claimed.token, claimed.attempt, event, Outcome.SUCCEEDED, started_at, now),
         error=remark,

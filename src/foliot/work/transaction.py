@@ -64,6 +64,7 @@ class Owner(Protocol):
     @property
     def lineage(self) -> str: ...
     def now(self) -> Instant: ...
+    def hidden(self, text: str) -> str: ...
     def opened(self, is_open: bool) -> None:
         """While it is open, nothing else of the attempt may write."""
 
@@ -108,7 +109,7 @@ class TransactionBlock:
         if self._book is None:
             assert self._loop is not None
             desk = _TransactionDesk(self._open, self._owner.claimed, self._loop)
-            self._book = Book(desk, self._owner.claimed.token)
+            self._book = Book(desk, self._owner.claimed.token, hide=self._owner.hidden)
         return EffectBlock(self._book, effect, self._owner.lineage, None, checked_failures(safe_errors))
 
     # In a thread
