@@ -48,6 +48,8 @@ class Foliot:
 
     `store` is a URL (`sqlite:///foliot.db`), or a store that is open already; without one, FOLIOT_STORE says which,
     and else `sqlite:///foliot.db`. Further settings are defaults for every job: `Foliot(attempts=3, timeout="5m")`.
+    `encryption`: keys with which arguments, results and checkpoints are locked before they are stored: the first one
+    locks, all unlock; without it, FOLIOT_ENCRYPTION_KEYS says which, and else nothing is locked.
     `secret`: names of keys whose values are shown nowhere, beside those that never are (`password`, `api_key`, …).
     """
 
@@ -57,13 +59,19 @@ class Foliot:
         *,
         clock: Clock | None = None,
         secret: Iterable[str] = (),
+        encryption: str | Iterable[str] | None = None,
         **settings: Any,
     ) -> None:
         if not isinstance(store, str | None) and not hasattr(store, "promise"):
             raise InvalidInput(f"{store!r:.80} is not a store; give its URL, such as sqlite:///foliot.db")
         self.clock: Clock = clock or SystemClock()
         self._is_open: bool = store is not None and not isinstance(store, str)
-        self.store: Store = bootstrap.make_store(store, self.clock) if isinstance(store, str | None) else store
+        self.encryption_keys = bootstrap.encryption_keys(encryption)
+        self.store: Store = (
+            bootstrap.make_store(store, self.clock, self.encryption_keys)
+            if isinstance(store, str | None)
+            else bootstrap.with_keys(store, self.encryption_keys)
+        )
         self._secret_keys = tuple(".".join(path) for path in stated_secrets("the app", secret).paths)
         chosen = choices(settings)
         self.policy = Policy().merged(chosen)
@@ -390,7 +398,7 @@ class Foliot:
     def move_to(self, store: str) -> None:
         """To another store, before anybody else uses this app: what it did so far stays in the one that it had."""
         self.close()
-        self.store = bootstrap.make_store(store, self.clock)
+        self.store = bootstrap.make_store(store, self.clock, self.encryption_keys)
 
     def close(self) -> None:
         """As `close_async`; plain verbs that are under way in other threads have some seconds to end."""

@@ -6,7 +6,7 @@ import logging
 
 from foliot.domain.redaction import redacted_text
 
-NAMES = ("foliot", "foliot.dispatch", "foliot.store", "foliot.watch", "foliot.work")
+NAMES = ("foliot", *map("foliot.{}".format, "alerts dispatch operate store targets watch web work".split()))
 """Every logger of ours. What a filter of a logger sees is logged to that very one: it is not asked for what is logged
 below it."""
 

@@ -18,7 +18,7 @@ SOURCES = Path(foliot.__file__).parent
 
 def test_every_logger_of_ours_is_known_here() -> None:
     found = {name for file in SOURCES.rglob("*.py") for name in re.findall(r'getLogger\("(.*?)"\)', file.read_text())}
-    assert found == set(NAMES)
+    assert found <= set(NAMES), "add it to foliot.logs"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -19,7 +19,7 @@ from foliot.app import Foliot
 from foliot.errors import InvalidInput, StoreError
 
 FILE = "foliot.toml"
-_KEYS = ("app", "store", "audit_anchor")
+_KEYS = ("app", "store", "audit_anchor", "encryption_keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,12 @@ class Settings:
     store: str | None = None
     audit_anchor: str | None = None
     """The file that anchors of the audit log are written to."""
+    encryption_keys: str | None = None
+    """What stored values are locked with, with commas between: the first one locks, all unlock."""
 
     def load(self) -> Foliot:
         """The app, with the store that was asked for; without an app, one that knows no jobs."""
+        self._set_keys()
         if self.store is not None:
             os.environ["FOLIOT_STORE"] = (
                 self.store
@@ -47,7 +50,13 @@ class Settings:
     def on_store(self) -> Foliot:
         """For commands that need no jobs. The app is imported only if it alone knows the store: broken code must not
         keep an operator out."""
+        self._set_keys()
         return Foliot(self.store) if self.store is not None else self.load()
+
+    def _set_keys(self) -> None:
+        """For the app's own code, and for the processes of single attempts."""
+        if self.encryption_keys is not None:
+            os.environ["FOLIOT_ENCRYPTION_KEYS"] = self.encryption_keys
 
     def existing(self) -> Foliot:
         """For commands that look or act: they never make a store where there was none."""
@@ -74,6 +83,7 @@ def resolve(app: str | None, store: str | None, environment: Mapping[str, str], 
         app or environment.get("FOLIOT_APP") or said.get("app"),
         store or environment.get("FOLIOT_STORE") or said.get("store"),
         environment.get("FOLIOT_AUDIT_ANCHOR") or said.get("audit_anchor"),
+        environment.get("FOLIOT_ENCRYPTION_KEYS") or said.get("encryption_keys"),
     )
 
 
@@ -94,7 +104,12 @@ def _read(file: Path) -> dict[str, str]:
     return found
 
 
-_EXAMPLES = {"app": "shop.jobs:app", "store": "sqlite:///foliot.db", "audit_anchor": "/mnt/vault/foliot.anchors"}
+_EXAMPLES = {
+    "app": "shop.jobs:app",
+    "store": "sqlite:///foliot.db",
+    "audit_anchor": "/mnt/vault/foliot.anchors",
+    "encryption_keys": "foliot_key_...",
+}
 
 
 def load_app(given: str) -> Foliot:

@@ -17,6 +17,7 @@ from foliot.operate.acting import acting, as_instant, stated
 from foliot.operate.auditing import AuditVerbs
 from foliot.operate.backfilling import BackfillVerbs
 from foliot.operate.fleet import FleetVerbs
+from foliot.operate.keeping import KeyVerbs
 from foliot.operate.limits import LimitVerbs
 from foliot.operate.load import LoadVerbs
 from foliot.operate.members import MemberVerbs
@@ -40,6 +41,7 @@ class Operator(
     MemberVerbs,
     FleetVerbs,
     AuditVerbs,
+    KeyVerbs,
 ):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 

@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 from foliot.domain.ledger import BatchView, EffectView, traits_from_json
+from foliot.domain.locking import is_shut, shown_shut
 from foliot.domain.members import Interval
-from foliot.domain.redaction import NO_SECRETS, Secrets, redacted_json, redacted_text, secret_values
+from foliot.domain.redaction import NO_SECRETS, Path, Secrets, redacted_json, redacted_text, secret_values
 from foliot.domain.run import AttemptView, RunView
 from foliot.domain.schedule import Schedule, ScheduleView
 from foliot.domain.store import EventRow, Store
@@ -111,8 +112,8 @@ def shown_run(view: RunView, secrets: Secrets) -> RunView:
     known = secret_values(view.payload, secrets)
     return replace(
         view,
-        payload=redacted_json(view.payload, secrets.of_arguments, secrets.keys, known) or b"",
-        result=redacted_json(view.result, secrets.of_result, secrets.keys, known),
+        payload=_json(view.payload, secrets.of_arguments, secrets, known) or b"",
+        result=_json(view.result, secrets.of_result, secrets, known),
         progress=redacted_json(view.progress, (), secrets.keys, known),
         detail=_text(view.detail, known),
         attempts=[_attempt(one, secrets, known) for one in view.attempts],
@@ -123,7 +124,7 @@ def shown_run(view: RunView, secrets: Secrets) -> RunView:
 
 
 def shown_schedule(schedule: Schedule, secrets: Secrets) -> Schedule:
-    return replace(schedule, payload=redacted_json(schedule.payload, secrets.of_arguments, secrets.keys) or b"")
+    return replace(schedule, payload=_json(schedule.payload, secrets.of_arguments, secrets, ()) or b"")
 
 
 def _attempt(view: AttemptView, secrets: Secrets, known: Sequence[str]) -> AttemptView:
@@ -133,7 +134,7 @@ def _attempt(view: AttemptView, secrets: Secrets, known: Sequence[str]) -> Attem
 
 def _effect(view: EffectView, secrets: Secrets, known: Sequence[str]) -> EffectView:
     return view._replace(
-        result=redacted_json(view.result, (), secrets.keys, known),
+        result=_json(view.result, (), secrets, known),
         note=_text(view.note, known),
     )
 
@@ -145,6 +146,13 @@ def _interval(interval: Interval) -> Interval:
 
 def _batch(view: BatchView, known: Sequence[str]) -> BatchView:
     return view._replace(failures=[(key, redacted_text(error or "", known)) for key, error in view.failures])
+
+
+def _json(data: bytes | None, paths: Sequence[Path], secrets: Secrets, known: Sequence[str]) -> bytes | None:
+    """A value that can be locked: `[encrypted]` where its key is not here."""
+    if data is not None and is_shut(data):
+        return shown_shut(data)
+    return redacted_json(data, paths, secrets.keys, known)
 
 
 def _text(text: str | None, known: Sequence[str]) -> str | None:

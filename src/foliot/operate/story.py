@@ -233,6 +233,7 @@ _FOLLOWED: dict[str, str] = {
     Reason.POISON: "too many workers died of it",
     Reason.BUDGET: "its job has spent this hour's retries, and it waits for the next hour",
     Reason.ASKED_TO_WAIT: "to be tried again when the other side allows it",
+    Reason.LOCKED: "it waits for a worker that has the key",
     Reason.FAILED: "to be tried again",
     Reason.TIMED_OUT: "to be tried again",
     Reason.STALLED: "to be tried again",

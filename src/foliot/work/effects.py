@@ -18,7 +18,8 @@ import msgspec
 
 from foliot.domain.identity import checked_name, idempotency_key
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Facts, Settles
-from foliot.errors import InvalidInput, Maybe
+from foliot.domain.locking import is_shut, why_shut
+from foliot.errors import InvalidInput, Locked, Maybe
 from foliot.portal import finished
 from foliot.work.describe import clean, headline
 from foliot.work.desk import Ask, LedgerDesk, blocking, in_place, refuse_to_block, waiting
@@ -260,6 +261,8 @@ class EffectBlock:
             await self._settle(ask, before)
 
     def _recall(self, result: bytes | None) -> None:
+        if result is not None and is_shut(result):
+            raise Locked(why_shut(result, f"the result of {self}"))
         self._state, self._needed = EffectState.DONE, False
         self._result = None if result is None else msgspec.json.decode(result)
 

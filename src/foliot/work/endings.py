@@ -16,12 +16,12 @@ import msgspec
 from foliot.clock import Clock
 from foliot.domain.breaker import Contact
 from foliot.domain.decisions import NOTHING_KNOWN, Next, after_check, after_failure, unless_in_doubt
-from foliot.domain.instant import MILLISECOND, SECOND, Instant, duration, instant
+from foliot.domain.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant, duration, instant
 from foliot.domain.ledger import EffectState, EffectView, Facts, Stage, stage_of
 from foliot.domain.policy import Policy
 from foliot.domain.run import Ending, Phase
 from foliot.domain.state import Event, Outcome, Reason
-from foliot.errors import Cancelled, InvalidInput, ItemsFailed, LostOwnership, Permanent, RetryAfter
+from foliot.errors import Cancelled, InvalidInput, ItemsFailed, Locked, LostOwnership, Permanent, RetryAfter
 from foliot.work.attempt import Attempt, Stop
 from foliot.work.check import verdict_of
 from foliot.work.describe import clean, describe, headline
@@ -38,6 +38,9 @@ T = TypeVar("T")
 _PAUSES = (50 * MILLISECOND, 500 * MILLISECOND, 5 * SECOND)
 """How long to wait before the ledger is asked once more. A store that does not answer now cannot be told how the
 attempt ended either, so that waiting for it costs little."""
+_FOR_A_KEY: Duration = 15 * SECOND
+_LONGEST_FOR_A_KEY: Duration = 5 * MINUTE
+"""How long a run waits that is locked with a key which its worker does not have: each time twice as long."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -97,6 +100,10 @@ def _found(attempt: Attempt, error: BaseException | None, result: Any, clock: Cl
         return _answered(result, hide) if attempt.claimed.phase is not None else _succeeded(attempt, result, hide)
     if isinstance(error, Unreadable):
         return Finding(Outcome.PERMANENT, clean(str(error)), Event.GAVE_UP, Reason.BAD_PAYLOAD)
+    if isinstance(error, Locked):
+        # Nothing was done, and nothing is wrong with it: it costs no attempt, and waits for a worker that has the key.
+        not_before = clock.now() + min(_FOR_A_KEY << min(attempt.claimed.attempt - 1, 10), _LONGEST_FOR_A_KEY)
+        return Finding(Outcome.INTERRUPTED, str(error), Event.RETRY_GRANTED, Reason.LOCKED, not_before)
     if isinstance(error, Cancelled):
         return Finding(Outcome.CANCELLED, describe(error, hide), Event.CANCEL, Reason.REQUESTED)
     if isinstance(error, asyncio.CancelledError) and _cancelled_from_outside(attempt):
@@ -293,7 +300,7 @@ def decided(
     error = finding.error
     if verdict.reason is Reason.EFFECT and loose_ends:
         error = clean(f"{loose_ends}\n{error}" if error else loose_ends)
-    granted = verdict.event is Event.RETRY_GRANTED and claimed.phase is None
+    granted = verdict.event is Event.RETRY_GRANTED and claimed.phase is None and verdict.reason is not Reason.LOCKED
     return Ending(
         claimed.number,
         claimed.token,
@@ -326,7 +333,7 @@ def contact_of(policy: Policy, finding: Finding) -> Contact | None:
 
 def _following(attempt: Attempt, finding: Finding, facts: Facts, now: Instant, chance: Chance) -> Next:
     if finding.event is not None:
-        return Next(finding.event, reason=finding.reason)
+        return Next(finding.event, finding.not_before, finding.reason)
     claimed = attempt.claimed
     return after_failure(
         attempt.policy,
@@ -344,6 +351,8 @@ def _after_check(attempt: Attempt, finding: Finding, now: Instant, chance: Chanc
     """A check that was interrupted is given back, and made again; whatever else was no verdict was one that broke."""
     if finding.event in (Event.CHECK_PASSED, Event.GIVEN_BACK):
         return Next(finding.event)
+    if finding.reason is Reason.LOCKED:
+        return Next(Event.RETRY_GRANTED, finding.not_before, Reason.LOCKED)
     claimed = attempt.claimed
     verdict = after_check(
         attempt.policy,

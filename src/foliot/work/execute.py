@@ -12,9 +12,10 @@ from typing import Any
 from foliot.clock import Clock
 from foliot.domain.instant import Instant
 from foliot.domain.ledger import Facts
+from foliot.domain.locking import DAMAGED, LOCKED, is_shut, why_shut
 from foliot.domain.run import Claimed, Ending
 from foliot.domain.state import Event, Outcome, Reason
-from foliot.errors import InvalidInput, Permanent
+from foliot.errors import InvalidInput, Locked, Permanent
 from foliot.portal import finished
 from foliot.timing.binding import binding_in
 from foliot.work.attempt import Attempt, Stop
@@ -37,6 +38,8 @@ from foliot.work.endings import (
 
 __all__ = ["Chance", "execute", "execute_in_thread", "never_began", "unbegun"]
 
+_SHUT = LOCKED[:8]
+"""Arguments are an object otherwise: its first letter is another."""
 _CANCELLED = Finding(Outcome.CANCELLED, None, Event.CANCEL, Reason.REQUESTED)
 _SUCCEEDED = Finding(Outcome.SUCCEEDED)
 _NOTHING = Facts()
@@ -84,6 +87,8 @@ def _start(attempt: Attempt, clock: Clock, desks: Desks) -> dict[str, Any]:
     attempt.started_at = started_at = clock.now()
     handler, claimed = attempt.handler, attempt.claimed
     arguments_of = handler.arguments
+    if claimed.payload[:8] == _SHUT or (claimed.checkpoint is not None and is_shut(claimed.checkpoint)):
+        _refuse_shut(claimed)
     try:
         arguments = arguments_of.decode(claimed.payload, _bound(claimed))
     except InvalidInput as error:
@@ -97,6 +102,14 @@ def _start(attempt: Attempt, clock: Clock, desks: Desks) -> dict[str, Any]:
         )
         arguments[arguments_of.context] = attempt.context
     return arguments
+
+
+def _refuse_shut(claimed: Claimed) -> None:
+    """What this process cannot read it cannot do; who has the key can."""
+    for data, what in ((claimed.payload, "its arguments"), (claimed.checkpoint, "its checkpoint")):
+        if data is not None and is_shut(data):
+            told = why_shut(data, what)
+            raise Unreadable(told) if data.startswith(DAMAGED) else Locked(told)
 
 
 def _bound(claimed: Claimed) -> dict[str, str] | None:
