@@ -191,7 +191,7 @@ def _attempt_end(attempt: AttemptView, what: str) -> str:
     assert attempt.outcome is not None
     assert attempt.finished_at is not None
     lasted = "" if attempt.started_at is None else f" after {length(max(attempt.finished_at - attempt.started_at, 0))}"
-    word = "said no" if attempt.reason == Reason.CHECK else _OUTCOMES[attempt.outcome]
+    word = _WORDS.get(attempt.reason or "", _OUTCOMES[attempt.outcome])
     text = f"{what} {word}{lasted}"
     if attempt.outcome is not Outcome.SUCCEEDED and attempt.stage in _STAGES:
         text += f", {_STAGES[attempt.stage]}"
@@ -221,6 +221,7 @@ _OUTCOMES = {
     Outcome.INTERRUPTED: "was interrupted: its worker was shut down",
     Outcome.FENCED: "came back too late, and was refused",
 }
+_WORDS: dict[str, str] = {Reason.CHECK: "said no", Reason.LOCKED: "could not begin"}
 _STAGES = {
     Stage.BEFORE_EFFECT: "before any effect",
     Stage.AFTER_EFFECT: "after an effect was done",
