@@ -250,7 +250,9 @@ def redacted_json(
     try:
         value = json.loads(data)
         kept = redacted(value, paths, more, known)
-    except (ValueError, RecursionError):
+    except RecursionError:  # too deep to be looked through, and nothing that was let in is
+        return json.dumps(REDACTED).encode()
+    except ValueError:
         return redacted_text(data.decode("utf-8", "replace"), known).encode()
     return data if kept == value else json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode()
 

@@ -7,8 +7,9 @@ result of one run to another, by somebody who can write to the database and has 
 from __future__ import annotations
 
 import os
-from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable
 from hashlib import blake2b
 
@@ -50,7 +51,8 @@ class Keyring:
 
     def lock(self, data: bytes, about: str) -> bytes:
         nonce = os.urandom(_NONCE)
-        return self._mark + b64encode(nonce + self._first.encrypt(nonce, data, about.encode())) + b'"'
+        sealed = nonce + self._first.encrypt(nonce, data, about.encode())
+        return self._mark + b2a_base64(sealed, newline=False) + b'"'
 
     def unlock(self, data: bytes, about: str) -> bytes:
         """What was locked. A value that is not locked comes back as it is, and so does one whose key is not here; one
@@ -62,7 +64,7 @@ class Keyring:
         if cipher is None:
             return data
         try:
-            raw = b64decode(sealed, validate=True)
+            raw = a2b_base64(sealed, strict_mode=True)
             return cipher.decrypt(raw[:_NONCE], raw[_NONCE:], about.encode())
         except (InvalidTag, NotBase64, ValueError):
             return DAMAGED + name + b'"'

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from foliot.domain.depth import MOST_DEPTH, is_too_deep
 from foliot.domain.redaction import REDACTED, Secrets, is_secret_key, redacted_text
 from foliot.errors import InvalidInput
 from foliot.work.context import Context
@@ -92,7 +93,12 @@ class Arguments:
 
     def _told(self, name: str, value: Any) -> str:
         """`name=value`, for people."""
-        return f"{name}={REDACTED}" if self.is_secret(name) else f"{name}={redacted_text(repr(value))[:80]}"
+        if self.is_secret(name):
+            return f"{name}={REDACTED}"
+        try:
+            return f"{name}={redacted_text(repr(value))[:80]}"
+        except RecursionError:
+            return f"{name}, which is nested without end,"
 
     def decode(self, payload: bytes, bound: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The keyword arguments in a payload, typed, with those that the tick gives; InvalidInput when they do not
@@ -144,6 +150,8 @@ class Arguments:
             self._refuse_non_finite(kwargs)
         if not self._all_exact:
             self._refuse_changed(kwargs, found)
+        if is_too_deep(payload):
+            raise InvalidInput(f"{self.job}: the arguments are nested more than {MOST_DEPTH} levels deep; flatten them")
         if len(payload) > MOST_PAYLOAD:
             raise InvalidInput(
                 f"{self.job}: the arguments take {len(payload):,} bytes as JSON, and at most {MOST_PAYLOAD:,} are "

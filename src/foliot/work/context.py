@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from foliot.clock import Clock
+from foliot.domain.depth import MOST_DEPTH, is_too_deep
 from foliot.domain.identity import first_of_lineage, schedule_of_series
 from foliot.domain.instant import Instant, to_datetime
 from foliot.domain.ledger import Item
@@ -194,6 +195,8 @@ class Context:
     def _say(self, done: float, of: float | None, note: str | None) -> None:
         if note is not None:
             note = _legible(note, self._hide)
+        if not (_is_number(done) and (of is None or _is_number(of))):
+            raise InvalidInput(f"progress is told in numbers, as progress(3, of=10); not in {done!r:.40}, {of!r:.40}")
         self._note = _as_json({"done": done, "of": of, "note": note, "at": self._clock.now()}, "progress")
         self._move()
 
@@ -386,8 +389,15 @@ def _legible(note: object, hide: Hide) -> str:
     return text if len(text) <= MOST_NOTE else text[: MOST_NOTE - 1] + "…"
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
 def _as_json(value: Any, what: str) -> bytes:
     try:
-        return _encode(value)
+        encoded = _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"{what} must be a JSON value; {value!r:.80} is not: {error}") from None
+    if is_too_deep(encoded):
+        raise InvalidInput(f"{what} is nested more than {MOST_DEPTH} levels deep; flatten it")
+    return encoded

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from foliot.domain.depth import MOST_DEPTH, is_too_deep
 from foliot.domain.identity import checked_name, idempotency_key
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Facts, Settles
 from foliot.domain.locking import is_shut, why_shut
@@ -331,6 +332,8 @@ def _kept(result: Any) -> tuple[bytes | None, str | None]:
         encoded = _encode(result)
     except Exception as error:
         return None, clean(f"its result could not be kept: {headline(error)}", _MOST_NOTE)
+    if is_too_deep(encoded):
+        return None, f"its result could not be kept: it is nested more than {MOST_DEPTH} levels deep"
     if len(encoded) > MOST_RESULT:
         return None, f"its result could not be kept: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}"
     return encoded, None

@@ -16,6 +16,7 @@ import msgspec
 from foliot.clock import Clock
 from foliot.domain.breaker import Contact
 from foliot.domain.decisions import NOTHING_KNOWN, Next, after_check, after_failure, unless_in_doubt
+from foliot.domain.depth import MOST_DEPTH, is_too_deep
 from foliot.domain.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant, duration, instant
 from foliot.domain.ledger import EffectState, EffectView, Facts, Stage, stage_of
 from foliot.domain.policy import Policy
@@ -126,6 +127,8 @@ def result_of(result: Any, hide: Hide) -> tuple[bytes | None, str | None]:
         encoded = _encode(result)
     except BaseException as error:  # whatever the code of its author's classes raises
         return None, clean(f"note: the result was not kept: {headline(error, hide)}")
+    if is_too_deep(encoded):
+        return None, f"note: the result was not kept: it is nested more than {MOST_DEPTH} levels deep"
     if len(encoded) > MOST_RESULT:
         return None, f"note: the result was not kept: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}"
     return encoded, None
