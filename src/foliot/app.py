@@ -23,6 +23,7 @@ from foliot.domain.gates import Gate, stated_gate
 from foliot.domain.identity import checked_key, checked_line, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import Instant, instant
 from foliot.domain.policy import Policy, choices, choices_to_json, refuse_of_jobs
+from foliot.domain.redaction import stated_secrets
 from foliot.domain.rule import Rule
 from foliot.domain.run import Kept, Promise, checked_due
 from foliot.domain.schedule import Applied, Declaration, Schedule
@@ -50,6 +51,9 @@ class Foliot:
     and else `sqlite:///foliot.db`. Further settings are defaults for every job: `Foliot(attempts=3, timeout="5m")`.
     `tracer_provider` is one of OpenTelemetry: promises and attempts are traced with it. Without one, the environment
     says whether anything is traced, by OpenTelemetry's own variables.
+    `encryption`: keys with which arguments, results and checkpoints are locked before they are stored: the first one
+    locks, all unlock; without it, FOLIOT_ENCRYPTION_KEYS says which, and else nothing is locked.
+    `secret`: names of keys whose values are shown nowhere, beside those that never are (`password`, `api_key`, …).
     """
 
     def __init__(
@@ -58,13 +62,21 @@ class Foliot:
         *,
         clock: Clock | None = None,
         tracer_provider: Any = None,
+        secret: Iterable[str] = (),
+        encryption: str | Iterable[str] | None = None,
         **settings: Any,
     ) -> None:
         if not isinstance(store, str | None) and not hasattr(store, "promise"):
             raise InvalidInput(f"{store!r:.80} is not a store; give its URL, such as sqlite:///foliot.db")
         self.clock: Clock = clock or SystemClock()
         self._is_open: bool = store is not None and not isinstance(store, str)
-        self.store: Store = bootstrap.make_store(store, self.clock) if isinstance(store, str | None) else store
+        self.encryption_keys = bootstrap.encryption_keys(encryption)
+        self.store: Store = (
+            bootstrap.make_store(store, self.clock, self.encryption_keys)
+            if isinstance(store, str | None)
+            else bootstrap.with_keys(store, self.encryption_keys)
+        )
+        self._secret_keys = tuple(".".join(path) for path in stated_secrets("the app", secret).paths)
         chosen = choices(settings)
         self.policy = Policy().merged(chosen)
         self._chosen = frozenset(chosen)
@@ -99,7 +111,8 @@ class Foliot:
 
         Settings: `name`, `queue`, `owner`, `runbook`, `changes`; `retry_on` and `give_up_on` (exception classes);
         `effects` (the names of all that it does to the world outside; `()` for none), `idempotent` (doing all of it
-        again does no harm), `rewritable` (its output can be written again, and comes out the same); and policies:
+        again does no harm), `rewritable` (its output can be written again, and comes out the same); `secret` (what of
+        its arguments, and of its result, is shown nowhere: `("card.number", "result.receipt")`); and policies:
         `attempts`, `timeout`, `lease`, `backoff`, `useful_until`, … (see `foliot.domain.policy.Policy`).
         """
         if function is None:
@@ -112,7 +125,8 @@ class Foliot:
             checked_name(describing["name"], "job")
         _check_lines(describing)
         chosen = choices(settings)
-        handler = Handler.of(function, policy=self.policy.merged(chosen), **describing)
+        policy = self.policy.merged(chosen)
+        handler = Handler.of(function, policy=policy, secret_keys=self._secret_keys, **describing)
         if handler.name in self.jobs:
             raise InvalidInput(f'there is a job {handler.name!r} already; give this one another: @app.job(name="...")')
         job: Job[..., Any] = Job(self, handler)
@@ -407,7 +421,7 @@ class Foliot:
     def move_to(self, store: str) -> None:
         """To another store, before anybody else uses this app: what it did so far stays in the one that it had."""
         self.close()
-        self.store = bootstrap.make_store(store, self.clock)
+        self.store = bootstrap.make_store(store, self.clock, self.encryption_keys)
 
     def close(self) -> None:
         """As `close_async`; plain verbs that are under way in other threads have some seconds to end."""
@@ -488,6 +502,7 @@ _HANDLER_SETTINGS = (
     "effects",
     "idempotent",
     "rewritable",
+    "secret",
 )
 
 

@@ -8,7 +8,7 @@ import os
 import platform
 import random
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from foliot.domain.instant import SECOND, Duration
 from foliot.domain.signals import Tracer, wants_traces
 from foliot.domain.store import Duty, JobCard, Schema, Store
 from foliot.errors import FoliotError, InvalidInput, StoreError
+from foliot.logs import guard
 from foliot.store.sqlite import SqliteStore
 from foliot.watch.backfilling import Backfiller
 from foliot.watch.clocks import ClockWatch
@@ -43,10 +44,39 @@ RECYCLE_AFTER: Duration = 10 * SECOND
 """How long a handler that was told to stop, and shares its worker's process, may go on before that is given up."""
 
 _log = logging.getLogger("foliot")
+guard()
 
 
-def make_store(url: str | None, clock: Clock | None = None) -> Store:
-    """The store behind a URL; it is not open yet. Without one, FOLIOT_STORE says which, and else `foliot.db` here."""
+def make_store(url: str | None, clock: Clock | None = None, keys: Sequence[str] = ()) -> Store:
+    """The store behind a URL; it is not open yet. Without one, FOLIOT_STORE says which, and else `foliot.db` here. With
+    keys, what it is given is stored locked."""
+    return with_keys(_plain_store(url, clock), keys)
+
+
+def with_keys(store: Store, keys: Sequence[str]) -> Store:
+    if not keys:
+        return store
+    from foliot.store.keyring import Keyring  # its library is an extra, which not everybody has
+    from foliot.store.locked import locked_store
+
+    return locked_store(store, Keyring(keys))
+
+
+def encryption_keys(given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """As an app states them; without that, as FOLIOT_ENCRYPTION_KEYS does, with commas between."""
+    if given is None:
+        given = os.environ.get("FOLIOT_ENCRYPTION_KEYS", "")
+    keys = given.split(",") if isinstance(given, str) else list(given)
+    return tuple(key.strip() if isinstance(key, str) else key for key in keys if key != "")
+
+
+def new_key() -> str:
+    from foliot.store import keyring
+
+    return keyring.new_key()
+
+
+def _plain_store(url: str | None, clock: Clock | None) -> Store:
     url = url or os.environ.get("FOLIOT_STORE") or DEFAULT_STORE
     scheme, separator, path = url.partition("://")
     if scheme == "sqlite" and separator and path.startswith("/") and len(path) > 1:

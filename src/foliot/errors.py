@@ -12,6 +12,7 @@
     |   +-- StoreTooOld         the engine's version is one that may corrupt or lose data
     |   +-- SchemaMismatch      the tables are too new, or lack steps that may not be made here
     |   +-- StoreClosed         the store was closed while a request was waiting
+    |   +-- Locked              what is stored is locked, and its key is not here, or does not open it
     +-- LostOwnership           somebody else owns it now: drop what you hold and ask again
 
 What a handler raises to say how its attempt ended:
@@ -83,6 +84,10 @@ class SchemaMismatch(StoreError):
 
 class StoreClosed(StoreError):
     """The store was closed while a request was waiting."""
+
+
+class Locked(StoreError):
+    """What is stored is locked, and its key is not here, or does not open it."""
 
 
 class LostOwnership(FoliotError):

@@ -23,6 +23,7 @@
     top          how everything stands, live
     fleet        workers, and queues: who takes what
     audit        list, verify, anchor: what people did, and whether the log is sound
+    keys         new, list, rotate: what stored values are locked with
     report       what became of a day's work, in sentences
     imports      schedules from other schedulers: crontab
     doctor       checks store, clock and fleet

@@ -57,6 +57,7 @@ _PARKED = {
 _AGAIN = {
     "budget": " (its job has spent this hour's retries)",
     "asked_to_wait": " (the other side asked to wait)",
+    "locked": " (it waits for a worker that has the key)",
     "lost": " (alone, if it may have killed its worker)",
 }
 _NOTE = "·"

@@ -20,6 +20,7 @@ from foliot.cli import (
     fleet,
     imports,
     jobs,
+    keys,
     limits,
     load,
     members,
@@ -98,6 +99,7 @@ foliot.add_typer(members.commands, name="members")
 foliot.add_typer(fleet.workers, name="workers")
 foliot.add_typer(fleet.queues, name="queues")
 foliot.add_typer(audit.commands, name="audit")
+foliot.add_typer(keys.commands, name="keys")
 foliot.add_typer(imports.commands, name="import")
 foliot.command("report")(report.report)
 foliot.command("next")(rules.upcoming_times)

@@ -16,6 +16,7 @@ from foliot.cli.output import Column, print_json, print_table, say
 from foliot.cli.server import server_checks
 from foliot.clock import SystemClock, offset_in_words
 from foliot.domain.instant import MINUTE, SECOND, Instant, parse_rfc3339, rfc3339
+from foliot.domain.locking import SHOWN_DAMAGED, SHOWN_LOCKED, SHOWN_SHUT
 from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.store import EventRow, Instance
@@ -25,6 +26,10 @@ from foliot.timing.tables import is_ahead, releases, stamps
 STALE = 30 * SECOND
 """A beat older than this is worth a warning: workers beat every second."""
 _RELEASED: Instant = parse_rfc3339("2025-01-01T00:00:00Z")
+
+
+_LOOKED_AT = 100
+"""So many of the newest runs."""
 
 
 class Check(NamedTuple):
@@ -46,6 +51,8 @@ class Findings(NamedTuple):
     now: Instant
     untaken: Sequence[EventRow] = ()
     """What was said of jobs whose due runs nobody takes."""
+    keys: Sequence[str] = ()
+    """The names of those that are here."""
 
 
 def doctor(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -79,10 +86,11 @@ async def _look(foliot: Foliot) -> Findings:
     counts = await operate.counts_async()
     instances = await operate.instances_async()
     schedules = await operate.schedules_async()
-    newest = await operate.runs_async(limit=1)
+    newest = await operate.runs_async(limit=_LOOKED_AT)
     store_now = await foliot.operate.now_async()
     untaken = await operate.untaken_async()
-    return Findings(health, counts, instances, schedules, newest, store_now, SystemClock().now(), untaken)
+    now, keys = SystemClock().now(), await operate.keys_async()
+    return Findings(health, counts, instances, schedules, newest, store_now, now, untaken, keys)
 
 
 def judge(findings: Findings) -> list[Check]:
@@ -95,6 +103,7 @@ def judge(findings: Findings) -> list[Check]:
         _fleet(findings, "scheduler", "nothing fires: start `foliot up`, or `foliot scheduler`"),
         _fleet(findings, "worker", "nothing runs: start `foliot up`, or `foliot worker --app ...`"),
         *_untaken(findings),
+        *_encryption(findings),
         _versions(findings.instances),
         _schedules(findings),
         _tables(findings.schedules),
@@ -181,6 +190,22 @@ def _untaken(findings: Findings) -> list[Check]:
     """Told by whoever watches, about once an hour: by now somebody may be there."""
     told = [f"{one.detail} ({words.relative(one.at, findings.store_now)})" for one in findings.untaken]
     return [Check("untaken", "warning", "; ".join(told))] if told else []
+
+
+def _encryption(findings: Findings) -> list[Check]:
+    """Whether arguments of the newest runs, and of schedules, can be read here; nothing where nothing is locked."""
+    stored = [run.payload for run in findings.newest] + [view.schedule.payload for view in findings.schedules]
+    counts = {shown: stored.count(shown) for shown in SHOWN_SHUT}
+    if damaged := counts[SHOWN_DAMAGED]:
+        told = f"{damaged:,} of {len(stored):,} values do not open with their key: changed or cut off; restore a backup"
+        return [Check("encryption", "wrong", told)]
+    if shut := counts[SHOWN_LOCKED]:
+        told = f"{shut:,} of {len(stored):,} values are locked with a key that is not here: FOLIOT_ENCRYPTION_KEYS"
+        return [Check("encryption", "warning", told)]
+    if not findings.keys:
+        return []
+    older = f", and {words.counted(len(findings.keys) - 1, 'older key')} to unlock" if len(findings.keys) > 1 else ""
+    return [Check("encryption", "ok", f"locks with key {findings.keys[0]}{older}")]
 
 
 def _versions(instances: Sequence[Instance]) -> Check:

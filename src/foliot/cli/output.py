@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from foliot.cli.words import one_line
+from foliot.domain.redaction import redacted_text
 
 _ENDLESS = 100_000
 """The width of what is not a terminal: nothing is wrapped or cut there."""
@@ -65,8 +66,8 @@ def print_json_line(value: Any) -> None:
 
 
 def complain(message: str) -> None:
-    """One line on stderr."""
-    print(f"foliot: {one_line(_flat(message), 2_000)}", file=sys.stderr, flush=True)
+    """One line on stderr, without secrets: an app's own errors come through here, too."""
+    print(f"foliot: {one_line(redacted_text(_flat(message)), 2_000)}", file=sys.stderr, flush=True)
 
 
 def _flat(message: str) -> str:

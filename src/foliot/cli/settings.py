@@ -19,7 +19,7 @@ from foliot.app import Foliot
 from foliot.errors import InvalidInput, StoreError
 
 FILE = "foliot.toml"
-_KEYS = ("app", "store", "audit_anchor", "log_format", "log_level")
+_KEYS = ("app", "store", "audit_anchor", "log_format", "log_level", "encryption_keys")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,12 @@ class Settings:
     log_format: str | None = None
     """See `foliot.cli.logs`."""
     log_level: str | None = None
+    encryption_keys: str | None = None
+    """What stored values are locked with, with commas between: the first one locks, all unlock."""
 
     def load(self) -> Foliot:
         """The app, with the store that was asked for; without an app, one that knows no jobs."""
+        self._set_keys()
         if self.store is not None:
             os.environ["FOLIOT_STORE"] = (
                 self.store
@@ -50,7 +53,13 @@ class Settings:
     def on_store(self) -> Foliot:
         """For commands that need no jobs. The app is imported only if it alone knows the store: broken code must not
         keep an operator out."""
+        self._set_keys()
         return Foliot(self.store) if self.store is not None else self.load()
+
+    def _set_keys(self) -> None:
+        """For the app's own code, and for the processes of single attempts."""
+        if self.encryption_keys is not None:
+            os.environ["FOLIOT_ENCRYPTION_KEYS"] = self.encryption_keys
 
     def existing(self) -> Foliot:
         """For commands that look or act: they never make a store where there was none."""
@@ -79,6 +88,7 @@ def resolve(app: str | None, store: str | None, environment: Mapping[str, str], 
         environment.get("FOLIOT_AUDIT_ANCHOR") or said.get("audit_anchor"),
         environment.get("FOLIOT_LOG_FORMAT") or said.get("log_format"),
         environment.get("FOLIOT_LOG_LEVEL") or said.get("log_level"),
+        environment.get("FOLIOT_ENCRYPTION_KEYS") or said.get("encryption_keys"),
     )
 
 
@@ -105,6 +115,7 @@ _EXAMPLES = {
     "audit_anchor": "/mnt/vault/foliot.anchors",
     "log_format": "json",
     "log_level": "info",
+    "encryption_keys": "foliot_key_...",
 }
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from foliot.domain.instant import Instant
+from foliot.domain.redaction import Secrets
 
 
 class EffectState(StrEnum):
@@ -170,6 +171,10 @@ class Traits:
     """It has a check of its business result."""
     isolated: bool = False
     """It has a process of its own, and cannot take its worker down."""
+    secret: tuple[str, ...] = ()
+    """Where secrets are in its arguments, and in what it returns; see `foliot.domain.redaction`."""
+    secret_keys: tuple[str, ...] = ()
+    """Further names of keys that its app calls secret."""
 
     @property
     def repeatable(self) -> bool:
@@ -179,13 +184,22 @@ class Traits:
     def tracked(self) -> bool:
         return self.effects is not None
 
+    @property
+    def secrets(self) -> Secrets:
+        """What must not be shown of its runs."""
+        paths = tuple(tuple(path.split(".")) for path in self.secret)
+        return Secrets(paths, frozenset(self.secret_keys))
+
 
 def traits_to_json(traits: Traits) -> bytes | None:
     """None for a job that says nothing of itself, as most do."""
     if traits == Traits():
         return None
     said = {field.name: getattr(traits, field.name) for field in fields(traits)}
-    return json.dumps({name: value for name, value in said.items() if value not in (None, False)}).encode()
+    unsaid = {"secret": (), "secret_keys": ()}
+    return json.dumps(
+        {name: value for name, value in said.items() if value not in (None, False) and value != unsaid.get(name)}
+    ).encode()
 
 
 def traits_from_json(data: bytes | None) -> Traits:
@@ -199,5 +213,15 @@ def traits_from_json(data: bytes | None) -> Traits:
     if not isinstance(stored, dict):
         return Traits()
     effects = stored.get("effects")
-    flags = {name: stored.get(name) is True for name in ("idempotent", "rewritable", "checked", "isolated")}
-    return Traits(effects=tuple(map(str, effects)) if isinstance(effects, list) else None, **flags)
+    flags: dict[str, Any] = {
+        name: stored.get(name) is True for name in ("idempotent", "rewritable", "checked", "isolated")
+    }
+    return replace(
+        Traits(effects=tuple(map(str, effects)) if isinstance(effects, list) else None, **flags),
+        secret=_texts(stored.get("secret")),
+        secret_keys=_texts(stored.get("secret_keys")),
+    )
+
+
+def _texts(stored: Any) -> tuple[str, ...]:
+    return tuple(map(str, stored)) if isinstance(stored, list) else ()

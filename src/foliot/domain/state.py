@@ -222,6 +222,7 @@ class Reason(StrEnum):
     COMMITTED = "committed"
     BAD_PAYLOAD = "bad_payload"
     BAD_ROW = "bad_row"
+    LOCKED = "locked"
     REVISED = "revised"
     NO_MEMBERS = "no_members"
     INCOMPLETE = "incomplete"

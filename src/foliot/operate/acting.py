@@ -10,6 +10,7 @@ from foliot.domain.identity import checked_line
 from foliot.domain.instant import LAST, Instant, instant
 from foliot.domain.store import Store
 from foliot.errors import InvalidInput
+from foliot.operate.showing import shown
 
 T = TypeVar("T")
 
@@ -21,10 +22,10 @@ class Call(Protocol):
 
 
 class Acting:
-    """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
+    """Acts on a store on behalf of a person, who is shown no secrets. The plain verbs run their `_async` twins."""
 
     def __init__(self, opened: Callable[[], Awaitable[Store]], call: Call) -> None:
-        self._opened = opened
+        self._opened = shown(opened)
         self._call = call
 
 

@@ -60,6 +60,7 @@ def card_shape(card: JobCard) -> Shape:
         "rewritable": traits.rewritable,
         "checked": traits.checked,
         "isolated": traits.isolated,
+        "secret": list(traits.secret),
         "policy": policy_shape(job_policy(card)),
     }
 
@@ -91,6 +92,8 @@ def trait_words(traits: Traits) -> list[str]:
     words.append("has a check of its result" if traits.checked else "has no check of its result")
     if traits.isolated:
         words.append("runs in a process of its own")
+    if traits.secret:
+        words.append(f"shows nowhere: {listed(traits.secret, 20)}")
     return words
 
 

@@ -18,6 +18,7 @@ from foliot.operate.auditing import AuditVerbs
 from foliot.operate.backfilling import BackfillVerbs
 from foliot.operate.bulk import BulkVerbs
 from foliot.operate.fleet import FleetVerbs
+from foliot.operate.keeping import KeyVerbs
 from foliot.operate.limits import LimitVerbs
 from foliot.operate.load import LoadVerbs
 from foliot.operate.measuring import MetricVerbs
@@ -50,6 +51,7 @@ class Operator(
     PromiseVerbs,
     BulkVerbs,
     MetricVerbs,
+    KeyVerbs,
 ):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 

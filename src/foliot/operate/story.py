@@ -191,7 +191,7 @@ def _attempt_end(attempt: AttemptView, what: str) -> str:
     assert attempt.outcome is not None
     assert attempt.finished_at is not None
     lasted = "" if attempt.started_at is None else f" after {length(max(attempt.finished_at - attempt.started_at, 0))}"
-    word = "said no" if attempt.reason == Reason.CHECK else _OUTCOMES[attempt.outcome]
+    word = _WORDS.get(attempt.reason or "", _OUTCOMES[attempt.outcome])
     text = f"{what} {word}{lasted}"
     if attempt.outcome is not Outcome.SUCCEEDED and attempt.stage in _STAGES:
         text += f", {_STAGES[attempt.stage]}"
@@ -221,6 +221,7 @@ _OUTCOMES = {
     Outcome.INTERRUPTED: "was interrupted: its worker was shut down",
     Outcome.FENCED: "came back too late, and was refused",
 }
+_WORDS: dict[str, str] = {Reason.CHECK: "said no", Reason.LOCKED: "could not begin"}
 _STAGES = {
     Stage.BEFORE_EFFECT: "before any effect",
     Stage.AFTER_EFFECT: "after an effect was done",
@@ -233,6 +234,7 @@ _FOLLOWED: dict[str, str] = {
     Reason.POISON: "too many workers died of it",
     Reason.BUDGET: "its job has spent this hour's retries, and it waits for the next hour",
     Reason.ASKED_TO_WAIT: "to be tried again when the other side allows it",
+    Reason.LOCKED: "it waits for a worker that has the key",
     Reason.FAILED: "to be tried again",
     Reason.TIMED_OUT: "to be tried again",
     Reason.STALLED: "to be tried again",

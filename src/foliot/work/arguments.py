@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from foliot.domain.depth import MOST_DEPTH, is_too_deep
+from foliot.domain.redaction import REDACTED, Secrets, is_secret_key, redacted_text
 from foliot.errors import InvalidInput
 from foliot.work.context import Context
 
@@ -43,6 +45,7 @@ class Arguments:
         "defaults",
         "fields",
         "job",
+        "secrets",
     )
 
     def __init__(self, job: str, function: Callable[..., Any]) -> None:
@@ -74,6 +77,8 @@ class Arguments:
         """Fields whose type restores every value; under Any, a datetime would come back as text, unnoticed."""
         self._all_exact = len(exact) == len(fields) and not self._open
         self._optional = any(len(field) == 3 for field in fields)
+        self.secrets = Secrets()
+        """What of them must not be repeated in an error."""
         self._shape = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True, gc=False)
         self._decode = msgspec.json.Decoder(self._shape).decode
 
@@ -81,6 +86,19 @@ class Arguments:
     def takes_others(self) -> bool:
         """Names beyond its fields, too."""
         return self._open
+
+    def is_secret(self, name: str) -> bool:
+        """Whether an argument is secret, or anything in it."""
+        return is_secret_key(name, self.secrets.keys) or any(path[0] == name for path in self.secrets.of_arguments)
+
+    def _told(self, name: str, value: Any) -> str:
+        """`name=value`, for people."""
+        if self.is_secret(name):
+            return f"{name}={REDACTED}"
+        try:
+            return f"{name}={redacted_text(repr(value))[:80]}"
+        except RecursionError:
+            return f"{name}, which is nested without end,"
 
     def decode(self, payload: bytes, bound: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The keyword arguments in a payload, typed, with those that the tick gives; InvalidInput when they do not
@@ -132,6 +150,8 @@ class Arguments:
             self._refuse_non_finite(kwargs)
         if not self._all_exact:
             self._refuse_changed(kwargs, found)
+        if is_too_deep(payload):
+            raise InvalidInput(f"{self.job}: the arguments are nested more than {MOST_DEPTH} levels deep; flatten them")
         if len(payload) > MOST_PAYLOAD:
             raise InvalidInput(
                 f"{self.job}: the arguments take {len(payload):,} bytes as JSON, and at most {MOST_PAYLOAD:,} are "
@@ -164,25 +184,28 @@ class Arguments:
             try:
                 _encode(value)
             except _CANNOT_HOLD as fault:
-                return InvalidInput(f"{self.job}: {name}={value!r:.80} cannot be written as JSON: {fault}")
+                return InvalidInput(f"{self.job}: {self._told(name, value)} cannot be written as JSON: {fault}")
         # msgspec says where: "Expected `int`, got `str` - at `$.class_id`", or which field is missing.
         fault_text, _, place = str(error).partition(" - at `$.")
         name = place.rstrip("`").split(".")[0].split("[")[0]
         if name in kwargs:
-            return InvalidInput(f"{self.job}: {name}={kwargs[name]!r:.80} does not fit: {fault_text}")
+            return InvalidInput(f"{self.job}: {self._told(name, kwargs[name])} does not fit: {fault_text}")
         return InvalidInput(f"{self.job}: {fault_text.replace('Object missing required field', 'missing argument')}")
 
     def _refuse_non_finite(self, kwargs: Mapping[str, Any]) -> None:
         for name, value in kwargs.items():
             if _has_non_finite(msgspec.to_builtins(value)):
-                raise InvalidInput(f"{self.job}: {name}={value!r:.80} holds NaN or an infinity, which JSON cannot hold")
+                raise InvalidInput(
+                    f"{self.job}: {self._told(name, value)} holds NaN or an infinity, which JSON cannot hold"
+                )
 
     def _refuse_changed(self, kwargs: Mapping[str, Any], found: Mapping[str, Any]) -> None:
         """An untyped value must come back as it went in; only a tuple may become a list."""
         for name, given in kwargs.items():
             if name not in self._exact and found[name] != given and found[name] != _as_lists(given):
+                reaches = REDACTED if self.is_secret(name) else f"{found[name]!r:.80}"
                 raise InvalidInput(
-                    f"{self.job}: {name}={given!r:.80} would reach the job as {found[name]!r:.80}; "
+                    f"{self.job}: {self._told(name, given)} would reach the job as {reaches}; "
                     f"annotate the parameter with its type, so that it can be restored"
                 )
 

@@ -40,6 +40,9 @@ class Recorder(Protocol):
     def moved_to(self, done: int, of: int | None, failed: int) -> None:
         """How far the outermost loop is."""
 
+    def hidden(self, text: str) -> str:
+        """Without secrets."""
+
     async def keep_now(self, ask: Ask, item: Item) -> None:
         """Durable when this returns."""
 
@@ -117,7 +120,7 @@ class Batches:
     def item_failed(self, reason: object) -> None:
         for place, _ in reversed(self._places):
             if place.key is not None and place.loop is not None and place.loop() is not None:
-                place.reason = clean(str(reason), MOST_ERROR) or "failed"
+                place.reason = clean(self._recorder.hidden(str(reason)), MOST_ERROR) or "failed"
                 return
         raise InvalidInput("item_failed says something of the item that a loop over ctx.each is at; there is none")
 

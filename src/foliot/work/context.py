@@ -9,14 +9,17 @@ from typing import Any
 import msgspec
 
 from foliot.clock import Clock
+from foliot.domain.depth import MOST_DEPTH, is_too_deep
 from foliot.domain.identity import first_of_lineage, schedule_of_series
 from foliot.domain.instant import Instant, to_datetime
 from foliot.domain.ledger import Item
+from foliot.domain.redaction import redacted_text
 from foliot.domain.run import Claimed, Progress
 from foliot.errors import Cancelled, InvalidInput
 from foliot.work.batches import Batch, Batches, Key
 from foliot.work.desk import Ask, Desk, Desks
 from foliot.work.effects import Book, EffectBlock, Failures, Probe, checked_failures, declared
+from foliot.work.hiding import Hide
 from foliot.work.transaction import Completion, TransactionBlock
 
 MOST_CHECKPOINT = 1 << 20
@@ -46,6 +49,7 @@ class Context:
         "_desks",
         "_effects",
         "_ends_at",
+        "_hide",
         "_in_transaction",
         "_is_checked",
         "_moved_at",
@@ -66,9 +70,10 @@ class Context:
         effects: tuple[str, ...] | None = None,
         started_at: Instant | None = None,
         is_checked: bool = False,
+        hide: Hide = redacted_text,
     ) -> None:
         """`ends_at` is the deadline by the monotonic clock; `effects` are the names that the job declares;
-        `is_checked`: it has a check."""
+        `is_checked`: it has a check; `hide` takes secrets out of texts that are kept for people."""
         self._claimed = claimed
         self._clock = clock
         self._deadline = deadline
@@ -78,6 +83,7 @@ class Context:
         self._desk: Desk | None = None
         self._effects = effects
         self._is_checked = is_checked
+        self._hide = hide
         self._book: Book | None = None
         self._batches: Batches | None = None
         self._in_transaction = False
@@ -187,8 +193,10 @@ class Context:
         self._say(done, of, note)
 
     def _say(self, done: float, of: float | None, note: str | None) -> None:
-        if note is not None and len(note) > MOST_NOTE:
-            note = note[: MOST_NOTE - 1] + "…"
+        if note is not None:
+            note = _legible(note, self._hide)
+        if not (_is_number(done) and (of is None or _is_number(of))):
+            raise InvalidInput(f"progress is told in numbers, as progress(3, of=10); not in {done!r:.40}, {of!r:.40}")
         self._note = _as_json({"done": done, "of": of, "note": note, "at": self._clock.now()}, "progress")
         self._move()
 
@@ -241,7 +249,7 @@ class Context:
             )
         effect = declared(name, key, idempotent=idempotent, probe=probe, undo=undo, among=self._effects)
         if self._book is None:
-            self._book = Book(self._at_desk(), self._claimed.token, self._move)
+            self._book = Book(self._at_desk(), self._claimed.token, self._move, self._hide)
         return EffectBlock(self._book, effect, self.lineage, probe, checked_failures(safe_errors))
 
     def each(self, items: Any, key: Key = None, *, name: str = "", durable: bool = False) -> Batch:
@@ -318,6 +326,9 @@ class _Completer:
     def started_at(self) -> Instant:
         return self._context._started_at
 
+    def hidden(self, text: str) -> str:
+        return self._context._hide(text)
+
     @property
     def desk(self) -> Desk:
         return self._context._at_desk()
@@ -354,6 +365,9 @@ class _Recorder:
         claimed = self._context._claimed
         return not claimed.repair and (claimed.attempt > 1 or claimed.lineage is not None)
 
+    def hidden(self, text: str) -> str:
+        return self._context._hide(text)
+
     def moved_to(self, done: int, of: int | None, failed: int) -> None:
         context = self._context
         if context._reports:
@@ -367,8 +381,23 @@ class _Recorder:
         await ask(context._at_desk().say(progress))
 
 
+def _legible(note: object, hide: Hide) -> str:
+    """A note as people are shown it."""
+    if not isinstance(note, str):
+        raise InvalidInput(f"the note of a progress is a text; {note!r:.80} is none")
+    text = hide(note)
+    return text if len(text) <= MOST_NOTE else text[: MOST_NOTE - 1] + "…"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
+
+
 def _as_json(value: Any, what: str) -> bytes:
     try:
-        return _encode(value)
+        encoded = _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"{what} must be a JSON value; {value!r:.80} is not: {error}") from None
+    if is_too_deep(encoded):
+        raise InvalidInput(f"{what} is nested more than {MOST_DEPTH} levels deep; flatten it")
+    return encoded

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import traceback
 
+from foliot.work.hiding import Hide, as_it_is
+
 MOST_ERROR = 8 * 1024
 """Bytes of UTF-8."""
 
 _HERE = os.path.dirname(__file__) + os.sep
 
 
-def describe(error: BaseException) -> str:
-    """Type and message first, then the traceback of the handler's own frames, its newest end kept when it is long."""
-    told = headline(error)
+def describe(error: BaseException, hide: Hide = as_it_is) -> str:
+    """Type and message first, then the traceback of the handler's own frames, its newest end kept when it is long.
+    Secrets go before anything is cut off: half of one would be known by nothing."""
+    told = headline(error, hide)
     try:
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_HERE):
@@ -22,16 +25,16 @@ def describe(error: BaseException) -> str:
     except BaseException:
         trace = ""
     room = MOST_ERROR - len(told.encode()) - 1
-    return f"{told}\n{clean(trace, room, keep_end=True)}" if trace else told
+    return f"{told}\n{clean(hide(trace), room, keep_end=True)}" if trace else told
 
 
-def headline(error: BaseException) -> str:
+def headline(error: BaseException, hide: Hide = as_it_is) -> str:
     """Type and message; the type alone when the error's own code cannot tell them."""
     try:
         text = "".join(traceback.format_exception_only(error))
     except BaseException:
         text = type.__repr__(type(error))  # not the metaclass's own
-    return clean(text, MOST_ERROR // 4)
+    return clean(hide(text), MOST_ERROR // 4)
 
 
 def clean(text: str, most: int = MOST_ERROR, *, keep_end: bool = False) -> str:

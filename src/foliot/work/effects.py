@@ -16,12 +16,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from foliot.domain.depth import MOST_DEPTH, is_too_deep
 from foliot.domain.identity import checked_name, idempotency_key
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Facts, Settles
-from foliot.errors import InvalidInput, Maybe
+from foliot.domain.locking import is_shut, why_shut
+from foliot.errors import InvalidInput, Locked, Maybe
 from foliot.portal import finished
 from foliot.work.describe import clean, headline
 from foliot.work.desk import Ask, LedgerDesk, blocking, in_place, refuse_to_block, waiting
+from foliot.work.hiding import Hide, as_it_is
 
 MOST_RESULT = 64 * 1024
 """Bytes of JSON that an effect may leave as its result."""
@@ -50,10 +53,13 @@ class Book:
     """What one attempt knows of its effects. The ledger itself is the store's; this is what a failing store, or a
     handler that is cancelled while it writes, would otherwise make us forget."""
 
-    __slots__ = ("_known", "_moved", "_token", "_unbegun", "_under_way", "_unsaid", "desk", "touched")
+    __slots__ = ("_known", "_moved", "_token", "_unbegun", "_under_way", "_unsaid", "desk", "hide", "touched")
 
-    def __init__(self, desk: LedgerDesk, token: int, moved: Callable[[], None] = lambda: None) -> None:
-        """`moved` is called whenever something was written."""
+    def __init__(
+        self, desk: LedgerDesk, token: int, moved: Callable[[], None] = lambda: None, hide: Hide = as_it_is
+    ) -> None:
+        """`moved` is called whenever something was written; `hide` takes secrets out of texts."""
+        self.hide = hide
         self.desk = desk
         self._token = token
         self._moved = moved
@@ -209,7 +215,7 @@ class EffectBlock:
         One that is done again, because nobody knows how it ended before, stays open: this speaks of this time only."""
         if not (self._is_inside and self._needed):
             raise InvalidInput(f"{self}: only inside its block, and if it is needed, can it turn out not to be done")
-        self._not_done = clean(str(reason), _MOST_NOTE) or "the handler said so"
+        self._not_done = clean(self._book.hide(str(reason)), _MOST_NOTE) or "the handler said so"
 
     # Around the block
 
@@ -256,6 +262,8 @@ class EffectBlock:
             await self._settle(ask, before)
 
     def _recall(self, result: bytes | None) -> None:
+        if result is not None and is_shut(result):
+            raise Locked(why_shut(result, f"the result of {self}"))
         self._state, self._needed = EffectState.DONE, False
         self._result = None if result is None else msgspec.json.decode(result)
 
@@ -295,7 +303,7 @@ class EffectBlock:
         if not self._needed:
             return
         if self._not_done is None and error is not None and isinstance(error, self._safe_errors):
-            self._not_done = clean(headline(error), _MOST_NOTE)
+            self._not_done = clean(headline(error, self._book.hide), _MOST_NOTE)
         if self._not_done is not None and self._is_repeated:
             return
         if self._not_done is not None:
@@ -324,6 +332,8 @@ def _kept(result: Any) -> tuple[bytes | None, str | None]:
         encoded = _encode(result)
     except Exception as error:
         return None, clean(f"its result could not be kept: {headline(error)}", _MOST_NOTE)
+    if is_too_deep(encoded):
+        return None, f"its result could not be kept: it is nested more than {MOST_DEPTH} levels deep"
     if len(encoded) > MOST_RESULT:
         return None, f"its result could not be kept: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}"
     return encoded, None

@@ -16,17 +16,19 @@ import msgspec
 from foliot.clock import Clock
 from foliot.domain.breaker import Contact
 from foliot.domain.decisions import NOTHING_KNOWN, Next, after_check, after_failure, unless_in_doubt
-from foliot.domain.instant import MILLISECOND, SECOND, Instant, duration, instant
+from foliot.domain.depth import MOST_DEPTH, is_too_deep
+from foliot.domain.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant, duration, instant
 from foliot.domain.ledger import EffectState, EffectView, Facts, Stage, stage_of
 from foliot.domain.policy import Policy
 from foliot.domain.run import Ending, Phase
 from foliot.domain.state import Event, Outcome, Reason
-from foliot.errors import Cancelled, InvalidInput, ItemsFailed, LostOwnership, Permanent, RetryAfter
+from foliot.errors import Cancelled, InvalidInput, ItemsFailed, Locked, LostOwnership, Permanent, RetryAfter
 from foliot.work.attempt import Attempt, Stop
 from foliot.work.check import verdict_of
 from foliot.work.describe import clean, describe, headline
 from foliot.work.desk import Ask, Desks, blocking
 from foliot.work.effects import Book
+from foliot.work.hiding import Hide, Hider, as_it_is
 from foliot.work.outbox import HOPELESS
 
 MOST_RESULT = 64 * 1024
@@ -37,6 +39,9 @@ T = TypeVar("T")
 _PAUSES = (50 * MILLISECOND, 500 * MILLISECOND, 5 * SECOND)
 """How long to wait before the ledger is asked once more. A store that does not answer now cannot be told how the
 attempt ended either, so that waiting for it costs little."""
+_FOR_A_KEY: Duration = 15 * SECOND
+_LONGEST_FOR_A_KEY: Duration = 5 * MINUTE
+"""How long a run waits that is locked with a key which its worker does not have: each time twice as long."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -71,11 +76,12 @@ def found(attempt: Attempt, error: BaseException | None, result: Any, clock: Clo
     Classifying an error runs code of its author: attributes, `__class__`, `__instancecheck__`. What is wrong there
     makes the attempt one that failed.
     """
+    hide = hider(attempt)
     try:
-        finding = _found(attempt, error, result, clock)
+        finding = _found(attempt, error, result, clock, hide)
     except BaseException as fault:
-        told = headline(fault if error is None else error)
-        text = clean(f"{told}\nHow it ended could not be classified: {describe(fault)}")
+        told = headline(fault if error is None else error, hide)
+        text = clean(f"{told}\nHow it ended could not be classified: {describe(fault, hide)}")
         finding = Finding(Outcome.FAILED, text)
     batches = None if attempt.context is None else attempt.context._batches
     if batches is not None and finding.error is not None and finding.outcome in (Outcome.FAILED, Outcome.PERMANENT):
@@ -83,46 +89,58 @@ def found(attempt: Attempt, error: BaseException | None, result: Any, clock: Clo
     return finding
 
 
-def _found(attempt: Attempt, error: BaseException | None, result: Any, clock: Clock) -> Finding:
+def hider(attempt: Attempt) -> Hider:
+    """Takes the attempt's secrets out of texts."""
+    return Hider(attempt.claimed, attempt.handler.secrets)
+
+
+def _found(attempt: Attempt, error: BaseException | None, result: Any, clock: Clock, hide: Hide) -> Finding:
     if attempt.stop is not None and _heeded(attempt, error):
-        return stopped(attempt, attempt.stop, error, clock)
+        return stopped(attempt, attempt.stop, error, clock, hide)
     if error is None:
-        return _answered(result) if attempt.claimed.phase is not None else _succeeded(attempt, result)
+        return _answered(result, hide) if attempt.claimed.phase is not None else _succeeded(attempt, result, hide)
     if isinstance(error, Unreadable):
         return Finding(Outcome.PERMANENT, clean(str(error)), Event.GAVE_UP, Reason.BAD_PAYLOAD)
+    if isinstance(error, Locked):
+        # Nothing was done, and nothing is wrong with it: it costs no attempt, and waits for a worker that has the key.
+        not_before = clock.now() + min(_FOR_A_KEY << min(attempt.claimed.attempt - 1, 10), _LONGEST_FOR_A_KEY)
+        return Finding(Outcome.INTERRUPTED, str(error), Event.RETRY_GRANTED, Reason.LOCKED, not_before)
     if isinstance(error, Cancelled):
-        return Finding(Outcome.CANCELLED, describe(error), Event.CANCEL, Reason.REQUESTED)
+        return Finding(Outcome.CANCELLED, describe(error, hide), Event.CANCEL, Reason.REQUESTED)
     if isinstance(error, asyncio.CancelledError) and _cancelled_from_outside(attempt):
         # Nobody in this room asked for it: the process is being shut down around the drain.
-        return Finding(Outcome.INTERRUPTED, describe(error), Event.GIVEN_BACK)
-    return _failed(attempt, error, clock.now())
+        return Finding(Outcome.INTERRUPTED, describe(error, hide), Event.GIVEN_BACK)
+    return _failed(attempt, error, clock.now(), hide)
 
 
-def _succeeded(attempt: Attempt, result: Any) -> Finding:
+def _succeeded(attempt: Attempt, result: Any, hide: Hide) -> Finding:
     event = Event.COMPLETED if attempt.handler.check is None else Event.CHECK_DUE
-    kept, remark = result_of(result)
+    kept, remark = result_of(result, hide)
     return Finding(Outcome.SUCCEEDED, remark, event, result=kept)
 
 
-def result_of(result: Any) -> tuple[bytes | None, str | None]:
+def result_of(result: Any, hide: Hide) -> tuple[bytes | None, str | None]:
     """A result is a convenience: one that cannot be kept does not turn success into failure."""
     if result is None:
         return None, None
     try:
         encoded = _encode(result)
     except BaseException as error:  # whatever the code of its author's classes raises
-        return None, clean(f"note: the result was not kept: {headline(error)}")
+        return None, clean(f"note: the result was not kept: {headline(error, hide)}")
+    if is_too_deep(encoded):
+        return None, f"note: the result was not kept: it is nested more than {MOST_DEPTH} levels deep"
     if len(encoded) > MOST_RESULT:
         return None, f"note: the result was not kept: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}"
     return encoded, None
 
 
-def _answered(answer: Any) -> Finding:
+def _answered(answer: Any, hide: Hide) -> Finding:
     """What a check said."""
     try:
         ok, scope = verdict_of(answer)
     except InvalidInput as error:
-        return Finding(Outcome.FAILED, clean(str(error)))
+        return Finding(Outcome.FAILED, clean(hide(str(error))))
+    scope = None if scope is None else hide(scope)
     if ok:
         return Finding(Outcome.SUCCEEDED, None, Event.CHECK_PASSED, scope=scope)
     return Finding(Outcome.FAILED, f"the check says no: {scope}" if scope else "the check says no", refused=True)
@@ -140,9 +158,9 @@ def _heeded(attempt: Attempt, error: BaseException | None) -> bool:
     return isinstance(error, Cancelled) or (attempt.stop is Stop.CANCEL and error is not None)
 
 
-def stopped(attempt: Attempt, stop: Stop, error: BaseException | None, clock: Clock) -> Finding:
+def stopped(attempt: Attempt, stop: Stop, error: BaseException | None, clock: Clock, hide: Hide = as_it_is) -> Finding:
     """What is found of an attempt that was asked to stop, and has stopped."""
-    text = None if error is None or isinstance(error, Cancelled | asyncio.CancelledError) else describe(error)
+    text = None if error is None or isinstance(error, Cancelled | asyncio.CancelledError) else describe(error, hide)
     if stop is Stop.CANCEL:
         return Finding(Outcome.CANCELLED, text, Event.CANCEL, Reason.REQUESTED)
     if stop is Stop.TIMEOUT:
@@ -158,8 +176,8 @@ def stopped(attempt: Attempt, stop: Stop, error: BaseException | None, clock: Cl
     return Finding(Outcome.INTERRUPTED, text, Event.GIVEN_BACK)
 
 
-def _failed(attempt: Attempt, error: BaseException, now: Instant) -> Finding:
-    handler, text = attempt.handler, describe(error)
+def _failed(attempt: Attempt, error: BaseException, now: Instant, hide: Hide) -> Finding:
+    handler, text = attempt.handler, describe(error, hide)
     if isinstance(error, RetryAfter):
         try:
             return Finding(Outcome.FAILED, text, not_before=_not_before(error, now))
@@ -285,7 +303,7 @@ def decided(
     error = finding.error
     if verdict.reason is Reason.EFFECT and loose_ends:
         error = clean(f"{loose_ends}\n{error}" if error else loose_ends)
-    granted = verdict.event is Event.RETRY_GRANTED and claimed.phase is None
+    granted = verdict.event is Event.RETRY_GRANTED and claimed.phase is None and verdict.reason is not Reason.LOCKED
     return Ending(
         claimed.number,
         claimed.token,
@@ -318,7 +336,7 @@ def contact_of(policy: Policy, finding: Finding) -> Contact | None:
 
 def _following(attempt: Attempt, finding: Finding, facts: Facts, now: Instant, chance: Chance) -> Next:
     if finding.event is not None:
-        return Next(finding.event, reason=finding.reason)
+        return Next(finding.event, finding.not_before, finding.reason)
     claimed = attempt.claimed
     return after_failure(
         attempt.policy,
@@ -336,6 +354,8 @@ def _after_check(attempt: Attempt, finding: Finding, now: Instant, chance: Chanc
     """A check that was interrupted is given back, and made again; whatever else was no verdict was one that broke."""
     if finding.event in (Event.CHECK_PASSED, Event.GIVEN_BACK):
         return Next(finding.event)
+    if finding.reason is Reason.LOCKED:
+        return Next(Event.RETRY_GRANTED, finding.not_before, Reason.LOCKED)
     claimed = attempt.claimed
     verdict = after_check(
         attempt.policy,

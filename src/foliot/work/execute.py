@@ -12,9 +12,10 @@ from typing import Any
 from foliot.clock import Clock
 from foliot.domain.instant import Instant
 from foliot.domain.ledger import Facts
+from foliot.domain.locking import DAMAGED, LOCKED, is_shut, why_shut
 from foliot.domain.run import Claimed, Ending
 from foliot.domain.state import Event, Outcome, Reason
-from foliot.errors import InvalidInput, Permanent
+from foliot.errors import InvalidInput, Locked, Permanent
 from foliot.portal import finished
 from foliot.timing.binding import binding_in
 from foliot.work.attempt import Attempt, Stop
@@ -29,6 +30,7 @@ from foliot.work.endings import (
     decided,
     found,
     from_thread,
+    hider,
     may_have_ledger,
     result_of,
     uninterrupted,
@@ -36,6 +38,8 @@ from foliot.work.endings import (
 
 __all__ = ["Chance", "execute", "execute_in_thread", "never_began", "unbegun"]
 
+_SHUT = LOCKED[:8]
+"""Arguments are an object otherwise: its first letter is another."""
 _CANCELLED = Finding(Outcome.CANCELLED, None, Event.CANCEL, Reason.REQUESTED)
 _SUCCEEDED = Finding(Outcome.SUCCEEDED)
 _NOTHING = Facts()
@@ -83,6 +87,8 @@ def _start(attempt: Attempt, clock: Clock, desks: Desks) -> dict[str, Any]:
     attempt.started_at = started_at = clock.now()
     handler, claimed = attempt.handler, attempt.claimed
     arguments_of = handler.arguments
+    if claimed.payload[:8] == _SHUT or (claimed.checkpoint is not None and is_shut(claimed.checkpoint)):
+        _refuse_shut(claimed)
     try:
         arguments = arguments_of.decode(claimed.payload, _bound(claimed))
     except InvalidInput as error:
@@ -91,10 +97,19 @@ def _start(attempt: Attempt, clock: Clock, desks: Desks) -> dict[str, Any]:
         timeout = attempt.policy.timeout
         deadline, ends_at = started_at + timeout, begun_at + timeout
         attempt.context = Context(
-            claimed, clock, deadline, ends_at, desks, handler.effects, started_at, handler.check is not None
+            *(claimed, clock, deadline, ends_at, desks, handler.effects, started_at, handler.check is not None),
+            hide=hider(attempt),
         )
         arguments[arguments_of.context] = attempt.context
     return arguments
+
+
+def _refuse_shut(claimed: Claimed) -> None:
+    """What this process cannot read it cannot do; who has the key can."""
+    for data, what in ((claimed.payload, "its arguments"), (claimed.checkpoint, "its checkpoint")):
+        if data is not None and is_shut(data):
+            told = why_shut(data, what)
+            raise Unreadable(told) if data.startswith(DAMAGED) else Locked(told)
 
 
 def _bound(claimed: Claimed) -> dict[str, str] | None:
@@ -132,7 +147,7 @@ def _completed(attempt: Attempt, result: Any, now: Instant) -> Ending:
     event = Event.COMPLETED if attempt.handler.check is None else Event.CHECK_DUE
     if result is None and attempt.policy.destination is None:
         return Ending(claimed.number, claimed.token, claimed.attempt, event, Outcome.SUCCEEDED, started_at, now)
-    kept, remark = result_of(result)
+    kept, remark = result_of(result, hider(attempt))
     return Ending(
         *(claimed.number, claimed.token, claimed.attempt, event, Outcome.SUCCEEDED, started_at, now),
         error=remark,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 from foliot.domain.identity import checked_name
 from foliot.domain.ledger import Traits, traits_to_json
 from foliot.domain.policy import Policy, policy_to_json
+from foliot.domain.redaction import NO_SECRETS, RESULT, Secrets, plain, stated_secrets
 from foliot.domain.store import DEFAULT_QUEUE, JobCard
 from foliot.domain.templates import Carried
 from foliot.errors import InvalidInput
@@ -47,6 +49,8 @@ class Handler:
     """Doing all of it again does no harm."""
     rewritable: bool = False
     """Its output can be written again, and comes out the same."""
+    secrets: Secrets = NO_SECRETS
+    """What of its arguments and its result must not be shown."""
     check: Handler | None = None
     """What says whether its business result is right: a handler of its own, with the same payload."""
 
@@ -68,6 +72,8 @@ class Handler:
         effects: Iterable[str] | None = None,
         idempotent: bool = False,
         rewritable: bool = False,
+        secret: Iterable[str] = (),
+        secret_keys: Iterable[str] = (),
     ) -> Handler:
         """Registers a plain function; InvalidInput when it cannot be a job, with what to do about it."""
         if not callable(function):
@@ -78,12 +84,14 @@ class Handler:
                 raise InvalidInput(
                     f"{name} is a generator: calling it would do nothing; a job returns, it does not yield"
                 )
+        arguments = Arguments(name, function)
+        arguments.secrets = _secrets(name, secret, secret_keys, arguments)
         return cls(
             name=name,
             function=function,
             is_async=inspect.iscoroutinefunction(function)
             or inspect.iscoroutinefunction(getattr(function, "__call__", None)),  # noqa: B004
-            arguments=Arguments(name, function),
+            arguments=arguments,
             policy=policy or Policy(),
             retry_on=_failures(name, "retry_on", retry_on),
             give_up_on=_failures(name, "give_up_on", give_up_on),
@@ -96,6 +104,7 @@ class Handler:
             effects=_effects(name, effects),
             idempotent=_flag(name, "idempotent", idempotent),
             rewritable=_flag(name, "rewritable", rewritable),
+            secrets=arguments.secrets,
         )
 
     def checked_by(self, function: Callable[..., Any], settings: Mapping[str, Any]) -> Handler:
@@ -104,7 +113,8 @@ class Handler:
             raise InvalidInput(f"{self.name} has a check already; let that one look at everything")
         look = Handler.of(function, name=self.name, policy=self.policy.merged(check_choices(self.name, settings)))
         arguments = CheckArguments(self.name, function, self.function, self.arguments)
-        return replace(self, check=replace(look, arguments=arguments))
+        arguments.secrets = self.secrets
+        return replace(self, check=replace(look, arguments=arguments, secrets=self.secrets))
 
     def for_check(self, policy: Policy) -> tuple[Handler, Policy] | None:
         """How a run of this policy is checked; None when there is no check here."""
@@ -123,6 +133,8 @@ class Handler:
             rewritable=self.rewritable,
             checked=self.check is not None,
             isolated=self.isolation == "process",
+            secret=tuple(".".join(path) for path in self.secrets.paths),
+            secret_keys=tuple(sorted(self.secrets.keys)),
         )
 
     @property
@@ -149,7 +161,14 @@ class Handler:
 
     def carried(self, chosen: Mapping[str, Any]) -> Carried:
         """What its runs carry as options, where a schedule or a promise chose this beside the job's own policy."""
-        return Carried(self.name, self.policy, chosen, self.arguments.fields, others=self.arguments.takes_others)
+        carried = Carried(self.name, self.policy, chosen, self.arguments.fields, others=self.arguments.takes_others)
+        for name in sorted(carried.names):
+            if plain(name) in self.secrets.keys or any(path[0] == name for path in self.secrets.paths):
+                raise InvalidInput(
+                    f"{self.name}: its key or destination names {name}, which is secret, and those are shown to "
+                    f"everybody; name another argument"
+                )
+        return carried
 
     def card(self) -> JobCard:
         """What the store is told of the job."""
@@ -183,6 +202,22 @@ def _effects(job: str, given: Iterable[str] | None) -> tuple[str, ...] | None:
             f"has none"
         )
     return tuple(dict.fromkeys(checked_name(name, "effect") for name in given))
+
+
+def _secrets(job: str, paths: Iterable[str], keys: Iterable[str], arguments: Arguments) -> Secrets:
+    """What the job says of itself, and its app of all its jobs."""
+    found = stated_secrets(job, paths, map(plain, keys))
+    for path in found.paths:
+        if path[0] == RESULT and RESULT in arguments.fields:
+            raise InvalidInput(
+                f"{job}: secret={'.'.join(path)!r} could mean its argument {RESULT!r} or what it returns; call the "
+                f"argument otherwise"
+            )
+        if path[0] not in (*arguments.fields, RESULT) and not arguments.takes_others:
+            near = get_close_matches(path[0], arguments.fields, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"it takes: {', '.join(arguments.fields) or 'none'}"
+            raise InvalidInput(f"{job} has no argument {path[0]!r}, which its secret names; {hint}")
+    return found
 
 
 def _flag(job: str, setting: str, given: bool) -> bool:

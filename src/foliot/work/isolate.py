@@ -31,7 +31,7 @@ from foliot.work import wire
 from foliot.work.attempt import Attempt, Stop
 from foliot.work.describe import clean
 from foliot.work.desk import Desk, Desks
-from foliot.work.endings import Finding, concluded, stopped, uninterrupted
+from foliot.work.endings import Finding, concluded, hider, stopped, uninterrupted
 from foliot.work.execute import Chance, unbegun
 from foliot.work.handler import Handler
 from foliot.work.kin import MARK, end_kin, end_with_kin
@@ -136,7 +136,7 @@ async def execute_isolated(
 def _found(attempt: IsolatedAttempt, said: wire.Ended | wire.Broken | None, cell: Cell, clock: Clock) -> Finding:
     """What is found of an attempt whose process could not say it."""
     if isinstance(said, wire.Broken):
-        return Finding(Outcome.PERMANENT if said.permanent else Outcome.FAILED, clean(said.error))
+        return Finding(Outcome.PERMANENT if said.permanent else Outcome.FAILED, clean(hider(attempt)(said.error)))
     how = cell.how_it_died() if said is None else "its process was still starting"
     if attempt.stop is None:
         return Finding(Outcome.FAILED, how)

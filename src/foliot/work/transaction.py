@@ -11,12 +11,14 @@ it, and commits it: this only adds, at the end of the block, that the run is com
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Coroutine, Iterable
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from foliot.domain.depth import MOST_DEPTH, is_too_deep
 from foliot.domain.identity import first_of_lineage
 from foliot.domain.instant import Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
@@ -31,6 +33,7 @@ from foliot.work.effects import Book, EffectBlock, Failures, checked_failures, d
 T = TypeVar("T")
 
 MOST_RESULT = 64 * 1024
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -64,6 +67,7 @@ class Owner(Protocol):
     @property
     def lineage(self) -> str: ...
     def now(self) -> Instant: ...
+    def hidden(self, text: str) -> str: ...
     def opened(self, is_open: bool) -> None:
         """While it is open, nothing else of the attempt may write."""
 
@@ -108,7 +112,7 @@ class TransactionBlock:
         if self._book is None:
             assert self._loop is not None
             desk = _TransactionDesk(self._open, self._owner.claimed, self._loop)
-            self._book = Book(desk, self._owner.claimed.token)
+            self._book = Book(desk, self._owner.claimed.token, hide=self._owner.hidden)
         return EffectBlock(self._book, effect, self._owner.lineage, None, checked_failures(safe_errors))
 
     # In a thread
@@ -215,6 +219,10 @@ def _kept(result: Any) -> bytes:
         encoded = _encode(result)
     except Exception as error:
         raise InvalidInput(f"tx.result must be a JSON value; {result!r:.80} is not: {error}") from None
+    if is_too_deep(encoded):
+        raise InvalidInput(f"tx.result is nested more than {MOST_DEPTH} levels deep; flatten it")
+    if _NUL.search(encoded):
+        raise InvalidInput("tx.result holds a NUL character, which PostgreSQL's JSON cannot hold; leave it out")
     if len(encoded) > MOST_RESULT:
         raise InvalidInput(f"tx.result: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}")
     return encoded
