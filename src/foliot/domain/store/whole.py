@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from foliot.domain.instant import Instant
+from foliot.domain.store.alerting import AlertStore
 from foliot.domain.store.auditing import AuditStore
 from foliot.domain.store.backfilling import BackfillStore
 from foliot.domain.store.dispatching import DispatchStore
@@ -50,6 +51,7 @@ class Store(
     FleetStore,
     ReadStore,
     AuditStore,
+    AlertStore,
     Protocol,
 ):
     """All of it, and its own life."""

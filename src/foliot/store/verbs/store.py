@@ -44,9 +44,10 @@ from foliot.store.verbs import (
     working,
 )
 from foliot.store.verbs.acts import ActVerbs
+from foliot.store.verbs.alerting import AlertVerbs
 
 
-class Verbs(ActVerbs):
+class Verbs(AlertVerbs, ActVerbs):
     """A verb is a transaction, or a look that sees one moment. An engine says how those are done, and does in its own
     way what carries its load."""
 
