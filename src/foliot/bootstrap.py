@@ -15,19 +15,26 @@ from typing import NamedTuple
 
 from foliot.clock import Clock, DisciplinedClock, SystemClock
 from foliot.dispatch.dispatcher import Dispatcher
+from foliot.domain.alerts import AlertSettings, Rules, Severity
 from foliot.domain.instant import SECOND, Duration
 from foliot.domain.store import Duty, JobCard, Schema, Store
 from foliot.errors import FoliotError, InvalidInput, StoreError
 from foliot.store.sqlite import SqliteStore
+from foliot.watch.alarm import Alarm
 from foliot.watch.backfilling import Backfiller
+from foliot.watch.channels import Hook, channels
 from foliot.watch.clocks import ClockWatch
 from foliot.watch.duty import OnDuty, Work
+from foliot.watch.pinging import Pinger
 from foliot.watch.reaper import Reaper
 from foliot.watch.retention import Retention
 from foliot.watch.sealing import Sealer
+from foliot.watch.sentry import Sentry
+from foliot.watch.telling import Channel, Herald, Message
 from foliot.work.blockade import RECYCLED as RECYCLED
 from foliot.work.blockade import EndProcess
 from foliot.work.handler import Handler
+from foliot.work.pings import Ping
 from foliot.work.room import HEADROOM as HEADROOM
 from foliot.work.room import RESERVE as RESERVE
 from foliot.work.room import checked_reserved as checked_reserved
@@ -38,6 +45,10 @@ BEAT_EVERY: Duration = 5 * SECOND
 """How often a scheduler says that it lives, also while another one owns the shard."""
 RECYCLE_AFTER: Duration = 10 * SECOND
 """How long a handler that was told to stop, and shares its worker's process, may go on before that is given up."""
+
+PING_EVERY: Duration = 60 * SECOND
+"""How often an outside watcher hears that all is well."""
+TEST_MESSAGE = Message("[foliot] a test", "This is a test of how alerts are told.", Severity.NOTICE, False, ())
 
 _log = logging.getLogger("foliot")
 
@@ -113,6 +124,7 @@ def make_worker(
     reserved: Mapping[str, int] | None = None,
     recycle_after: Duration | None = None,
     end_process: EndProcess | None = None,
+    ping: Ping | None = None,
 ) -> Worker:
     return Worker(
         store,
@@ -130,6 +142,7 @@ def make_worker(
         reserved=reserved,
         recycle_after=recycle_after,
         end_process=end_process,
+        ping=ping,
     )
 
 
@@ -137,8 +150,57 @@ def make_dispatcher(store: Store, owner: int, *, clock: Clock | None = None) -> 
     return Dispatcher(store, clock or SystemClock(), owner=owner)
 
 
-def make_reaper(store: Store, *, clock: Clock | None = None) -> Reaper:
-    return Reaper(store, clock or SystemClock(), random.random)
+def make_reaper(store: Store, *, clock: Clock | None = None, ping: Ping | None = None) -> Reaper:
+    return Reaper(store, clock or SystemClock(), random.random, ping)
+
+
+def make_alarm(
+    store: Store,
+    *,
+    clock: Clock | None = None,
+    rules: Rules | None = None,
+    healthy: Callable[[], None] | None = None,
+) -> Alarm:
+    return Alarm(store, clock or SystemClock(), rules, healthy)
+
+
+def make_herald(store: Store, channels: Sequence[Channel], *, clock: Clock | None = None) -> Herald:
+    return Herald(store, clock or SystemClock(), channels)
+
+
+def make_channels(alerts: AlertSettings, hooks: Sequence[Hook] = ()) -> list[Channel]:
+    """The ways to people. InvalidInput when an address is none, or what it needs is not installed."""
+    return channels(alerts.urls, hooks)
+
+
+async def send_test(alerts: AlertSettings) -> dict[str, str | None]:
+    """Sends a message through each address; answers by its name, without secrets, what went wrong."""
+    told: dict[str, str | None] = {}
+    for channel in make_channels(alerts):
+        try:
+            await asyncio.wait_for(channel.send(TEST_MESSAGE), 30)
+            told[channel.name] = None
+        except Exception as error:
+            told[channel.name] = str(error) or type(error).__name__
+    return told
+
+
+class _Heartbeat:
+    """Pings the outside watcher once a minute, while looks are concluded."""
+
+    def __init__(self, pinger: Pinger, url: str, clock: Clock) -> None:
+        self._pinger, self._url, self._clock = pinger, url, clock
+        self._pinged_at: int | None = None
+
+    def __call__(self) -> None:
+        now = self._clock.monotonic()
+        if self._pinged_at is None or now - self._pinged_at >= PING_EVERY:
+            self._pinged_at = now
+            self._pinger.ping(self._url)
+
+
+def make_sentry(store: Store, herald: Herald, *, clock: Clock | None = None) -> Sentry:
+    return Sentry(store, clock or SystemClock(), herald)
 
 
 def make_backfiller(store: Store, *, clock: Clock | None = None) -> Backfiller:
@@ -169,22 +231,46 @@ async def run_scheduler(
     release: str = "",
     clock: Clock | None = None,
     anchor: str | None = None,
+    alerts: AlertSettings | None = None,
+    hooks: Sequence[Hook] = (),
 ) -> None:
     """A scheduler process, from its registration until `stop` is set and its shards and duties are given up.
 
     One that the store has declared dead meanwhile (its host slept, say) enters anew: nobody counts on the old number.
     """
     clock = _disciplined(store, clock or SystemClock())
-    while not stop.is_set():
-        instance = await store.register("scheduler", version=version, queues=(), slots=0, jobs=cards, release=release)
-        await _schedule(store, instance.number, clock, stop, anchor)
+    telling = make_channels(alerts or AlertSettings(), hooks)
+    pinger = Pinger()
+    try:
+        while not stop.is_set():
+            instance = await store.register(
+                "scheduler", version=version, queues=(), slots=0, jobs=cards, release=release
+            )
+            watch = _watching(store, clock, alerts or AlertSettings(), telling, pinger)
+            await _schedule(store, instance.number, clock, stop, anchor, watch)
+    finally:
+        await asyncio.to_thread(pinger.close)
 
 
-async def _schedule(store: Store, number: int, clock: Clock, stop: asyncio.Event, anchor: str | None) -> None:
+def _watching(
+    store: Store, clock: Clock, alerts: AlertSettings, telling: Sequence[Channel], pinger: Pinger
+) -> list[Work]:
+    """What whoever has the watch does: each loop for itself, so that none waits for another."""
+    healthy = None if alerts.ping is None else _Heartbeat(pinger, alerts.ping, clock)
+    return [
+        make_reaper(store, clock=clock, ping=pinger.ping).run,
+        make_alarm(store, clock=clock, rules=alerts.rules, healthy=healthy).run,
+        make_herald(store, telling, clock=clock).run,
+    ]
+
+
+async def _schedule(
+    store: Store, number: int, clock: Clock, stop: asyncio.Event, anchor: str | None, watch: Sequence[Work]
+) -> None:
     """Under one number, until `stop` is set or the store does not know the number any more."""
     over = asyncio.Event()
     dispatcher = make_dispatcher(store, number, clock=clock)
-    watching = OnDuty(store, clock, Duty.WATCH, owner=number, work=make_reaper(store, clock=clock).run)
+    watching = OnDuty(store, clock, Duty.WATCH, owner=number, work=partial(_all_of, watch))
     keeping = (Retention(store, clock).run, make_sealer(store, clock=clock, anchor=anchor).run)
     tidying = OnDuty(store, clock, Duty.RETENTION, owner=number, work=partial(_all_of, keeping))
     filling = OnDuty(store, clock, Duty.BACKFILL, owner=number, work=make_backfiller(store, clock=clock).run)
@@ -271,6 +357,8 @@ async def run_worker(
     reserved: Mapping[str, int] | None = None,
     recycle_after: Duration = RECYCLE_AFTER,
     end_process: EndProcess | None = None,
+    alerts: AlertSettings | None = None,
+    hooks: Sequence[Hook] = (),
 ) -> Left:
     """A worker process, from its registration until `stop` is set and it is drained.
 
@@ -282,6 +370,8 @@ async def run_worker(
     if beat_store is not None:
         await open_store(beat_store)
     disciplined = _disciplined(store, clock or SystemClock())
+    pinger = Pinger()
+    sentry = make_sentry(store, make_herald(store, make_channels(alerts or AlertSettings(), hooks), clock=disciplined))
     worker = make_worker(
         store,
         handlers,
@@ -298,10 +388,14 @@ async def run_worker(
         reserved=reserved,
         recycle_after=recycle_after,
         end_process=end_process,
+        ping=pinger.ping,
     )
     try:
         await worker.start()
-        async with _measuring(store, disciplined, "worker", lambda: worker.number):
+        async with (
+            _measuring(store, disciplined, "worker", lambda: worker.number),
+            _standing_guard(store, worker, sentry),
+        ):
             working = asyncio.create_task(worker.run())
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -312,6 +406,22 @@ async def run_worker(
             await working
             return Left(executing, worker.recycling and not stop.is_set())
     finally:
+        await asyncio.to_thread(pinger.close)
         if beat_store is not None:
             await worker.heartbeat.stop()
             await beat_store.close()
+
+
+@asynccontextmanager
+async def _standing_guard(store: Store, worker: Worker, sentry: Sentry) -> AsyncIterator[None]:
+    """While it lasts, this worker may be the one that notices when nobody watches."""
+    assert worker.number is not None
+    over = asyncio.Event()
+    timing = {"lease_ttl": 60 * SECOND, "every": 20 * SECOND}
+    duty = OnDuty(store, worker.clock, Duty.SENTRY, owner=worker.number, work=sentry.run, **timing)
+    guarding = asyncio.create_task(duty.run(over))
+    try:
+        yield
+    finally:
+        over.set()
+        await asyncio.gather(guarding, return_exceptions=True)

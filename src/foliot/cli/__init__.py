@@ -18,6 +18,7 @@
     limits       list, set, drop: how many at a time, and how many in a time
     tenants      who shares the workers
     fleet        workers, and queues: who takes what
+    alerts       list, show, snooze, unsnooze, check, test: what must not be silent
     audit        list, verify, anchor: what people did, and whether the log is sound
     report       what became of a day's work, in sentences
     imports      schedules from other schedulers: crontab

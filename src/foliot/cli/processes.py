@@ -86,6 +86,8 @@ def scheduler(
                 version=__version__,
                 release=loaded.release,
                 anchor=settings.audit_anchor,
+                alerts=settings.alerts,
+                hooks=loaded.alert_hooks,
             )
         finally:
             if settling is not None:
@@ -171,6 +173,8 @@ def worker(
             release=loaded.release,
             recycle_after=patience,
             end_process=os._exit,
+            alerts=settings.alerts,
+            hooks=loaded.alert_hooks,
         )
 
     left = _until_told(loaded, run, length + AFTER_GRACE, supervised_by)

@@ -425,6 +425,16 @@ class Rules(NamedTuple):
         return self.graces.get(str(kind), KINDS[kind].grace)
 
 
+class AlertSettings(NamedTuple):
+    """What a process knows of how people want to be told. Addresses are secrets."""
+
+    urls: tuple[str, ...] = ()
+    """Addresses that Apprise knows."""
+    ping: str | None = None
+    """An outside watcher that is pinged while all of this works."""
+    rules: Rules = Rules()
+
+
 def weigh(open_alerts: Iterable[Alert], seen: Sequence[Seen], before: Brewing, rules: Rules, now: Instant) -> Verdict:
     """What opens, what changes, what resolves.
 

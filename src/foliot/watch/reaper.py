@@ -16,7 +16,7 @@ from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant, spell
 from foliot.domain.ledger import Stage, Traits, stage_of, traits_from_json
 from foliot.domain.policy import Policy, choices_from_json, policy_from_json
 from foliot.domain.run import Loss, Phase, SilentAttempt
-from foliot.domain.state import Outcome
+from foliot.domain.state import Event, Outcome
 from foliot.domain.store import JobCard, WatchStore
 from foliot.errors import InvalidInput
 from foliot.watch.duty import rest
@@ -39,7 +39,15 @@ class Reaper:
     fails is no look), starts that anew: workers could not be heard then, and every lease gets one full period first.
     """
 
-    def __init__(self, store: WatchStore, clock: Clock, chance: Callable[[], float] = random) -> None:
+    def __init__(
+        self,
+        store: WatchStore,
+        clock: Clock,
+        chance: Callable[[], float] = random,
+        ping: Callable[[str, str, str], None] | None = None,
+    ) -> None:
+        """`ping`: tells the outside watcher of a run that has one."""
+        self._ping = ping
         self._store = store
         self._clock = clock
         self._chance = chance
@@ -73,6 +81,7 @@ class Reaper:
             ]
             if losses:
                 await self._store.lose(losses)
+                self._tell_outside(losses, silent, policies)
             await self._tell(policies.unreadable)
         await self._store.give_up()
         self._looked_at = now
@@ -141,6 +150,18 @@ class Reaper:
             following.deaths,
             attempt.facts if attempt.phase is None else None,
         )
+
+    def _tell_outside(self, losses: list[Loss], silent: list[SilentAttempt], policies: _Policies) -> None:
+        """A worker that vanished can tell nobody."""
+        if self._ping is None:
+            return
+        attempts = {(one.number, one.token): one for one in silent}
+        for loss in losses:
+            attempt = attempts[loss.number, loss.token]
+            if (url := policies.of(attempt).ping) is not None:
+                what = "log" if loss.event in (Event.RETRY_GRANTED, Event.DOUBTED) else "fail"
+                told = f"{run_id(loss.number, attempt.name)}/{loss.attempt}: {loss.outcome}: {loss.error}"
+                self._ping(url, what, told)
 
     async def _tell(self, unreadable: dict[str, str]) -> None:
         for subject, detail in unreadable.items():
