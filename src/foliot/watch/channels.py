@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,8 +37,11 @@ class Notified:
     """An address that Apprise knows how to reach."""
 
     def __init__(self, url: str) -> None:
-        self._apprise = _apprise()
-        service = self._apprise.Apprise.instantiate(url, suppress_exceptions=True)
+        with warnings.catch_warnings():
+            # All of its plug-ins are imported here, and some of them use what some release of Python will not have.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._apprise = _apprise()
+            service = self._apprise.Apprise.instantiate(url, suppress_exceptions=True)
         if service is None:
             scheme = url.partition("://")[0]
             raise InvalidInput(
