@@ -241,26 +241,32 @@ async def run_scheduler(
     clock = _disciplined(store, clock or SystemClock())
     telling = make_channels(alerts or AlertSettings(), hooks)
     pinger = Pinger()
+    # A file is read by one reader at a time: whoever looks at everything has another one than whoever fires.
+    beside = store.again() if store.file is not None else None
+    if beside is not None:
+        await open_store(beside)
     try:
         while not stop.is_set():
             instance = await store.register(
                 "scheduler", version=version, queues=(), slots=0, jobs=cards, release=release
             )
-            watch = _watching(store, clock, alerts or AlertSettings(), telling, pinger)
+            watch = _watching(store, beside or store, clock, alerts or AlertSettings(), telling, pinger)
             await _schedule(store, instance.number, clock, stop, anchor, watch)
     finally:
         await asyncio.to_thread(pinger.close)
+        if beside is not None:
+            await beside.close()
 
 
 def _watching(
-    store: Store, clock: Clock, alerts: AlertSettings, telling: Sequence[Channel], pinger: Pinger
+    store: Store, beside: Store, clock: Clock, alerts: AlertSettings, telling: Sequence[Channel], pinger: Pinger
 ) -> list[Work]:
     """What whoever has the watch does: each loop for itself, so that none waits for another."""
     healthy = None if alerts.ping is None else _Heartbeat(pinger, alerts.ping, clock)
     return [
         make_reaper(store, clock=clock, ping=pinger.ping).run,
-        make_alarm(store, clock=clock, rules=alerts.rules, healthy=healthy).run,
-        make_herald(store, telling, clock=clock).run,
+        make_alarm(beside, clock=clock, rules=alerts.rules, healthy=healthy).run,
+        make_herald(beside, telling, clock=clock).run,
     ]
 
 

@@ -105,7 +105,7 @@ def test_a_tick_that_never_became_a_row_is_missed() -> None:
         later = instant(START + timedelta(hours=4))
         sql(
             world,
-            f"UPDATE run SET nominal = {later}, fire_at = {later}, name = 'hourly@2026-01-01T04:00:00Z' WHERE state = 0",
+            f"UPDATE run SET nominal = {later}, fire_at = {later}, name = 'hourly@2026-01-01T04:00:00Z'",
         )
         world.run_for("1m")
         assert "tick 2026-01-01T02:00:00Z and 1 more" in one(world, Kind.MISSING).cause

@@ -29,7 +29,8 @@ from foliot.cli.output import Column, complain, print_facts, print_json, print_t
 from foliot.domain.alerts import KINDS, Alert, Severity
 from foliot.domain.instant import SECOND, Instant
 from foliot.errors import InvalidInput
-from foliot.operate.alerting import Alerts, alert_shape, alerts_shape
+from foliot.operate.advising import Guidance
+from foliot.operate.alerting import Alerts, alert_shape, alert_story_shape, alerts_shape
 
 commands = typer.Typer(help="What must not be silent: list, show, snooze, unsnooze, check, test.", no_args_is_help=True)
 
@@ -101,19 +102,22 @@ def _watch_words(found: Alerts) -> str:
 def show(number: NumberArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """One alert: its cause, who answers for it, and what is safe to do."""
 
-    async def look(foliot: Foliot) -> tuple[Alert, Instant]:
-        return await foliot.operate.alert_async(number), await foliot.operate.now_async()
+    async def look(foliot: Foliot) -> tuple[Alert, Guidance | None, Instant]:
+        operate = foliot.operate
+        return await operate.alert_async(number), await operate.alert_advice_async(number), await operate.now_async()
 
-    alert, now = with_store(app, store, look)
+    alert, told, now = with_store(app, store, look)
     if as_json:
-        print_json(alert_shape(alert, now))
+        print_json(alert_story_shape(alert, told, now))
         return
+    safe = None if told is None or not alert.is_open else next((one for one in told.steps if one.command), None)
     facts = {
         "alert": f"{alert.number}, {alert.kind}, {alert.severity}",
         "about": alert.subject,
         "cause": alert.cause,
         "means": KINDS[alert.kind].means,
         "do": alert.action,
+        "safe": None if safe is None else f"{safe.command}: {safe.text}",
         "owner": alert.owner,
         "runbook": alert.runbook,
         "opened": f"{words.date_time(alert.opened_at)} ({words.relative(alert.opened_at, now)})",

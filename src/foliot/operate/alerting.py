@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from foliot.domain.alerts import KINDS, Alert, AlertFilter, Kind, action_of, silence, urgency
 from foliot.domain.instant import Duration, Instant, duration
-from foliot.errors import InvalidInput
+from foliot.errors import InvalidInput, UnknownName
 from foliot.operate.acting import Acting, acting, stated
+from foliot.operate.advising import Guidance, guidance, guidance_shape
 from foliot.operate.shapes import Shape, moment, seconds
 
 MOST = 10_000
@@ -84,6 +85,19 @@ class AlertVerbs(Acting):
     def alert(self, number: int) -> Alert:
         return self._call(lambda: self.alert_async(number), "alert_async")
 
+    async def alert_advice_async(self, number: int) -> Guidance | None:
+        """What is safe to do about the run that an alert is about; None for one that is about something else, or where
+        nothing needs to be done any more."""
+        store = await self._opened()
+        alert = await store.alert(number)
+        if alert.run is None:
+            return None
+        try:
+            view = await store.run(alert.run)
+        except UnknownName:  # history has forgotten it
+            return None
+        return guidance(view, (await store.jobs()).get(view.job), await store.now())
+
     async def snooze_async(
         self, number: int, length: str | float | timedelta | Duration, *, reason: str, actor: str
     ) -> Alert:
@@ -128,6 +142,11 @@ def alert_shape(alert: Alert, now: Instant) -> Shape:
         "runbook": alert.runbook,
         "told_at": moment(alert.told_at),
     }
+
+
+def alert_story_shape(alert: Alert, told: Guidance | None, now: Instant) -> Shape:
+    """One alert, with what is safe to do."""
+    return alert_shape(alert, now) | {"advice": guidance_shape(told)}
 
 
 def alerts_shape(found: Alerts) -> Shape:

@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from dataclasses import replace
+from functools import partial
+from typing import Protocol, TypeVar
 
 from foliot.clock import Clock
-from foliot.domain.alerts import KEPT, Rules, Seen, Verdict, weigh
+from foliot.domain.alerts import KEPT, Finding, Rules, Seen, Verdict, weigh
 from foliot.domain.conditions import job_policy
 from foliot.domain.instant import HOUR, SECOND, Duration, Instant
 from foliot.domain.policy import Overlap
@@ -27,10 +29,18 @@ HISTORIES_AT_ONCE = 20
 _HISTORY = 30
 _MOST_HISTORIES = 5_000
 _FORGET_EVERY: Duration = HOUR
+_AT_ONCE = 50
+"""Schedules that are judged in a millisecond or two."""
 
 _log = logging.getLogger("foliot.watch")
 
 Healthy = Callable[[], None]
+T = TypeVar("T")
+
+
+async def _beside(size: int, work: Callable[[], T]) -> T:
+    """What takes long is done in a thread: whoever fires shares this event loop, and is never early nor late for us."""
+    return await asyncio.to_thread(work) if size > _AT_ONCE else work()
 
 
 class WatchedStore(AlertStore, Protocol):
@@ -54,7 +64,7 @@ class Alarm:
         clock: Clock,
         rules: Rules | None = None,
         healthy: Healthy | None = None,
-        page: int = 1_000,
+        page: int = 500,
     ) -> None:
         """`healthy` is called after each look that was concluded. `page`: so many schedules are looked at in one."""
         self._store = store
@@ -67,6 +77,8 @@ class Alarm:
         self._overlaps: dict[str, Overlap] = {}
         self._wanted: dict[str, tuple[str, bool]] = {}
         """By schedule, its job, and whether it is paused."""
+        self._answers: dict[str, tuple[str | None, str | None]] = {}
+        """By schedule that names others than its job does: who answers for it, and the runbook."""
         self._met: set[str] | None = None
         """Schedules of this time around; None when that did not begin with the first one."""
         self._been_around = False
@@ -99,6 +111,7 @@ class Alarm:
         if len(survey.ended) == asked.endings:
             memory.ended, _ = await self._store.last_positions()  # more ends than can be read: a sample will do
         seen.append(self._around(survey))
+        seen = [one._replace(findings=[self._addressed(finding) for finding in one.findings]) for one in seen]
         verdict = weigh(survey.alerts, seen, memory.brewing, self._rules, survey.now)
         memory.brewing = verdict.brewing
         # Whoever comes second has concluded nothing: it recalls what the first one knows.
@@ -137,13 +150,15 @@ class Alarm:
 
     async def _schedules(self, survey: Survey) -> Seen:
         posted = survey.schedules
-        ticks = self._comparison.ticks(posted)
+        ticks = await _beside(len(posted), partial(self._comparison.ticks, posted))
         without = await self._store.ticks_without_rows(ticks) if ticks else []
         self._comparison.note(posted, without, survey.now)
         for one in posted:
             self._overlaps[one.schedule.id] = one.schedule.policy.overlap
             self._wanted[one.schedule.id] = one.schedule.job, one.schedule.paused(survey.now)
-        return self._comparison.judged(posted, survey.now)
+            if one.schedule.owner or one.schedule.runbook:
+                self._answers[one.schedule.id] = one.schedule.owner, one.schedule.runbook
+        return await _beside(len(posted), partial(self._comparison.judged, posted, survey.now))
 
     def _runs(self, survey: Survey, cards: Mapping[str, JobCard], memory: Remembered) -> list[Seen]:
         told, new = runs.parked(survey.parked, survey.settled, survey.alerts, cards)
@@ -210,6 +225,13 @@ class Alarm:
                 self._durations[name] = [*reversed(lengths), *self._durations[name]][:_HISTORY]
         return seen
 
+    def _addressed(self, finding: Finding) -> Finding:
+        """What a schedule says of who answers for it goes before what its job says."""
+        owner, runbook = self._answers.get(finding.schedule or "", (None, None))
+        if owner is None and runbook is None:
+            return finding
+        return replace(finding, owner=owner or finding.owner, runbook=runbook or finding.runbook)
+
     # How it goes on
 
     def _go_on(self, survey: Survey, asked: Asked, memory: Remembered) -> None:
@@ -230,5 +252,6 @@ class Alarm:
         self._comparison.forget(met)
         self._overlaps = {name: one for name, one in self._overlaps.items() if name in met}
         self._wanted = {name: one for name, one in self._wanted.items() if name in met}
+        self._answers = {name: one for name, one in self._answers.items() if name in met}
         gone = fleet.of_no_schedule((alert.subject for alert in survey.alerts), met)
         return Seen(cured=[alert.key for alert in survey.alerts if alert.subject in gone])
