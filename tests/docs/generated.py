@@ -17,7 +17,8 @@ from typer.models import ArgumentInfo, OptionInfo
 from foliot import Context, Foliot, cron, every
 from foliot.cli import foliot as command
 from foliot.cli.words import length
-from foliot.domain.instant import HOUR, MINUTE, SECOND, instant, rfc3339, to_datetime
+from foliot.domain.alerts import KINDS
+from foliot.domain.instant import HOUR, MINUTE, SECOND, instant, rfc3339, spell, to_datetime
 from foliot.domain.policy import PRESETS
 from foliot.domain.run import RunView
 from foliot.domain.state import PARKED, TERMINAL, TRANSITIONS, State
@@ -296,7 +297,25 @@ def policy_table() -> str:
     return "\n".join(pieces)
 
 
+def alert_kinds() -> str:
+    """Every kind of alert, by its own words."""
+    lines = ["| kind | means | opens when | resolves when | what to do |", "|---|---|---|---|---|"]
+    for kind, traits in KINDS.items():
+        grace = f"; after {spell(traits.grace)}" if traits.grace else ""
+        settle = f"; for {spell(traits.settle)}" if traits.settle else ""
+        cells = (
+            f"`{kind}` ({traits.severity})",
+            traits.means,
+            traits.opens + grace,
+            traits.resolves + settle,
+            traits.act,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "alert-kinds": alert_kinds,
     "crash-table": crash_table,
     "cli": cli_reference,
     "clock-changes": clock_changes,
