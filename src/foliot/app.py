@@ -19,6 +19,7 @@ from weakref import WeakSet
 
 from foliot import bootstrap
 from foliot.clock import Clock, SystemClock
+from foliot.domain.alerts import Alert
 from foliot.domain.gates import Gate, stated_gate
 from foliot.domain.identity import checked_key, checked_line, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import Instant, instant
@@ -89,6 +90,7 @@ class Foliot:
         self.member_sets: dict[str, Members] = {}
         self._tracer = None if tracer_provider is None else bootstrap.make_tracer(tracer_provider)
         self._has_asked_for_tracer = tracer_provider is not None
+        self.alert_hooks: list[Callable[[Alert], Any]] = []
         self.portal = Portal()
         self._opening = threading.Lock()
         self._is_lent = False
@@ -245,6 +247,12 @@ class Foliot:
             raise InvalidInput(f"there is a limit for {name!r} already; say all of it at once")
         gate = stated_gate(name, concurrency=concurrency, rate=rate, burst=burst, weight=weight)
         self._limits[name] = replace(gate, source="code")
+
+    def on_alert(self, function: Callable[[Alert], R]) -> Callable[[Alert], R]:
+        """Has a function called with each alert, when it opens and again when it is resolved, in the scheduler that
+        has the watch. It may be async. One that raises is called again, later and later."""
+        self.alert_hooks.append(function)
+        return function
 
     def _check_chosen(self, schedule: str, job: Job[..., Any], settings: Mapping[str, Any]) -> None:
         """What is done to the world outside must not be left out, or done late, because nobody thought of it."""

@@ -15,23 +15,30 @@ from typing import Any, NamedTuple
 
 from foliot.clock import Clock, DisciplinedClock, SystemClock
 from foliot.dispatch.dispatcher import Dispatcher
+from foliot.domain.alerts import AlertSettings, Rules, Severity
 from foliot.domain.instant import SECOND, Duration
 from foliot.domain.signals import Tracer, wants_traces
 from foliot.domain.store import Duty, JobCard, Schema, Store
 from foliot.errors import FoliotError, InvalidInput, StoreError
 from foliot.logs import guard
 from foliot.store.sqlite import SqliteStore
+from foliot.watch.alarm import Alarm
 from foliot.watch.backfilling import Backfiller
+from foliot.watch.channels import Hook, channels
 from foliot.watch.clocks import ClockWatch
 from foliot.watch.duty import OnDuty, Work
+from foliot.watch.heralding import Channel, Herald, Message
 from foliot.watch.journal import Journal, as_text
+from foliot.watch.pinging import Pinger
 from foliot.watch.reaper import Reaper
 from foliot.watch.retention import Retention
 from foliot.watch.sealing import Sealer
+from foliot.watch.sentry import Sentry
 from foliot.watch.telling import Telling as Telling
 from foliot.work.blockade import RECYCLED as RECYCLED
 from foliot.work.blockade import EndProcess
 from foliot.work.handler import Handler
+from foliot.work.pings import Ping
 from foliot.work.room import HEADROOM as HEADROOM
 from foliot.work.room import RESERVE as RESERVE
 from foliot.work.room import checked_reserved as checked_reserved
@@ -42,6 +49,10 @@ BEAT_EVERY: Duration = 5 * SECOND
 """How often a scheduler says that it lives, also while another one owns the shard."""
 RECYCLE_AFTER: Duration = 10 * SECOND
 """How long a handler that was told to stop, and shares its worker's process, may go on before that is given up."""
+
+PING_EVERY: Duration = 60 * SECOND
+"""How often an outside watcher hears that all is well."""
+TEST_MESSAGE = Message("[foliot] a test", "This is a test of how alerts are told.", Severity.NOTICE, False, ())
 
 _log = logging.getLogger("foliot")
 guard()
@@ -147,6 +158,7 @@ def make_worker(
     recycle_after: Duration | None = None,
     end_process: EndProcess | None = None,
     telling: Telling | None = None,
+    ping: Ping | None = None,
 ) -> Worker:
     return Worker(
         store,
@@ -166,6 +178,7 @@ def make_worker(
         end_process=end_process,
         recorder=None if telling is None else telling.journal,
         tracer=None if telling is None else telling.tracer,
+        ping=ping,
     )
 
 
@@ -175,8 +188,59 @@ def make_dispatcher(
     return Dispatcher(store, clock or SystemClock(), owner=owner, tracer=None if telling is None else telling.tracer)
 
 
-def make_reaper(store: Store, *, clock: Clock | None = None, telling: Telling | None = None) -> Reaper:
-    return Reaper(store, clock or SystemClock(), random.random, None if telling is None else telling.journal)
+def make_reaper(
+    store: Store, *, clock: Clock | None = None, telling: Telling | None = None, ping: Ping | None = None
+) -> Reaper:
+    return Reaper(store, clock or SystemClock(), random.random, None if telling is None else telling.journal, ping)
+
+
+def make_alarm(
+    store: Store,
+    *,
+    clock: Clock | None = None,
+    rules: Rules | None = None,
+    healthy: Callable[[], None] | None = None,
+) -> Alarm:
+    return Alarm(store, clock or SystemClock(), rules, healthy)
+
+
+def make_herald(store: Store, channels: Sequence[Channel], *, clock: Clock | None = None) -> Herald:
+    return Herald(store, clock or SystemClock(), channels)
+
+
+def make_channels(alerts: AlertSettings, hooks: Sequence[Hook] = ()) -> list[Channel]:
+    """The ways to people. InvalidInput when an address is none, or what it needs is not installed."""
+    return channels(alerts.urls, hooks)
+
+
+async def send_test(alerts: AlertSettings) -> dict[str, str | None]:
+    """Sends a message through each address; answers by its name, without secrets, what went wrong."""
+    told: dict[str, str | None] = {}
+    for channel in make_channels(alerts):
+        try:
+            await asyncio.wait_for(channel.send(TEST_MESSAGE), 30)
+            told[channel.name] = None
+        except Exception as error:
+            told[channel.name] = str(error) or type(error).__name__
+    return told
+
+
+class _Heartbeat:
+    """Pings the outside watcher once a minute, while looks are concluded."""
+
+    def __init__(self, pinger: Pinger, url: str, clock: Clock) -> None:
+        self._pinger, self._url, self._clock = pinger, url, clock
+        self._pinged_at: int | None = None
+
+    def __call__(self) -> None:
+        now = self._clock.monotonic()
+        if self._pinged_at is None or now - self._pinged_at >= PING_EVERY:
+            self._pinged_at = now
+            self._pinger.ping(self._url)
+
+
+def make_sentry(store: Store, herald: Herald, *, clock: Clock | None = None) -> Sentry:
+    return Sentry(store, clock or SystemClock(), herald)
 
 
 def make_backfiller(store: Store, *, clock: Clock | None = None) -> Backfiller:
@@ -255,27 +319,60 @@ async def run_scheduler(
     clock: Clock | None = None,
     anchor: str | None = None,
     telling: Telling | None = None,
+    alerts: AlertSettings | None = None,
+    hooks: Sequence[Hook] = (),
 ) -> None:
     """A scheduler process, from its registration until `stop` is set and its shards and duties are given up.
 
     One that the store has declared dead meanwhile (its host slept, say) enters anew: nobody counts on the old number.
     """
     clock = _disciplined(store, clock or SystemClock())
-    while not stop.is_set():
-        instance = await store.register("scheduler", version=version, queues=(), slots=0, jobs=cards, release=release)
-        await _schedule(store, instance.number, clock, stop, anchor, telling)
+    chosen, pinger = alerts or AlertSettings(), Pinger()
+    channels = make_channels(chosen, hooks)
+    # A file is read by one reader at a time: whoever looks at everything has another one than whoever fires.
+    beside = store.again() if store.file is not None else None
+    if beside is not None:
+        await open_store(beside)
+    try:
+        while not stop.is_set():
+            instance = await store.register(
+                "scheduler", version=version, queues=(), slots=0, jobs=cards, release=release
+            )
+            dispatcher = make_dispatcher(store, instance.number, clock=clock, telling=telling)
+            reaper = make_reaper(store, clock=clock, telling=telling, ping=pinger.ping)
+            if telling is not None:
+                telling.scheduler(clock, dispatcher, reaper)
+            watch = [reaper.run, *_watching(beside or store, clock, chosen, channels, pinger)]
+            await _schedule(store, instance.number, dispatcher, clock, stop, anchor, watch)
+    finally:
+        await asyncio.to_thread(pinger.close)
+        if beside is not None:
+            await beside.close()
+
+
+def _watching(
+    store: Store, clock: Clock, alerts: AlertSettings, channels: Sequence[Channel], pinger: Pinger
+) -> list[Work]:
+    """What whoever has the watch does beside the reaper: each loop for itself, so that none waits for another."""
+    healthy = None if alerts.ping is None else _Heartbeat(pinger, alerts.ping, clock)
+    return [
+        make_alarm(store, clock=clock, rules=alerts.rules, healthy=healthy).run,
+        make_herald(store, channels, clock=clock).run,
+    ]
 
 
 async def _schedule(
-    store: Store, number: int, clock: Clock, stop: asyncio.Event, anchor: str | None, telling: Telling | None
+    store: Store,
+    number: int,
+    dispatcher: Dispatcher,
+    clock: Clock,
+    stop: asyncio.Event,
+    anchor: str | None,
+    watch: Sequence[Work],
 ) -> None:
     """Under one number, until `stop` is set or the store does not know the number any more."""
     over = asyncio.Event()
-    dispatcher = make_dispatcher(store, number, clock=clock, telling=telling)
-    reaper = make_reaper(store, clock=clock, telling=telling)
-    if telling is not None:
-        telling.scheduler(clock, dispatcher, reaper)
-    watching = OnDuty(store, clock, Duty.WATCH, owner=number, work=reaper.run)
+    watching = OnDuty(store, clock, Duty.WATCH, owner=number, work=partial(_all_of, watch))
     keeping = (Retention(store, clock).run, make_sealer(store, clock=clock, anchor=anchor).run)
     tidying = OnDuty(store, clock, Duty.RETENTION, owner=number, work=partial(_all_of, keeping))
     filling = OnDuty(store, clock, Duty.BACKFILL, owner=number, work=make_backfiller(store, clock=clock).run)
@@ -365,6 +462,8 @@ async def run_worker(
     recycle_after: Duration = RECYCLE_AFTER,
     end_process: EndProcess | None = None,
     telling: Telling | None = None,
+    alerts: AlertSettings | None = None,
+    hooks: Sequence[Hook] = (),
 ) -> Left:
     """A worker process, from its registration until `stop` is set and it is drained.
 
@@ -376,6 +475,8 @@ async def run_worker(
     if beat_store is not None:
         await open_store(beat_store)
     disciplined = _disciplined(store, clock or SystemClock())
+    pinger = Pinger()
+    sentry = make_sentry(store, make_herald(store, make_channels(alerts or AlertSettings(), hooks), clock=disciplined))
     worker = make_worker(
         store,
         handlers,
@@ -393,12 +494,16 @@ async def run_worker(
         recycle_after=recycle_after,
         end_process=end_process,
         telling=telling,
+        ping=pinger.ping,
     )
     if telling is not None:
         telling.worker(disciplined, worker)
     try:
         await worker.start()
-        async with _measuring(store, disciplined, "worker", lambda: worker.number):
+        async with (
+            _measuring(store, disciplined, "worker", lambda: worker.number),
+            _standing_guard(store, worker, sentry),
+        ):
             working = asyncio.create_task(worker.run())
             stopping = asyncio.create_task(stop.wait())
             await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -410,6 +515,22 @@ async def run_worker(
             await working
             return Left(executing, worker.recycling and not stop.is_set(), drained)
     finally:
+        await asyncio.to_thread(pinger.close)
         if beat_store is not None:
             await worker.heartbeat.stop()
             await beat_store.close()
+
+
+@asynccontextmanager
+async def _standing_guard(store: Store, worker: Worker, sentry: Sentry) -> AsyncIterator[None]:
+    """While it lasts, this worker may be the one that notices when nobody watches."""
+    assert worker.number is not None
+    over = asyncio.Event()
+    timing = {"lease_ttl": 60 * SECOND, "every": 20 * SECOND}
+    duty = OnDuty(store, worker.clock, Duty.SENTRY, owner=worker.number, work=sentry.run, **timing)
+    guarding = asyncio.create_task(duty.run(over))
+    try:
+        yield
+    finally:
+        over.set()
+        await asyncio.gather(guarding, return_exceptions=True)

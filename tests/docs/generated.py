@@ -18,7 +18,8 @@ from foliot import Context, Foliot, cron, every
 from foliot.cli import foliot as command
 from foliot.cli.words import length
 from foliot.domain import metrics
-from foliot.domain.instant import HOUR, MINUTE, SECOND, instant, rfc3339, to_datetime
+from foliot.domain.alerts import KINDS
+from foliot.domain.instant import HOUR, MINUTE, SECOND, instant, rfc3339, spell, to_datetime
 from foliot.domain.policy import PRESETS
 from foliot.domain.run import RunView
 from foliot.domain.state import PARKED, TERMINAL, TRANSITIONS, State
@@ -317,7 +318,25 @@ def _labels(metric: metrics.Metric) -> str:
     return ", ".join(f"`{label}`" for label in metric.labels)
 
 
+def alert_kinds() -> str:
+    """Every kind of alert, by its own words."""
+    lines = ["| kind | means | opens when | resolves when | what to do |", "|---|---|---|---|---|"]
+    for kind, traits in KINDS.items():
+        grace = f"; after {spell(traits.grace)}" if traits.grace else ""
+        settle = f"; for {spell(traits.settle)}" if traits.settle else ""
+        cells = (
+            f"`{kind}` ({traits.severity})",
+            traits.means,
+            traits.opens + grace,
+            traits.resolves + settle,
+            traits.act,
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "alert-kinds": alert_kinds,
     "metrics": metrics_table,
     "crash-table": crash_table,
     "cli": cli_reference,

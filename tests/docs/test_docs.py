@@ -29,6 +29,7 @@ from foliot.app import _HANDLER_SETTINGS
 from foliot.cli import account, imports
 from foliot.cli import foliot as command
 from foliot.clock import SystemClock
+from foliot.domain.alerts import Alert, Kind, Severity
 from foliot.domain.gates import Gate, GateView
 from foliot.domain.instant import parse_rfc3339, spell
 from foliot.domain.ledger import BatchView, EffectState, EffectView, Facts
@@ -39,6 +40,7 @@ from foliot.domain.store import AuditRow, EventRow
 from foliot.errors import FoliotError
 from foliot.operate import replaying, shapes
 from foliot.operate.advising import guidance, guidance_shape
+from foliot.operate.alerting import alert_story_shape, alerts_shape
 from foliot.operate.auditing import audit_report_shape, sealed_shape
 from foliot.operate.jobs import job_shape
 from foliot.operate.limits import limit_shape
@@ -324,6 +326,7 @@ def test_every_field_of_the_json_forms_is_documented() -> None:
         lineage, now = world.call(app.operate.lineage_async(kept.id)), world.clock.now()
         run, job = lineage.view, world.call(app.operate.job_async("report"))
         day = report_shape(app.operate.report("report"))
+        an_alert = Alert(1, Kind.LATE, "job:report", Severity.WARNING, "late", "look", now, now)
         forms: dict[str, list[str]] = {
             "A run": list(lineage_shape(lineage)),
             "A schedule": list(shapes.schedule_shape(world.schedule("report"), now)),
@@ -332,6 +335,7 @@ def test_every_field_of_the_json_forms_is_documented() -> None:
             "What an action did": list(shapes.kept_shape(kept)),
             "A limit": list(limit_shape(GateView(Gate("job:report"), 0, 0))),
             "A row of the log": list(sealed_shape(world.call(app.operate.audit_async())[0])),
+            "An alert": [*alert_story_shape(an_alert, None, now), *alerts_shape(app.operate.alerts())],
             "What a look through the log found": list(audit_report_shape(app.operate.verify_audit())),
         }
         letter = DeadLetter(run, Facts(), begun=False, useful_until=None)

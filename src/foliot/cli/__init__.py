@@ -22,6 +22,7 @@
     tenants      who shares the workers
     top          how everything stands, live
     fleet        workers, and queues: who takes what
+    alerts       list, show, snooze, unsnooze, check, test: what must not be silent
     audit        list, verify, anchor: what people did, and whether the log is sound
     keys         new, list, rotate: what stored values are locked with
     report       what became of a day's work, in sentences

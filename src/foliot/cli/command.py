@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from foliot import __version__
 from foliot.cli import (
+    alerts,
     audit,
     backfill,
     dead,
@@ -98,6 +99,7 @@ foliot.add_typer(limits.commands, name="limits")
 foliot.add_typer(members.commands, name="members")
 foliot.add_typer(fleet.workers, name="workers")
 foliot.add_typer(fleet.queues, name="queues")
+foliot.add_typer(alerts.commands, name="alerts")
 foliot.add_typer(audit.commands, name="audit")
 foliot.add_typer(keys.commands, name="keys")
 foliot.add_typer(imports.commands, name="import")

@@ -100,6 +100,8 @@ def scheduler(
                 release=loaded.release,
                 anchor=settings.audit_anchor,
                 telling=telling,
+                alerts=settings.alerts,
+                hooks=loaded.alert_hooks,
             )
         finally:
             if settling is not None:
@@ -205,6 +207,8 @@ def worker(
             recycle_after=patience,
             end_process=os._exit,
             telling=telling,
+            alerts=settings.alerts,
+            hooks=loaded.alert_hooks,
         )
 
     left = _until_told(loaded, run, length + AFTER_GRACE, supervised_by, telling)

@@ -14,12 +14,20 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from foliot.app import Foliot
+from foliot.domain.alerts import EVENTFUL, AlertSettings, Rules
+from foliot.domain.instant import duration
+from foliot.domain.policy import checked_kinds, checked_ping
 from foliot.errors import InvalidInput, StoreError
 
 FILE = "foliot.toml"
 _KEYS = ("app", "store", "audit_anchor", "log_format", "log_level", "encryption_keys")
+_OF_ALERTS = ("urls", "ping", "silent", "grace")
+
+
+_UNTOLD = AlertSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,8 @@ class Settings:
     log_level: str | None = None
     encryption_keys: str | None = None
     """What stored values are locked with, with commas between: the first one locks, all unlock."""
+    alerts: AlertSettings = _UNTOLD
+    """How people want to be told of alerts."""
 
     def load(self) -> Foliot:
         """The app, with the store that was asked for; without an app, one that knows no jobs."""
@@ -89,10 +99,33 @@ def resolve(app: str | None, store: str | None, environment: Mapping[str, str], 
         environment.get("FOLIOT_LOG_FORMAT") or said.get("log_format"),
         environment.get("FOLIOT_LOG_LEVEL") or said.get("log_level"),
         environment.get("FOLIOT_ENCRYPTION_KEYS") or said.get("encryption_keys"),
+        _alerts(said.get("alerts", {}), environment),
     )
 
 
-def _read(file: Path) -> dict[str, str]:
+def _alerts(said: Mapping[str, Any], environment: Mapping[str, str]) -> AlertSettings:
+    """`[alerts]` of the file; addresses from the environment take the place of those in it."""
+    for key in said:
+        if key not in _OF_ALERTS:
+            raise InvalidInput(f"{FILE} has an unknown key {key!r} in [alerts]; it may have: {', '.join(_OF_ALERTS)}")
+    given = environment.get("FOLIOT_ALERT_URLS")
+    urls = given.split() if given is not None else said.get("urls", [])
+    if not isinstance(urls, list) or not all(isinstance(url, str) and "://" in url for url in urls):
+        raise InvalidInput(f'{FILE}: urls in [alerts] must be a list of addresses, such as ["mailto://..."]')
+    ping = environment.get("FOLIOT_ALERT_PING") or said.get("ping")
+    graces = said.get("grace", {})
+    if not isinstance(graces, dict):
+        raise InvalidInput(f'{FILE}: [alerts.grace] must say how long by kind, such as late = "10m"')
+    for kind in checked_kinds(list(graces)):
+        if kind in EVENTFUL:
+            raise InvalidInput(f"{FILE}: {kind} has no grace: it is told when it happens; silence it if it must be")
+    rules = Rules(
+        frozenset(checked_kinds(said.get("silent", []))), {kind: duration(given) for kind, given in graces.items()}
+    )
+    return AlertSettings(tuple(urls), None if ping is None else checked_ping(str(ping)), rules)
+
+
+def _read(file: Path) -> dict[str, Any]:
     try:
         found = tomllib.loads(file.read_text("utf-8"))
     except FileNotFoundError:
@@ -100,9 +133,11 @@ def _read(file: Path) -> dict[str, str]:
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{FILE} cannot be read: {error}") from None
     for key, value in found.items():
+        if key == "alerts" and isinstance(value, dict):
+            continue
         if key not in _KEYS:
-            nearest = get_close_matches(key, _KEYS, n=1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; it may have: {', '.join(_KEYS)}"
+            nearest = get_close_matches(key, [*_KEYS, "alerts"], n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; it may have: {', '.join(_KEYS)}, [alerts]"
             raise InvalidInput(f"{FILE} has an unknown key {key!r}{hint}")
         if not isinstance(value, str) or not value:
             raise InvalidInput(f'{FILE}: {key} must be text, such as {key} = "{_EXAMPLES[key]}"')

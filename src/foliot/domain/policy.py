@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
+from foliot.domain.alerts import KINDS
 from foliot.domain.gates import Rate, Wants
 from foliot.domain.instant import DAY, HOUR, LAST, MINUTE, SECOND, Duration, duration
 from foliot.domain.labels import checked_labels
@@ -141,6 +142,14 @@ class Policy:
     useful_until: Duration | None = None
     """How long after its nominal time a run is still worth starting."""
     jitter: Duration = 0
+    expect_every: Duration | None = None
+    """A useful result is expected at least so often; people are told when there was none for longer."""
+    expect_within: Duration | None = None
+    """A useful result of each tick is expected so long after its nominal time."""
+    ping: str | None = None
+    """Where an outside watcher is told that a run began and how it ended: "https://hc-ping.com/..."."""
+    no_alerts: tuple[str, ...] = ()
+    """Kinds of alerts that nobody wants to hear of here: `{"duration", "late"}`."""
 
     def merged(self, choices: Mapping[str, Any]) -> Policy:
         """This policy with some settings chosen otherwise."""
@@ -149,7 +158,7 @@ class Policy:
 
 OF_SCHEDULES = (
     *("overlap", "queue_limit", "catch_up", "catch_up_window", "missed_after", "jitter"),
-    *("requires", "cutoff", "at_cutoff", "complete"),
+    *("requires", "cutoff", "at_cutoff", "complete", "expect_within"),
 )
 """Settings that speak of ticks: a single promise has none."""
 
@@ -187,7 +196,7 @@ _ENUMS: dict[str, type[StrEnum]] = {
     "on_lost": OnLost,
     "on_stall": OnStall,
 }
-_TEXTS = {"concurrency_key": 200, "destination": 200, "requires": 200}
+_TEXTS = {"concurrency_key": 200, "destination": 200, "requires": 200, "ping": 500}
 """Texts, and the most characters of each."""
 _COUNTS = {
     "attempts": 1,
@@ -210,6 +219,8 @@ _AT_LEAST = {
     "breaker_probe": SECOND,
     "backoff": 0,
     "missed_after": 0,
+    "expect_every": SECOND,
+    "expect_within": SECOND,
 }
 
 
@@ -260,6 +271,8 @@ def _choice(name: str, value: Any) -> Any:
         return _share(value)
     if name == "labels":
         return checked_labels(value)
+    if name == "no_alerts":
+        return checked_kinds(value)
     length = duration(value)
     if length < _AT_LEAST.get(name, 0):
         raise InvalidInput(f"{name}={value!r} is too short; give at least {_AT_LEAST[name] / SECOND:g} s")
@@ -280,7 +293,28 @@ def _share(value: Any) -> float:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= _TEXTS[name] or not value.isprintable():
         raise InvalidInput(f"{name}={value!r:.80}: give a text of 1 to {_TEXTS[name]} printable characters")
+    if name == "ping":
+        return checked_ping(value)
     return value
+
+
+def checked_ping(url: str) -> str:
+    """An address that an outside watcher gave. What is behind its host may be secret, and is not repeated."""
+    scheme, separator, rest = url.partition("://")
+    if scheme.lower() not in ("http", "https") or not separator or not rest or rest.startswith("/") or " " in url:
+        raise InvalidInput("ping= is not an http(s) address; give the one that the watcher shows you: https://...")
+    return url
+
+
+def checked_kinds(given: Any) -> tuple[str, ...]:
+    """Kinds of alerts, sorted."""
+    listed = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [given]
+    for one in listed:
+        if one not in KINDS:
+            nearest = get_close_matches(str(one), KINDS, n=1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; there are: {', '.join(KINDS)}"
+            raise InvalidInput(f"there is no kind of alert {one!r:.40}{hint}")
+    return tuple(sorted(set(map(str, listed))))
 
 
 def _member(name: str, value: Any) -> StrEnum:
@@ -357,6 +391,8 @@ def _stored(name: str, value: Any) -> Any:
     """One stored setting, checked like a given one. Durations are microseconds here, and text is not read again."""
     if name == "labels":
         return checked_labels(value)
+    if name == "no_alerts":
+        return tuple(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else ()
     if isinstance(value, list | dict):
         raise InvalidInput(f"{name}={value!r:.80} is not a stored setting; it must be a number or a text")
     if name in _ENUMS or name in _COUNTS or name in _TEXTS or name == "complete" or value is None:

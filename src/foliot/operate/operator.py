@@ -14,6 +14,7 @@ from foliot.domain.state import State
 from foliot.domain.store import EventRow, Instance, JobCard
 from foliot.errors import InvalidInput
 from foliot.operate.acting import acting, as_instant, stated
+from foliot.operate.alerting import AlertVerbs
 from foliot.operate.auditing import AuditVerbs
 from foliot.operate.backfilling import BackfillVerbs
 from foliot.operate.bulk import BulkVerbs
@@ -52,6 +53,7 @@ class Operator(
     BulkVerbs,
     MetricVerbs,
     KeyVerbs,
+    AlertVerbs,
 ):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 

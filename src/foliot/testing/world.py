@@ -21,7 +21,8 @@ from foliot import bootstrap
 from foliot.app import Foliot
 from foliot.clock import ManualClock
 from foliot.dispatch.dispatcher import Dispatcher
-from foliot.domain.instant import SECOND, Instant, duration, instant, to_datetime
+from foliot.domain.alerts import Alert, AlertFilter
+from foliot.domain.instant import SECOND, Duration, Instant, duration, instant, to_datetime
 from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.state import State
@@ -54,6 +55,9 @@ class World:
         self._orphans = False
         self._backfiller = bootstrap.make_backfiller(store, clock=clock)
         self._fill_at: Instant = clock.now()
+        self._alarm = bootstrap.make_alarm(store, clock=clock)
+        self._watch: Duration | None = None
+        self._look_at: Instant = clock.now()
         self._runner = asyncio.Runner()
 
     # What a test does
@@ -115,6 +119,17 @@ class World:
 
     def events(self) -> list[EventRow]:
         return self.call(self.store.events_since(0, 10_000))
+
+    def watch(self, every: Length = "10s") -> None:
+        """From now on the watch looks so often for what should make an alert, while a scheduler lives to do so. A look
+        costs a millisecond or two: for days of virtual time choose a longer one."""
+        self._watch = duration(every)
+        self._look_at = self.clock.now()
+
+    def alerts(self, *, everything: bool = False) -> list[Alert]:
+        """Those that are open, oldest first; with `everything`, also those that are resolved. What `operate.alerts`
+        derives by itself (that nobody watches) is in that alone."""
+        return list(reversed(self.call(self.store.alerts(AlertFilter(everything=everything), limit=10_000))))
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs async code in the world's own event loop."""
@@ -221,7 +236,12 @@ class World:
         if self.app.member_sets:
             # What the reaper does within a second of real time.
             busy |= bool(await self.store.gather())
-        return busy or self.store.version() != version
+        again = busy or self.store.version() != version
+        if self._watch is not None and self.schedulers and now >= self._look_at:
+            # After everybody has said that they live; what it writes is no reason for another round.
+            await self._alarm.run_once()
+            self._look_at = now + self._watch
+        return again
 
     def _next_event(self) -> Instant | None:
         """The next moment at which anything can happen; hearts beat in between."""
@@ -232,6 +252,7 @@ class World:
             moments.append(self._reap_at)
         if self.schedulers:
             moments.append(self._backfiller.next_event())
+            moments.append(None if self._watch is None else self._look_at)
         held = sum(len(scheduler.shards) for scheduler in self.schedulers)
         if self.schedulers and (len(self.schedulers) > 1 or held < self.store.shard_count):
             # They look at one another once per second: shards that were lost are taken, and others move.

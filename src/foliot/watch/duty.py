@@ -39,8 +39,18 @@ class OnDuty:
     """
 
     def __init__(
-        self, store: LeaseStore, clock: Clock, duty: Duty, *, owner: int, work: Work, lease_ttl: Duration = 5 * SECOND
+        self,
+        store: LeaseStore,
+        clock: Clock,
+        duty: Duty,
+        *,
+        owner: int,
+        work: Work,
+        lease_ttl: Duration = 5 * SECOND,
+        every: Duration = RENEW_EVERY,
     ) -> None:
+        """`every`: how often the lease is asked for, or renewed; several times in its length."""
+        self._every = every
         self._store = store
         self._clock = clock
         self._duty = duty
@@ -91,7 +101,7 @@ class OnDuty:
                             "the duty %s could not be asked for, and is asked again", self._name, exc_info=True
                         )
                     self._failing = True
-                await rest(self._clock, RENEW_EVERY, stop)
+                await rest(self._clock, self._every, stop)
         finally:
             try:
                 await self.release()

@@ -17,7 +17,7 @@ from foliot.domain.ledger import Stage, Traits, stage_of, traits_from_json
 from foliot.domain.policy import Policy, choices_from_json, policy_from_json
 from foliot.domain.run import Loss, Phase, SilentAttempt
 from foliot.domain.signals import Recorder
-from foliot.domain.state import Outcome
+from foliot.domain.state import Event, Outcome
 from foliot.domain.store import JobCard, WatchStore
 from foliot.errors import InvalidInput
 from foliot.watch.duty import rest
@@ -46,10 +46,13 @@ class Reaper:
         clock: Clock,
         chance: Callable[[], float] = random,
         recorder: Recorder | None = None,
+        ping: Callable[[str, str, str], None] | None = None,
     ) -> None:
+        """`recorder`: is told of every lost attempt. `ping`: tells the outside watcher of a run that has one."""
         self.lost = 0
         """Attempts that it took away."""
         self._recorder = recorder
+        self._ping = ping
         self._store = store
         self._clock = clock
         self._chance = chance
@@ -83,6 +86,7 @@ class Reaper:
             ]
             if losses:
                 await self._lose(losses)
+                self._tell_outside(losses, policies)
             await self._tell(policies.unreadable)
         await self._store.give_up()
         self._looked_at = now
@@ -158,6 +162,16 @@ class Reaper:
             following.deaths,
             attempt.facts if attempt.phase is None else None,
         )
+
+    def _tell_outside(self, losses: Sequence[tuple[SilentAttempt, Loss]], policies: _Policies) -> None:
+        """A worker that vanished can tell nobody."""
+        if self._ping is None:
+            return
+        for attempt, loss in losses:
+            if (url := policies.of(attempt).ping) is not None:
+                what = "log" if loss.event in (Event.RETRY_GRANTED, Event.DOUBTED) else "fail"
+                told = f"{run_id(loss.number, attempt.name)}/{loss.attempt}: {loss.outcome}: {loss.error}"
+                self._ping(url, what, told)
 
     async def _tell(self, unreadable: dict[str, str]) -> None:
         for subject, detail in unreadable.items():

@@ -26,6 +26,7 @@ from foliot.domain.run import Claimed, Ending, Lane
 from foliot.domain.signals import Recorder, Tracer
 from foliot.domain.store import DEFAULT_QUEUE, Beat, Wish
 from foliot.errors import InvalidInput, LostOwnership
+from foliot.work import pings
 from foliot.work.alarm import Alarm
 from foliot.work.attempt import Attempt, Stop
 from foliot.work.blockade import RECYCLED, Blockade, EndProcess
@@ -38,6 +39,7 @@ from foliot.work.handler import Handler
 from foliot.work.heartbeat import Heartbeat
 from foliot.work.isolate import IsolatedAttempt, execute_isolated
 from foliot.work.outbox import HOPELESS, Outbox, Pause, WorkerStore
+from foliot.work.pings import Ping
 from foliot.work.policies import Policies
 from foliot.work.room import HEADROOM, RESERVE, Room, checked_reserved
 from foliot.work.settle import settle
@@ -86,6 +88,7 @@ class Worker:
         end_process: EndProcess | None = None,
         recorder: Recorder | None = None,
         tracer: Tracer | None = None,
+        ping: Ping | None = None,
     ) -> None:
         """`isolates`: jobs that ask for a process of their own get one, `processes` at a time; else they run here.
         `labels`: what it has, of what runs may need. `reserve`: the share of its slots, threads and processes that only
@@ -93,7 +96,8 @@ class Worker:
         many of its slots only runs of that queue take.
         `recycle_after`: how long a handler that should have ended may go on before this process is given up for it;
         None where that cannot be done. `end_process`: how to, when the event loop is blocked.
-        `recorder`: is told of every attempt. `tracer`: follows each."""
+        `recorder`: is told of every attempt. `tracer`: follows each. `ping`: tells an outside watcher what becomes of
+        runs that have one; it must not wait."""
         if slots < 1:
             raise InvalidInput(f"slots={slots}: a worker needs at least one")
         self.store = store
@@ -138,6 +142,7 @@ class Worker:
         self._version = version
         self._release = release
         self._chance = chance
+        self._ping = ping
         self.claiming: asyncio.Task[int] | None = None
         self._claimed_at: Instant = 0
         self._claimed_version: int | None = None
@@ -356,6 +361,8 @@ class Worker:
                     self.outbox.unbegun.append(item)
                     continue
                 handler, policy = check
+            if policy.ping is not None and self._ping is not None and item.phase is None:
+                pings.began(self._ping, policy.ping, item)
             if self.room.isolates(handler):
                 isolated = IsolatedAttempt(item, handler, policy)
                 attempt: Attempt = isolated
@@ -407,6 +414,8 @@ class Worker:
             self.outbox.unbegun.append(attempt.claimed)
         else:
             self.outbox.endings.append(ending)
+            if attempt.policy.ping is not None and self._ping is not None:
+                pings.ended(self._ping, attempt, ending)
             if attempt.context is not None or attempt.isolated:
                 words = attempt.last_words()
                 if words is not None:

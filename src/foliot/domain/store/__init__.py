@@ -11,6 +11,7 @@ Rules that every verb keeps:
 """
 
 from foliot.domain.audit import AuditRow
+from foliot.domain.store.alerting import AlertStore
 from foliot.domain.store.auditing import AuditStore
 from foliot.domain.store.backfilling import BackfillStore
 from foliot.domain.store.dispatching import DispatchStore
@@ -50,6 +51,7 @@ from foliot.domain.store.working import HandlerStore, LedgerStore, OpenTransacti
 __all__ = [
     "ALIVE",
     "DEFAULT_QUEUE",
+    "AlertStore",
     "Arrivals",
     "AuditRow",
     "AuditStore",

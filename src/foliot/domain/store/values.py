@@ -80,6 +80,8 @@ class Duty(IntEnum):
     WATCH = -1
     RETENTION = -2
     BACKFILL = -3
+    SENTRY = -4
+    """A worker's: it notices when nobody watches."""
 
 
 def shard_of(number: int, shard_count: int) -> int:

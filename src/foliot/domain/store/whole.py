@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from foliot.domain.instant import Instant
+from foliot.domain.store.alerting import AlertStore
 from foliot.domain.store.auditing import AuditStore
 from foliot.domain.store.backfilling import BackfillStore
 from foliot.domain.store.dispatching import DispatchStore
@@ -58,6 +59,7 @@ class Store(
     SurveyStore,
     MeasureStore,
     KeepStore,
+    AlertStore,
     Protocol,
 ):
     """All of it, and its own life."""

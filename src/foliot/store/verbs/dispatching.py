@@ -24,7 +24,7 @@ async def standing(tx: Transaction, owner: int, ttl: Duration, shards: int) -> S
     found = []
     for shard in range(shards):
         row = rows.get(shard)
-        found.append(Shard(shard, None if row is None or _is_free(tx, row, ttl) else row[1]))
+        found.append(Shard(shard, None if row is None or is_free(tx, row, ttl) else row[1]))
     living = [
         number
         for number, beat_at, host, pid, birth in await tx.all("live_schedulers")
@@ -35,7 +35,7 @@ async def standing(tx: Transaction, owner: int, ttl: Duration, shards: int) -> S
 
 async def take(tx: Transaction, shard: int, owner: int, ttl: Duration) -> Lease | None:
     row = await tx.one("shard_row", shard=shard)
-    if row is not None and row[1] != owner and not _is_free(tx, row, ttl):
+    if row is not None and row[1] != owner and not is_free(tx, row, ttl):
         return None
     epoch = await tx.one(
         "take_shard",
@@ -48,7 +48,7 @@ async def take(tx: Transaction, shard: int, owner: int, ttl: Duration) -> Lease 
     return None if epoch is None else Lease(shard, owner, epoch[0], tx.now + ttl, BEGINNING, 0)
 
 
-def _is_free(tx: Transaction, row: Row, ttl: Duration) -> bool:
+def is_free(tx: Transaction, row: Row, ttl: Duration) -> bool:
     _, holder, _, until, host, pid, birth, ended_at = row
     # A lease that ends later than any could was made by a clock that has been set back since: it says nothing.
     held = holder is not None and tx.now < until <= tx.now + ttl and ended_at is None

@@ -44,12 +44,13 @@ from foliot.store.verbs import (
     watching,
     working,
 )
+from foliot.store.verbs.alerting import AlertVerbs
 from foliot.store.verbs.keeping import KeepVerbs
 from foliot.store.verbs.measures import MeasureVerbs
 from foliot.store.verbs.surveys import SurveyVerbs
 
 
-class Verbs(SurveyVerbs, KeepVerbs, MeasureVerbs):
+class Verbs(SurveyVerbs, KeepVerbs, AlertVerbs, MeasureVerbs):
     """A verb is a transaction, or a look that sees one moment. An engine says how those are done, and does in its own
     way what carries its load."""
 

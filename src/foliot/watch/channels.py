@@ -1,0 +1,81 @@
+"""The ways to people: whatever Apprise knows (mail, chat, pagers), and functions of the app."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from foliot.domain.alerts import Alert, Severity
+from foliot.errors import InvalidInput
+from foliot.watch.heralding import Channel, Message
+
+Hook = Callable[[Alert], Any]
+
+
+class Hooked:
+    """A function of the app, called with each alert: when it opened, and again when it is resolved."""
+
+    def __init__(self, function: Hook) -> None:
+        self._function = function
+
+    @property
+    def name(self) -> str:
+        return f"on_alert {getattr(self._function, '__qualname__', self._function)}"
+
+    async def send(self, message: Message) -> None:
+        for alert in message.alerts:
+            if inspect.iscoroutinefunction(self._function):
+                await self._function(alert)
+            else:
+                await asyncio.to_thread(self._function, alert)
+
+
+class Notified:
+    """An address that Apprise knows how to reach."""
+
+    def __init__(self, url: str) -> None:
+        with warnings.catch_warnings():
+            # All of its plug-ins are imported here, and some of them use what some release of Python will not have.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._apprise = _apprise()
+            service = self._apprise.Apprise.instantiate(url, suppress_exceptions=True)
+        if service is None:
+            scheme = url.partition("://")[0]
+            raise InvalidInput(
+                f"an address for alerts ({scheme:.20}://...) is none that Apprise knows; see its list of services"
+            )
+        self._service = service
+
+    @property
+    def name(self) -> str:
+        shown: str = self._service.url(privacy=True)
+        return shown.partition("?")[0]
+
+    async def send(self, message: Message) -> None:
+        kinds = self._apprise.NotifyType
+        kind = kinds.FAILURE if message.severity is Severity.CRITICAL else kinds.WARNING
+        if message.resolved:
+            kind = kinds.SUCCESS
+        elif message.severity is Severity.NOTICE:
+            kind = kinds.INFO
+        if not await asyncio.to_thread(self._service.notify, body=message.body, title=message.title, notify_type=kind):
+            raise OSError("the service did not take it")
+
+
+def _apprise() -> Any:
+    try:
+        import apprise
+    except ModuleNotFoundError as error:
+        if error.name != "apprise":
+            raise
+        raise InvalidInput(
+            'addresses for alerts need Apprise, which is not installed here; pip install "foliot[alerts]"'
+        ) from None
+    return apprise
+
+
+def channels(urls: Sequence[str], hooks: Sequence[Hook]) -> list[Channel]:
+    return [*map(Notified, urls), *map(Hooked, hooks)]

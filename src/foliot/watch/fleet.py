@@ -1,0 +1,147 @@
+"""What the fleet shows: schedulers, workers, queues, clocks, and how much comes and goes. Decisions; `now` is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from foliot.clock import offset_in_words
+from foliot.domain.alerts import FLEET, Finding, Kind, Seen
+from foliot.domain.instant import MINUTE, SECOND, Instant
+from foliot.domain.run import Lane, RunView
+from foliot.domain.state import State
+from foliot.domain.store import ALIVE, EventRow, Instance
+from foliot.domain.survey import Fleet
+from foliot.watch.memory import Remembered, Series
+
+DUE_FOR = MINUTE
+"""A run that is due for so long, and is the first in line all the time, is not being fired."""
+LEAST_COMPLETIONS = 20
+LEAST_RETRYING = 20
+MORE_DEAD = 10
+AGED = MINUTE
+
+
+def schedulers(fleet: Fleet, due: Sequence[RunView], memory: Remembered, now: Instant) -> Seen:
+    """Whether anybody fires. Who asks this is a scheduler itself, as a rule: what one that lives does not do shows in
+    shards that nobody holds, and in the first run that is due and stays the first."""
+    head = next(
+        (view for view in due if view.state in (State.SCHEDULED, State.RETRYING) and view.lane is Lane.LIVE), None
+    )
+    if head is None or now - head.fire_at <= DUE_FOR:
+        memory.head = None
+    elif memory.head is None or memory.head[0] != head.number:
+        memory.head = head.number, now
+    told, since = None, None
+    if fleet.unowned:
+        told = f"{fleet.unowned} of {fleet.shards} shards are held by no live scheduler: their runs do not fire"
+    elif memory.head is not None and head is not None and now - memory.head[1] >= DUE_FOR:
+        told, since = (
+            f"{head.id} is due since {(now - head.fire_at) // SECOND} s, and nobody hands it off",
+            head.fire_at,
+        )
+    findings = [] if told is None else [Finding(Kind.SCHEDULER_SILENT, FLEET, told, since=since)]
+    return Seen(findings, judged=(Kind.SCHEDULER_SILENT, Kind.WATCH_SILENT))
+
+
+def workers(fleet: Fleet, wanted: Iterable[str], paused: frozenset[str], now: Instant) -> Seen:
+    """Jobs and queues that nobody takes. `wanted`: the jobs of schedules that are not paused."""
+    living = live_workers(fleet.instances, now)
+    served = {queue for worker in living for queue in worker.queues}
+    findings = []
+    for queue in fleet.queues:
+        if queue.queue not in served:
+            told = f"{queue.waiting:,} runs wait in the queue {queue.queue}, which no live worker serves"
+            findings.append(
+                Finding(Kind.NO_WORKER, f"queue:{queue.queue}", told, since=queue.oldest, count=queue.waiting)
+            )
+    # `resize@gpu`: runs that need labels are handed off under these, too; `settle?`: checks.
+    waiting = {job.partition("@")[0].removesuffix("?") for job in fleet.waiting_jobs}
+    for job in sorted({*wanted, *waiting} - fleet.known_jobs - paused):
+        told = f"no live worker knows the job {job}" + (", and its runs wait" if job in waiting else "")
+        findings.append(Finding(Kind.NO_WORKER, f"job:{job}", told, job=job))
+    return Seen(findings, judged=(Kind.NO_WORKER,))
+
+
+def live_workers(instances: Iterable[Instance], now: Instant) -> list[Instance]:
+    return [one for one in instances if one.role == "worker" and now - one.beat_at <= ALIVE]
+
+
+def queues(fleet: Fleet, now: Instant) -> Seen:
+    """Age, and saturation."""
+    living = live_workers(fleet.instances, now)
+    findings = []
+    for queue in fleet.queues:
+        if not queue.waiting:
+            continue
+        age = now - queue.oldest
+        if age > AGED:
+            told = (
+                f"the queue {queue.queue}: {queue.waiting:,} runs wait for a worker, the first for {age // MINUTE} min"
+            )
+            since = queue.oldest + AGED
+            findings.append(Finding(Kind.QUEUE_AGE, f"queue:{queue.queue}", told, since=since, count=queue.waiting))
+        serving = [worker for worker in living if queue.queue in worker.queues]
+        slots, busy = sum(one.slots for one in serving), sum(fleet.busy.get(one.number, 0) for one in serving)
+        if serving and busy >= slots:
+            told = (
+                f"the queue {queue.queue}: all {slots:,} slots of its workers are busy, and {queue.waiting:,} runs wait"
+            )
+            findings.append(Finding(Kind.SATURATED, f"queue:{queue.queue}", told, count=queue.waiting))
+    return Seen(findings, judged=(Kind.QUEUE_AGE, Kind.SATURATED))
+
+
+def clocks(instances: Iterable[Instance]) -> Seen:
+    hosts: dict[str, Instance] = {one.host: one for one in instances if one.fenced}
+    findings = []
+    for host, one in sorted(hosts.items()):
+        known = one.offset_low is not None and one.offset_high is not None
+        off = offset_in_words(one.offset_low or 0, one.offset_high or 0) if known else "wrong"
+        findings.append(Finding(Kind.CLOCK, f"host:{host}", f"the clock of {host} is {off}; what runs there waits"))
+    return Seen(findings, judged=(Kind.CLOCK,))
+
+
+def early(fleet: Fleet) -> Seen:
+    told = f"{fleet.early} attempts of the last day began before their fire time"
+    findings = [Finding(Kind.EARLY, FLEET, told, count=fleet.early)] if fleet.early else []
+    return Seen(findings, judged=(Kind.EARLY,))
+
+
+def losses(events: Sequence[EventRow]) -> Seen:
+    lost = [event for event in events if event.kind == "lost"]
+    if not lost:
+        return Seen(judged=(Kind.LOST,))
+    told = f"{len(lost)} attempts were lost: {lost[-1].detail}" if len(lost) > 1 else f"lost: {lost[-1].detail}"
+    return Seen([Finding(Kind.LOST, FLEET, told, count=len(lost))], judged=(Kind.LOST,))
+
+
+def flow(fleet: Fleet, completed: int, retrying: int, memory: Remembered, now: Instant) -> Seen:
+    """How much comes and goes, compared with a while ago; noted in `memory`."""
+    memory.completions.add(now, completed)
+    memory.retrying.put(now, retrying)
+    memory.dead.put(now, fleet.dead)
+    findings = []
+    waiting = sum(queue.waiting for queue in fleet.queues)
+    lately, before = memory.completions.sum(now, 0, 10), memory.completions.sum(now, 10, 20)
+    if waiting and before >= LEAST_COMPLETIONS and 2 * lately < before:
+        told = f"{lately:,} runs ended well in the last ten minutes, {before:,} in the ten before, and {waiting:,} wait"
+        findings.append(Finding(Kind.COMPLETIONS, FLEET, told))
+    was = memory.retrying.ago(now, 10)
+    if was is not None and retrying >= LEAST_RETRYING and retrying >= 2 * was:
+        told = f"{retrying:,} runs wait to be tried again, {was:,} did ten minutes ago"
+        findings.append(Finding(Kind.RETRIES, FLEET, told, count=retrying))
+    dead_before = _least(memory.dead, now)
+    if fleet.dead - dead_before >= MORE_DEAD:
+        told = f"{fleet.dead:,} dead letters, {fleet.dead - dead_before:,} more than an hour ago"
+        findings.append(Finding(Kind.DEAD_LETTERS, FLEET, told, count=fleet.dead))
+    return Seen(findings, judged=(Kind.COMPLETIONS, Kind.RETRIES, Kind.DEAD_LETTERS))
+
+
+def _least(series: Series, now: Instant) -> int:
+    """Of the last hour, as far as it is known."""
+    minute = now // MINUTE
+    return min((count for at, count in series.by_minute.items() if minute - 60 <= at <= minute), default=0)
+
+
+def of_no_schedule(subjects: Iterable[str], ids: frozenset[str]) -> Mapping[str, None]:
+    """Subjects that are schedules which do not exist."""
+    return {one: None for one in subjects if one.startswith("schedule:") and one.removeprefix("schedule:") not in ids}

@@ -1,0 +1,344 @@
+"""What runs show: late, stuck, overlapping, parked, failing, unlike those before. Decisions; `now` is given."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from foliot.domain.alerts import MOST_OF_A_JOB, OF_PARKED, Alert, Finding, Kind, Seen
+from foliot.domain.conditions import crowded, is_stuck, job_policy, lateness, policy_of, series_of, silent_for
+from foliot.domain.identity import run_id, schedule_of_series
+from foliot.domain.instant import MINUTE, SECOND, Duration, Instant, spell
+from foliot.domain.policy import Overlap, Policy
+from foliot.domain.run import RunView
+from foliot.domain.state import Reason, State
+from foliot.domain.store import JobCard
+from foliot.domain.survey import Ended, Tried
+
+IN_A_ROW = 3
+RATIO = 0.8
+LEAST_KNOWN = 8
+"""So many runs must be known before one can be unlike them."""
+SPREADS = 6.0
+_ROBUST = 1.4826
+"""A normal distribution's standard deviation, in median absolute deviations."""
+LEAST_APART: Duration = 5 * SECOND
+"""Nobody is told of less."""
+PAST_TIMEOUT: Duration = MINUTE
+
+_NOT_LATE = frozenset({Reason.PAUSED, Reason.UPSTREAM})
+
+Cards = Mapping[str, JobCard]
+
+
+class Subject(NamedTuple):
+    """A schedule, or a job without one, and who answers for it."""
+
+    name: str
+    job: str
+    schedule: str | None
+
+    @classmethod
+    def of(cls, job: str, schedule: str | None) -> Subject:
+        return cls(f"job:{job}" if schedule is None else f"schedule:{schedule}", job, schedule)
+
+
+def late(due: Sequence[RunView], cards: Cards, now: Instant, *, is_all: bool) -> Seen:
+    """Runs that are due and have not begun, by schedule or job. What is paused, or waits for another's result, is not
+    late: somebody wants that."""
+    waiting: defaultdict[Subject, list[RunView]] = defaultdict(list)
+    for view in due:
+        if view.state is State.HELD and view.reason in _NOT_LATE:
+            continue
+        policy = policy_of(view, cards.get(view.job))
+        if lateness(view, now) > policy.missed_after and Kind.LATE not in policy.no_alerts:
+            waiting[Subject.of(view.job, view.schedule)].append(view)
+    findings = []
+    for subject, views in waiting.items():
+        first = min(views, key=lambda view: view.fire_at)
+        policy = policy_of(first, cards.get(first.job))
+        others = f" and {len(views) - 1:,} more" if len(views) > 1 else ""
+        told = (
+            f"{first.id}{others} {'is' if not others else 'are'} due since {_span(now - first.fire_at)}, {first.state}"
+        )
+        findings.append(
+            _about(subject, cards, Kind.LATE, told, since=first.fire_at + policy.missed_after, count=len(views))
+        )
+    return Seen(findings, judged=(Kind.LATE,) if is_all else ())
+
+
+def stuck(at_work: Sequence[RunView], cards: Cards, now: Instant) -> Seen:
+    findings = []
+    for view in at_work:
+        policy = policy_of(view, cards.get(view.job))
+        begun = view.started_at
+        if Kind.STUCK in policy.no_alerts or begun is None:
+            continue
+        if is_stuck(view, policy, now):
+            silence = silent_for(view, now) or 0
+            told = f"{view.id} lives, and has said nothing of its progress for {_span(silence)}"
+        elif now - begun > policy.timeout + PAST_TIMEOUT:
+            told = (
+                f"{view.id} goes on {_span(now - begun - policy.timeout)} past its timeout of {spell(policy.timeout)}"
+            )
+        else:
+            continue
+        findings.append(_of_run(view, cards, Kind.STUCK, told, f'foliot runs cancel "{view.id}" --reason "..."'))
+    return Seen(findings, judged=(Kind.STUCK,))
+
+
+def overlapping(at_work: Sequence[RunView], overlaps: Mapping[str, Overlap], cards: Cards) -> Seen:
+    """`overlaps`: what schedules say; those that are not known are not judged."""
+    findings = []
+    busy = crowded(at_work)
+    for schedule, member in sorted(busy, key=str):
+        if schedule is None or overlaps.get(schedule, Overlap.ALLOW) is Overlap.ALLOW:
+            continue
+        views = [view for view in at_work if series_of(view) == (schedule, member)]
+        told = f"{len(views)} runs are at work at the same time: {', '.join(view.id for view in views[:3])}"
+        subject = Subject.of(views[0].job, schedule)
+        findings.append(_about(subject, cards, Kind.OVERLAPPING, told, count=len(views)))
+    return Seen(findings, judged=(Kind.OVERLAPPING,))
+
+
+def checks_overdue(checking: Sequence[RunView], cards: Cards, now: Instant) -> Seen:
+    """A check has as long as its job; members of a tick, as long as the tick's own timeout."""
+    findings = []
+    for view in checking:
+        policy = policy_of(view, cards.get(view.job))
+        begun = view.started_at or view.fired_at or view.fire_at
+        if Kind.CHECK_OVERDUE in policy.no_alerts or now - begun <= policy.timeout:
+            continue
+        waits = "for its members" if view.phase is None else "for its check"
+        told = f"{view.id} has waited {waits} since {_span(now - begun)}"
+        finding = _of_run(view, cards, Kind.CHECK_OVERDUE, told, f'foliot runs show "{view.id}"')
+        findings.append(finding)
+    return Seen(findings, judged=(Kind.CHECK_OVERDUE,))
+
+
+_PARKED_AS = {State.DEAD: Kind.DEAD, State.UNVERIFIED: Kind.UNVERIFIED, State.AMBIGUOUS: Kind.AMBIGUOUS}
+
+
+def parked(
+    views: Sequence[RunView], settled: Sequence[tuple[str, str]], known: Iterable[Alert], cards: Cards
+) -> tuple[Seen, list[RunView]]:
+    """Each run that waits for a person has an alert, up to so many of a job. Also answers which are new."""
+    open_ones = {alert.key for alert in known}
+    count: defaultdict[tuple[Kind, str], int] = defaultdict(int)
+    for alert in known:
+        if alert.kind in OF_PARKED:
+            count[alert.kind, alert.job or ""] += 1
+    findings, new = [], []
+    for view in views:
+        kind = _PARKED_AS[view.state]
+        policy = policy_of(view, cards.get(view.job))
+        is_known = (str(kind), f"run:{view.id}") in open_ones
+        if kind in policy.no_alerts or (not is_known and count[kind, view.job] >= MOST_OF_A_JOB):
+            continue
+        if not is_known:
+            count[kind, view.job] += 1
+            new.append(view)
+        findings.append(_of_run(view, cards, kind, _parked_words(view), f'foliot runs show "{view.id}"'))
+    return Seen(findings, cured=settled), new
+
+
+def _parked_words(view: RunView) -> str:
+    why = view.reason or str(view.state)
+    error = (view.detail or "").strip().splitlines()
+    return f"{view.id} ({view.job}) is {view.state}, {why}" + (f": {error[0]}" if error else "")
+
+
+# ------------------------------------------------------------------------------------------------------- three in a row
+
+
+def failing(
+    failures: dict[str, tuple[int, int]],
+    ended: Sequence[Ended],
+    new: Sequence[RunView],
+    retrying: Sequence[Tried],
+    known: Iterable[Alert],
+    cards: Cards,
+) -> Seen:
+    """Counts in `failures`, by schedule or job, what failed since the last useful result.
+
+    A schedule's run that is being tried for the fourth time has failed three times in a row by itself. Of a job whose
+    runs are independent of one another, one that fails says nothing: there only parked ones count.
+    """
+    useful = {_subject(one).name for one in ended if one.state in (State.SUCCEEDED, State.VERIFIED)}
+    for name in useful:
+        failures.pop(name, None)
+    seen = {}
+    for view in new:
+        subject = Subject.of(view.job, view.schedule)
+        before, last = failures.get(subject.name, (0, 0))
+        spent = max(view.spent, 1) if view.schedule is not None else 1
+        failures[subject.name] = before + spent, max(last, view.number)
+        seen[subject.name] = subject, view.detail
+    for one in retrying:
+        schedule = None if one.series is None else schedule_of_series(one.series)
+        subject = Subject.of(one.job, schedule)
+        if schedule is not None and one.spent >= IN_A_ROW and subject.name not in useful:
+            count, last = failures.get(subject.name, (0, 0))
+            failures[subject.name] = max(count, one.spent), max(last, one.number)
+            seen[subject.name] = subject, one.detail
+    findings = []
+    for name, (subject, detail) in seen.items():
+        count = failures.get(name, (0, 0))[0]
+        if count >= IN_A_ROW and Kind.FAILING not in _policy(cards, subject.job).no_alerts:
+            said = (detail or "").strip().splitlines()
+            told = f"{count} failures in a row, and no useful result in between" + (f": {said[0]}" if said else "")
+            findings.append(_about(subject, cards, Kind.FAILING, told, count=count))
+    _forget_oldest(failures)
+    return Seen(findings, cured=[(str(Kind.FAILING), name) for name in useful])
+
+
+def _forget_oldest(failures: dict[str, tuple[int, int]], most: int = 2_000) -> None:
+    for name in list(failures)[: max(len(failures) - most, 0)]:
+        del failures[name]
+
+
+# ----------------------------------------------------------------------------------------- longer or shorter than usual
+
+
+class Usual(NamedTuple):
+    """How long runs usually take."""
+
+    median: Duration
+    spread: Duration
+    """Whatever lies further from the median than this is unusual."""
+
+
+def usual(durations: Sequence[Duration]) -> Usual | None:
+    """By the median, and the median of the distances from it: a few odd ones change neither. None: too few known."""
+    if len(durations) < LEAST_KNOWN:
+        return None
+    middle = median(durations)
+    apart = median(abs(length - middle) for length in durations)
+    return Usual(int(middle), int(max(SPREADS * _ROBUST * apart, middle / 2, LEAST_APART)))
+
+
+def unusual(
+    ended: Sequence[Ended], at_work: Sequence[RunView], history: Mapping[str, Usual | None], cards: Cards, now: Instant
+) -> Seen:
+    """Of each schedule or job, its last run that ended well; and what is at work for longer than is usual."""
+    verdicts: dict[Subject, str | None] = {}
+    for one in ended:
+        subject = _subject(one)
+        if one.state not in (State.SUCCEEDED, State.VERIFIED) or one.started_at is None:
+            continue
+        took = one.finished_at - one.started_at
+        verdicts[subject] = _unusual_words(run_id(one.number, one.name), took, history.get(subject.name), "took")
+    for view in at_work:
+        subject = Subject.of(view.job, view.schedule)
+        known = history.get(subject.name)
+        if known is None or view.started_at is None or now - view.started_at <= known.median:
+            continue
+        told = _unusual_words(view.id, now - view.started_at, known, "runs for")
+        if told is not None:
+            verdicts[subject] = told
+    findings = [
+        _about(subject, cards, Kind.DURATION, told)
+        for subject, told in verdicts.items()
+        if told is not None and Kind.DURATION not in _policy(cards, subject.job).no_alerts
+    ]
+    return Seen(findings, cured=[(str(Kind.DURATION), subject.name) for subject, told in verdicts.items() if not told])
+
+
+def _unusual_words(run: str, took: Duration, known: Usual | None, verb: str) -> str | None:
+    if known is None or abs(took - known.median) <= known.spread:
+        return None
+    more = "longer" if took > known.median else "shorter"
+    return f"{run} {verb} {_span(took)}, far {more} than the usual {_span(known.median)}"
+
+
+def tight(ended: Sequence[Ended], counts: dict[str, int], cards: Cards) -> Seen:
+    """Runs that take nearly all of the time to the next one, two in a row."""
+    findings, cured = [], []
+    for one in ended:
+        subject = _subject(one)
+        if subject.schedule is None or one.since is None or one.started_at is None or one.nominal <= one.since:
+            continue
+        took, interval = one.finished_at - one.started_at, one.nominal - one.since
+        if took <= RATIO * interval:
+            counts.pop(subject.name, None)
+            cured.append((str(Kind.RATIO), subject.name))
+            continue
+        counts[subject.name] = counts.get(subject.name, 0) + 1
+        if counts[subject.name] >= 2 and Kind.RATIO not in _policy(cards, subject.job).no_alerts:
+            told = f"its runs take {_span(took)}, of an interval of {_span(interval)}"
+            findings.append(_about(subject, cards, Kind.RATIO, told))
+    last = {finding.key: finding for finding in findings if finding.subject in counts}
+    return Seen(list(last.values()), cured=[key for key in cured if key not in last])
+
+
+# ---------------------------------------------------------------------------------------------------------------- words
+
+
+def _subject(one: Ended) -> Subject:
+    return Subject.of(one.job, None if one.series is None else schedule_of_series(one.series))
+
+
+def lengths(ended: Sequence[Ended]) -> dict[str, list[Duration]]:
+    """By subject, how long its runs took that ended well, in their order."""
+    found: defaultdict[str, list[Duration]] = defaultdict(list)
+    for one in ended:
+        if one.state in (State.SUCCEEDED, State.VERIFIED) and one.started_at is not None:
+            found[_subject(one).name].append(one.finished_at - one.started_at)
+    return found
+
+
+def subjects_of(ended: Sequence[Ended], at_work: Sequence[RunView]) -> dict[str, Subject]:
+    """By name, whose history has to be known for `unusual`."""
+    found = [_subject(one) for one in ended] + [Subject.of(view.job, view.schedule) for view in at_work]
+    return {subject.name: subject for subject in found}
+
+
+def _policy(cards: Cards, job: str) -> Policy:
+    return job_policy(cards.get(job))
+
+
+def _about(
+    subject: Subject, cards: Cards, kind: Kind, told: str, *, since: Instant | None = None, count: int = 1
+) -> Finding:
+    card = cards.get(subject.job)
+    return Finding(
+        kind,
+        subject.name,
+        f"{subject.schedule or subject.job}: {told}",
+        since=since,
+        count=count,
+        job=subject.job,
+        schedule=subject.schedule,
+        owner=None if card is None else card.owner,
+        runbook=None if card is None else card.runbook,
+    )
+
+
+def _of_run(view: RunView, cards: Cards, kind: Kind, told: str, action: str) -> Finding:
+    card = cards.get(view.job)
+    return Finding(
+        kind,
+        f"run:{view.id}",
+        told,
+        action=action,
+        job=view.job,
+        schedule=view.schedule,
+        run=view.id,
+        tenant=view.tenant,
+        owner=None if card is None else card.owner,
+        runbook=None if card is None else card.runbook,
+        number=view.number,
+    )
+
+
+def _span(length: Duration) -> str:
+    """Coarse, so that an alert's words do not change with every look."""
+    if length < 2 * SECOND:
+        return spell(length // 1_000 * 1_000)
+    if length < 2 * MINUTE:
+        return f"{length // SECOND} s"
+    if length < 120 * MINUTE:
+        return f"{length // MINUTE} min"
+    return f"{length // (60 * MINUTE)} h"

@@ -1,0 +1,214 @@
+"""People are told once, together, and again when it is over; what cannot be sent is tried again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from foliot import Foliot, every
+from foliot.bootstrap import make_channels, make_herald, make_sentry, send_test
+from foliot.clock import ManualClock
+from foliot.domain.alerts import Alert, AlertSettings, Kind, Severity
+from foliot.domain.instant import MINUTE, SECOND, Instant
+from foliot.errors import InvalidInput
+from foliot.testing import virtual_time
+from foliot.watch.heralding import GATHER, MOST_NAMED, TRIES, Herald, Message, message_of
+from tests.watch.loopback import listening
+
+ALERT = Alert(1, Kind.MISSING, "schedule:books", Severity.CRITICAL, "books: no run waits", "restart it", 0, 0)
+
+
+class Rows:
+    """Alerts that nobody was told of, as a store has them."""
+
+    def __init__(self, clock: ManualClock, *alerts: Alert) -> None:
+        self._clock = clock
+        self.alerts = {alert.number: alert for alert in alerts}
+
+    async def untold_alerts(self, limit: int) -> list[Alert]:
+        return [
+            one
+            for one in self.alerts.values()
+            if (one.told_at if one.is_open else one.told_at is None or one.told_resolved_at) is None
+        ]
+
+    async def alerts_told(self, opened: list[int], resolved: list[int]) -> int:
+        for number in opened:
+            self.alerts[number] = replace(self.alerts[number], told_at=self._clock.now())
+        for number in resolved:
+            self.alerts[number] = replace(self.alerts[number], told_resolved_at=self._clock.now())
+        return len(opened) + len(resolved)
+
+    async def now(self) -> Instant:
+        return self._clock.now()
+
+
+class Pager:
+    """A channel that can fail."""
+
+    name = "pager"
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.taken: list[Message] = []
+
+    async def send(self, message: Message) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise OSError("nobody answers")
+        self.taken.append(message)
+
+
+async def test_people_are_told_once_and_again_when_it_is_over() -> None:
+    clock, pager = ManualClock(GATHER), Pager()
+    rows = Rows(clock, ALERT)
+    herald = Herald(rows, clock, [pager])
+    assert await herald.run_once() == 1
+    assert await Herald(rows, clock, [pager]).run_once() == 0  # also not after a restart
+    rows.alerts[1] = replace(rows.alerts[1], resolved_at=clock.now())
+    clock.advance(GATHER)
+    assert await herald.run_once() == 1
+    assert [message.title for message in pager.taken] == [
+        "[foliot] critical: missing: schedule:books",
+        "[foliot] resolved: missing: schedule:books",
+    ]
+    assert "restart it" in pager.taken[0].body
+
+
+async def test_alerts_of_one_kind_that_open_together_are_one_message() -> None:
+    clock, pager = ManualClock(0), Pager()
+    many = [replace(ALERT, number=number, subject=f"schedule:{number}") for number in range(1, 41)]
+    herald = Herald(Rows(clock, *many), clock, [pager])
+    assert await herald.run_once() == 0  # more may come
+    clock.advance(GATHER)
+    assert await herald.run_once() == 1
+    assert f"and {40 - MOST_NAMED} more" in pager.taken[0].body
+    assert len(pager.taken[0].alerts) == 40
+
+
+async def test_no_more_is_sent_in_a_minute_than_people_can_read() -> None:
+    clock, pager = ManualClock(GATHER), Pager()
+    alerts = [replace(ALERT, number=number, kind=kind) for number, kind in enumerate(list(Kind)[:5], 1)]
+    herald = Herald(Rows(clock, *alerts), clock, [pager], most_per_minute=2)
+    assert [await herald.run_once(), await herald.run_once()] == [2, 0]
+    clock.advance(MINUTE + SECOND)
+    assert await herald.run_once() == 2
+
+
+async def test_a_channel_that_fails_is_tried_again_later_and_later_and_holds_up_no_other() -> None:
+    clock, broken, pager = ManualClock(GATHER), Pager(failures=2), Pager()
+    pager.name = "other"
+    rows = Rows(clock, ALERT)
+    herald = Herald(rows, clock, [broken, pager])
+    assert await herald.run_once() == 0
+    assert (len(broken.taken), len(pager.taken), rows.alerts[1].told_at) == (0, 1, None)
+    assert await herald.run_once() == 0  # it is left alone for a while
+    assert broken.failures == 1
+    for _ in range(2):
+        clock.advance(MINUTE)
+        await herald.run_once()
+    assert (len(broken.taken), len(pager.taken)) == (1, 1)
+    assert rows.alerts[1].told_at is not None
+
+
+async def test_a_channel_that_never_takes_it_is_given_up_in_the_end() -> None:
+    clock, broken = ManualClock(GATHER), Pager(failures=1_000)
+    rows = Rows(clock, ALERT)
+    herald = Herald(rows, clock, [broken])
+    for _ in range(TRIES):
+        assert rows.alerts[1].told_at is None
+        await herald.run_once()
+        clock.advance(60 * MINUTE)
+    assert rows.alerts[1].told_at is not None
+
+
+async def test_apprise_brings_it_to_a_real_server_and_shows_no_secrets() -> None:
+    with listening() as server:
+        address = server.url.replace("http://", "json://ana:hunter2@")
+        [channel] = make_channels(AlertSettings((address,)))
+        assert "hunter2" not in channel.name
+        await channel.send(message_of([ALERT]))
+        server.wait()
+        assert "books: no run waits" in server.requests[0][1]
+        server.answers = [500]
+        [(name, problem)] = (await send_test(AlertSettings((address,)))).items()
+        assert problem is not None
+        assert "hunter2" not in name + problem
+
+
+def test_an_address_that_is_none_is_refused_without_repeating_it() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        make_channels(AlertSettings(("nowhere://ana:hunter2@host",)))
+    assert "hunter2" not in str(refused.value)
+
+
+def test_hooks_of_the_app_are_called_when_an_alert_opens_and_when_it_is_over() -> None:
+    app = Foliot("sqlite:///:memory:")
+    heard: list[tuple[str, bool]] = []
+
+    @app.job(attempts=1)
+    def pay() -> None:
+        raise ValueError("closed")
+
+    @app.on_alert
+    def page(alert: Alert) -> None:
+        heard.append((alert.subject, alert.is_open))
+
+    @app.on_alert
+    async def note(alert: Alert) -> None:
+        heard.append((str(alert.kind), alert.is_open))
+
+    with virtual_time(app) as world:
+        world.watch()
+        herald = make_herald(world.store, make_channels(AlertSettings(), app.alert_hooks), clock=world.clock)
+        kept = pay.now()
+        world.run_for("20s")
+        world.call(herald.run_once())
+        app.operate.reconcile(kept.id, evidence="paid by hand", actor="ana")
+        world.run_for("20s")
+        world.call(herald.run_once())
+    assert heard == [(f"run:{kept.id}", True), ("dead", True), (f"run:{kept.id}", False), ("dead", False)]
+
+
+def test_when_every_scheduler_is_gone_a_worker_notices_and_tells_and_the_next_watch_resolves_it() -> None:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job
+    def work() -> None: ...
+
+    app.schedule("hourly", work, every("1h"))
+    pager = Pager()
+    with virtual_time(app) as world:
+        world.watch()
+        world.run_for("10m")
+        sentry = make_sentry(world.store, make_herald(world.store, [pager], clock=world.clock), clock=world.clock)
+        assert not world.call(sentry.run_once())
+        world.kill_scheduler()
+        world.run_for("50s")
+        assert not world.call(sentry.run_once())
+        world.run_for("30s")
+        assert world.call(sentry.run_once())
+        found = app.operate.alerts()
+        assert found.silent
+        assert [alert.kind for alert in found.alerts] == [Kind.WATCH_SILENT]
+        world.run_for("1m")
+        world.call(sentry.run_once())
+        assert [message.title for message in pager.taken] == ["[foliot] critical: watch_silent: fleet"]
+        world.add_scheduler()
+        world.run_for("1m")
+        found = app.operate.alerts()
+        assert (found.silent, found.alerts) == (False, [])
+        assert [alert.resolved_at is not None for alert in world.alerts(everything=True)] == [True]
+
+
+def test_whoever_lists_alerts_learns_that_nobody_watches_also_without_a_worker() -> None:
+    app = Foliot("sqlite:///:memory:")
+    with virtual_time(app) as world:
+        world.watch()
+        world.run_for("1m")
+        world.kill_scheduler()
+        world.kill_worker()
+        world.run_for("3m")
+        found = app.operate.alerts()
+        assert [(alert.number, alert.kind) for alert in found.alerts] == [(0, Kind.WATCH_SILENT)]

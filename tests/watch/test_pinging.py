@@ -1,0 +1,119 @@
+"""Outside watchers hear what becomes of runs, and nobody waits for them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from foliot import Foliot, every
+from foliot.bootstrap import Pinger, _Heartbeat
+from foliot.clock import ManualClock
+from foliot.domain.instant import MINUTE, SECOND
+from foliot.errors import InvalidInput
+from foliot.testing import virtual_time
+from foliot.watch.pinging import FAIL, MOST_WAITING, START, address
+from tests.watch.loopback import listening
+
+
+def test_a_ping_is_sent_with_its_word_and_what_is_said() -> None:
+    with listening() as server:
+        pinger = Pinger()
+        pinger.ping(f"{server.url}/abc", START)
+        pinger.ping(f"{server.url}/abc?create=1", FAIL, "no route")
+        pinger.ping(f"{server.url}/abc")
+        server.wait(3)
+        pinger.close()
+        assert server.requests == [("/abc/start", ""), ("/abc/fail?create=1", "no route"), ("/abc", "")]
+
+
+def test_a_ping_that_is_not_heard_is_sent_again_and_one_that_is_refused_is_not() -> None:
+    with listening() as server:
+        server.answers = [503, 200, 404, 302]
+        pinger = Pinger(sleep=lambda _: None)
+        for word in ("again", "refused", "redirected", "last"):
+            pinger.ping(f"{server.url}/{word}")
+        server.wait(5)
+        pinger.close()
+        assert [path for path, _ in server.requests] == ["/again", "/again", "/refused", "/redirected", "/last"]
+        assert pinger.dropped == 2
+
+
+def test_whoever_pings_never_waits() -> None:
+    stuck = threading.Event()
+    pinger = Pinger(send=lambda *_: stuck.wait(20) and None)  # type: ignore[func-returns-value]
+    for _ in range(MOST_WAITING + 10):
+        pinger.ping("http://127.0.0.1:9/x")
+    assert pinger.dropped >= 9
+    stuck.set()
+
+
+def test_only_http_is_pinged_and_the_address_is_not_repeated() -> None:
+    app = Foliot("sqlite:///:memory:")
+    for given in ("file:///etc/passwd", "ftp://host/secret", "https://", "secret"):
+        with pytest.raises(InvalidInput) as refused:
+            app.job(ping=given)(lambda: None)
+        assert "secret" not in str(refused.value)
+
+
+def test_a_query_stays_behind_the_word() -> None:
+    assert address("https://hc.example/ping/1?rid=2", "start") == "https://hc.example/ping/1/start?rid=2"
+
+
+def test_the_watcher_of_a_schedule_hears_how_its_runs_begin_and_end() -> None:
+    app = Foliot("sqlite:///:memory:")
+    heard: list[tuple[str, str, str]] = []
+    fails = [True, True, False]
+
+    @app.job(attempts=2, backoff="1s")
+    def feed() -> None:
+        if fails.pop(0):
+            raise ValueError("no route")
+
+    @app.job
+    def other() -> None: ...
+
+    app.schedule("feed", feed, every("1h"), ping="https://hc.example/feed")
+    app.schedule("other", other, every("1h"))
+    with virtual_time(app) as world:
+        world.workers[0]._ping = lambda *ping: heard.append(ping)
+        world.run_for("2h1m")
+    words = [(what, said.splitlines()[0].split("T")[1]) for _, what, said in heard]
+    assert words == [
+        ("start", "01:00:00Z/1"),
+        ("log", "01:00:00Z/1: failed"),
+        ("start", "01:00:00Z/2"),
+        ("fail", "01:00:00Z/2: failed"),
+        ("start", "02:00:00Z/1"),
+        ("", "02:00:00Z/1: succeeded"),
+    ]
+    assert "no route" in heard[3][2]
+
+
+def test_the_watcher_hears_of_a_worker_that_vanished() -> None:
+    app = Foliot("sqlite:///:memory:")
+    heard: list[tuple[str, str, str]] = []
+
+    @app.job(ping="https://hc.example/slow", on_lost="ask")
+    async def slow() -> None:
+        await app.clock.sleep(10 * MINUTE)
+
+    with virtual_time(app) as world:
+        world._reaper._ping = lambda *ping: heard.append(ping)
+        slow.now()
+        world.run_for("5s")
+        world.kill_worker()
+        world.run_for("2m")
+    assert [what for _, what, _ in heard] == ["fail"]
+
+
+def test_the_watch_is_heard_once_a_minute_while_it_works() -> None:
+    with listening() as server:
+        clock, pinger = ManualClock(0), Pinger()
+        healthy = _Heartbeat(pinger, f"{server.url}/watch", clock)
+        for _ in range(13):
+            healthy()
+            clock.advance(5 * SECOND)
+        server.wait(2)
+        pinger.close()
+        assert len(server.requests) == 2

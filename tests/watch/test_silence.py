@@ -1,0 +1,298 @@
+"""Silence is an alert: whatever stops, vanishes or stalls is told of, by name, once, and resolved when it is cured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from foliot import Context, Foliot, after, cron, every
+from foliot.domain.alerts import Alert, Kind
+from foliot.domain.instant import MINUTE, SECOND, instant
+from foliot.testing import World, virtual_time
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@contextmanager
+def watched(app: Foliot, look_every: str = "10s", **more: Any) -> Iterator[World]:
+    with virtual_time(app, start=START, **more) as world:
+        world.watch(look_every)
+        yield world
+
+
+def an_app(**settings: Any) -> Foliot:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job
+    def work() -> None: ...
+
+    app.schedule("hourly", work, every("1h"), **settings)
+    return app
+
+
+def told(world: World, *, everything: bool = True) -> list[tuple[str, str]]:
+    return [alert.key for alert in world.alerts(everything=everything)]
+
+
+def one(world: World, kind: Kind) -> Alert:
+    [found] = [alert for alert in world.alerts(everything=True) if alert.kind is kind]
+    return found
+
+
+def sql(world: World, statement: str) -> None:
+    """By hand, as nobody should."""
+
+    async def write(tx: Any) -> None:
+        tx._connection.execute(statement)
+
+    world.call(world.store.write(write))  # type: ignore[attr-defined]
+
+
+def test_nothing_is_told_while_all_is_well() -> None:
+    app = an_app(jitter="5m")
+
+    @app.job
+    async def sweep() -> None:
+        await app.clock.sleep(30 * SECOND)
+
+    app.schedule("sweep", sweep, after("10m"))
+    app.schedule("daily", sweep, cron("30 2 * * *", tz="Europe/Paris"), overlap="allow", expect_within="1h")
+    with watched(app, "13m") as world:
+        world.run_for("27h")
+        assert told(world) == []
+
+
+def test_a_pending_run_that_was_deleted_by_hand_is_missed_by_name_once_and_resolved_when_it_is_back() -> None:
+    app = an_app()
+    with watched(app) as world:
+        world.run_for("5m")
+        sql(world, "DELETE FROM run WHERE schedule = 'hourly' AND state = 0")
+        world.run_for("40s")
+        alert = one(world, Kind.MISSING)
+        assert alert.subject == "schedule:hourly"
+        assert "next tick 2026-01-01T01:00:00Z" in alert.cause
+        world.run_for("20m")
+        assert told(world) == [("missing", "schedule:hourly")]  # once
+        app.apply()
+        world.run_for("20s")
+        assert world.alerts() == []
+        assert one(world, Kind.MISSING).resolved_at is not None
+
+
+def test_the_run_of_a_fixed_delay_is_missed_when_none_is_active_or_pending() -> None:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job
+    def sweep() -> None: ...
+
+    app.schedule("sweep", sweep, after("10m"))
+    with watched(app) as world:
+        world.run_for("25m")
+        sql(world, "DELETE FROM run WHERE schedule = 'sweep'")
+        world.run_for("1m")
+        assert "no run of it is active or pending" in one(world, Kind.MISSING).cause
+
+
+def test_a_tick_that_never_became_a_row_is_missed() -> None:
+    app = an_app()
+    with watched(app, "30s") as world:
+        world.run_for("65m")
+        # The cursor is moved on, and the pending run with it, as a scheduler with a bug would do.
+        later = instant(START + timedelta(hours=4))
+        sql(
+            world,
+            f"UPDATE run SET nominal = {later}, fire_at = {later}, name = 'hourly@2026-01-01T04:00:00Z'",
+        )
+        world.run_for("1m")
+        assert "tick 2026-01-01T02:00:00Z and 1 more" in one(world, Kind.MISSING).cause
+
+
+@pytest.mark.parametrize("catch_up", ["once", "skip", "all"])
+def test_ticks_of_an_outage_or_a_pause_that_became_rows_are_not_missing(catch_up: str) -> None:
+    app = an_app(catch_up=catch_up)
+    with watched(app, "5m") as world:
+        world.run_for("2h")
+        world.outage("5h")
+        world.run_for("2h")
+        app.operate.pause("hourly", reason="maintenance", actor="ana")
+        world.run_for("3h")
+        app.operate.resume("hourly", reason="done", actor="ana")
+        world.run_for("2h")
+        assert Kind.MISSING not in {alert.kind for alert in world.alerts(everything=True)}
+
+
+def test_a_paused_schedule_is_neither_late_nor_stale() -> None:
+    app = an_app(expect_every="2h")
+    with watched(app, "5m") as world:
+        world.run_for("90m")
+        app.operate.pause("hourly", reason="maintenance", actor="ana")
+        world.run_for("6h")
+        assert told(world) == []
+        app.operate.resume("hourly", reason="done", actor="ana")
+        world.run_for("90m")
+        assert told(world) == []
+
+
+def test_a_schedule_whose_rule_is_broken_is_told_as_faulted_until_it_is_mended() -> None:
+    app = an_app()
+    with watched(app) as world:
+        world.run_for("30m")
+        sql(world, "UPDATE schedule SET rule = '{}' WHERE id = 'hourly'")
+        world.run_for("40m")
+        assert told(world) == [("faulted", "schedule:hourly")]
+        sql(world, "UPDATE schedule SET fingerprint = 'x' WHERE id = 'hourly'")
+        app.apply()
+        world.run_for("30s")
+        assert world.alerts() == []
+
+
+def test_a_result_that_is_expected_and_does_not_come_is_told_and_resolved_by_the_next_useful_one() -> None:
+    app = Foliot("sqlite:///:memory:")
+    broken = [True]
+
+    @app.job(attempts=1, owner="data", runbook="https://wiki/feed")
+    def feed() -> None:
+        if broken[0]:
+            raise ValueError("no route to the shop")
+
+    app.schedule("feed", feed, every("1h"), expect_every="3h", expect_within="10m")
+    with watched(app, "1m") as world:
+        world.run_for("65m")
+        assert {alert.kind for alert in world.alerts()} == {Kind.DEAD}
+        world.run_for("10m")
+        stale = one(world, Kind.STALE)
+        assert "no useful result for its tick 2026-01-01T01:00:00Z within 10m" in stale.cause
+        assert (stale.owner, stale.runbook) == ("data", "https://wiki/feed")
+        world.run_for("2h")
+        failing = one(world, Kind.FAILING)
+        assert "3 failures in a row" in failing.cause
+        assert "no route to the shop" in failing.cause
+        broken[0] = False
+        world.run_for("1h")
+        assert {alert.kind for alert in world.alerts()} == {Kind.DEAD}
+
+
+def test_every_parked_run_is_told_with_its_error_and_resolved_when_somebody_acts() -> None:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job(attempts=1)
+    def pay(account: int) -> None:
+        raise ValueError(f"account {account} is closed")
+
+    with watched(app) as world:
+        runs = [pay.now(account=number) for number in (1, 2)]
+        world.run_for("20s")
+        assert [alert.run for alert in world.alerts()] == [run.id for run in runs]
+        assert "account 1 is closed" in world.alerts()[0].cause
+        app.operate.reconcile(runs[0].id, evidence="paid by hand", actor="ana")
+        world.run_for("20s")
+        assert [alert.run for alert in world.alerts()] == [runs[1].id]
+
+
+def test_a_handler_that_stalls_is_stuck_until_it_moves() -> None:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job(timeout="2h", stall_after="5m", on_stall="alert")
+    async def load(ctx: Context) -> None:
+        ctx.progress(1)
+        await app.clock.sleep(20 * MINUTE)
+        ctx.progress(2)
+        await app.clock.sleep(2 * MINUTE)
+
+    with watched(app) as world:
+        run = load.now()
+        world.run_for("5m10s")
+        world.run_for("20s")
+        stuck = one(world, Kind.STUCK)
+        assert (stuck.run, stuck.resolved_at) == (run.id, None)
+        world.run_for("15m40s")
+        assert one(world, Kind.STUCK).resolved_at is not None
+
+
+def test_work_that_nobody_takes_is_told_as_late_as_an_old_queue_and_as_lacking_a_worker() -> None:
+    app = an_app()
+    with watched(app) as world:
+        world.run_for("5m")
+        world.kill_worker()
+        world.run_for("1h")
+        kinds = {alert.kind for alert in world.alerts()}
+        assert {Kind.LATE, Kind.QUEUE_AGE, Kind.NO_WORKER} <= kinds
+        assert one(world, Kind.LATE).subject == "schedule:hourly"
+        world.add_worker()
+        world.run_for("2m")
+        assert world.alerts() == []
+
+
+def test_a_worker_that_vanishes_is_told_and_forgotten_after_a_while() -> None:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job
+    async def slow() -> None:
+        await app.clock.sleep(10 * MINUTE)
+
+    with watched(app) as world:
+        slow.now()
+        world.run_for("1m")
+        world.kill_worker()
+        world.add_worker()
+        world.run_for("2m")
+        assert one(world, Kind.LOST).is_open
+        world.run_for("20m")
+        assert world.alerts() == []
+
+
+def test_runs_that_overlap_against_their_policy_are_told_of() -> None:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job
+    async def slow() -> None:
+        await app.clock.sleep(10 * MINUTE)
+
+    app.schedule("slow", slow, every("20m"), overlap="queue")
+    with watched(app) as world:
+        world.run_for("21m")
+        run = app.operate.trigger("slow", reason="to see", actor="ana")
+        world.run_for("1s")
+        app.operate.release(run.id, reason="to see", actor="ana")
+        world.run_for("30s")
+        assert one(world, Kind.OVERLAPPING).subject == "schedule:slow"
+        world.run_for("12m")
+        assert world.alerts() == []
+
+
+def test_a_run_that_takes_far_longer_than_usual_is_told_while_it_runs() -> None:
+    app = Foliot("sqlite:///:memory:")
+    length = [MINUTE]
+
+    @app.job(timeout="5h")
+    async def load() -> None:
+        await app.clock.sleep(length[0])
+
+    app.schedule("load", load, every("1h"))
+    with watched(app, "5m") as world:
+        world.run_for("10h30m")
+        assert told(world) == []
+        length[0] = 58 * MINUTE
+        world.run_for("1h")
+        duration = one(world, Kind.DURATION)
+        assert "far longer than the usual 60 s" in duration.cause
+        world.run_for("1h30m")
+        assert one(world, Kind.RATIO).subject == "schedule:load"
+        length[0] = MINUTE
+        world.run_for("2h")
+        assert world.alerts() == []
+
+
+def test_a_deleted_schedule_takes_its_alerts_with_it() -> None:
+    app = an_app()
+    with watched(app) as world:
+        sql(world, "DELETE FROM run WHERE schedule = 'hourly'")
+        world.run_for("1m")
+        assert told(world, everything=False) == [("missing", "schedule:hourly")]
+        world.call(world.store.delete("hourly", actor="ana", note="not needed"))
+        world.run_for("1m")
+        assert world.alerts() == []
