@@ -7,6 +7,11 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
 from typing import NamedTuple
 
+MOST_RESULT = 64 * 1024
+"""Bytes of JSON; as for workers here."""
+MOST_CHECKPOINT = 1 << 20
+MOST_ERROR = 8 * 1024
+MOST_NOTE = 1_000
 _MARK = 16
 """Bytes of a mark: nobody finds that many by trying."""
 
@@ -41,6 +46,7 @@ class AttemptKey(NamedTuple):
     worker: int
     number: int
     token: int
+    attempt: int
 
 
 def sealed_key(key: AttemptKey, secret: bytes) -> str:
@@ -59,7 +65,7 @@ def opened_key(text: str) -> tuple[AttemptKey, bytes] | None:
         return None
     said, mark = raw[: -_MARK - 1], raw[-_MARK:]
     parts = said.split(b".")
-    if len(parts) != 3 or not all(part.isdigit() and len(part) <= 19 for part in parts):
+    if len(parts) != 4 or not all(part.isdigit() and len(part) <= 19 for part in parts):
         return None
     return AttemptKey(*map(int, parts)), mark
 
