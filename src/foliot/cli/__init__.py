@@ -18,13 +18,14 @@
     limits       list, set, drop: how many at a time, and how many in a time
     tenants      who shares the workers
     fleet        workers, and queues: who takes what
+    tokens       create, list, revoke: who may act over HTTP
     audit        list, verify, anchor: what people did, and whether the log is sound
     report       what became of a day's work, in sentences
     imports      schedules from other schedulers: crontab
     doctor       checks store, clock and fleet
     server       what the doctor makes of a PostgreSQL server; pure
     migrate      brings the store's tables to this release
-    processes    scheduler and worker, until they are told to end
+    processes    scheduler, worker and web, until they are told to end
     up           all in one: a supervisor with child processes, and a live account of what happens
     supervisor   child processes that are started again when they die
     account      what happens, in lines; pure

@@ -30,6 +30,7 @@ from foliot.cli import (
     rules,
     schedules,
     tenants,
+    tokens,
     up,
 )
 from foliot.cli.options import Json, WrongUsage
@@ -87,6 +88,7 @@ foliot = typer.Typer(
 foliot.command("up")(up.up)
 foliot.command("scheduler")(processes.scheduler)
 foliot.command("worker")(processes.worker)
+foliot.command("web")(processes.web)
 foliot.add_typer(schedules.commands, name="schedules")
 foliot.add_typer(recover.commands, name="runs")  # with those of `runs`
 foliot.add_typer(dead.commands, name="dead")
@@ -97,6 +99,7 @@ foliot.add_typer(members.commands, name="members")
 foliot.add_typer(fleet.workers, name="workers")
 foliot.add_typer(fleet.queues, name="queues")
 foliot.add_typer(audit.commands, name="audit")
+foliot.add_typer(tokens.commands, name="tokens")
 foliot.add_typer(imports.commands, name="import")
 foliot.command("report")(report.report)
 foliot.command("next")(rules.upcoming_times)

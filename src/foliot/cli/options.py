@@ -109,6 +109,15 @@ HeadroomOption = Annotated[
         help="The share of the slots that tenants who have had their share leave free for those who have not.",
     ),
 ]
+HostOption = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        help="The address to listen on; any but this host's own needs a token.",
+        metavar="HOST",
+        callback=legible,
+    ),
+]
 SupervisedOption = Annotated[int | None, typer.Option("--supervised-by", hidden=True, metavar="PID")]
 
 

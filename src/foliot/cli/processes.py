@@ -1,4 +1,4 @@
-"""`foliot scheduler` and `foliot worker`: one process each, until it is told to end.
+"""`foliot scheduler`, `foliot worker` and `foliot web`: one process each, until it is told to end.
 
 The first SIGTERM or SIGINT ends it in order, within the grace; the second ends it at once. A supervised process also
 ends when its supervisor is gone. None of this depends on the event loop, which a handler may block.
@@ -25,6 +25,7 @@ from foliot.cli.options import (
     AppOption,
     GraceOption,
     HeadroomOption,
+    HostOption,
     LabelsOption,
     QueuesOption,
     RecycleOption,
@@ -34,6 +35,7 @@ from foliot.cli.options import (
     StoreOption,
     SupervisedOption,
     WrongUsage,
+    legible,
     read_duration,
     read_reserved,
     settings_of,
@@ -51,6 +53,8 @@ T = TypeVar("T")
 GRACE = "10s"
 RECYCLE_AFTER = spell(bootstrap.RECYCLE_AFTER)
 SLOTS = 100
+HOST, PORT, MOST_BODY = "127.0.0.1", 8300, 1 << 20
+"""Of the web; see `foliot.web.settings`, which only whoever serves imports."""
 SETTLE_EVERY = 60.0
 """Seconds between two looks at whether the store's schedules are those of the app."""
 AFTER_GRACE: Duration = 7 * SECOND
@@ -180,6 +184,47 @@ def worker(
         os._exit(left.exit_code)  # the interpreter would wait for those threads
     if left.recycled:
         raise typer.Exit(left.exit_code)
+
+
+def web(
+    app: AppOption = None,
+    store: StoreOption = None,
+    host: HostOption = HOST,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65_535, help="Where to listen; 0 picks one.", metavar="PORT")
+    ] = PORT,
+    public_url: Annotated[
+        str | None,
+        typer.Option(
+            "--public-url",
+            help="What people type, where a proxy stands in front: https://foliot.example.com.",
+            metavar="URL",
+            callback=legible,
+        ),
+    ] = None,
+    max_body: Annotated[
+        int,
+        typer.Option("--max-body", min=1_024, max=1 << 30, help="The largest request, in bytes.", metavar="BYTES"),
+    ] = MOST_BODY,
+    grace: GraceOption = GRACE,
+    supervised_by: SupervisedOption = None,
+) -> None:
+    """Serves the HTTP API and its pages, to this host alone unless there is a token. Runs until SIGTERM."""
+    # Here, and not above: nobody else should pay for the framework.
+    from foliot.web.server import serve
+    from foliot.web.settings import WebSettings
+
+    length = read_duration(grace, "--grace")
+    wanted = WebSettings(host, port, most_body=max_body, public_url=public_url)
+    settings = settings_of(app, store)
+    loaded = settings.load() if supervised_by is not None else settings.existing()
+    _begin("web", loaded, supervised_by)
+
+    async def run(stop: asyncio.Event) -> None:
+        await loaded.opened()
+        await serve(loaded, wanted, stop, grace=length, ready=lambda address: _log.info("serving %s", address))
+
+    _until_told(loaded, run, length + AFTER_GRACE, supervised_by)
 
 
 def queues_of(app: Foliot, given: str | None) -> list[str]:

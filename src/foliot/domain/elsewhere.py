@@ -63,6 +63,8 @@ def opened_key(text: str) -> tuple[AttemptKey, bytes] | None:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (Error, ValueError):
         return None
+    if urlsafe_b64encode(raw).decode().rstrip("=") != text:
+        return None  # the same bytes, written in another way
     said, mark = raw[: -_MARK - 1], raw[-_MARK:]
     parts = said.split(b".")
     if len(parts) != 4 or not all(part.isdigit() and len(part) <= 19 for part in parts):

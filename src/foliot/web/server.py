@@ -13,7 +13,7 @@ from foliot.app import Foliot
 from foliot.domain.instant import SECOND, Duration
 from foliot.errors import InvalidInput
 from foliot.web.application import make_application
-from foliot.web.settings import MOST_HEADERS, MOST_URL, PORT, WebSettings
+from foliot.web.settings import MOST_HEADERS, MOST_URL, WebSettings
 
 _MOST_AT_ONCE = 1_000
 """Requests; whoever comes beyond that is told to come again."""
@@ -99,15 +99,6 @@ def listen(settings: WebSettings) -> socket.socket:
             f"--port (0 picks one)"
         ) from None
     return made
-
-
-def is_free(host: str, port: int = PORT) -> bool:
-    """Whether nobody listens there now."""
-    try:
-        listen(WebSettings(host, port)).close()
-    except InvalidInput:
-        return False
-    return True
 
 
 def address_of(settings: WebSettings, listening: socket.socket) -> str:
