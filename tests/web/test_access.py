@@ -150,7 +150,7 @@ def test_a_replay_of_a_tenant_leaves_the_letters_of_others(stage: Stage) -> None
 def test_many_are_rerun_only_if_all_are_the_tenants_own(stage: Stage) -> None:
     caller = stage.caller("acme-repeater", tenant="acme")
     body = {"runs": ["doubt[acme]#1", "doubt[globex]#1"], "reason": "why", "dry_run": True}
-    assert caller.ask("POST", "/api/v1/runs/rerun", json=body).status_code == 404
+    assert caller.ask("POST", "/api/v1/bulk/rerun", json=body).status_code == 404
 
 
 def test_whatever_is_done_is_written_down_with_the_tokens_name(stage: Stage) -> None:

@@ -100,9 +100,9 @@ def test_acts_answer_as_described(stage: Stage, caller: Caller) -> None:
     for path, body in done.items():
         models.Done.model_validate(caller.post(path, **body))
     models.MembersChanged.model_validate(caller.post("/members/shops/add", members=["east"], reason="why"))
-    told = caller.post("/runs/rerun", runs=["letter[acme]#1", "nobody"], reason="why", dry_run=True)
+    told = caller.post("/bulk/rerun", runs=["letter[acme]#1", "nobody"], reason="why", dry_run=True)
     assert models.Outcomes.model_validate(told).total == 2
-    models.Page[models.Reconciled].model_validate(caller.post("/runs/reconcile", job="settle", evidence="looked"))
+    models.Page[models.Reconciled].model_validate(caller.post("/bulk/reconcile", job="settle", evidence="looked"))
     seen = caller.post("/dead/replay", reason="why", dry_run=True)
     assert models.ReplayPreview.model_validate(seen["preview"]).total >= 1
 
@@ -188,6 +188,7 @@ def test_what_is_not_there_and_what_is_not_done_that_way(caller: Caller) -> None
     assert caller.ask("GET", "/api/v1/nothing").status_code == 404
     response = caller.ask("PATCH", "/api/v1/runs")
     assert (response.status_code, response.headers["allow"]) == (405, "GET")
+    assert caller.ask("PATCH", "/api/v1/tokens").headers["allow"] == "GET, POST"
 
 
 def test_events_are_followed_by_their_cursor(stage: Stage, caller: Caller) -> None:

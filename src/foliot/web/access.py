@@ -57,8 +57,8 @@ _API: dict[str, Access] = {
     "POST /runs/{run}/verify": Access(OPERATE, OWN),
     "POST /runs/{run}/reconcile": Access(OPERATE, OWN),
     "POST /runs/{run}/release": Access(OPERATE, OWN),
-    "POST /runs/rerun": Access(OPERATE, OWN),
-    "POST /runs/reconcile": Access(OPERATE, ALL),
+    "POST /bulk/rerun": Access(OPERATE, OWN),
+    "POST /bulk/reconcile": Access(OPERATE, ALL),
     # Dead letters
     "GET /dead": Access(READ, OWN),
     "POST /dead/replay": Access(OPERATE, OWN),

@@ -67,7 +67,7 @@ ReasonQuery = Annotated[
 def named(what: str, example: str) -> Any:
     """An id in a path."""
     return Path(
-        min_length=1, max_length=3_000, description=f"{what}, percent-encoded: %2F for a slash.", examples=[example]
+        min_length=1, max_length=600, description=f"{what}, percent-encoded: %2F for a slash.", examples=[example]
     )
 
 

@@ -113,4 +113,13 @@ def _of_the_framework(error: HTTPException) -> Problem:
 
 async def as_problem(request: Request, error: Exception) -> Response:
     """For what no route has answered."""
-    return problem_of(error).response(request.url.path)
+    problem = problem_of(error)
+    if problem.kind == "no-such-method":
+        problem.headers["allow"] = ", ".join(sorted(_methods(request)))
+    return problem.response(request.scope["path"])
+
+
+def _methods(request: Request) -> set[str]:
+    """All that some route at this address knows."""
+    found = [route for route in request.app.routes if route.path_regex.fullmatch(request.scope["path"])]
+    return {method for route in found for method in route.methods}

@@ -208,7 +208,7 @@ async def release_run(asking: Asking, run: RunId, body: Act) -> Any:
     return Answered(kept_shape(await asking.operate.release_async(run, reason=body.reason, actor=asking.actor)))
 
 
-@routes.post("/runs/rerun", response_model=models.Outcomes, responses=problems(404, body=True))
+@routes.post("/bulk/rerun", response_model=models.Outcomes, responses=problems(404, body=True))
 async def rerun_runs(asking: Asking, body: RerunManyBody) -> Any:
     """Reruns many, each judged by itself, in the lane backfill. One that cannot be rerun never stops the rest."""
     for run in body.runs if asking.tenant is not None else ():
@@ -225,7 +225,7 @@ async def rerun_runs(asking: Asking, body: RerunManyBody) -> Any:
     return Answered(outcomes_shape(told))
 
 
-@routes.post("/runs/reconcile", response_model=models.Page[models.Reconciled], responses=problems(body=True))
+@routes.post("/bulk/reconcile", response_model=models.Page[models.Reconciled], responses=problems(body=True))
 async def reconcile_runs(asking: Asking, body: ReconcileManyBody) -> Any:
     """Settles every run that waits for a person with such an effect open, each by itself."""
     told = await asking.operate.reconcile_many_async(
