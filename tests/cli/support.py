@@ -57,6 +57,8 @@ class Process:
 
     def __init__(self, folder: Path, *arguments: str | Path) -> None:
         self.out, self.err = folder / "out.txt", folder / "err.txt"
+        if arguments[0] == "up" and "--port" not in arguments:
+            arguments = (*arguments, "--no-web")  # hundreds of tests, and one port that is usual
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", "foliot", *map(str, arguments)],

@@ -23,6 +23,7 @@
     top          how everything stands, live
     fleet        workers, and queues: who takes what
     alerts       list, show, snooze, unsnooze, check, test: what must not be silent
+    tokens       create, list, revoke: who may act over HTTP
     audit        list, verify, anchor: what people did, and whether the log is sound
     keys         new, list, rotate: what stored values are locked with
     report       what became of a day's work, in sentences
@@ -30,7 +31,7 @@
     doctor       checks store, clock and fleet
     server       what the doctor makes of a PostgreSQL server; pure
     migrate      brings the store's tables to this release
-    processes    scheduler and worker, until they are told to end
+    processes    scheduler, worker and web, until they are told to end
     up           all in one: a supervisor with child processes, and a live account of what happens
     supervisor   child processes that are started again when they die
     account      what happens, in lines; pure

@@ -32,6 +32,7 @@ from foliot.cli import (
     report,
     rules,
     tenants,
+    tokens,
     top,
     up,
 )
@@ -90,6 +91,7 @@ foliot = typer.Typer(
 foliot.command("up")(up.up)
 foliot.command("scheduler")(processes.scheduler)
 foliot.command("worker")(processes.worker)
+foliot.command("web")(processes.web)
 foliot.add_typer(editing.commands, name="schedules")  # with those of `schedules`
 foliot.add_typer(recover.commands, name="runs")  # with those of `runs`
 foliot.add_typer(dead.commands, name="dead")
@@ -102,6 +104,7 @@ foliot.add_typer(fleet.queues, name="queues")
 foliot.add_typer(alerts.commands, name="alerts")
 foliot.add_typer(audit.commands, name="audit")
 foliot.add_typer(keys.commands, name="keys")
+foliot.add_typer(tokens.commands, name="tokens")
 foliot.add_typer(imports.commands, name="import")
 foliot.command("report")(report.report)
 foliot.command("next")(rules.upcoming_times)

@@ -159,6 +159,15 @@ MetricsPortOption = Annotated[
 MetricsHostOption = Annotated[
     str, typer.Option("--metrics-host", help="The address that metrics are served at.", metavar="HOST")
 ]
+HostOption = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        help="The address to listen on; any but this host's own needs a token.",
+        metavar="HOST",
+        callback=legible,
+    ),
+]
 SupervisedOption = Annotated[int | None, typer.Option("--supervised-by", hidden=True, metavar="PID")]
 
 

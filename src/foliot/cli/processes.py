@@ -1,4 +1,4 @@
-"""`foliot scheduler` and `foliot worker`: one process each, until it is told to end.
+"""`foliot scheduler`, `foliot worker` and `foliot web`: one process each, until it is told to end.
 
 The first SIGTERM or SIGINT ends it in order, within the grace; the second ends it at once. A supervised process also
 ends when its supervisor is gone. None of this depends on the event loop, which a handler may block.
@@ -26,6 +26,7 @@ from foliot.cli.options import (
     AppOption,
     GraceOption,
     HeadroomOption,
+    HostOption,
     LabelsOption,
     LogFormatOption,
     LogLevelOption,
@@ -39,6 +40,7 @@ from foliot.cli.options import (
     StoreOption,
     SupervisedOption,
     WrongUsage,
+    legible,
     read_duration,
     read_reserved,
     settings_of,
@@ -58,6 +60,8 @@ GRACE = "10s"
 RECYCLE_AFTER = spell(bootstrap.RECYCLE_AFTER)
 SLOTS = 100
 METRICS_HOST = "127.0.0.1"
+HOST, PORT, MOST_BODY = "127.0.0.1", 8300, 1 << 20
+"""Of the web; see `foliot.web.settings`, which only whoever serves imports."""
 SETTLE_EVERY = 60.0
 """Seconds between two looks at whether the store's schedules are those of the app."""
 AFTER_GRACE: Duration = 7 * SECOND
@@ -222,6 +226,50 @@ def worker(
         raise typer.Exit(DRAINED)
 
 
+def web(
+    app: AppOption = None,
+    store: StoreOption = None,
+    host: HostOption = HOST,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65_535, help="Where to listen; 0 picks one.", metavar="PORT")
+    ] = PORT,
+    public_url: Annotated[
+        str | None,
+        typer.Option(
+            "--public-url",
+            help="What people type, where a proxy stands in front: https://foliot.example.com.",
+            metavar="URL",
+            callback=legible,
+        ),
+    ] = None,
+    max_body: Annotated[
+        int,
+        typer.Option("--max-body", min=1_024, max=1 << 30, help="The largest request, in bytes.", metavar="BYTES"),
+    ] = MOST_BODY,
+    log_format: LogFormatOption = None,
+    log_level: LogLevelOption = None,
+    grace: GraceOption = GRACE,
+    supervised_by: SupervisedOption = None,
+) -> None:
+    """Serves the HTTP API and its pages, to this host alone unless there is a token. Runs until SIGTERM."""
+    # Here, and not above: nobody else should pay for the framework.
+    from foliot.web.server import serve
+    from foliot.web.settings import WebSettings
+
+    length = read_duration(grace, "--grace")
+    wanted = WebSettings(host, port, most_body=max_body, public_url=public_url)
+    settings = settings_of(app, store)
+    log = logs.chosen(log_format, log_level, settings, supervised=supervised_by is not None)
+    loaded = settings.load() if supervised_by is not None else settings.existing()
+    _begin("web", loaded, log, supervised_by)
+
+    async def run(stop: asyncio.Event) -> None:
+        await loaded.opened()
+        await serve(loaded, wanted, stop, grace=length, ready=lambda address: _log.info("serving %s", address))
+
+    _until_told(loaded, run, length + AFTER_GRACE, supervised_by)
+
+
 def queues_of(app: Foliot, given: str | None) -> list[str]:
     """What was asked for; else every queue that the app's jobs and schedules name."""
     if given is not None:
@@ -252,7 +300,7 @@ def _until_told(
     run: Callable[[asyncio.Event], Awaitable[T]],
     longest: Duration,
     supervised_by: int | None,
-    telling: bootstrap.Telling,
+    telling: bootstrap.Telling | None = None,
 ) -> T:
     """Runs until a signal came or the supervisor is gone, and for `longest` after that at the most."""
 
@@ -271,7 +319,8 @@ def _until_told(
     try:
         return asyncio.run(begin())
     finally:
-        telling.close()
+        if telling is not None:
+            telling.close()
 
 
 class _Ending:

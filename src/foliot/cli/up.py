@@ -1,11 +1,13 @@
-"""`foliot up`: scheduler and worker as child processes, and a live account of what they do."""
+"""`foliot up`: scheduler, worker and web as child processes, and a live account of what they do."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +25,7 @@ from foliot.cli.options import (
     AppOption,
     GraceOption,
     HeadroomOption,
+    HostOption,
     JsonOption,
     LabelsOption,
     LogFormatOption,
@@ -39,7 +42,7 @@ from foliot.cli.options import (
     settings_of,
 )
 from foliot.cli.output import complain, console, print_json_line
-from foliot.cli.processes import AFTER_GRACE, GRACE, RECYCLE_AFTER, SLOTS, queues_of
+from foliot.cli.processes import AFTER_GRACE, GRACE, HOST, PORT, RECYCLE_AFTER, SLOTS, queues_of
 from foliot.cli.settings import Settings
 from foliot.cli.supervisor import Child, Supervisor
 from foliot.cli.words import counted
@@ -68,9 +71,21 @@ def up(
     recycle_after: RecycleOption = RECYCLE_AFTER,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
+    host: HostOption = HOST,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65_535,
+            help="Where the API and its pages are; 0 picks one. By default 8300, or another one if that is taken.",
+            metavar="PORT",
+        ),
+    ] = None,
+    web: Annotated[bool, typer.Option("--web/--no-web", help="Serve the API and its pages, too.")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Scheduler and worker, all in one, with an account of what happens. Ends with SIGTERM or Ctrl-C."""
+    """Scheduler, worker and web, all in one, with an account of what happens. Ends with SIGTERM or Ctrl-C."""
     settings = settings_of(app, store)
     if settings.app is None:
         raise WrongUsage("say where the jobs are: --app module:app, --app file.py, or FOLIOT_APP")
@@ -88,6 +103,7 @@ def up(
     telling = ["--log-format", log.format, "--log-level", logging.getLevelName(log.level).lower()]
     share = ["--slots", str(slots), "--reserve", str(reserve), "--headroom", str(headroom)]
     children = _children(settings, workers, telling, [*share, "--queues", ",".join(served), *having, *ending])
+    children += [_web(settings, host, port, grace)] if web else []
     asyncio.run(_Up(loaded, settings, children, length, as_json).run())
 
 
@@ -98,6 +114,27 @@ def _children(settings: Settings, workers: int, telling: Sequence[str], options:
     names = ["worker"] if workers == 1 else [f"worker {number}" for number in range(1, workers + 1)]
     work = [*begin, "worker", *where, *options]
     return [Child("scheduler", [*begin, "scheduler", *where]), *(Child(name, work) for name in names)]
+
+
+def _web(settings: Settings, host: str, port: int | None, grace: str) -> Child:
+    """One that is asked for has to be free; the usual one may be somebody's already, such as another `foliot up`."""
+    wanted = PORT if port is None else port
+    if not _is_free(host, wanted):
+        if port is not None:
+            raise InvalidInput(f"port {port} is taken; choose another with --port (0 picks one), or --no-web")
+        wanted = 0
+    where = ["--app", settings.app or "", "--supervised-by", str(os.getpid())]
+    listening = ["--host", host, "--port", str(wanted), "--grace", grace]
+    return Child("web", [sys.executable, "-m", "foliot", "web", *where, *listening])
+
+
+def _is_free(host: str, port: int) -> bool:
+    """Whether nobody listens there now. Whatever else is wrong with an address, the web itself says."""
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return True
+    except OSError as error:
+        return error.errno != errno.EADDRINUSE
 
 
 class _Up:
@@ -182,10 +219,11 @@ class _Up:
             self._print([account.note(self._clock.now(), text, **shape)])
             return
         jobs, schedules = len(self._app.jobs), len(self._app.declarations())
+        workers = sum(child.name.startswith("worker") for child in self._children)
         self._console.print(Text(text, style="bold"), soft_wrap=True)
         self._console.print(
             f"{counted(jobs, 'job')}, {counted(schedules, 'schedule')}, "
-            f"{counted(len(self._children) - 1, 'worker')}; Ctrl-C ends it in order"
+            f"{counted(workers, 'worker')}; Ctrl-C ends it in order"
         )
         self._console.print(account.header())
 

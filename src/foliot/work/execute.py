@@ -10,6 +10,7 @@ import inspect
 from typing import Any
 
 from foliot.clock import Clock
+from foliot.domain.decisions import contact
 from foliot.domain.instant import Instant
 from foliot.domain.ledger import Facts
 from foliot.domain.locking import DAMAGED, LOCKED, is_shut, why_shut
@@ -26,7 +27,6 @@ from foliot.work.endings import (
     Finding,
     Unreadable,
     concluded,
-    contact_of,
     decided,
     found,
     from_thread,
@@ -41,7 +41,6 @@ __all__ = ["Chance", "execute", "execute_in_thread", "never_began", "unbegun"]
 _SHUT = LOCKED[:8]
 """Arguments are an object otherwise: its first letter is another."""
 _CANCELLED = Finding(Outcome.CANCELLED, None, Event.CANCEL, Reason.REQUESTED)
-_SUCCEEDED = Finding(Outcome.SUCCEEDED)
 _NOTHING = Facts()
 
 
@@ -152,5 +151,5 @@ def _completed(attempt: Attempt, result: Any, now: Instant) -> Ending:
         *(claimed.number, claimed.token, claimed.attempt, event, Outcome.SUCCEEDED, started_at, now),
         error=remark,
         result=kept,
-        contact=contact_of(attempt.policy, _SUCCEEDED),
+        contact=contact(attempt.policy, Outcome.SUCCEEDED),
     )

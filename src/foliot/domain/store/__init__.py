@@ -11,10 +11,12 @@ Rules that every verb keeps:
 """
 
 from foliot.domain.audit import AuditRow
+from foliot.domain.store.access import AccessStore
 from foliot.domain.store.alerting import AlertStore
 from foliot.domain.store.auditing import AuditStore
 from foliot.domain.store.backfilling import BackfillStore
 from foliot.domain.store.dispatching import DispatchStore
+from foliot.domain.store.elsewhere import ElsewhereStore
 from foliot.domain.store.fleet import FleetStore
 from foliot.domain.store.keeping import KeepStore
 from foliot.domain.store.limiting import LimitStore
@@ -40,6 +42,7 @@ from foliot.domain.store.values import (
     QueueView,
     Shard,
     Standing,
+    Ticking,
     Wish,
     check_of,
     shard_of,
@@ -51,6 +54,7 @@ from foliot.domain.store.working import HandlerStore, LedgerStore, OpenTransacti
 __all__ = [
     "ALIVE",
     "DEFAULT_QUEUE",
+    "AccessStore",
     "AlertStore",
     "Arrivals",
     "AuditRow",
@@ -61,6 +65,7 @@ __all__ = [
     "Decide",
     "DispatchStore",
     "Duty",
+    "ElsewhereStore",
     "EventRow",
     "Fired",
     "FleetStore",
@@ -83,6 +88,7 @@ __all__ = [
     "Standing",
     "Store",
     "SurveyStore",
+    "Ticking",
     "WatchStore",
     "Wish",
     "WorkStore",

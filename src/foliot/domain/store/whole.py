@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from foliot.domain.instant import Instant
+from foliot.domain.store.access import AccessStore
 from foliot.domain.store.alerting import AlertStore
 from foliot.domain.store.auditing import AuditStore
 from foliot.domain.store.backfilling import BackfillStore
 from foliot.domain.store.dispatching import DispatchStore
+from foliot.domain.store.elsewhere import ElsewhereStore
 from foliot.domain.store.fleet import FleetStore
 from foliot.domain.store.keeping import KeepStore
 from foliot.domain.store.limiting import LimitStore
@@ -60,6 +62,8 @@ class Store(
     MeasureStore,
     KeepStore,
     AlertStore,
+    AccessStore,
+    ElsewhereStore,
     Protocol,
 ):
     """All of it, and its own life."""

@@ -44,13 +44,14 @@ from foliot.store.verbs import (
     watching,
     working,
 )
+from foliot.store.verbs.access import AccessVerbs
 from foliot.store.verbs.alerting import AlertVerbs
 from foliot.store.verbs.keeping import KeepVerbs
 from foliot.store.verbs.measures import MeasureVerbs
 from foliot.store.verbs.surveys import SurveyVerbs
 
 
-class Verbs(SurveyVerbs, KeepVerbs, AlertVerbs, MeasureVerbs):
+class Verbs(SurveyVerbs, KeepVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
     """A verb is a transaction, or a look that sees one moment. An engine says how those are done, and does in its own
     way what carries its load."""
 

@@ -1,0 +1,142 @@
+"""Whatever the description of the API allows, and what it does not: no answer is a mistake of ours, and none is one that
+the description does not know.
+
+The long form (`FOLIOT_TORTURE=1`) asks a whole fleet thousands of questions, over the wire, and follows what earlier
+answers were about.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import Case, GenerationMode
+
+from foliot.web.application import inner_application
+from foliot.web.openapi import description
+from tests.cli.support import process, run, until
+from tests.web.stage import ELSEWHERE, Caller, Stage, staged
+
+LONG = bool(os.environ.get("FOLIOT_TORTURE"))
+EXAMPLES = 60
+MEANT = ("positive_data_acceptance", "ignored_auth")
+"""What is left out: no description can say all that a domain refuses; and tests/web/test_access.py asks every route
+without a token, and with every wrong one."""
+
+
+def _schema(address: str) -> Any:
+    schema = schemathesis.openapi.from_dict(description(inner_application()))
+    schema.config.update(base_url=address)
+    schema.config.checks.update(excluded_check_names=list(MEANT))
+    schema.config.checks.negative_data_rejection.expected_statuses = ["4xx"]
+    return schema
+
+
+def _hurried(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        database=None,
+        derandomize=not LONG,
+    )
+
+
+def _play(examples: int, cases: Any, ask: Callable[[Case], None]) -> None:
+    with suppress(Unsatisfiable):  # what takes nothing cannot be asked wrongly
+        _hurried(examples)(given(case=cases)(ask))()
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with staged() as made:
+        yield made
+
+
+def test_no_question_breaks_the_api_or_its_description(stage: Stage) -> None:
+    caller, asked = stage.caller("fuzz", "admin"), 0
+
+    def ask(case: Case) -> None:
+        nonlocal asked
+        asked += 1
+        case.validate_response(_answer(stage, caller, case))
+
+    for found in _schema(ELSEWHERE).get_all_operations():
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+            _play(1, found.ok().as_strategy(mode), ask)
+    assert asked > 100
+
+
+def _answer(stage: Stage, caller: Caller, case: Case) -> httpx.Response:
+    asked = case.as_transport_kwargs(base_url=ELSEWHERE)
+    asked["headers"] = dict(asked.get("headers") or {}) | caller.headers
+    request = httpx.Request(**{name: asked[name] for name in asked if asked[name] is not None})
+    transport = httpx.ASGITransport(stage.application)
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=transport) as client:
+            return await client.send(request)
+
+    return stage.world.call(ask())
+
+
+APP = """
+from foliot import Context, Foliot, Permanent, every
+app = Foliot(attempts=1)
+
+@app.job
+async def report(day: str = "today") -> str:
+    return day
+
+@app.job(effects=("pay",))
+async def settle(ctx: Context) -> None:
+    async with ctx.effect("pay", key="7"):
+        raise TimeoutError("no answer")
+
+@app.job
+async def broken() -> None:
+    raise Permanent("no such account")
+
+app.members("shops", ["north", "south"])
+app.schedule("plain", report, every("2s"), tenant="acme")
+app.schedule("visits", report, every("10s"), over="shops")
+app.schedule("doubt", settle, every("20s"), overlap="skip", catch_up="once")
+app.schedule("letters", broken, every("20s"))
+"""
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(3_600)
+@pytest.mark.skipif(not LONG, reason="the long form: thousands of questions to a whole fleet")
+def test_thousands_of_questions_one_after_another_break_nothing(tmp_path: Path) -> None:
+    (tmp_path / "jobs.py").write_text(APP)
+    url = f"sqlite:///{tmp_path}/foliot.db"
+    run("migrate", "--store", url)
+    token = run("tokens", "create", "fuzz-root", "--scope", "admin", "--reason", "fuzz", "--store", url).stdout.strip()
+    with process(tmp_path, "up", "--app", "jobs.py", "--store", url, "--port", "0", "--grace", "1s") as up:
+        until(lambda: "serving http" in up.err.read_text(), "the web serves")
+        address = up.err.read_text().partition("serving ")[2].split()[0].rstrip("/")
+        headers = {"authorization": f"Bearer {token}"}
+        schema = _schema(address)
+        schema.config.update(headers=headers)
+        for found in schema.get_all_operations():
+            for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+
+                def ask(case: Case) -> None:
+                    case.call_and_validate(headers=headers)
+
+                _play(EXAMPLES, found.ok().as_strategy(mode), ask)
+        machine = schema.as_state_machine()
+        machine.run(settings=settings(_hurried(200), stateful_step_count=20))
+        assert httpx.get(f"{address}/readyz").status_code == 200
+        assert up.popen.poll() is None
+    assert "Traceback" not in up.err.read_text()

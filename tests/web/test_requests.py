@@ -1,0 +1,139 @@
+"""One answer for one Idempotency-Key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+import httpx
+import pytest
+
+from foliot.domain.instant import DAY, MINUTE
+from foliot.errors import StoreError
+from tests.web.stage import Caller, Stage, staged
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with staged(lived=False) as made:
+        yield made
+
+
+def _trigger(caller: Caller, key: str, reason: str = "why") -> httpx.Response:
+    body = {"reason": reason}
+    return caller.ask("POST", "/api/v1/schedules/plain/trigger", json=body, headers={"idempotency-key": key})
+
+
+def test_the_same_request_is_done_once_and_answered_again(stage: Stage) -> None:
+    caller = stage.caller("ci")
+    first, second = _trigger(caller, "k1"), _trigger(caller, "k1")
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert first.content == second.content
+    assert "idempotency-replayed" not in first.headers
+    assert second.headers["idempotency-replayed"] == "true"
+    assert second.headers["content-type"] == "application/json"
+    assert len(caller.get("/runs", origin="manual")["items"]) == 1
+    stage.world.run_for("1s")
+    assert _trigger(caller, "k2").json()["id"] != first.json()["id"]
+
+
+def test_another_request_under_the_same_key_is_refused(stage: Stage) -> None:
+    caller = stage.caller("ci")
+    _trigger(caller, "k1")
+    response = _trigger(caller, "k1", reason="another")
+    assert response.status_code == 422
+    assert response.json()["type"] == "urn:foliot:problem:key-reused"
+
+
+def test_keys_of_two_tokens_are_two(stage: Stage) -> None:
+    first = _trigger(stage.caller("ci"), "k1")
+    stage.world.run_for("1s")
+    assert _trigger(stage.caller("cd"), "k1").json()["id"] != first.json()["id"]
+
+
+def test_a_refusal_is_told_again_too(stage: Stage) -> None:
+    caller = stage.caller("ci")
+    for _ in range(2):
+        response = caller.ask(
+            "POST", "/api/v1/schedules/none/trigger", json={"reason": "why"}, headers={"idempotency-key": "k1"}
+        )
+        assert response.status_code == 404
+        assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["idempotency-replayed"] == "true"
+
+
+def test_of_two_at_once_one_is_told_that_the_other_is_at_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    caller, trigger = stage.caller("ci"), stage.app.operate.trigger_async
+    may_go = asyncio.Event()
+
+    async def slow(*given: Any, **more: Any) -> Any:
+        await may_go.wait()
+        return await trigger(*given, **more)
+
+    monkeypatch.setattr(stage.app.operate, "trigger_async", slow)
+    asked = caller.headers | {"idempotency-key": "k1"}
+
+    async def both() -> tuple[httpx.Response, httpx.Response]:
+        path, body = "/api/v1/schedules/plain/trigger", {"json": {"reason": "why"}}
+        first = asyncio.create_task(caller._ask("POST", path, asked, dict(body)))
+        await asyncio.sleep(0.05)
+        second = await caller._ask("POST", path, asked, dict(body))
+        may_go.set()
+        return await first, second
+
+    first, second = stage.world.call(both())
+    assert (first.status_code, second.status_code) == (200, 409)
+    assert second.json()["type"] == "urn:foliot:problem:under-way"
+    assert second.headers["retry-after"] == "1"
+
+
+def test_a_store_that_could_not_do_it_is_asked_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    caller = stage.caller("ci")
+
+    async def broken(*given: Any, **more: Any) -> Any:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.app.operate, "trigger_async", broken)
+        response = _trigger(caller, "k1")
+    assert response.status_code == 503
+    assert "disk" not in response.text
+    assert _trigger(caller, "k1").status_code == 200
+
+
+def test_what_was_begun_and_never_answered_is_not_done_again_blindly(stage: Stage) -> None:
+    caller = stage.caller("ci")
+    digest = sha256(b'POST /api/v1/schedules/plain/trigger?\n{"reason":"why"}').digest()
+    stage.world.call(stage.app.operate.begin_request_async(1, "k1", digest))  # by a process that died then
+    assert _trigger(caller, "k1").json()["type"] == "urn:foliot:problem:under-way"
+    stage.world.clock.advance(MINUTE)
+    response = _trigger(caller, "k1")
+    assert response.status_code == 409
+    assert response.json()["type"] == "urn:foliot:problem:outcome-unknown"
+    assert caller.get("/runs", origin="manual")["items"] == []
+
+
+def test_an_answer_is_kept_for_a_day(stage: Stage) -> None:
+    caller = stage.caller("ci")
+    first = _trigger(caller, "k1").json()["id"]
+    stage.world.clock.advance(DAY - MINUTE)
+    assert _trigger(caller, "k1").json()["id"] == first
+    stage.world.clock.advance(2 * MINUTE)
+    assert _trigger(caller, "k1").json()["id"] != first
+
+
+def test_the_text_of_a_token_is_not_kept_for_whoever_asks_again(stage: Stage) -> None:
+    caller = stage.caller("root", "admin")
+    asked = {"json": {"name": "new", "reason": "why"}, "headers": {"idempotency-key": "k1"}}
+    first, second = (caller.ask("POST", "/api/v1/tokens", **dict(asked)) for _ in range(2))
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert first.json()["token"].startswith("foliot_")
+    assert second.json() == first.json() | {"token": None}
+
+
+@pytest.mark.parametrize("key", ["", " ", "a b", "x" * 201, "ü"])
+def test_a_key_that_cannot_be_kept_is_refused(stage: Stage, key: str) -> None:
+    asked = {"json": {"reason": "why"}, "headers": {"idempotency-key": key.encode()}}
+    assert stage.caller("ci").ask("POST", "/api/v1/schedules/plain/trigger", **asked).status_code == 422
