@@ -25,14 +25,13 @@ from foliot.cli.rules import (
     YearOption,
     ZoneOption,
     begin,
-    local,
-    shown_zone,
     tell,
     why_none,
 )
 from foliot.cli.words import counted
 from foliot.domain.instant import rfc3339
 from foliot.domain.rule import Rule
+from foliot.operate.rules import day_shape, local, shown_zone
 from foliot.timing.preview import Day, by_hour, preview
 from foliot.timing.words import MONTHS, WEEKDAYS, clock
 
@@ -67,7 +66,7 @@ def preview_days(
     first = begin(start)
     days = preview(named, first, weeks * 7, shown)
     if as_json:
-        print_json([_shape(day) for day in days])
+        print_json([day_shape(day) for day in days])
         return
     tell(named.explain())
     if not any(day.count for day in days):
@@ -81,17 +80,6 @@ def preview_days(
     if changes:
         heading("* the clocks change")
         print_items(changes)
-
-
-def _shape(day: Day) -> dict[str, object]:
-    times = [rfc3339(tick) for tick in day.times]
-    return {
-        "date": day.date.isoformat(),
-        "count": day.count,
-        "capped": day.is_capped,
-        "times": times,
-        "dst": day.change,
-    }
 
 
 def _width() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -13,12 +13,12 @@ from foliot.cli.options import JsonOption, legible
 from foliot.cli.output import Column, console, heading, print_items, print_json, print_table, say
 from foliot.cli.words import relative
 from foliot.clock import SystemClock
-from foliot.domain.instant import DAY, MINUTE, SECOND, Instant, instant, parse_rfc3339, rfc3339, to_datetime
+from foliot.domain.instant import DAY, MINUTE, SECOND, Instant, parse_rfc3339, rfc3339
 from foliot.domain.rule import Rule
 from foliot.errors import InvalidInput
-from foliot.timing.mistakes import classic_mistakes
-from foliot.timing.surprises import dst_surprises, offset_text, wall_rules
-from foliot.timing.zones import VERSION, zone
+from foliot.operate.rules import dst_policy, explained, explained_shape, local
+from foliot.timing.surprises import offset_text, wall_rules
+from foliot.timing.zones import zone
 
 RuleArgument = Annotated[
     str,
@@ -105,27 +105,12 @@ def explain(
         rule, tz, preset=preset, gap=gap, fold=fold, interval_like=interval_like, seconds=seconds, year=year
     )
     named = parsed if schedule is None else parsed.named(schedule)
-    after, shown = begin(start), shown_zone(named, tz)
-    ticks = timing.upcoming(named, after, count)
-    changes = _changes(named, after, shown)
-    warnings = classic_mistakes(named)
-    if schedule is None and named.named("any") != named:
-        warnings.append("each schedule gets a slot of its own; see that of one with --id NAME")
+    after = begin(start)
+    told = explained(rule, named, after, count, tz, is_named=schedule is not None)
     if as_json:
-        print_json(
-            {
-                "rule": rule,
-                "tz": shown,
-                "words": named.explain(),
-                "next": [rfc3339(tick) for tick in ticks],
-                "local": [local(tick, shown).isoformat() for tick in ticks],
-                "dst": changes,
-                "warnings": warnings,
-                "policy": _policy(named),
-                "tzdata": VERSION,
-            }
-        )
+        print_json(explained_shape(told))
         return
+    ticks, changes, warnings, shown = told.ticks, told.changes, told.warnings, told.tz
     tell(named.explain())
     say("")
     _print_ticks(named, ticks, shown, after if start is None else None)
@@ -160,19 +145,6 @@ def why_none(rule: Rule) -> str:
     return "no times to list: the end of each run makes the next" if rule.delay is not None else "never again"
 
 
-def shown_zone(rule: Rule, tz: str) -> str:
-    """A rule is shown in its own zone; one that has none, as elapsed time, in the one that is asked for."""
-    return zone(tz).name if rule.tz == "UTC" else rule.tz
-
-
-def local(moment: Instant, tz: str) -> datetime:
-    """An instant on the clocks of a zone."""
-    try:
-        return to_datetime(moment).astimezone(timezone(timedelta(seconds=zone(tz).offset(moment // SECOND))))
-    except OverflowError:  # on the last day of the calendar, where it is the year 10000 already
-        return to_datetime(moment)
-
-
 def _print_ticks(rule: Rule, ticks: list[Instant], tz: str, now: Instant | None) -> None:
     columns = [Column("day"), Column("UTC")] if tz == "UTC" else [Column(tz), Column("UTC", rank=1)]
     precision = "minutes" if all(tick % MINUTE == 0 for tick in ticks) else "auto"
@@ -192,28 +164,8 @@ def _local_text(when: datetime, precision: str) -> str:
     return f"{when:%a} {when.replace(tzinfo=None).isoformat(' ', precision)} {offset_text(offset)}"
 
 
-def _changes(rule: Rule, after: Instant, tz: str) -> list[str]:
-    """What the clocks do to it in what is left of the year; when that is nothing, in the next year."""
-    year = local(after, tz).year
-    ends = [
-        instant(datetime(min(year + more, 9999), 1, 1, tzinfo=UTC)) - zone(tz).offset(after // SECOND) * SECOND
-        for more in (1, 2)
-    ]
-    found = dst_surprises(rule, after, ends[0]) or dst_surprises(rule, ends[0], ends[1])
-    return [surprise.text for surprise in found]
-
-
-def _policy(rule: Rule) -> dict[str, str | bool] | None:
-    """What is in force; None where it is not one answer: elapsed time alone, or rules with different ones."""
-    found = {(leaf.dst, leaf.is_elapsed) for leaf in wall_rules(rule)}
-    if len(found) != 1:
-        return None
-    policy, is_elapsed = found.pop()
-    return {**{name: str(value) for name, value in policy._asdict().items()}, "elapsed": is_elapsed}
-
-
 def _policy_words(rule: Rule) -> str:
-    policy = _policy(rule)
+    policy = dst_policy(rule)
     if policy is None:
         return "each rule by its own policy"
     if policy["elapsed"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from foliot.domain.breaker import Contact
 from foliot.domain.instant import LAST, Duration, Instant
 from foliot.domain.ledger import Facts, Stage, Traits, stage_of
 from foliot.domain.policy import CatchUp, OnLost, Policy
@@ -94,6 +95,17 @@ def unless_in_doubt(verdict: Next, facts: Facts, traits: Traits) -> Next:
         event = Event.DOUBTED if traits.checked else Event.MAYBE_FOUND
         return Next(event, reason=Reason.EFFECT, charged=verdict.charged, deaths=verdict.deaths)
     return verdict
+
+
+def contact(policy: Policy, outcome: Outcome) -> Contact | None:
+    """What an attempt found out about its destination. A failure that is tried again counts against it; what was
+    stopped, or was permanent, says nothing."""
+    if policy.destination is None or policy.breaker_after is None:
+        return None
+    if outcome not in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.STALLED):
+        return None
+    answered = outcome is Outcome.SUCCEEDED
+    return Contact(policy.destination, answered, policy.breaker_after, policy.breaker_probe, policy.backoff_cap)
 
 
 def after_loss(

@@ -5,6 +5,8 @@
     backfilling  preview, start, pause, resume, pace, cancel, progress of backfills
     limits       limit, unlimit, release: how many at a time, and how many in a time
     auditing     the log of all this: read by filters, verified, anchored
+    tokens       who may act over HTTP: create, list, revoke; sessions, and what was asked before
+    external     work that is done elsewhere, over HTTP: register, claim, beat, complete, fail
     telling      one run's story, one day's report, one job's card
     load         the load that the schedules will make, and its herds in words
     acting       what every action needs: who, why
@@ -13,6 +15,7 @@
     story        a run's life, as a person would tell it; pure
     report       a day's work, in sentences, from records alone; pure
     jobs         jobs in words, and whether their limits fit what they do; pure
+    rules        a rule of time before it is saved; pure
     shapes       how each thing looks in JSON; pure
     words        lengths, errors and numbers as people say them; pure
     crontab      schedules that are made of a crontab's lines; pure

@@ -8,14 +8,16 @@ from typing import Any
 
 from foliot.domain.identity import series_name
 from foliot.domain.instant import Instant
+from foliot.domain.listing import RunFilter, RunPage, checked
 from foliot.domain.run import Kept, RunView
 from foliot.domain.schedule import Applied, Declaration, ScheduleView
 from foliot.domain.state import State
-from foliot.domain.store import EventRow, Instance, JobCard
+from foliot.domain.store import EventRow, Instance, JobCard, Ticking
 from foliot.errors import Conflict, InvalidInput, TickTaken
 from foliot.operate.acting import acting, as_instant, stated
 from foliot.operate.auditing import AuditVerbs
 from foliot.operate.backfilling import BackfillVerbs
+from foliot.operate.external import ExternalVerbs
 from foliot.operate.fleet import FleetVerbs
 from foliot.operate.limits import LimitVerbs
 from foliot.operate.load import LoadVerbs
@@ -25,6 +27,7 @@ from foliot.operate.replaying import ReplayVerbs
 from foliot.operate.shapes import last_tick
 from foliot.operate.telling import TellingVerbs
 from foliot.operate.tenants import TenantVerbs
+from foliot.operate.tokens import TokenVerbs
 from foliot.timing import decode
 from foliot.timing.ticks import armed
 
@@ -40,6 +43,8 @@ class Operator(
     MemberVerbs,
     FleetVerbs,
     AuditVerbs,
+    TokenVerbs,
+    ExternalVerbs,
 ):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 
@@ -174,6 +179,14 @@ class Operator(
 
     async def jobs_async(self) -> dict[str, JobCard]:
         return await (await self._opened()).jobs()
+
+    async def ticking_async(self) -> Ticking:
+        """Whether schedulers fire what is due."""
+        return await (await self._opened()).ticking()
+
+    async def list_runs_async(self, wanted: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
+        """A page of the runs that are wanted, with what their times say of them."""
+        return await (await self._opened()).list_runs(checked(wanted, limit), cursor=cursor, limit=limit)
 
     async def counts_async(self) -> Mapping[str, int]:
         return await (await self._opened()).counts()

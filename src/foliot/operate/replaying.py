@@ -99,10 +99,11 @@ class Outcome(NamedTuple):
 class ReplayVerbs(Acting):
     """Dead letters in bulk: behind all that is live, at a rate, each judged by itself and written down by itself."""
 
-    async def dead_async(self, *, limit: int = 50, **wanted: Unpack[DeadWanted]) -> list[Judged]:
-        """Dead letters, oldest first, each with what a replay would do about it."""
+    async def dead_async(self, *, limit: int = 50, after: int = 0, **wanted: Unpack[DeadWanted]) -> list[Judged]:
+        """Dead letters, oldest first, each with what a replay would do about it. `after`: the number of the last one of
+        the page before."""
         store = await self._opened()
-        return [one async for one in _letters(store, _filter(wanted), checked_limit(limit))]
+        return [one async for one in _letters(store, _filter(wanted), checked_limit(limit), after=after)]
 
     def dead(self, *, limit: int = 50, **wanted: Unpack[DeadWanted]) -> list[Judged]:
         return self._call(lambda: self.dead_async(limit=limit, **wanted), "dead_async")
@@ -248,9 +249,11 @@ class _Replay:
                 self._due_at = done.fire_at + self._every
 
 
-async def _letters(store: Store, wanted: DeadFilter, limit: int, *, override: bool = False) -> AsyncIterator[Judged]:
+async def _letters(
+    store: Store, wanted: DeadFilter, limit: int, *, override: bool = False, after: int = 0
+) -> AsyncIterator[Judged]:
     """Page by page: there may be very many."""
-    cards, now, after = await store.jobs(), await store.now(), 0
+    cards, now = await store.jobs(), await store.now()
     while limit > 0:
         page = await store.dead(wanted, after=after, limit=min(limit, _PAGE))
         for letter in page:

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from foliot.clock import Clock
-from foliot.domain.breaker import Contact
-from foliot.domain.decisions import NOTHING_KNOWN, Next, after_check, after_failure, unless_in_doubt
+from foliot.domain.decisions import NOTHING_KNOWN, Next, after_check, after_failure, contact, unless_in_doubt
 from foliot.domain.instant import MILLISECOND, SECOND, Instant, duration, instant
 from foliot.domain.ledger import EffectState, EffectView, Facts, Stage, stage_of
-from foliot.domain.policy import Policy
 from foliot.domain.run import Ending, Phase
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.errors import Cancelled, InvalidInput, ItemsFailed, LostOwnership, Permanent, RetryAfter
@@ -203,7 +201,7 @@ async def concluded(attempt: Attempt, finding: Finding, clock: Clock, chance: Ch
     """
     completion = None if attempt.context is None else attempt.context._completion
     if completion is not None and completion.is_certain:
-        return completion.ending._replace(contact=contact_of(attempt.policy, Finding(Outcome.SUCCEEDED)))
+        return completion.ending._replace(contact=contact(attempt.policy, Outcome.SUCCEEDED))
     if completion is not None and finding.outcome is Outcome.SUCCEEDED:
         finding = _NOT_COMMITTED
     now = clock.now()
@@ -301,19 +299,8 @@ def decided(
         stage,
         finding.scope,
         policy.retries_per_hour if granted else None,
-        contact_of(policy, finding) if claimed.phase is None else None,
+        contact(policy, finding.outcome) if claimed.phase is None else None,
     )
-
-
-def contact_of(policy: Policy, finding: Finding) -> Contact | None:
-    """What the attempt found out about its destination. A failure that is tried again counts against it; what was
-    stopped, or was permanent, says nothing."""
-    if policy.destination is None or policy.breaker_after is None:
-        return None
-    if finding.outcome not in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.TIMED_OUT, Outcome.STALLED):
-        return None
-    answered = finding.outcome is Outcome.SUCCEEDED
-    return Contact(policy.destination, answered, policy.breaker_after, policy.breaker_probe, policy.backoff_cap)
 
 
 def _following(attempt: Attempt, finding: Finding, facts: Facts, now: Instant, chance: Chance) -> Next:

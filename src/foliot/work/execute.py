@@ -10,6 +10,7 @@ import inspect
 from typing import Any
 
 from foliot.clock import Clock
+from foliot.domain.decisions import contact
 from foliot.domain.instant import Instant
 from foliot.domain.ledger import Facts
 from foliot.domain.run import Claimed, Ending
@@ -25,7 +26,6 @@ from foliot.work.endings import (
     Finding,
     Unreadable,
     concluded,
-    contact_of,
     decided,
     found,
     from_thread,
@@ -37,7 +37,6 @@ from foliot.work.endings import (
 __all__ = ["Chance", "execute", "execute_in_thread", "never_began", "unbegun"]
 
 _CANCELLED = Finding(Outcome.CANCELLED, None, Event.CANCEL, Reason.REQUESTED)
-_SUCCEEDED = Finding(Outcome.SUCCEEDED)
 _NOTHING = Facts()
 
 
@@ -137,5 +136,5 @@ def _completed(attempt: Attempt, result: Any, now: Instant) -> Ending:
         *(claimed.number, claimed.token, claimed.attempt, event, Outcome.SUCCEEDED, started_at, now),
         error=remark,
         result=kept,
-        contact=contact_of(attempt.policy, _SUCCEEDED),
+        contact=contact(attempt.policy, Outcome.SUCCEEDED),
     )

@@ -11,9 +11,11 @@ Rules that every verb keeps:
 """
 
 from foliot.domain.audit import AuditRow
+from foliot.domain.store.access import AccessStore
 from foliot.domain.store.auditing import AuditStore
 from foliot.domain.store.backfilling import BackfillStore
 from foliot.domain.store.dispatching import DispatchStore
+from foliot.domain.store.elsewhere import ElsewhereStore
 from foliot.domain.store.fleet import FleetStore
 from foliot.domain.store.limiting import LimitStore
 from foliot.domain.store.promising import PromiseStore
@@ -36,6 +38,7 @@ from foliot.domain.store.values import (
     QueueView,
     Shard,
     Standing,
+    Ticking,
     check_of,
     shard_of,
 )
@@ -46,6 +49,7 @@ from foliot.domain.store.working import HandlerStore, LedgerStore, OpenTransacti
 __all__ = [
     "ALIVE",
     "DEFAULT_QUEUE",
+    "AccessStore",
     "Arrivals",
     "AuditRow",
     "AuditStore",
@@ -55,6 +59,7 @@ __all__ = [
     "Decide",
     "DispatchStore",
     "Duty",
+    "ElsewhereStore",
     "EventRow",
     "Fired",
     "FleetStore",
@@ -74,6 +79,7 @@ __all__ = [
     "Shard",
     "Standing",
     "Store",
+    "Ticking",
     "WatchStore",
     "WorkStore",
     "check_of",

@@ -13,6 +13,7 @@ from foliot.domain.run import RunView
 from foliot.domain.store.values import (
     EventRow,
     QueueView,
+    Ticking,
 )
 
 
@@ -72,6 +73,9 @@ class ReadStore(Protocol):
 
     async def queues_waiting(self) -> list[QueueView]:
         """Queues in which runs were handed off that no worker has taken yet, by name."""
+
+    async def ticking(self) -> Ticking:
+        """Whether schedulers fire what is due. Cheap: asked every few seconds."""
 
     async def counts(self) -> Mapping[str, int]:
         """Live runs by state, plus `history` and `early` (starts before their fire time; must be 0)."""

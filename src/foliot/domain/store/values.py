@@ -167,6 +167,21 @@ class EventRow(NamedTuple):
     detail: str
 
 
+class Ticking(NamedTuple):
+    """Whether ticks happen: who fires them, and what was not fired."""
+
+    at: Instant
+    schedulers: int
+    """Those that have not ended, and trust their clocks."""
+    beat_at: Instant | None
+    """When one of them was last heard of."""
+    held: int
+    """Shards that somebody holds a lease of."""
+    shards: int
+    overdue_since: Instant | None
+    """When the oldest run was due that nobody has handed off for ten seconds or longer; None when there is none."""
+
+
 class QueueView(NamedTuple):
     """What waits in a queue."""
 

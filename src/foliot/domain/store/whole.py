@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from foliot.domain.instant import Instant
+from foliot.domain.store.access import AccessStore
 from foliot.domain.store.auditing import AuditStore
 from foliot.domain.store.backfilling import BackfillStore
 from foliot.domain.store.dispatching import DispatchStore
+from foliot.domain.store.elsewhere import ElsewhereStore
 from foliot.domain.store.fleet import FleetStore
 from foliot.domain.store.limiting import LimitStore
 from foliot.domain.store.promising import PromiseStore
@@ -50,6 +52,8 @@ class Store(
     FleetStore,
     ReadStore,
     AuditStore,
+    AccessStore,
+    ElsewhereStore,
     Protocol,
 ):
     """All of it, and its own life."""

@@ -43,10 +43,10 @@ from foliot.store.verbs import (
     watching,
     working,
 )
-from foliot.store.verbs.acts import ActVerbs
+from foliot.store.verbs.access import AccessVerbs
 
 
-class Verbs(ActVerbs):
+class Verbs(AccessVerbs):
     """A verb is a transaction, or a look that sees one moment. An engine says how those are done, and does in its own
     way what carries its load."""
 

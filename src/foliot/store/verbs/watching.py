@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 
@@ -33,9 +34,23 @@ async def silent(tx: Transaction, beat_before: Instant) -> list[SilentAttempt]:
         # A beat from the future was made by a clock that has been set back since: it says nothing.
         if not gone and beat_before <= beat_at <= tx.now:
             continue
-        for token, numbers in await tx.all("claims_of", worker=worker):
-            rows = await tx.all("claimed_runs", numbers=tx.unpacked(numbers), token=token)
-            attempts.extend(_silent(row, worker, beat_at, gone) for row in rows)
+        attempts += await _claimed(tx, worker, beat_at, gone)
+    return await _with_facts(tx, attempts)
+
+
+async def attempts_of(tx: Transaction, worker: int) -> list[SilentAttempt]:
+    return await _with_facts(tx, await _claimed(tx, worker, tx.now, gone=False))
+
+
+async def _claimed(tx: Transaction, worker: int, beat_at: Instant, gone: bool) -> list[SilentAttempt]:
+    attempts: list[SilentAttempt] = []
+    for token, numbers in await tx.all("claims_of", worker=worker):
+        rows = await tx.all("claimed_runs", numbers=tx.unpacked(numbers), token=token)
+        attempts.extend(_silent(row, worker, beat_at, gone) for row in rows)
+    return attempts
+
+
+async def _with_facts(tx: Transaction, attempts: Sequence[SilentAttempt]) -> list[SilentAttempt]:
     facts = await ledger.facts_of(tx, [one.number for one in attempts])
     return [one._replace(facts=facts.get(one.number, one.facts)) for one in attempts]
 
@@ -110,6 +125,18 @@ async def jobs(tx: Transaction) -> dict[str, JobCard]:
     return {row[0]: JobCard(*row) for row in await tx.all("all_jobs")}
 
 
+class Identity(NamedTuple):
+    """Which process it is that enters."""
+
+    host: str
+    pid: int
+    birth: str
+
+
+def _this_process() -> Identity:
+    return Identity(process.this_host(), os.getpid(), process.birth_of(os.getpid()))
+
+
 async def register(
     tx: Transaction,
     role: str,
@@ -120,15 +147,16 @@ async def register(
     release: str,
     labels: Sequence[str],
     reserved: Mapping[str, int],
+    identity: Identity | None = None,
 ) -> Instance:
     await _tidy_instances(tx)
-    pid, host = os.getpid(), process.this_host()
+    host, pid, birth = identity or _this_process()
     number = await tx.value(
         "add_instance",
         role=role,
         host=host,
         pid=pid,
-        birth=process.birth_of(pid),
+        birth=birth,
         version=version,
         queues=as_json(list(queues)),
         jobs=as_json([name for card in cards for name in _taken(card)]),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from foliot.operate import Operator
+from foliot.web.caller import Caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +62,27 @@ class Prospect:
     unsafe: bool = False
     may_go: bool = True
     """False: there is nothing that could be done, and `will` says why."""
+    previews: bool = False
+    """What was filled in can be looked at before it is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Desk:
     """Where a person acts: the verbs, who it is, what it is about, and what was filled in."""
 
-    operate: Operator
-    actor: str
+    caller: Caller
     subject: str
     form: Form
     reason: str = ""
 
     @property
+    def operate(self) -> Operator:
+        return self.caller.operate
+
+    @property
     def said(self) -> dict[str, str]:
         """What every verb is told."""
-        return {"reason": self.reason, "actor": self.actor}
+        return {"reason": self.reason, "actor": self.caller.actor}
 
 
 Look = Callable[[Desk], Awaitable[Prospect]]
@@ -86,6 +92,8 @@ Do = Callable[[Desk], Awaitable[str]]
 class Act(NamedTuple):
     look: Look
     do: Do
+    is_for_all: bool = False
+    """It is about the whole installation: nobody who is bound to a tenant may do it."""
 
 
 @dataclass(slots=True)
@@ -94,8 +102,8 @@ class Acts:
 
     known: dict[tuple[str, str], Act] = field(default_factory=dict)
 
-    def add(self, kind: str, verb: str, look: Look, do: Do) -> None:
-        self.known[kind, verb] = Act(look, do)
+    def add(self, kind: str, verb: str, look: Look, do: Do, *, is_for_all: bool = False) -> None:
+        self.known[kind, verb] = Act(look, do, is_for_all)
 
     def get(self, kind: str, verb: str) -> Act | None:
         return self.known.get((kind, verb))

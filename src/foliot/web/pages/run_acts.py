@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from foliot.domain.run import Kept
-from foliot.errors import FoliotError
 from foliot.operate.advising import open_effects, shown_effect
 from foliot.operate.replaying import Outcome
-from foliot.operate.words import counted
 from foliot.web.pages.acting import Acts, Desk, Example, Field, Prospect
 
 SHOWN = 12
@@ -18,6 +16,7 @@ SHOWN = 12
 
 def add_run_acts(acts: Acts) -> None:
     acts.add("runs", "cancel", _look_cancel, _cancel)
+    acts.add("runs", "skip", _look_skip, _skip)
     acts.add("runs", "release", _look_release, _release)
     acts.add("runs", "retry", _look_retry, _retry)
     acts.add("runs", "resume", _look_resume, _resume)
@@ -38,6 +37,14 @@ async def _look_cancel(desk: Desk) -> Prospect:
 
 async def _cancel(desk: Desk) -> str:
     return _told(await desk.operate.cancel_async(desk.subject, **desk.said))
+
+
+async def _look_skip(desk: Desk) -> Prospect:
+    return Prospect(f"Skip {desk.subject}", ["It ends as skipped, with your reason. Its schedule goes on."], "Skip it")
+
+
+async def _skip(desk: Desk) -> str:
+    return _told(await desk.operate.skip_async(desk.subject, **desk.said))
 
 
 async def _look_release(desk: Desk) -> Prospect:
@@ -154,20 +161,6 @@ def summary(told: Sequence[Outcome]) -> str:
     problem = next((one.problem for one in told if one.problem), None)
     said = ", ".join(f"{count:,} {fate.replace('_', ' ')}" for fate, count in counts.items()) or "nothing"
     return said + (f" (for one: {problem})" if problem else "")
-
-
-async def each(desk: Desk, runs: Sequence[str], do: str) -> str:
-    """The same for many, one by one: one that cannot be done is told, and never stops the rest."""
-    done, problems = 0, []
-    for run in runs:
-        try:
-            await getattr(desk.operate, do)(run, **desk.said)
-        except FoliotError as error:
-            problems.append(str(error))
-        else:
-            done += 1
-    said = f"{done:,} of {counted(len(runs), 'run')} done"
-    return said + (f"; {len(problems):,} refused (for one: {problems[0]})" if problems else "")
 
 
 def examples(runs: Sequence[str]) -> list[Example]:

@@ -29,16 +29,16 @@ def add_schedule_acts(acts: Acts) -> None:
     acts.add("schedules", "resume", _look_resume, _resume)
     acts.add("schedules", "delete", _look_delete, _delete)
     acts.add("schedules", "edit", _look_edit, _edit)
-    acts.add("schedules", "new", _look_new, _new)
+    acts.add("schedules", "make", _look_new, _new, is_for_all=True)
     acts.add("schedules", "backfill", _look_backfill, _backfill)
     acts.add("backfills", "pause", _look_backfill_pause, _backfill_pause)
     acts.add("backfills", "resume", _look_backfill_resume, _backfill_resume)
     acts.add("backfills", "rate", _look_backfill_rate, _backfill_rate)
     acts.add("backfills", "cancel", _look_backfill_cancel, _backfill_cancel)
     for verb, words in _WISHES.items():
-        acts.add("workers", verb, _look_wish(verb, words), _wish(verb))
-    acts.add("alerts", "snooze", _look_snooze, _snooze)
-    acts.add("alerts", "unsnooze", _look_unsnooze, _unsnooze)
+        acts.add("workers", verb, _look_wish(verb, words), _wish(verb), is_for_all=True)
+    acts.add("alerts", "snooze", _look_snooze, _snooze, is_for_all=True)
+    acts.add("alerts", "unsnooze", _look_unsnooze, _unsnooze, is_for_all=True)
 
 
 # Schedules
@@ -124,7 +124,7 @@ async def _look_edit(desk: Desk) -> Prospect:
                 will.append(f"Next: {_ticks(planned.ticks.after)} (now: {_ticks(planned.ticks.before)})")
         except FoliotError as error:
             will.append(f"Refused: {error}")
-    return Prospect(f"Edit {desk.subject}", will, "Change it", fields)
+    return Prospect(f"Edit {desk.subject}", will, "Change it", fields, previews=True)
 
 
 def _editable(view: Any) -> dict[str, Any]:
@@ -205,7 +205,7 @@ async def _look_backfill(desk: Desk) -> Prospect:
             sample = examples([one.run for one in seen.taken if one.run])
         except FoliotError as error:
             will.append(f"Refused: {error}")
-    return Prospect(f"Backfill {desk.subject}", will, "Start it", fields, sample)
+    return Prospect(f"Backfill {desk.subject}", will, "Start it", fields, sample, previews=True)
 
 
 async def _backfill(desk: Desk) -> str:

@@ -1,0 +1,24 @@
+"""Workers that reach the store through somebody else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from foliot.domain.elsewhere import Guest, GuestWorker
+from foliot.domain.run import SilentAttempt
+from foliot.domain.store.values import Instance, JobCard
+
+
+class ElsewhereStore(Protocol):
+    """Workers elsewhere, in any language: they claim, beat and finish as others do, by the verbs of `WorkStore`, and
+    are lost when they fall silent. Nobody here can look for their processes."""
+
+    async def register_guest(self, wanted: Guest, jobs: Sequence[JobCard]) -> Instance:
+        """Enters one start of a worker elsewhere, and what it knows of jobs that nobody else has told of."""
+
+    async def guest(self, worker: int) -> GuestWorker | None:
+        """One that has not ended; None when there is none."""
+
+    async def attempts_of(self, worker: int) -> list[SilentAttempt]:
+        """What a worker has claimed and not ended, whether it was heard of or not, with what the ledger says."""

@@ -1,0 +1,121 @@
+"""What happened, and what will: who asks, events, the operators' log, a day's report, the load to come."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import date
+from typing import Annotated, Any
+
+from fastapi import Query
+from pydantic import Field
+
+from foliot.domain.instant import DAY, SECOND, duration
+from foliot.operate.auditing import anchor_shape, audit_report_shape, sealed_shape
+from foliot.operate.load import load_shape
+from foliot.operate.report import report_shape
+from foliot.operate.shapes import event_shape
+from foliot.timing.herds import herds
+from foliot.timing.load import load, width_for
+from foliot.web import models
+from foliot.web.api.parts import next_cursor, page, problems, router
+from foliot.web.caller import Asking
+from foliot.web.fields import Body, Key, Length, Moment, Name, Paged, named
+from foliot.web.problems import Problem
+from foliot.web.routing import Answered
+
+routes = router("account")
+
+Subject = Annotated[Key, named("A schedule's id, or a job's name", "daily-revenue")]
+MOST_BUCKETS = 20_000
+
+
+class EventQuery(Body):
+    after: Annotated[str | None, Field(pattern="^[0-9]{1,18}$", description="Where the last answer ended.")] = None
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+
+
+class AuditQuery(Paged):
+    cursor: Annotated[str | None, Field(pattern="^[0-9]{1,18}$")] = None
+    actor: Name | None = None
+    action: Name | None = None
+    subject: Name | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    text: Name | None = None
+
+
+class ReportQuery(Body):
+    on: Annotated[date | None, Field(description="The day; by default today.")] = None
+    tz: Name | None = None
+
+
+class LoadQuery(Body):
+    start: Annotated[Moment | None, Field(alias="from")] = None
+    length: Annotated[Length, Field(alias="for")] = "24h"
+    per: Annotated[Length | None, Field(description="In what stretches; by default what fits the time.")] = None
+    schedule: Annotated[Name | None, Field(description="Only schedules with such a name: report-*.")] = None
+
+
+@routes.get("/me", response_model=models.Me, responses=problems())
+async def get_me(asking: Asking) -> Any:
+    """Who you are here, and what you may do."""
+    one = asking.principal
+    return Answered({"name": one.name, "scope": str(one.scope), "tenant": one.tenant})
+
+
+@routes.get("/events", response_model=models.Page[models.Event], responses=problems())
+async def list_events(asking: Asking, query: Annotated[EventQuery, Query()]) -> Any:
+    """What was out of the ordinary, in its order; `cursor` is where to go on, also when there is nothing yet."""
+    after = int(query.after or 0)
+    found = [event_shape(one) for one in await asking.operate.events_since_async(after, query.limit)]
+    return page(found, found[-1]["cursor"] if found else str(after))
+
+
+@routes.get("/audit", response_model=models.Page[models.AuditRow], responses=problems())
+async def list_audit(asking: Asking, query: Annotated[AuditQuery, Query()]) -> Any:
+    """Who did what, and why; the newest first."""
+    found = await asking.operate.audit_async(
+        actor=query.actor,
+        action=query.action,
+        subject=query.subject,
+        since=query.since,
+        until=query.until,
+        text=query.text,
+        limit=query.limit,
+        before=None if query.cursor is None else int(query.cursor),
+    )
+    shapes = [sealed_shape(one) for one in found]
+    return page(shapes, next_cursor(shapes, query.limit, "cursor"))
+
+
+@routes.get("/audit/verify", response_model=models.AuditReport, responses=problems())
+async def verify_audit(asking: Asking) -> Any:
+    """Looks through the whole log: whether rows were changed, removed or added behind our back."""
+    return Answered(audit_report_shape(await asking.operate.verify_audit_async()))
+
+
+@routes.get("/audit/anchor", response_model=models.Anchor, responses=problems(409))
+async def get_anchor(asking: Asking) -> Any:
+    """The head of the chain as it is now: to be kept where whoever could change the store cannot."""
+    return Answered(anchor_shape(await asking.operate.anchor_async()))
+
+
+@routes.get("/report/{subject}", response_model=models.Report, responses=problems(404))
+async def get_report(asking: Asking, subject: Subject, query: Annotated[ReportQuery, Query()]) -> Any:
+    """What became of a day's work, in sentences."""
+    if asking.tenant is not None:
+        await asking.schedule(subject)
+    return Answered(report_shape(await asking.operate.report_async(subject, query.on, query.tz)))
+
+
+@routes.get("/load", response_model=models.Load, responses=problems())
+async def get_load(asking: Asking, query: Annotated[LoadQuery, Query()]) -> Any:
+    """The load that the schedules will make, and its herds."""
+    span = duration(query.length)
+    width = width_for(span) if query.per is None else duration(query.per)
+    if not SECOND <= width <= 31 * DAY or not 0 < span <= 400 * DAY or span // width > MOST_BUCKETS:
+        raise Problem("invalid", f"for, per: at most 400 days, in {MOST_BUCKETS:,} stretches of a second or more")
+    standing = await asking.operate.standings_async(only=query.schedule)
+    start = standing.now - standing.now % width if query.start is None else query.start
+    counted = await asyncio.to_thread(load, standing.taking_part, start, start + span, width)
+    return Answered(load_shape(standing, counted, await asyncio.to_thread(herds, counted)))

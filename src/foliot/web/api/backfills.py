@@ -1,0 +1,143 @@
+"""Ticks of the past: preview, start, list, look, pause, resume, change the pace, cancel."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query
+from pydantic import Field
+
+from foliot.domain.backfill import MOST_AT_ONCE, MOST_IN_A_ROW, MOST_TICKS
+from foliot.errors import UnknownName
+from foliot.operate.backfilling import backfill_shape, preview_shape, progress_shape
+from foliot.web import models
+from foliot.web.api.parts import page, problems, router
+from foliot.web.caller import Asking, Caller
+from foliot.web.fields import Act, Body, Moment, Name, Number, Rate
+from foliot.web.problems import Problem
+from foliot.web.routing import Answered
+
+routes = router("backfills")
+
+Window = Annotated[str, Field(max_length=50, examples=["22:00-06:00"])]
+AtOnce = Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
+
+
+class BackfillQuery(Body):
+    schedule: Annotated[Name | None, Field(description="A token that is bound to a tenant has to name one.")] = None
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 50
+
+
+class BackfillBody(Act):
+    schedule: Name
+    start: Annotated[Moment, Field(alias="from")]
+    end: Annotated[Moment, Field(alias="to")]
+    rate: Rate | None = None
+    at_once: AtOnce = 1
+    window: Window | None = None
+    tz: Name = "UTC"
+    newest_first: bool = False
+    stop_after: Annotated[int | None, Field(ge=1, le=MOST_TICKS)] = MOST_IN_A_ROW
+    most: Annotated[int, Field(ge=1, le=1_000_000)] = MOST_TICKS
+    revision: Annotated[int | None, Field(ge=0, le=1 << 31, description="Of the schedule that was previewed.")] = None
+    dry_run: Annotated[bool, Field(description="Change nothing; tell what would be done.")] = False
+
+
+class PaceBody(Act):
+    rate: Annotated[Rate | None, Field(description="`any` takes it away.")] = None
+    at_once: AtOnce | None = None
+    window: Annotated[Window | None, Field(description="`any` takes it away.")] = None
+    tz: Name = "UTC"
+
+
+ACT = problems(404, 409, body=True)
+
+
+@routes.get("/backfills", response_model=models.Page[models.Backfill], responses=problems(404))
+async def list_backfills(asking: Asking, query: Annotated[BackfillQuery, Query()]) -> Any:
+    """The newest first."""
+    if query.schedule is not None:
+        await asking.schedule(query.schedule)
+    elif asking.tenant is not None:
+        raise Problem("not-allowed", "a token that is bound to a tenant has to name the schedule")
+    found = await asking.operate.backfills_async(schedule=query.schedule, limit=query.limit)
+    return page([backfill_shape(one) for one in found], None)
+
+
+@routes.post("/backfills", response_model=models.BackfillAnswer, responses=ACT)
+async def start_backfill(asking: Asking, body: BackfillBody) -> Any:
+    """Has one run made for every tick of the interval that has none; with `dry_run`, tells what that would be."""
+    await asking.schedule(body.schedule)
+    pace = {"rate": body.rate, "at_once": body.at_once, "window": body.window, "tz": body.tz, "most": body.most}
+    if body.dry_run:
+        seen = await asking.operate.preview_backfill_async(body.schedule, body.start, body.end, **pace)  # type: ignore[arg-type]
+        return Answered({"backfill": None, "preview": preview_shape(seen)})
+    made = await asking.operate.backfill_async(
+        body.schedule,
+        body.start,
+        body.end,
+        reason=body.reason,
+        actor=asking.actor,
+        newest_first=body.newest_first,
+        stop_after=body.stop_after,
+        revision=body.revision,
+        **pace,  # type: ignore[arg-type]
+    )
+    return Answered({"backfill": backfill_shape(made), "preview": None})
+
+
+@routes.get("/backfills/{backfill}", response_model=models.BackfillStanding, responses=problems(404))
+async def get_backfill(asking: Asking, backfill: Number) -> Any:
+    """How far it has come, and when it will have ended if all goes on like this."""
+    await _own(asking, backfill)
+    return Answered(progress_shape(await asking.operate.backfill_progress_async(backfill)))
+
+
+@routes.post("/backfills/{backfill}/pause", response_model=models.Backfill, responses=ACT)
+async def pause_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
+    """No further runs are made until it is resumed."""
+    await _own(asking, backfill)
+    changed = await asking.operate.pause_backfill_async(backfill, reason=body.reason, actor=asking.actor)
+    return Answered(backfill_shape(changed))
+
+
+@routes.post("/backfills/{backfill}/resume", response_model=models.Backfill, responses=ACT)
+async def resume_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
+    """It goes on where it stopped; what failed before counts no more."""
+    await _own(asking, backfill)
+    changed = await asking.operate.resume_backfill_async(backfill, reason=body.reason, actor=asking.actor)
+    return Answered(backfill_shape(changed))
+
+
+@routes.post("/backfills/{backfill}/cancel", response_model=models.Backfill, responses=ACT)
+async def cancel_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
+    """Ends it. Its runs that were not begun end as cancelled."""
+    await _own(asking, backfill)
+    changed = await asking.operate.cancel_backfill_async(backfill, reason=body.reason, actor=asking.actor)
+    return Answered(backfill_shape(changed))
+
+
+@routes.post("/backfills/{backfill}/rate", response_model=models.Backfill, responses=ACT)
+async def pace_backfill(asking: Asking, backfill: Number, body: PaceBody) -> Any:
+    """Changes how fast it goes."""
+    await _own(asking, backfill)
+    changed = await asking.operate.pace_backfill_async(
+        backfill,
+        reason=body.reason,
+        actor=asking.actor,
+        rate=body.rate,
+        at_once=body.at_once,
+        window=body.window,
+        tz=body.tz,
+    )
+    return Answered(backfill_shape(changed))
+
+
+async def _own(asking: Caller, number: int) -> None:
+    if asking.tenant is None:
+        return
+    found = await asking.operate.backfill_progress_async(number)
+    try:
+        await asking.schedule(found.backfill.schedule)
+    except UnknownName:
+        raise UnknownName(f"there is no backfill {number}") from None

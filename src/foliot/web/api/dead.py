@@ -1,0 +1,80 @@
+"""Dead letters: see them, see what a replay would do, replay many."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query
+from pydantic import Field
+
+from foliot.operate.replaying import DeadWanted, dead_shape, outcomes_shape, replay_preview_shape
+from foliot.web import models
+from foliot.web.api.parts import next_cursor, page, problems, router
+from foliot.web.caller import Asking, Caller
+from foliot.web.fields import Body, Moment, Name, Paged, Rate, Reason
+from foliot.web.routing import Answered
+
+routes = router("dead letters")
+
+
+class Meant(Body):
+    """Which are meant; nothing said means all."""
+
+    job: Name | None = None
+    schedule: Name | None = None
+    tenant: Name | None = None
+    why: Annotated[Name | None, Field(description="What they died of: attempts, permanent, too_old, ...")] = None
+    since: Annotated[Moment | None, Field(description="Their nominal time lies in [since, until).")] = None
+    until: Moment | None = None
+
+    def wanted(self, asking: Caller) -> DeadWanted:
+        return {
+            "job": self.job,
+            "schedule": self.schedule,
+            "tenant": asking.narrowed(self.tenant),
+            "why": self.why,
+            "since": self.since,
+            "until": self.until,
+        }
+
+
+class DeadQuery(Meant, Paged):
+    cursor: Annotated[str | None, Field(pattern="^[0-9]{1,18}$")] = None
+
+
+class ReplayBody(Meant):
+    reason: Reason
+    rate: Rate | None = None
+    override: bool = False
+    limit: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    dry_run: Annotated[bool, Field(description="Change nothing; tell what would be done.")] = False
+
+
+class ReplayAnswer(models.Shape):
+    """What became of each; or, of a dry run, what would."""
+
+    outcomes: models.Outcomes | None
+    preview: models.ReplayPreview | None
+
+
+@routes.get("/dead", response_model=models.Page[models.DeadRun], responses=problems())
+async def list_dead(asking: Asking, query: Annotated[DeadQuery, Query()]) -> Any:
+    """Dead letters, oldest first, each with what a replay would do about it."""
+    found = await asking.operate.dead_async(limit=query.limit, after=int(query.cursor or 0), **query.wanted(asking))
+    shapes = [dead_shape(one) for one in found]
+    return page(shapes, next_cursor(shapes, query.limit, "cursor"))
+
+
+@routes.post("/dead/replay", response_model=ReplayAnswer, responses=problems(body=True))
+async def replay_dead(asking: Asking, body: ReplayBody) -> Any:
+    """Makes dead letters due again, in the lane backfill, each judged by itself."""
+    wanted = body.wanted(asking)
+    if body.dry_run:
+        seen = await asking.operate.preview_replay_async(
+            rate=body.rate, override=body.override, limit=body.limit, **wanted
+        )
+        return Answered({"outcomes": None, "preview": replay_preview_shape(seen)})
+    told = await asking.operate.replay_dead_async(
+        reason=body.reason, actor=asking.actor, rate=body.rate, override=body.override, limit=body.limit, **wanted
+    )
+    return Answered({"outcomes": outcomes_shape(told), "preview": None})

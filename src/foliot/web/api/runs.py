@@ -1,0 +1,241 @@
+"""Runs: lists by all that can be asked, one with its whole story, and what operators do with them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from foliot.domain.conditions import Condition
+from foliot.domain.instant import FIRST, LAST
+from foliot.domain.listing import Order, RunFilter
+from foliot.domain.run import Lane, Origin
+from foliot.domain.state import State
+from foliot.operate.replaying import outcomes_shape
+from foliot.operate.settling import reconciled_shape
+from foliot.operate.shapes import kept_shape, run_shape
+from foliot.operate.story import lineage_shape
+from foliot.web import models
+from foliot.web.api.parts import page, problems, router
+from foliot.web.caller import Asking
+from foliot.web.fields import Act, Body, Line, Moment, Name, Paged, Rate, Reason, RunId
+from foliot.web.routing import Answered
+
+routes = router("runs")
+
+MOST_AT_ONCE = 1_000
+
+
+Kinds = type[State] | type[Origin] | type[Lane]
+
+
+def _known(kind: Kinds) -> AfterValidator:
+    """Text that names one of a kind."""
+    known = [str(one) for one in kind]
+
+    def checked(given: str) -> str:
+        if given not in known:
+            raise ValueError(f"choose one of {', '.join(known)}")
+        return given
+
+    return AfterValidator(checked)
+
+
+def _words(kind: Kinds) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "enum": [str(one) for one in kind]})
+
+
+StateName = Annotated[str, _known(State), _words(State)]
+OriginName = Annotated[str, _known(Origin), _words(Origin)]
+LaneName = Annotated[str, _known(Lane), _words(Lane)]
+
+
+class RunQuery(Paged):
+    """Each narrows; nothing said means all."""
+
+    state: Annotated[list[StateName], Field(max_length=20)] = []
+    condition: Annotated[list[Condition], Field(max_length=10)] = []
+    schedule: Name | None = None
+    member: Annotated[Name | None, Field(description="With `schedule`: the runs of this member.")] = None
+    job: Name | None = None
+    tenant: Name | None = None
+    queue: Name | None = None
+    origin: Annotated[list[OriginName], Field(max_length=10)] = []
+    lane: Annotated[list[LaneName], Field(max_length=10)] = []
+    reason: Annotated[list[Name], Field(max_length=20)] = []
+    nominal_from: Moment | None = None
+    nominal_to: Moment | None = None
+    fire_from: Moment | None = None
+    fire_to: Moment | None = None
+    prefix: Annotated[Name | None, Field(description="What their ids begin with.")] = None
+    text: Annotated[Name | None, Field(description="What stands in their ids, details or errors.")] = None
+    needs_person: bool = False
+    order: Order = Order.NEWEST
+
+    def wanted(self, tenant: str | None) -> RunFilter:
+        return RunFilter(
+            states=tuple(State[name.upper()] for name in self.state),
+            conditions=tuple(self.condition),
+            schedule=self.schedule,
+            member=self.member,
+            job=self.job,
+            tenant=tenant,
+            queue=self.queue,
+            origins=tuple(Origin[name.upper()] for name in self.origin),
+            lanes=tuple(Lane[name.upper().replace("-", "_")] for name in self.lane),
+            reasons=tuple(self.reason),
+            nominal_from=FIRST if self.nominal_from is None else self.nominal_from,
+            nominal_to=LAST if self.nominal_to is None else self.nominal_to,
+            fire_from=FIRST if self.fire_from is None else self.fire_from,
+            fire_to=LAST if self.fire_to is None else self.fire_to,
+            prefix=self.prefix,
+            text=self.text,
+            needs_person=self.needs_person,
+            order=self.order,
+        )
+
+
+class RetryBody(Act):
+    override: Annotated[bool, Field(description="Against advice: somebody answers for what may happen twice.")] = False
+
+
+class RerunBody(RetryBody):
+    repair: Annotated[bool, Field(description="It is to write again what was written wrongly.")] = False
+    repeat: Annotated[list[Name], Field(max_length=100, description="Effects that are to happen once more.")] = []
+
+
+class RerunManyBody(RetryBody):
+    runs: Annotated[list[Name], Field(min_length=1, max_length=MOST_AT_ONCE)]
+    repair: bool = False
+    rate: Rate | None = None
+    dry_run: Annotated[bool, Field(description="Change nothing; tell what would be done.")] = False
+
+
+class ReconcileBody(Body):
+    evidence: Annotated[Reason, Field(description="How you know; it stays with the run.")]
+    effects: Annotated[list[Line], Field(max_length=1_000, examples=[["payout:7=done"]])] = []
+    reason: Reason | None = None
+
+
+class ReconcileManyBody(Body):
+    evidence: Annotated[Reason, Field(description="How you know; it stays with each run.")]
+    job: Name | None = None
+    effect: Name | None = None
+    state: Annotated[str | None, Field(pattern="^(done|not_done)$")] = None
+    reason: Reason | None = None
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
+    dry_run: Annotated[bool, Field(description="Change nothing; tell what would be done.")] = False
+
+
+ACT = problems(404, 409, body=True)
+
+
+@routes.get("/runs", response_model=models.RunPage, responses=problems())
+async def list_runs(asking: Asking, query: Annotated[RunQuery, Query()]) -> Any:
+    """Live and ended runs together, the newest first, or, of what is to come, the soonest."""
+    wanted = query.wanted(asking.narrowed(query.tenant))
+    found = await asking.operate.list_runs_async(wanted, cursor=query.cursor, limit=query.limit)
+    shapes = [run_shape(one.view) | {"conditions": list(map(str, one.conditions))} for one in found.runs]
+    return page(shapes, found.cursor, complete=found.complete)
+
+
+@routes.get("/runs/{run}", response_model=models.WholeRun, responses=problems(404))
+async def get_run(asking: Asking, run: RunId) -> Any:
+    """A run with everything that is on record about it: attempts, effects, story, and what is safe to do."""
+    await asking.run(run)
+    return Answered(lineage_shape(await asking.operate.lineage_async(run)))
+
+
+@routes.post("/runs/{run}/cancel", response_model=models.Kept, responses=ACT)
+async def cancel_run(asking: Asking, run: RunId, body: Act) -> Any:
+    """Ends a run that has not begun; asks a running one to stop."""
+    await asking.run(run)
+    return Answered(kept_shape(await asking.operate.cancel_async(run, reason=body.reason, actor=asking.actor)))
+
+
+@routes.post("/runs/{run}/retry", response_model=models.Kept, responses=ACT)
+async def retry_run(asking: Asking, run: RunId, body: RetryBody) -> Any:
+    """Makes a dead or unverified run due again now. Refused where an effect may have happened, unless `override`."""
+    await asking.run(run)
+    kept = await asking.operate.retry_async(run, reason=body.reason, actor=asking.actor, override=body.override)
+    return Answered(kept_shape(kept))
+
+
+@routes.post("/runs/{run}/resume", response_model=models.Kept, responses=ACT)
+async def resume_run(asking: Asking, run: RunId, body: Act) -> Any:
+    """Has a run go on where it stopped."""
+    await asking.run(run)
+    return Answered(kept_shape(await asking.operate.resume_run_async(run, reason=body.reason, actor=asking.actor)))
+
+
+@routes.post("/runs/{run}/rerun", response_model=models.Kept, responses=ACT)
+async def rerun_run(asking: Asking, run: RunId, body: RerunBody) -> Any:
+    """Repeats the intent of a run: a new one with its arguments and its ledger."""
+    await asking.run(run)
+    kept = await asking.operate.rerun_async(
+        run,
+        reason=body.reason,
+        actor=asking.actor,
+        repair=body.repair,
+        repeat=body.repeat,
+        override=body.override,
+    )
+    return Answered(kept_shape(kept))
+
+
+@routes.post("/runs/{run}/verify", response_model=models.Kept, responses=ACT)
+async def verify_run(asking: Asking, run: RunId, body: Act) -> Any:
+    """Has the job's check look again."""
+    await asking.run(run)
+    return Answered(kept_shape(await asking.operate.verify_async(run, reason=body.reason, actor=asking.actor)))
+
+
+@routes.post("/runs/{run}/reconcile", response_model=models.Kept, responses=ACT)
+async def reconcile_run(asking: Asking, run: RunId, body: ReconcileBody) -> Any:
+    """A person looked, and says what happened: the run ends, with the evidence."""
+    await asking.run(run)
+    kept = await asking.operate.reconcile_async(
+        run, evidence=body.evidence, actor=asking.actor, effects=body.effects, reason=body.reason or ""
+    )
+    return Answered(kept_shape(kept))
+
+
+@routes.post("/runs/{run}/release", response_model=models.Kept, responses=ACT)
+async def release_run(asking: Asking, run: RunId, body: Act) -> Any:
+    """Lets one run go that is held, against overlap, key and limits."""
+    await asking.run(run)
+    return Answered(kept_shape(await asking.operate.release_async(run, reason=body.reason, actor=asking.actor)))
+
+
+@routes.post("/runs/rerun", response_model=models.Outcomes, responses=problems(404, body=True))
+async def rerun_runs(asking: Asking, body: RerunManyBody) -> Any:
+    """Reruns many, each judged by itself, in the lane backfill. One that cannot be rerun never stops the rest."""
+    for run in body.runs if asking.tenant is not None else ():
+        await asking.run(run)
+    told = await asking.operate.rerun_many_async(
+        body.runs,
+        reason=body.reason,
+        actor=asking.actor,
+        repair=body.repair,
+        override=body.override,
+        rate=body.rate,
+        dry_run=body.dry_run,
+    )
+    return Answered(outcomes_shape(told))
+
+
+@routes.post("/runs/reconcile", response_model=models.Page[models.Reconciled], responses=problems(body=True))
+async def reconcile_runs(asking: Asking, body: ReconcileManyBody) -> Any:
+    """Settles every run that waits for a person with such an effect open, each by itself."""
+    told = await asking.operate.reconcile_many_async(
+        evidence=body.evidence,
+        actor=asking.actor,
+        job=body.job,
+        effect=body.effect,
+        state=body.state,
+        reason=body.reason or "",
+        limit=body.limit,
+        dry_run=body.dry_run,
+    )
+    return page([reconciled_shape(one) for one in told], None)

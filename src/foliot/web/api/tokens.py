@@ -1,0 +1,55 @@
+"""Who may ask."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from foliot.domain.access import Scope
+from foliot.operate.tokens import token_shape
+from foliot.web import models
+from foliot.web.api.parts import page, problems, router
+from foliot.web.caller import Asking
+from foliot.web.fields import Act, Key, Length, Name, ReasonQuery, named
+from foliot.web.routing import Answered
+
+routes = router("tokens")
+
+TokenName = Annotated[Key, named("The token's name", "ci")]
+
+
+class TokenBody(Act):
+    name: Name
+    scope: Scope = Scope.READ
+    tenant: Annotated[Name | None, Field(description="Nobody else's runs, schedules and promises exist for it.")] = None
+    expires_in: Annotated[Length | None, Field(description="By default it does not.")] = None
+
+
+@routes.get("/tokens", response_model=models.Page[models.Token], responses=problems())
+async def list_tokens(asking: Asking) -> Any:
+    """All that were ever made, by name."""
+    now = await asking.operate.now_async()
+    return page([token_shape(one, now) for one in await asking.operate.tokens_async()], None)
+
+
+@routes.post("/tokens", status_code=201, response_model=models.NewToken, responses=problems(409, body=True))
+async def create_token(asking: Asking, body: TokenBody) -> Any:
+    """Makes a token. Only a hash of it is kept: its text is told here, once, and not to whoever asks again."""
+    made = await asking.operate.create_token_async(
+        body.name,
+        reason=body.reason,
+        actor=asking.actor,
+        scope=body.scope,
+        tenant=body.tenant,
+        expires_in=body.expires_in,
+    )
+    shape = token_shape(made.token, await asking.operate.now_async())
+    return Answered(shape | {"token": made.text}, 201, kept=shape | {"token": None})
+
+
+@routes.delete("/tokens/{token}", response_model=models.Token, responses=problems(404))
+async def revoke_token(asking: Asking, token: TokenName, reason: ReasonQuery) -> Any:
+    """From now on it opens nothing, and whoever logged in with it is logged out."""
+    revoked = await asking.operate.revoke_token_async(token, reason=reason, actor=asking.actor)
+    return Answered(token_shape(revoked, await asking.operate.now_async()))

@@ -1,0 +1,143 @@
+"""Work that is done elsewhere, in any language: register, claim, beat, say how it ended, leave."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path
+from pydantic import Field
+
+from foliot.domain.instant import SECOND
+from foliot.domain.store import DEFAULT_QUEUE
+from foliot.operate.external import MOST_JOBS, MOST_SLOTS, GuestJob, Said, taken_shape
+from foliot.web import models
+from foliot.web.api.parts import problems, router
+from foliot.web.caller import Asking
+from foliot.web.fields import Body, Length, Name, Number
+from foliot.web.routing import Answered
+
+routes = router("work elsewhere")
+
+AttemptToken = Annotated[
+    str, Path(min_length=1, max_length=200, pattern="^[A-Za-z0-9_-]+$", description="As `claim` gave it.")
+]
+
+
+class JobBody(Body):
+    """A job that this worker can do. Its settings hold where no code of the fleet declares it."""
+
+    name: Name
+    queue: Name = DEFAULT_QUEUE
+    settings: Annotated[
+        dict[str, Any], Field(description="Policies, as for @app.job.", examples=[{"attempts": 3, "timeout": "5m"}])
+    ] = {}
+
+
+class WorkerBody(Body):
+    name: Annotated[Name, Field(description="What people see in the list of workers.", examples=["resizer-1"])]
+    jobs: Annotated[list[JobBody], Field(min_length=1, max_length=MOST_JOBS)]
+    queues: Annotated[list[Name], Field(max_length=100, description="By default those of its jobs.")] = []
+    slots: Annotated[int, Field(ge=1, le=MOST_SLOTS, description="How many runs at a time.")] = 1
+    labels: Annotated[list[Name], Field(max_length=100)] = []
+    version: Annotated[str, Field(max_length=100)] = ""
+
+
+class ClaimBody(Body):
+    limit: Annotated[int, Field(ge=1, le=MOST_SLOTS)] = 1
+
+
+class SaidBody(Body):
+    """What an attempt says of itself."""
+
+    attempt: Annotated[str, Field(min_length=1, max_length=200)]
+    done: Annotated[float | None, Field(ge=-1e15, le=1e15)] = None
+    of: Annotated[float | None, Field(ge=-1e15, le=1e15)] = None
+    note: Annotated[str | None, Field(max_length=1_000)] = None
+    checkpoint: Annotated[Any, Field(description="For the next attempt; any JSON.")] = None
+
+
+class BeatBody(Body):
+    attempts: Annotated[list[SaidBody], Field(max_length=MOST_SLOTS)] = []
+
+
+class CompleteBody(Body):
+    result: Annotated[Any, Field(description="Any JSON, up to 64 KiB.")] = None
+
+
+class FailBody(Body):
+    error: Annotated[str, Field(min_length=1, max_length=10_000)]
+    permanent: Annotated[bool, Field(description="Trying again cannot help.")] = False
+    retry_after: Annotated[Length | None, Field(description="Not before this time has passed.")] = None
+    cancelled: Annotated[bool, Field(description="It stopped because it was asked to.")] = False
+
+
+class GiveBackBody(Body):
+    """Nothing needs to be said."""
+
+
+ACT = problems(404, 409, body=True)
+
+
+@routes.post("/work/workers", status_code=201, response_model=models.Registered, responses=problems(body=True))
+async def register_worker(asking: Asking, body: WorkerBody) -> Any:
+    """Enters one start of a worker. It is declared dead when it is not heard of for the lease of what it runs."""
+    entered = await asking.operate.register_guest_async(
+        body.name,
+        credential=asking.principal.credential,
+        jobs=[GuestJob(job.name, job.queue, job.settings) for job in body.jobs],
+        queues=body.queues,
+        slots=body.slots,
+        labels=body.labels,
+        version=body.version,
+    )
+    return Answered({"worker": entered.worker, "beat_every": entered.beat_every / SECOND}, 201)
+
+
+@routes.post("/work/workers/{worker}/claim", response_model=models.Claims, responses=ACT)
+async def claim(asking: Asking, worker: Number, body: ClaimBody) -> Any:
+    """Takes runs, as many as there are, up to `limit` and the free slots. Ask again when there were none."""
+    taken = await asking.operate.claim_guest_async(worker, credential=asking.principal.credential, limit=body.limit)
+    return Answered({"attempts": [taken_shape(one) for one in taken]})
+
+
+@routes.post("/work/workers/{worker}/beat", response_model=models.Heard, responses=ACT)
+async def beat(asking: Asking, worker: Number, body: BeatBody) -> Any:
+    """The worker lives; what its attempts say is kept. Tells which of them should stop, and which are lost."""
+    said = [Said(one.attempt, one.done, one.of, one.note, one.checkpoint) for one in body.attempts]
+    heard = await asking.operate.beat_guest_async(worker, said, credential=asking.principal.credential)
+    return Answered({"stop": heard.stop, "lost": heard.lost})
+
+
+@routes.delete("/work/workers/{worker}", response_model=models.Done, responses=problems(404))
+async def leave(asking: Asking, worker: Number) -> Any:
+    """The worker ends in order; what it still had in hand is handed to somebody else at once."""
+    await asking.operate.retire_guest_async(worker, credential=asking.principal.credential)
+    return Answered({"id": str(worker), "outcome": "left"})
+
+
+@routes.post("/work/attempts/{attempt}/complete", response_model=models.Ended, responses=ACT)
+async def complete(asking: Asking, attempt: AttemptToken, body: CompleteBody) -> Any:
+    """The attempt succeeded. 409 when it is yours no more: then nothing was recorded but that you came too late."""
+    run = await asking.operate.complete_guest_async(attempt, body.result, credential=asking.principal.credential)
+    return Answered({"run": run, "outcome": "completed"})
+
+
+@routes.post("/work/attempts/{attempt}/fail", response_model=models.Ended, responses=ACT)
+async def fail(asking: Asking, attempt: AttemptToken, body: FailBody) -> Any:
+    """The attempt failed; the job's policy says what follows."""
+    run = await asking.operate.fail_guest_async(
+        attempt,
+        body.error,
+        credential=asking.principal.credential,
+        permanent=body.permanent,
+        retry_after=body.retry_after,
+        cancelled=body.cancelled,
+    )
+    return Answered({"run": run, "outcome": "failed"})
+
+
+@routes.post("/work/attempts/{attempt}/give-back", response_model=models.Ended, responses=ACT)
+async def give_back(asking: Asking, attempt: AttemptToken, body: GiveBackBody) -> Any:
+    """You cannot do it now: somebody else gets it at once, and it costs no attempt."""
+    run = await asking.operate.give_back_guest_async(attempt, credential=asking.principal.credential)
+    return Answered({"run": run, "outcome": "given back"})

@@ -1,0 +1,65 @@
+"""Who asks, and what exists for them. The tenant comes from the credential, and from nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from foliot.app import Foliot
+from foliot.domain.run import RunView
+from foliot.domain.schedule import ScheduleView
+from foliot.errors import UnknownName
+from foliot.operate import Operator
+from foliot.web.entrance import Principal
+from foliot.web.gate import PRINCIPAL
+from foliot.web.problems import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    app: Foliot
+    principal: Principal
+
+    @property
+    def operate(self) -> Operator:
+        return self.app.operate
+
+    @property
+    def actor(self) -> str:
+        return self.principal.name
+
+    @property
+    def tenant(self) -> str | None:
+        """The only one that exists for them; None: all do."""
+        return self.principal.tenant
+
+    def narrowed(self, tenant: str | None) -> str | None:
+        """The tenant that a list is about, of those that somebody asks for."""
+        if self.tenant is None:
+            return tenant
+        if tenant not in (None, self.tenant):
+            raise Problem("not-allowed", "the token is bound to another tenant")
+        return self.tenant
+
+    async def run(self, run: str) -> RunView:
+        """One that exists for them. Another tenant's is told as one that nobody has."""
+        view = await self.operate.run_async(run)
+        if self.tenant is not None and view.tenant != self.tenant:
+            raise UnknownName(f"there is no run {run!r}")
+        return view
+
+    async def schedule(self, schedule: str) -> ScheduleView:
+        view = await self.operate.schedule_async(schedule)
+        if self.tenant is not None and view.schedule.tenant != self.tenant:
+            raise UnknownName(f"there is no schedule {schedule!r}")
+        return view
+
+
+def _caller(request: Request) -> Caller:
+    return Caller(request.app.state.foliot, request.scope[PRINCIPAL])
+
+
+Asking = Annotated[Caller, Depends(_caller)]

@@ -1,0 +1,190 @@
+"""What comes first, for every request: its size, the host it means, the site it comes from, and who it is.
+
+Nothing behind it is reached by a stranger but what `access.OPEN` names. Whatever goes out tells browsers to trust
+nothing beyond this host's own files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from foliot.domain.access import LOCAL
+from foliot.domain.access import Scope as Access
+from foliot.web.access import OPEN
+from foliot.web.entrance import CSRF_HEADER, Entrance, Principal, is_csrf_right
+from foliot.web.problems import Problem, problem_of
+from foliot.web.settings import MOST_HEADERS, MOST_URL, WebSettings, is_local_name
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+PRINCIPAL = "foliot.principal"
+"""Where, in the scope, it stands who asks."""
+
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+_PROXIES = frozenset({"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"})
+"""What a proxy adds: behind one, who comes from this host may come from anywhere."""
+
+
+class Gate:
+    """Stands before the application."""
+
+    def __init__(self, app: ASGIApp, settings: WebSettings, entrance: Entrance, files: Iterable[str]) -> None:
+        self._app = app
+        self._settings = settings
+        self._entrance = entrance
+        self._open = OPEN | {("GET", path) for path in files}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        # Ids hold any character, the slash too: whoever routes must see what was a slash, and what was written as %2F.
+        raw = scope.get("raw_path") or scope["path"].encode()
+        scope["path"] = raw.decode("latin-1")
+        headers = Headers(scope=scope)
+        guarded = _guarded(send, scope["path"])
+        try:
+            await self._admit(scope, headers)
+            receive = _limited(receive, self._settings.most_body)
+        except Problem as problem:
+            await _turned_away(problem, scope, headers)(scope, receive, guarded)
+            return
+        except Exception as error:
+            await problem_of(error).response(scope["path"])(scope, receive, guarded)
+            return
+        await self._app(scope, receive, guarded)
+
+    async def _admit(self, scope: Scope, headers: Headers) -> None:
+        """1. Sizes. 2. Host and origin. 3. Who it is, unless it does not matter. 4. A browser's own mark."""
+        _check_sizes(scope, headers, self._settings.most_body)
+        method, path = scope["method"], scope["path"]
+        await self._check_host(headers)
+        if method not in SAFE:
+            _check_origin(headers, self._settings)
+        scope[PRINCIPAL] = None
+        if (method, path) in self._open:
+            return
+        principal = await self._principal(scope, headers)
+        if principal is None:
+            raise Problem(
+                "no-credential",
+                "say who you are: Authorization: Bearer foliot_...; foliot tokens create makes a token",
+                headers={"www-authenticate": 'Bearer realm="foliot"'},
+            )
+        if method not in SAFE and path.startswith("/api/"):
+            _check_csrf(principal, headers)
+        scope[PRINCIPAL] = principal
+
+    async def _check_host(self, headers: Headers) -> None:
+        """A page of another site can have its name resolve to this address: where nobody has to say who they are, the
+        name is what tells. Where they have to, a foreign name has no credential of ours."""
+        host = headers.get("host", "").lower()
+        known = self._settings.public_host
+        if is_local_name(host) and self._settings.is_loopback:
+            return
+        if (known is not None and host != known) or (known is None and await self._entrance.is_open()):
+            raise Problem("wrong-host", f"Host {host!r:.80} is not this server")
+
+    async def _principal(self, scope: Scope, headers: Headers) -> Principal | None:
+        address = _address(scope)
+        if scope["path"] == "/metrics" and self._settings.is_loopback and is_local_name(headers.get("host", "")):
+            return Principal("metrics", Access.READ, None, LOCAL, "")  # whoever scrapes from this host needs no token
+        principal = await self._entrance.principal(headers, address)
+        if principal is not None and principal.credential == LOCAL and not _PROXIES.isdisjoint(headers.keys()):
+            raise Problem(
+                "no-credential",
+                "this request was passed on by a proxy, so it may be anybody's; make a token: foliot tokens create",
+            )
+        return principal
+
+
+def _check_sizes(scope: Scope, headers: Headers, most_body: int) -> None:
+    if len(scope["path"]) + len(scope["query_string"]) > MOST_URL:
+        raise Problem("url-too-long", f"an address has {MOST_URL:,} bytes at most")
+    if sum(len(name) + len(value) for name, value in headers.raw) > MOST_HEADERS:
+        raise Problem("headers-too-large", f"headers have {MOST_HEADERS:,} bytes at most")
+    length = headers.get("content-length", "0")
+    if not length.isdigit() or len(length) > 15:
+        raise Problem("unreadable", "Content-Length is no number")
+    if int(length) > most_body:
+        raise _too_large(most_body)
+
+
+def _too_large(most: int) -> Problem:
+    return Problem("too-large", f"a request has {most:,} bytes at most")
+
+
+def _limited(receive: Receive, most: int) -> Receive:
+    """Also where the length was not said."""
+    seen = 0
+
+    async def limited() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > most:
+            raise _too_large(most)
+        return message
+
+    return limited
+
+
+def _check_origin(headers: Headers, settings: WebSettings) -> None:
+    """Browsers say which site a request comes from. Programs do not, and need not."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    host = headers.get("host", "").lower()
+    own = {host} if settings.public_host is None else {host, settings.public_host}
+    if origin is not None and urlsplit(origin).netloc.lower() not in own:
+        raise Problem("from-elsewhere", f"a page of {origin!r:.80} may not act here")
+    if site not in (None, "same-origin", "none"):
+        raise Problem("from-elsewhere", "a page of another site may not act here")
+
+
+def _check_csrf(principal: Principal, headers: Headers) -> None:
+    """Forms of pages are checked by the pages; see `foliot.web.pages`."""
+    if principal.session is not None and not is_csrf_right(principal, headers.get(CSRF_HEADER)):
+        raise Problem(
+            "from-elsewhere", f"a browser that is logged in says {CSRF_HEADER} with whatever changes something"
+        )
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else "somewhere"
+
+
+def _turned_away(problem: Problem, scope: Scope, headers: Headers) -> Response:
+    """A person at a browser is shown the door that opens."""
+    wants_page = "text/html" in headers.get("accept", "") and not scope["path"].startswith("/api/")
+    if problem.kind == "no-credential" and wants_page and scope["method"] == "GET":
+        return RedirectResponse("/login", 303)
+    return problem.response(scope["path"])
+
+
+def _guarded(send: Send, path: str) -> Send:
+    async def guarded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+            if not path.startswith("/static/"):
+                headers.setdefault("cache-control", "no-store")
+        await send(message)
+
+    return guarded

@@ -1,0 +1,29 @@
+"""Pages for browsers, drawn on the server: no script or style but from static/, and every form says its CSRF mark.
+
+    places    the pages that one can go to
+    now, schedules, run, lists, fleet    what each of them shows
+    doing     actions: a page that shows what would happen, and the form that does it
+    acting    what an action is; run_acts, schedule_acts and bulk_acts are all of them
+    live      that something has changed, as server-sent events
+    login     log in with a token, log out
+    forms     what a form sends, with its mark checked
+    drawing   templates: everything that is stored is escaped
+    charts    drawings as SVG; pure
+    words     how values are shown; pure
+    asked     what an address asks for; pure
+    telling   what is told after an action
+    static    files that browsers fetch, each by its whole name, open to anybody
+
+A new page goes into a file here, its routes into `routes` with `PageRoute`, and its line into `foliot.web.access.TABLE`.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from foliot.web.pages import doing, live, login, places
+from foliot.web.pages.forms import PageRoute
+
+routes = APIRouter(route_class=PageRoute, include_in_schema=False)
+for part in (login, places, doing, live):
+    routes.include_router(part.routes)

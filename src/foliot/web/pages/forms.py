@@ -1,0 +1,63 @@
+"""What a form sends. Its mark proves that a page of ours was looked at by whoever is logged in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+
+from foliot.web.access import OPEN, TABLE
+from foliot.web.entrance import Principal, is_csrf_right
+from foliot.web.gate import PRINCIPAL, SAFE
+from foliot.web.problems import Problem, problem_of
+from foliot.web.routing import check_allowed, check_text
+
+CSRF_FIELD = "csrf"
+_FORM = "application/x-www-form-urlencoded"
+_MOST_FIELDS = 1_000
+
+
+class PageRoute(APIRoute):
+    """Asks the table of access; a form of somebody who is logged in must carry its mark."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        handle = super().get_route_handler()
+
+        async def guarded(request: Request) -> Response:
+            try:
+                if (request.method, self.path_format) not in OPEN:
+                    principal = check_allowed(request, TABLE.get((request.method, self.path_format)))
+                    if request.method not in SAFE:
+                        await _check_mark(request, principal)
+                response: Response = await handle(request)
+            except Exception as error:
+                return problem_of(error).response(request.scope["path"])
+            return response
+
+        return guarded
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form; the last one where a name comes twice."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        raise Problem("not-json", f"send a form: {_FORM}")
+    try:
+        text = (await request.body()).decode("ascii")
+        found = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+        return {check_text(name): check_text(value) for name, value in found}
+    except ValueError:
+        raise Problem("unreadable", "that is no form that can be read") from None
+
+
+async def _check_mark(request: Request, principal: Principal) -> None:
+    if not is_csrf_right(principal, (await form_of(request)).get(CSRF_FIELD)):
+        raise Problem("from-elsewhere", "the form does not carry the mark of this session; load the page again")
+
+
+def principal_of(request: Request) -> Principal:
+    principal: Principal = request.scope[PRINCIPAL]
+    return principal

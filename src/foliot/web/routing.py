@@ -1,0 +1,195 @@
+"""What every route has in common: who may, JSON that can be read, one answer for one Idempotency-Key."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import Any
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+
+from foliot.domain.access import Answer, Asked, allows
+from foliot.operate import Operator
+from foliot.web.access import TABLE, Access, Tenants
+from foliot.web.entrance import Principal
+from foliot.web.gate import PRINCIPAL
+from foliot.web.problems import Problem, problem_of
+
+KEY = "idempotency-key"
+REPLAYED = "idempotency-replayed"
+DEEPEST = 100
+"""Levels of JSON inside one another."""
+_KEPT_HEADERS = ("content-type", "etag", "location")
+_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+
+Handle = Callable[[Request], Awaitable[Response]]
+
+
+class Answered(Response):
+    """An answer in JSON. `kept` is what is kept of it for whoever asks again, where that must be less."""
+
+    def __init__(
+        self, shape: Any, status: int = 200, headers: dict[str, str] | None = None, *, kept: Any = None
+    ) -> None:
+        self.kept = None if kept is None else _encoded(kept)
+        super().__init__(_encoded(shape), status, headers, "application/json")
+
+
+def _encoded(shape: Any) -> bytes:
+    return json.dumps(shape, separators=(",", ":")).encode()
+
+
+class GuardedRoute(APIRoute):
+    """Asks the table of access before anything is read, and answers whatever is raised."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        handle = super().get_route_handler()
+
+        async def guarded(request: Request) -> Response:
+            request = _Checked(request.scope, request.receive)
+            try:
+                principal = check_allowed(request, TABLE.get((request.method, self.path_format)))
+                if request.method in ("POST", "PUT", "PATCH"):
+                    _check_json(request)
+                    await request.body()
+                return await _once(request, principal, handle)
+            except Exception as error:
+                return problem_of(error).response(request.scope["path"])
+
+        return guarded
+
+
+def check_allowed(request: Request, access: Access | None) -> Principal:
+    principal: Principal | None = request.scope.get(PRINCIPAL)
+    if access is None or principal is None:
+        raise Problem("not-allowed", "nobody may ask for this")
+    if not allows(principal.scope, access.scope):
+        raise Problem(
+            "not-allowed", f"this needs a token with the scope {access.scope}; {principal.name} has {principal.scope}"
+        )
+    if principal.tenant is not None and access.tenants is Tenants.ALL:
+        raise Problem("not-allowed", "this is about the whole installation, and the token is bound to a tenant")
+    return principal
+
+
+# JSON
+
+
+def _check_json(request: Request) -> None:
+    """A form of another site can send text, but not this."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json":
+        raise Problem("not-json", f"Content-Type {media!r:.80}: send application/json")
+
+
+class _Checked(Request):
+    """A request whose JSON holds nothing that a store could not."""
+
+    async def json(self) -> Any:
+        if not hasattr(self, "_json"):
+            self._json = read_json(await self.body())
+        return self._json
+
+
+def read_json(body: bytes) -> Any:
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=_no_number)
+        _check_value(value)
+    except (ValueError, RecursionError) as error:
+        told = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise Problem("unreadable", f"that is no JSON that can be used: {told:.200}") from None
+    return value
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number in JSON")
+
+
+def _check_value(value: Any) -> None:
+    """Level by level, so that depth costs nothing."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise ValueError(f"more than {DEEPEST} levels inside one another")
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                below.extend(one.keys())
+                below.extend(one.values())
+            elif isinstance(one, list):
+                below.extend(one)
+            elif isinstance(one, str):
+                check_text(one)
+        level = below
+
+
+def check_text(text: str) -> str:
+    """Text that any store can hold: no NUL, no halves of letters."""
+    if "\0" in text:
+        raise ValueError("there is a NUL character in a text")
+    if not text.isascii():
+        text.encode("utf-8")  # a lone surrogate is a ValueError
+    return text
+
+
+# One answer for one key
+
+
+async def _once(request: Request, principal: Principal, handle: Handle) -> Response:
+    """Without a key, whoever asks twice asks for two things."""
+    key = request.headers.get(KEY)
+    if request.method != "POST" or key is None:
+        return await handle(request)
+    if not _KEY.fullmatch(key):
+        raise Problem("invalid", "Idempotency-Key: give 1 to 200 visible ASCII characters, such as a UUID")
+    operate: Operator = request.app.state.foliot.operate
+    found = await operate.begin_request_async(principal.credential, key, await _digest(request))
+    if found.answer is not None:
+        headers = found.answer.headers | {REPLAYED: "true"}
+        return Response(found.answer.body, found.answer.status, headers)
+    if found.standing is not Asked.NEW:
+        raise _refusal(found.standing)
+    try:
+        response = await _answered(request, handle)
+    except BaseException:  # cancelled: the caller is gone, and what was not committed is undone
+        await operate.drop_request_async(principal.credential, key)
+        raise
+    if response.status_code >= 500:  # nothing was changed: the store's verbs do all or nothing
+        await operate.drop_request_async(principal.credential, key)
+        return response
+    await operate.end_request_async(principal.credential, key, _kept(response))
+    return response
+
+
+async def _answered(request: Request, handle: Handle) -> Response:
+    try:
+        return await handle(request)
+    except Exception as error:
+        return problem_of(error).response(request.scope["path"])
+
+
+async def _digest(request: Request) -> bytes:
+    asked = f"{request.method} {request.scope['path']}?".encode() + request.scope["query_string"]
+    return sha256(asked + b"\n" + await request.body()).digest()
+
+
+def _kept(response: Response) -> Answer:
+    headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+    less = response.kept if isinstance(response, Answered) else None
+    return Answer(response.status_code, headers, bytes(response.body) if less is None else less)
+
+
+def _refusal(standing: Asked) -> Problem:
+    if standing is Asked.OTHER:
+        return Problem("key-reused", "this Idempotency-Key was used for another request; use a new one for each")
+    if standing is Asked.UNDER_WAY:
+        return Problem("under-way", "the same request is under way; ask again", headers={"retry-after": "1"})
+    return Problem(
+        "outcome-unknown",
+        "the same request was begun and never answered, so nobody knows whether it was done; look, then use a new key",
+    )

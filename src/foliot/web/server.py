@@ -1,0 +1,116 @@
+"""One process that serves, until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from foliot.app import Foliot
+from foliot.domain.instant import SECOND, Duration
+from foliot.errors import InvalidInput
+from foliot.web.application import make_application
+from foliot.web.settings import MOST_HEADERS, MOST_URL, PORT, WebSettings
+
+_MOST_AT_ONCE = 1_000
+"""Requests; whoever comes beyond that is told to come again."""
+_KEPT_ALIVE = 30
+"""Seconds that a connection may do nothing."""
+
+
+async def serve(
+    foliot: Foliot,
+    settings: WebSettings,
+    stop: asyncio.Event,
+    *,
+    grace: Duration = 10 * SECOND,
+    ready: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serves until `stop` is set; requests that are under way have the grace to end. `ready` is told the address."""
+    await check_address(foliot, settings)
+    listening = listen(settings)
+    ready(address_of(settings, listening))
+    server = _Server(
+        uvicorn.Config(
+            make_application(foliot, settings),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            h11_max_incomplete_event_size=MOST_HEADERS + MOST_URL + 4_096,
+            limit_concurrency=_MOST_AT_ONCE,
+            timeout_keep_alive=_KEPT_ALIVE,
+            timeout_graceful_shutdown=max(grace // SECOND, 1),
+        )
+    )
+    serving = asyncio.create_task(server.serve([listening]))
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        server.should_exit = True
+        await serving
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are whose process it is: see `foliot.cli.processes`."""
+        yield
+
+
+async def check_address(foliot: Foliot, settings: WebSettings) -> None:
+    """An open scheduler is an open door: whoever can reach it could have anything run."""
+    if settings.is_loopback:
+        return
+    now = await foliot.operate.now_async()
+    if not any(token.is_good(now) for token in await foliot.operate.tokens_async()):
+        raise InvalidInput(
+            f"{settings.host} can be reached from elsewhere, and there is no token yet, so that anybody could act; "
+            f'make one first: foliot tokens create admin --scope admin --reason "..."; or serve this host alone: '
+            f"--host 127.0.0.1"
+        )
+
+
+def listen(settings: WebSettings) -> socket.socket:
+    """Where requests come in."""
+    try:
+        found = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
+        )
+        family, kind, protocol, _, address = found[0]
+        made = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InvalidInput(f"{settings.host!r:.80} is no address of this host: {error.strerror or error}") from None
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind(address)
+    except OSError as error:
+        made.close()
+        raise InvalidInput(
+            f"{settings.host} port {settings.port} cannot be had: {error.strerror or error}; choose another with "
+            f"--port (0 picks one)"
+        ) from None
+    return made
+
+
+def is_free(host: str, port: int = PORT) -> bool:
+    """Whether nobody listens there now."""
+    try:
+        listen(WebSettings(host, port)).close()
+    except InvalidInput:
+        return False
+    return True
+
+
+def address_of(settings: WebSettings, listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return settings.public_url or f"http://{shown}:{port}/"

@@ -1,0 +1,65 @@
+"""Where the server listens, and what it lets in."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from foliot.errors import InvalidInput
+
+HOST = "127.0.0.1"
+PORT = 8300
+MOST_BODY = 1 << 20
+MOST_URL = 8 * 1024
+MOST_HEADERS = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WebSettings:
+    host: str = HOST
+    port: int = PORT
+    """0 picks one."""
+    most_body: int = MOST_BODY
+    """Bytes of a request."""
+    public_url: str | None = None
+    """What people type, where a proxy stands in front: the only host that is answered then, beside this one's own."""
+
+    def __post_init__(self) -> None:
+        if self.public_url is not None:
+            parts = urlsplit(self.public_url)
+            if parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/"):
+                raise InvalidInput(
+                    f"public_url={self.public_url!r:.80}: give scheme and host, such as https://foliot.example.com"
+                )
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody but this host can come."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def public_host(self) -> str | None:
+        return None if self.public_url is None else urlsplit(self.public_url).netloc.lower()
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether browsers reach it over TLS."""
+        return self.public_url is not None and self.public_url.startswith("https:")
+
+
+def is_local_name(host: str) -> bool:
+    """Whether a Host header names this very host: whatever else a name resolves to here, somebody may have bent."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    name = name.removeprefix("[").removesuffix("]").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
