@@ -14,16 +14,14 @@
     telling   what is told after an action
     static    files that browsers fetch, each by its whole name, open to anybody
 
-A new page goes into a file here, its routes into `routes` with `PageRoute`, and its line into `foliot.web.access.TABLE`.
+A new page goes into a file here, its routes (a router with `PageRoute`) into `routes`, and a line for each of them into
+`foliot.web.access.TABLE`.
 """
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from starlette.routing import BaseRoute
 
 from foliot.web.pages import doing, live, login, places
-from foliot.web.pages.forms import PageRoute
 
-routes = APIRouter(route_class=PageRoute, include_in_schema=False)
-for part in (login, places, doing, live):
-    routes.include_router(part.routes)
+routes: list[BaseRoute] = [route for part in (login, places, doing, live) for route in part.routes.routes]

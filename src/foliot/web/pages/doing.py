@@ -58,7 +58,7 @@ async def do(request: Request, caller: Asking, kind: Key, subject: Key, verb: Ke
 
 async def _desk(caller: Caller, kind: str, subject: str, verb: str, form: Form) -> tuple[Act, Desk]:
     """Whose it is, is asked first: what is another tenant's does not exist."""
-    act = ACTS.get(kind, verb)
+    act = ACTS.get(kind, f"{form.get('verb')}-many" if verb == CHOOSE else verb)
     if act is None:
         raise UnknownName(f"nothing is called {verb!r:.40} here")
     if act.is_for_all and caller.tenant is not None:
@@ -75,6 +75,8 @@ async def _desk(caller: Caller, kind: str, subject: str, verb: str, form: Form) 
 
 
 MANY, NEW = "many", "new"
+CHOOSE = "choose"
+"""The verb that a list of chosen ones is sent to: which one it is, the button says."""
 
 
 async def _shown(
