@@ -109,7 +109,21 @@ _API: dict[str, Access] = {
 }
 
 TABLE: dict[tuple[str, str], Access] = {
+    # Pages
     ("GET", "/"): Access(READ, OWN),
+    ("GET", "/schedules"): Access(READ, OWN),
+    ("GET", "/schedules/{schedule}"): Access(READ, OWN),
+    ("GET", "/runs"): Access(READ, OWN),
+    ("GET", "/runs/{run_id}"): Access(READ, OWN),
+    ("GET", "/dead"): Access(READ, OWN),
+    ("GET", "/backfills"): Access(READ, OWN),
+    ("GET", "/load"): Access(READ, ALL),
+    ("GET", "/fleet"): Access(READ, ALL),
+    ("GET", "/alerts"): Access(READ, ALL),
+    ("GET", "/audit"): Access(READ, ALL),
+    ("GET", "/live"): Access(READ, OWN),
+    ("GET", "/act/{kind}/{subject}/{verb}"): Access(OPERATE, OWN),
+    ("POST", "/act/{kind}/{subject}/{verb}"): Access(OPERATE, OWN),
     ("POST", "/logout"): Access(READ, OWN),
     ("GET", "/api/openapi.json"): Access(READ, OWN),
     **{(method, API + path): access for route, access in _API.items() for method, _, path in (route.partition(" "),)},

@@ -1,4 +1,4 @@
-"""Log in with a token, log out; and the first page."""
+"""Log in with a token, log out."""
 
 from __future__ import annotations
 
@@ -16,14 +16,9 @@ from foliot.web.problems import Problem
 routes = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
-@routes.get("/")
-async def home(request: Request) -> Response:
-    return drawn(request, "home.html")
-
-
 @routes.get("/login")
 async def ask(request: Request) -> Response:
-    return drawn(request, "login.html", problem=None)
+    return drawn(request, "login.html", refused=None)
 
 
 @routes.post("/login")
@@ -35,7 +30,7 @@ async def log_in(request: Request) -> Response:
     try:
         session = await entrance.log_in(given, client.host if client else "somewhere")
     except Problem as problem:
-        return drawn(request, "login.html", problem.status, problem=problem.detail)
+        return drawn(request, "login.html", problem.status, refused=problem.detail)
     response = RedirectResponse("/", 303)
     response.set_cookie(
         COOKIE,

@@ -1,0 +1,98 @@
+"""What can be done to many at once: those that were chosen in a list, and dead letters by a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from foliot.errors import FoliotError
+from foliot.operate.words import counted
+from foliot.web.pages.acting import Acts, Desk, Example, Field, Prospect
+from foliot.web.pages.run_acts import examples, summary
+
+_RUNS: dict[str, tuple[str, str, bool]] = {
+    # By verb: the verb of operate, what will happen, and whether that could do harm.
+    "cancel": ("cancel_async", "Those that nobody has begun will not run; the workers of others are asked to stop.", True),
+    "skip": ("skip_async", "They end as skipped. One that has begun is refused.", False),
+    "retry": ("retry_async", "Each is tried again, if that is safe; others are refused, and stay as they are.", False),
+    "rerun": ("rerun_async", "A new run of each, with the same arguments and ledger, if that is safe.", False),
+}
+_SCHEDULES: dict[str, tuple[str, str]] = {
+    "pause": ("pause_async", "What falls due is held, and no other tick is made, until they are resumed."),
+    "resume": ("resume_async", "Their next ticks run. Those that fell due meanwhile are skipped."),
+    "trigger": ("trigger_async", "One run of each, now, beside its ticks."),
+}
+
+
+def add_bulk_acts(acts: Acts) -> None:
+    for verb, (do, will, unsafe) in _RUNS.items():
+        acts.add("runs", f"{verb}-many", _look("run", verb, will, unsafe), _do("run", do))
+    for verb, (do, will) in _SCHEDULES.items():
+        acts.add("schedules", f"{verb}-many", _look("schedule", verb, will, False), _do("schedule", do))
+    acts.add("dead", "replay", _look_replay, _replay)
+
+
+def _look(noun: str, verb: str, will: str, unsafe: bool) -> Callable[[Desk], Awaitable[Prospect]]:
+    async def look(desk: Desk) -> Prospect:
+        chosen = desk.form.all(noun)
+        heading = f"{verb.capitalize()} {counted(len(chosen), noun)}"
+        if not chosen:
+            return Prospect(heading, ["None was chosen."], "", may_go=False)
+        said = [f"{counted(len(chosen), noun)}. {will}", "Each is judged and written down by itself."]
+        return Prospect(heading, said, heading, sample=examples(chosen), unsafe=unsafe)
+
+    return look
+
+
+def _do(noun: str, verb: str) -> Callable[[Desk], Awaitable[str]]:
+    async def do(desk: Desk) -> str:
+        done, problems = 0, []
+        chosen = desk.form.all(noun)
+        for one in chosen:
+            try:
+                await _owned(desk, noun, one)
+                await getattr(desk.operate, verb)(one, **desk.said)
+            except FoliotError as error:
+                problems.append(str(error))
+            else:
+                done += 1
+        said = f"{done:,} of {counted(len(chosen), noun)} done"
+        return said + (f"; {len(problems):,} refused, for one: {problems[0]}" if problems else "")
+
+    return do
+
+
+async def _owned(desk: Desk, noun: str, one: str) -> Any:
+    """What is another tenant's does not exist."""
+    return await (desk.caller.run(one) if noun == "run" else desk.caller.schedule(one))
+
+
+async def _look_replay(desk: Desk) -> Prospect:
+    rate = desk.form.get("rate")
+    fields = [
+        Field("rate", "Rate", rate, hint="as 50/s; empty: all at once, behind all that is live"),
+        Field("override", "also those that may do harm a second time", "", "checkbox"),
+    ]
+    try:
+        seen = await desk.operate.preview_replay_async(
+            rate=rate or None, override=desk.form.has("override"), **_wanted(desk)
+        )
+    except FoliotError as error:
+        return Prospect("Replay dead letters", [str(error)], "Replay them", fields)
+    will = [f"{seen.would:,} of {counted(seen.total, 'dead letter')} would be tried again, with their attempts renewed."]
+    will += [f"{count:,} {kind[0]}: {kind[1]}" for kind, count in seen.refused.items()]
+    sample = [Example(one.letter.view.id) for one in seen.sample]
+    return Prospect("Replay dead letters", will, f"Replay {seen.would:,}", fields, sample, may_go=bool(seen.would))
+
+
+async def _replay(desk: Desk) -> str:
+    override = desk.form.has("override")
+    rate = desk.form.get("rate") or None
+    told = await desk.operate.replay_dead_async(rate=rate, override=override, **_wanted(desk), **desk.said)
+    return summary(told)
+
+
+def _wanted(desk: Desk) -> dict[str, Any]:
+    wanted = {name: desk.form.get(name) for name in ("job", "why")}
+    tenant = desk.caller.narrowed(desk.form.get("tenant") or None)
+    return {name: value for name, value in (wanted | {"tenant": tenant}).items() if value}

@@ -1,0 +1,127 @@
+"""The routes of actions: a page that shows what would happen, and the form that does it."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from foliot.errors import FoliotError, InvalidInput, UnknownName
+from foliot.web.caller import Asking, Caller
+from foliot.web.fields import Key
+from foliot.web.pages.acting import Act, Acts, Desk, Form, Prospect
+from foliot.web.pages.bulk_acts import add_bulk_acts
+from foliot.web.pages.drawing import framed
+from foliot.web.pages.forms import PageRoute
+from foliot.web.pages.run_acts import add_run_acts
+from foliot.web.pages.schedule_acts import add_schedule_acts
+from foliot.web.pages.telling import address_telling, safe_back
+
+routes = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+_OURS = frozenset({"csrf", "back", "reason", "request", "told", "mark"})
+ACTS = Acts()
+add_run_acts(ACTS)
+add_schedule_acts(ACTS)
+add_bulk_acts(ACTS)
+
+
+@routes.get("/act/{kind}/{subject}/{verb}")
+async def look(request: Request, caller: Asking, kind: Key, subject: Key, verb: Key) -> Response:
+    form = Form(_values(request.query_params.multi_items()))
+    act, desk = await _desk(caller, kind, subject, verb, form)
+    back = _back(request, kind, subject)
+    return await _shown(request, caller, await act.look(desk), form, back)
+
+
+@routes.post("/act/{kind}/{subject}/{verb}")
+async def do(request: Request, caller: Asking, kind: Key, subject: Key, verb: Key) -> Response:
+    given = parse_qsl((await request.body()).decode(), keep_blank_values=True)
+    form = Form(_values(given))
+    back = safe_back(form.get("back") or f"/{kind}")
+    act, desk = await _desk(caller, kind, subject, verb, form)
+    try:
+        if form.has("preview"):
+            return await _shown(request, caller, await act.look(desk), form, back)
+        told = await act.do(desk)
+    except FoliotError as error:
+        # What was typed is not lost: the same page again, with the refusal.
+        return await _shown(request, caller, await act.look(desk), form, back, refused=str(error))
+    if verb == "delete":
+        back = f"/{kind}"
+    return RedirectResponse(address_telling(back, caller.principal, told), 303)
+
+
+async def _desk(caller: Caller, kind: str, subject: str, verb: str, form: Form) -> tuple[Act, Desk]:
+    """Whose it is, is asked first: what is another tenant's does not exist."""
+    act = ACTS.get(kind, f"{form.get('verb')}-many" if verb == CHOOSE else verb)
+    if act is None:
+        raise UnknownName(f"nothing is called {verb!r:.40} here")
+    if act.is_for_all and caller.tenant is not None:
+        raise UnknownName(f"nothing is called {verb!r:.40} here")
+    if kind == "runs" and subject != MANY:
+        await caller.run(subject)
+    if kind == "schedules" and subject not in (MANY, NEW):
+        await caller.schedule(subject)
+    if kind == "backfills" and caller.tenant is not None:
+        if not subject.isdigit():
+            raise InvalidInput(f"{subject!r:.40} is no number")
+        await caller.schedule((await caller.operate.backfill_progress_async(int(subject))).backfill.schedule)
+    return act, Desk(caller, subject, form, form.get("reason"))
+
+
+MANY, NEW = "many", "new"
+CHOOSE = "choose"
+"""The verb that a list of chosen ones is sent to: which one it is, the button says."""
+
+
+async def _shown(
+    request: Request, caller: Caller, prospect: Prospect, form: Form, back: str, refused: str | None = None
+) -> Response:
+    asked = {field.name for field in prospect.fields}
+    carried = [
+        (name, value)
+        for name, values in form.values.items()
+        if name not in _OURS | asked | {"preview"}
+        for value in values
+    ]
+    values: dict[str, Any] = {
+        "heading": prospect.heading,
+        "will": prospect.will,
+        "sample": prospect.sample,
+        "fields": [field._replace(value=form.get(field.name) or field.value) for field in prospect.fields],
+        "button": prospect.button,
+        "unsafe": prospect.unsafe,
+        "may_go": prospect.may_go,
+        "previews": prospect.previews,
+        "action": quote(request.scope["path"], safe="/%:@~"),
+        "back": back,
+        "reason": form.get("reason"),
+        "refused": refused,
+        "carried": carried,
+        "request_key": secrets.token_urlsafe(12),
+    }
+    return await framed(request, caller, "act.html", values, 422 if refused else 200)
+
+
+def _values(items: list[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in items:
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _back(request: Request, kind: str, subject: str) -> str:
+    """Where one came from; the thing's own page otherwise."""
+    came = request.headers.get("referer")
+    if came is not None:
+        path = "/" + came.split("/", 3)[3] if came.count("/") >= 3 else "/"
+        if not path.startswith("/act/"):
+            return safe_back(path)
+    if kind in ("runs", "schedules") and subject not in (MANY, NEW):
+        return f"/{kind}/{quote(subject, safe='')}"
+    return {"workers": "/fleet"}.get(kind, f"/{kind}")

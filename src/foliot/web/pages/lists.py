@@ -1,0 +1,157 @@
+"""Lists: runs by filters, dead letters, backfills, alerts, the audit log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from foliot.domain.conditions import Condition
+from foliot.domain.instant import Instant, parse_rfc3339
+from foliot.domain.listing import FIRST, LAST, Order, RunFilter
+from foliot.domain.run import Lane, Origin
+from foliot.domain.state import Reason, State
+from foliot.errors import InvalidInput
+from foliot.operate.alerting import alert_shape
+from foliot.operate.auditing import sealed_shape
+from foliot.operate.backfilling import backfill_shape, pace_words, progress_shape
+from foliot.operate.replaying import dead_shape
+from foliot.operate.shapes import run_shape
+from foliot.web.caller import Caller
+from foliot.web.pages.asked import Asked
+from foliot.web.pages.words import quoted
+
+_PAGE = 50
+_DEAD = 100
+_WHY = ("attempts", "permanent", "too_old", "destination_down", "poison", "bad_payload", "bad_row", "lost", "timed_out")
+
+
+async def runs_page(caller: Caller, asked: Asked) -> dict[str, Any]:
+    page = await caller.operate.run_page_async(run_filter(caller, asked), cursor=asked.cursor, limit=_PAGE)
+    return {
+        "heading": "Runs",
+        "asked": asked.filled(
+            *("text", "schedule", "member", "job", "tenant", "queue", "since", "until", "needs_person", "order"),
+            many=("state", "condition", "origin"),
+        ),
+        "any_asked": asked.any,
+        "states": [str(state) for state in State],
+        "conditions": [str(condition) for condition in Condition],
+        "origins": [str(origin) for origin in Origin],
+        "jobs": [] if caller.tenant is not None else sorted(await caller.operate.jobs_async()),
+        "page": {
+            "runs": [run_shape(one.view) | {"conditions": list(one.conditions)} for one in page.runs],
+            "complete": page.complete,
+            "next": asked.next(page.cursor),
+        },
+        "first": asked.first,
+    }
+
+
+def run_filter(caller: Caller, asked: Asked) -> RunFilter:
+    """What the address says, as a filter. A word that is none is told, with those that there are."""
+    soonest = asked.get("order") == "soonest"
+    return RunFilter(
+        states=tuple(_named(State, name, "state") for name in asked.all("state")),
+        conditions=tuple(Condition(name) for name in asked.all("condition") if name in set(Condition)),
+        schedule=asked.get("schedule") or None,
+        member=asked.get("member") or None,
+        job=asked.get("job") or None,
+        tenant=caller.narrowed(asked.get("tenant") or None),
+        queue=asked.get("queue") or None,
+        origins=tuple(_named(Origin, name, "origin") for name in asked.all("origin")),
+        lanes=tuple(_named(Lane, name.replace("-", "_"), "lane") for name in asked.all("lane")),
+        reasons=tuple(asked.all("reason")),
+        nominal_from=moment_of(asked.get("since"), FIRST),
+        nominal_to=moment_of(asked.get("until"), LAST),
+        text=asked.get("text") or None,
+        needs_person=asked.has("needs_person"),
+        order=Order.SOONEST if soonest else Order.NEWEST,
+    )
+
+
+def _named(kind: Any, name: str, what: str) -> Any:
+    if name.upper() not in kind.__members__:
+        raise InvalidInput(f"there is no {what} {name!r:.40}; there are: {', '.join(map(str, kind))}")
+    return kind[name.upper()]
+
+
+def moment_of(text: str, otherwise: Instant) -> Instant:
+    """As a browser's field says it, in UTC; or as RFC 3339."""
+    if not text:
+        return otherwise
+    return parse_rfc3339(text if text.endswith("Z") or "+" in text else f"{text if text.count(':') > 1 else text + ':00'}Z")
+
+
+async def dead_page(caller: Caller, asked: Asked) -> dict[str, Any]:
+    found = await caller.operate.dead_async(limit=_DEAD + 1, **dead_wanted(caller, asked))
+    return {
+        "heading": "Dead letters",
+        "asked": asked.filled("job", "why", "tenant"),
+        "reasons": [str(reason) for reason in Reason if str(reason) in _WHY],
+        "letters": [dead_shape(one) for one in found[:_DEAD]],
+        "more": len(found) > _DEAD,
+        "filter_query": asked.query,
+    }
+
+
+def dead_wanted(caller: Caller, asked: Asked) -> dict[str, Any]:
+    wanted = {"job": asked.get("job"), "why": asked.get("why"), "tenant": caller.narrowed(asked.get("tenant") or None)}
+    return {name: value for name, value in wanted.items() if value}
+
+
+async def backfills_page(caller: Caller) -> dict[str, Any]:
+    rows = []
+    for one in await caller.operate.backfills_async(limit=_PAGE):
+        if caller.tenant is not None and (await caller.operate.schedule_async(one.schedule)).schedule.tenant != caller.tenant:
+            continue
+        state = str(one.state)
+        if state in ("running", "paused"):
+            shape = progress_shape(await caller.operate.backfill_progress_async(one.number))
+        else:
+            shape = backfill_shape(one) | {"unfinished": 0, "expected_end": None}
+        marks = {"running": ("busy", "running"), "paused": ("late", "held"), "cancelled": ("idle", "skipped")}
+        meaning, mark = marks.get(state, ("ok", "kept"))
+        rows.append(shape | {"pace": pace_words(one.pace), "meaning": meaning, "mark": mark})
+    return {"heading": "Backfills", "backfills": rows}
+
+
+async def alerts_page(caller: Caller, asked: Asked) -> dict[str, Any]:
+    found = await caller.operate.alerts_async(everything=asked.has("all"), tenant=caller.tenant)
+    marks = {"critical": ("bad", "failed"), "warning": ("late", "late"), "notice": ("idle", "dot")}
+    rows = []
+    for alert in found.alerts:
+        shape = alert_shape(alert, found.now)
+        meaning, mark = ("ok", "kept") if alert.resolved_at is not None else marks[shape["severity"]]
+        rows.append(shape | {"meaning": meaning, "mark": mark, "href": _subject(shape)})
+    watch = "Nobody watches: what is told here is not up to date. Start a scheduler." if found.silent else None
+    return {"heading": "Alerts", "alerts": rows, "all": asked.has("all"), "watch_words": watch}
+
+
+def _subject(shape: dict[str, Any]) -> str | None:
+    if shape["run"]:
+        return f"/runs/{quoted(shape['run'])}"
+    if shape["schedule"]:
+        return f"/schedules/{quoted(shape['schedule'])}"
+    return f"/runs?job={quoted(shape['job'])}" if shape["job"] else None
+
+
+async def audit_page(caller: Caller, asked: Asked) -> dict[str, Any]:
+    cursor = asked.cursor
+    if cursor is not None and not cursor.isdigit():
+        raise InvalidInput(f"cursor={cursor!r:.40}: that is no cursor of this list")
+    rows = await caller.operate.audit_async(
+        text=asked.get("text") or None,
+        actor=asked.get("actor") or None,
+        action=asked.get("action") or None,
+        subject=asked.get("subject") or None,
+        limit=_PAGE,
+        before=None if cursor is None else int(cursor),
+    )
+    shapes = [sealed_shape(row) for row in rows]
+    last = str(rows[-1].number) if len(rows) == _PAGE else None
+    return {
+        "heading": "Audit log",
+        "asked": asked.filled("text", "actor", "action", "subject"),
+        "rows": shapes,
+        "page": {"complete": True, "next": asked.next(last)},
+        "first": asked.first,
+    }

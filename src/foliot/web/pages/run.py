@@ -1,0 +1,141 @@
+"""One run: its story, what is safe to do, and what could do harm. Pure: from the shape that the API gives to a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from foliot.domain.instant import Instant, parse_rfc3339, rfc3339
+from foliot.operate.words import headline
+from foliot.web.pages import charts
+from foliot.web.pages.words import clock, length_of, quoted
+
+Shape = Mapping[str, Any]
+
+_MARKS = {
+    "made": "dot",
+    "due": "waiting",
+    "waiting": "held",
+    "effect": "effect",
+    "items": "effect",
+    "check": "effect",
+    "event": "late",
+    "person": "person",
+}
+_WORDS = {
+    "retry": "Retry",
+    "resume": "Resume where it stopped",
+    "repair": "Rerun as a repair",
+    "rerun": "Rerun",
+    "verify": "Ask its check again",
+    "reconcile": "Settle it",
+    "cancel": "Cancel",
+}
+_ALWAYS = {
+    # What can be asked for in which state, beside what is advised.
+    "scheduled": ("cancel", "skip"),
+    "held": ("release", "cancel", "skip"),
+    "ready": ("cancel",),
+    "running": ("cancel",),
+    "retrying": ("cancel",),
+    "verifying": ("cancel",),
+    "succeeded": ("rerun",),
+    "verified": ("rerun",),
+    "reconciled": ("rerun",),
+    "cancelled": ("rerun",),
+    "skipped": ("rerun",),
+}
+_NAMED = {"cancel": "Cancel…", "skip": "Skip…", "release": "Let it go…", "rerun": "Rerun…"}
+
+
+def run_page(shape: Shape, card: Shape | None) -> dict[str, Any]:
+    advice = shape["advice"]
+    return {
+        "heading": shape["id"],
+        "run": shape,
+        "card": card,
+        "advice": advice,
+        "advice_steps": [] if advice is None else list(_steps(shape, advice["steps"])),
+        "unsafe_steps": [] if advice is None else list(_steps(shape, advice["refused"], override=True)),
+        "acts": _acts(shape),
+        "story": [line | {"mark": _mark(shape, line)} for line in shape["story"]],
+        "drawing": _drawing(shape),
+        "errors": [
+            {"attempt": one["attempt"], "headline": headline(one["error"]), "text": one["error"]}
+            for one in shape["attempts"]
+            if one["error"] and one["outcome"] != "succeeded"
+        ],
+    }
+
+
+def act_address(run: str, verb: str, **more: str) -> str:
+    asked = "&".join(f"{name}={quoted(value)}" for name, value in more.items())
+    return f"/act/runs/{quoted(run)}/{verb}" + (f"?{asked}" if asked else "")
+
+
+def _steps(shape: Shape, steps: list[Shape], override: bool = False) -> Iterator[dict[str, str]]:
+    """One button for each action: settling an effect as done or not done is one form."""
+    for action in dict.fromkeys(step["action"] for step in steps):
+        if action not in _WORDS:
+            continue
+        more = {"override": "yes"} if override else {}
+        risk = "; ".join(step["text"] for step in steps if step["action"] == action)
+        yield {"href": act_address(shape["id"], action, **more), "text": f"{_WORDS[action]}…", "risk": risk}
+
+
+def _acts(shape: Shape) -> list[dict[str, str]]:
+    verbs = _ALWAYS.get(shape["state"], ())
+    return [
+        {"href": act_address(shape["id"], verb), "text": _NAMED[verb], "kind": "unsafe" if verb == "cancel" else ""}
+        for verb in verbs
+    ]
+
+
+def _mark(shape: Shape, line: Shape) -> str:
+    kind = line["kind"]
+    if kind == "ended":
+        return charts.shape_of(shape["state"])
+    if kind == "now":
+        return charts.shape_of(shape["state"])
+    if kind == "attempt":
+        good = any(word in line["text"] for word in ("succeeded", "began", "claimed", "is running"))
+        return "running" if good else "failed"
+    return _MARKS.get(kind, "dot")
+
+
+def _drawing(shape: Shape) -> Markup | None:
+    """Waiting, attempts and checks as stretches of time; None where nothing has a length yet."""
+    attempts = [one for one in shape["attempts"] if one["started_at"]]
+    if not attempts or shape["fire_at"] is None:
+        return None
+    moments = [_at(shape[name]) for name in ("fire_at", "fired_at", "claimed_at", "finished_at") if shape[name]]
+    moments += [_at(one[name]) for one in attempts for name in ("started_at", "finished_at") if one[name]]
+    if (nominal := _at(shape["nominal"])) > min(moments) - (max(moments) - min(moments)) * 3:
+        moments.append(nominal)
+    low, high = min(moments), max(moments)
+    if high - low < 1_000:
+        return None
+
+    def place(at: str | None) -> float:
+        return 1.0 if at is None else (_at(at) - low) / (high - low)
+
+    spans = []
+    if shape["fired_at"] and attempts[-1]["started_at"] and _at(shape["fired_at"]) < _at(attempts[-1]["started_at"]):
+        start, end = place(shape["fired_at"]), place(attempts[-1]["started_at"])
+        spans.append(charts.Span("waits", start, end, "idle", "handed off, waiting for a worker"))
+    for one in attempts:
+        good = one["outcome"] in (None, "succeeded")
+        meaning = "busy" if one["outcome"] is None else "ok" if good else "bad"
+        told = f"attempt {one['attempt']}: {one['outcome'] or 'running'}, {length_of(one['took'])}"
+        row = "check" if one["stage"] == "check" else f"attempt {one['attempt']}"
+        spans.append(charts.Span(row, place(one["started_at"]), place(one["finished_at"]), meaning, told))
+    marks = [(place(shape["nominal"]), "due", "idle")] if _at(shape["nominal"]) >= low else []
+    edges = [(0.0, clock(rfc3339(low))), (1.0, clock(rfc3339(high)))]
+    return charts.timeline(spans, marks, edges)
+
+
+def _at(text: str) -> Instant:
+    return parse_rfc3339(text)
+

@@ -1,0 +1,168 @@
+"""What can be done about runs: one by one, and many at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from foliot.domain.run import Kept
+from foliot.operate.advising import open_effects, shown_effect
+from foliot.operate.replaying import Outcome
+from foliot.web.pages.acting import Acts, Desk, Example, Field, Prospect
+
+SHOWN = 12
+"""So many of those that are chosen are named."""
+
+
+def add_run_acts(acts: Acts) -> None:
+    acts.add("runs", "cancel", _look_cancel, _cancel)
+    acts.add("runs", "skip", _look_skip, _skip)
+    acts.add("runs", "release", _look_release, _release)
+    acts.add("runs", "retry", _look_retry, _retry)
+    acts.add("runs", "resume", _look_resume, _resume)
+    acts.add("runs", "rerun", _look_rerun, _rerun)
+    acts.add("runs", "repair", _look_repair, _repair)
+    acts.add("runs", "verify", _look_verify, _verify)
+    acts.add("runs", "reconcile", _look_reconcile, _reconcile)
+
+
+async def _look_cancel(desk: Desk) -> Prospect:
+    view = await desk.operate.run_async(desk.subject)
+    running = str(view.state) == "running"
+    will = "Its worker is asked to stop it. It ends when its handler heeds that." if running else "It will not run."
+    if view.schedule is not None and not running:
+        will += " Its schedule goes on."
+    return Prospect(f"Cancel {view.id}", [f"It is {view.state}. {will}"], "Cancel it", unsafe=True)
+
+
+async def _cancel(desk: Desk) -> str:
+    return _told(await desk.operate.cancel_async(desk.subject, **desk.said))
+
+
+async def _look_skip(desk: Desk) -> Prospect:
+    return Prospect(f"Skip {desk.subject}", ["It ends as skipped, with your reason. Its schedule goes on."], "Skip it")
+
+
+async def _skip(desk: Desk) -> str:
+    return _told(await desk.operate.skip_async(desk.subject, **desk.said))
+
+
+async def _look_release(desk: Desk) -> Prospect:
+    view = await desk.operate.run_async(desk.subject)
+    will = [f"It is held: {view.detail or view.reason or 'for its turn'}.", "It goes to a worker at once, against that."]
+    return Prospect(f"Let {view.id} go", will, "Let it go", unsafe=True)
+
+
+async def _release(desk: Desk) -> str:
+    return _told(await desk.operate.release_async(desk.subject, **desk.said))
+
+
+async def _look_retry(desk: Desk) -> Prospect:
+    override = desk.form.has("override")
+    will = ["It is tried again now, with its attempts renewed. What is recorded as done is not done again."]
+    fields = []
+    if override:
+        will.append("It was refused because something may already have happened: it may happen a second time.")
+        fields = [Field("override", "I know that, and want it all the same", "", "checkbox")]
+    return Prospect(f"Retry {desk.subject}", will, "Retry it", fields, unsafe=override)
+
+
+async def _retry(desk: Desk) -> str:
+    override = desk.form.has("override")
+    return _told(await desk.operate.retry_async(desk.subject, override=override, **desk.said))
+
+
+async def _look_resume(desk: Desk) -> Prospect:
+    will = ["It goes on where it stopped: what is recorded as done is not done again."]
+    return Prospect(f"Resume {desk.subject}", will, "Resume it")
+
+
+async def _resume(desk: Desk) -> str:
+    return _told(await desk.operate.resume_run_async(desk.subject, **desk.said))
+
+
+async def _look_rerun(desk: Desk) -> Prospect:
+    override = desk.form.has("override")
+    will = ["A new run with the same arguments and the same ledger: effects that are done stay done."]
+    fields = []
+    if override:
+        will.append("It was refused because something may already have happened: it may happen a second time.")
+        fields = [Field("override", "I know that, and want it all the same", "", "checkbox")]
+    return Prospect(f"Rerun {desk.subject}", will, "Rerun it", fields, unsafe=override)
+
+
+async def _rerun(desk: Desk) -> str:
+    override = desk.form.has("override")
+    return _told(await desk.operate.rerun_async(desk.subject, override=override, **desk.said))
+
+
+async def _look_repair(desk: Desk) -> Prospect:
+    will = ["A new run that is told to write again what was written wrongly."]
+    return Prospect(f"Repair {desk.subject}", will, "Rerun it as a repair")
+
+
+async def _repair(desk: Desk) -> str:
+    return _told(await desk.operate.rerun_async(desk.subject, repair=True, **desk.said))
+
+
+async def _look_verify(desk: Desk) -> Prospect:
+    return Prospect(f"Verify {desk.subject}", ["The job's check is asked again. That changes nothing."], "Ask it again")
+
+
+async def _verify(desk: Desk) -> str:
+    return _told(await desk.operate.verify_async(desk.subject, **desk.said))
+
+
+async def _look_reconcile(desk: Desk) -> Prospect:
+    view = await desk.operate.run_async(desk.subject)
+    effects = [shown_effect(effect) for effect in open_effects(view)]
+    will = ["It ends as reconciled, on your word and with your evidence. It is not run again."]
+    if effects:
+        will.append("Say of each effect whether it happened; a rerun then does whatever was left.")
+    choices = (("", "I do not know"), ("done", "it happened"), ("not_done", "it did not happen"))
+    fields = [Field(f"effect {name}", f"Did {name} happen?", "", "select", choices=choices) for name in effects]
+    fields.append(Field("evidence", "How do you know?", "", hint="It stays with the run.", required=True))
+    return Prospect(f"Settle {view.id}", will, "Settle it", fields)
+
+
+async def _reconcile(desk: Desk) -> str:
+    words = [
+        f"{name.removeprefix('effect ')}={desk.form.get(name)}"
+        for name in desk.form.values
+        if name.startswith("effect ") and desk.form.get(name)
+    ]
+    kept = await desk.operate.reconcile_async(
+        desk.subject, evidence=desk.form.get("evidence"), effects=words, **desk.said
+    )
+    return _told(kept)
+
+
+def _told(kept: Kept) -> str:
+    return f"{kept.id}: {_OUTCOMES.get(kept.outcome, kept.outcome)}"
+
+
+_OUTCOMES = {
+    "cancelled": "it will not run",
+    "asked": "its worker was asked to stop it",
+    "withdrawn": "this tick will be skipped",
+    "parked": "an effect of it is open, so it waits for a person now",
+    "retried": "it is tried again",
+    "rerun": "this new run was made",
+    "rechecked": "its check is asked again",
+    "reconciled": "it is settled",
+    "released": "it goes to a worker",
+    "skipped": "it is skipped",
+}
+
+
+def summary(told: Sequence[Outcome]) -> str:
+    """What became of many, in a sentence."""
+    counts = Counter(str(one.fate) for one in told)
+    problem = next((one.problem for one in told if one.problem), None)
+    said = ", ".join(f"{count:,} {fate.replace('_', ' ')}" for fate, count in counts.items()) or "nothing"
+    return said + (f" (for one: {problem})" if problem else "")
+
+
+def examples(runs: Sequence[str]) -> list[Example]:
+    shown = [Example(run) for run in runs[:SHOWN]]
+    return shown + ([Example(f"and {len(runs) - SHOWN:,} more")] if len(runs) > SHOWN else [])

@@ -1,0 +1,327 @@
+"""What can be done about schedules, backfills, workers and alerts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from foliot.domain.instant import Instant, duration, rfc3339
+from foliot.errors import FoliotError, InvalidInput
+from foliot.operate.backfilling import pace_words, taken_words
+from foliot.operate.words import counted, length
+from foliot.timing import decode
+from foliot.web.pages.acting import Acts, Desk, Example, Field, Prospect
+from foliot.web.pages.lists import moment_of
+from foliot.web.pages.run_acts import examples
+from foliot.web.pages.words import absolute
+
+_PAUSES = (
+    ("creation", "ticks: what falls due is held"),
+    ("retries", "retries: what failed waits"),
+    ("claims", "claims: nothing is handed to workers"),
+)
+_FOR = (("", "until somebody resumes it"), ("1h", "an hour"), ("8h", "8 hours"), ("1d", "a day"), ("7d", "a week"))
+
+
+def add_schedule_acts(acts: Acts) -> None:
+    acts.add("schedules", "trigger", _look_trigger, _trigger)
+    acts.add("schedules", "pause", _look_pause, _pause)
+    acts.add("schedules", "resume", _look_resume, _resume)
+    acts.add("schedules", "delete", _look_delete, _delete)
+    acts.add("schedules", "edit", _look_edit, _edit)
+    acts.add("schedules", "make", _look_new, _new, is_for_all=True)
+    acts.add("schedules", "backfill", _look_backfill, _backfill)
+    acts.add("backfills", "pause", _look_backfill_pause, _backfill_pause)
+    acts.add("backfills", "resume", _look_backfill_resume, _backfill_resume)
+    acts.add("backfills", "rate", _look_backfill_rate, _backfill_rate)
+    acts.add("backfills", "cancel", _look_backfill_cancel, _backfill_cancel)
+    for verb, words in _WISHES.items():
+        acts.add("workers", verb, _look_wish(verb, words), _wish(verb), is_for_all=True)
+    acts.add("alerts", "snooze", _look_snooze, _snooze, is_for_all=True)
+    acts.add("alerts", "unsnooze", _look_unsnooze, _unsnooze, is_for_all=True)
+
+
+# Schedules
+
+
+async def _look_trigger(desk: Desk) -> Prospect:
+    view = await desk.operate.schedule_async(desk.subject)
+    will = ["One run now, beside its ticks. It obeys overlap, keys and limits like every other."]
+    if view.active:
+        will.append(f"{counted(view.active, 'run')} of it is at work: its overlap policy decides what becomes of this one.")
+    return Prospect(f"Trigger {desk.subject}", will, "Trigger it")
+
+
+async def _trigger(desk: Desk) -> str:
+    kept = await desk.operate.trigger_async(desk.subject, **desk.said)
+    return f"{kept.id} was made"
+
+
+async def _look_pause(desk: Desk) -> Prospect:
+    fields = [
+        Field("what", "What", "creation", "select", choices=_PAUSES),
+        Field("for", "For how long", "", "select", choices=_FOR),
+    ]
+    will = ["What runs goes on. The tick that falls due is held, and the others are not made, until it is resumed."]
+    return Prospect(f"Pause {desk.subject}", will, "Pause it", fields)
+
+
+async def _pause(desk: Desk) -> str:
+    what = desk.form.get("what", "creation")
+    until = await _until(desk)
+    await desk.operate.pause_of_async("schedule", desk.subject, what=[what], until=until, **desk.said)
+    return f"{desk.subject}: its {what} {'are' if what != 'creation' else 'is'} paused" + (
+        "" if until is None else f" until {absolute(rfc3339(until))} UTC"
+    )
+
+
+async def _until(desk: Desk) -> Instant | None:
+    given = desk.form.get("for")
+    return None if not given else await desk.operate.now_async() + duration(given)
+
+
+async def _look_resume(desk: Desk) -> Prospect:
+    will = ["Its next tick runs. Those that fell due meanwhile are skipped, in one row, unless you want them."]
+    fields = [Field("catch_up", "treat them as missed: its catch-up policy speaks", "", "checkbox")]
+    return Prospect(f"Resume {desk.subject}", will, "Resume it", fields)
+
+
+async def _resume(desk: Desk) -> str:
+    ended = await desk.operate.resume_of_async(
+        "schedule", desk.subject, catch_up=desk.form.has("catch_up"), **desk.said
+    )
+    return f"{desk.subject} goes on" if ended else f"{desk.subject} was not paused"
+
+
+async def _look_delete(desk: Desk) -> Prospect:
+    view = await desk.operate.schedule_async(desk.subject)
+    will = ["It and its pending run are removed; its history stays."]
+    if view.schedule.source == "code":
+        will.append("Code declares it: it comes back with the next start of that code.")
+    return Prospect(f"Delete {desk.subject}", will, "Delete it", unsafe=True)
+
+
+async def _delete(desk: Desk) -> str:
+    await desk.operate.delete_async(desk.subject, **desk.said)
+    return f"{desk.subject} was deleted"
+
+
+async def _look_edit(desk: Desk) -> Prospect:
+    """Shows what would change once something was typed; asks for it before."""
+    view = await desk.operate.schedule_async(desk.subject)
+    text = desk.form.get("changes") or json.dumps(_editable(view), indent=2, ensure_ascii=False)
+    fields = [
+        Field("changes", "What it shall be", text, "textarea", hint='JSON: "rule", "tz", "args", "overlap", "owner", …'),
+        Field("revision", "", str(view.schedule.revision), "hidden"),
+    ]
+    will = ["Only what differs is changed. Its pending tick moves to where the new rule has it."]
+    if desk.form.has("changes"):
+        try:
+            planned = await desk.operate.preview_edit_async(desk.subject, _json(text))
+            will += [f"{one.field}: {_shown(one.before)} becomes {_shown(one.after)}" for one in planned.fields]
+            will += ["Nothing differs."] if not planned.fields else []
+            if planned.ticks.before != planned.ticks.after:
+                will.append(f"Next: {_ticks(planned.ticks.after)} (now: {_ticks(planned.ticks.before)})")
+        except FoliotError as error:
+            will.append(f"Refused: {error}")
+    return Prospect(f"Edit {desk.subject}", will, "Change it", fields, previews=True)
+
+
+def _editable(view: Any) -> dict[str, Any]:
+    """What people change most, as it is now."""
+    schedule = view.schedule
+    rule = decode(schedule.rule)
+    shown: dict[str, Any] = {"rule": str(rule), "tz": rule.tz} if rule.tz != "UTC" else {"rule": str(rule)}
+    shown |= {"overlap": str(schedule.policy.overlap), "catch_up": str(schedule.policy.catch_up)}
+    return shown | {"owner": schedule.owner, "runbook": schedule.runbook}
+
+
+async def _edit(desk: Desk) -> str:
+    planned = await desk.operate.edit_schedule_async(
+        desk.subject, _json(desk.form.get("changes")), revision=int(desk.form.get("revision") or 0), **desk.said
+    )
+    changed = ", ".join(one.field for one in planned.fields)
+    return f"{desk.subject}: {changed or 'nothing'} changed; it is at revision {planned.revision}"
+
+
+async def _look_new(desk: Desk) -> Prospect:
+    jobs = sorted(await desk.operate.jobs_async())
+    fields = [
+        Field("name", "Name", desk.form.get("name"), required=True),
+        Field("job", "Job", desk.form.get("job"), "select", choices=[(job, job) for job in jobs]),
+        Field("rule", "Rule", desk.form.get("rule") or "0 2 * * *", hint="cron, every(\"15m\"), @daily …", required=True),
+        Field("tz", "Zone", desk.form.get("tz") or "UTC"),
+        Field("args", "Arguments", desk.form.get("args") or "{}", "textarea", hint="JSON"),
+    ]
+    return Prospect("A new schedule", ["It begins with its first tick after now."], "Make it", fields)
+
+
+async def _new(desk: Desk) -> str:
+    given = {"name": desk.form.get("name"), "job": desk.form.get("job"), "rule": desk.form.get("rule")}
+    tz = desk.form.get("tz")
+    planned = await desk.operate.put_schedule_async(
+        given | ({"tz": tz} if tz and tz != "UTC" else {}) | {"args": _json(desk.form.get("args") or "{}")}, **desk.said
+    )
+    return f"{planned.schedule}: {planned.outcome}"
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise InvalidInput(f"that is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidInput('give an object: {"rule": "0 2 * * *"}')
+    return found
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _ticks(ticks: Any) -> str:
+    return ", ".join(absolute(rfc3339(tick)) for tick in list(ticks)[:3]) or "none"
+
+
+# Backfills
+
+
+async def _look_backfill(desk: Desk) -> Prospect:
+    form = desk.form
+    fields = [
+        Field("from", "From (UTC)", form.get("from"), "datetime-local", required=True),
+        Field("to", "To (UTC), not with it", form.get("to"), "datetime-local", required=True),
+        Field("rate", "Rate", form.get("rate") or "10/m", hint="so many runs are made, as 10/m"),
+        Field("at_once", "At a time", form.get("at_once") or "1", "number"),
+    ]
+    will = ["One run for every tick of the interval that has none, behind all that is live. Nothing is run twice."]
+    sample: list[Example] = []
+    if form.has("from") and form.has("to"):
+        try:
+            seen = await desk.operate.preview_backfill_async(desk.subject, *_edges(desk), **_pace(desk))
+            lasts = "" if seen.lasting is None else f", about {length(seen.lasting)}"
+            will.append(f"{counted(seen.total, 'tick')}, of which {seen.new:,} would become runs, {pace_words(seen.pace)}{lasts}.")
+            will += [taken_words(seen)] if seen.taken else []
+            sample = examples([one.run for one in seen.taken if one.run])
+        except FoliotError as error:
+            will.append(f"Refused: {error}")
+    return Prospect(f"Backfill {desk.subject}", will, "Start it", fields, sample, previews=True)
+
+
+async def _backfill(desk: Desk) -> str:
+    made = await desk.operate.backfill_async(desk.subject, *_edges(desk), **_pace(desk), **desk.said)
+    return f"backfill {made.number} of {desk.subject} was started: {counted(made.total, 'tick')}"
+
+
+def _edges(desk: Desk) -> tuple[Any, Any]:
+    return moment_of(desk.form.get("from"), 0), moment_of(desk.form.get("to"), 0)
+
+
+def _pace(desk: Desk) -> dict[str, Any]:
+    at_once = desk.form.get("at_once") or "1"
+    if not at_once.isascii() or not at_once.isdigit():
+        raise InvalidInput(f"at a time: {at_once!r:.40} is no number")
+    return {"rate": desk.form.get("rate") or None, "at_once": int(at_once)}
+
+
+async def _look_backfill_pause(desk: Desk) -> Prospect:
+    return Prospect(f"Pause backfill {desk.subject}", ["It makes no more runs; those that it made go on."], "Pause it")
+
+
+async def _backfill_pause(desk: Desk) -> str:
+    await desk.operate.pause_backfill_async(_number(desk), **desk.said)
+    return f"backfill {desk.subject} is paused"
+
+
+async def _look_backfill_resume(desk: Desk) -> Prospect:
+    return Prospect(f"Resume backfill {desk.subject}", ["It goes on where it stood."], "Resume it")
+
+
+async def _backfill_resume(desk: Desk) -> str:
+    await desk.operate.resume_backfill_async(_number(desk), **desk.said)
+    return f"backfill {desk.subject} goes on"
+
+
+async def _look_backfill_rate(desk: Desk) -> Prospect:
+    view = await desk.operate.backfill_progress_async(_number(desk))
+    pace = view.backfill.pace
+    fields = [
+        Field("rate", "Rate", "" if pace.rate is None else str(pace.rate), hint="as 10/m"),
+        Field("at_once", "At a time", str(pace.at_once), "number"),
+    ]
+    return Prospect(f"Pace of backfill {desk.subject}", [f"Now: {pace_words(pace)}."], "Change it", fields)
+
+
+async def _backfill_rate(desk: Desk) -> str:
+    chosen = {name: value for name, value in _pace(desk).items() if value is not None}
+    made = await desk.operate.pace_backfill_async(_number(desk), **desk.said, **chosen)
+    return f"backfill {desk.subject}: {pace_words(made.pace)}"
+
+
+async def _look_backfill_cancel(desk: Desk) -> Prospect:
+    view = await desk.operate.backfill_progress_async(_number(desk))
+    will = [f"{view.backfill.left:,} ticks are not made into runs; runs that nobody has begun are cancelled. Others go on."]
+    return Prospect(f"Cancel backfill {desk.subject}", will, "Cancel it", unsafe=True)
+
+
+async def _backfill_cancel(desk: Desk) -> str:
+    await desk.operate.cancel_backfill_async(_number(desk), **desk.said)
+    return f"backfill {desk.subject} is cancelled"
+
+
+def _number(desk: Desk) -> int:
+    if not desk.subject.isascii() or not desk.subject.isdigit() or len(desk.subject) > 18:
+        raise InvalidInput(f"{desk.subject!r:.40} is no number")
+    return int(desk.subject)
+
+
+# Workers
+
+
+_WISHES = {
+    "drain": ("drain", "It takes nothing more, ends what it runs, and leaves."),
+    "quarantine": ("quarantine", "It takes nothing more, and stays, for a look."),
+    "resume": (None, "It takes work again."),
+}
+
+
+def _look_wish(verb: str, words: tuple[str | None, str]) -> Any:
+    async def look(desk: Desk) -> Prospect:
+        name = "Have" if verb == "resume" else verb.capitalize()
+        heading = f"Have worker {desk.subject} work again" if verb == "resume" else f"{name} worker {desk.subject}"
+        return Prospect(heading, [words[1], "It hears of it with its next heartbeat."], "Tell it")
+
+    return look
+
+
+def _wish(verb: str) -> Any:
+    async def do(desk: Desk) -> str:
+        told = await desk.operate.wish_async(_number(desk), _WISHES[verb][0], **desk.said)
+        return f"worker {desk.subject} {'was told' if told else 'had been told already'}"
+
+    return do
+
+
+# Alerts
+
+
+async def _look_snooze(desk: Desk) -> Prospect:
+    alert = await desk.operate.alert_async(_number(desk))
+    fields = [Field("for", "For how long", "2h", "select", choices=[one for one in _FOR if one[0]] + [("2h", "2 hours")])]
+    will = [alert.cause, "Nobody is told of it for so long; it is still shown, and what it is about goes on."]
+    return Prospect("Snooze an alert", will, "Snooze it", fields)
+
+
+async def _snooze(desk: Desk) -> str:
+    alert = await desk.operate.snooze_async(_number(desk), desk.form.get("for") or "2h", **desk.said)
+    return f"quiet until {absolute(rfc3339(alert.snoozed_until or 0))} UTC"
+
+
+async def _look_unsnooze(desk: Desk) -> Prospect:
+    alert = await desk.operate.alert_async(_number(desk))
+    return Prospect("End the snooze", [alert.cause, "People are told again, if it is still so."], "Tell again")
+
+
+async def _unsnooze(desk: Desk) -> str:
+    await desk.operate.unsnooze_async(_number(desk), **desk.said)
+    return "people are told again"

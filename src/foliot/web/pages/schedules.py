@@ -1,0 +1,259 @@
+"""Schedules: the list of them, and one with its ticks, charts, rule and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from markupsafe import Markup
+
+from foliot.domain.instant import Duration, Instant, rfc3339, spell
+from foliot.domain.listing import RunFilter
+from foliot.domain.run import RunView
+from foliot.domain.standing import ScheduleFilter, ScheduleOrder, Standing, begun_after, mark_of
+from foliot.errors import InvalidInput
+from foliot.operate.rules import clock_changes, local
+from foliot.operate.shapes import (
+    attempt_shape,
+    coming_ticks,
+    moment,
+    policy_words,
+    readable_rule,
+    run_shape,
+    schedule_shape,
+    schedule_state,
+    took,
+)
+from foliot.operate.words import counted, length
+from foliot.web.caller import Caller
+from foliot.web.pages import charts
+from foliot.web.pages.asked import Asked
+from foliot.web.pages.words import absolute, lasting, number, quoted
+
+_PAGE = 50
+_TICKS = 30
+_NESTED = 10
+"""So many ticks that were tried more than once are shown with their attempts."""
+_COMING = 8
+
+
+async def schedules_page(caller: Caller, asked: Asked) -> dict[str, Any]:
+    paused = {"true": True, "false": False}.get(asked.get("paused"))
+    wanted = ScheduleFilter(
+        text=asked.get("text") or None,
+        job=asked.get("job") or None,
+        tenant=caller.narrowed(asked.get("tenant") or None),
+        paused=paused,
+        needs_person=asked.has("needs_person"),
+        order=ScheduleOrder.NEXT if asked.get("order") == "next" else ScheduleOrder.NAME,
+    )
+    page = await caller.operate.schedule_page_async(wanted, cursor=asked.cursor, limit=_PAGE)
+    return {
+        "heading": "Schedules",
+        "asked": asked.filled("text", "job", "tenant", "paused", "order", "needs_person"),
+        "any_asked": asked.any,
+        "page": {
+            "schedules": [_row(one, page.now) for one in page.schedules],
+            "complete": page.complete,
+            "next": asked.next(page.cursor),
+        },
+        "first": asked.first,
+    }
+
+
+def _row(one: Standing, now: Instant) -> dict[str, Any]:
+    view, interval = one.as_view, _interval(one)
+    rule = readable_rule(view)
+    takes = f"{lasting(one.durations[-1])}" if one.durations else ""
+    if one.ratio is not None:
+        takes += f", {one.ratio:.0%} of its interval"
+    title = f"how long the last {counted(len(one.durations), 'run')} took" + (
+        "" if interval is None else f"; the interval is {spell(interval)}"
+    )
+    return {
+        "id": one.schedule.id,
+        "words": None if rule is None else rule.explain() + ("" if rule.tz == "UTC" else f" ({rule.tz})"),
+        "state": schedule_state(view, now),
+        "needs": [need for need in one.needs if need != "set_aside"],
+        "fault": one.schedule.fault,
+        "paused_until": moment(one.schedule.paused_until) if one.schedule.paused(now) else None,
+        "paused_note": one.schedule.paused_note if one.schedule.paused(now) else None,
+        "next_fire_at": moment(view.next_fire_at),
+        "last_success_at": moment(view.last_success_at),
+        "active": len(one.active),
+        "strip": charts.strip([charts.Mark(str(mark), str(mark)) for mark in one.strip]),
+        "sparkline": charts.sparkline(list(one.durations), interval, title),
+        "takes": takes,
+    }
+
+
+def _interval(one: Standing) -> Duration | None:
+    spans = [view.nominal - view.since for view in one.facts.recent if view.since and view.nominal > view.since]
+    return spans[0] if spans else None
+
+
+# One of them
+
+
+async def schedule_page(caller: Caller, schedule: str) -> dict[str, Any]:
+    view = await caller.schedule(schedule)
+    operate = caller.operate
+    standing, now = await operate.standing_async(schedule), await operate.now_async()
+    ticks = (await operate.run_page_async(RunFilter(schedule=schedule), limit=_TICKS)).runs
+    retried = [one.view for one in ticks if one.view.attempt > 1][:_NESTED]
+    attempts = {one.number: (await operate.run_async(one.id)) for one in retried}
+    rule = readable_rule(view)
+    tz = rule.tz if rule else "UTC"
+    coming = coming_ticks(view, now, _COMING)
+    return {
+        "heading": schedule,
+        "schedule": schedule_shape(view, now),
+        "tags": _tags(standing, now),
+        "acts": _acts(standing, now),
+        "figures": _figures(standing, now),
+        "takes": _takes(standing),
+        "durations_drawing": _durations(standing, [one.view for one in ticks]),
+        "lateness_drawing": _lateness(standing, [one.view for one in ticks]),
+        "ticks": [
+            run_shape(one.view)
+            | {
+                "conditions": list(one.conditions),
+                "attempts": [attempt_shape(one.view, each) for each in attempts[one.view.number].attempts]
+                if one.view.number in attempts
+                else [],
+            }
+            for one in ticks
+            if one.view.fired_at is not None or one.view.fire_at <= now or one.view.finished_at is not None
+        ],
+        "upcoming": [_upcoming(tick, tz) for tick in coming],
+        "surprises": [] if rule is None else clock_changes(rule, now, tz)[:4],
+        "policies": list(policy_words(view.schedule.policy).items()),
+        "drift": await operate.declared_otherwise_async(schedule),
+        "edits": _edits(view),
+    }
+
+
+def _edits(view: Any) -> list[str]:
+    edit = getattr(view, "edit", None)
+    if edit is None:
+        return []
+    return [f"{', '.join(edit.fields)}, by {edit.actor}, {absolute(moment(edit.at))}"]
+
+
+def _tags(one: Standing, now: Instant) -> list[dict[str, str]]:
+    state = schedule_state(one.as_view, now)
+    meanings = {"paused": "late", "set aside": "bad", "busy": "busy", "waiting": "ok", "ended": "idle"}
+    text = state
+    if state == "paused":
+        until = one.schedule.paused_until
+        text += f" until {absolute(moment(until))}" if until else ""
+        text += f": {one.schedule.paused_note}" if one.schedule.paused_note else ""
+    if state == "set aside":
+        text += f": {one.schedule.fault}"
+    found = [{"meaning": meanings[state], "text": text}]
+    return found + [{"meaning": "bad", "text": need.replace("_", " ")} for need in one.needs if need != "set_aside"]
+
+
+def _acts(one: Standing, now: Instant) -> list[dict[str, str]]:
+    at = f"/act/schedules/{quoted(one.schedule.id)}"
+    paused = one.schedule.paused(now)
+    return [
+        {"href": f"{at}/trigger", "text": "Trigger…", "kind": ""},
+        {"href": f"{at}/resume", "text": "Resume…", "kind": "safe"}
+        if paused
+        else {"href": f"{at}/pause", "text": "Pause…", "kind": ""},
+        {"href": f"{at}/backfill", "text": "Backfill…", "kind": ""},
+        {"href": f"{at}/edit", "text": "Edit…", "kind": ""},
+        {"href": f"{at}/delete", "text": "Delete…", "kind": "unsafe"},
+    ]
+
+
+def _figures(one: Standing, now: Instant) -> list[dict[str, str]]:
+    def figure(name: str, value: str, note: str = "", meaning: str = "") -> dict[str, str]:
+        return {"name": name, "value": value, "note": note, "meaning": meaning}
+
+    useful = one.facts.useful_at
+    heard = [each.heard for each in one.active if each.heard is not None]
+    return [
+        figure(
+            "Next due",
+            "–" if one.next is None else _until(one.next.fire_at, now),
+            "nothing to come" if one.next is None else absolute(moment(one.next.fire_at)),
+        ),
+        figure(
+            "Last useful",
+            "never" if useful is None else f"{length(now - useful)} ago",
+            "" if useful is None else absolute(moment(useful)),
+        ),
+        figure(
+            "At work",
+            number(len(one.active)),
+            f"for {lasting(max(each.age for each in one.active))}, heard of {lasting(min(heard))} ago"
+            if one.active and heard
+            else "nothing runs",
+        ),
+        figure("Queue delay", lasting(one.queue_delay), "from hand-off to a worker"),
+        figure("Lateness", lasting(one.lateness), f"at worst {lasting(one.worst)}"),
+        figure("Retries", number(one.retries), f"{one.retrying:,} to come", "late" if one.retrying else ""),
+        figure("Useful per attempt", "–" if one.useful_per_attempt is None else f"{one.useful_per_attempt:.0%}"),
+        figure("Made, and ended", f"{one.emitted:,}, {one.completed:,}", "of the last ticks"),
+        figure("Overlaps", number(one.overlaps), "", ""),
+        figure("Failures in a row", number(one.in_a_row), "", "bad" if one.in_a_row >= 3 else ""),
+    ] + ([figure("Backfill", number(one.backlog), "still to be done")] if one.backlog else [])
+
+
+def _until(at: Instant, now: Instant) -> str:
+    return f"in {length(at - now)}" if at > now else f"due for {length(now - at)}"
+
+
+def _takes(one: Standing) -> str:
+    if not one.durations:
+        return "no run has ended well yet"
+    middle = sorted(one.durations)[len(one.durations) // 2]
+    share = "" if one.ratio is None else f", {one.ratio:.0%} of the time to the next tick"
+    return f"half of them less than {length(middle)}{share}"
+
+
+def _durations(one: Standing, views: Sequence[RunView]) -> Markup:
+    return _dots(one, views, took, _interval(one), "how long its runs took")
+
+
+def _lateness(one: Standing, views: Sequence[RunView]) -> Markup:
+    return _dots(one, views, begun_after, one.schedule.policy.missed_after, "how late its runs began")
+
+
+def _dots(one: Standing, views: Sequence[RunView], value: Any, limit: Duration | None, title: str) -> Markup:
+    """The runs that have such a length, each at its height; the dashed line is the limit, where it is near."""
+    found = [(view, max(value(view), 0)) for view in views if value(view) is not None]
+    if not found:
+        return Markup('<p class="soft">Nothing to show yet.</p>')
+    policy = one.schedule.policy
+    low, high = min(view.nominal for view, _ in found), max(view.nominal for view, _ in found)
+    top = max(size for _, size in found) or 1
+    near = limit if limit is not None and limit <= 2 * top else None
+    top = max(top, near or 0) * 1.1
+    dots = [
+        charts.Dot(
+            (view.nominal - low) / (high - low) if high > low else 0.5,
+            size,
+            str(mark_of(view, policy.missed_after, policy.jitter or 0) or "running"),
+            f"{view.id}: {length(size)}, {view.state}",
+            f"/runs/{quoted(view.id)}",
+        )
+        for view, size in found
+    ]
+    words = [(0.0, "0"), (top / 2, length(round(top / 2))), (top, length(round(top)))]
+    edges = (absolute(rfc3339(low)), absolute(rfc3339(high)))
+    return charts.dots(dots, top, words, edges, near, title)
+
+
+def _upcoming(tick: Instant, tz: str) -> dict[str, Any]:
+    here = local(tick, tz)
+    offset = here.utcoffset() or timedelta()
+    try:
+        before = local(tick - 86_400_000_000, tz).utcoffset()
+    except (InvalidInput, OverflowError):
+        before = offset
+    note = None if before == offset else "the clocks have just changed"
+    return {"at": moment(tick), "local": f"{here:%a %Y-%m-%d %H:%M:%S %z}", "note": note}

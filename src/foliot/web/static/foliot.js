@@ -1,0 +1,148 @@
+// What makes a page live. Without it everything can still be read, and every action still has a page of its own.
+
+const root = document.documentElement;
+
+// The theme: what the system says, unless somebody said otherwise here.
+const remembered = localStorage.getItem("theme");
+if (remembered) root.dataset.theme = remembered;
+for (const button of document.querySelectorAll("[data-theme-switch]")) {
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    localStorage.setItem("theme", root.dataset.theme);
+  });
+}
+
+// Times: how long ago, or how long until, counted on. The absolute time stands beside it, or in its title.
+const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+function spoken(seconds) {
+  const far = Math.abs(seconds);
+  if (far < 1) return "now";
+  const at = units.findIndex(([, size]) => far >= size);
+  const [unit, size] = units[at];
+  const count = Math.floor(far / size);
+  const next = units[at + 1];
+  const rest = next && count < 10 && unit !== "m" ? Math.floor((far % size) / next[1]) : 0;
+  const text = rest ? `${count}${unit} ${rest}${next[0]}` : `${count}${unit}`;
+  return seconds < 0 ? `in ${text}` : `${text} ago`;
+}
+let ahead = 0; // how far the server's clock is ahead of this one
+function tell() {
+  const now = Date.now() + ahead;
+  for (const one of document.querySelectorAll("time[data-relative]")) {
+    const text = spoken((now - Date.parse(one.dateTime)) / 1000);
+    if (one.textContent !== text) one.textContent = text;
+  }
+}
+const stated = document.querySelector("meta[name=now]");
+if (stated) ahead = Date.parse(stated.content) - Date.now();
+setInterval(tell, 1000);
+
+// Live parts: when the store has changed, the page is asked for again, and parts that differ are put in place. What
+// somebody has selected, typed into or opened is left alone.
+let asking = false;
+let again = false;
+async function refresh() {
+  if (asking) { again = true; return; }
+  asking = true;
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+    if (!answer.ok || answer.redirected) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const part of document.querySelectorAll("[data-live]")) {
+      const other = fresh.getElementById(part.id);
+      if (!other || part.contains(document.activeElement) && document.activeElement.matches("input, select, textarea")) continue;
+      if (part.querySelector("input[type=checkbox]:checked, details[open]")) continue;
+      if (part.innerHTML !== other.innerHTML) part.replaceChildren(...other.childNodes);
+    }
+    const now = fresh.querySelector("meta[name=now]");
+    if (now) ahead = Date.parse(now.content) - Date.now();
+    tell();
+    begin(document);
+  } catch { /* the server is away; the light says so, and the next event asks again */ } finally {
+    asking = false;
+    if (again) { again = false; setTimeout(refresh, 500); }
+  }
+}
+const light = document.querySelector("[data-light]");
+function shine(on) {
+  if (!light) return;
+  light.classList.toggle("on", on);
+  light.classList.toggle("off", !on);
+  light.textContent = on ? "live" : "not connected";
+}
+if (document.querySelector("[data-live]") && window.EventSource) {
+  const source = new EventSource("/live");
+  let waiting = null;
+  source.addEventListener("open", () => shine(true));
+  source.addEventListener("error", () => shine(false));
+  source.addEventListener("changed", () => {
+    waiting ??= setTimeout(() => { waiting = null; if (!document.hidden) refresh(); }, 700);
+  });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+  addEventListener("pagehide", () => source.close());
+}
+
+// Actions open beside the page: the same form that the link leads to, in a dialog.
+const dialog = document.querySelector("dialog");
+async function open(address) {
+  const answer = await fetch(address, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const form = page.querySelector("[data-act]");
+  if (!form) { location.href = address; return; }
+  dialog.replaceChildren(form);
+  dialog.showModal();
+  form.querySelector("[autofocus], input:not([type=hidden]), textarea")?.focus();
+}
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-opens]");
+  if (link && dialog && !event.metaKey && !event.ctrlKey && !event.shiftKey && event.button === 0) {
+    event.preventDefault();
+    open(link.href);
+  }
+  if (event.target === dialog || event.target.closest("[data-close]") && dialog?.open) {
+    event.preventDefault();
+    dialog.close();
+  }
+});
+
+// A list with boxes: how many are chosen, and all of them at once.
+function begin(where) {
+  for (const form of where.querySelectorAll("form[data-many]")) {
+    const boxes = () => [...form.querySelectorAll("tbody input[type=checkbox]")];
+    const all = form.querySelector("thead input[type=checkbox]");
+    const told = form.querySelector("[data-chosen]");
+    const count = () => {
+      const chosen = boxes().filter((box) => box.checked).length;
+      if (told) told.textContent = chosen ? `${chosen} chosen` : "none chosen";
+      for (const button of form.querySelectorAll(".bulk button")) button.disabled = !chosen;
+    };
+    if (!form.dataset.begun) {
+      form.dataset.begun = "yes";
+      form.addEventListener("change", (event) => {
+        if (event.target === all) for (const box of boxes()) box.checked = all.checked;
+        count();
+      });
+    }
+    count();
+  }
+}
+begin(document);
+tell();
+
+// Keys: / searches, g and a letter goes somewhere.
+let led = false;
+document.addEventListener("keydown", (event) => {
+  if (event.target.matches("input, textarea, select") || event.metaKey || event.ctrlKey || event.altKey) return;
+  if (event.key === "/") {
+    const field = document.querySelector("input[type=search]");
+    if (field) { event.preventDefault(); field.focus(); }
+  } else if (event.key === "g") {
+    led = true;
+    setTimeout(() => { led = false; }, 1200);
+  } else if (led) {
+    const place = document.querySelector(`.places a[data-key="${CSS.escape(event.key)}"]`);
+    if (place) location.href = place.href;
+  }
+});
