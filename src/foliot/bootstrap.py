@@ -17,6 +17,7 @@ from foliot.clock import Clock, DisciplinedClock, SystemClock
 from foliot.dispatch.dispatcher import Dispatcher
 from foliot.domain.alerts import AlertSettings, Rules, Severity
 from foliot.domain.instant import SECOND, Duration
+from foliot.domain.redaction import redacted_text
 from foliot.domain.signals import Tracer, wants_traces
 from foliot.domain.store import Duty, JobCard, Schema, Store
 from foliot.errors import FoliotError, InvalidInput, StoreError
@@ -300,13 +301,8 @@ def make_telling(
     journal = None
     if write is not None:
         style = as_text if is_text else None
-        journal = Journal(write, style=style, level=level, clean_text=clean_text, clock=SystemClock().now)
+        journal = Journal(write, style=style, level=level, clean_text=redacted_text, clock=SystemClock().now)
     return Telling(role, version, journal=journal, tracer=tracer, port=port, host=host)
-
-
-def clean_text(text: str) -> str:
-    """What errors and messages pass through before they leave the process."""
-    return text
 
 
 async def run_scheduler(

@@ -12,9 +12,9 @@ import sys
 import time
 from typing import NamedTuple
 
-from foliot import bootstrap
 from foliot.cli.options import WrongUsage
 from foliot.cli.settings import Settings
+from foliot.domain.redaction import redacted_text
 
 FORMATS = ("json", "text", "off")
 LEVELS = {"info": logging.INFO, "warning": logging.WARNING}
@@ -82,8 +82,8 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "event": "message",
             "logger": record.name,
-            "message": bootstrap.clean_text(record.getMessage()),
+            "message": redacted_text(record.getMessage()),
         }
         if record.exc_info:
-            fields["error"] = bootstrap.clean_text(self.formatException(record.exc_info))
+            fields["error"] = redacted_text(self.formatException(record.exc_info))
         return json.dumps(fields, ensure_ascii=False)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from foliot.domain.conditions import Condition
 from foliot.domain.instant import MINUTE, Duration, Instant, rfc3339
 from foliot.domain.listing import ListedRun, Order, RunFilter, RunPage
-from foliot.domain.overview import ParkedRun, Pulse
+from foliot.domain.overview import ParkedRun, Pulse, Tally
 from foliot.domain.pauses import Pause
 from foliot.domain.run import RunView
 from foliot.domain.schedule import Schedule
@@ -168,6 +168,10 @@ class SurveyVerbs(Acting):
             scheduling=scheduling(pulse, schedulers, store.shard_count),
             working=working(pulse, workers),
         )
+
+    async def kept_by_minute_async(self, minutes: int = 60) -> list[tuple[int, Tally]]:
+        """How promises were kept, by the minute (since 1970) in which runs ended, oldest first."""
+        return await (await self._opened()).kept_by_minute(minutes)
 
     def overview(self) -> Overview:
         return self._call(self.overview_async, "overview_async")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from foliot.domain.overview import ParkedRun, Pulse
+from foliot.domain.overview import ParkedRun, Pulse, Tally
 from foliot.domain.schedule import Schedule
 from foliot.domain.standing import STRIP, ScheduleFacts, ScheduleFilter, SchedulePage
 
@@ -35,6 +35,9 @@ class SurveyStore(Protocol):
         """Adds what ended since it was last asked to the count of kept promises; after a long time, a part of it. Each
         ending is counted once, whoever asks, and however often: the count and how far it has come are one
         transaction."""
+
+    async def kept_by_minute(self, minutes: int) -> list[tuple[int, Tally]]:
+        """The same count by the minutes in which runs ended, the last so many, oldest first; without what failed."""
 
     async def pulse(self) -> Pulse:
         """How everything stands, in one moment."""

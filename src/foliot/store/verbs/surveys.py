@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from foliot.domain.overview import ParkedRun, Pulse
+from foliot.domain.overview import ParkedRun, Pulse, Tally
 from foliot.domain.schedule import Schedule
 from foliot.domain.standing import STRIP, ScheduleFacts, ScheduleFilter, SchedulePage
 from foliot.store.verbs import surveying, tallying
@@ -35,6 +35,9 @@ class SurveyVerbs(ActVerbs):
         for _ in range(_MOST_ROUNDS):
             if not await self.write(tallying.count):
                 return
+
+    async def kept_by_minute(self, minutes: int) -> list[tuple[int, Tally]]:
+        return await self.read(lambda tx: tallying.by_minute(tx, minutes))
 
     async def pulse(self) -> Pulse:
         return await self.read(surveying.pulse)

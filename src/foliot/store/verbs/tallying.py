@@ -34,6 +34,13 @@ async def since(tx: Transaction, length: int) -> Tally:
     return Tally(*map(int, row))
 
 
+async def by_minute(tx: Transaction, minutes: int) -> list[tuple[int, Tally]]:
+    """The last so many minutes, also those in which nothing ended."""
+    last = minute_of(tx.now)
+    found = {int(row[0]): Tally(*map(int, row[1:])) for row in await tx.all("tally_minutes", minute=last - minutes)}
+    return [(minute, found.get(minute, Tally())) for minute in range(last - minutes + 1, last + 1)]
+
+
 async def counted_at(tx: Transaction) -> int | None:
     row = await tx.one("tally_last")
     return None if row is None or row[0] is None else int(row[0]) * MINUTE

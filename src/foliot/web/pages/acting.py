@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from foliot.operate import Operator
 from foliot.web.caller import Caller
@@ -66,6 +66,13 @@ class Prospect:
     """What was filled in can be looked at before it is done."""
 
 
+class Said(TypedDict):
+    """What every verb is told."""
+
+    reason: str
+    actor: str
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """Where a person acts: the verbs, who it is, what it is about, and what was filled in."""
@@ -80,8 +87,7 @@ class Desk:
         return self.caller.operate
 
     @property
-    def said(self) -> dict[str, str]:
-        """What every verb is told."""
+    def said(self) -> Said:
         return {"reason": self.reason, "actor": self.caller.actor}
 
 

@@ -12,7 +12,7 @@ from foliot.web.pages.run_acts import examples, summary
 
 _RUNS: dict[str, tuple[str, str, bool]] = {
     # By verb: the verb of operate, what will happen, and whether that could do harm.
-    "cancel": ("cancel_async", "Those that nobody has begun will not run; the workers of others are asked to stop.", True),
+    "cancel": ("cancel_async", "Those that nobody has begun will not run; others are asked to stop.", True),
     "skip": ("skip_async", "They end as skipped. One that has begun is refused.", False),
     "retry": ("retry_async", "Each is tried again, if that is safe; others are refused, and stay as they are.", False),
     "rerun": ("rerun_async", "A new run of each, with the same arguments and ledger, if that is safe.", False),
@@ -79,7 +79,7 @@ async def _look_replay(desk: Desk) -> Prospect:
         )
     except FoliotError as error:
         return Prospect("Replay dead letters", [str(error)], "Replay them", fields)
-    will = [f"{seen.would:,} of {counted(seen.total, 'dead letter')} would be tried again, with their attempts renewed."]
+    will = [f"{seen.would:,} of {counted(seen.total, 'dead letter')} are tried again, with their attempts renewed."]
     will += [f"{count:,} {kind[0]}: {kind[1]}" for kind, count in seen.refused.items()]
     sample = [Example(one.letter.view.id) for one in seen.sample]
     return Prospect("Replay dead letters", will, f"Replay {seen.would:,}", fields, sample, may_go=bool(seen.would))

@@ -28,7 +28,8 @@ SHAPES: dict[str, tuple[str, str]] = {
     "kept": ('<rect class="fill-ok" x="3" y="1" width="6" height="10" rx="2"/>', "ok"),
     "late": ('<path class="fill-late" d="M6 1 L11 11 L1 11 Z"/>', "late"),
     "retried": (
-        '<rect class="hollow line-ok" x="2.5" y="1.5" width="7" height="9" rx="2"/><circle class="fill-ok" cx="6" cy="6" r="1.8"/>',
+        '<rect class="hollow line-ok" x="2.5" y="1.5" width="7" height="9" rx="2"/>'
+        '<circle class="fill-ok" cx="6" cy="6" r="1.8"/>',
         "ok",
     ),
     "skipped": ('<rect class="fill-idle" x="3" y="5" width="6" height="2" rx="1"/>', "idle"),
@@ -43,7 +44,8 @@ SHAPES: dict[str, tuple[str, str]] = {
     "waiting": ('<circle class="hollow line-idle" cx="6" cy="6" r="4"/>', "idle"),
     "held": ('<path class="fill-late" d="M2.5 1.5 h2.5 v9 h-2.5 Z M7 1.5 h2.5 v9 h-2.5 Z"/>', "late"),
     "person": (
-        '<circle class="fill-maybe" cx="6" cy="3.4" r="2.4"/><path class="fill-maybe" d="M1.5 11 a4.5 4.5 0 0 1 9 0 Z"/>',
+        '<circle class="fill-maybe" cx="6" cy="3.4" r="2.4"/>'
+        '<path class="fill-maybe" d="M1.5 11 a4.5 4.5 0 0 1 9 0 Z"/>',
         "maybe",
     ),
     "dot": ('<circle class="fill-idle" cx="6" cy="6" r="2.6"/>', "idle"),
@@ -93,8 +95,7 @@ def strip(marks: Sequence[Mark], length: int = 30) -> Markup:
     told = _summary(shown)
     parts = [f'<svg class="draw strip" viewBox="0 0 {14 * length} 14" width="{14 * length}" height="14" role="img">']
     parts.append(f"<title>{escape(told)}</title>")
-    for place in range(empty):
-        parts.append(f'<circle class="fill-none" cx="{14 * place + 7}" cy="7" r="1.5"/>')
+    parts += [f'<circle class="fill-none" cx="{14 * place + 7}" cy="7" r="1.5"/>' for place in range(empty)]
     for place, mark in enumerate(shown, start=empty):
         body = SHAPES.get(mark.kind, SHAPES["dot"])[0]
         drawn = f'<g transform="translate({14 * place + 1} 1)">{body}<title>{escape(mark.title)}</title></g>'
@@ -156,9 +157,8 @@ def bars(columns: Sequence[Bar], ticks: Sequence[tuple[int, str]], height: int =
             if tall <= 0:
                 continue
             ground -= tall
-            drawn.append(
-                f'<rect class="fill-{meaning}" x="{at:.1f}" y="{ground:.1f}" width="{max(step - 1, 1):.1f}" height="{tall:.1f}"/>'
-            )
+            size = f'width="{max(step - 1, 1):.1f}" height="{tall:.1f}"'
+            drawn.append(f'<rect class="fill-{meaning}" x="{at:.1f}" y="{ground:.1f}" {size}/>')
         parts.append(f"<g>{''.join(drawn)}<title>{escape(column.title)}</title></g>")
     for number, text in ticks:
         parts.append(f'<text x="{left + number * step:.1f}" y="{height - 4}">{escape(text)}</text>')
@@ -217,7 +217,9 @@ class Span(NamedTuple):
     title: str
 
 
-def timeline(spans: Sequence[Span], marks: Sequence[tuple[float, str, str]], edges: Sequence[tuple[float, str]]) -> Markup:
+def timeline(
+    spans: Sequence[Span], marks: Sequence[tuple[float, str, str]], edges: Sequence[tuple[float, str]]
+) -> Markup:
     """A run's life from left to right: rows of stretches, and marks that stand across all of them."""
     rows = list(dict.fromkeys(span.row for span in spans))
     width, left, line = 720, 96, 24
@@ -255,10 +257,8 @@ def heat(rows: Sequence[tuple[str, Sequence[tuple[int, str]]]], columns: Iterabl
     for place, (name, cells) in enumerate(rows):
         parts.append(f'<text x="{left - 8}" y="{place * 16 + 12}" text-anchor="end">{escape(name)}</text>')
         for number, (heated, title) in enumerate(cells):
-            parts.append(
-                f'<rect class="heat-{heated}" x="{left + number * cell:.1f}" y="{place * 16 + 1}" width="{cell - 1:.1f}" height="14" rx="2">'
-                f"<title>{escape(title)}</title></rect>"
-            )
+            at = f'x="{left + number * cell:.1f}" y="{place * 16 + 1}" width="{cell - 1:.1f}" height="14"'
+            parts.append(f'<rect class="heat-{heated}" {at} rx="2"><title>{escape(title)}</title></rect>')
     for number, text in columns:
         parts.append(f'<text x="{left + number * cell:.1f}" y="{height - 6}">{escape(text)}</text>')
     return Markup("".join(parts) + "</svg>")

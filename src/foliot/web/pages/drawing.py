@@ -29,7 +29,7 @@ class Place(NamedTuple):
     name: str
     key: str
     """Typed after `g`, it leads there."""
-    count: int = 0
+    waiting: int = 0
     title: str = ""
 
 
@@ -131,7 +131,7 @@ async def _places(caller: Caller) -> Sequence[Place]:
     open_ones = [
         place
         for place in PLACES
-        if caller.tenant is None or TABLE["GET", place.href].tenants is Tenants.OWN and place.href != "/"
+        if caller.tenant is None or (TABLE["GET", place.href].tenants is Tenants.OWN and place.href != "/")
     ]
     alerts = await caller.operate.alerts_async(tenant=caller.tenant, limit=100)
     dead = await caller.operate.dead_async(limit=100, tenant=caller.tenant)
@@ -140,6 +140,6 @@ async def _places(caller: Caller) -> Sequence[Place]:
         "/dead": (len(dead), "dead letters"),
     }
     return [
-        place._replace(count=counts[place.href][0], title=counts[place.href][1]) if place.href in counts else place
+        place._replace(waiting=counts[place.href][0], title=counts[place.href][1]) if place.href in counts else place
         for place in open_ones
     ]

@@ -70,7 +70,7 @@ async def now_page(caller: Caller) -> dict[str, Any]:
 def answer(seen: Overview) -> dict[str, Any]:
     """Is everything kept? In a sentence, and a second one that says what it rests on."""
     hour, waiting = seen.pulse.hour, sum(seen.needs.values())
-    kept = f"{number(hour.kept)} of {number(hour.promised)} promises of the last hour were kept, {number(hour.late)} late"
+    kept = f"{number(hour.kept)} of {number(hour.promised)} promises of the last hour kept, {number(hour.late)} late"
     if seen.scheduling.verdict == "wrong":
         return _answer("bad", "Nothing fires.", seen.scheduling.what)
     if seen.working.verdict == "wrong":
@@ -104,7 +104,7 @@ def figures(seen: Overview) -> list[dict[str, str]]:
             f"last hour; {number(day.missed + day.failed)} in a day",
             "bad" if hour.missed + hour.failed else "",
         ),
-        _figure("Running", number(pulse.running), f"{number(pulse.retrying)} to be tried again, {number(pulse.held)} held"),
+        _figure("Running", number(pulse.running), f"{number(pulse.retrying)} retrying, {number(pulse.held)} held"),
         _figure("Waiting for a worker", number(pulse.waiting), backlog or "nothing waits"),
         _figure("Queue delay", "none" if delay is None else lasting(delay), "the first that waits"),
         _figure("Early starts", number(pulse.early), "must be 0", "bad" if pulse.early else "ok"),
@@ -166,5 +166,3 @@ def house(seen: Overview) -> list[tuple[str, str, str]]:
     ]
     rows.append(("Clocks", ", ".join(clocks) or "none is known to be wrong", "bad" if clocks else ""))
     return rows
-
-

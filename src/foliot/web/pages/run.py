@@ -138,4 +138,3 @@ def _drawing(shape: Shape) -> Markup | None:
 
 def _at(text: str) -> Instant:
     return parse_rfc3339(text)
-

@@ -49,7 +49,7 @@ async def _skip(desk: Desk) -> str:
 
 async def _look_release(desk: Desk) -> Prospect:
     view = await desk.operate.run_async(desk.subject)
-    will = [f"It is held: {view.detail or view.reason or 'for its turn'}.", "It goes to a worker at once, against that."]
+    will = [f"It is held: {view.detail or view.reason or 'for its turn'}.", "It goes to a worker now, against that."]
     return Prospect(f"Let {view.id} go", will, "Let it go", unsafe=True)
 
 

@@ -48,7 +48,7 @@ async def _look_trigger(desk: Desk) -> Prospect:
     view = await desk.operate.schedule_async(desk.subject)
     will = ["One run now, beside its ticks. It obeys overlap, keys and limits like every other."]
     if view.active:
-        will.append(f"{counted(view.active, 'run')} of it is at work: its overlap policy decides what becomes of this one.")
+        will.append(f"{counted(view.active, 'run')} of it at work: its overlap policy decides about this one.")
     return Prospect(f"Trigger {desk.subject}", will, "Trigger it")
 
 
@@ -111,7 +111,7 @@ async def _look_edit(desk: Desk) -> Prospect:
     view = await desk.operate.schedule_async(desk.subject)
     text = desk.form.get("changes") or json.dumps(_editable(view), indent=2, ensure_ascii=False)
     fields = [
-        Field("changes", "What it shall be", text, "textarea", hint='JSON: "rule", "tz", "args", "overlap", "owner", …'),
+        Field("changes", "What it shall be", text, "textarea", hint="As JSON: rule, tz, args, overlap, owner …"),
         Field("revision", "", str(view.schedule.revision), "hidden"),
     ]
     will = ["Only what differs is changed. Its pending tick moves to where the new rule has it."]
@@ -149,7 +149,7 @@ async def _look_new(desk: Desk) -> Prospect:
     fields = [
         Field("name", "Name", desk.form.get("name"), required=True),
         Field("job", "Job", desk.form.get("job"), "select", choices=[(job, job) for job in jobs]),
-        Field("rule", "Rule", desk.form.get("rule") or "0 2 * * *", hint="cron, every(\"15m\"), @daily …", required=True),
+        Field("rule", "Rule", desk.form.get("rule") or "0 2 * * *", hint="cron, or every('15m')", required=True),
         Field("tz", "Zone", desk.form.get("tz") or "UTC"),
         Field("args", "Arguments", desk.form.get("args") or "{}", "textarea", hint="JSON"),
     ]
@@ -200,7 +200,8 @@ async def _look_backfill(desk: Desk) -> Prospect:
         try:
             seen = await desk.operate.preview_backfill_async(desk.subject, *_edges(desk), **_pace(desk))
             lasts = "" if seen.lasting is None else f", about {length(seen.lasting)}"
-            will.append(f"{counted(seen.total, 'tick')}, of which {seen.new:,} would become runs, {pace_words(seen.pace)}{lasts}.")
+            pace = f"{pace_words(seen.pace)}{lasts}"
+            will.append(f"{counted(seen.total, 'tick')}, of which {seen.new:,} would become runs, {pace}.")
             will += [taken_words(seen)] if seen.taken else []
             sample = examples([one.run for one in seen.taken if one.run])
         except FoliotError as error:
@@ -260,7 +261,8 @@ async def _backfill_rate(desk: Desk) -> str:
 
 async def _look_backfill_cancel(desk: Desk) -> Prospect:
     view = await desk.operate.backfill_progress_async(_number(desk))
-    will = [f"{view.backfill.left:,} ticks are not made into runs; runs that nobody has begun are cancelled. Others go on."]
+    left = f"{view.backfill.left:,} ticks are not made into runs"
+    will = [f"{left}; runs that nobody has begun are cancelled. Others go on."]
     return Prospect(f"Cancel backfill {desk.subject}", will, "Cancel it", unsafe=True)
 
 
@@ -307,7 +309,8 @@ def _wish(verb: str) -> Any:
 
 async def _look_snooze(desk: Desk) -> Prospect:
     alert = await desk.operate.alert_async(_number(desk))
-    fields = [Field("for", "For how long", "2h", "select", choices=[one for one in _FOR if one[0]] + [("2h", "2 hours")])]
+    choices = (("30m", "half an hour"), ("2h", "2 hours"), ("8h", "8 hours"), ("1d", "a day"), ("7d", "a week"))
+    fields = [Field("for", "For how long", "2h", "select", choices=choices)]
     will = [alert.cause, "Nobody is told of it for so long; it is still shown, and what it is about goes on."]
     return Prospect("Snooze an alert", will, "Snooze it", fields)
 

@@ -29,7 +29,7 @@ from foliot.operate.words import counted, length
 from foliot.web.caller import Caller
 from foliot.web.pages import charts
 from foliot.web.pages.asked import Asked
-from foliot.web.pages.words import absolute, lasting, number, quoted
+from foliot.web.pages.words import NOTHING, absolute, lasting, number, quoted
 
 _PAGE = 50
 _TICKS = 30
@@ -178,7 +178,7 @@ def _figures(one: Standing, now: Instant) -> list[dict[str, str]]:
     return [
         figure(
             "Next due",
-            "–" if one.next is None else _until(one.next.fire_at, now),
+            NOTHING if one.next is None else _until(one.next.fire_at, now),
             "nothing to come" if one.next is None else absolute(moment(one.next.fire_at)),
         ),
         figure(
@@ -196,7 +196,7 @@ def _figures(one: Standing, now: Instant) -> list[dict[str, str]]:
         figure("Queue delay", lasting(one.queue_delay), "from hand-off to a worker"),
         figure("Lateness", lasting(one.lateness), f"at worst {lasting(one.worst)}"),
         figure("Retries", number(one.retries), f"{one.retrying:,} to come", "late" if one.retrying else ""),
-        figure("Useful per attempt", "–" if one.useful_per_attempt is None else f"{one.useful_per_attempt:.0%}"),
+        figure("Useful per attempt", NOTHING if one.useful_per_attempt is None else f"{one.useful_per_attempt:.0%}"),
         figure("Made, and ended", f"{one.emitted:,}, {one.completed:,}", "of the last ticks"),
         figure("Overlaps", number(one.overlaps), "", ""),
         figure("Failures in a row", number(one.in_a_row), "", "bad" if one.in_a_row >= 3 else ""),

@@ -1,4 +1,4 @@
-"""What is told on the page after an action. It travels in the address, marked, so that nobody else can have us say things."""
+"""What is told after an action: it travels in the address, marked, so that nobody else can have us say it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def address_telling(back: str, principal: Principal, text: str, *, refused: bool
 def safe_back(back: str) -> str:
     """A page of ours, without what was told there before; the first one otherwise."""
     parts = urlsplit(back)
-    if parts.scheme or parts.netloc or not back.startswith("/") or back.startswith(("//", "/\\")) or not back.isprintable():
+    is_path = back.startswith("/") and not back.startswith(("//", "/\\"))
+    if parts.scheme or parts.netloc or not is_path or not back.isprintable():
         return "/"
     kept = [part for part in parts.query.split("&") if part and not part.startswith(("told=", "mark="))]
     return parts.path + ("?" + "&".join(kept) if kept else "")

@@ -12,6 +12,8 @@ from markupsafe import Markup, escape
 from foliot.domain.instant import SECOND, Duration, Instant, parse_rfc3339
 from foliot.operate.words import length, one_line
 
+NOTHING = "\N{EN DASH}"
+"""What stands where nothing is to be said."""
 _CUT = 160
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
@@ -19,7 +21,7 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 def absolute(at: str | None) -> str:
     """`2026-04-03 02:00:00`, in UTC, as all times of pages are; without seconds where there are none."""
     if at is None:
-        return "–"
+        return NOTHING
     when = _datetime(at)
     return f"{when:%Y-%m-%d %H:%M:%S}" if when.second else f"{when:%Y-%m-%d %H:%M}"
 
@@ -27,7 +29,7 @@ def absolute(at: str | None) -> str:
 def clock(at: str | None) -> str:
     """`02:00:00.250`: for what happens within a day."""
     if at is None:
-        return "–"
+        return NOTHING
     when = _datetime(at)
     return f"{when:%H:%M:%S}.{when.microsecond // 1000:03}"
 
@@ -48,15 +50,15 @@ def relative(at: str, now: str) -> str:
 
 
 def length_of(seconds: float | None) -> str:
-    return "–" if seconds is None else length(round(seconds * SECOND))
+    return NOTHING if seconds is None else length(round(seconds * SECOND))
 
 
 def lasting(duration: Duration | None) -> str:
-    return "–" if duration is None else length(duration)
+    return NOTHING if duration is None else length(duration)
 
 
 def number(count: float | None) -> str:
-    return "–" if count is None else f"{count:,}"
+    return NOTHING if count is None else f"{count:,}"
 
 
 def cut(text: str | None, most: int = _CUT) -> str:
@@ -87,7 +89,7 @@ def sentence(text: str) -> str:
 def share(part: int, whole: int) -> str:
     """`99.8%`; never rounded up to all of it."""
     if not whole:
-        return "–"
+        return NOTHING
     if part == whole:
         return "100%"
     return f"{min(100 * part / whole, 99.9):.1f}%"

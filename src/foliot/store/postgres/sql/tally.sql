@@ -46,5 +46,8 @@ SELECT coalesce(sum(on_time), 0)::bigint, coalesce(sum(late), 0)::bigint, coales
     coalesce(sum(skipped), 0)::bigint, coalesce(sum(cancelled), 0)::bigint, coalesce(sum(settled), 0)::bigint
 FROM foliot.tally WHERE minute > :minute
 
+-- name: tally_minutes
+SELECT minute, on_time, late, missed, skipped, cancelled, settled FROM foliot.tally WHERE minute > :minute ORDER BY minute
+
 -- name: tally_last
 SELECT max(minute) FROM foliot.tally

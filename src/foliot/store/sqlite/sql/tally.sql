@@ -36,5 +36,8 @@ SELECT coalesce(sum(on_time), 0), coalesce(sum(late), 0), coalesce(sum(missed), 
     coalesce(sum(cancelled), 0), coalesce(sum(settled), 0)
 FROM tally WHERE minute > :minute
 
+-- name: tally_minutes
+SELECT minute, on_time, late, missed, skipped, cancelled, settled FROM tally WHERE minute > :minute ORDER BY minute
+
 -- name: tally_last
 SELECT max(minute) FROM tally
