@@ -48,6 +48,7 @@ class FakeStore:
         self.registered: list[tuple[str, tuple[str, ...], int, tuple[JobCard, ...]]] = []
         self.retired: list[int] = []
         self.dead: set[int] = set()
+        self.wishes: dict[int, Wish | None] = {}
         self.claims: list[int] = []
         self.finishes: list[int] = []
         self.failing: dict[str, Exception] = {}
@@ -176,7 +177,8 @@ class FakeStore:
                 self.owned[word.number] = run._replace(checkpoint=word.checkpoint)
             for item in word.items:
                 self.items.setdefault(_lineage(run), {})[item.batch, item.key] = item
-        return Beat(worker not in self.dead, [n for n in self.cancel if n in self.owned], frozenset(unheard))
+        cancel = [n for n in self.cancel if n in self.owned]
+        return Beat(worker not in self.dead, cancel, frozenset(unheard), self.wishes.get(worker))
 
     # The ledger, as the contract has it.
 
@@ -239,6 +241,7 @@ class FakeStore:
 
     async def wish(self, worker: int, wish: Wish | None, *, actor: str, note: str) -> bool:
         await self._turn("wish")
+        self.wishes[worker] = wish
         return True
 
     def take_away(self) -> None:

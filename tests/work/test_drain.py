@@ -5,6 +5,7 @@ from typing import Any
 
 from foliot.domain.instant import HOUR, MINUTE, SECOND
 from foliot.domain.state import Event, Outcome
+from foliot.domain.store import Wish
 from foliot.errors import StoreError
 from foliot.work.context import Context
 from tests.work.fakes import START, Bench, Gate, begin, occupy, run, until
@@ -209,5 +210,65 @@ def test_a_worker_that_never_started_drains_at_once():
         bench = Bench(noop)
         assert await bench.worker.drain(HOUR) == []
         assert bench.store.retired == []
+
+    run(scene())
+
+
+# What an operator wants of it
+
+
+def test_a_worker_that_is_to_leave_takes_nothing_more_and_goes_when_the_last_of_its_work_has_ended():
+    async def scene():
+        bench = Bench(forever, noop)
+        running = asyncio.create_task(bench.worker.run())
+        bench.store.hand_off("forever")
+        await until(lambda: bench.worker.running)
+        bench.store.wishes[bench.worker.number] = Wish.DRAIN
+        await until(lambda: bench.worker.wish is Wish.DRAIN)
+        bench.store.hand_off("noop")
+        (attempt,) = bench.worker.running
+        await bench.work()
+        assert list(bench.worker.running) == [attempt], "what runs goes on, and nothing new begins"
+        assert not running.done()
+        attempt.task.cancel()
+        await running
+        assert bench.worker.has_left
+        await bench.worker.drain(HOUR)
+        assert [ending.outcome for ending in bench.store.finished] == [Outcome.FAILED]
+
+    run(scene())
+
+
+def test_a_worker_in_quarantine_stays_and_works_again_when_it_is_told_to():
+    async def scene():
+        bench = Bench(noop)
+        await bench.work()
+        bench.store.wishes[bench.worker.number] = Wish.QUARANTINE
+        await bench.worker.heartbeat.run_once()
+        bench.store.hand_off("noop")
+        await bench.work()
+        assert (bench.store.finished, bench.worker.has_left) == ([], False)
+        bench.store.wishes[bench.worker.number] = None
+        await bench.worker.heartbeat.run_once()
+        await bench.work()
+        assert len(bench.store.finished) == 1
+        await bench.worker.drain(0)
+
+    run(scene())
+
+
+def test_what_a_person_wants_is_of_the_worker_and_not_of_the_number_that_it_had():
+    async def scene():
+        bench = Bench(noop)
+        await bench.work()
+        first = bench.worker.number
+        bench.store.wishes[first] = Wish.QUARANTINE
+        await bench.worker.heartbeat.run_once()
+        bench.store.dead.add(first)
+        await bench.worker.heartbeat.run_once()
+        await bench.work()
+        assert bench.worker.number != first
+        assert bench.store.wishes[bench.worker.number] is Wish.QUARANTINE
+        await bench.worker.drain(0)
 
     run(scene())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -190,9 +191,9 @@ def _print_plan(plans: list[Planned]) -> None:
     moving = [one for one in plans if one.ticks.before != one.ticks.after and one.outcome in ("created", "changed")]
     for one in moving[:10]:
         heading(f"ticks of {one.schedule} (UTC)")
-        rows = max(len(one.ticks.before), len(one.ticks.after))
-        shown = [[rfc3339(tick) for tick in side] + ["-"] * rows for side in one.ticks]
-        print_table((Column("so far"), Column("then")), list(zip(*shown, strict=True))[:rows], nothing="none")
+        shown = ([rfc3339(tick) for tick in side] for side in one.ticks)
+        rows = list(zip_longest(*shown, fillvalue="-"))
+        print_table((Column("so far"), Column("then")), rows, nothing="none")
 
 
 def _what(one: Planned) -> str:

@@ -25,11 +25,12 @@ from foliot.cli.options import (
     with_store,
 )
 from foliot.cli.output import Column, print_json, say
-from foliot.domain.instant import rfc3339
 from foliot.domain.pauses import Pause
 from foliot.operate.pausing import brief, pauses_of
 from foliot.operate.shapes import Shape, pause_shape
+from foliot.operate.words import to_the_second
 
+ThingArgument = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", callback=legible)]
 CatchUpOption = Annotated[
     bool, typer.Option("--catch-up", help="Ticks of the pause were missed: the schedule's policy speaks.")
 ]
@@ -43,10 +44,9 @@ _HINTS = {
 
 def add_pausing(commands: typer.Typer, kind: str) -> None:
     """Gives a group of commands its `pause` and `resume`."""
-    naming = typer.Argument(metavar=kind.upper(), help=f"The name of a {kind}.", callback=legible)
 
     def pause(
-        name: Annotated[str, naming],
+        name: ThingArgument,
         what: WhatOption = None,
         length: ForOption = None,
         until: UntilOption = None,
@@ -75,7 +75,7 @@ def add_pausing(commands: typer.Typer, kind: str) -> None:
             say(f"note: {_HINTS[kind]}", "yellow")
 
     def resume(
-        name: Annotated[str, naming],
+        name: ThingArgument,
         what: WhatOption = None,
         catch_up: CatchUpOption = False,
         reason: ReasonOption = None,
@@ -107,13 +107,13 @@ def add_pausing(commands: typer.Typer, kind: str) -> None:
 
 def print_paused(name: str, made: Sequence[Pause]) -> None:
     for one in made:
-        end = "until it is resumed" if one.until is None else f"until {rfc3339(one.until)}"
+        end = "until it is resumed" if one.until is None else f"until {to_the_second(one.until)}"
         say(f"paused {one.what} of {name} {end}")
 
 
 def print_resumed(name: str, ended: Sequence[Pause]) -> None:
     for one in ended:
-        say(f"resumed {one.what} of {name}, paused {one.actor and 'by ' + one.actor} since {rfc3339(one.since)}")
+        say(f"resumed {one.what} of {name}, paused {one.actor and 'by ' + one.actor} since {to_the_second(one.since)}")
     if not ended:
         say(f"{name} was not paused")
 

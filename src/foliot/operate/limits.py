@@ -111,5 +111,5 @@ def held_words(view: RunView) -> str | None:
     told = told_detail(view.detail)
     if told.startswith("waits "):
         return told
-    until = " until it is resumed" if view.reason == Reason.PAUSED else ""
+    until = " until it is resumed" if view.reason == Reason.PAUSED and " until " not in told else ""
     return f"waits{until}: {told or view.reason}"

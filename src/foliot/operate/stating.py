@@ -27,7 +27,7 @@ from foliot.domain.rule import Rule
 from foliot.domain.schedule import Declaration, Schedule
 from foliot.domain.store import DEFAULT_QUEUE, JobCard
 from foliot.domain.templates import Carried
-from foliot.errors import InvalidInput, UnknownName
+from foliot.errors import InvalidInput, InvalidRule, UnknownName
 from foliot.operate.advising import traits_of
 from foliot.operate.shapes import policy_shape
 from foliot.timing import decode, parse
@@ -100,14 +100,15 @@ def stated_schedule(given: Mapping[str, Any], cards: Mapping[str, JobCard], sets
 
 def stated_rule(schedule: str, given: Any, tz: Any = None) -> Rule:
     """A rule as a person types it, or as JSON shows it."""
-    if isinstance(given, Mapping):
-        if tz is not None:
-            raise InvalidInput(
-                f"schedule {schedule!r}: tz={tz!r:.40}: a rule that is written as an object says its own"
-            )
-        rule = decode(json.dumps(given))
-    else:
-        rule = parse(given, **({} if tz is None else {"tz": tz}))
+    if isinstance(given, Mapping) and tz is not None:
+        raise InvalidInput(f"schedule {schedule!r}: tz={tz!r:.40}: a rule that is written as an object says its own")
+    try:
+        if isinstance(given, Mapping):
+            rule = decode(json.dumps(given))
+        else:
+            rule = parse(given, **({} if tz is None else {"tz": tz}))
+    except (InvalidRule, TypeError) as problem:
+        raise InvalidRule(f"schedule {schedule!r}: {problem}") from None
     rule = rule.named(schedule)
     check_readable(schedule, rule)
     return rule

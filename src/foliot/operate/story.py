@@ -322,6 +322,7 @@ def _person(row: AuditRow) -> StoryLine:
 
 _DID = {
     "cancel": "cancelled it",
+    "skip": "skipped it",
     "retry": "ordered another try",
     "replay": "replayed it, with others",
     "resume": "ordered it to go on",

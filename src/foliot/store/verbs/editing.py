@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from foliot.domain.instant import rfc3339
+from foliot.domain.instant import SECOND, Instant, rfc3339
 from foliot.domain.schedule import Declaration, Schedule
 from foliot.errors import Conflict, UnknownName
 from foliot.store.verbs import reading, schedules
@@ -51,9 +51,15 @@ async def _at(tx: Transaction, schedule: str, revision: int) -> Schedule:
     known = schedules.schedule_of(rows[0])
     if known.revision != revision:
         since = [row for row in await reading.audit_of(tx, schedule) if row.action in _CHANGES]
-        told = "".join(f"; {row.actor} changed it at {rfc3339(row.at)}: {row.note}" for row in since[-1:])
+        told = "".join(
+            f"; {row.actor} changed it at {rfc3339(row.at - row.at % SECOND)}: {row.note}" for row in since[-1:]
+        )
         raise Conflict(
             f"schedule {schedule!r} is at revision {known.revision}, and you saw {revision}{told}; look at it again, "
             f"and say what is to be changed then"
         )
     return known
+
+
+def _second(at: Instant) -> str:
+    return rfc3339(at - at % SECOND)
