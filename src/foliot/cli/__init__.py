@@ -18,6 +18,7 @@
     limits       list, set, drop: how many at a time, and how many in a time
     tenants      who shares the workers
     top          how everything stands, live
+    needs        what waits for a person, and the safe thing to do
     fleet        workers, and queues: who takes what
     audit        list, verify, anchor: what people did, and whether the log is sound
     report       what became of a day's work, in sentences

@@ -23,6 +23,7 @@ from foliot.cli import (
     load,
     members,
     migrate,
+    needs,
     preview,
     processes,
     recover,
@@ -106,6 +107,7 @@ foliot.command("preview")(preview.preview_days)
 foliot.command("load")(load.preview_load)
 foliot.command("tenants")(tenants.tenants)
 foliot.command("top")(top.top)
+foliot.command("needs")(needs.needs)
 foliot.command("doctor")(doctor.doctor)
 foliot.command("migrate")(migrate.migrate)
 

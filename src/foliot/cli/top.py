@@ -30,7 +30,7 @@ _NEEDS = {"in_a_row": "failing in a row", "set_aside": "set aside"}
 
 def top(
     once: Annotated[bool, typer.Option("--once", help="Print one frame, and leave.")] = False,
-    every: Annotated[float, typer.Option("--every", help="Seconds between two looks.")] = 2.0,
+    every: Annotated[float, typer.Option("--every", help="Between two looks.", metavar="SECONDS")] = 2.0,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -100,7 +100,7 @@ def _needs(view: Overview) -> list[Text]:
     found = [f"{count:,} {_NEEDS.get(kind, kind)}" for kind, count in view.needs.items() if count]
     line = Text(f"{'needs a person':<16}", style="dim")
     told = line.append(", ".join(found) or "nothing", style="bold red" if found else "green")
-    hint = [Text(f"{'':<16}foliot runs list --needs-person", style="dim")] if found else []
+    hint = [Text(f"{'':<16}what is safe to do: foliot needs", style="dim")] if found else []
     return [told, *hint]
 
 
