@@ -21,6 +21,7 @@
     needs        what waits for a person, and the safe thing to do
     fleet        workers, and queues: who takes what
     audit        list, verify, anchor: what people did, and whether the log is sound
+    retention    show, set: for how long history is kept
     report       what became of a day's work, in sentences
     imports      schedules from other schedulers: crontab
     doctor       checks store, clock and fleet

@@ -28,6 +28,7 @@ from foliot.cli import (
     processes,
     recover,
     report,
+    retention,
     rules,
     schedules,
     tenants,
@@ -99,6 +100,7 @@ foliot.add_typer(members.commands, name="members")
 foliot.add_typer(fleet.workers, name="workers")
 foliot.add_typer(fleet.queues, name="queues")
 foliot.add_typer(audit.commands, name="audit")
+foliot.add_typer(retention.commands, name="retention")
 foliot.add_typer(imports.commands, name="import")
 foliot.command("report")(report.report)
 foliot.command("next")(rules.upcoming_times)

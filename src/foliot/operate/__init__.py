@@ -8,6 +8,7 @@
     telling      one run's story, one day's report, one job's card
     surveying    pages of runs and schedules, how everything stands, what needs a person
     surveyed     how these look in JSON, and in a few signs; pure
+    keeping      for how long history is kept
     load         the load that the schedules will make, and its herds in words
     acting       what every action needs: who, why
     advising     what is safe to do about a run, and what to type; pure

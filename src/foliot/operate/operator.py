@@ -17,6 +17,7 @@ from foliot.operate.acting import acting, as_instant, stated
 from foliot.operate.auditing import AuditVerbs
 from foliot.operate.backfilling import BackfillVerbs
 from foliot.operate.fleet import FleetVerbs
+from foliot.operate.keeping import KeepVerbs
 from foliot.operate.limits import LimitVerbs
 from foliot.operate.load import LoadVerbs
 from foliot.operate.members import MemberVerbs
@@ -42,6 +43,7 @@ class Operator(
     FleetVerbs,
     AuditVerbs,
     SurveyVerbs,
+    KeepVerbs,
 ):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 

@@ -15,6 +15,7 @@ from foliot.domain.store.auditing import AuditStore
 from foliot.domain.store.backfilling import BackfillStore
 from foliot.domain.store.dispatching import DispatchStore
 from foliot.domain.store.fleet import FleetStore
+from foliot.domain.store.keeping import KeepStore
 from foliot.domain.store.limiting import LimitStore
 from foliot.domain.store.promising import PromiseStore
 from foliot.domain.store.reading import ReadStore
@@ -62,6 +63,7 @@ __all__ = [
     "HandlerStore",
     "Instance",
     "JobCard",
+    "KeepStore",
     "Lease",
     "LedgerStore",
     "LimitStore",
