@@ -17,6 +17,7 @@ from typing import Any
 import asyncpg
 
 from bench.raw import Raw, payload
+from foliot import every
 from foliot.domain.identity import number_at, tick_name
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND, Instant, to_datetime
 from foliot.domain.run import Lane, Origin
@@ -184,7 +185,7 @@ _SCHEDULE = ("id", "job", "rule", "payload", "policy", "priority", "owner", "rev
 
 
 def _schedules(past: Past) -> list[tuple[Any, ...]]:
-    rule = '{"every":3600000000}'
+    rule = every("1h").encode()
     return [
         (name, f"job-{place % JOBS:02}", rule, b"{}", b"{}", 0, f"team-{place % 7}", 1, "v1", past.now - DAYS * DAY)
         for place, name in enumerate(past.schedules())

@@ -48,6 +48,8 @@ from foliot.operate.replaying import Judged, ReplayPreview, dead_shape, outcomes
 from foliot.operate.report import Verdict, report_shape
 from foliot.operate.shapes import run_shape
 from foliot.operate.story import lineage_shape
+from foliot.operate.surveyed import overview_shape, standing_shape
+from foliot.operate.surveying import Need
 from foliot.testing import World, virtual_time
 from foliot.timing import binding, dst, spoken
 from foliot.timing.expression import NICKNAMES
@@ -330,6 +332,13 @@ def test_every_field_of_the_json_forms_is_documented() -> None:
         forms: dict[str, list[str]] = {
             "A run": list(lineage_shape(lineage)),
             "A schedule": list(shapes.schedule_shape(world.schedule("report"), now)),
+            "How a schedule stands": [
+                name
+                for name in standing_shape(app.operate.standing("report"), now)
+                if name not in shapes.schedule_shape(world.schedule("report"), now)
+            ],
+            "How everything stands": list(overview_shape(app.operate.overview())),
+            "What needs a person": [*Need._fields],
             "A job": list(job_shape(job.card, job.counts, job.taken)),
             "A report": [*day, *map(str, Verdict)],
             "What an action did": list(shapes.kept_shape(kept)),

@@ -21,11 +21,13 @@
     limits       list, set, drop: how many at a time, and how many in a time
     tenants      who shares the workers
     top          how everything stands, live
+    needs        what waits for a person, and the safe thing to do
     fleet        workers, and queues: who takes what
     alerts       list, show, snooze, unsnooze, check, test: what must not be silent
     tokens       create, list, revoke: who may act over HTTP
     audit        list, verify, anchor: what people did, and whether the log is sound
     keys         new, list, rotate: what stored values are locked with
+    retention    show, set: for how long history is kept
     report       what became of a day's work, in sentences
     imports      schedules from other schedulers: crontab
     doctor       checks store, clock and fleet

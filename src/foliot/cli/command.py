@@ -26,10 +26,12 @@ from foliot.cli import (
     load,
     members,
     migrate,
+    needs,
     preview,
     processes,
     recover,
     report,
+    retention,
     rules,
     tenants,
     tokens,
@@ -105,6 +107,7 @@ foliot.add_typer(alerts.commands, name="alerts")
 foliot.add_typer(audit.commands, name="audit")
 foliot.add_typer(keys.commands, name="keys")
 foliot.add_typer(tokens.commands, name="tokens")
+foliot.add_typer(retention.commands, name="retention")
 foliot.add_typer(imports.commands, name="import")
 foliot.command("report")(report.report)
 foliot.command("next")(rules.upcoming_times)
@@ -113,6 +116,7 @@ foliot.command("preview")(preview.preview_days)
 foliot.command("load")(load.preview_load)
 foliot.add_typer(tenants.commands, name="tenants")
 foliot.command("top")(top.top)
+foliot.command("needs")(needs.needs)
 foliot.command("doctor")(doctor.doctor)
 foliot.command("migrate")(migrate.migrate)
 

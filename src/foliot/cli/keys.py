@@ -23,7 +23,7 @@ from foliot.cli.options import (
 )
 from foliot.cli.output import Column, console, print_json, print_table
 from foliot.domain.locking import Place
-from foliot.operate.keeping import Rotated, rotated_shape
+from foliot.operate.locking import Rotated, rotated_shape
 
 commands = typer.Typer(help="Keys that stored values are locked with: new, list, rotate.", no_args_is_help=True)
 

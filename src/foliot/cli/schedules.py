@@ -94,9 +94,8 @@ def list_(
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="Only schedules of this tenant.", callback=legible)
     ] = None,
-    paused: Annotated[
-        bool | None, typer.Option("--paused/--not-paused", help="Only those that are paused, or that are not.")
-    ] = None,
+    paused: Annotated[bool, typer.Option("--paused", help="Only those that are paused.")] = False,
+    not_paused: Annotated[bool, typer.Option("--not-paused", help="Only those that are not paused.")] = False,
     needs_person: Annotated[
         bool, typer.Option("--needs-person", help="Only those of which something waits for a person.")
     ] = False,
@@ -115,8 +114,18 @@ def list_(
 ) -> None:
     """Schedules: what they mean, when they are due, how their last runs ended (oldest first: ▪ kept, ◔ late, ↻ retried,
     · skipped, ○ missed, ✗ failed, ✓ settled by a person)."""
+    if paused and not_paused:
+        raise WrongUsage("give --paused or --not-paused, not both")
     order = ScheduleOrder.NEXT if soonest else ScheduleOrder.NAME
-    wanted = ScheduleFilter(text, job, tenant, paused, needs_person, tuple(states_named(last or [])), order)
+    wanted = ScheduleFilter(
+        text=text,
+        job=job,
+        tenant=tenant,
+        paused=paused if paused or not_paused else None,
+        needs_person=needs_person,
+        last=tuple(states_named(last or [])),
+        order=order,
+    )
     try:
         checked_schedules(wanted, 1)
         read_schedule_cursor(order, cursor)
@@ -227,16 +236,14 @@ def standing_facts(one: Standing, now: Instant) -> dict[str, str]:
         told = f"{active.view.id}, try {active.view.attempt}, for {words.length(active.age)}{heard}"
         facts[f"at work {len(facts)}" if "at work" in facts else "at work"] = told + (f": {far}" if far else "")
     if one.waiting:
-        facts["waiting"] = f"{words.counted(one.waiting, 'run')}, since {words.relative(one.waits_since, now)}"
+        facts["waiting"] = f"{words.counted(one.waiting, 'run')}, the first due {words.relative(one.waits_since, now)}"
     if one.backlog:
         facts["backfill"] = f"{words.counted(one.backlog, 'run')} still to do"
     if one.emitted:
         each = "" if one.useful_per_attempt is None else f", {one.useful_per_attempt:.2f} useful for each attempt"
         facts["runs"] = f"{one.emitted:,} made, {one.completed:,} over, {one.useful:,} useful{each}"
     if one.retries or one.overlaps:
-        facts["trouble"] = f"{words.counted(one.retries, 'retry')}, {words.counted(one.overlaps, 'overlap')}".replace(
-            "retrys", "retries"
-        )
+        facts["trouble"] = f"{one.retries:,} retries, {one.overlaps:,} overlaps"
     if one.needs:
         facts["needs a person"] = ", ".join(_NEEDS.get(need, need) for need in one.needs).format(one.in_a_row)
     if one.facts.tenants:
@@ -279,7 +286,6 @@ def _facts(view: ScheduleView, paused: list[Pause], now: Instant) -> dict[str, s
     if schedule.over is not None:
         facts["overlap"] += ", of the same member"
         facts |= {"jitter": f"members start within {spell(schedule.policy.jitter)}"} if schedule.policy.jitter else {}
-    facts["last success"] = "never" if view.last_success_at is None else words.relative(view.last_success_at, now)
     return facts
 
 

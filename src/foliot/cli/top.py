@@ -30,7 +30,7 @@ _NEEDS = {"in_a_row": "failing in a row", "set_aside": "set aside"}
 
 def top(
     once: Annotated[bool, typer.Option("--once", help="Print one frame, and leave.")] = False,
-    every: Annotated[float, typer.Option("--every", help="Seconds between two looks.")] = 2.0,
+    every: Annotated[float, typer.Option("--every", help="Between two looks.", metavar="SECONDS")] = 2.0,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -76,13 +76,15 @@ def frame(view: Overview, width: int) -> list[Text]:
         Text(),
         *_promises(view, width),
         Text(),
-        *_waiting(view, width),
+        *_waiting(view),
     ]
     for title, rows in (("comes next", _next(view, width)), ("ended lately", _ended(view, width))):
         if rows:
             lines += [Text(), Text(title, style="bold"), *rows]
     if view.schedulers or view.workers:
         lines += [Text(), *_instances(view, width)]
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
     return lines
 
 
@@ -91,16 +93,14 @@ def _signals(view: Overview) -> list[Text]:
 
 
 def _signal(label: str, signal: Signal) -> Text:
-    line = Text(f"{label:<16}", style="dim")
-    line.append(signal.verdict, style=STYLES.get(signal.verdict, ""))
-    return line.append(f"  {words.one_line(signal.what)}")
+    verdict = (signal.verdict, STYLES.get(signal.verdict, ""))
+    return Text.assemble((f"{label:<16}", "dim"), verdict, f"  {words.one_line(signal.what)}")
 
 
 def _needs(view: Overview) -> list[Text]:
     found = [f"{count:,} {_NEEDS.get(kind, kind)}" for kind, count in view.needs.items() if count]
-    line = Text(f"{'needs a person':<16}", style="dim")
-    told = line.append(", ".join(found) or "nothing", style="bold red" if found else "green")
-    hint = [Text(f"{'':<16}foliot runs list --needs-person", style="dim")] if found else []
+    told = Text.assemble(("needs a person  ", "dim"), (", ".join(found) or "nothing", "bold red" if found else "green"))
+    hint = [Text(f"{'':<16}what is safe to do: foliot needs", style="dim")] if found else []
     return [told, *hint]
 
 
@@ -125,7 +125,7 @@ def _promises(view: Overview, width: int) -> list[Text]:
     return table_lines(columns, rows, width)
 
 
-def _waiting(view: Overview, width: int) -> list[Text]:
+def _waiting(view: Overview) -> list[Text]:
     pulse = view.pulse
     busy = f"{pulse.running:,} running, {pulse.retrying:,} retrying, {pulse.held:,} held"
     delay = "nobody waits" if view.queue_delay is None else f"the first has waited {words.length(view.queue_delay)}"
@@ -136,10 +136,7 @@ def _waiting(view: Overview, width: int) -> list[Text]:
         facts.append(("not handed off", f"{pulse.overdue:,} due, the first {late}"))
     soon = [sum(count for minute, count in pulse.coming.items() if minute < most) for most in (1, 5, 15)]
     facts.append(("fall due", f"{soon[0]:,} in 1 min, {soon[1]:,} in 5 min, {soon[2]:,} in 15 min"))
-    lines = [Text(f"{label:<16}", style="dim").append(told, style="") for label, told in facts]
-    for line in lines:
-        line.truncate(width, overflow="ellipsis")
-    return lines
+    return [Text.assemble((f"{label:<16}", "dim"), told) for label, told in facts]
 
 
 def _next(view: Overview, width: int) -> list[Text]:

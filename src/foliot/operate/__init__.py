@@ -14,6 +14,10 @@
     telling      one run's story, one day's report, one job's card
     surveying    pages of runs and schedules, how everything stands, what needs a person
     surveyed     how these look in JSON, and in a few signs; pure
+    keeping      for how long history is kept
+    locking      keys that change: everything is locked anew
+    alerting     alerts: list, snooze
+    measuring    the numbers of the store, for metrics
     load         the load that the schedules will make, and its herds in words
     stating      schedules as people state them, checked without the code of their jobs; pure
     acting       what every action needs: who, why

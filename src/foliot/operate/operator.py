@@ -21,9 +21,10 @@ from foliot.operate.backfilling import BackfillVerbs
 from foliot.operate.bulk import BulkVerbs
 from foliot.operate.external import ExternalVerbs
 from foliot.operate.fleet import FleetVerbs
-from foliot.operate.keeping import KeyVerbs
+from foliot.operate.keeping import KeepVerbs
 from foliot.operate.limits import LimitVerbs
 from foliot.operate.load import LoadVerbs
+from foliot.operate.locking import KeyVerbs
 from foliot.operate.measuring import MetricVerbs
 from foliot.operate.members import MemberVerbs
 from foliot.operate.pausing import PauseVerbs
@@ -59,6 +60,7 @@ class Operator(
     AlertVerbs,
     TokenVerbs,
     ExternalVerbs,
+    KeepVerbs,
 ):
     """Acts on a store on behalf of a person. The plain verbs run their `_async` twins."""
 

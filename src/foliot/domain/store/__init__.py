@@ -20,6 +20,7 @@ from foliot.domain.store.elsewhere import ElsewhereStore
 from foliot.domain.store.fleet import FleetStore
 from foliot.domain.store.keeping import KeepStore
 from foliot.domain.store.limiting import LimitStore
+from foliot.domain.store.locking import LockStore
 from foliot.domain.store.pausing import PauseStore
 from foliot.domain.store.promising import PromiseStore
 from foliot.domain.store.reading import ReadStore
@@ -76,6 +77,7 @@ __all__ = [
     "Lease",
     "LedgerStore",
     "LimitStore",
+    "LockStore",
     "MemberStore",
     "OpenTransaction",
     "PauseStore",

@@ -1,30 +1,17 @@
-"""Values that are stored locked, and their keys."""
+"""For how long what is over is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
-
-from foliot.domain.locking import Place, Relocked, Stored
 
 
 class KeepStore(Protocol):
-    """What is stored locked. All other verbs speak of it unlocked where this process has the key, and else as it is."""
+    """The term of what is over: ended runs with their attempts and names, events, and ledgers of which no run is left.
+    What waits for a person is not over, and the operators' log is kept for ever. `tidy` removes what has outlived its
+    term."""
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The names of the keys that this process has: the first one locks. None: nothing is locked here."""
+    async def keep_days(self) -> int | None:
+        """None: for ever."""
 
-    async def note_rotation(self, *, actor: str, note: str) -> None:
-        """Writes into the audit log that somebody begins to lock everything anew, and why."""
-
-    async def relock(self, place: Place, after: int | str, limit: int, *, dry_run: bool = False) -> Relocked:
-        """Of the next `limit` rows behind a position, locks with the first key whatever is not; or only counts. A row
-        that somebody is at, or changed meanwhile, is passed over. InvalidInput when there are no keys here."""
-
-    async def stored(self, place: Place, after: int | str, limit: int) -> list[Stored]:
-        """The lockable values of the next rows behind a position, as they are stored."""
-
-    async def store_anew(self, place: Place, changes: Sequence[tuple[Stored, Stored]]) -> int:
-        """Puts values in the place of those that were looked at, where these are still there. Returns of how many rows
-        that was so."""
+    async def set_keep_days(self, days: int | None, *, actor: str, note: str) -> None:
+        """From the next `tidy` on. A shorter term removes what is older: that cannot be undone."""

@@ -15,6 +15,7 @@ from foliot.domain.store.elsewhere import ElsewhereStore
 from foliot.domain.store.fleet import FleetStore
 from foliot.domain.store.keeping import KeepStore
 from foliot.domain.store.limiting import LimitStore
+from foliot.domain.store.locking import LockStore
 from foliot.domain.store.measuring import MeasureStore
 from foliot.domain.store.pausing import PauseStore
 from foliot.domain.store.promising import PromiseStore
@@ -60,10 +61,11 @@ class Store(
     AuditStore,
     SurveyStore,
     MeasureStore,
-    KeepStore,
+    LockStore,
     AlertStore,
     AccessStore,
     ElsewhereStore,
+    KeepStore,
     Protocol,
 ):
     """All of it, and its own life."""

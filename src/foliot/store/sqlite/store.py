@@ -33,12 +33,12 @@ from foliot.errors import InvalidInput, StoreClosed, StoreError
 from foliot.portal import finished
 from foliot.store import queries
 from foliot.store.migrations import refuse_pending
-from foliot.store.sqlite import cells, migrating
+from foliot.store.sqlite import cells, keeping, migrating
 from foliot.store.sqlite.connection import connect
 from foliot.store.sqlite.lending import LentTransaction
 from foliot.store.sqlite.transaction import SqliteTransaction
 from foliot.store.sqlite.writer import InlineWriter, Work, Writer, as_store_error
-from foliot.store.verbs import dispatching, promises, working
+from foliot.store.verbs import dispatching, promises, terms, working
 from foliot.store.verbs.store import Verbs
 from foliot.store.verbs.transaction import Transaction
 
@@ -278,10 +278,11 @@ class SqliteStore(Verbs):
     # Keeping
 
     async def tidy(self) -> None:
-        """What ended is counted, and stays; what waits in vain is told."""
+        """What waits in vain is told, what ended is counted, and what has outlived its term goes."""
         await self.write(working.report_waiting)
         await self.count_endings()
         await self.forget_ended_pauses()
+        await keeping.tidy(self, await self.keep_days())
 
     async def health(self) -> Mapping[str, Any]:
         return await self.read(self._health)
@@ -299,5 +300,6 @@ class SqliteStore(Verbs):
             "journal_mode": connection.pragma("journal_mode"),
             "synchronous": {0: "off", 1: "normal", 2: "full", 3: "extra"}[connection.pragma("synchronous")],
             "bytes": 0 if self.path == MEMORY else os.stat(self.path).st_size,
+            "keep_days": await terms.keep_days(tx),
             "integrity": "ok" if connection.execute("PRAGMA quick_check(1)").get == "ok" else "damaged",
         }

@@ -46,12 +46,12 @@ from foliot.store.verbs import (
 )
 from foliot.store.verbs.access import AccessVerbs
 from foliot.store.verbs.alerting import AlertVerbs
-from foliot.store.verbs.keeping import KeepVerbs
+from foliot.store.verbs.locking import LockVerbs
 from foliot.store.verbs.measures import MeasureVerbs
 from foliot.store.verbs.surveys import SurveyVerbs
 
 
-class Verbs(SurveyVerbs, KeepVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
+class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
     """A verb is a transaction, or a look that sees one moment. An engine says how those are done, and does in its own
     way what carries its load."""
 

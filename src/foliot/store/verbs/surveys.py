@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from foliot.domain.overview import ParkedRun, Pulse, Tally
 from foliot.domain.schedule import Schedule
 from foliot.domain.standing import STRIP, ScheduleFacts, ScheduleFilter, SchedulePage
-from foliot.store.verbs import surveying, tallying
+from foliot.store.verbs import surveying, tallying, terms
 from foliot.store.verbs.acts import ActVerbs
 
 _MOST_ROUNDS = 100
@@ -44,6 +44,12 @@ class SurveyVerbs(ActVerbs):
 
     async def parked(self, numbers: Sequence[int]) -> list[ParkedRun]:
         return await self.read(lambda tx: surveying.parked(tx, numbers))
+
+    async def keep_days(self) -> int | None:
+        return await self.read(terms.keep_days)
+
+    async def set_keep_days(self, days: int | None, *, actor: str, note: str) -> None:
+        await self.write(lambda tx: terms.set_keep_days(tx, days, actor, note))
 
     async def counts(self) -> Mapping[str, int]:
         return await self.read(surveying.counts)

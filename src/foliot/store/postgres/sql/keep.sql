@@ -68,3 +68,9 @@ WITH forgotten AS MATERIALIZED (
     DELETE FROM foliot.batch b USING forgotten f WHERE b.lineage = f.lineage
 )
 SELECT count(*) FROM forgotten
+
+-- name: keep_days
+SELECT keep_days FROM foliot.setting
+
+-- name: set_keep_days
+UPDATE foliot.setting SET keep_days = :days

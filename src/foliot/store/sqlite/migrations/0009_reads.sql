@@ -25,3 +25,12 @@ CREATE TABLE tallied (
     id        INTEGER PRIMARY KEY CHECK (id = 1),
     position  INTEGER NOT NULL
 ) STRICT;
+
+-- One row. Ended runs are kept for so many days; NULL keeps them for ever.
+CREATE TABLE setting (
+    id         INTEGER PRIMARY KEY CHECK (id = 1),
+    keep_days  INTEGER CHECK (keep_days >= 1)
+) STRICT;
+INSERT INTO setting VALUES (1, NULL);
+-- What repeats another run, for whoever asks whether a ledger is still needed; hardly any run does.
+CREATE INDEX history_lineage ON history (lineage) WHERE lineage IS NOT NULL;

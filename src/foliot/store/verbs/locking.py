@@ -50,7 +50,7 @@ def _has(place: Place, name: str) -> bool:
     return what != "checkpoint" or place is Place.RUNS
 
 
-class KeepVerbs(ActVerbs):
+class LockVerbs(ActVerbs):
     """The same as methods."""
 
     @property

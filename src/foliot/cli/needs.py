@@ -1,0 +1,66 @@
+"""`foliot needs`: what waits for a person, and the safe thing to do about it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from foliot.cli import words
+from foliot.cli.options import AppOption, JsonOption, StoreOption, WrongUsage, legible, with_store
+from foliot.cli.output import STYLES, console, print_json, say
+from foliot.cli.runs import named
+from foliot.domain.instant import Instant
+from foliot.domain.listing import Order
+from foliot.domain.listing import read_cursor as place_of
+from foliot.errors import InvalidInput
+from foliot.operate.surveyed import need_shape
+from foliot.operate.surveying import Kind, Need
+
+
+def needs(
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", help="Only these: ambiguous, dead, stuck, in_a_row, …"),
+    ] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Only of this tenant.", callback=legible)] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many runs.")] = 20,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Go on after the page that ended with this.", metavar="CURSOR")
+    ] = None,
+    app: AppOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What waits for a person: runs that are ambiguous, unverified, dead or stuck, schedules that failed three times
+    in a row or were set aside. Each with what happened, and the safe thing to type."""
+    kinds = [Kind(one) for one in named(kind, Kind, "--kind")]
+    try:
+        place_of(Order.NEWEST, cursor)
+    except InvalidInput as error:
+        raise WrongUsage(str(error)) from None
+    page = with_store(
+        app,
+        store,
+        lambda foliot: foliot.operate.needs_person_async(kinds, tenant=tenant, cursor=cursor, limit=limit),
+    )
+    if as_json:
+        print_json([need_shape(need) for need in page.needs])
+        return
+    if not page.needs:
+        say("nothing needs a person", "green")
+    for need in page.needs:
+        _print(need, page.now)
+    if page.cursor is not None:
+        say(f"\nthere are more: --cursor {page.cursor}", "dim")
+
+
+def _print(need: Need, now: Instant) -> None:
+    since = "" if need.since is None else f", {words.relative(need.since, now)}"
+    say(f"{need.subject}: {str(need.kind).replace('_', ' ')}{since}", STYLES.get(str(need.kind), "bold yellow"))
+    whose = [f"owner {need.owner}" if need.owner else "", f"runbook {need.runbook}" if need.runbook else ""]
+    for line in (f"{need.what} {need.why[:1].upper()}{need.why[1:]}.", "; ".join(filter(None, whose))):
+        if line:
+            console().print(f"  {words.one_line(line, 400)}", soft_wrap=False, style="dim")
+    if need.command:
+        say(f"  {need.command}")
