@@ -181,6 +181,7 @@ def test_a_reader_that_takes_nothing_keeps_nobody_waiting(monkeypatch: pytest.Mo
             app.jobs["give_up"].now()
         world.run_for("1m")
         assert {str(state) for state in world.states()} == {"dead"}, "work went on"
+    assert len(journal._ended) <= 5, "what waits for the journal is bounded, too"
     journal.take()
     assert journal.tally.attempts["give_up", "default", "permanent"] == 60, "what is not written is counted"
     takes.set()
