@@ -49,11 +49,10 @@ def test_an_attempt_links_to_its_promise_and_holds_what_its_handler_traces(is_as
             pass
 
     job: Any = traced.app.job(name="remind")(remind_async if is_async else remind)
-    with virtual_time(traced.app) as world:
+    with traced.own.start_as_current_span("whatever else a worker does"), virtual_time(traced.app) as world:
         with traced.own.start_as_current_span("book class"):
             job.using(tenant="acme").delay("1h", class_id=7)
-        with traced.own.start_as_current_span("whatever a worker does beside it"):
-            world.run_for("2h")
+        world.run_for("2h")
     [booking], [promise] = traced.spans("book class"), traced.spans("promise remind")
     [attempt], [mail] = traced.spans("run remind"), traced.spans("send mail")
     assert promise.parent is not None
