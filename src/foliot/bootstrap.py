@@ -362,9 +362,9 @@ async def run_worker(
         end_process=end_process,
         telling=telling,
     )
-    if telling is not None:
-        telling.worker(disciplined, worker)
     try:
+        if telling is not None:
+            telling.worker(disciplined, worker)
         await worker.start()
         async with _measuring(store, disciplined, "worker", lambda: worker.number):
             working = asyncio.create_task(worker.run())
