@@ -492,9 +492,9 @@ async def run_worker(
         telling=telling,
         ping=pinger.ping,
     )
-    if telling is not None:
-        telling.worker(disciplined, worker)
     try:
+        if telling is not None:
+            telling.worker(disciplined, worker)
         await worker.start()
         async with (
             _measuring(store, disciplined, "worker", lambda: worker.number),

@@ -167,9 +167,10 @@ def test_a_start_is_told_once_it_has_started_and_never_twice() -> None:
 def test_a_reader_that_takes_nothing_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_LINES", 10)
     monkeypatch.setattr(module, "MOST_HEAPED", 5)
-    takes, lines = threading.Event(), Lines()
+    waits, takes, lines = threading.Event(), threading.Event(), Lines()
 
     def write(data: bytes) -> None:
+        waits.set()
         takes.wait(30)
         lines(data)
 
@@ -177,10 +178,14 @@ def test_a_reader_that_takes_nothing_keeps_nobody_waiting(monkeypatch: pytest.Mo
     journal.start()
     with virtual_time(app) as world:
         world.workers[0].recorder = journal
-        for _ in range(60):
+        app.jobs["give_up"].now()
+        world.run_for("1m")
+        assert waits.wait(30), "the thread that writes is kept waiting"
+        for _ in range(59):
             app.jobs["give_up"].now()
         world.run_for("1m")
         assert {str(state) for state in world.states()} == {"dead"}, "work went on"
+    assert len(journal._ended) <= 5, "what waits for the journal is bounded, too"
     journal.take()
     assert journal.tally.attempts["give_up", "default", "permanent"] == 60, "what is not written is counted"
     takes.set()

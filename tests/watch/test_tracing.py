@@ -49,7 +49,7 @@ def test_an_attempt_links_to_its_promise_and_holds_what_its_handler_traces(is_as
             pass
 
     job: Any = traced.app.job(name="remind")(remind_async if is_async else remind)
-    with virtual_time(traced.app) as world:
+    with traced.own.start_as_current_span("whatever else a worker does"), virtual_time(traced.app) as world:
         with traced.own.start_as_current_span("book class"):
             job.using(tenant="acme").delay("1h", class_id=7)
         world.run_for("2h")

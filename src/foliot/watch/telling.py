@@ -68,9 +68,10 @@ class Telling:
         assert self._port is not None
         try:
             self._server, port = serve(self._port, self._host, *sources)
-        except (OSError, OverflowError) as error:
+        except OSError as error:
+            told = error.strerror or error
             raise InvalidInput(
-                f"metrics cannot be served at {self._host}:{self._port}: {error}; give another --metrics-port, or 0"
+                f"metrics cannot be served at {self._host}:{self._port}: {told}; give another --metrics-port, or 0"
             ) from None
         _log.info("metrics at http://%s:%d/metrics", f"[{self._host}]" if ":" in self._host else self._host, port)
 
