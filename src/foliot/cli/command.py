@@ -14,6 +14,7 @@ from foliot import __version__
 from foliot.cli import (
     audit,
     backfill,
+    completion,
     dead,
     doctor,
     fleet,
@@ -30,6 +31,7 @@ from foliot.cli import (
     report,
     rules,
     schedules,
+    simulate,
     tenants,
     up,
 )
@@ -105,9 +107,11 @@ foliot.command("next")(rules.upcoming_times)
 foliot.command("explain")(rules.explain)
 foliot.command("preview")(preview.preview_days)
 foliot.command("load")(load.preview_load)
+foliot.command("simulate")(simulate.simulate)
 foliot.command("tenants")(tenants.tenants)
 foliot.command("doctor")(doctor.doctor)
 foliot.command("migrate")(migrate.migrate)
+foliot.command("completion")(completion.completion)
 
 
 @foliot.command("version")
