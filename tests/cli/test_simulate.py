@@ -49,7 +49,7 @@ def test_ticks_that_run_wait_and_are_skipped_are_told_with_their_reasons(shop: P
     assert found["nightly"]["notes"] == ["on 8 March 2026 there is no 02:30 in America/New_York; it runs at 03:00"]
     assert found["feed"]["skipped"]["overlap"] >= 4
     assert found["feed"]["overlapping"] == 0
-    assert found["sweep"]["states"]["succeeded"] == 2
+    assert found["sweep"]["states"]["succeeded"] == 1
     assert told["outages"] == [{"at": "2026-03-08T06:00:00Z", "seconds": 10800.0}]
     assert not Path("CALLED").exists()
     assert not Path("none.db").exists()

@@ -17,14 +17,13 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def completion(
-    context: typer.Context,
-    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")],
-) -> None:
+def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Prints a script that completes commands and options: `source <(foliot completion bash)`, or for fish
     `foliot completion fish | source`."""
-    root = context.find_root().command
-    print(_fish(_offered(root)) if shell is Shell.FISH else _bash(_offered(root), is_zsh=shell is Shell.ZSH))
+    from foliot.cli.command import foliot  # which has this one among its commands
+
+    offered = _offered(typer.main.get_command(foliot))
+    print(_fish(offered) if shell is Shell.FISH else _bash(offered, is_zsh=shell is Shell.ZSH))
 
 
 def _offered(command: Any, path: str = "") -> dict[str, list[str]]:
