@@ -8,6 +8,7 @@
     rules        next, explain
     preview      a rule on a calendar, before it is saved
     load         the load that the schedules will make, and its herds
+    simulate     what an app's schedules would do, in virtual time
     plots        numbers in time, as blocks on a terminal; pure
     drawing      the same as a picture; pure
     schedules    list, show, pause, resume, trigger, delete
@@ -32,6 +33,7 @@
     imports      schedules from other schedulers: crontab
     doctor       checks store, clock and fleet
     server       what the doctor makes of a PostgreSQL server; pure
+    completion   a script for shells
     migrate      brings the store's tables to this release
     processes    scheduler, worker and web, until they are told to end
     up           all in one: a supervisor with child processes, and a live account of what happens
@@ -39,7 +41,7 @@
     account      what happens, in lines; pure
     follow       what is new in the store
 
-Sees operate, app, timing, domain, clock and bootstrap; never a store, nor the rooms that move work.
+Sees operate, app, testing, timing, domain, clock and bootstrap; never a store, nor the rooms that move work.
 """
 
 import sys

@@ -15,6 +15,7 @@ from foliot.cli import (
     alerts,
     audit,
     backfill,
+    completion,
     dead,
     doctor,
     editing,
@@ -33,6 +34,7 @@ from foliot.cli import (
     report,
     retention,
     rules,
+    simulate,
     tenants,
     tokens,
     top,
@@ -114,11 +116,13 @@ foliot.command("next")(rules.upcoming_times)
 foliot.command("explain")(rules.explain)
 foliot.command("preview")(preview.preview_days)
 foliot.command("load")(load.preview_load)
+foliot.command("simulate")(simulate.simulate)
 foliot.add_typer(tenants.commands, name="tenants")
 foliot.command("top")(top.top)
 foliot.command("needs")(needs.needs)
 foliot.command("doctor")(doctor.doctor)
 foliot.command("migrate")(migrate.migrate)
+foliot.command("completion")(completion.completion)
 
 
 @foliot.command("version")

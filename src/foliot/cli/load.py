@@ -95,8 +95,8 @@ def preview_load(
     if length is not None and end is not None:
         raise WrongUsage("give --for or --to, not both")
     lasting = read_duration(length, "--for") if length is not None else DAY
-    until = None if end is None else _read_instant(end, "--to")
-    begin = None if start is None else _read_instant(start, "--from")
+    until = None if end is None else read_instant(end, "--to")
+    begin = None if start is None else read_instant(start, "--from")
     width = None if per is None else _read_width(per)
     standing = _standings(app, store, only)
     first = standing.now if begin is None else begin
@@ -123,7 +123,7 @@ def _standings(app: str | None, store: str | None, only: str | None) -> Standing
         loaded = settings.existing()
         return asyncio.run(_look(loaded, only, is_declared=False))
     loaded = settings.load()
-    if _has_store(loaded):
+    if has_store(loaded):
         return asyncio.run(_look(loaded, only, is_declared=True))
     return standings([], loaded.declarations(), {}, loaded.clock.now(), only)
 
@@ -136,7 +136,7 @@ async def _look(loaded: Foliot, only: str | None, *, is_declared: bool) -> Stand
         await loaded.close_async()
 
 
-def _has_store(loaded: Foliot) -> bool:
+def has_store(loaded: Foliot) -> bool:
     if loaded.store.is_server:
         return asyncio.run(loaded.store.schema()).current > 0
     return loaded.store.file is not None and Path(loaded.store.file).exists()
@@ -291,7 +291,7 @@ def _read_width(text: str) -> Duration:
     return width
 
 
-def _read_instant(text: str, option: str) -> Instant:
+def read_instant(text: str, option: str) -> Instant:
     try:
         return parse_rfc3339(text)
     except InvalidInput as error:
