@@ -105,7 +105,7 @@ KINDS: dict[Kind, Traits] = {
         0,
         "the rule says that a run should exist, and no row does",
         "a tick has no run, live or ended, and lies in no span of skipped ones; or nothing waits for the next tick",
-        "the run exists, or the schedule goes on behind it",
+        "the run exists; or a day has passed, for a tick of the past",
         "foliot schedules show NAME; a scheduler that starts again makes what is missing, or run it now: foliot "
         "schedules trigger NAME",
     ),

@@ -312,7 +312,7 @@ def checked_kinds(given: Any) -> tuple[str, ...]:
     for one in listed:
         if one not in KINDS:
             nearest = get_close_matches(str(one), KINDS, n=1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; there are: {', '.join(KINDS)}"
+            hint = f"; did you mean {str(nearest[0])!r}?" if nearest else f"; there are: {', '.join(KINDS)}"
             raise InvalidInput(f"there is no kind of alert {one!r:.40}{hint}")
     return tuple(sorted(set(map(str, listed))))
 

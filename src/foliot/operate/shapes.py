@@ -211,9 +211,17 @@ def _edit_shape(edit: Edit | None) -> Shape | None:
     return None if edit is None else {"at": moment(edit.at), "actor": edit.actor, "fields": list(edit.fields)}
 
 
+def without_secrets(url: str) -> str:
+    """Where an address leads, without what is behind its host: whoever knows that can ping it."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}/***"
+
+
 def policy_shape(policy: Policy) -> Shape:
     def shown(name: str) -> Any:
         value = getattr(policy, name)
+        if name == "ping" and value is not None:
+            return without_secrets(value)
         if isinstance(value, str | Rate):
             return str(value)
         if isinstance(value, tuple):
@@ -375,6 +383,17 @@ def _optional_words(policy: Policy) -> dict[str, str]:
         words["useful"] = f"skipped when it cannot start within {spell(policy.useful_until)} of its time"
     if policy.concurrency_key is not None:
         words["key"] = f"{policy.key_limit} at a time with the key {policy.concurrency_key}"
+    expected = [
+        f"{how} {spell(length)}"
+        for how, length in (("every", policy.expect_every), ("of each tick within", policy.expect_within))
+        if length is not None
+    ]
+    if expected:
+        words["expected"] = f"a useful result {', and '.join(expected)}; else an alert"
+    if policy.ping is not None:
+        words["ping"] = f"{without_secrets(policy.ping)} is told how its runs begin and end"
+    if policy.no_alerts:
+        words["no alerts"] = ", ".join(policy.no_alerts)
     if policy.labels:
         words["labels"] = f"only on workers that have {', '.join(policy.labels)}"
     if policy.destination is not None:
