@@ -26,6 +26,9 @@ from foliot.domain.state import PARKED, TERMINAL, TRANSITIONS, State
 from foliot.testing import virtual_time
 from foliot.timing import upcoming
 from foliot.timing.zones import zone
+from foliot.web.access import API
+from foliot.web.application import inner_application
+from foliot.web.openapi import description
 from tests.faults.crash_table import CRASHES
 from tests.policies.table import CELLS
 
@@ -335,9 +338,25 @@ def alert_kinds() -> str:
     return "\n".join(lines) + "\n"
 
 
+# ----------------------------------------------------------------------------------------------------------------- http
+
+
+def routes() -> str:
+    """Every route of the API, from its own description."""
+    rows = []
+    for path, methods in description(inner_application())["paths"].items():
+        for method, operation in methods.items():
+            if path.startswith(API):
+                told = operation["description"].split(". ")[0].rstrip(".").replace("\n", " ")
+                scope, tenants = operation["x-foliot-scope"], operation["x-foliot-tenants"]
+                rows.append(f"| `{method.upper()} {path.removeprefix(API)}` | {scope} | {tenants} | {_cell(told)} |")
+    return "\n".join([f"| below `{API}` | scope | tenants | |", "|---|---|---|---|", *rows]) + "\n"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "alert-kinds": alert_kinds,
     "metrics": metrics_table,
+    "routes": routes,
     "crash-table": crash_table,
     "cli": cli_reference,
     "clock-changes": clock_changes,

@@ -50,6 +50,7 @@ from foliot.operate.shapes import run_shape
 from foliot.operate.story import lineage_shape
 from foliot.operate.surveyed import overview_shape, standing_shape
 from foliot.operate.surveying import Need
+from foliot.operate.tokens import token_shape
 from foliot.testing import World, virtual_time
 from foliot.timing import binding, dst, spoken
 from foliot.timing.expression import NICKNAMES
@@ -67,8 +68,8 @@ README, GUIDE, TIME, POLICIES, STATES, TESTING, CLI = (
     DOCS / "cli.md",
 )
 SOURCE = ROOT / "src" / "foliot"
-ON_A_SERVER = [DOCS / "transactions.md"]
-"""Pages whose Python needs a PostgreSQL: tests/docs/test_transactions.py runs it there."""
+ON_A_SERVER = [DOCS / "transactions.md", DOCS / "http.md"]
+"""Pages whose Python needs a server: tests/docs/test_transactions.py and test_http_page.py run it there."""
 RUNNING = [page for page in PAGES if pages.python_blocks(page) and page not in ON_A_SERVER]
 NOT_RUN: dict[str, int] = {}
 """By page, how many Python blocks are marked as not run. Each is a promise that nobody checks: keep this empty."""
@@ -343,6 +344,7 @@ def test_every_field_of_the_json_forms_is_documented() -> None:
             "A report": [*day, *map(str, Verdict)],
             "What an action did": list(shapes.kept_shape(kept)),
             "A limit": list(limit_shape(GateView(Gate("job:report"), 0, 0))),
+            "A token": list(token_shape(app.operate.create_token("x", reason="y", actor="z").token, now)),
             "A row of the log": list(sealed_shape(world.call(app.operate.audit_async())[0])),
             "An alert": [*alert_story_shape(an_alert, None, now), *alerts_shape(app.operate.alerts())],
             "What a look through the log found": list(audit_report_shape(app.operate.verify_audit())),

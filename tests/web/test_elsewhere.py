@@ -30,11 +30,11 @@ class Guest:
 
     def __init__(self, stage: Stage, caller: Caller) -> None:
         self.stage, self.caller = stage, caller
-        self.number = caller.post("/work/workers", 201, name="laptop", jobs=[JOB], slots=2)["worker"]
+        self.number = caller.post("/external/workers", 201, name="laptop", jobs=[JOB], slots=2)["worker"]
 
     def claim(self, limit: int = 1) -> list[Any]:
         self.stage.world.run_for("1s")
-        return list(self.caller.post(f"/work/workers/{self.number}/claim", limit=limit)["attempts"])
+        return list(self.caller.post(f"/external/workers/{self.number}/claim", limit=limit)["attempts"])
 
     def claimed(self, key: str = "picture", arguments: dict[str, Any] | None = None) -> Any:
         self.stage.promise("resize", key, arguments)
@@ -42,10 +42,10 @@ class Guest:
         return taken
 
     def beat(self, *said: Any) -> Any:
-        return self.caller.post(f"/work/workers/{self.number}/beat", attempts=list(said))
+        return self.caller.post(f"/external/workers/{self.number}/beat", attempts=list(said))
 
     def say(self, taken: Any, how: str, status: int = 200, **body: Any) -> Any:
-        return self.caller.post(f"/work/attempts/{taken['attempt_token']}/{how}", status, **body)
+        return self.caller.post(f"/external/attempts/{taken['attempt_token']}/{how}", status, **body)
 
     def run(self, taken: Any) -> Any:
         return self.stage.world.run(taken["run"])
@@ -121,9 +121,9 @@ def test_a_worker_that_falls_silent_loses_its_runs_and_comes_too_late(guest: Gue
     guest.stage.world.run_for("1m")
     run = guest.run(taken)
     assert [one.outcome for one in run.attempts] == [Outcome.LOST]
-    late = guest.caller.ask("POST", f"/api/v1/work/attempts/{taken['attempt_token']}/complete", json={})
+    late = guest.caller.ask("POST", f"/api/v1/external/attempts/{taken['attempt_token']}/complete", json={})
     assert late.status_code == 404  # its worker was declared dead
-    assert guest.caller.ask("POST", f"/api/v1/work/workers/{guest.number}/beat", json={}).status_code == 404
+    assert guest.caller.ask("POST", f"/api/v1/external/workers/{guest.number}/beat", json={}).status_code == 404
     another = Guest(guest.stage, guest.caller)
     [again] = another.claim()
     assert again["run"] == taken["run"]
@@ -135,7 +135,7 @@ def test_who_says_it_twice_is_fenced_the_second_time(guest: Guest) -> None:
     taken = guest.claimed()
     guest.say(taken, "complete")
     for how, body in (("complete", {}), ("fail", {"error": "no"}), ("give-back", {})):
-        response = guest.caller.ask("POST", f"/api/v1/work/attempts/{taken['attempt_token']}/{how}", json=body)
+        response = guest.caller.ask("POST", f"/api/v1/external/attempts/{taken['attempt_token']}/{how}", json=body)
         assert response.status_code == 409
         assert response.json()["type"] == "urn:foliot:problem:fenced"
     assert guest.run(taken).state is State.SUCCEEDED
@@ -165,7 +165,7 @@ def test_an_attempt_that_takes_too_long_is_asked_to_stop_and_then_ended(guest: G
 
 def test_a_worker_that_leaves_hands_over_what_it_had(guest: Guest) -> None:
     taken = guest.claimed()
-    assert guest.caller.ask("DELETE", f"/api/v1/work/workers/{guest.number}").status_code == 200
+    assert guest.caller.ask("DELETE", f"/api/v1/external/workers/{guest.number}").status_code == 200
     [again] = Guest(guest.stage, guest.caller).claim()
     assert (again["run"], guest.run(again).spent) == (taken["run"], 0)
 
@@ -173,10 +173,10 @@ def test_a_worker_that_leaves_hands_over_what_it_had(guest: Guest) -> None:
 def test_nobody_else_speaks_for_a_worker(guest: Guest) -> None:
     taken, other = guest.claimed(), guest.stage.caller("another", "work")
     answers = [
-        other.ask("POST", f"/api/v1/work/workers/{guest.number}/{how}", json={}) for how in ("claim", "beat")
+        other.ask("POST", f"/api/v1/external/workers/{guest.number}/{how}", json={}) for how in ("claim", "beat")
     ] + [
-        other.ask("DELETE", f"/api/v1/work/workers/{guest.number}"),
-        other.ask("POST", f"/api/v1/work/attempts/{taken['attempt_token']}/complete", json={}),
+        other.ask("DELETE", f"/api/v1/external/workers/{guest.number}"),
+        other.ask("POST", f"/api/v1/external/attempts/{taken['attempt_token']}/complete", json={}),
     ]
     assert [answer.status_code for answer in answers] == [404] * 4
     assert guest.run(taken).state is State.RUNNING
@@ -187,7 +187,7 @@ def test_an_attempt_cannot_be_made_up(guest: Guest) -> None:
     token = taken["attempt_token"]
     another = "A" if token[-1] != "A" else "B"
     for wrong in (token[:-1] + another, another + token[1:], token[:-4], "AAAA"):
-        response = guest.caller.ask("POST", f"/api/v1/work/attempts/{wrong}/complete", json={})
+        response = guest.caller.ask("POST", f"/api/v1/external/attempts/{wrong}/complete", json={})
         assert response.status_code in (404, 422), wrong
     assert guest.run(taken).state is State.RUNNING
 
@@ -201,5 +201,5 @@ def test_what_is_too_large_to_be_kept_is_refused_and_the_attempt_goes_on(guest: 
 
 def test_a_job_that_code_declares_keeps_the_settings_of_the_code(stage: Stage) -> None:
     caller = stage.caller("resizer", "work")
-    caller.post("/work/workers", 201, name="laptop", jobs=[{"name": "report", "settings": {"attempts": 99}}])
+    caller.post("/external/workers", 201, name="laptop", jobs=[{"name": "report", "settings": {"attempts": 99}}])
     assert stage.caller("reader", "read").get("/jobs/report")["policy"]["attempts"] == 1

@@ -99,13 +99,13 @@ _API: dict[str, Access] = {
     "POST /tokens": Access(ADMIN, ALL),
     "DELETE /tokens/{token}": Access(ADMIN, ALL),
     # Work that is done elsewhere
-    "POST /work/workers": Access(WORK, ALL),
-    "DELETE /work/workers/{worker}": Access(WORK, ALL),
-    "POST /work/workers/{worker}/claim": Access(WORK, ALL),
-    "POST /work/workers/{worker}/beat": Access(WORK, ALL),
-    "POST /work/attempts/{attempt}/complete": Access(WORK, ALL),
-    "POST /work/attempts/{attempt}/fail": Access(WORK, ALL),
-    "POST /work/attempts/{attempt}/give-back": Access(WORK, ALL),
+    "POST /external/workers": Access(WORK, ALL),
+    "DELETE /external/workers/{worker}": Access(WORK, ALL),
+    "POST /external/workers/{worker}/claim": Access(WORK, ALL),
+    "POST /external/workers/{worker}/beat": Access(WORK, ALL),
+    "POST /external/attempts/{attempt}/complete": Access(WORK, ALL),
+    "POST /external/attempts/{attempt}/fail": Access(WORK, ALL),
+    "POST /external/attempts/{attempt}/give-back": Access(WORK, ALL),
 }
 
 TABLE: dict[tuple[str, str], Access] = {

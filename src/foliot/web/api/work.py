@@ -78,7 +78,7 @@ class GiveBackBody(Body):
 ACT = problems(404, 409, body=True)
 
 
-@routes.post("/work/workers", status_code=201, response_model=models.Registered, responses=problems(body=True))
+@routes.post("/external/workers", status_code=201, response_model=models.Registered, responses=problems(body=True))
 async def register_worker(asking: Asking, body: WorkerBody) -> Any:
     """Enters one start of a worker. It is declared dead when it is not heard of for the lease of what it runs."""
     entered = await asking.operate.register_guest_async(
@@ -93,14 +93,14 @@ async def register_worker(asking: Asking, body: WorkerBody) -> Any:
     return Answered({"worker": entered.worker, "beat_every": entered.beat_every / SECOND}, 201)
 
 
-@routes.post("/work/workers/{worker}/claim", response_model=models.Claims, responses=ACT)
+@routes.post("/external/workers/{worker}/claim", response_model=models.Claims, responses=ACT)
 async def claim(asking: Asking, worker: Number, body: ClaimBody) -> Any:
     """Takes runs, as many as there are, up to `limit` and the free slots. Ask again when there were none."""
     taken = await asking.operate.claim_guest_async(worker, credential=asking.principal.credential, limit=body.limit)
     return Answered({"attempts": [taken_shape(one) for one in taken]})
 
 
-@routes.post("/work/workers/{worker}/beat", response_model=models.Heard, responses=ACT)
+@routes.post("/external/workers/{worker}/beat", response_model=models.Heard, responses=ACT)
 async def beat(asking: Asking, worker: Number, body: BeatBody) -> Any:
     """The worker lives; what its attempts say is kept. Tells which of them should stop, and which are lost."""
     said = [Said(one.attempt, one.done, one.of, one.note, one.checkpoint) for one in body.attempts]
@@ -108,21 +108,21 @@ async def beat(asking: Asking, worker: Number, body: BeatBody) -> Any:
     return Answered({"stop": heard.stop, "lost": heard.lost})
 
 
-@routes.delete("/work/workers/{worker}", response_model=models.Done, responses=problems(404))
+@routes.delete("/external/workers/{worker}", response_model=models.Done, responses=problems(404))
 async def leave(asking: Asking, worker: Number) -> Any:
     """The worker ends in order; what it still had in hand is handed to somebody else at once."""
     await asking.operate.retire_guest_async(worker, credential=asking.principal.credential)
     return Answered({"id": str(worker), "outcome": "left"})
 
 
-@routes.post("/work/attempts/{attempt}/complete", response_model=models.Ended, responses=ACT)
+@routes.post("/external/attempts/{attempt}/complete", response_model=models.Ended, responses=ACT)
 async def complete(asking: Asking, attempt: AttemptToken, body: CompleteBody) -> Any:
     """The attempt succeeded. 409 when it is yours no more: then nothing was recorded but that you came too late."""
     run = await asking.operate.complete_guest_async(attempt, body.result, credential=asking.principal.credential)
     return Answered({"run": run, "outcome": "completed"})
 
 
-@routes.post("/work/attempts/{attempt}/fail", response_model=models.Ended, responses=ACT)
+@routes.post("/external/attempts/{attempt}/fail", response_model=models.Ended, responses=ACT)
 async def fail(asking: Asking, attempt: AttemptToken, body: FailBody) -> Any:
     """The attempt failed; the job's policy says what follows."""
     run = await asking.operate.fail_guest_async(
@@ -136,7 +136,7 @@ async def fail(asking: Asking, attempt: AttemptToken, body: FailBody) -> Any:
     return Answered({"run": run, "outcome": "failed"})
 
 
-@routes.post("/work/attempts/{attempt}/give-back", response_model=models.Ended, responses=ACT)
+@routes.post("/external/attempts/{attempt}/give-back", response_model=models.Ended, responses=ACT)
 async def give_back(asking: Asking, attempt: AttemptToken, body: GiveBackBody) -> Any:
     """You cannot do it now: somebody else gets it at once, and it costs no attempt."""
     run = await asking.operate.give_back_guest_async(attempt, credential=asking.principal.credential)
