@@ -65,12 +65,12 @@ SELECT min(number), count(*) FROM (
     ORDER BY number DESC LIMIT :budget)
 
 -- name: parked_numbers
--- The index has them by state.
-SELECT number FROM (SELECT number FROM run WHERE state = 20 AND number < :before ORDER BY number DESC LIMIT :limit)
+-- The index has them by state; `state >= 20` is what it wants to hear.
+SELECT number FROM (SELECT number FROM run WHERE state >= 20 AND state = 20 AND number < :before ORDER BY number DESC LIMIT :limit)
 UNION ALL
-SELECT number FROM (SELECT number FROM run WHERE state = 21 AND number < :before ORDER BY number DESC LIMIT :limit)
+SELECT number FROM (SELECT number FROM run WHERE state >= 20 AND state = 21 AND number < :before ORDER BY number DESC LIMIT :limit)
 UNION ALL
-SELECT number FROM (SELECT number FROM run WHERE state = 22 AND number < :before ORDER BY number DESC LIMIT :limit)
+SELECT number FROM (SELECT number FROM run WHERE state >= 20 AND state = 22 AND number < :before ORDER BY number DESC LIMIT :limit)
 ORDER BY number DESC LIMIT :limit
 
 -- name: retrying_numbers

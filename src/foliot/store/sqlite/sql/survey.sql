@@ -24,7 +24,7 @@ UNION SELECT id FROM schedule WHERE fault IS NOT NULL
 
 -- name: schedules_failing
 SELECT id FROM (SELECT id, 1000000 AS failed FROM schedule WHERE fault IS NOT NULL UNION ALL
-    SELECT schedule, count(*) FROM run WHERE state >= 20 AND schedule IS NOT NULL AND instr(schedule, '[') = 0
+    SELECT schedule, count(*) FROM run INDEXED BY run_parked WHERE state >= 20 AND schedule IS NOT NULL AND instr(schedule, '[') = 0
     GROUP BY schedule HAVING count(*) >= :least) f
 GROUP BY id ORDER BY max(failed) DESC, id LIMIT :limit
 
