@@ -1,4 +1,4 @@
-"""Whatever the description of the API allows, and what it does not: no answer is a mistake of ours, and none is one that
+"""Whatever the description of the API allows, and what it does not: no answer is a mistake of ours, none is one that
 the description does not know.
 
 The long form (`FOLIOT_TORTURE=1`) asks a whole fleet thousands of questions, over the wire, and follows what earlier

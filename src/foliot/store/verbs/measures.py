@@ -46,7 +46,7 @@ async def backlog(tx: Transaction) -> Backlog:
         queues[queue] = QueueView(queue, known.waiting + count, min(known.oldest, fired_at))
         lanes[Lane(lane)] += count
     ready = sum(row[1] for row in await tx.all("count_ready", numbers=longs(await handed_off(tx)), now=tx.now))
-    parked = [Parked(job, State(state), count) for job, state, count in await tx.all("count_parked")]
+    parked = [Parked(job, State(state), count) for job, state, count in await tx.all("count_parked_by_job")]
     return Backlog(
         sorted(queues.values()),
         lanes,

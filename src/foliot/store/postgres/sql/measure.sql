@@ -10,7 +10,7 @@ CROSS JOIN LATERAL (
         AND r.number NOT IN (SELECT u.number FROM foliot.unwritten u)
 ) d
 
--- name: count_parked
+-- name: count_parked_by_job
 SELECT job, state, count(*) FROM foliot.run WHERE state >= 20 GROUP BY job, state
 
 -- name: count_ended

@@ -90,9 +90,6 @@ SELECT r.number, e.name, e.key, e.state, e.settles, e.run, e.attempt, e.token, e
 FROM foliot.run r JOIN foliot.effect e ON e.lineage = coalesce(r.lineage, r.number)
 WHERE r.number = ANY(:numbers::bigint[]) AND e.state = 'started' ORDER BY e.n
 
--- name: live_among
-SELECT * FROM foliot.live_runs WHERE number = ANY(:numbers::bigint[])
-
 -- name: count_parked
 SELECT state, count(*) FROM foliot.run WHERE state >= 20 GROUP BY state
 

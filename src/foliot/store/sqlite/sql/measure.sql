@@ -5,7 +5,7 @@ SELECT queue, lane, fired_at, numbers FROM handoff
 -- What can fire and is due: found in the index of these.
 SELECT count(*) FROM run WHERE state <= 1 AND fire_at <= :now AND phase IS NULL AND waits_for IS NULL
 
--- name: count_parked
+-- name: count_parked_by_job
 SELECT job, state, count(*) FROM run WHERE state >= 20 GROUP BY job, state
 
 -- name: count_ended

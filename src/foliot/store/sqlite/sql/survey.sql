@@ -83,9 +83,6 @@ SELECT r.number, e.name, e.key, e.state, e.settles, e.run, e.attempt, e.token, e
 FROM run r JOIN effect e ON e.lineage = coalesce(r.lineage, r.number)
 WHERE r.number IN carray(:numbers) AND e.state = 'started' ORDER BY e.n
 
--- name: live_among
-SELECT * FROM live_runs WHERE number IN carray(:numbers)
-
 -- name: count_parked
 SELECT state, count(*) FROM run WHERE state >= 20 GROUP BY state
 
