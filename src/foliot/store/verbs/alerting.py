@@ -8,12 +8,13 @@ from foliot.domain.alerts import KINDS, Alert, AlertFilter, Finding, Kind, Sever
 from foliot.domain.conditions import WAITING
 from foliot.domain.identity import tick_name
 from foliot.domain.instant import DAY, SECOND, Duration, Instant, rfc3339
+from foliot.domain.pauses import overlaid
 from foliot.domain.run import RunView
 from foliot.domain.state import State
-from foliot.domain.store.values import ALIVE, QueueView
+from foliot.domain.store.values import ALIVE, DEFAULT_QUEUE, QueueView
 from foliot.domain.survey import Asked, Conclusion, Ended, Fleet, Memory, Posted, Survey, Tick, Tried
 from foliot.errors import Conflict, UnknownName
-from foliot.store.verbs import dispatching, reading, watching
+from foliot.store.verbs import dispatching, pausing, reading, watching
 from foliot.store.verbs.acts import ActVerbs
 from foliot.store.verbs.rows import view_of, with_ready
 from foliot.store.verbs.schedules import schedule_of
@@ -70,7 +71,9 @@ async def survey(tx: Transaction, asked: Asked, shards: int) -> Survey:
 
 async def _posted(tx: Transaction, asked: Asked) -> list[Posted]:
     rows = await tx.all("schedule_page", after=asked.schedules_after, limit=asked.schedules)
-    schedules = [schedule_of(row) for row in rows]
+    # As firing sees them: paused also where their job, queue or tenant is.
+    paused = await pausing.in_the_way(tx)
+    schedules = [overlaid(schedule_of(row), paused, DEFAULT_QUEUE, tx.now) for row in rows]
     ids = [one.id for one in schedules]
     if not ids:
         return []

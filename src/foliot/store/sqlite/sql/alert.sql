@@ -62,7 +62,7 @@ RETURNING version
 -- name: schedule_page
 SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
     fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
-    tables, last_wall, next_wall, source, skip_through, member_set
+    tables, last_wall, next_wall, source, skip_through, member_set, paused_by
 FROM schedule WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: useful_ticks
