@@ -115,7 +115,7 @@ async def framed(
         here=f"/{request.scope['path'].split('/')[1]}",
         places=await _places(caller),
         store_name=caller.app.store.name,
-        caller=Looker(
+        looker=Looker(
             principal.name,
             principal.tenant,
             allows(principal.scope, Scope.OPERATE),
