@@ -93,12 +93,12 @@ def strip(marks: Sequence[Mark], length: int = 30) -> Markup:
     shown = list(marks)[-length:]
     empty = length - len(shown)
     told = _summary(shown)
-    parts = [f'<svg class="draw strip" viewBox="0 0 {14 * length} 14" width="{14 * length}" height="14" role="img">']
+    parts = [f'<svg class="draw strip" viewBox="0 0 {12 * length} 14" width="{12 * length}" height="14" role="img">']
     parts.append(f"<title>{escape(told)}</title>")
-    parts += [f'<circle class="fill-none" cx="{14 * place + 7}" cy="7" r="1.5"/>' for place in range(empty)]
+    parts += [f'<circle class="fill-none" cx="{12 * place + 6}" cy="7" r="1.2"/>' for place in range(empty)]
     for place, mark in enumerate(shown, start=empty):
         body = SHAPES.get(mark.kind, SHAPES["dot"])[0]
-        drawn = f'<g transform="translate({14 * place + 1} 1)">{body}<title>{escape(mark.title)}</title></g>'
+        drawn = f'<g transform="translate({12 * place} 1)">{body}<title>{escape(mark.title)}</title></g>'
         parts.append(drawn if mark.href is None else f'<a href="{escape(mark.href)}">{drawn}</a>')
     parts.append("</svg>")
     return Markup("".join(parts))

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse
 from foliot import __version__
 from foliot.domain.access import Scope, allows
 from foliot.domain.instant import rfc3339
+from foliot.operate.words import headline
 from foliot.web.access import TABLE, Tenants
 from foliot.web.caller import Caller
 from foliot.web.entrance import Principal
@@ -79,6 +80,7 @@ def templates() -> Environment:
         "length_of": words.length_of,
         "number": words.number,
         "cut": words.cut,
+        "headline": headline,
         "pretty": words.pretty,
         "path": words.quoted,
         "query": words.quoted,

@@ -73,7 +73,7 @@ def _row(one: Standing, now: Instant) -> dict[str, Any]:
     )
     return {
         "id": one.schedule.id,
-        "words": None if rule is None else rule.explain() + ("" if rule.tz == "UTC" else f" ({rule.tz})"),
+        "words": None if rule is None else rule.explain(),
         "state": schedule_state(view, now),
         "needs": [need for need in one.needs if need != "set_aside"],
         "fault": one.schedule.fault,
@@ -256,4 +256,4 @@ def _upcoming(tick: Instant, tz: str) -> dict[str, Any]:
     except (InvalidInput, OverflowError):
         before = offset
     note = None if before == offset else "the clocks have just changed"
-    return {"at": moment(tick), "local": f"{here:%a %Y-%m-%d %H:%M:%S %z}", "note": note}
+    return {"at": moment(tick), "local": f"{here:%a %Y-%m-%d %H:%M %z}", "note": note}
