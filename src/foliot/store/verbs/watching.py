@@ -110,6 +110,11 @@ async def jobs(tx: Transaction) -> dict[str, JobCard]:
     return {row[0]: JobCard(*row) for row in await tx.all("all_jobs")}
 
 
+async def put_cards(tx: Transaction, cards: Sequence[JobCard]) -> None:
+    rows = [(c.name, c.policy, c.queue, c.owner, c.runbook, c.changes, tx.now, c.traits) for c in cards]
+    await tx.run_each("put_job", rows)
+
+
 async def register(
     tx: Transaction,
     role: str,
@@ -138,10 +143,7 @@ async def register(
         labels=as_json(list(labels)),
         reserved=as_json(dict(reserved)),
     )
-    await tx.run_each(
-        "put_job",
-        [(c.name, c.policy, c.queue, c.owner, c.runbook, c.changes, tx.now, c.traits) for c in cards],
-    )
+    await put_cards(tx, cards)
     if cards:
         await gates.declare_jobs(tx, {card.name: _policy(card) for card in cards})
     entered = Instance(number, role, host, pid, version, tx.now, tx.now, tuple(queues), slots)
