@@ -94,7 +94,7 @@ async def test_a_backfill_is_remembered_as_it_was_asked_for(stage: Stage) -> Non
 
 async def test_who_started_it_and_why_is_kept(stage: Stage) -> None:
     backfill = await started(stage)
-    assert [row[1:] for row in await stage.store.audit_of(backfill.subject)] == [("ada", "backfill", WHO["note"])]
+    assert [row[1:4] for row in await stage.store.audit_of(backfill.subject)] == [("ada", "backfill", WHO["note"])]
     assert [row.action for row in await stage.store.audit_of("hourly")] == ["apply", "backfill"]
 
 

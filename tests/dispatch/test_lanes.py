@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from foliot.clock import ManualClock
-from foliot.dispatch.dispatcher import HERD_BATCH, LATE_BATCH, LATE_PIECE, Dispatcher
+from foliot.dispatch.dispatcher import HERD_BATCH, HERD_REST, LATE_BATCH, LATE_PIECE, Dispatcher
 from foliot.dispatch.lanes import SAVED, STEP, UNLIMITED, Pace
 from foliot.dispatch.shards import Shards
 from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, SECOND, Instant
@@ -227,8 +227,8 @@ def test_what_comes_beside_a_herd_is_fired_before_it_is_over_and_the_herd_goes_o
         times = sorted({at for at, _, number in scene.store.fired if number in herd})
         ended = times[-1]
         rests = [after - before for before, after in pairwise(times)][3:]
-        assert min(rests) >= 2 * COST, "after each batch of the herd it rests from it for as long as that took"
-        assert ended <= NOON + 2 * SECOND + 3 * COST * (5_000 // HERD_BATCH)
+        assert min(rests) >= (1 + HERD_REST) * COST, "after each batch of the herd it rests from it, by what that took"
+        assert ended <= NOON + 2 * SECOND + (2 + HERD_REST) * COST * (5_000 // HERD_BATCH)
 
     run(story())
 
