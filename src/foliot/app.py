@@ -24,7 +24,7 @@ from foliot.domain.gates import Gate, stated_gate
 from foliot.domain.identity import checked_key, checked_line, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import Instant, instant
 from foliot.domain.policy import Policy, choices, choices_to_json, refuse_of_jobs
-from foliot.domain.redaction import stated_secrets
+from foliot.domain.redaction import NO_SECRETS, stated_secrets
 from foliot.domain.rule import Rule
 from foliot.domain.run import Kept, Promise, checked_due
 from foliot.domain.schedule import Applied, Declaration, Schedule
@@ -85,6 +85,8 @@ class Foliot:
         self.jobs: dict[str, Job[..., Any]] = {}
         self._chosen_by: dict[str, frozenset[str]] = {}
         """The same, by job."""
+        self._unintroduced: set[str] = set()
+        """Jobs with secrets, of which this process has not told the store yet."""
         self._schedules: dict[str, _Stated] = {}
         self._limits: dict[str, Gate] = {}
         self.member_sets: dict[str, Members] = {}
@@ -133,6 +135,8 @@ class Foliot:
             raise InvalidInput(f'there is a job {handler.name!r} already; give this one another: @app.job(name="...")')
         job: Job[..., Any] = Job(self, handler)
         self.jobs[handler.name] = job
+        if handler.secrets != NO_SECRETS:
+            self._unintroduced.add(handler.name)
         self._chosen_by[handler.name] = self._chosen | frozenset(chosen)
         return job
 
@@ -319,6 +323,7 @@ class Foliot:
         What a newer release declares that is running stays as it is (`outdated`), until that one is gone.
         """
         store = await self.opened()
+        await self._introduce(store, [stated.job.name for stated in self._schedules.values()])
         await store.declare_limits(list(self._limits.values()))
         for members in self.member_sets.values():
             if members.declared is not None:
@@ -364,7 +369,16 @@ class Foliot:
         if connection is not None:
             return await self.store.promise_within_async(connection, listed)
         store = await self.opened()
+        if self._unintroduced:
+            await self._introduce(store, {promise.job for promise in listed})
         return await store.promise(listed)
+
+    async def _introduce(self, store: Store, jobs: Iterable[str]) -> None:
+        """Nobody may see what is secret in a run that no worker has heard of yet: once for each job and process."""
+        wanted = sorted(self._unintroduced.intersection(jobs))
+        if wanted:
+            await store.introduce([self.jobs[name].handler.card() for name in wanted])
+            self._unintroduced.difference_update(wanted)
 
     def promise_many(self, promises: Iterable[Promise], *, connection: Any = None) -> list[Kept]:
         if connection is not None:  # here, in the caller's thread: it is the caller's connection
@@ -429,6 +443,7 @@ class Foliot:
     def move_to(self, store: str) -> None:
         """To another store, before anybody else uses this app: what it did so far stays in the one that it had."""
         self.close()
+        self._unintroduced = {name for name, job in self.jobs.items() if job.handler.secrets != NO_SECRETS}
         self.store = bootstrap.make_store(store, self.clock, self.encryption_keys)
 
     def close(self) -> None:
@@ -452,6 +467,7 @@ class Foliot:
     def standing_on(self, store: Store, clock: Clock) -> Iterator[None]:
         """For tests: the same jobs and schedules on another store, which is open, and another clock."""
         before = self.store, self.clock, self._is_open, self._is_lent, self._is_inherited
+        self._unintroduced = {name for name, job in self.jobs.items() if job.handler.secrets != NO_SECRETS}
         self.store, self.clock, self._is_open, self._is_lent, self._is_inherited = store, clock, True, True, False
         try:
             yield

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import foliot
-from foliot import bootstrap
-from foliot.logs import NAMES
+from foliot.logs import NAMES, guard
 
 SOURCES = Path(foliot.__file__).parent
 
@@ -23,7 +22,7 @@ def test_every_logger_of_ours_is_known_here() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_secret_is_taken_out_of_messages_and_of_tracebacks(name: str) -> None:
-    bootstrap.guard()
+    guard()
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     logger = logging.getLogger(name)

@@ -43,13 +43,16 @@ class _SecretsOf:
     def __init__(self) -> None:
         self._known: dict[str, Secrets] = {}
         self._until = 0.0
+        self.missed = False
+        """Somebody asked for a job that is not known here."""
 
-    async def refresh(self, store: Store) -> None:
-        if time.monotonic() >= self._until:
+    async def refresh(self, store: Store, *, at_once: bool = False) -> None:
+        if at_once or time.monotonic() >= self._until:
             self._known = {name: traits_from_json(card.traits).secrets for name, card in (await store.jobs()).items()}
             self._until = time.monotonic() + _FRESH
 
     def __getitem__(self, job: str) -> Secrets:
+        self.missed |= job not in self._known
         return self._known.get(job, NO_SECRETS)
 
 
@@ -69,8 +72,14 @@ class _Shown:
             answer = await verb(*given, **named)
             if not _may_have_secrets(answer):
                 return answer
-            await self._secrets_of.refresh(self._store)
-            return without_secrets(answer, self._secrets_of)
+            known = self._secrets_of
+            await known.refresh(self._store)
+            known.missed = False
+            shown_answer = without_secrets(answer, known)
+            if known.missed:  # a job that is newer than what is known: its card was entered before its first run was
+                await known.refresh(self._store, at_once=True)
+                shown_answer = without_secrets(answer, known)
+            return shown_answer
 
         return shown_verb
 

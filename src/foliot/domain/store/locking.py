@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from foliot.domain.locking import Place, Relocked, Stored
+from foliot.domain.store.values import JobCard
 
 
 class LockStore(Protocol):
     """What is stored locked. All other verbs speak of it unlocked where this process has the key, and else as it is."""
+
+    async def introduce(self, cards: Sequence[JobCard]) -> None:
+        """Enters what is known of jobs, as `register` does, before anything of theirs is stored that nobody may see:
+        who looks at a run goes by its job's card."""
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from foliot.domain.locking import Place, Relocked, Stored
+from foliot.domain.store import JobCard
 from foliot.errors import InvalidInput
+from foliot.store.verbs import watching
 from foliot.store.verbs.acts import ActVerbs
 from foliot.store.verbs.transaction import Transaction
 
@@ -52,6 +54,9 @@ def _has(place: Place, name: str) -> bool:
 
 class LockVerbs(ActVerbs):
     """The same as methods."""
+
+    async def introduce(self, cards: Sequence[JobCard]) -> None:
+        await self.write(lambda tx: watching.put_cards(tx, cards))
 
     @property
     def keys(self) -> tuple[str, ...]:

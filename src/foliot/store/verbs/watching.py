@@ -137,6 +137,11 @@ def _this_process() -> Identity:
     return Identity(process.this_host(), os.getpid(), process.birth_of(os.getpid()))
 
 
+async def put_cards(tx: Transaction, cards: Sequence[JobCard]) -> None:
+    rows = [(c.name, c.policy, c.queue, c.owner, c.runbook, c.changes, tx.now, c.traits) for c in cards]
+    await tx.run_each("put_job", rows)
+
+
 async def register(
     tx: Transaction,
     role: str,
@@ -166,10 +171,7 @@ async def register(
         labels=as_json(list(labels)),
         reserved=as_json(dict(reserved)),
     )
-    await tx.run_each(
-        "put_job",
-        [(c.name, c.policy, c.queue, c.owner, c.runbook, c.changes, tx.now, c.traits) for c in cards],
-    )
+    await put_cards(tx, cards)
     if cards:
         await gates.declare_jobs(tx, {card.name: _policy(card) for card in cards})
     entered = Instance(number, role, host, pid, version, tx.now, tx.now, tuple(queues), slots)
