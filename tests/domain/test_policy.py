@@ -130,7 +130,7 @@ _NONSENSE: list[tuple[str, Any]] = [
     (name, given)
     for name in sorted(Policy.__dataclass_fields__)
     for given in ([], {}, set(), b"skip", object())
-    if name != "labels" or given not in ([], set())  # none at all is a choice, too
+    if name not in ("labels", "no_alerts") or given not in ([], set())  # none at all is a choice, too
 ]
 
 

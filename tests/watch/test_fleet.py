@@ -47,7 +47,8 @@ def test_a_job_or_a_queue_that_nobody_serves_lacks_a_worker() -> None:
     found = fleet.workers(facts, ["send", "pay"], frozenset(), NOW).findings
     assert [one.subject for one in found] == ["queue:slow", "job:pay", "job:resize", "job:settle"]
     silent = a_fleet(instances=[worker(beat_at=NOW - 5 * MINUTE)], queues=[waiting()])
-    assert [one.subject for one in fleet.workers(silent, [], frozenset(), NOW).findings] == ["queue:mail"]
+    assert [one.subject for one in fleet.workers(silent, ["send", "pay"], frozenset(), NOW).findings] == [FLEET]
+    assert fleet.workers(a_fleet(instances=[]), [], frozenset(), NOW).findings == []
 
 
 def test_a_host_whose_clock_is_fenced_is_named() -> None:

@@ -57,9 +57,9 @@ def test_nothing_is_told_while_all_is_well() -> None:
 
     @app.job
     async def sweep() -> None:
-        await app.clock.sleep(30 * SECOND)
+        await app.clock.sleep(2 * SECOND)
 
-    app.schedule("sweep", sweep, after("10m"))
+    app.schedule("sweep", sweep, after("50m"))
     app.schedule("daily", sweep, cron("30 2 * * *", tz="Europe/Paris"), overlap="allow", expect_within="1h")
     with watched(app, "13m") as world:
         world.run_for("27h")
@@ -75,7 +75,7 @@ def test_a_pending_run_that_was_deleted_by_hand_is_missed_by_name_once_and_resol
         alert = one(world, Kind.MISSING)
         assert alert.subject == "schedule:hourly"
         assert "next tick 2026-01-01T01:00:00Z" in alert.cause
-        world.run_for("20m")
+        world.run_for("5m")
         assert told(world) == [("missing", "schedule:hourly")]  # once
         app.apply()
         world.run_for("20s")
@@ -114,14 +114,14 @@ def test_a_tick_that_never_became_a_row_is_missed() -> None:
 @pytest.mark.parametrize("catch_up", ["once", "skip", "all"])
 def test_ticks_of_an_outage_or_a_pause_that_became_rows_are_not_missing(catch_up: str) -> None:
     app = an_app(catch_up=catch_up)
-    with watched(app, "5m") as world:
-        world.run_for("2h")
+    with watched(app, "7m") as world:
+        world.run_for("65m")
         world.outage("5h")
-        world.run_for("2h")
+        world.run_for("65m")
         app.operate.pause("hourly", reason="maintenance", actor="ana")
-        world.run_for("3h")
+        world.run_for("130m")
         app.operate.resume("hourly", reason="done", actor="ana")
-        world.run_for("2h")
+        world.run_for("65m")
         assert Kind.MISSING not in {alert.kind for alert in world.alerts(everything=True)}
 
 
@@ -139,10 +139,10 @@ def test_a_paused_schedule_is_neither_late_nor_stale() -> None:
 
 def test_a_schedule_whose_rule_is_broken_is_told_as_faulted_until_it_is_mended() -> None:
     app = an_app()
-    with watched(app) as world:
-        world.run_for("30m")
+    with watched(app, "30s") as world:
+        world.run_for("55m")
         sql(world, "UPDATE schedule SET rule = '{}' WHERE id = 'hourly'")
-        world.run_for("40m")
+        world.run_for("6m")
         assert told(world) == [("faulted", "schedule:hourly")]
         sql(world, "UPDATE schedule SET fingerprint = 'x' WHERE id = 'hourly'")
         app.apply()
@@ -203,7 +203,7 @@ def test_a_handler_that_stalls_is_stuck_until_it_moves() -> None:
         ctx.progress(2)
         await app.clock.sleep(2 * MINUTE)
 
-    with watched(app) as world:
+    with watched(app, "20s") as world:
         run = load.now()
         world.run_for("5m10s")
         world.run_for("20s")
@@ -215,10 +215,10 @@ def test_a_handler_that_stalls_is_stuck_until_it_moves() -> None:
 
 def test_work_that_nobody_takes_is_told_as_late_as_an_old_queue_and_as_lacking_a_worker() -> None:
     app = an_app()
-    with watched(app) as world:
-        world.run_for("5m")
+    with watched(app, "30s") as world:
+        world.run_for("50m")
         world.kill_worker()
-        world.run_for("1h")
+        world.run_for("14m")
         kinds = {alert.kind for alert in world.alerts()}
         assert {Kind.LATE, Kind.QUEUE_AGE, Kind.NO_WORKER} <= kinds
         assert one(world, Kind.LATE).subject == "schedule:hourly"
@@ -234,7 +234,7 @@ def test_a_worker_that_vanishes_is_told_and_forgotten_after_a_while() -> None:
     async def slow() -> None:
         await app.clock.sleep(10 * MINUTE)
 
-    with watched(app) as world:
+    with watched(app, "30s") as world:
         slow.now()
         world.run_for("1m")
         world.kill_worker()
@@ -266,24 +266,42 @@ def test_runs_that_overlap_against_their_policy_are_told_of() -> None:
 
 def test_a_run_that_takes_far_longer_than_usual_is_told_while_it_runs() -> None:
     app = Foliot("sqlite:///:memory:")
-    length = [MINUTE]
+    length = [10 * SECOND]
 
     @app.job(timeout="5h")
     async def load() -> None:
         await app.clock.sleep(length[0])
 
-    app.schedule("load", load, every("1h"))
-    with watched(app, "5m") as world:
-        world.run_for("10h30m")
+    app.schedule("load", load, every("10m"))
+    with watched(app, "1m") as world:
+        world.run_for("95m")
         assert told(world) == []
-        length[0] = 58 * MINUTE
-        world.run_for("1h")
+        length[0] = 9 * MINUTE
+        world.run_for("10m")
         duration = one(world, Kind.DURATION)
-        assert "far longer than the usual 60 s" in duration.cause
-        world.run_for("1h30m")
+        assert "far longer than the usual 10 s" in duration.cause
+        world.run_for("15m")
         assert one(world, Kind.RATIO).subject == "schedule:load"
-        length[0] = MINUTE
-        world.run_for("2h")
+        length[0] = 10 * SECOND
+        world.run_for("20m")
+        assert world.alerts() == []
+
+
+def test_a_job_without_a_schedule_is_expected_to_be_of_use_too() -> None:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job(expect_every="1h")
+    def webhook() -> None: ...
+
+    with watched(app, "5m") as world:
+        world.run_for("30m")
+        webhook.now()
+        world.run_for("50m")
+        assert told(world) == []
+        world.run_for("30m")
+        assert told(world) == [("stale", "job:webhook")]
+        webhook.now()
+        world.run_for("10m")
         assert world.alerts() == []
 
 

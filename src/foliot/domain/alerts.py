@@ -231,7 +231,7 @@ KINDS: dict[Kind, Traits] = {
         5 * MINUTE,
         0,
         "a run's check is overdue",
-        "the run has waited for its check, or for its members, for five minutes beyond its timeout",
+        "the run waits for its check, and longer than its job may take",
         "the check was made",
         "see whether a worker has the job's check: foliot workers list",
     ),

@@ -308,9 +308,11 @@ def checked_ping(url: str) -> str:
 
 def checked_kinds(given: Any) -> tuple[str, ...]:
     """Kinds of alerts, sorted."""
-    listed = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [given]
+    if isinstance(given, bytes | Mapping) or not isinstance(given, Iterable):
+        raise InvalidInput(f'no_alerts={given!r:.80}: give kinds of alerts, as in no_alerts=["duration", "late"]')
+    listed = [given] if isinstance(given, str) else list(given)
     for one in listed:
-        if one not in KINDS:
+        if not isinstance(one, str) or one not in KINDS:
             nearest = get_close_matches(str(one), KINDS, n=1)
             hint = f"; did you mean {str(nearest[0])!r}?" if nearest else f"; there are: {', '.join(KINDS)}"
             raise InvalidInput(f"there is no kind of alert {one!r:.40}{hint}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,7 +18,7 @@ from foliot.domain.state import State
 from foliot.domain.store import AlertStore, JobCard
 from foliot.domain.survey import Asked, Conclusion, Survey
 from foliot.watch import fleet, runs
-from foliot.watch.duty import rest
+from foliot.watch.duty import repeat
 from foliot.watch.memory import Remembered, remembered
 from foliot.watch.schedules import Comparison, stale_jobs
 
@@ -31,8 +30,6 @@ _MOST_HISTORIES = 5_000
 _FORGET_EVERY: Duration = HOUR
 _AT_ONCE = 50
 """Schedules that are judged in a millisecond or two."""
-
-_log = logging.getLogger("foliot.watch")
 
 Healthy = Callable[[], None]
 T = TypeVar("T")
@@ -84,7 +81,6 @@ class Alarm:
         self._been_around = False
         self._durations: OrderedDict[str, list[Duration]] = OrderedDict()
         self._forgot_at: Instant = 0
-        self._failing = False
 
     async def run_once(self) -> Instant:
         """One look; returns when the next one is wanted.
@@ -94,6 +90,7 @@ class Alarm:
         3. Decide. 4. Conclude, if nobody else has meanwhile.
         """
         memory = self._memory or await self._remember()
+        self._memory = None  # a look that fails has half of it in here: the next one recalls what the store has
         now = self._clock.now()
         asked = Asked(
             memory.schedules_after,
@@ -114,24 +111,22 @@ class Alarm:
         seen = [one._replace(findings=[self._addressed(finding) for finding in one.findings]) for one in seen]
         verdict = weigh(survey.alerts, seen, memory.brewing, self._rules, survey.now)
         memory.brewing = verdict.brewing
-        # Whoever comes second has concluded nothing: it recalls what the first one knows.
-        self._memory = memory if await self._store.conclude(survey.version, self._conclusion(verdict, memory)) else None
-        if self._memory is not None and self._healthy is not None:
-            self._healthy()
+        # Whoever comes second has concluded nothing, and recalls what the first one knows.
+        if await self._store.conclude(survey.version, self._conclusion(verdict, memory)):
+            self._memory = memory
+            if self._healthy is not None:
+                self._healthy()
         return now + LOOK_EVERY
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set. An error never ends the loop: whoever waits for alerts sees how old the last look is."""
-        while not stop.is_set():
-            try:
-                await self.run_once()
-                self._failing = False
-            except Exception:
-                if not self._failing:
-                    _log.warning("the watch could not look for what is missing, and tries again", exc_info=True)
-                self._failing = True
-                self._memory = None
-            await rest(self._clock, LOOK_EVERY, stop)
+        """Until `stop` is set. Whoever waits for alerts sees how old the last look is."""
+        await repeat(
+            self.run_once,
+            LOOK_EVERY,
+            self._clock,
+            stop,
+            "the watch could not look for what is missing, and tries again",
+        )
 
     async def _remember(self) -> Remembered:
         memory = remembered((await self._store.recall()).data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from foliot.clock import Clock
@@ -135,6 +135,22 @@ class OnDuty:
         [ended] = await asyncio.gather(working, return_exceptions=True)
         if isinstance(ended, Exception):
             _log.error("the duty %s ended with an error", self._name, exc_info=ended)
+
+
+async def repeat(
+    look: Callable[[], Awaitable[object]], every: Duration, clock: Clock, stop: asyncio.Event, failing: str
+) -> None:
+    """Looks until `stop` is set. An error never ends the loop; of errors that follow one another the first is told."""
+    told = False
+    while not stop.is_set():
+        try:
+            await look()
+            told = False
+        except Exception:
+            if not told:
+                _log.warning("%s", failing, exc_info=True)
+            told = True
+        await rest(clock, every, stop)
 
 
 async def rest(clock: Clock, length: Duration, stop: asyncio.Event) -> None:

@@ -46,6 +46,11 @@ def schedulers(fleet: Fleet, due: Sequence[RunView], memory: Remembered, now: In
 def workers(fleet: Fleet, wanted: Iterable[str], paused: frozenset[str], now: Instant) -> Seen:
     """Jobs and queues that nobody takes. `wanted`: the jobs of schedules that are not paused."""
     living = live_workers(fleet.instances, now)
+    wanted = set(wanted)
+    if not living:  # one alert says all of it
+        idle = not wanted and not fleet.queues
+        findings = [] if idle else [Finding(Kind.NO_WORKER, FLEET, "no worker lives: nothing that is due begins")]
+        return Seen(findings, judged=(Kind.NO_WORKER,))
     served = {queue for worker in living for queue in worker.queues}
     findings = []
     for queue in fleet.queues:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from foliot.clock import Clock
 from foliot.domain.alerts import KINDS, Alert, Kind, Severity, urgency
 from foliot.domain.instant import MINUTE, SECOND, Duration, Instant, rfc3339
-from foliot.watch.duty import rest
+from foliot.watch.duty import repeat
 
 LOOK_EVERY: Duration = 2 * SECOND
 GATHER: Duration = 5 * SECOND
@@ -116,7 +116,6 @@ class Herald:
         """By channel, alert, and whether it is over: what was taken, while other channels have not."""
         self._failures: dict[str, tuple[int, Instant]] = {}
         """By channel, how often in a row it failed, and until when it is left alone."""
-        self._failing = False
 
     async def run_once(self, only: Kind | None = None) -> int:
         """Tells what is to be told; answers how many messages went out whole. `only`: of this kind alone."""
@@ -140,16 +139,10 @@ class Herald:
         return done
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set. An error never ends the loop."""
-        while not stop.is_set():
-            try:
-                await self.run_once()
-                self._failing = False
-            except Exception:
-                if not self._failing:
-                    _log.warning("people could not be told of alerts, and that is tried again", exc_info=True)
-                self._failing = True
-            await rest(self._clock, LOOK_EVERY, stop)
+        """Until `stop` is set."""
+        await repeat(
+            self.run_once, LOOK_EVERY, self._clock, stop, "people could not be told of alerts, and that is tried again"
+        )
 
     async def _deliver(self, message: Message) -> bool:
         """Whether every channel has taken it, or will not."""

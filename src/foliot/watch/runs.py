@@ -12,7 +12,7 @@ from foliot.domain.conditions import crowded, is_stuck, job_policy, lateness, po
 from foliot.domain.identity import run_id, schedule_of_series
 from foliot.domain.instant import MINUTE, SECOND, Duration, Instant, spell
 from foliot.domain.policy import Overlap, Policy
-from foliot.domain.run import RunView
+from foliot.domain.run import Lane, RunView
 from foliot.domain.state import Reason, State
 from foliot.domain.store import JobCard
 from foliot.domain.survey import Ended, Tried
@@ -46,11 +46,11 @@ class Subject(NamedTuple):
 
 
 def late(due: Sequence[RunView], cards: Cards, now: Instant, *, is_all: bool) -> Seen:
-    """Runs that are due and have not begun, by schedule or job. What is paused, or waits for another's result, is not
-    late: somebody wants that."""
+    """Runs that are due and have not begun, by schedule or job. What is paused, waits for another's result, or makes up
+    for the past at a rate, is not late: somebody wants that."""
     waiting: defaultdict[Subject, list[RunView]] = defaultdict(list)
     for view in due:
-        if view.state is State.HELD and view.reason in _NOT_LATE:
+        if view.lane is Lane.BACKFILL or (view.state is State.HELD and view.reason in _NOT_LATE):
             continue
         policy = policy_of(view, cards.get(view.job))
         if lateness(view, now) > policy.missed_after and Kind.LATE not in policy.no_alerts:
@@ -104,15 +104,16 @@ def overlapping(at_work: Sequence[RunView], overlaps: Mapping[str, Overlap], car
 
 
 def checks_overdue(checking: Sequence[RunView], cards: Cards, now: Instant) -> Seen:
-    """A check has as long as its job; members of a tick, as long as the tick's own timeout."""
+    """A check has as long as its job. A tick over many members takes as long as they do; see `expect_within`."""
     findings = []
     for view in checking:
+        if view.phase is None:
+            continue
         policy = policy_of(view, cards.get(view.job))
         begun = view.started_at or view.fired_at or view.fire_at
         if Kind.CHECK_OVERDUE in policy.no_alerts or now - begun <= policy.timeout:
             continue
-        waits = "for its members" if view.phase is None else "for its check"
-        told = f"{view.id} has waited {waits} since {_span(now - begun)}"
+        told = f"{view.id} has waited for its check since {_span(now - begun)}"
         finding = _of_run(view, cards, Kind.CHECK_OVERDUE, told, f'foliot runs show "{view.id}"')
         findings.append(finding)
     return Seen(findings, judged=(Kind.CHECK_OVERDUE,))

@@ -10,7 +10,7 @@ from foliot.clock import Clock
 from foliot.domain.alerts import Kind, silence
 from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.survey import Conclusion, Memory
-from foliot.watch.duty import rest
+from foliot.watch.duty import repeat
 from foliot.watch.heralding import Herald
 
 LOOK_EVERY: Duration = 15 * SECOND
@@ -37,7 +37,6 @@ class Sentry:
         self._store = store
         self._clock = clock
         self._herald = herald
-        self._failing = False
 
     async def run_once(self) -> bool:
         """Whether nobody watches."""
@@ -50,13 +49,7 @@ class Sentry:
         return True
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set. An error of the store never ends the loop."""
-        while not stop.is_set():
-            try:
-                await self.run_once()
-                self._failing = False
-            except Exception:
-                if not self._failing:
-                    _log.warning("nobody can say whether the watch looks; that is asked again", exc_info=True)
-                self._failing = True
-            await rest(self._clock, LOOK_EVERY, stop)
+        """Until `stop` is set."""
+        await repeat(
+            self.run_once, LOOK_EVERY, self._clock, stop, "nobody can say whether the watch looks; that is asked again"
+        )
