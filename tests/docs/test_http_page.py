@@ -16,6 +16,7 @@ from foliot.domain.run import Promise
 from foliot.domain.state import State
 from foliot.web.server import serve
 from foliot.web.settings import WebSettings
+from tests.cli.support import until
 from tests.docs import pages
 from tests.docs.pages import DOCS
 
@@ -76,12 +77,7 @@ def living(folder: Path) -> Iterator[Live]:
 def _promise(live: Live, key: str) -> None:
     payload = json.dumps({"width": 80}).encode()
     live.do(live.app.store.promise([Promise("resize", payload, live.app.clock.now(), key=key)]))
-
-    async def handed_off() -> None:
-        while (await live.app.store.queues_waiting()) == []:
-            await asyncio.sleep(0.01)
-
-    live.do(asyncio.wait_for(handed_off(), 30))
+    until(lambda: live.do(live.app.store.queues_waiting()), "it is handed off")
 
 
 def test_what_the_page_shows_happens(tmp_path: Path) -> None:

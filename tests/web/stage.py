@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from foliot import Context, Foliot, Permanent, every
-from foliot.clock import Clock, ManualClock
+from foliot.clock import ManualClock
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Promise
 from foliot.testing import World, virtual_time
@@ -21,8 +21,10 @@ LOCAL = "http://127.0.0.1:8300"
 ELSEWHERE = "http://foliot.example.com"
 
 
-class Hurried(Clock):
+class Hurried:
     """Sleeps for no time at all, and remembers for how long it should have."""
+
+    fenced = False
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -61,7 +63,7 @@ class Caller:
         assert response.status_code == 200, response.text
         return response.json()
 
-    def post(self, path: str, status: int = 200, **body: Any) -> Any:
+    def post(self, path: str, status: int = 200, /, **body: Any) -> Any:
         response = self.ask("POST", f"/api/v1{path}", json=body)
         assert response.status_code == status, response.text
         return response.json()

@@ -108,7 +108,8 @@ def _of_the_framework(error: HTTPException) -> Problem:
     kinds = {404: "unknown", 405: "no-such-method", 413: "too-large"}
     told = {404: "there is nothing at this address", 405: "this address does not know that method"}
     kind = kinds.get(error.status_code, "unreadable")
-    return Problem(kind, told.get(error.status_code, str(error.detail)), headers=error.headers)
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    return Problem(kind, told.get(error.status_code, str(error.detail)), headers=headers)
 
 
 async def as_problem(request: Request, error: Exception) -> Response:
