@@ -132,12 +132,12 @@ def _compare(engine: str, rounds: list[Round]) -> None:
 
 def _measured(engine: str, kind: Kind, sizes: Sizes) -> Round:
     with ExitStack() as stack:
-        url = stack.enter_context(_place(engine))
+        url = stack.enter_context(place_for(engine))
         return asyncio.run(_round(url, engine, kind, sizes))
 
 
 @contextmanager
-def _place(engine: str) -> Iterator[str]:
+def place_for(engine: str) -> Iterator[str]:
     if engine == "postgres":
         from tests.servers.postgres import PostgresServer
 

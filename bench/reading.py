@@ -10,15 +10,14 @@ import argparse
 import asyncio
 import json
 import os
-import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.company import Company
+from bench.fairness import place_for
 from bench.reading_fill import RARE_JOB, RARE_TENANT, Past, Size, fill_postgres, fill_sqlite
 from foliot import Foliot, bootstrap
 from foliot.domain.conditions import Condition
@@ -28,8 +27,6 @@ from foliot.domain.standing import ScheduleFilter, ScheduleOrder
 from foliot.domain.state import State
 from foliot.operate import Operator
 
-DISK = Path("/var/tmp")
-"""Not in memory, where /tmp may be."""
 WANTED = 100.0
 """Milliseconds, at p95."""
 Ask = Callable[[], Awaitable[Any]]
@@ -56,7 +53,7 @@ def main(arguments: list[str]) -> None:
     answered: list[Answered] = []
     for engine in given.engine or ("sqlite", "postgres"):
         company = Company()
-        with _place(engine) as url:
+        with place_for(engine) as url:
             answered += asyncio.run(_measured(engine, url, size, given.rounds))
         others = company.share()
         load = "not known" if others is None else f"{others:.0%} of the processor"
@@ -76,18 +73,6 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--engine", action="append", choices=("sqlite", "postgres"))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="where results are written")
     return parser.parse_args(arguments)
-
-
-@contextmanager
-def _place(engine: str) -> Iterator[str]:
-    if engine == "postgres":
-        from tests.servers.postgres import PostgresServer
-
-        with PostgresServer(directory=DISK, settings={"shared_buffers": "256MB", "max_wal_size": "4GB"}) as server:
-            yield server.dsn()
-    else:
-        with tempfile.TemporaryDirectory(dir=DISK) as folder:
-            yield f"sqlite:///{folder}/foliot.db"
 
 
 async def _measured(engine: str, url: str, size: Size, rounds: int) -> list[Answered]:

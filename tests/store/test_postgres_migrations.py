@@ -195,6 +195,10 @@ INSERT INTO foliot.backfill (starts, ends, cursor, total, pace_at, made_at, at_o
 INSERT INTO foliot.member (member_set, key, added_at, source) VALUES ('tenants', 'acme', {START}, 'code');
 INSERT INTO foliot.series (id, schedule, member, useful_at) VALUES ('daily[acme]', 'daily', 'acme', {START});
 """,
+    9: """
+INSERT INTO foliot.tally VALUES (29586360, 5, 1, 0, 2, 0, 0);
+INSERT INTO foliot.tallied VALUES (1, 3);
+""",
 }
 """By step, rows for the tables that it made. A step that makes one adds its own: the test below says which lack any."""
 

@@ -187,8 +187,9 @@ async def test_the_loop_keeps_the_duty_and_gives_it_up_at_the_end() -> None:
         assert await house.store.take(Duty.WATCH, second, TTL) is not None
 
 
-async def test_the_store_is_tidied_at_once_and_then_every_minute_whatever_it_says() -> None:
+async def test_the_store_is_tidied_at_once_and_then_every_minute_and_counts_in_between_whatever_it_says() -> None:
     tidied: list[Instant] = []
+    counted: list[Instant] = []
     clock, stop = ManualClock(NOON), asyncio.Event()
 
     class Store:
@@ -197,9 +198,13 @@ async def test_the_store_is_tidied_at_once_and_then_every_minute_whatever_it_say
             if len(tidied) == 2:
                 raise StoreError("gone")
 
+        async def count_endings(self) -> None:
+            counted.append(clock.now() - NOON)
+
     keeping = asyncio.create_task(Retention(Store(), clock).run(stop))
     await turn(clock, 3 * MINUTE)
     assert tidied == [0, MINUTE, 2 * MINUTE, 3 * MINUTE]
+    assert counted[:6] == [*(seconds * SECOND for seconds in (10, 20, 30, 40, 50)), 70 * SECOND]
     stop.set()
     await turn(clock, SECOND)
     await keeping

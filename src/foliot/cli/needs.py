@@ -57,7 +57,8 @@ def needs(
 
 def _print(need: Need, now: Instant) -> None:
     since = "" if need.since is None else f", {words.relative(need.since, now)}"
-    say(f"{need.subject}: {str(need.kind).replace('_', ' ')}{since}", STYLES.get(str(need.kind), "bold yellow"))
+    kind = {Kind.IN_A_ROW: "failing in a row", Kind.SET_ASIDE: "set aside"}.get(need.kind, str(need.kind))
+    say(f"{need.subject}: {kind}{since}", STYLES.get(str(need.kind), "bold yellow"))
     whose = [f"owner {need.owner}" if need.owner else "", f"runbook {need.runbook}" if need.runbook else ""]
     for line in (f"{need.what} {need.why[:1].upper()}{need.why[1:]}.", "; ".join(filter(None, whose))):
         if line:

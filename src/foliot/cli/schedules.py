@@ -221,7 +221,7 @@ def standing_facts(one: Standing, now: Instant) -> dict[str, str]:
     facts = {"last useful": "never" if one.facts.useful_at is None else words.relative(one.facts.useful_at, now)}
     if one.strip:
         facts["last ticks"] = f"{strip_signs(one.strip)}  (oldest first)"
-        facts["kept"] = ", ".join(f"{count} {mark}" for mark, count in Counter(one.strip).most_common())
+        facts["of these"] = ", ".join(f"{count} {mark}" for mark, count in Counter(one.strip).most_common())
     if one.durations:
         took = words.length(int(median(one.durations)))
         share = "" if one.ratio is None else f", {one.ratio:.1%} of its interval"

@@ -32,6 +32,8 @@ class SurveyVerbs(ActVerbs):
         return await self.read(lambda tx: surveying.failing(tx, limit))
 
     async def count_endings(self) -> None:
+        if not await self.read(tallying.is_any):
+            return
         for _ in range(_MOST_ROUNDS):
             if not await self.write(tallying.count):
                 return

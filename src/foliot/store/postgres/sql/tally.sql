@@ -2,6 +2,12 @@
 -- Whoever counts holds the row; another one finds it further on.
 SELECT position FROM foliot.tallied FOR UPDATE
 
+-- name: is_any_uncounted
+-- A position that lies ahead is another server's.
+SELECT EXISTS (SELECT 1 FROM foliot.history WHERE xid >= coalesce((SELECT position FROM foliot.tallied), 0)
+    AND xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint)
+    OR coalesce((SELECT position FROM foliot.tallied), 0) > pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+
 -- name: tally_bound
 -- Where to count up to, and from; all of it at once, so that `limit` says nothing. Transactions below the first have all
 -- ended: nothing can come in between later. A dump that was restored knows positions of another server's transactions:

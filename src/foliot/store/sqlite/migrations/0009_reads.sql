@@ -10,7 +10,7 @@ CREATE INDEX history_odd ON history (number) WHERE state >= 12;
 -- What is held, whatever for.
 CREATE INDEX run_held ON run (number) WHERE waits_for IS NOT NULL;
 
--- How ended runs kept their promises, by the minute in which they ended. Counted once a minute by whoever tidies, from
+-- How ended runs kept their promises, by the minute in which they ended. Counted now and then by whoever tidies, from
 -- where it stood: nobody who ends a run writes here.
 CREATE TABLE tally (
     minute     INTEGER PRIMARY KEY,

@@ -1,6 +1,9 @@
 -- name: tallied_position
 SELECT position FROM tallied
 
+-- name: is_any_uncounted
+SELECT EXISTS (SELECT 1 FROM history WHERE n > coalesce((SELECT position FROM tallied), 0))
+
 -- name: tally_bound
 -- Where the next piece ends and begins, and whether there is more behind it.
 SELECT max(n), :position, count(*) = :limit FROM (SELECT n FROM history WHERE n > :position ORDER BY n LIMIT :limit)
