@@ -251,7 +251,7 @@ def timeline(
 def heat(rows: Sequence[tuple[str, Sequence[tuple[int, str]]]], columns: Iterable[tuple[int, str]]) -> Markup:
     """A field of cells: each with a heat from 0 to 5 and a title; `columns` names some of them."""
     longest = max((len(cells) for _, cells in rows), default=0)
-    left, cell = 64, 10.8
+    left, cell = 76, 10.6
     width, height = left + cell * longest + 4, len(rows) * 16 + 24
     parts = [f'<svg class="draw" viewBox="0 0 {width:.0f} {height}" role="img"><title>load in time</title>']
     for place, (name, cells) in enumerate(rows):

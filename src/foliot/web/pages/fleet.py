@@ -49,6 +49,7 @@ def _instance(one: Instance, now: Instant, holdings: Sequence[Holding] = ()) -> 
     low, high = one.offset_low, one.offset_high
     clock = "not measured: the store's own" if low is None or high is None else f"{_offset(low)} to {_offset(high)}"
     return instance_shape(one) | {
+        "host": one.host.split(" ")[0],
         "alive": now - one.beat_at < ALIVE,
         "fenced": one.fenced,
         "clock": clock,
@@ -98,7 +99,7 @@ async def load_page(caller: Caller, asked: Asked) -> dict[str, Any]:
     counted_load = load(standing.taking_part[:_MOST_SCHEDULES], first, first + span, width)
     found = herds(counted_load)
     shape = load_shape(standing, counted_load, found)
-    drawing, scale = _heat(counted_load)
+    drawing, scale = _heat(counted_load, found.line)
     return {
         "heading": "Load ahead",
         "load": shape,
@@ -122,8 +123,8 @@ async def load_page(caller: Caller, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _heat(of: Load) -> tuple[Markup, list[tuple[int, str]]]:
-    """An hour in a row where the cells are minutes, else a day; hot is what comes near the peak."""
+def _heat(of: Load, line: float) -> tuple[Markup, list[tuple[int, str]]]:
+    """An hour in a row where the cells are minutes, else a day. Above `line` it is a herd, in the colour that warns."""
     peak = max([*of.starts, 1])
     across = 60 if of.width == MINUTE else max(DAY // of.width, 1) if of.width < DAY else 7
     rows = []
@@ -131,18 +132,23 @@ def _heat(of: Load) -> tuple[Markup, list[tuple[int, str]]]:
         at = to_datetime(of.at(start))
         name = f"{at:%a %H:%M}" if of.width == MINUTE else f"{at:%a %d %b}"
         cells = [
-            (_degree(count, peak), f"{to_datetime(of.at(start + place)):%Y-%m-%d %H:%M}: {count:,}")
+            (_degree(count, peak, line), f"{to_datetime(of.at(start + place)):%Y-%m-%d %H:%M}: {count:,}")
             for place, count in enumerate(of.starts[start : start + across])
         ]
         rows.append((name, cells))
     columns = [(place, f":{place:02}") for place in range(0, 60, 10)] if of.width == MINUTE else []
-    steps = sorted({max(round(peak * part), 1) for part in (0.125, 0.25, 0.5, 0.75)})
-    scale = [(0, "none")] + [(number, f"up to {step:,}") for number, step in enumerate(steps, start=1)]
-    return charts.heat(rows, columns), [*scale, (5, f"up to {peak:,}")]
+    scale = [(0, "none")] + [(degree, f"up to {step:,}") for degree, step in enumerate(_steps(peak), start=1)]
+    herd = [(5, f"a herd: more than {line:,.0f}")] if peak > line else []
+    return charts.heat(rows, columns), scale + herd
 
 
-def _degree(count: int, peak: int) -> int:
+def _steps(peak: int) -> list[int]:
+    return sorted({max(round(peak * part), 1) for part in (0.25, 0.5, 0.75, 1)})
+
+
+def _degree(count: int, peak: int, line: float) -> int:
     if not count:
         return 0
-    steps = sorted({max(round(peak * part), 1) for part in (0.125, 0.25, 0.5, 0.75)})
-    return next((number for number, step in enumerate(steps, start=1) if count <= step), 5)
+    if count > line:
+        return 5
+    return next(degree for degree, step in enumerate(_steps(peak), start=1) if count <= step)
