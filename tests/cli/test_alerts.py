@@ -115,6 +115,17 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, text: str, told: str) -
         _alerts(tmp_path, text)
 
 
+def test_an_address_that_cannot_be_reached_is_told_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FOLIOT_ALERT_URLS", "nowhere://ana:hunter2@host")
+    Path("app.py").write_text("from foliot import Foliot\napp = Foliot()\n", "utf-8")
+    told = refused(run("up", "--app", "app.py", "--store", f"sqlite:///{tmp_path}/x.db"), 1)
+    assert "nowhere://" in told
+    assert "hunter2" not in told
+
+
 def test_a_test_message_goes_through_every_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FOLIOT_ALERT_URLS", raising=False)
