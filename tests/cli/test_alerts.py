@@ -11,7 +11,7 @@ import pytest
 
 from foliot import bootstrap
 from foliot.cli.settings import resolve
-from foliot.domain.alerts import Finding, Kind
+from foliot.domain.alerts import AlertSettings, Finding, Kind
 from foliot.domain.instant import MINUTE
 from foliot.domain.survey import Conclusion
 from foliot.errors import InvalidInput
@@ -84,7 +84,7 @@ def test_whoever_checks_from_outside_is_told_by_the_exit_code(alerted: str, tmp_
     refused(run("alerts", "check", "--severity", "loud", "--store", alerted), 2)
 
 
-def _alerts(folder: Path, text: str, environment: Mapping[str, str] | None = None) -> object:
+def _alerts(folder: Path, text: str, environment: Mapping[str, str] | None = None) -> AlertSettings:
     (folder / "foliot.toml").write_text(text, "utf-8")
     return resolve(None, None, environment or {}, folder).alerts
 
@@ -92,10 +92,10 @@ def _alerts(folder: Path, text: str, environment: Mapping[str, str] | None = Non
 def test_addresses_and_rules_come_from_the_file_and_the_environment(tmp_path: Path) -> None:
     text = '[alerts]\nurls = ["json://one"]\nping = "https://hc.example/1"\nsilent = ["ratio"]\n'
     text += '[alerts.grace]\nlate = "10m"'
-    urls, ping, rules = _alerts(tmp_path, text)  # type: ignore[misc]
+    urls, ping, rules = _alerts(tmp_path, text)
     assert (urls, ping, rules.silent) == (("json://one",), "https://hc.example/1", {"ratio"})
     assert rules.grace(Kind.LATE) == 10 * MINUTE
-    urls, ping, _ = _alerts(tmp_path, text, {"FOLIOT_ALERT_URLS": "json://two json://three"})  # type: ignore[misc]
+    urls, ping, _ = _alerts(tmp_path, text, {"FOLIOT_ALERT_URLS": "json://two json://three"})
     assert urls == ("json://two", "json://three")
 
 
@@ -113,6 +113,17 @@ def test_addresses_and_rules_come_from_the_file_and_the_environment(tmp_path: Pa
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(InvalidInput, match=told.replace("(", r"\(").replace(")", r"\)")):
         _alerts(tmp_path, text)
+
+
+def test_an_address_that_cannot_be_reached_is_told_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FOLIOT_ALERT_URLS", "nowhere://ana:hunter2@host")
+    Path("app.py").write_text("from foliot import Foliot\napp = Foliot()\n", "utf-8")
+    told = refused(run("up", "--app", "app.py", "--store", f"sqlite:///{tmp_path}/x.db"), 1)
+    assert "nowhere://" in told
+    assert "hunter2" not in told
 
 
 def test_a_test_message_goes_through_every_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

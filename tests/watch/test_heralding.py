@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -33,7 +34,7 @@ class Rows:
             if (one.told_at if one.is_open else one.told_at is None or one.told_resolved_at) is None
         ]
 
-    async def alerts_told(self, opened: list[int], resolved: list[int]) -> int:
+    async def alerts_told(self, opened: Sequence[int], resolved: Sequence[int]) -> int:
         for number in opened:
             self.alerts[number] = replace(self.alerts[number], told_at=self._clock.now())
         for number in resolved:

@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from foliot import Foliot, every
-from foliot.bootstrap import Pinger, _Heartbeat
+from foliot.bootstrap import _Heartbeat
 from foliot.clock import ManualClock
 from foliot.domain.instant import MINUTE, SECOND
 from foliot.errors import InvalidInput
 from foliot.testing import virtual_time
-from foliot.watch.pinging import FAIL, MOST_WAITING, START, address
+from foliot.watch.pinging import FAIL, MOST_WAITING, START, Pinger, address
 from tests.watch.loopback import listening
 
 
@@ -41,7 +41,11 @@ def test_a_ping_that_is_not_heard_is_sent_again_and_one_that_is_refused_is_not()
 
 def test_whoever_pings_never_waits() -> None:
     stuck = threading.Event()
-    pinger = Pinger(send=lambda *_: stuck.wait(20) and None)  # type: ignore[func-returns-value]
+
+    def hang(url: str, body: bytes) -> None:
+        stuck.wait(20)
+
+    pinger = Pinger(send=hang)
     for _ in range(MOST_WAITING + 10):
         pinger.ping("http://127.0.0.1:9/x")
     assert pinger.dropped >= 9

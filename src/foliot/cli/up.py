@@ -92,6 +92,7 @@ def up(
     length = read_duration(grace, "--grace")
     read_duration(recycle_after, "--recycle-after")
     loaded = settings.load()  # here too, so that a mistake in it is told once, and not by children that die
+    bootstrap.make_channels(settings.alerts)  # and a mistake in these
     if loaded.store.file is None and not loaded.store.is_server:
         raise InvalidInput("a store in memory cannot be shared by processes; give a file: --store sqlite:///foliot.db")
     served = queues_of(loaded, queues)
