@@ -34,7 +34,7 @@ fmt: venv  ## format, and fix what can be fixed safely
 	$(BIN)/ruff format .
 
 torture: venv  ## the long forms of what `make test` does briefly: faults, comparisons, whatever is random
-	FOLIOT_TORTURE=1 $(BIN)/python -m pytest -v tests/faults tests/examples tests/timing tests/dispatch tests/contract tests/policies tests/app/test_breaker.py tests/store/test_postgres_walk.py $(ARGS)
+	FOLIOT_TORTURE=1 $(BIN)/python -m pytest -v tests/faults tests/examples tests/timing tests/dispatch tests/contract tests/policies tests/web/test_fuzz.py tests/app/test_breaker.py tests/store/test_postgres_walk.py $(ARGS)
 
 bench:  ## measure, and plot
 	@scripts/bootstrap_venv dev bench
