@@ -106,8 +106,8 @@ def verify(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Looks through the whole log: whether rows were changed, removed or added behind our back. Exit 1 when it finds the
-    first such place. What nobody has anchored could have been written anew, or cut off at its end."""
+    """Looks through the whole log: whether rows were changed, removed or added behind our back. Exit 1 when it finds
+    the first such place. What nobody has anchored could have been written anew, or cut off at its end."""
     anchors = [one for file in _files(anchor, app, store) for one in _read(file)]
     with _bar(is_shown=not as_json) as progress:
         report = with_store(

@@ -36,7 +36,7 @@ class ReadStore(Protocol):
         """A page of the runs that are wanted, live and ended ones together, with the conditions that hold of them.
         Newest first by run number, or, of what is to come, soonest first. Pages that follow one another by their
         cursors hold every run once that was wanted all along, also while others are made. Never long: where no index
-        knows what is wanted, the search ends after some twenty thousand rows, and the page says that it is not complete.
+        knows what is wanted, the search ends after some twenty thousand rows, and the page says that it is incomplete.
         InvalidInput for a filter, a cursor or a limit that makes no sense."""
 
     async def run(self, run_id: str) -> RunView:

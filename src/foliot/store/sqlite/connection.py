@@ -52,9 +52,9 @@ def connect(path: str, clock: Clock | None = None) -> apsw.Connection:
     return connection
 
 
-def _lower(text: apsw.SQLiteValue) -> str:
+def _lower(*texts: apsw.SQLiteValue) -> str:
     """The engine's own knows the letters of English alone."""
-    return str(text).lower()
+    return str(texts[0]).lower()
 
 
 def refuse_foreign(connection: apsw.Connection, path: str) -> None:
