@@ -33,8 +33,9 @@ class Walk:
         stage, chance = self.stage, self.chance
         match chance.randrange(8):
             case 0 | 1:
-                given = {"job": chance.choice(JOBS), "tenant": chance.choice(TENANTS), "queue": chance.choice(QUEUES)}
-                await stage.promise(after=chance.choice([0, 0, MINUTE]), **given)
+                whose = {"tenant": chance.choice(TENANTS), "queue": chance.choice(QUEUES)}
+                job, after = chance.choice(JOBS), chance.choice([0, 0, MINUTE])
+                await stage.promise(None, job=job, after=after, **whose)
             case 2:
                 until = chance.choice([None, stage.now + chance.randrange(1, 120) * SECOND])
                 what = chance.choice(list(What))

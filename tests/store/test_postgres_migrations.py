@@ -195,6 +195,11 @@ INSERT INTO foliot.backfill (starts, ends, cursor, total, pace_at, made_at, at_o
 INSERT INTO foliot.member (member_set, key, added_at, source) VALUES ('tenants', 'acme', {START}, 'code');
 INSERT INTO foliot.series (id, schedule, member, useful_at) VALUES ('daily[acme]', 'daily', 'acme', {START});
 """,
+    8: f"""
+INSERT INTO foliot.seal (position, audit, hash) SELECT 1, max(n), 'abc' FROM foliot.audit;
+INSERT INTO foliot.pause (since, name, what, actor, note) VALUES ({START}, 'job:other', 'claims', 'ana', 'full');
+INSERT INTO foliot.edit (at, schedule, actor, fields) VALUES ({START}, 'daily', 'ana', 'rule');
+""",
     9: """
 INSERT INTO foliot.tally VALUES (29586360, 5, 1, 0, 2, 0, 0);
 INSERT INTO foliot.tallied VALUES (1, 3);
