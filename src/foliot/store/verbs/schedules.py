@@ -41,6 +41,7 @@ async def apply(
     source: str,
     release: str,
     note: str = "",
+    fresh: bool = False,
 ) -> Applied:
     applied = Applied()
     await tx.lock_all()
@@ -52,6 +53,8 @@ async def apply(
     kept: list[Declaration] = []
     for declaration in declarations:
         fingerprint, _, stated_by = known.get(declaration.id, (None, None, source))
+        if fresh and declaration.id in known and (stated_by, fingerprint) != (source, declaration.fingerprint):
+            raise Conflict(f"there is a schedule {declaration.id!r} already: somebody made it just now; edit it")
         if stated_by != source:
             applied.refused[declaration.id] = stated_by
         elif fingerprint == declaration.fingerprint:

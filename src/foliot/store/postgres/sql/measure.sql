@@ -10,6 +10,9 @@ CROSS JOIN LATERAL (
         AND r.number NOT IN (SELECT u.number FROM foliot.unwritten u)
 ) d
 
+-- name: count_open_alerts
+SELECT kind, severity, count(*) FROM foliot.alert WHERE resolved_at IS NULL GROUP BY kind, severity
+
 -- name: count_parked_by_job
 SELECT job, state, count(*) FROM foliot.run WHERE state >= 20 GROUP BY job, state
 
