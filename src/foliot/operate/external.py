@@ -47,8 +47,8 @@ BEAT_EVERY: Duration = 5 * SECOND
 """How often a worker elsewhere should be heard of: several times within the shortest usual lease."""
 
 
-_FOR_A_KEY: Duration = 10 * SECOND
-_LONGEST_FOR_A_KEY: Duration = 10 * MINUTE
+_FOR_A_KEY: Duration = 15 * SECOND
+_LONGEST_FOR_A_KEY: Duration = 5 * MINUTE
 
 
 class GuestJob(NamedTuple):

@@ -190,7 +190,7 @@ def _refusal(standing: Asked) -> Problem:
     if standing is Asked.TOO_MANY:
         return Problem(
             "too-many-keys",
-            f"this token used {MOST_KEYS:,} Idempotency-Keys within a day, and gets no other; ask without one, or later",
+            f"this token used {MOST_KEYS:,} Idempotency-Keys in a day, and gets no other; ask without one, or later",
             headers={"retry-after": "3600"},
         )
     if standing is Asked.UNDER_WAY:

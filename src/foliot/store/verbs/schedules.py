@@ -13,7 +13,7 @@ from foliot.domain.policy import Policy, policy_from_json, policy_to_json
 from foliot.domain.run import Kept, Lane, Origin
 from foliot.domain.schedule import Applied, Armed, Declaration, Edit, NewTick, Rearming, Schedule, ScheduleView
 from foliot.domain.state import OCCUPYING, Reason, State
-from foliot.errors import TickTaken, UnknownName
+from foliot.errors import Conflict, TickTaken, UnknownName
 from foliot.store.verbs import pausing, releases
 from foliot.store.verbs.following import Wanted, end, make_ticks, runs_ended
 from foliot.store.verbs.transaction import Row, Transaction, longs
