@@ -14,12 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from foliot import Context, Foliot, bootstrap
+from foliot.domain import alerts, survey
 from foliot.domain.ledger import Begun, EffectView
 from foliot.domain.listing import RunPage
 from foliot.domain.locking import DAMAGED, LOCKED, Place, is_shut, key_of
+from foliot.domain.overview import ParkedRun
 from foliot.domain.replay import DeadLetter
 from foliot.domain.run import Claimed, Ending, Progress, Promise, RunView
-from foliot.domain.schedule import Declaration, ScheduleView
+from foliot.domain.schedule import Declaration, Schedule, ScheduleView
+from foliot.domain.standing import ScheduleFacts, SchedulePage
 from foliot.domain.state import Reason, State
 from foliot.domain.store import OpenTransaction, Store
 from foliot.errors import InvalidInput
@@ -89,7 +92,7 @@ def test_keys_come_from_the_app_or_from_the_environment(monkeypatch: pytest.Monk
 
 
 LOCKABLE = {Promise, Claimed, Ending, Progress, RunView, RunPage, DeadLetter, Declaration, ScheduleView, Begun}
-LOCKABLE |= {EffectView, OpenTransaction}
+LOCKABLE |= {EffectView, OpenTransaction, Schedule, ScheduleFacts, SchedulePage, ParkedRun}
 WITHOUT = {"give_back"}
 """It names runs, and keeps nothing of what they carry."""
 
@@ -107,7 +110,7 @@ def test_no_verb_that_carries_lockable_values_goes_around_the_locks(port: type, 
         verb = inspect.getattr_static(port, name)
         if name.startswith("_") or not inspect.isfunction(verb) or name in WITHOUT:
             continue
-        hints = typing.get_type_hints(verb)
+        hints = typing.get_type_hints(verb, localns=vars(alerts) | vars(survey))
         carried = [
             kind for hint in hints.values() for kind in _types(hint) if isinstance(kind, type) and kind in LOCKABLE
         ]

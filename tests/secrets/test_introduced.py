@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+import pytest
+
 from foliot import Foliot, every
+from foliot.errors import InvalidInput
+from foliot.store.keyring import new_key
 from foliot.testing import virtual_time
 
 
@@ -38,3 +45,30 @@ def test_arguments_of_a_schedule_are_hidden_before_anybody_works() -> None:
         app.apply()
         shown = app.portal.call(lambda: app.operate.schedule_async("greeting"), "schedule_async")
     assert shown.schedule.payload == b'{"who":"[redacted]"}'
+
+
+@pytest.mark.parametrize("keys", [(), (new_key(),)], ids=["plain", "locked"])
+def test_an_edit_keeps_the_secrets_that_it_does_not_show(keys: tuple[str, ...]) -> None:
+    app = Foliot("sqlite:///:memory:", encryption=keys)
+
+    @app.job
+    def sign_in(password: str, day: str) -> None: ...
+
+    app.schedule("hourly", sign_in, every("1h"), args={"password": "c4nary", "day": "monday"})
+    with virtual_time(app) as world:
+        world.run_for("1m")
+
+        def edit(revision: int, **given: Any) -> Any:
+            made = app.operate.edit_schedule_async("hourly", given, revision=revision, reason="why", actor="ana")
+            return world.call(made)
+
+        edit(1, owner="ben")
+        told = edit(2, args={"password": "c4nary", "day": "friday"})
+        assert "c4nary" not in repr(told)
+        assert [change.field for change in told.fields] == ["args"]
+        stored = world.call(world.store.schedule("hourly")).schedule
+        assert json.loads(stored.payload) == {"password": "c4nary", "day": "friday"}
+        assert "c4nary" not in repr(world.call(app.operate.standing_async("hourly")))
+        assert "c4nary" not in repr(world.call(app.operate.schedule_page_async()))
+        with pytest.raises(InvalidInput, match="hidden"):
+            edit(3, args={"password": "[redacted]", "day": "sunday"})

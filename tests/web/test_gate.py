@@ -31,8 +31,8 @@ def door() -> Iterator[Stage]:
 def test_the_local_user_needs_no_token_and_is_the_actor(house: Stage) -> None:
     me = house.somebody().get("/me")
     assert (me["scope"], me["tenant"]) == ("admin", None)
-    house.somebody().post("/schedules/plain/resume", reason="why")
-    [row] = house.somebody().get("/audit", action="resume", limit=1)["items"]
+    house.somebody().post("/schedules/plain/pause", reason="why")
+    [row] = house.somebody().get("/audit", action="pause", limit=1)["items"]
     assert row["actor"] == me["name"]
 
 

@@ -14,9 +14,8 @@ from foliot.cli.dead import Place, bar, refuse_blind
 from foliot.cli.options import WrongUsage
 from foliot.cli.output import Column, print_facts, print_json, print_table, say
 from foliot.domain.listing import RunFilter
-from foliot.operate.bulk import MOST_RUNS, BulkPreview, Handled
+from foliot.operate.bulk import MOST_RUNS, BulkPreview, Handled, bulk_preview_shape, told_shape
 from foliot.operate.pausing import ScheduleWanted, Steered
-from foliot.operate.shapes import run_shape
 
 _SHOWN = 20
 _DONE = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "skip": "skipped"}
@@ -45,7 +44,7 @@ class Bulk(NamedTuple):
             return
         with bar(is_shown=not self.as_json, title=_DONE[self.verb], total=len(names)) as shown:
             told = self.place.call(lambda foliot: act(foliot, shown))
-        self._tell([(one.name, one.outcome, one.problem) for one in told], "schedule")
+        self._tell(told, "schedule")
 
     def of_runs(self, wanted: RunFilter, limit: int, reason: str, actor: str) -> None:
         refuse_blind(dry_run=self.dry_run, yes=self.yes, as_json=self.as_json)
@@ -62,7 +61,7 @@ class Bulk(NamedTuple):
 
         with bar(is_shown=not self.as_json, title=_DONE[self.verb], total=min(limit, MOST_RUNS)) as shown:
             told = self.place.call(lambda foliot: act(foliot, shown))
-        self._tell([(one.run, one.outcome, one.problem) for one in told], "run")
+        self._tell(told, "run")
 
     def _goes(self, count: int, noun: str) -> bool:
         if self.dry_run or not count:
@@ -71,14 +70,7 @@ class Bulk(NamedTuple):
 
     def _show(self, seen: BulkPreview) -> None:
         if self.as_json:
-            print_json(
-                {
-                    "would": seen.would,
-                    "states": dict(seen.states),
-                    "refused": dict(seen.refused),
-                    "sample": [run_shape(view) for view in seen.sample],
-                }
-            )
+            print_json(bulk_preview_shape(seen))
             return
         facts = {f"to {self.verb}": f"{seen.would:,}"}
         if seen.states:
@@ -92,11 +84,10 @@ class Bulk(NamedTuple):
     def _tell(self, told: Sequence[tuple[str, str, str | None]], noun: str) -> None:
         """An exit of 1 when one of them was refused, or could not be done."""
         bad = [one for one in told if one[1] in ("refused", "failed")]
-        counts = Counter(outcome for _, outcome, _ in told)
         if self.as_json:
-            handled = [{"id": name, "outcome": outcome, "problem": problem} for name, outcome, problem in told]
-            print_json({"counts": dict(counts), "handled": handled})
+            print_json(told_shape(told))
         else:
+            counts = Counter(outcome for _, outcome, _ in told)
             say(
                 "; ".join(f"{outcome} {words.counted(count, noun)}" for outcome, count in counts.most_common())
                 or "none"

@@ -26,6 +26,8 @@ class Acting:
 
     def __init__(self, opened: Callable[[], Awaitable[Store]], call: Call) -> None:
         self._opened = shown(opened)
+        self._stored = opened
+        """The store as it is: for verbs that write back what they read. Nothing of it is shown."""
         self._call = call
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from foliot.domain.state import State
 from foliot.domain.store import Store
 from foliot.errors import Conflict, FoliotError, InvalidInput, UnknownName
 from foliot.operate.acting import Acting, acting, stated
+from foliot.operate.shapes import Shape, run_shape
 
 MOST_RUNS = 100_000
 SAMPLE = 10
@@ -104,6 +105,23 @@ class BulkVerbs(Acting):
         return self._call(
             lambda: self.bulk_async(action, wanted, reason=reason, actor=actor, limit=limit), "bulk_async"
         )
+
+
+def bulk_preview_shape(seen: BulkPreview) -> Shape:
+    return {
+        "would": seen.would,
+        "states": dict(seen.states),
+        "refused": dict(seen.refused),
+        "sample": [run_shape(view) for view in seen.sample],
+    }
+
+
+def told_shape(told: Sequence[tuple[str, str, str | None]]) -> Shape:
+    """Of each its name, what became of it, and why not."""
+    return {
+        "counts": dict(Counter(outcome for _, outcome, _ in told)),
+        "handled": [{"id": name, "outcome": outcome, "problem": problem} for name, outcome, problem in told],
+    }
 
 
 def _action(given: str) -> BulkAction:

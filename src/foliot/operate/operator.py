@@ -8,7 +8,6 @@ from typing import Any
 
 from foliot.domain.identity import series_name
 from foliot.domain.instant import Instant
-from foliot.domain.listing import RunFilter, RunPage, checked
 from foliot.domain.run import Kept, RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.state import State
@@ -167,10 +166,6 @@ class Operator(
     async def ticking_async(self) -> Ticking:
         """Whether schedulers fire what is due."""
         return await (await self._opened()).ticking()
-
-    async def list_runs_async(self, wanted: RunFilter, *, cursor: str | None = None, limit: int = 50) -> RunPage:
-        """A page of the runs that are wanted, with what their times say of them."""
-        return await (await self._opened()).list_runs(checked(wanted, limit), cursor=cursor, limit=limit)
 
     async def counts_async(self) -> Mapping[str, int]:
         return await (await self._opened()).counts()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from foliot.domain.identity import checked_key, checked_line, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import LAST, Instant, duration, rfc3339
 from foliot.domain.policy import OF_SCHEDULES, choices, refuse_of_jobs
 from foliot.domain.run import Kept, Promise, checked_conflict, checked_due
-from foliot.domain.store import DEFAULT_QUEUE
+from foliot.domain.store import DEFAULT_QUEUE, JobCard
 from foliot.errors import InvalidInput, UnknownName
 from foliot.operate.acting import Acting, acting, as_instant
 from foliot.operate.stating import promised_options, stated_arguments
@@ -18,8 +18,25 @@ from foliot.operate.stating import promised_options, stated_arguments
 Length = str | float | timedelta
 
 
+class Promised(NamedTuple):
+    """What somebody promises: one run of a job, by its name. See `PromiseVerbs.promise_async`."""
+
+    job: str
+    arguments: Mapping[str, Any] = {}
+    at: datetime | Instant | None = None
+    delay: Length | None = None
+    key: str | None = None
+    tenant: str | None = None
+    queue: str | None = None
+    priority: int = 0
+    on_conflict: str = "keep"
+    unique_for: Length | None = None
+    useful_until: datetime | Length | None = None
+    settings: Mapping[str, Any] = {}
+
+
 class PromiseVerbs(Acting):
-    """Delayed runs, one at a time. They are work and not an operator's act: the run itself is the record of them."""
+    """Delayed runs. They are work and not an operator's act: the run itself is the record of them."""
 
     async def promise_async(
         self,
@@ -41,37 +58,30 @@ class PromiseVerbs(Acting):
         are data; whether they fit the job's signature is found out by whoever executes it (`dead: bad_payload`).
 
         With a `key`, said again it is the same promise (`on_conflict`, `unique_for`); without one, another one."""
-        store = await self._opened()
-        card = (await store.jobs()).get(job)
-        if card is None:
-            raise UnknownName(
-                f"the store knows no job {job!r:.80}; a worker that has its code enters it when it starts"
-            )
-        if at is not None and delay is not None:
-            raise InvalidInput(f"{job}: give at or delay, not both")
-        refuse_of_jobs(job, settings or {}, "a promise is one of them")
-        chosen = {name: value for name, value in choices(settings or {}).items() if name not in OF_SCHEDULES}
-        payload = stated_arguments(job, arguments)
-        policy, options = promised_options(job, card, chosen, payload)
-        due = as_instant(at) if at is not None else await store.now() + (0 if delay is None else duration(delay))
-        own_queue = checked_name(queue, "queue") if queue is not None else card.queue
-        promise = Promise(
-            job=job,
-            payload=payload,
-            fire_at=checked_due(due, job),
-            key=None if key is None else checked_key(key),
-            tenant=None if tenant is None else checked_tenant(tenant),
-            queue=None if own_queue == DEFAULT_QUEUE else own_queue,
-            priority=checked_priority(priority),
-            useful_until=_useful_until(job, due, useful_until, policy.useful_until),
-            options=options,
-            on_conflict=checked_conflict(on_conflict),
-            unique_for=None if unique_for is None else duration(unique_for),
+        wanted = Promised(
+            job,
+            arguments or {},
+            at,
+            delay,
+            key,
+            tenant,
+            queue,
+            priority,
+            on_conflict,
+            unique_for,
+            useful_until,
+            settings or {},
         )
-        return (await store.promise([promise]))[0]
+        return (await self.promise_many_async([wanted]))[0]
 
     def promise(self, job: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Kept:
         return self._call(lambda: self.promise_async(job, arguments, **options), "promise_async")
+
+    async def promise_many_async(self, wanted: Sequence[Promised]) -> list[Kept]:
+        """All of them or none, in one transaction; answered in the same order."""
+        store = await self._opened()
+        cards, now = await store.jobs(), await store.now()
+        return await store.promise([_promise(one, cards, now) for one in wanted])
 
     async def move_promise_async(self, key: str, at: datetime | Instant, *, tenant: str | None = None) -> Kept:
         """Changes when a keyed promise is due, until an attempt owns it."""
@@ -91,6 +101,34 @@ class PromiseVerbs(Acting):
         return self._call(
             lambda: self.cancel_promise_async(key, actor=actor, reason=reason, tenant=tenant), "cancel_promise_async"
         )
+
+
+def _promise(wanted: Promised, cards: Mapping[str, JobCard], now: Instant) -> Promise:
+    job, card = wanted.job, cards.get(wanted.job)
+    if card is None:
+        raise UnknownName(f"the store knows no job {job!r:.80}; a worker that has its code enters it when it starts")
+    if wanted.at is not None and wanted.delay is not None:
+        raise InvalidInput(f"{job}: give at or delay, not both")
+    refuse_of_jobs(job, wanted.settings, "a promise is one of them")
+    chosen = {name: value for name, value in choices(wanted.settings).items() if name not in OF_SCHEDULES}
+    payload = stated_arguments(job, wanted.arguments)
+    policy, options = promised_options(job, card, chosen, payload)
+    delay = 0 if wanted.delay is None else duration(wanted.delay)
+    due = now + delay if wanted.at is None else as_instant(wanted.at)
+    queue = card.queue if wanted.queue is None else checked_name(wanted.queue, "queue")
+    return Promise(
+        job=job,
+        payload=payload,
+        fire_at=checked_due(due, job),
+        key=None if wanted.key is None else checked_key(wanted.key),
+        tenant=_tenant(wanted.tenant),
+        queue=None if queue == DEFAULT_QUEUE else queue,
+        priority=checked_priority(wanted.priority),
+        useful_until=_useful_until(job, due, wanted.useful_until, policy.useful_until),
+        options=options,
+        on_conflict=checked_conflict(wanted.on_conflict),
+        unique_for=None if wanted.unique_for is None else duration(wanted.unique_for),
+    )
 
 
 def _tenant(given: str | None) -> str | None:

@@ -6,18 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from foliot.domain.instant import Instant, rfc3339
+from foliot.domain.redaction import Secrets
 from foliot.domain.schedule import Applied, Declaration, Schedule, ScheduleView
 from foliot.domain.store import Store
 from foliot.errors import Conflict, InvalidInput, TickTaken
 from foliot.operate.acting import Acting, acting, stated
+from foliot.operate.advising import traits_of
 from foliot.operate.shapes import Shape
 from foliot.operate.stating import (
     FieldChange,
     Ticks,
-    changed_fields,
     edited_schedule,
     stated_schedule,
     ticks_of,
+    told_changes,
 )
 from foliot.timing import decode
 from foliot.timing.ticks import armed
@@ -51,7 +53,7 @@ class ScheduleVerbs(Acting):
         settings of the policy beside these. The job must be known to the store.
 
         Said again, nothing happens. Conflict when there is another one of that name: edit it."""
-        store, who, why = await self._opened(), acting(actor), stated(reason)
+        store, who, why = await self._stored(), acting(actor), stated(reason)
         [planned] = await _planned(store, [given], OPERATOR, prune=False)
         if planned.outcome == "changed":
             raise Conflict(
@@ -69,7 +71,7 @@ class ScheduleVerbs(Acting):
 
     async def preview_edit_async(self, schedule: str, given: Mapping[str, Any]) -> Planned:
         """What `edit_schedule` would change now, and which ticks come before and after. Nothing is changed."""
-        planned, _ = await _edit(await self._opened(), schedule, given)
+        planned, _ = await _edit(await self._stored(), schedule, given)
         return planned
 
     def preview_edit(self, schedule: str, given: Mapping[str, Any]) -> Planned:
@@ -83,7 +85,7 @@ class ScheduleVerbs(Acting):
 
         `revision` is the one that was looked at: Conflict, which says who changed what, when it is no longer that one.
         What is so already is not changed again, whatever the revision."""
-        store, who, why = await self._opened(), acting(actor), stated(reason)
+        store, who, why = await self._stored(), acting(actor), stated(reason)
         for _ in range(_TRIES):
             planned, wanted = await _edit(store, schedule, given)
             if planned.outcome == "unchanged":
@@ -109,7 +111,7 @@ class ScheduleVerbs(Acting):
         self, given: Sequence[Mapping[str, Any]], *, source: str, prune: bool = False
     ) -> list[Planned]:
         """What `apply_schedules` would do now. Nothing is changed."""
-        return await _planned(await self._opened(), given, source, prune=prune)
+        return await _planned(await self._stored(), given, source, prune=prune)
 
     async def apply_schedules_async(
         self, given: Sequence[Mapping[str, Any]], *, source: str, reason: str, actor: str, prune: bool = False
@@ -117,7 +119,7 @@ class ScheduleVerbs(Acting):
         """Brings the schedules of a source to what it says now: all of them or none. One that is as it was stated last
         is left alone, with what operators edited of it. With `prune`, those that the source stated once and no longer
         does are removed; those of others never are. Conflict when one belongs to another source."""
-        store, who, why = await self._opened(), acting(actor), stated(reason)
+        store, who, why = await self._stored(), acting(actor), stated(reason)
         planned = await _planned(store, given, source, prune=prune)
         for one in planned:
             if one.outcome == "refused":
@@ -177,10 +179,12 @@ def _belongs(schedule: Schedule) -> str:
 
 
 async def _edit(store: Store, schedule: str, given: Mapping[str, Any]) -> tuple[Planned, Declaration]:
-    """What an edit changes of a schedule as it is now, with the first tick that follows."""
+    """What an edit changes of a schedule as it is now, with the first tick that follows. What it does not change is
+    written back as it was read: with its secrets, of which nothing is told."""
     known, now = (await store.schedule(schedule)).schedule, await store.now()
-    wanted = edited_schedule(known, given, (await store.jobs()).get(known.job))
-    changes = changed_fields(known, wanted)
+    card = (await store.jobs()).get(known.job)
+    wanted = edited_schedule(known, given, card)
+    changes = told_changes(known, wanted, traits_of(card).secrets)
     outcome = "changed" if changes else "unchanged"
     planned = Planned(schedule, outcome, changes, ticks_of(known, wanted, now), known.revision)
     begin = max(now, known.evaluated_through or 0)
@@ -203,9 +207,10 @@ async def _declared(store: Store, given: Sequence[Mapping[str, Any]]) -> list[De
 
 async def _planned(store: Store, given: Sequence[Mapping[str, Any]], source: str, *, prune: bool) -> list[Planned]:
     declared, now = await _declared(store, given), await store.now()
+    secrets = {name: traits_of(card).secrets for name, card in (await store.jobs()).items()}
     known = {view.schedule.id: view for view in await store.schedules()}
     stated_now = {one.id for one in declared}
-    planned = [_plan(one, known.get(one.id), source, now) for one in declared]
+    planned = [_plan(one, known.get(one.id), source, now, secrets[one.job]) for one in declared]
     for name, view in known.items():
         if view.schedule.source == source != OPERATOR and name not in stated_now:
             outcome = "pruned" if prune else "vanished"
@@ -213,7 +218,7 @@ async def _planned(store: Store, given: Sequence[Mapping[str, Any]], source: str
     return planned
 
 
-def _plan(one: Declaration, view: ScheduleView | None, source: str, now: Instant) -> Planned:
+def _plan(one: Declaration, view: ScheduleView | None, source: str, now: Instant, secrets: Secrets) -> Planned:
     if view is None:
         return Planned(one.id, "created", [], ticks_of(None, one, now))
     known = view.schedule
@@ -224,7 +229,7 @@ def _plan(one: Declaration, view: ScheduleView | None, source: str, now: Instant
         problem = None if view.edit is None else f"as {view.edit.actor} edited it: {', '.join(view.edit.fields)}"
         return Planned(one.id, "unchanged", [], ticks._replace(after=ticks.before), known.revision, problem)
     gives_way = None if view.edit is None else f"what {view.edit.actor} edited gives way: {', '.join(view.edit.fields)}"
-    return Planned(one.id, "changed", changed_fields(known, one), ticks, known.revision, gives_way)
+    return Planned(one.id, "changed", told_changes(known, one, secrets), ticks, known.revision, gives_way)
 
 
 async def _applied(

@@ -20,6 +20,7 @@ from foliot.domain.members import Interval
 from foliot.domain.redaction import NO_SECRETS, Path, Secrets, redacted_json, redacted_text, secret_values
 from foliot.domain.run import AttemptView, RunView
 from foliot.domain.schedule import Schedule, ScheduleView
+from foliot.domain.standing import ScheduleFacts
 from foliot.domain.store import EventRow, Store
 
 _FRESH = 5.0
@@ -101,6 +102,9 @@ def without_secrets(answer: Any, secrets_of: Any) -> Any:
         return replace(answer, schedule=shown_schedule(answer.schedule, secrets_of[answer.schedule.job]))
     if isinstance(answer, Schedule):
         return shown_schedule(answer, secrets_of[answer.job])
+    if isinstance(answer, ScheduleFacts):
+        inner = without_secrets((answer.schedule, answer.live, answer.parked), secrets_of)
+        return replace(answer, schedule=inner[0], live=inner[1], parked=inner[2])
     if isinstance(answer, EventRow):
         return answer._replace(detail=redacted_text(answer.detail))
     if isinstance(answer, EffectView):
@@ -133,7 +137,11 @@ def shown_run(view: RunView, secrets: Secrets) -> RunView:
 
 
 def shown_schedule(schedule: Schedule, secrets: Secrets) -> Schedule:
-    return replace(schedule, payload=_json(schedule.payload, secrets.of_arguments, secrets, ()) or b"")
+    return replace(schedule, payload=shown_arguments(schedule.payload, secrets))
+
+
+def shown_arguments(payload: bytes, secrets: Secrets) -> bytes:
+    return _json(payload, secrets.of_arguments, secrets, ()) or b""
 
 
 def _attempt(view: AttemptView, secrets: Secrets, known: Sequence[str]) -> AttemptView:

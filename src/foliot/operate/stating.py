@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from foliot.domain.identity import checked_line, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import Instant
+from foliot.domain.locking import SHOWN_SHUT, is_shut, why_shut
 from foliot.domain.policy import (
     Policy,
     choices,
@@ -23,13 +24,15 @@ from foliot.domain.policy import (
     policy_from_json,
     refuse_of_jobs,
 )
+from foliot.domain.redaction import REDACTED, Secrets
 from foliot.domain.rule import Rule
 from foliot.domain.schedule import Declaration, Schedule
 from foliot.domain.store import DEFAULT_QUEUE, JobCard
 from foliot.domain.templates import Carried
-from foliot.errors import InvalidInput, InvalidRule, UnknownName
+from foliot.errors import InvalidInput, InvalidRule, Locked, UnknownName
 from foliot.operate.advising import traits_of
 from foliot.operate.shapes import policy_shape
+from foliot.operate.showing import shown_arguments
 from foliot.timing import decode, parse
 from foliot.timing.binding import MEMBER, Binding, binding, binding_in
 from foliot.timing.ticks import upcoming
@@ -44,6 +47,8 @@ EDITABLE = ("rule", "tz", "args", "bind", *_DESCRIBED)
 """What can be edited beside settings of the policy."""
 STATABLE = ("name", "job", "over", "paused", *EDITABLE)
 _DEFAULTS = Policy()
+_HIDDEN = (f'"{REDACTED}"'.encode(), *SHOWN_SHUT)
+"""What people are shown in the place of a secret: it must not become the value."""
 
 
 class FieldChange(NamedTuple):
@@ -124,6 +129,8 @@ def stated_arguments(what: str, given: Any) -> bytes:
         payload = json.dumps(given, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as problem:
         raise InvalidInput(f"{what}: the arguments cannot be written as JSON: {problem}") from None
+    if any(hidden in payload for hidden in _HIDDEN):
+        raise InvalidInput(f"{what}: args: somewhere a secret is hidden that was shown so; give its value, or no args")
     if len(payload) > MOST_PAYLOAD:
         raise InvalidInput(f"{what}: the arguments take {len(payload):,} bytes; at most {MOST_PAYLOAD:,} are kept")
     return payload
@@ -209,6 +216,14 @@ def changed_fields(schedule: Schedule, wanted: Declaration) -> list[FieldChange]
     for name in before.keys() | after.keys():
         compare(name, before.get(name), after.get(name))
     return found
+
+
+def told_changes(schedule: Schedule, wanted: Declaration, secrets: Secrets) -> list[FieldChange]:
+    """The same for people, who are shown no secrets."""
+    shown = [_json(shown_arguments(payload, secrets)) for payload in (schedule.payload, wanted.payload)]
+    return [
+        FieldChange("args", *shown) if change.field == "args" else change for change in changed_fields(schedule, wanted)
+    ]
 
 
 def ticks_of(schedule: Schedule | None, wanted: Declaration | None, now: Instant) -> Ticks:
@@ -347,6 +362,8 @@ def _described(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _told(what: str, payload: bytes) -> dict[str, Any]:
+    if is_shut(payload):
+        raise Locked(why_shut(payload, f"{what}: what it is about"))
     found = _json(payload)
     if not isinstance(found, dict):
         raise InvalidInput(f"{what}: its arguments are not by name")

@@ -17,9 +17,11 @@ from typing import Any, cast
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
 from foliot.domain.listing import RunFilter, RunPage
 from foliot.domain.locking import Place, Relocked, Stored, is_shut
+from foliot.domain.overview import ParkedRun
 from foliot.domain.replay import DeadFilter, DeadLetter
 from foliot.domain.run import Claimed, Ending, Kept, Progress, RunView
-from foliot.domain.schedule import Applied, Declaration, ScheduleView
+from foliot.domain.schedule import Applied, Declaration, Schedule, ScheduleView
+from foliot.domain.standing import ScheduleFacts, ScheduleFilter, SchedulePage
 from foliot.domain.store import Beat, OpenTransaction, Store
 from foliot.store.keyring import Keyring
 
@@ -91,9 +93,15 @@ class _Opened:
             effects=[self.effect(one) for one in view.effects],
         )
 
+    def template(self, schedule: Schedule) -> Schedule:
+        return replace(schedule, payload=self.arguments(schedule.payload, schedule.job))
+
     def schedule(self, view: ScheduleView) -> ScheduleView:
-        schedule = view.schedule
-        return replace(view, schedule=replace(schedule, payload=self.arguments(schedule.payload, schedule.job)))
+        return replace(view, schedule=self.template(view.schedule))
+
+    def facts(self, facts: ScheduleFacts) -> ScheduleFacts:
+        live, parked = (tuple(map(self.run, views)) for views in (facts.live, facts.parked))
+        return replace(facts, schedule=self.template(facts.schedule), live=live, parked=parked)
 
 
 class _Around:
@@ -158,6 +166,12 @@ class LockedStore(_Around):
         applied: Applied = await self._inner.apply(wanted, **more)
         return applied
 
+    async def edit(self, edited: Declaration, revision: int, **more: Any) -> int:
+        # What is locked with a key that is not here stays as it is.
+        payload = edited.payload if is_shut(edited.payload) else self._lock.arguments(edited.payload, edited.job)
+        made: int = await self._inner.edit(replace(edited, payload=payload), revision, **more)
+        return made
+
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         refused: list[Ending] = await self._inner.finish(worker, [self._lock.ending(one) for one in endings])
         return refused
@@ -211,6 +225,22 @@ class LockedStore(_Around):
 
     async def schedule(self, schedule_id: str) -> ScheduleView:
         return self._open.schedule(await self._inner.schedule(schedule_id))
+
+    async def templates(self) -> list[Schedule]:
+        return [self._open.template(one) for one in await self._inner.templates()]
+
+    async def schedule_page(self, wanted: ScheduleFilter, **more: Any) -> SchedulePage:
+        page: SchedulePage = await self._inner.schedule_page(wanted, **more)
+        return page._replace(schedules=[self._open.facts(one) for one in page.schedules])
+
+    async def schedule_facts(self, schedule: str, **more: Any) -> ScheduleFacts:
+        return self._open.facts(await self._inner.schedule_facts(schedule, **more))
+
+    async def failing(self, limit: int) -> list[ScheduleFacts]:
+        return [self._open.facts(one) for one in await self._inner.failing(limit)]
+
+    async def parked(self, numbers: Sequence[int]) -> list[ParkedRun]:
+        return [one._replace(view=self._open.run(one.view)) for one in await self._inner.parked(numbers)]
 
     # Keys that change
 

@@ -45,6 +45,7 @@ def inner_application() -> FastAPI:
     # Each route as it is: the table of access knows it by its whole path.
     app.router.routes += [
         *health.routes.routes,
+        *health.counted.routes,
         *api.routes,
         *_described(app).routes,
         *pages.routes,

@@ -57,6 +57,14 @@ class Caller:
             raise UnknownName(f"there is no schedule {schedule!r}")
         return view
 
+    async def is_taken(self, schedule: str) -> bool:
+        """Whether any tenant has a schedule of that name."""
+        try:
+            await self.operate.schedule_async(schedule)
+        except UnknownName:
+            return False
+        return True
+
 
 def _caller(request: Request) -> Caller:
     return Caller(request.app.state.foliot, request.scope[PRINCIPAL])

@@ -73,7 +73,11 @@ def named(what: str, example: str) -> Any:
 
 ScheduleId = Annotated[Key, named("The schedule's id", "daily-revenue")]
 RunId = Annotated[Key, named("The run's id", "daily-revenue@2026-04-03T02:00:00Z")]
+JobName = Annotated[Key, named("The job's name", "send_reminder")]
 Number = Annotated[int, Path(ge=1, le=(1 << 31) - 1)]
+
+
+DryRun = Annotated[bool, Field(description="Change nothing; tell what would be done.")]
 
 
 class Act(Body):
@@ -85,5 +89,9 @@ class Act(Body):
 class Paged(Body):
     """What lists take."""
 
-    cursor: Annotated[str | None, Field(max_length=100, description="Where the last page ended: its `cursor`.")] = None
+    cursor: Annotated[
+        str | None,
+        Field(max_length=700, description="Where the last page ended: its `cursor`."),
+        AfterValidator(lambda given: given if given is None else check_text(given)),
+    ] = None
     limit: Annotated[int, Field(ge=1, le=MOST_LISTED)] = 50

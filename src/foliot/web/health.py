@@ -6,20 +6,23 @@ import logging
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from foliot import __version__
 from foliot.domain.instant import SECOND, Duration
 from foliot.domain.store import Ticking
 from foliot.errors import FoliotError
-from foliot.operate.words import counted, length, to_the_second
+from foliot.operate.words import counted as told
+from foliot.operate.words import length, to_the_second
 from foliot.web import models
-from foliot.web.routing import Answered
+from foliot.web.api.parts import problems
+from foliot.web.routing import Answered, GuardedRoute
 
 SILENT: Duration = 15 * SECOND
 """A scheduler says that it lives every five seconds."""
 
 routes = APIRouter(tags=["health"])
+counted = APIRouter(tags=["health"], route_class=GuardedRoute)
 _log = logging.getLogger("foliot.web")
 
 
@@ -27,6 +30,14 @@ _log = logging.getLogger("foliot.web")
 async def healthz() -> Response:
     """This process answers; nothing more."""
     return Answered({"status": "ok", "version": __version__})
+
+
+@counted.get("/metrics", response_class=PlainTextResponse, responses=problems())
+async def metrics(request: Request) -> Response:
+    """The whole fleet, for Prometheus: one process tells it for all of them."""
+    from foliot.operate.metrics import CONTENT_TYPE  # whoever asks for none need not wait for its library
+
+    return Response(await request.app.state.foliot.operate.metrics_async(), headers={"content-type": CONTENT_TYPE})
 
 
 @routes.get("/readyz", response_model=models.Ready, responses={503: {"model": models.Ready}})
@@ -48,7 +59,7 @@ def why_not(seen: Ticking) -> list[str]:
     elif seen.at - seen.beat_at > SILENT:
         reasons.append(f"no scheduler was heard of for {length(seen.at - seen.beat_at)}")
     if seen.held < seen.shards:
-        reasons.append(f"{counted(seen.shards - seen.held, 'shard')} of {seen.shards} without an owner")
+        reasons.append(f"{told(seen.shards - seen.held, 'shard')} of {seen.shards} without an owner")
     if seen.overdue_since is not None:
         reasons.append(f"a run that was due at {to_the_second(seen.overdue_since)} is not handed off yet")
     return reasons

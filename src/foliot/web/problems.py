@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from foliot.errors import FoliotError, InvalidInput, LostOwnership, Refused, StoreError, UnknownName
+from foliot.errors import FoliotError, InvalidInput, Locked, LostOwnership, Refused, StoreError, UnknownName
 
 TYPE = "urn:foliot:problem:"
 MEDIA = "application/problem+json"
@@ -35,9 +35,12 @@ TITLES = {
     "wrong-host": (421, "This server is not that host"),
     "invalid": (422, "What was given cannot be used"),
     "key-reused": (422, "The Idempotency-Key was used for something else"),
+    "no-revision": (428, "Say which revision you saw"),
+    "too-many-keys": (429, "There are too many Idempotency-Keys"),
     "headers-too-large": (431, "The headers are too large"),
     "failed": (500, "A mistake of ours"),
     "store": (503, "The store cannot do that now"),
+    "locked": (503, "It is locked, and this server has no key for it"),
 }
 """By kind: status, and title."""
 
@@ -85,6 +88,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem("fenced", str(error))
         case Refused():
             return Problem("refused", str(error))
+        case Locked():
+            return Problem("locked", str(error))
         case StoreError() | FoliotError():
             _log.warning("a request failed: %s", error)
             return Problem("store", "the store cannot do that now; ask again", headers={"retry-after": "1"})

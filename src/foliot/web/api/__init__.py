@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute
 
-from foliot.web.api import account, backfills, dead, fleet, members, rules, runs, schedules, tokens, work
+from foliot.web.api import (
+    account,
+    backfills,
+    bulk,
+    dead,
+    fleet,
+    members,
+    pauses,
+    promises,
+    rules,
+    runs,
+    schedules,
+    standing,
+    tokens,
+    work,
+)
 
 routes: list[BaseRoute] = [
     route
-    for part in (schedules, runs, dead, backfills, fleet, members, account, rules, tokens, work)
+    for part in (
+        *(schedules, runs, bulk, promises, dead, backfills, standing, fleet, pauses, members, account, rules, tokens),
+        work,
+    )
     for route in part.routes.routes
 ]

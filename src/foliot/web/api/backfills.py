@@ -13,7 +13,7 @@ from foliot.operate.backfilling import backfill_shape, preview_shape, progress_s
 from foliot.web import models
 from foliot.web.api.parts import page, problems, router
 from foliot.web.caller import Asking, Caller
-from foliot.web.fields import Act, Body, Moment, Name, Number, Rate
+from foliot.web.fields import Act, Body, DryRun, Moment, Name, Number, Rate
 from foliot.web.problems import Problem
 from foliot.web.routing import Answered
 
@@ -40,7 +40,7 @@ class BackfillBody(Act):
     stop_after: Annotated[int | None, Field(ge=1, le=MOST_TICKS)] = MOST_IN_A_ROW
     most: Annotated[int, Field(ge=1, le=1_000_000)] = MOST_TICKS
     revision: Annotated[int | None, Field(ge=0, le=1 << 31, description="Of the schedule that was previewed.")] = None
-    dry_run: Annotated[bool, Field(description="Change nothing; tell what would be done.")] = False
+    dry_run: DryRun = False
 
 
 class PaceBody(Act):

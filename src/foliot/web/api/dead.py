@@ -11,7 +11,7 @@ from foliot.operate.replaying import DeadWanted, dead_shape, outcomes_shape, rep
 from foliot.web import models
 from foliot.web.api.parts import next_cursor, page, problems, router
 from foliot.web.caller import Asking, Caller
-from foliot.web.fields import Body, Moment, Name, Paged, Rate, Reason
+from foliot.web.fields import Body, DryRun, Moment, Name, Paged, Rate, Reason
 from foliot.web.routing import Answered
 
 routes = router("dead letters")
@@ -47,7 +47,7 @@ class ReplayBody(Meant):
     rate: Rate | None = None
     override: bool = False
     limit: Annotated[int, Field(ge=1, le=100_000)] = 10_000
-    dry_run: Annotated[bool, Field(description="Change nothing; tell what would be done.")] = False
+    dry_run: DryRun = False
 
 
 class ReplayAnswer(models.Shape):

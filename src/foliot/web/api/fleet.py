@@ -15,12 +15,11 @@ from foliot.operate.tenants import tenant_shape
 from foliot.web import models
 from foliot.web.api.parts import page, problems, router
 from foliot.web.caller import Asking
-from foliot.web.fields import Act, Body, Key, Rate, ReasonQuery, named
+from foliot.web.fields import Act, Body, JobName, Key, Rate, ReasonQuery, named
 from foliot.web.routing import Answered
 
 routes = router("fleet")
 
-JobName = Annotated[Key, named("The job's name", "send_reminder")]
 LimitName = Annotated[Key, named("What is limited", "tenant:acme")]
 
 

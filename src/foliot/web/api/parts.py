@@ -15,8 +15,9 @@ from foliot.web.routing import Answered, GuardedRoute
 ALWAYS = (400, 401, 403, 414, 421, 422, 431, 503)
 """What any route may answer."""
 
-WITH_BODY = (409, 413, 415)
-"""What one may answer that is sent something; 409 also where the same request is under way."""
+WITH_BODY = (409, 413, 415, 429)
+"""What one may answer that is sent something; 409 also where the same request is under
+way, 429 where there are too many keys."""
 
 
 def router(tag: str) -> APIRouter:

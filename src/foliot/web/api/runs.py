@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -14,12 +15,13 @@ from foliot.domain.run import Lane, Origin
 from foliot.domain.state import State
 from foliot.operate.replaying import outcomes_shape
 from foliot.operate.settling import reconciled_shape
-from foliot.operate.shapes import kept_shape, run_shape
+from foliot.operate.shapes import kept_shape
 from foliot.operate.story import lineage_shape
+from foliot.operate.surveyed import listed_shape
 from foliot.web import models
 from foliot.web.api.parts import page, problems, router
 from foliot.web.caller import Asking
-from foliot.web.fields import Act, Body, Line, Moment, Name, Paged, Rate, Reason, RunId
+from foliot.web.fields import Act, Body, DryRun, Line, Moment, Name, Paged, Rate, Reason, RunId
 from foliot.web.routing import Answered
 
 routes = router("runs")
@@ -51,7 +53,7 @@ OriginName = Annotated[str, _known(Origin), _words(Origin)]
 LaneName = Annotated[str, _known(Lane), _words(Lane)]
 
 
-class RunQuery(Paged):
+class RunFilters(Body):
     """Each narrows; nothing said means all."""
 
     state: Annotated[list[StateName], Field(max_length=20)] = []
@@ -71,7 +73,6 @@ class RunQuery(Paged):
     prefix: Annotated[Name | None, Field(description="What their ids begin with.")] = None
     text: Annotated[Name | None, Field(description="What stands in their ids, details or errors.")] = None
     needs_person: bool = False
-    order: Order = Order.NEWEST
 
     def wanted(self, tenant: str | None) -> RunFilter:
         return RunFilter(
@@ -92,8 +93,14 @@ class RunQuery(Paged):
             prefix=self.prefix,
             text=self.text,
             needs_person=self.needs_person,
-            order=self.order,
         )
+
+
+class RunQuery(Paged, RunFilters):
+    order: Order = Order.NEWEST
+
+    def wanted(self, tenant: str | None) -> RunFilter:
+        return replace(super().wanted(tenant), order=self.order)
 
 
 class RetryBody(Act):
@@ -109,7 +116,7 @@ class RerunManyBody(RetryBody):
     runs: Annotated[list[Name], Field(min_length=1, max_length=MOST_AT_ONCE)]
     repair: bool = False
     rate: Rate | None = None
-    dry_run: Annotated[bool, Field(description="Change nothing; tell what would be done.")] = False
+    dry_run: DryRun = False
 
 
 class ReconcileBody(Body):
@@ -125,7 +132,7 @@ class ReconcileManyBody(Body):
     state: Annotated[str | None, Field(pattern="^(done|not_done)$")] = None
     reason: Reason | None = None
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
-    dry_run: Annotated[bool, Field(description="Change nothing; tell what would be done.")] = False
+    dry_run: DryRun = False
 
 
 ACT = problems(404, 409, body=True)
@@ -135,9 +142,8 @@ ACT = problems(404, 409, body=True)
 async def list_runs(asking: Asking, query: Annotated[RunQuery, Query()]) -> Any:
     """Live and ended runs together, the newest first, or, of what is to come, the soonest."""
     wanted = query.wanted(asking.narrowed(query.tenant))
-    found = await asking.operate.list_runs_async(wanted, cursor=query.cursor, limit=query.limit)
-    shapes = [run_shape(one.view) | {"conditions": list(map(str, one.conditions))} for one in found.runs]
-    return page(shapes, found.cursor, complete=found.complete)
+    found = await asking.operate.run_page_async(wanted, cursor=query.cursor, limit=query.limit)
+    return page([listed_shape(one) for one in found.runs], found.cursor, complete=found.complete)
 
 
 @routes.get("/runs/{run}", response_model=models.WholeRun, responses=problems(404))
@@ -152,6 +158,13 @@ async def cancel_run(asking: Asking, run: RunId, body: Act) -> Any:
     """Ends a run that has not begun; asks a running one to stop."""
     await asking.run(run)
     return Answered(kept_shape(await asking.operate.cancel_async(run, reason=body.reason, actor=asking.actor)))
+
+
+@routes.post("/runs/{run}/skip", response_model=models.Kept, responses=ACT)
+async def skip_run(asking: Asking, run: RunId, body: Act) -> Any:
+    """Ends a run that nobody has begun; a schedule's next tick is skipped when it is due."""
+    await asking.run(run)
+    return Answered(kept_shape(await asking.operate.skip_async(run, reason=body.reason, actor=asking.actor)))
 
 
 @routes.post("/runs/{run}/retry", response_model=models.Kept, responses=ACT)

@@ -1,19 +1,27 @@
-"""Standing rules: list, look, pause, resume, trigger, delete."""
+"""Standing rules: list, look, make, edit, pause, resume, trigger, delete."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from fastapi import Header, Query
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from foliot.domain.schedule import ScheduleView
-from foliot.operate.members import standing_shape
-from foliot.operate.shapes import coming_ticks, kept_shape, moment, schedule_shape, schedule_state
+from foliot.domain.standing import ScheduleFilter, ScheduleOrder
+from foliot.domain.state import State
+from foliot.errors import Conflict, UnknownName
+from foliot.operate.members import standing_shape as member_shape
+from foliot.operate.scheduling import OPERATOR, planned_shape
+from foliot.operate.shapes import coming_ticks, kept_shape, moment
+from foliot.operate.surveyed import standing_shape
 from foliot.web import models
 from foliot.web.api.parts import next_cursor, page, problems, router
-from foliot.web.caller import Asking
-from foliot.web.fields import Act, Body, Length, Moment, Name, Paged, ReasonQuery, ScheduleId
+from foliot.web.api.pauses import PauseBody, ResumeBody, paused, resumed
+from foliot.web.api.runs import StateName
+from foliot.web.caller import Asking, Caller
+from foliot.web.fields import Act, Body, DryRun, Length, Line, Name, Paged, ReasonQuery, ScheduleId
 from foliot.web.problems import Problem
 from foliot.web.routing import Answered
 
@@ -22,23 +30,74 @@ routes = router("schedules")
 IfMatch = Annotated[
     str | None, Header(alias="if-match", max_length=100, description="The ETag that was seen; 412 when it is another.")
 ]
+Arguments = Annotated[dict[str, Any], Field(description="By name.", examples=[{"day": "monday"}])]
+RuleText = Annotated[
+    str | dict[str, Any], Field(description="As a person types it, or as a schedule shows it.", examples=["0 2 * * *"])
+]
 
 
 class ScheduleQuery(Paged):
+    """Each narrows; nothing said means all."""
+
     job: Name | None = None
     tenant: Name | None = None
-    state: Annotated[str | None, Field(pattern="^(waiting|busy|paused|ended|set aside)$")] = None
-    text: Annotated[Name | None, Field(description="What stands in their ids, jobs or owners.")] = None
-
-
-class PauseBody(Act):
-    until: Moment | None = None
-
-
-class ResumeBody(Act):
-    catch_up: Annotated[bool, Field(description="Ticks that passed meanwhile were missed, and its policy speaks.")] = (
+    paused: bool | None = None
+    needs_person: Annotated[bool, Field(description="Runs of theirs wait for a person, or they were set aside.")] = (
         False
     )
+    last: Annotated[list[StateName], Field(max_length=20, description="How their last run stands.")] = []
+    text: Annotated[Name | None, Field(description="What stands in their ids, jobs or owners.")] = None
+    order: Annotated[ScheduleOrder, Field(description="`next`: by when each is due.")] = ScheduleOrder.NAME
+
+    def wanted(self, tenant: str | None) -> ScheduleFilter:
+        return ScheduleFilter(
+            text=self.text,
+            job=self.job,
+            tenant=tenant,
+            paused=self.paused,
+            needs_person=self.needs_person,
+            last=tuple(State[name.upper()] for name in self.last),
+            order=self.order,
+        )
+
+
+class Described(BaseModel):
+    """What a schedule says beside its job and rule. Settings of its policy, such as `overlap`, stand beside these."""
+
+    model_config = ConfigDict(extra="allow")
+    tz: Name | None = None
+    args: Arguments | None = None
+    bind: Annotated[dict[str, str] | None, Field(examples=[{"day": "tick.date"}])] = None
+    queue: Name | None = None
+    priority: Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)] = 0
+    tenant: Name | None = None
+    owner: Line | None = None
+    runbook: Line | None = None
+    changes: Line | None = None
+
+
+class Stated(Described):
+    name: Name
+    job: Name
+    rule: RuleText
+    over: Annotated[Name | None, Field(description="The set of members that each tick makes a run for.")] = None
+    paused: Annotated[Line | None, Field(description="Why it begins its life paused.")] = None
+
+
+class Changes(Described):
+    """What is to be otherwise; what is not named stays. A setting that is null is the job's own again."""
+
+    rule: RuleText | None = None
+
+
+class MakeBody(Act):
+    schedule: Stated
+    dry_run: DryRun = False
+
+
+class EditBody(Act):
+    change: Changes
+    dry_run: DryRun = False
 
 
 class NextQuery(Body):
@@ -49,43 +108,37 @@ class StandingQuery(Paged):
     older_than: Length | None = None
 
 
-@routes.get("/schedules", response_model=models.Page[models.Schedule], responses=problems())
+# Seeing
+
+
+@routes.get("/schedules", response_model=models.StandingPage, responses=problems())
 async def list_schedules(asking: Asking, query: Annotated[ScheduleQuery, Query()]) -> Any:
-    """Schedules by id."""
-    tenant, now = asking.narrowed(query.tenant), await asking.operate.now_async()
-    found = [
-        view
-        for view in sorted(await asking.operate.schedules_async(), key=lambda view: view.schedule.id)
-        if _is_wanted(view, query, tenant)
-        and (query.state is None or schedule_state(view, now) == query.state)
-        and (query.cursor is None or view.schedule.id > query.cursor)
-    ]
-    shapes = [schedule_shape(view, now) for view in found[: query.limit]]
-    return page(shapes, next_cursor(shapes, query.limit, "id") if len(found) > query.limit else None)
+    """Schedules by id, or by when each is due, with what their latest runs say about them."""
+    wanted = query.wanted(asking.narrowed(query.tenant))
+    found = await asking.operate.schedule_page_async(wanted, cursor=query.cursor, limit=query.limit)
+    shapes = [standing_shape(one, found.now, pauses=found.pauses) for one in found.schedules]
+    return page([_own(asking, one) for one in shapes], found.cursor, complete=found.complete)
 
 
-def _is_wanted(view: ScheduleView, query: ScheduleQuery, tenant: str | None) -> bool:
-    one = view.schedule
-    return (
-        tenant in (None, one.tenant)
-        and query.job in (None, one.job)
-        and (query.text is None or query.text.lower() in f"{one.id}\n{one.job}\n{one.owner or ''}".lower())
-    )
-
-
-@routes.get("/schedules/{schedule}", response_model=models.Schedule, responses=problems(404))
+@routes.get("/schedules/{schedule}", response_model=models.ScheduleStanding, responses=problems(404))
 async def get_schedule(asking: Asking, schedule: ScheduleId) -> Any:
-    """One schedule. Its ETag is its revision, which every edit raises."""
-    view = await asking.schedule(schedule)
-    return Answered(schedule_shape(view, await asking.operate.now_async()), headers={"etag": _etag(view)})
+    """One schedule, and how it stands. Its ETag is its revision, which every edit raises."""
+    await asking.schedule(schedule)
+    standing, pauses = await asking.operate.standing_async(schedule), await asking.operate.pauses_async()
+    shape = standing_shape(standing, await asking.operate.now_async(), pauses=pauses)
+    return Answered(_own(asking, shape), headers={"etag": _etag(standing.schedule.revision)})
 
 
-@routes.delete("/schedules/{schedule}", response_model=models.Done, responses=problems(404, 412))
-async def delete_schedule(asking: Asking, schedule: ScheduleId, reason: ReasonQuery, if_match: IfMatch = None) -> Any:
-    """Removes a schedule and its pending run; its history stays. What code declares comes back with the code."""
-    _check_revision(await asking.schedule(schedule), if_match)
-    await asking.operate.delete_async(schedule, reason=reason, actor=asking.actor)
-    return _done(schedule, "deleted")
+def _own(asking: Caller, shape: dict[str, Any]) -> dict[str, Any]:
+    """What a token that is bound to a tenant is told of it: not what operators said of things that all share."""
+    if asking.tenant is None:
+        return shape
+    mine = (f"schedule:{shape['id']}", f"tenant:{asking.tenant}")
+    failures = {tenant: count for tenant, count in shape["failures_by_tenant"].items() if tenant == asking.tenant}
+    return shape | {
+        "pauses": [one for one in shape["pauses"] if one["name"] in mine],
+        "failures_by_tenant": failures,
+    }
 
 
 @routes.get("/schedules/{schedule}/next", response_model=models.Ticks, responses=problems(404))
@@ -103,24 +156,105 @@ async def member_standings(asking: Asking, schedule: ScheduleId, query: Annotate
     found = await asking.operate.member_standings_async(
         schedule, older_than=query.older_than, after=query.cursor or "", limit=query.limit
     )
-    shapes = [standing_shape(one, now) for one in found]
+    shapes = [member_shape(one, now) for one in found]
     return page(shapes, next_cursor(shapes, query.limit, "member"))
 
 
-@routes.post("/schedules/{schedule}/pause", response_model=models.Done, responses=problems(404, 409, body=True))
+# Making and editing
+
+
+@routes.post(
+    "/schedules",
+    status_code=201,
+    response_model=models.Planned,
+    responses=problems(404, 409, body=True)
+    | {200: {"model": models.Planned, "description": "It is so already, or it was a dry run"}},
+)
+async def make_schedule(asking: Asking, body: MakeBody) -> Any:
+    """Makes a schedule of a job that is known. Said again, nothing happens; 409 when the name is another one's."""
+    given = body.schedule.model_dump(exclude_unset=True)
+    if asking.tenant is not None:
+        await _check_own(asking, body.schedule)
+        given["tenant"] = asking.tenant
+    if body.dry_run:
+        [planned] = await asking.operate.preview_apply_async([given], source=OPERATOR)
+        return Answered(planned_shape(planned))
+    try:
+        planned = await asking.operate.put_schedule_async(given, reason=body.reason, actor=asking.actor)
+    except Conflict:
+        if asking.tenant is not None:
+            await _check_own(asking, body.schedule)  # somebody else was first, and what they said is theirs
+        raise
+    return Answered(planned_shape(planned), 201 if planned.outcome == "created" else 200)
+
+
+async def _check_own(asking: Caller, stated: Stated) -> None:
+    """Names are the whole installation's: that one is taken must be told, and nothing else of it."""
+    asking.narrowed(stated.tenant)
+    if stated.over is not None:
+        raise Problem("not-allowed", "sets of members are the whole installation's, and the token is bound to a tenant")
+    try:
+        await asking.schedule(stated.name)
+    except UnknownName:
+        if await asking.is_taken(stated.name):
+            raise Problem("refused", f"the name {stated.name!r} is taken; choose another") from None
+
+
+@routes.patch("/schedules/{schedule}", response_model=models.Planned, responses=problems(404, 412, 428, body=True))
+async def edit_schedule(asking: Asking, schedule: ScheduleId, body: EditBody, if_match: IfMatch = None) -> Any:
+    """Changes what is named of it; with `dry_run`, tells what that would be, and which ticks would come. `If-Match`
+    says which revision was seen: 412 when somebody changed it since, and who did."""
+    view, change = await asking.schedule(schedule), body.change.model_dump(exclude_unset=True)
+    if asking.tenant is not None and change.get("tenant", asking.tenant) != asking.tenant:
+        raise Problem("not-allowed", "the token is bound to a tenant: its schedules stay that tenant's")
+    if body.dry_run:
+        return Answered(planned_shape(await asking.operate.preview_edit_async(schedule, change)))
+    if if_match is None:
+        raise Problem(
+            "no-revision", f"say which revision you saw: If-Match: {_etag(view.schedule.revision)}, if that is the one"
+        )
+    seen = _revision(view, if_match)
+    try:
+        planned = await asking.operate.edit_schedule_async(
+            schedule,
+            change,
+            revision=view.schedule.revision if seen is None else seen,
+            reason=body.reason,
+            actor=asking.actor,
+        )
+    except Conflict as error:
+        raise Problem("changed-meanwhile", str(error)) from None
+    headers = {} if planned.revision is None else {"etag": _etag(planned.revision)}
+    return Answered(planned_shape(planned), headers=headers)
+
+
+@routes.delete("/schedules/{schedule}", response_model=models.Done, responses=problems(404, 412))
+async def delete_schedule(asking: Asking, schedule: ScheduleId, reason: ReasonQuery, if_match: IfMatch = None) -> Any:
+    """Removes a schedule and its pending run; its history stays. What code declares comes back with the code."""
+    view = await asking.schedule(schedule)
+    seen = None if if_match is None else _revision(view, if_match)
+    try:
+        await asking.operate.delete_async(schedule, reason=reason, actor=asking.actor, revision=seen)
+    except Conflict as error:
+        raise Problem("changed-meanwhile", str(error)) from None
+    return Answered({"id": schedule, "outcome": "deleted"})
+
+
+# Acting
+
+
+@routes.post("/schedules/{schedule}/pause", response_model=models.Paused, responses=problems(404, 409, body=True))
 async def pause_schedule(asking: Asking, schedule: ScheduleId, body: PauseBody) -> Any:
-    """No tick runs from now on, until it is resumed or `until` has come."""
+    """No tick runs from now on, until it is resumed or its end has come; `what` says whether something else waits."""
     await asking.schedule(schedule)
-    await asking.operate.pause_async(schedule, reason=body.reason, actor=asking.actor, until=body.until)
-    return _done(schedule, "paused")
+    return await paused(asking, "schedule", schedule, body)
 
 
-@routes.post("/schedules/{schedule}/resume", response_model=models.Done, responses=problems(404, 409, body=True))
+@routes.post("/schedules/{schedule}/resume", response_model=models.Paused, responses=problems(404, 409, body=True))
 async def resume_schedule(asking: Asking, schedule: ScheduleId, body: ResumeBody) -> Any:
     """The next tick runs; those that passed during the pause are skipped, unless `catch_up`."""
     await asking.schedule(schedule)
-    await asking.operate.resume_async(schedule, reason=body.reason, actor=asking.actor, catch_up=body.catch_up)
-    return _done(schedule, "resumed")
+    return await resumed(asking, "schedule", schedule, body)
 
 
 @routes.post("/schedules/{schedule}/trigger", response_model=models.Kept, responses=problems(404, 409, body=True))
@@ -130,17 +264,16 @@ async def trigger_schedule(asking: Asking, schedule: ScheduleId, body: Act) -> A
     return Answered(kept_shape(await asking.operate.trigger_async(schedule, reason=body.reason, actor=asking.actor)))
 
 
-def _done(schedule: str, outcome: str) -> Answered:
-    return Answered({"id": schedule, "outcome": outcome})
+def _etag(revision: int) -> str:
+    return f'"{revision}"'
 
 
-def _etag(view: ScheduleView) -> str:
-    return f'"{view.schedule.revision}"'
-
-
-def _check_revision(view: ScheduleView, seen: str | None) -> None:
-    if seen is not None and seen.strip() not in ("*", _etag(view)):
-        raise Problem(
-            "changed-meanwhile",
-            f"its revision is {view.schedule.revision} by now; look at it again, then say {_etag(view)}",
-        )
+def _revision(view: ScheduleView, seen: str) -> int | None:
+    """The one that was seen; None: whichever it is."""
+    if seen.strip() == "*":
+        return None
+    found = re.fullmatch(r'"([0-9]{1,9})"', seen.strip(), re.ASCII)
+    if found is None:
+        now = _etag(view.schedule.revision)
+        raise Problem("changed-meanwhile", f"If-Match {seen!r:.80} is no revision of it; look at it, then say {now}")
+    return int(found[1])

@@ -1,0 +1,101 @@
+"""Delayed runs: made by the job's name, moved and cancelled by their keys."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from foliot.domain.instant import to_datetime
+from foliot.operate.promising import Promised
+from foliot.operate.shapes import kept_shape
+from foliot.web import models
+from foliot.web.api.parts import page, problems, router
+from foliot.web.caller import Asking, Caller
+from foliot.web.fields import Act, Body, Key, Length, Moment, Name, named
+from foliot.web.routing import Answered
+
+routes = router("promises")
+
+MOST_PROMISED = 10_000
+PromiseKey = Annotated[Key, named("The promise's key", "class:7")]
+Whose = Annotated[Name | None, Field(description="Whose it is; a token that is bound to a tenant need not say it.")]
+
+
+class PromiseBody(Body):
+    """One run of a job, due `at` a time, after a `delay`, or now."""
+
+    job: Name
+    args: Annotated[dict[str, Any], Field(description="By name.", examples=[{"class_id": 7}])] = {}
+    at: Moment | None = None
+    delay: Length | None = None
+    key: Annotated[Name | None, Field(description="Said again under it, it is the same promise.")] = None
+    tenant: Whose = None
+    queue: Name | None = None
+    priority: Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)] = 0
+    on_conflict: Annotated[str, Field(pattern="^(keep|replace|error|renew)$")] = "keep"
+    unique_for: Length | None = None
+    useful_until: Annotated[Moment | None, Field(description="Past it, it is skipped.")] = None
+    settings: Annotated[dict[str, Any], Field(description="Of the policy.", examples=[{"attempts": 2}])] = {}
+
+    def promised(self, asking: Caller) -> Promised:
+        return Promised(
+            job=self.job,
+            arguments=self.args,
+            at=self.at,
+            delay=self.delay,
+            key=self.key,
+            tenant=asking.narrowed(self.tenant),
+            queue=self.queue,
+            priority=self.priority,
+            on_conflict=self.on_conflict,
+            unique_for=self.unique_for,
+            useful_until=None if self.useful_until is None else to_datetime(self.useful_until),
+            settings=self.settings,
+        )
+
+
+class PromisesBody(Body):
+    promises: Annotated[list[PromiseBody], Field(min_length=1, max_length=MOST_PROMISED)]
+
+
+class MoveBody(Body):
+    at: Moment
+    tenant: Whose = None
+
+
+class CancelBody(Act):
+    tenant: Whose = None
+
+
+ACT = problems(404, 409, body=True)
+
+
+@routes.post("/promises", response_model=models.Kept, responses=ACT)
+async def make_promise(asking: Asking, body: PromiseBody) -> Any:
+    """Makes one, durable when it is answered. Whether its arguments fit the job is found out by whoever executes it."""
+    [kept] = await asking.operate.promise_many_async([body.promised(asking)])
+    return Answered(kept_shape(kept))
+
+
+@routes.post("/bulk/promises", response_model=models.Page[models.Kept], responses=ACT)
+async def make_promises(asking: Asking, body: PromisesBody) -> Any:
+    """Makes all of them or none, in one transaction; answered in the same order."""
+    kept = await asking.operate.promise_many_async([one.promised(asking) for one in body.promises])
+    return page([kept_shape(one) for one in kept], None)
+
+
+@routes.post("/promises/{key}/move", response_model=models.Kept, responses=ACT)
+async def move_promise(asking: Asking, key: PromiseKey, body: MoveBody) -> Any:
+    """Changes when it is due, until an attempt owns it."""
+    tenant = asking.narrowed(body.tenant)
+    return Answered(kept_shape(await asking.operate.move_promise_async(key, body.at, tenant=tenant)))
+
+
+@routes.post("/promises/{key}/cancel", response_model=models.Kept, responses=ACT)
+async def cancel_promise(asking: Asking, key: PromiseKey, body: CancelBody) -> Any:
+    """Ends one that has not begun; one that runs is asked to stop."""
+    kept = await asking.operate.cancel_promise_async(
+        key, reason=body.reason, actor=asking.actor, tenant=asking.narrowed(body.tenant)
+    )
+    return Answered(kept_shape(kept))

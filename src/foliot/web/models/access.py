@@ -1,0 +1,76 @@
+"""Who may ask, work that is done elsewhere, and whether ticks happen."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from foliot.web.models.common import Shape
+
+
+class Token(Shape):
+    name: str
+    scope: str
+    tenant: str | None
+    state: str
+    made_at: datetime
+    made_by: str
+    expires_at: datetime | None
+    used_at: datetime | None
+    revoked_at: datetime | None
+
+
+class NewToken(Token):
+    token: str | None = Field(description="The text; told once. Null where the same request is answered again.")
+
+
+class Registered(Shape):
+    worker: int
+    beat_every: float = Field(description="Seconds: how often to beat.")
+
+
+class Taken(Shape):
+    """An attempt in your hands."""
+
+    run: str
+    attempt: int
+    attempt_id: str
+    attempt_token: str
+    job: str
+    arguments: dict[str, Any] | None = Field(
+        description="Null where the same request is answered again: give the attempt back, and claim anew."
+    )
+    schedule: str | None
+    tenant: str | None
+    queue: str
+    nominal: datetime
+    since: datetime | None
+    deadline: datetime
+    checkpoint: Any
+    repair: bool
+
+
+class Claims(Shape):
+    attempts: list[Taken]
+
+
+class Heard(Shape):
+    stop: list[str] = Field(description="Attempts that somebody wants stopped.")
+    lost: list[str] = Field(description="Attempts that are yours no more: drop them.")
+
+
+class Ended(Shape):
+    run: str
+    outcome: str
+
+
+class Health(Shape):
+    status: str
+    version: str
+
+
+class Ready(Shape):
+    status: str
+    reasons: list[str]

@@ -1,0 +1,251 @@
+"""Runs, and what was done with many of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from foliot.web.models.common import Page, Shape
+
+
+class Kept(Shape):
+    """What became of it: the run that stands for it now."""
+
+    id: str
+    outcome: str
+    state: str
+    fire_at: datetime
+
+
+class Run(Shape):
+    id: str
+    state: str
+    reason: str | None
+    detail: str | None
+    job: str
+    schedule: str | None
+    member: str | None
+    revision: int | None
+    tenant: str | None
+    origin: str
+    queue: str
+    lane: str
+    priority: int
+    arguments: Any
+    attempt: int
+    spent: int
+    worker: int | None
+    nominal: datetime
+    since: datetime | None
+    made_at: datetime
+    fire_at: datetime
+    fired_at: datetime | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    late: float | None
+    took: float | None
+    progress: Any
+    result: Any
+    span_until: datetime | None
+    span_count: int
+    cancel_requested: bool
+    repair: bool
+    deaths: int | None
+    cursor: str
+
+
+class ListedRun(Run):
+    conditions: list[str]
+
+
+class RunPage(Page[ListedRun]):
+    complete: bool = Field(description="False: the search was cut short; there may be more from the cursor on.")
+
+
+class Attempt(Shape):
+    id: str
+    attempt: int
+    outcome: str | None
+    stage: str | None
+    reason: str | None
+    worker: int | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    took: float | None
+    progress: Any
+    error: str | None
+
+
+class Effect(Shape):
+    name: str
+    key: str
+    state: str
+    maybe: bool
+    settles: str | None
+    attempt: int
+    own: bool
+    idempotency_key: str
+    started_at: datetime
+    ended_at: datetime | None
+    result: Any
+    note: str | None
+    undo: str | None
+
+
+class Failure(Shape):
+    key: str
+    error: str | None
+
+
+class Batch(Shape):
+    name: str
+    of: int | None
+    done: int
+    failed: int
+    failures: list[Failure]
+
+
+class Lacking(Shape):
+    member: str
+    run: str
+    state: str
+    reason: str | None
+
+
+class Interval(Shape):
+    done: int
+    members: int
+    made: bool
+    states: dict[str, int]
+    lacking: list[Lacking]
+
+
+class Event(Shape):
+    at: datetime
+    kind: str
+    subject: str
+    detail: str
+    cursor: str
+
+
+class Act(Shape):
+    at: datetime
+    actor: str
+    action: str
+    note: str
+
+
+class StoryLine(Shape):
+    at: datetime
+    kind: str
+    text: str
+
+
+class Step(Shape):
+    action: str
+    text: str
+    command: str | None
+
+
+class Advice(Shape):
+    recovery: str = Field(alias="class")
+    why: str
+    action: str
+    lead: str
+    look: list[str]
+    steps: list[Step]
+    refused: list[Step]
+
+
+class WholeRun(ListedRun):
+    """A run with everything that is known of it."""
+
+    attempts: list[Attempt]
+    effects: list[Effect]
+    batches: list[Batch]
+    interval: Interval | None
+    reruns: list[str]
+    events: list[Event]
+    audit: list[Act]
+    story: list[StoryLine]
+    advice: Advice | None
+
+
+class DeadRun(Run):
+    useful_until: datetime | None
+    replay: str
+    problem: str | None
+
+
+class RefusedKind(Shape):
+    outcome: str
+    problem: str
+    count: int
+    example: str
+
+
+class ReplayPreview(Shape):
+    total: int
+    would: int
+    takes: float
+    refused: list[RefusedKind]
+    sample: list[str]
+
+
+class Outcome(Shape):
+    id: str
+    outcome: str
+    problem: str | None
+    due_at: datetime | None
+    made: str | None
+
+
+class Outcomes(Shape):
+    """Counts by outcome, and each run."""
+
+    would: int
+    replayed: int
+    rerun: int
+    too_late: int
+    refused: int
+    passed_over: int
+    failed: int
+    total: int
+    runs: list[Outcome]
+
+
+class Reconciled(Shape):
+    id: str
+    effects: list[str]
+    outcome: str
+    problem: str | None
+
+
+class RunsMeant(Shape):
+    """What would become of the runs that a filter means."""
+
+    would: int
+    states: dict[str, int]
+    refused: dict[str, int] = Field(description="Why others would be refused, and how many of them.")
+    sample: list[Run]
+
+
+class Handled(Shape):
+    id: str
+    outcome: str
+    problem: str | None
+
+
+class HandledMany(Shape):
+    counts: dict[str, int] = Field(description="By outcome.")
+    handled: list[Handled]
+
+
+class BulkRuns(Shape):
+    """What became of each; or, of a dry run, what would."""
+
+    told: HandledMany | None
+    preview: RunsMeant | None
