@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from foliot import Context, Foliot, Permanent, Verdict, bootstrap, cron, every
 from foliot.clock import ManualClock
+from foliot.domain.audit import AuditRow
 from foliot.domain.instant import instant
 from foliot.domain.run import Promise, RunView
 from foliot.domain.schedule import ScheduleView
@@ -116,10 +117,11 @@ class Screen:
     def runs(self, **wanted: Any) -> list[RunView]:
         return self.call(self.operate.runs_async(**wanted))
 
-    def audited(self, action: str) -> Any:
+    def audited(self, action: str) -> AuditRow:
         """The last thing of this kind that was done: who, to what, why."""
-        [row] = self.call(self.operate.audit_async(action=action, limit=1))
-        return row
+        [sealed] = self.call(self.operate.audit_async(action=action, limit=1))
+        assert sealed.row is not None
+        return sealed.row
 
     def token(self, name: str, scope: str = "operate", **more: Any) -> str:
         made = self.operate.create_token_async(name, reason=CANARY, actor="ana", scope=scope, **more)

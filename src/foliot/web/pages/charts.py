@@ -80,6 +80,15 @@ def icon(kind: str) -> Markup:
     return Markup(f'<svg viewBox="0 0 12 12" aria-hidden="true" focusable="false">{body}</svg>')
 
 
+_PATHS: dict[str, tuple[str, tuple[int, str]]] = {
+    # Thirty strips of thirty marks stand on a page: of the shapes that are most of them, those in a strip are one path.
+    "kept": ("fill-ok", (3, "1h6v10h-6z")),
+    "late": ("fill-late", (6, "1l5 10h-10z")),
+    "skipped": ("fill-idle", (3, "5h6v2h-6z")),
+    "failed": ("stroke line-bad", (2, "2l8 8m0-8l-8 8")),
+}
+
+
 def mark_shapes() -> Markup:
     """All shapes, once for a page with strips: a strip only says where each of them stands."""
     shapes = "".join(f'<g id="mark-{kind}">{body}</g>' for kind, (body, _) in SHAPES.items())
@@ -94,12 +103,13 @@ def strip(kinds: Sequence[str], length: int = 30) -> Markup:
     parts.append(f"<title>{escape(_summary(shown))}</title>")
     if empty:
         parts.append(f'<path class="rule" d="M2 6H{12 * empty - 4}"/>')
-    # Most ticks are kept, and fifty strips stand on a page: those are one path.
-    kept = "".join(f"M{12 * at + 3} 1h6v10h-6z" for at, kind in enumerate(shown, start=empty) if kind == "kept")
-    if kept:
-        parts.append(f'<path class="fill-ok" d="{kept}"/>')
+    for kind, (drawn, path) in _PATHS.items():
+        path = "".join(
+            f"M{12 * at + path[0]} {path[1]}" for at, found in enumerate(shown, start=empty) if found == kind
+        )
+        parts += [f'<path class="{drawn}" d="{path}"/>'] if path else []
     parts += [
-        f'<use href="#mark-{kind}" x="{12 * at}"/>' for at, kind in enumerate(shown, start=empty) if kind != "kept"
+        f'<use href="#mark-{kind}" x="{12 * at}"/>' for at, kind in enumerate(shown, start=empty) if kind not in _PATHS
     ]
     return Markup("".join(parts) + "</svg>")
 
@@ -183,7 +193,8 @@ def dots(
 ) -> Markup:
     """Runs in time, each at its height: `words` are heights that are named."""
     width, height, left, floor = 720, 180, 56, 156
-    parts = [f'<svg class="draw" viewBox="0 0 {width} {height}" role="img"><title>{escape(title)}</title>']
+    # A group, not a picture: each dot leads to its run, and has a name.
+    parts = [f'<svg class="draw" viewBox="0 0 {width} {height}" role="group" aria-label="{escape(title)}">']
     for value, text in words:
         at = _between(value, top, floor)
         parts.append(f'<line class="axis" x1="{left}" x2="{width}" y1="{at:.1f}" y2="{at:.1f}"/>')
@@ -195,7 +206,8 @@ def dots(
         x, y = left + dot.at * (width - left - 8), _between(min(dot.value, top), top, floor)
         body = SHAPES.get(dot.kind, SHAPES["dot"])[0]
         parts.append(
-            f'<a href="{escape(dot.href)}"><g transform="translate({x - 5:.1f} {y - 5:.1f}) scale(0.85)">{body}'
+            f'<a href="{escape(dot.href)}" aria-label="{escape(dot.title)}">'
+            f'<g transform="translate({x - 5:.1f} {y - 5:.1f}) scale(0.85)">{body}'
             f"<title>{escape(dot.title)}</title></g></a>"
         )
     parts.append(f'<text x="{left}" y="{height - 6}">{escape(edges[0])}</text>')

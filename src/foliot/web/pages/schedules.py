@@ -31,7 +31,7 @@ from foliot.web.pages import charts
 from foliot.web.pages.asked import Asked
 from foliot.web.pages.words import NOTHING, absolute, lasting, number, quoted
 
-_PAGE = 50
+_PAGE = 30
 _TICKS = 30
 _NESTED = 10
 """So many ticks that were tried more than once are shown with their attempts."""
