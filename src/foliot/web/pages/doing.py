@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -10,7 +11,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from foliot.errors import FoliotError, InvalidInput, UnknownName
+from foliot.domain.access import Answer, Asked
+from foliot.errors import FoliotError, InvalidInput, Refused, UnknownName
 from foliot.web.caller import Asking, Caller
 from foliot.web.fields import Key
 from foliot.web.pages.acting import Act, Acts, Desk, Form, Prospect
@@ -44,16 +46,46 @@ async def do(request: Request, caller: Asking, kind: Key, subject: Key, verb: Ke
     form = Form(_values(given))
     back = safe_back(form.get("back") or f"/{kind}")
     act, desk = await _desk(caller, kind, subject, verb, form)
+    if form.has("preview"):
+        return await _shown(request, caller, await act.look(desk), form, back)
+    key, digest = form.get("request"), sha256(await request.body()).digest()
+    before = await _told_before(caller, key, digest)
+    if before is not None:
+        return RedirectResponse(before, 303)
     try:
-        if form.has("preview"):
-            return await _shown(request, caller, await act.look(desk), form, back)
         told = await act.do(desk)
     except FoliotError as error:
+        await _forget(caller, key)
         # What was typed is not lost: the same page again, with the refusal.
         return await _shown(request, caller, await act.look(desk), form, back, refused=str(error))
+    except BaseException:
+        await _forget(caller, key)
+        raise
     if verb == "delete":
         back = f"/{kind}"
-    return RedirectResponse(address_telling(back, caller.principal, told), 303)
+    address = address_telling(back, caller.principal, told)
+    if key:
+        await caller.operate.end_request_async(
+            caller.principal.credential, key, Answer(303, {"location": address}, b"")
+        )
+    return RedirectResponse(address, 303)
+
+
+async def _told_before(caller: Caller, key: str, digest: bytes) -> str | None:
+    """A form that is sent twice, by a double click or by going back, is done once: where its answer led."""
+    if not key:
+        return None
+    found = await caller.operate.begin_request_async(caller.principal.credential, key, digest)
+    if found.answer is not None:
+        return found.answer.headers["location"]
+    if found.standing is not Asked.NEW:
+        raise Refused("this form was sent before; look whether it was done, and open it anew")
+    return None
+
+
+async def _forget(caller: Caller, key: str) -> None:
+    if key:
+        await caller.operate.drop_request_async(caller.principal.credential, key)
 
 
 async def _desk(caller: Caller, kind: str, subject: str, verb: str, form: Form) -> tuple[Act, Desk]:

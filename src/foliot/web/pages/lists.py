@@ -20,7 +20,7 @@ from foliot.web.pages.asked import Asked
 from foliot.web.pages.words import quoted
 
 _PAGE = 50
-_DEAD = 100
+_DEAD = 50
 _WHY = ("attempts", "permanent", "too_old", "destination_down", "poison", "bad_payload", "bad_row", "lost", "timed_out")
 
 
@@ -87,7 +87,8 @@ async def dead_page(caller: Caller, asked: Asked) -> dict[str, Any]:
     found = await caller.operate.dead_async(limit=_DEAD + 1, **dead_wanted(caller, asked))
     return {
         "heading": "Dead letters",
-        "asked": asked.filled("job", "why", "tenant"),
+        "asked": asked.filled("job", "schedule", "why", "tenant"),
+        "any_asked": asked.any,
         "reasons": [str(reason) for reason in Reason if str(reason) in _WHY],
         "letters": [dead_shape(one) for one in found[:_DEAD]],
         "more": len(found) > _DEAD,
@@ -96,7 +97,8 @@ async def dead_page(caller: Caller, asked: Asked) -> dict[str, Any]:
 
 
 def dead_wanted(caller: Caller, asked: Asked) -> dict[str, Any]:
-    wanted = {"job": asked.get("job"), "why": asked.get("why"), "tenant": caller.narrowed(asked.get("tenant") or None)}
+    wanted = {name: asked.get(name) for name in ("job", "schedule", "why")}
+    wanted["tenant"] = caller.narrowed(asked.get("tenant") or None) or ""
     return {name: value for name, value in wanted.items() if value}
 
 

@@ -20,7 +20,13 @@ _PAUSES = (
     ("retries", "retries: what failed waits"),
     ("claims", "claims: nothing is handed to workers"),
 )
-_FOR = (("", "until somebody resumes it"), ("1h", "an hour"), ("8h", "8 hours"), ("1d", "a day"), ("7d", "a week"))
+PAUSED_FOR = (
+    ("", "until somebody resumes it"),
+    ("1h", "an hour"),
+    ("8h", "8 hours"),
+    ("1d", "a day"),
+    ("7d", "a week"),
+)
 
 
 def add_schedule_acts(acts: Acts) -> None:
@@ -60,7 +66,7 @@ async def _trigger(desk: Desk) -> str:
 async def _look_pause(desk: Desk) -> Prospect:
     fields = [
         Field("what", "What", "creation", "select", choices=_PAUSES),
-        Field("for", "For how long", "", "select", choices=_FOR),
+        Field("for", "For how long", "", "select", choices=PAUSED_FOR),
     ]
     will = ["What runs goes on. The tick that falls due is held, and the others are not made, until it is resumed."]
     return Prospect(f"Pause {desk.subject}", will, "Pause it", fields)
@@ -68,14 +74,14 @@ async def _look_pause(desk: Desk) -> Prospect:
 
 async def _pause(desk: Desk) -> str:
     what = desk.form.get("what", "creation")
-    until = await _until(desk)
+    until = await paused_until(desk)
     await desk.operate.pause_of_async("schedule", desk.subject, what=[what], until=until, **desk.said)
     return f"{desk.subject}: its {what} {'are' if what != 'creation' else 'is'} paused" + (
         "" if until is None else f" until {absolute(rfc3339(until))} UTC"
     )
 
 
-async def _until(desk: Desk) -> Instant | None:
+async def paused_until(desk: Desk) -> Instant | None:
     given = desk.form.get("for")
     return None if not given else await desk.operate.now_async() + duration(given)
 
