@@ -5,8 +5,8 @@ server until it is on disk, and everybody who commits would wait for it. However
 way at a time.
 
 A message may have the number of an instance in it ("handoff 7"). Then there is work for one, and that one is to go: if
-all went, all but one would go in vain. Should it not go, because it has no room, it passes the message on to all; should
-it be gone, the others go a little later, and with the next firing that finds its work still lying there.
+all went, all but one would go in vain. Should it not go, because it has no room, it passes the message on to all. Should
+it be gone, the others go a little later; and the next firing that finds its work still lying there calls all of them.
 """
 
 from __future__ import annotations
