@@ -4,9 +4,10 @@ Rung after a commit, never inside the transaction that matters: a transaction th
 server until it is on disk, and everybody who commits would wait for it. However often it is rung, one message is under
 way at a time.
 
-A message may have the number of an instance in it ("handoff 7"). Then there is work for one, and that one is to go: if
-all went, all but one would go in vain. Should it not go, because it has no room, it passes the message on to all. Should
-it be gone, the others go a little later; and the next firing that finds its work still lying there calls all of them.
+Schedulers hear of arrivals, workers of what was handed off: each has a channel, so that nobody wakes for the other's.
+A message may be the number of an instance. Then there is work for one, and that one is to go: if all went, all but one
+would go in vain. Should it not go, because it has no room, it passes the message on to all. Should it be gone, the
+others go a little later; and the next firing that finds its work still lying there calls all of them.
 """
 
 from __future__ import annotations
@@ -16,21 +17,28 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import asyncpg
 
-CHANNEL = "foliot"
 BREATH = 0.002
 """Seconds between two messages: whoever is woken takes all that has come by then, and not one run at a time."""
 UNHEARD_EVERY = 0.02
 """Seconds: without ears, everything may be new this often."""
 ANSWERED_WITHIN = 0.003
 """Seconds within which whoever is called by its number looks for the work; else all are called."""
-COVERED_AFTER = 0.05
+COVERED_AFTER = 0.02
 """Seconds after which somebody else looks for it in any case."""
 
+EVERYBODY = ("arrivals", "handoff")
+"""What schedulers wait for, and workers."""
+
 _log = logging.getLogger("foliot.store")
+
+
+def channel(who: str) -> str:
+    return f"foliot_{who}"
 
 
 class Bell:
@@ -109,8 +117,11 @@ class Bell:
 
     def listen(self, hears: set[str], instance: int) -> None:
         """From now on `version` follows what others do that concerns us."""
-        self._hears |= hears
         self._ours.add(str(instance))
+        if self._listener is not None and not hears <= self._hears:
+            self._listener.cancel()  # it begins anew, with more to listen for
+            self._listener = None
+        self._hears |= hears
         if self._connect is not None and self._listener is None:
             self._listener = asyncio.get_running_loop().create_task(self._listen())
 
@@ -123,7 +134,8 @@ class Bell:
                 try:
                     gone = asyncio.Event()
                     connection.add_termination_listener(lambda *_, gone=gone: gone.set())
-                    await connection.add_listener(CHANNEL, self._hear)
+                    for who in self._hears or EVERYBODY:
+                        await connection.add_listener(channel(who), partial(self._hear, who))
                     self._has_ears, pause = True, 0.1
                     self._heard += 1  # what was said before we listened
                     await gone.wait()
@@ -135,12 +147,11 @@ class Bell:
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5)
 
-    def _hear(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
-        who, _, number = str(payload).partition(" ")
-        if not number:
+    def _hear(self, who: str, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
+        if payload and self._hears:
+            self._called(who, str(payload))
+        else:
             self.heard({who})
-        elif who in self._hears:
-            self._called(who, number)
 
     @property
     def version(self) -> int:

@@ -40,7 +40,7 @@ from foliot.store import queries
 from foliot.store.migrations import refuse_pending
 from foliot.store.postgres import callers, claiming, connection, keeping, lending, migrating, promising
 from foliot.store.postgres.address import address
-from foliot.store.postgres.bell import CHANNEL, Bell
+from foliot.store.postgres.bell import Bell, channel
 from foliot.store.postgres.cells import CellReader
 from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as_store_error
 from foliot.store.postgres.health import health
@@ -188,7 +188,7 @@ class PostgresStore(Verbs):
 
     async def _notify(self, who: str) -> None:
         async with self.connections.acquired() as used:
-            await used.execute(f"NOTIFY {CHANNEL}, '{who}'")
+            await used.execute(f"NOTIFY {channel(who)}")
 
     # Transactions
 

@@ -85,7 +85,7 @@ BEGIN
             AND pg_visible_in_snapshot(s.xid, told);
     END IF;
     PERFORM set_config('synchronous_commit', 'off', true), CASE WHEN handed > 0 THEN
-        pg_notify('foliot', 'handoff' || CASE WHEN chunks = 1 AND NOT is_lying THEN coalesce(' ' || whom, '') ELSE '' END) END;
+        pg_notify('foliot_handoff', CASE WHEN chunks = 1 AND NOT is_lying THEN coalesce(whom::text, '') ELSE '' END) END;
 END $$;
 
 -- Takes chunks by lane, priority, rank and order, as many runs as fit, and with each chunk a token. What was cancelled, moved or

@@ -173,7 +173,7 @@ WHERE schedule = ANY(:schedules::text[]) AND (state IN (1, 4, 5) OR state >= 20
 -- name: add_handoff
 -- Workers are told by the transaction itself; once, however many chunks it adds.
 INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers, job, alone, rank) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-RETURNING pg_notify('foliot', 'handoff')
+RETURNING pg_notify('foliot_handoff', '')
 
 -- name: tick_fired
 UPDATE foliot.run SET fired_at = $1, lane = $2, waits_for = NULL, reason = NULL, detail = NULL WHERE number = $3
