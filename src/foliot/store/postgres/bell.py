@@ -7,7 +7,7 @@ way at a time.
 Schedulers hear of arrivals, workers of what was handed off: each has a channel, so that nobody wakes for the other's.
 A message may be the number of an instance. Then there is work for one, and that one is to go: if all went, all but one
 would go in vain. Should it not go, because it has no room, it passes the message on to all. Should it be gone, the
-others go a little later; and the next firing that finds its work still lying there calls all of them.
+others go a little later, until its heart has been silent for so long that it is not called any more.
 """
 
 from __future__ import annotations

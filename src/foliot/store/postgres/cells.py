@@ -67,7 +67,7 @@ class CellReader:
         self._forgot_at = time.monotonic()
         self._shares = FairShares()
         self.workers: list[int] = []
-        """Who can be called for work: all that live, where each of them takes what any other does."""
+        """Who can be called for work: all that live, where each takes what any other does, and where somebody comes."""
         self._turn = 0
         self.ahead = Ahead(server, self._shares)
 

@@ -8,7 +8,7 @@
 -- here, and `odd` says so. `lost` are shards that are no longer the owner's. `ranks_` says where tenants' runs stand among one
 -- another (see foliot.domain.fairness); without it, and if there are any, nothing is done either, and `unranked` says so.
 -- `told` is a snapshot: stirs that it has seen are in the owner's memory. `whom` is the worker that is called if there is
--- work for one; all are called for more than that, and as long as something lies there that nobody has come for.
+-- work for one; all are called for more than that.
 -- Nobody waits for the disk: should a crash forget this, then with it the server's life, and every owner reads its cells
 -- anew. A claim that was acknowledged is on disk, and so is what came before it.
 CREATE FUNCTION foliot.fire_runs(
@@ -21,7 +21,6 @@ DECLARE
     limits text[];
     lanes boolean;
     claimed bigint[];
-    is_lying boolean;
     chunks integer := 0;
     one record;
 BEGIN
@@ -41,9 +40,8 @@ BEGIN
             WHERE p.what <> 'creation' AND (p.until IS NULL OR p.until > foliot.now())),
         EXISTS (SELECT 1 FROM foliot.gate g WHERE g.name LIKE 'lane:%'
             AND (g.most IS NOT NULL OR (g.every IS NOT NULL AND g.name <> 'lane:catch-up'))),
-        ARRAY(SELECT u.number FROM foliot.unwritten u),
-        EXISTS (SELECT 1 FROM foliot.handoff h WHERE h.fired_at < foliot.now() - 10000 AND NOT h.aside)
-    INTO same_life, limits, lanes, claimed, is_lying;
+        ARRAY(SELECT u.number FROM foliot.unwritten u)
+    INTO same_life, limits, lanes, claimed;
     IF same_life AND coalesce(cardinality(lost), 0) = cardinality(shards_) THEN
         lost := NULL;
     ELSE
@@ -85,7 +83,7 @@ BEGIN
             AND pg_visible_in_snapshot(s.xid, told);
     END IF;
     PERFORM set_config('synchronous_commit', 'off', true), CASE WHEN handed > 0 THEN
-        pg_notify('foliot_handoff', CASE WHEN chunks = 1 AND NOT is_lying THEN coalesce(whom::text, '') ELSE '' END) END;
+        pg_notify('foliot_handoff', CASE WHEN chunks = 1 THEN coalesce(whom::text, '') ELSE '' END) END;
 END $$;
 
 -- Takes chunks by lane, priority, rank and order, as many runs as fit, and with each chunk a token. What was cancelled, moved or

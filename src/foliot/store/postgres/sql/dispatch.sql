@@ -30,7 +30,8 @@ ORDER BY shard FOR NO KEY UPDATE
 
 -- name: renew_leases
 -- With the heartbeat, in one statement: whatever is due waits for it, every second. Lost in a crash of the server, a
--- renewal only makes the lease end sooner. Also told are the workers that live, if all of them take the same.
+-- renewal only makes the lease end sooner. Also told are the workers that live, if all of them take the same,
+-- and as long as nothing lies there that nobody has come for.
 WITH clock AS MATERIALIZED (
     SELECT foliot.now() AS now, set_config('synchronous_commit', 'off', true)
 ), beat AS (
@@ -43,7 +44,8 @@ WHERE s.shard = ANY(:shards::smallint[]) AND s.owner = :owner AND s.shard = w.sh
 RETURNING s.shard, s.until, (
     SELECT array_agg(i.number ORDER BY i.number) FROM foliot.instance i
     WHERE i.ended_at IS NULL AND i.role = 'worker' AND i.beat_at > (SELECT now FROM clock) - 3000000
-    HAVING count(DISTINCT (i.queues, i.jobs, i.labels)) = 1)
+    HAVING count(DISTINCT (i.queues, i.jobs, i.labels)) = 1 AND NOT EXISTS (
+        SELECT 1 FROM foliot.handoff h WHERE h.fired_at < (SELECT now FROM clock) - 10000 AND NOT h.aside))
 
 -- name: release_shards
 UPDATE foliot.shard SET owner = NULL, until = 0
