@@ -54,6 +54,7 @@ async def backlog(tx: Transaction) -> Backlog:
         max(await tx.value("count_due", now=tx.now) - ready, 0),
         parked,
         await tx.value("count_early"),
+        {(kind, severity): count for kind, severity, count in await tx.all("count_open_alerts")},
     )
 
 
