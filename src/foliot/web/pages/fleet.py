@@ -149,9 +149,8 @@ def _heat(of: Load, line: float) -> tuple[Markup, list[tuple[int, str]]]:
 
 def _minutes(of: Load) -> list[tuple[int, str]]:
     """Every tenth minute, where an hour is a row; it need not begin with the clock's."""
-    return [
-        (place, f"{to_datetime(of.at(place)):%M}") for place in range(60) if to_datetime(of.at(place)).minute % 10 == 0
-    ]
+    at = [to_datetime(of.at(place)) for place in range(60)]
+    return [(place, f":{each:%M}") for place, each in enumerate(at) if each.minute % 10 == 0]
 
 
 def _hours(of: Load, across: int) -> list[tuple[int, str]]:
