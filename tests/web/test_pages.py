@@ -214,7 +214,7 @@ def test_thirty_strips_fit_whatever_became_of_their_ticks(kind: str) -> None:
 def test_a_strip_says_in_words_what_it_shows() -> None:
     drawn = charts.strip(["kept", "kept", "failed"])
     assert "<title>the last 3 ticks: 2 kept, 1 failed</title>" in drawn
-    assert drawn.count("M") == 3  # two marks in one path, and the line where nothing was yet
+    assert drawn.count("<path") == 3  # two marks in one, the third, and the line where nothing was yet
 
 
 # What needs a person

@@ -141,10 +141,16 @@ def _heat(of: Load, line: float) -> tuple[Markup, list[tuple[int, str]]]:
         fullest = to_datetime(of.at(start + counts.index(max(counts))))
         title = f"{name}: {counted(sum(counts), 'start')}, at most {max(counts):,}, at {fullest:%H:%M}"
         rows.append((name, title, [_degree(count, peak, line) for count in counts]))
-    columns = [(place, f":{place:02}") for place in range(0, 60, 10)] if of.width == MINUTE else _hours(of, across)
+    columns = _minutes(of) if of.width == MINUTE else _hours(of, across)
     scale = [(0, "none")] + [(degree, f"up to {step:,}") for degree, step in enumerate(_steps(peak), start=1)]
     herd = [(5, f"a herd: more than {line:,.0f}")] if peak > line else []
     return charts.heat(rows, columns), scale + herd
+
+
+def _minutes(of: Load) -> list[tuple[int, str]]:
+    """Every tenth minute, where an hour is a row; it need not begin with the clock's."""
+    at = [to_datetime(of.at(place)) for place in range(60)]
+    return [(place, f":{each:%M}") for place, each in enumerate(at) if each.minute % 10 == 0]
 
 
 def _hours(of: Load, across: int) -> list[tuple[int, str]]:

@@ -67,7 +67,7 @@ def _row(one: Standing, now: Instant) -> dict[str, Any]:
     rule = readable_rule(view)
     takes = f"{lasting(one.durations[-1])}" if one.durations else ""
     if one.ratio is not None:
-        takes += f", {one.ratio:.0%} of its interval"
+        takes += f", {one.ratio:.0%} of interval"
     title = f"how long the last {counted(len(one.durations), 'run')} took" + (
         "" if interval is None else f"; the interval is {spell(interval)}"
     )
