@@ -8,16 +8,17 @@ JOBS ?= 3
 # Tests start hundreds of processes: each would compile the whole house anew if nobody kept what the first one compiled.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: all help run test check fmt torture bench bench-peers venv clean
+.PHONY: all help run test check fmt torture bench bench-peers screenshots venv clean
 
 all: test check  ## test and lint (the default)
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-11s %s\n", $$1, $$2 }'
 
-run:  ## start scheduler and worker on a fresh store, with the example app
+run:  ## start scheduler, worker and dashboard (http://127.0.0.1:8300) on a fresh store, with the example app
 	@scripts/bootstrap_venv
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)
+	@echo "the dashboard: http://127.0.0.1:8300 (make run ARGS=\"--port 8400\" serves it elsewhere)"
 	$(BIN)/foliot up --app examples/learning_platform.py --store sqlite:///$(DEMO)/foliot.db $(ARGS)
 
 test: venv  ## run the tests; ARGS="-k lease -x" goes to pytest, JOBS=0 runs them in one process
@@ -43,6 +44,10 @@ bench:  ## measure, and plot
 bench-peers:  ## measure other schedulers and ours on one PostgreSQL server, and plot
 	@scripts/bootstrap_venv dev bench
 	$(BIN)/python -m bench.peers $(ARGS)
+
+screenshots:  ## take the pictures of the dashboard that the documentation shows
+	@scripts/bootstrap_venv dev bench
+	$(BIN)/python scripts/screenshots $(ARGS)
 
 venv:  ## make or refresh .venv
 	@scripts/bootstrap_venv dev

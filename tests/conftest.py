@@ -19,6 +19,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings
 
+from tests.servers.browser import missing_browser
 from tests.servers.pgbouncer import PgBouncer, missing_pgbouncer
 from tests.servers.postgres import PostgresServer, missing_postgres
 
@@ -41,6 +42,7 @@ def _sqlite() -> str | None:
 
 
 PARTS: dict[str, Callable[[], str | None]] = {
+    "browser": missing_browser,
     "pgbouncer": missing_pgbouncer,
     "postgres": missing_postgres,
     "sqlite": _sqlite,

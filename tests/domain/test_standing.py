@@ -52,6 +52,8 @@ def facts(*recent: EndedTick, **policy: Any) -> ScheduleFacts:
         ({"state": State.VERIFIED}, Mark.KEPT),
         ({"started_at": NOW}, Mark.LATE),
         ({"spent": 2}, Mark.RETRIED),
+        ({"state": State.VERIFIED, "attempt": 2}, Mark.KEPT),
+        ({"state": State.VERIFIED, "attempt": 3}, Mark.RETRIED),
         ({"state": State.SKIPPED, "reason": Reason.OVERLAP}, Mark.SKIPPED),
         ({"state": State.SKIPPED, "reason": Reason.MISFIRE}, Mark.MISSED),
         ({"state": State.SKIPPED, "reason": Reason.TOO_LATE}, Mark.MISSED),

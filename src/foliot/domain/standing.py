@@ -86,9 +86,14 @@ def mark_of(view: Told, missed_after: Duration, jitter: Duration = 0) -> Mark | 
         return Mark.SKIPPED
     if view.state not in USEFUL:
         return None
-    if view.spent > 1:
+    if tries(view) > 1:
         return Mark.RETRIED
     return Mark.LATE if (begun_after(view) or 0) > missed_after + jitter else Mark.KEPT
+
+
+def tries(view: Told) -> int:
+    """How many attempts it took that count. Of one that was verified, the last one was its check."""
+    return max(view.attempt - 1, 1) if view.state is State.VERIFIED else view.spent
 
 
 def begun_after(view: Told) -> Duration | None:
@@ -279,9 +284,9 @@ def standing(facts: ScheduleFacts, now: Instant) -> Standing:
         lateness=max(began[0], 0) if began else None,
         worst=max([*began, 0]) if began else None,
         ratio=_ratio(took, useful),
-        retries=sum(max(view.spent - 1, 0) for view in decided),
+        retries=sum(max(tries(view) - 1, 0) for view in decided),
         overlaps=sum(view.span_count for view in facts.recent if view.reason in _OVERLAP) + max(len(active) - 1, 0),
-        attempts=sum(view.spent for view in decided),
+        attempts=sum(tries(view) for view in decided),
         useful=len(useful),
         emitted=sum(view.span_count for view in decided),
         completed=sum(view.span_count for view in facts.recent),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
+from foliot.domain.instant import rfc3339
 from foliot.errors import FoliotError
 from foliot.operate.words import counted
 from foliot.web.pages.acting import Acts, Desk, Example, Field, Prospect
 from foliot.web.pages.run_acts import examples, summary
+from foliot.web.pages.schedule_acts import PAUSED_FOR, paused_until
+from foliot.web.pages.words import absolute
 
 _RUNS: dict[str, tuple[str, str, bool]] = {
     # By verb: the verb of operate, what will happen, and whether that could do harm.
@@ -18,7 +22,6 @@ _RUNS: dict[str, tuple[str, str, bool]] = {
     "rerun": ("rerun_async", "A new run of each, with the same arguments and ledger, if that is safe.", False),
 }
 _SCHEDULES: dict[str, tuple[str, str]] = {
-    "pause": ("pause_async", "What falls due is held, and no other tick is made, until they are resumed."),
     "resume": ("resume_async", "Their next ticks run. Those that fell due meanwhile are skipped."),
     "trigger": ("trigger_async", "One run of each, now, beside its ticks."),
 }
@@ -29,6 +32,7 @@ def add_bulk_acts(acts: Acts) -> None:
         acts.add("runs", f"{verb}-many", _look("run", verb, will, unsafe), _do("run", do))
     for verb, (do, will) in _SCHEDULES.items():
         acts.add("schedules", f"{verb}-many", _look("schedule", verb, will, False), _do("schedule", do))
+    acts.add("schedules", "pause-many", _look_pause, _pause)
     acts.add("dead", "replay", _look_replay, _replay)
 
 
@@ -44,14 +48,14 @@ def _look(noun: str, verb: str, will: str, unsafe: bool) -> Callable[[Desk], Awa
     return look
 
 
-def _do(noun: str, verb: str) -> Callable[[Desk], Awaitable[str]]:
+def _do(noun: str, verb: str, **more: Any) -> Callable[[Desk], Awaitable[str]]:
     async def do(desk: Desk) -> str:
         done, problems = 0, []
         chosen = desk.form.all(noun)
         for one in chosen:
             try:
                 await _owned(desk, noun, one)
-                await getattr(desk.operate, verb)(one, **desk.said)
+                await getattr(desk.operate, verb)(one, **more, **desk.said)
             except FoliotError as error:
                 problems.append(str(error))
             else:
@@ -60,6 +64,17 @@ def _do(noun: str, verb: str) -> Callable[[Desk], Awaitable[str]]:
         return said + (f"; {len(problems):,} refused, for one: {problems[0]}" if problems else "")
 
     return do
+
+
+async def _look_pause(desk: Desk) -> Prospect:
+    seen = await _look("schedule", "pause", "What falls due is held, and no other tick is made.", False)(desk)
+    return replace(seen, fields=[Field("for", "For how long", "", "select", choices=PAUSED_FOR)])
+
+
+async def _pause(desk: Desk) -> str:
+    until = await paused_until(desk)
+    said = await _do("schedule", "pause_async", until=until)(desk)
+    return said if until is None else f"{said}; paused until {absolute(rfc3339(until))} UTC"
 
 
 async def _owned(desk: Desk, noun: str, one: str) -> Any:
@@ -93,6 +108,6 @@ async def _replay(desk: Desk) -> str:
 
 
 def _wanted(desk: Desk) -> dict[str, Any]:
-    wanted = {name: desk.form.get(name) for name in ("job", "why")}
+    wanted = {name: desk.form.get(name) for name in ("job", "schedule", "why")}
     tenant = desk.caller.narrowed(desk.form.get("tenant") or None)
     return {name: value for name, value in (wanted | {"tenant": tenant}).items() if value}

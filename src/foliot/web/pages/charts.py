@@ -6,21 +6,13 @@ title says it in words: nobody has to see colours, and nobody has to guess.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
 Number = int | float
-
-
-class Mark(NamedTuple):
-    """One tick of a schedule, or one thing of a list."""
-
-    kind: str
-    """A key of `SHAPES`."""
-    title: str
-    href: str | None = None
 
 
 SHAPES: dict[str, tuple[str, str]] = {
@@ -88,29 +80,42 @@ def icon(kind: str) -> Markup:
     return Markup(f'<svg viewBox="0 0 12 12" aria-hidden="true" focusable="false">{body}</svg>')
 
 
-def strip(marks: Sequence[Mark], length: int = 30) -> Markup:
+_PATHS: dict[str, tuple[str, tuple[int, str]]] = {
+    # Thirty strips of thirty marks stand on a page: of the shapes that are most of them, those in a strip are one path.
+    "kept": ("fill-ok", (3, "1h6v10h-6z")),
+    "late": ("fill-late", (6, "1l5 10h-10z")),
+    "skipped": ("fill-idle", (3, "5h6v2h-6z")),
+    "failed": ("stroke line-bad", (2, "2l8 8m0-8l-8 8")),
+}
+
+
+def mark_shapes() -> Markup:
+    """All shapes, once for a page with strips: a strip only says where each of them stands."""
+    shapes = "".join(f'<g id="mark-{kind}">{body}</g>' for kind, (body, _) in SHAPES.items())
+    return Markup(f'<svg class="unseen" aria-hidden="true"><defs>{shapes}</defs></svg>')
+
+
+def strip(kinds: Sequence[str], length: int = 30) -> Markup:
     """The last ticks of a schedule, the newest at the right end: each a mark of its own shape."""
-    shown = list(marks)[-length:]
+    shown = [kind if kind in SHAPES else "dot" for kind in kinds][-length:]
     empty = length - len(shown)
-    told = _summary(shown)
-    parts = [f'<svg class="draw strip" viewBox="0 0 {12 * length} 14" width="{12 * length}" height="14" role="img">']
-    parts.append(f"<title>{escape(told)}</title>")
-    parts += [f'<circle class="fill-none" cx="{12 * place + 6}" cy="7" r="1.2"/>' for place in range(empty)]
-    for place, mark in enumerate(shown, start=empty):
-        body = SHAPES.get(mark.kind, SHAPES["dot"])[0]
-        drawn = f'<g transform="translate({12 * place} 1)">{body}<title>{escape(mark.title)}</title></g>'
-        parts.append(drawn if mark.href is None else f'<a href="{escape(mark.href)}">{drawn}</a>')
-    parts.append("</svg>")
-    return Markup("".join(parts))
+    parts = [f'<svg class="draw strip" viewBox="0 0 {12 * length} 12" width="{12 * length}" height="12" role="img">']
+    parts.append(f"<title>{escape(_summary(shown))}</title>")
+    if empty:
+        parts.append(f'<path class="rule" d="M2 6H{12 * empty - 4}"/>')
+    for kind, (drawn, (begins, line)) in _PATHS.items():
+        path = "".join(f"M{12 * at + begins} {line}" for at, found in enumerate(shown, start=empty) if found == kind)
+        parts += [f'<path class="{drawn}" d="{path}"/>'] if path else []
+    parts += [
+        f'<use href="#mark-{kind}" x="{12 * at}"/>' for at, kind in enumerate(shown, start=empty) if kind not in _PATHS
+    ]
+    return Markup("".join(parts) + "</svg>")
 
 
-def _summary(marks: Sequence[Mark]) -> str:
-    if not marks:
+def _summary(kinds: Sequence[str]) -> str:
+    if not kinds:
         return "no ticks yet"
-    counts: dict[str, int] = {}
-    for mark in marks:
-        counts[mark.kind] = counts.get(mark.kind, 0) + 1
-    return f"the last {len(marks)} ticks: " + ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    return f"the last {len(kinds)} ticks: " + ", ".join(f"{count} {kind}" for kind, count in Counter(kinds).items())
 
 
 def sparkline(values: Sequence[Number], limit: Number | None = None, title: str = "") -> Markup:
@@ -186,7 +191,8 @@ def dots(
 ) -> Markup:
     """Runs in time, each at its height: `words` are heights that are named."""
     width, height, left, floor = 720, 180, 56, 156
-    parts = [f'<svg class="draw" viewBox="0 0 {width} {height}" role="img"><title>{escape(title)}</title>']
+    # A group, not a picture: each dot leads to its run, and has a name.
+    parts = [f'<svg class="draw" viewBox="0 0 {width} {height}" role="group" aria-label="{escape(title)}">']
     for value, text in words:
         at = _between(value, top, floor)
         parts.append(f'<line class="axis" x1="{left}" x2="{width}" y1="{at:.1f}" y2="{at:.1f}"/>')
@@ -198,7 +204,8 @@ def dots(
         x, y = left + dot.at * (width - left - 8), _between(min(dot.value, top), top, floor)
         body = SHAPES.get(dot.kind, SHAPES["dot"])[0]
         parts.append(
-            f'<a href="{escape(dot.href)}"><g transform="translate({x - 5:.1f} {y - 5:.1f}) scale(0.85)">{body}'
+            f'<a href="{escape(dot.href)}" aria-label="{escape(dot.title)}">'
+            f'<g transform="translate({x - 5:.1f} {y - 5:.1f}) scale(0.85)">{body}'
             f"<title>{escape(dot.title)}</title></g></a>"
         )
     parts.append(f'<text x="{left}" y="{height - 6}">{escape(edges[0])}</text>')
@@ -248,19 +255,26 @@ def timeline(
     return Markup("".join(parts) + "</svg>")
 
 
-def heat(rows: Sequence[tuple[str, Sequence[tuple[int, str]]]], columns: Iterable[tuple[int, str]]) -> Markup:
-    """A field of cells: each with a heat from 0 to 5 and a title; `columns` names some of them."""
-    longest = max((len(cells) for _, cells in rows), default=0)
-    left, cell = 76, 10.6
-    width, height = left + cell * longest + 4, len(rows) * 16 + 24
-    parts = [f'<svg class="draw" viewBox="0 0 {width:.0f} {height}" role="img"><title>load in time</title>']
-    for place, (name, cells) in enumerate(rows):
-        parts.append(f'<text x="{left - 8}" y="{place * 16 + 12}" text-anchor="end">{escape(name)}</text>')
-        for number, (heated, title) in enumerate(cells):
-            at = f'x="{left + number * cell:.1f}" y="{place * 16 + 1}" width="{cell - 1:.1f}" height="14"'
-            parts.append(f'<rect class="heat-{heated}" {at} rx="2"><title>{escape(title)}</title></rect>')
+def heat(rows: Sequence[tuple[str, str, Sequence[int]]], columns: Iterable[tuple[int, str]]) -> Markup:
+    """A field of cells, each with a heat from 0 to 5: rows have a name and a title; `columns` names some of them.
+
+    There are as many cells as a day has minutes: those of one heat are one path, and a row tells about all of its own.
+    """
+    longest = max((len(cells) for _, _, cells in rows), default=0)
+    left, wide, high = 64, 10, 14
+    width, height = left + wide * longest, len(rows) * high + 20
+    paths = [""] * 6
+    for place, (_, _, cells) in enumerate(rows):
+        for number, heated in enumerate(cells):
+            paths[heated] += f"M{left + number * wide} {place * high}h{wide - 1}v{high - 2}h-{wide - 1}z"
+    parts = [f'<svg class="draw heat" viewBox="0 0 {width} {height}" role="img"><title>load in time</title>']
+    parts += [f'<path class="heat-{heated}" d="{path}"/>' for heated, path in enumerate(paths) if path]
+    for place, (name, title, _) in enumerate(rows):
+        parts.append(f'<text x="{left - 8}" y="{place * high + 9}" text-anchor="end">{escape(name)}</text>')
+        size = f'y="{place * high}" width="{width}" height="{high}"'
+        parts.append(f'<rect class="clear" {size}><title>{escape(title)}</title></rect>')
     for number, text in columns:
-        parts.append(f'<text x="{left + number * cell:.1f}" y="{height - 6}">{escape(text)}</text>')
+        parts.append(f'<text x="{left + number * wide}" y="{height - 6}">{escape(text)}</text>')
     return Markup("".join(parts) + "</svg>")
 
 

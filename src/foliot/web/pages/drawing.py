@@ -14,13 +14,15 @@ from starlette.responses import HTMLResponse
 from foliot import __version__
 from foliot.domain.access import Scope, allows
 from foliot.domain.instant import rfc3339
+from foliot.domain.listing import RunFilter
+from foliot.domain.state import State
 from foliot.operate.words import headline
 from foliot.web.access import TABLE, Tenants
 from foliot.web.caller import Caller
 from foliot.web.entrance import Principal
 from foliot.web.gate import PRINCIPAL
 from foliot.web.pages import charts, words
-from foliot.web.pages.telling import told_in
+from foliot.web.pages.telling import safe_back, told_in
 
 
 class Place(NamedTuple):
@@ -30,7 +32,7 @@ class Place(NamedTuple):
     name: str
     key: str
     """Typed after `g`, it leads there."""
-    waiting: int = 0
+    waiting: str = ""
     title: str = ""
 
 
@@ -45,6 +47,9 @@ PLACES = (
     Place("/alerts", "Alerts", "a"),
     Place("/audit", "Audit", "u"),
 )
+
+_COUNTED = 100
+"""What waits at a place is counted on every page, so no further than that."""
 
 _LOGO = Markup(
     '<svg viewBox="0 0 32 32" fill="none" stroke="currentColor" stroke-width="2.4" stroke-linecap="round" '
@@ -89,6 +94,7 @@ def templates() -> Environment:
     }
     made.globals |= {
         "icon": charts.icon,
+        "mark_shapes": charts.mark_shapes,
         "shape_of": charts.shape_of,
         "meaning_of": charts.meaning_of,
         "logo": lambda: _LOGO,
@@ -115,6 +121,7 @@ async def framed(
         status,
         now=rfc3339(await caller.operate.now_async()),
         here=f"/{request.scope['path'].split('/')[1]}",
+        address=safe_back(f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"),
         places=await _places(caller),
         store_name=caller.app.store.name,
         looker=Looker(
@@ -135,13 +142,19 @@ async def _places(caller: Caller) -> Sequence[Place]:
         for place in PLACES
         if caller.tenant is None or (TABLE["GET", place.href].tenants is Tenants.OWN and place.href != "/")
     ]
-    alerts = await caller.operate.alerts_async(tenant=caller.tenant, limit=100)
-    dead = await caller.operate.dead_async(limit=100, tenant=caller.tenant)
+    alerts = await caller.operate.alerts_async(tenant=caller.tenant, limit=_COUNTED)
+    dead = await caller.operate.run_page_async(RunFilter(states=(State.DEAD,), tenant=caller.tenant), limit=_COUNTED)
     counts = {
         "/alerts": (sum(not one.snoozed(alerts.now) for one in alerts.alerts), "open alerts"),
-        "/dead": (len(dead), "dead letters"),
+        "/dead": (len(dead.runs), "dead letters"),
     }
     return [
-        place._replace(waiting=counts[place.href][0], title=counts[place.href][1]) if place.href in counts else place
+        place._replace(waiting=_waiting(counts[place.href][0]), title=counts[place.href][1])
+        if place.href in counts
+        else place
         for place in open_ones
     ]
+
+
+def _waiting(count: int) -> str:
+    return f"{_COUNTED - 1}+" if count >= _COUNTED else str(count or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,11 @@ from foliot.domain.store import ALIVE, Duty, Instance
 from foliot.errors import InvalidInput
 from foliot.operate.fleet import queue_shape
 from foliot.operate.limits import limit_shape
-from foliot.operate.load import again_words, left_out_words, load_shape, made_of, per_words, relief_words
+from foliot.operate.load import Standings, again_words, left_out_words, load_shape, made_of, per_words, relief_words
 from foliot.operate.shapes import instance_shape, moment
 from foliot.operate.tenants import tenant_shape
 from foliot.operate.words import counted, length
-from foliot.timing.herds import herds
+from foliot.timing.herds import Herds, herds
 from foliot.timing.load import Load, load, width_for
 from foliot.web.caller import Caller
 from foliot.web.pages import charts
@@ -96,8 +97,8 @@ async def load_page(caller: Caller, asked: Asked) -> dict[str, Any]:
     standing = await caller.operate.standings_async()
     width = MINUTE if span <= DAY else width_for(span)
     first = standing.now - standing.now % (HOUR if span > HOUR else width)
-    counted_load = load(standing.taking_part[:_MOST_SCHEDULES], first, first + span, width)
-    found = herds(counted_load)
+    # In a thread: with ten thousand schedules that takes half a second, in which others want their pages.
+    counted_load, found = await asyncio.to_thread(_counted, standing, first, span, width)
     shape = load_shape(standing, counted_load, found)
     drawing, scale = _heat(counted_load, found.line)
     return {
@@ -123,23 +124,40 @@ async def load_page(caller: Caller, asked: Asked) -> dict[str, Any]:
     }
 
 
+def _counted(standing: Standings, first: Instant, span: Duration, width: Duration) -> tuple[Load, Herds]:
+    found = load(standing.taking_part[:_MOST_SCHEDULES], first, first + span, width)
+    return found, herds(found)
+
+
 def _heat(of: Load, line: float) -> tuple[Markup, list[tuple[int, str]]]:
     """An hour in a row where the cells are minutes, else a day. Above `line` it is a herd, in the colour that warns."""
     peak = max([*of.starts, 1])
     across = 60 if of.width == MINUTE else max(DAY // of.width, 1) if of.width < DAY else 7
     rows = []
     for start in range(0, len(of.starts), across):
+        counts = of.starts[start : start + across]
         at = to_datetime(of.at(start))
         name = f"{at:%a %H:%M}" if of.width == MINUTE else f"{at:%a %d %b}"
-        cells = [
-            (_degree(count, peak, line), f"{to_datetime(of.at(start + place)):%Y-%m-%d %H:%M}: {count:,}")
-            for place, count in enumerate(of.starts[start : start + across])
-        ]
-        rows.append((name, cells))
-    columns = [(place, f":{place:02}") for place in range(0, 60, 10)] if of.width == MINUTE else []
+        fullest = to_datetime(of.at(start + counts.index(max(counts))))
+        title = f"{name}: {counted(sum(counts), 'start')}, at most {max(counts):,}, at {fullest:%H:%M}"
+        rows.append((name, title, [_degree(count, peak, line) for count in counts]))
+    columns = _minutes(of) if of.width == MINUTE else _hours(of, across)
     scale = [(0, "none")] + [(degree, f"up to {step:,}") for degree, step in enumerate(_steps(peak), start=1)]
     herd = [(5, f"a herd: more than {line:,.0f}")] if peak > line else []
     return charts.heat(rows, columns), scale + herd
+
+
+def _minutes(of: Load) -> list[tuple[int, str]]:
+    """Every tenth minute, where an hour is a row; it need not begin with the clock's."""
+    at = [to_datetime(of.at(place)) for place in range(60)]
+    return [(place, f":{each:%M}") for place, each in enumerate(at) if each.minute % 10 == 0]
+
+
+def _hours(of: Load, across: int) -> list[tuple[int, str]]:
+    """Every third hour, where a day is a row."""
+    if across <= 7:
+        return []
+    return [(place, f"{to_datetime(of.at(place)):%H:%M}") for place in range(across) if place * 8 % across == 0]
 
 
 def _steps(peak: int) -> list[int]:

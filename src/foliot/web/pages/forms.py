@@ -11,8 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from foliot.web.access import OPEN, TABLE
+from foliot.web.caller import Caller
 from foliot.web.entrance import Principal, is_csrf_right
 from foliot.web.gate import PRINCIPAL, SAFE
+from foliot.web.pages.drawing import drawn, framed
 from foliot.web.problems import Problem, problem_of
 from foliot.web.routing import check_allowed, check_text
 
@@ -35,10 +37,38 @@ class PageRoute(APIRoute):
                         await _check_mark(request, principal)
                 response: Response = await handle(request)
             except Exception as error:
-                return problem_of(error).response(request.scope["path"])
+                return await told_as_page(request, problem_of(error))
             return response
 
         return guarded
+
+
+async def told_as_page(request: Request, problem: Problem) -> Response:
+    """As a page to whoever reads pages, in the frame where that can be drawn; else as programs read it."""
+    if "text/html" not in request.headers.get("accept", ""):
+        return problem.response(request.scope["path"])
+    values = {"heading": problem.title, "text": problem.detail, "hint": _HINTS.get(problem.kind)}
+    principal: Principal | None = request.scope.get(PRINCIPAL)
+    response = None
+    if principal is not None and problem.status < 500:
+        try:
+            caller = Caller(request.app.state.foliot, principal)
+            response = await framed(request, caller, "problem.html", values | {"frame": "base.html"}, problem.status)
+        except Exception as error:  # what is told must not depend on what has just failed
+            problem_of(error)
+    response = response or drawn(request, "problem.html", problem.status, frame="bare.html", **values)
+    response.headers.update(problem.headers)
+    return response
+
+
+_HINTS = {
+    "unknown": "It may have been removed, or its history has ended; or it belongs to another tenant.",
+    "not-allowed": "Somebody with access to the host can make another token: foliot tokens create NAME --scope operate",
+    "from-elsewhere": "Nothing was done. Go back, load the page again, and send the form once more.",
+    "failed": "Nothing was changed by this request unless the log says so.",
+    "store": "Load the page again in a moment. What was promised is safe.",
+}
+"""What to do next, by kind of problem."""
 
 
 async def form_of(request: Request) -> dict[str, str]:

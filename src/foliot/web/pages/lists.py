@@ -16,11 +16,11 @@ from foliot.operate.backfilling import backfill_shape, pace_words, progress_shap
 from foliot.operate.replaying import dead_shape
 from foliot.operate.shapes import run_shape
 from foliot.web.caller import Caller
-from foliot.web.pages.asked import Asked
+from foliot.web.pages.asked import Asked, number_in
 from foliot.web.pages.words import quoted
 
 _PAGE = 50
-_DEAD = 100
+_DEAD = 50
 _WHY = ("attempts", "permanent", "too_old", "destination_down", "poison", "bad_payload", "bad_row", "lost", "timed_out")
 
 
@@ -87,7 +87,8 @@ async def dead_page(caller: Caller, asked: Asked) -> dict[str, Any]:
     found = await caller.operate.dead_async(limit=_DEAD + 1, **dead_wanted(caller, asked))
     return {
         "heading": "Dead letters",
-        "asked": asked.filled("job", "why", "tenant"),
+        "asked": asked.filled("job", "schedule", "why", "tenant"),
+        "any_asked": asked.any,
         "reasons": [str(reason) for reason in Reason if str(reason) in _WHY],
         "letters": [dead_shape(one) for one in found[:_DEAD]],
         "more": len(found) > _DEAD,
@@ -96,7 +97,8 @@ async def dead_page(caller: Caller, asked: Asked) -> dict[str, Any]:
 
 
 def dead_wanted(caller: Caller, asked: Asked) -> dict[str, Any]:
-    wanted = {"job": asked.get("job"), "why": asked.get("why"), "tenant": caller.narrowed(asked.get("tenant") or None)}
+    wanted = {name: asked.get(name) for name in ("job", "schedule", "why")}
+    wanted["tenant"] = caller.narrowed(asked.get("tenant") or None) or ""
     return {name: value for name, value in wanted.items() if value}
 
 
@@ -148,15 +150,13 @@ def _subject(shape: dict[str, Any]) -> str | None:
 
 async def audit_page(caller: Caller, asked: Asked) -> dict[str, Any]:
     cursor = asked.cursor
-    if cursor is not None and not cursor.isdigit():
-        raise InvalidInput(f"cursor={cursor!r:.40}: that is no cursor of this list")
     rows = await caller.operate.audit_async(
         text=asked.get("text") or None,
         actor=asked.get("actor") or None,
         action=asked.get("action") or None,
         subject=asked.get("subject") or None,
         limit=_PAGE,
-        before=None if cursor is None else int(cursor),
+        before=None if cursor is None else number_in(cursor),
     )
     shapes = [sealed_shape(row) for row in rows]
     last = str(rows[-1].number) if len(rows) == _PAGE else None

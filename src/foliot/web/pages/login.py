@@ -18,7 +18,7 @@ routes = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @routes.get("/login")
 async def ask(request: Request) -> Response:
-    return drawn(request, "login.html", refused=None)
+    return drawn(request, "login.html", heading="Log in", refused=None)
 
 
 @routes.post("/login")
@@ -30,7 +30,7 @@ async def log_in(request: Request) -> Response:
     try:
         session = await entrance.log_in(given, client.host if client else "somewhere")
     except Problem as problem:
-        return drawn(request, "login.html", problem.status, refused=problem.detail)
+        return drawn(request, "login.html", problem.status, heading="Log in", refused=problem.detail)
     response = RedirectResponse("/", 303)
     response.set_cookie(
         COOKIE,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
@@ -16,9 +18,12 @@ from foliot.operate.surveying import Kind, Need, Overview
 from foliot.operate.words import counted
 from foliot.web.caller import Caller
 from foliot.web.pages import charts
-from foliot.web.pages.words import day_and_time, lasting, number, quoted, share
+from foliot.web.pages.words import absolute, day_and_time, lasting, number, quoted, share
 
 _ROWS = 8
+_LOOKED_AT = 200
+"""So many things that need a person are put together by what they are about."""
+_TICK = re.compile(r"@[0-9TZ:.+-]+")
 _MARKS = {
     Kind.AMBIGUOUS: "maybe",
     Kind.UNVERIFIED: "failed",
@@ -51,14 +56,14 @@ _NO = Markup(
 async def now_page(caller: Caller) -> dict[str, Any]:
     operate = caller.operate
     seen = await operate.overview_async()
-    needs = await operate.needs_person_async(limit=_ROWS)
+    needs = await operate.needs_person_async(limit=_LOOKED_AT)
     running = await operate.run_page_async(RunFilter(states=(State.RUNNING,)), limit=_ROWS)
     hour = await operate.kept_by_minute_async(60)
     return {
         "heading": "Now",
         "answer": answer(seen),
         "figures": figures(seen),
-        "needs": [need_row(need) for need in needs.needs[:_ROWS]],
+        "needs": need_rows(needs.needs)[:_ROWS],
         "needs_count": sum(seen.needs.values()),
         "hour_drawing": hour_drawing(hour, seen.pulse.now),
         "coming": [run_shape(view) for view in seen.next],
@@ -113,6 +118,38 @@ def figures(seen: Overview) -> list[dict[str, str]]:
 
 def _figure(name: str, value: str, note: str = "", meaning: str = "") -> dict[str, str]:
     return {"name": name, "value": value, "note": note, "meaning": meaning}
+
+
+def need_rows(needs: Sequence[Need]) -> list[dict[str, Any]]:
+    """One row for all that has one cause, most likely: runs of one schedule and member, or of one job, of one kind."""
+    groups: dict[tuple[Any, ...], list[Need]] = {}
+    for need in needs:
+        groups.setdefault((need.kind, about(need), need.tenant, need.what, need.action), []).append(need)
+    return [need_row(group[0]) if len(group) == 1 else group_row(group) for group in groups.values()]
+
+
+def about(need: Need) -> str:
+    """`schools[atlantis]` of `schools@2026-04-03T02:00:00Z[atlantis]`; of a promise, its job."""
+    return need.job if need.schedule is None else _TICK.sub("", need.subject, count=1)
+
+
+def group_row(group: Sequence[Need]) -> dict[str, Any]:
+    """The newest speaks for the others. What is safe for each is offered for all, where there is such a verb."""
+    one, name = group[0], about(group[0])
+    by = {"job": one.job} if one.schedule is None else {"schedule": one.schedule}
+    by |= {} if one.tenant is None else {"tenant": one.tenant}
+    chosen = urlencode(by)
+    state = {"state": str(one.kind)} if one.kind is not Kind.STUCK else {"condition": str(one.kind)}
+    safe = None
+    if one.kind is Kind.DEAD and one.action in ("retry", "resume"):
+        safe = {"href": f"/act/dead/all/replay?{chosen}", "text": "Replay…"}
+    return need_row(one) | {
+        "kind": f"{len(group):,} {one.kind}",
+        "id": name,
+        "href": f"/runs?{urlencode(state)}&{chosen}",
+        "why": f"{one.what} The first of them {absolute(moment(min(each.since or 0 for each in group)))}.",
+        "safe": safe,
+    }
 
 
 def need_row(need: Need) -> dict[str, Any]:

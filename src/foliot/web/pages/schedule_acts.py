@@ -11,6 +11,7 @@ from foliot.operate.backfilling import pace_words, taken_words
 from foliot.operate.words import counted, length
 from foliot.timing import decode
 from foliot.web.pages.acting import Acts, Desk, Example, Field, Prospect
+from foliot.web.pages.asked import number_in
 from foliot.web.pages.lists import moment_of
 from foliot.web.pages.run_acts import examples
 from foliot.web.pages.words import absolute
@@ -20,7 +21,13 @@ _PAUSES = (
     ("retries", "retries: what failed waits"),
     ("claims", "claims: nothing is handed to workers"),
 )
-_FOR = (("", "until somebody resumes it"), ("1h", "an hour"), ("8h", "8 hours"), ("1d", "a day"), ("7d", "a week"))
+PAUSED_FOR = (
+    ("", "until somebody resumes it"),
+    ("1h", "an hour"),
+    ("8h", "8 hours"),
+    ("1d", "a day"),
+    ("7d", "a week"),
+)
 
 
 def add_schedule_acts(acts: Acts) -> None:
@@ -60,7 +67,7 @@ async def _trigger(desk: Desk) -> str:
 async def _look_pause(desk: Desk) -> Prospect:
     fields = [
         Field("what", "What", "creation", "select", choices=_PAUSES),
-        Field("for", "For how long", "", "select", choices=_FOR),
+        Field("for", "For how long", "", "select", choices=PAUSED_FOR),
     ]
     will = ["What runs goes on. The tick that falls due is held, and the others are not made, until it is resumed."]
     return Prospect(f"Pause {desk.subject}", will, "Pause it", fields)
@@ -68,14 +75,14 @@ async def _look_pause(desk: Desk) -> Prospect:
 
 async def _pause(desk: Desk) -> str:
     what = desk.form.get("what", "creation")
-    until = await _until(desk)
+    until = await paused_until(desk)
     await desk.operate.pause_of_async("schedule", desk.subject, what=[what], until=until, **desk.said)
     return f"{desk.subject}: its {what} {'are' if what != 'creation' else 'is'} paused" + (
         "" if until is None else f" until {absolute(rfc3339(until))} UTC"
     )
 
 
-async def _until(desk: Desk) -> Instant | None:
+async def paused_until(desk: Desk) -> Instant | None:
     given = desk.form.get("for")
     return None if not given else await desk.operate.now_async() + duration(given)
 
@@ -117,7 +124,7 @@ async def _look_edit(desk: Desk) -> Prospect:
     will = ["Only what differs is changed. Its pending tick moves to where the new rule has it."]
     if desk.form.has("changes"):
         try:
-            planned = await desk.operate.preview_edit_async(desk.subject, _json(text))
+            planned = await desk.operate.preview_edit_async(desk.subject, _changes(desk, text))
             will += [f"{one.field}: {_shown(one.before)} becomes {_shown(one.after)}" for one in planned.fields]
             will += ["Nothing differs."] if not planned.fields else []
             if planned.ticks.before != planned.ticks.after:
@@ -138,7 +145,10 @@ def _editable(view: Any) -> dict[str, Any]:
 
 async def _edit(desk: Desk) -> str:
     planned = await desk.operate.edit_schedule_async(
-        desk.subject, _json(desk.form.get("changes")), revision=int(desk.form.get("revision") or 0), **desk.said
+        desk.subject,
+        _changes(desk, desk.form.get("changes")),
+        revision=number_in(desk.form.get("revision")),
+        **desk.said,
     )
     changed = ", ".join(one.field for one in planned.fields)
     return f"{desk.subject}: {changed or 'nothing'} changed; it is at revision {planned.revision}"
@@ -165,10 +175,16 @@ async def _new(desk: Desk) -> str:
     return f"{planned.schedule}: {planned.outcome}"
 
 
+def _changes(desk: Desk, text: str) -> dict[str, Any]:
+    given = _json(text)
+    desk.caller.check_fields(given)
+    return given
+
+
 def _json(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"that is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise InvalidInput('give an object: {"rule": "0 2 * * *"}')
@@ -272,9 +288,7 @@ async def _backfill_cancel(desk: Desk) -> str:
 
 
 def _number(desk: Desk) -> int:
-    if not desk.subject.isascii() or not desk.subject.isdigit() or len(desk.subject) > 18:
-        raise InvalidInput(f"{desk.subject!r:.40} is no number")
-    return int(desk.subject)
+    return number_in(desk.subject)
 
 
 # Workers

@@ -31,7 +31,7 @@ from foliot.web.pages import charts
 from foliot.web.pages.asked import Asked
 from foliot.web.pages.words import NOTHING, absolute, lasting, number, quoted
 
-_PAGE = 50
+_PAGE = 30
 _TICKS = 30
 _NESTED = 10
 """So many ticks that were tried more than once are shown with their attempts."""
@@ -67,7 +67,7 @@ def _row(one: Standing, now: Instant) -> dict[str, Any]:
     rule = readable_rule(view)
     takes = f"{lasting(one.durations[-1])}" if one.durations else ""
     if one.ratio is not None:
-        takes += f", {one.ratio:.0%} of its interval"
+        takes += f", {one.ratio:.0%} of interval"
     title = f"how long the last {counted(len(one.durations), 'run')} took" + (
         "" if interval is None else f"; the interval is {spell(interval)}"
     )
@@ -82,7 +82,7 @@ def _row(one: Standing, now: Instant) -> dict[str, Any]:
         "next_fire_at": moment(view.next_fire_at),
         "last_success_at": moment(view.last_success_at),
         "active": len(one.active),
-        "strip": charts.strip([charts.Mark(str(mark), str(mark)) for mark in one.strip]),
+        "strip": charts.strip([str(mark) for mark in one.strip]),
         "sparkline": charts.sparkline(list(one.durations), interval, title),
         "takes": takes,
     }
@@ -175,10 +175,10 @@ def _figures(one: Standing, now: Instant) -> list[dict[str, str]]:
 
     useful = one.facts.useful_at
     heard = [each.heard for each in one.active if each.heard is not None]
-    return [
+    found = [
         figure(
             "Next due",
-            NOTHING if one.next is None else _until(one.next.fire_at, now),
+            "never" if one.next is None else _until(one.next.fire_at, now),
             "nothing to come" if one.next is None else absolute(moment(one.next.fire_at)),
         ),
         figure(
@@ -197,10 +197,12 @@ def _figures(one: Standing, now: Instant) -> list[dict[str, str]]:
         figure("Lateness", lasting(one.lateness), f"at worst {lasting(one.worst)}"),
         figure("Retries", number(one.retries), f"{one.retrying:,} to come", "late" if one.retrying else ""),
         figure("Useful per attempt", NOTHING if one.useful_per_attempt is None else f"{one.useful_per_attempt:.0%}"),
-        figure("Made, and ended", f"{one.emitted:,}, {one.completed:,}", "of the last ticks"),
+        figure("Ended", f"{one.completed:,} of {one.emitted:,}", "of the last ticks"),
         figure("Overlaps", number(one.overlaps), "", ""),
         figure("Failures in a row", number(one.in_a_row), "", "bad" if one.in_a_row >= 3 else ""),
-    ] + ([figure("Backfill", number(one.backlog), "still to be done")] if one.backlog else [])
+    ]
+    found += [figure("Backfill", number(one.backlog), "still to be done")] if one.backlog else []
+    return [each for each in found if each["value"] != NOTHING]  # what nobody can know yet is not a figure
 
 
 def _until(at: Instant, now: Instant) -> str:

@@ -28,19 +28,43 @@ function spoken(seconds) {
   return seconds < 0 ? `in ${text}` : `${text} ago`;
 }
 let ahead = 0; // how far the server's clock is ahead of this one
-function tell() {
+function tell(where = document) {
   const now = Date.now() + ahead;
-  for (const one of document.querySelectorAll("time[data-relative]")) {
+  for (const one of where.querySelectorAll("time[data-relative]")) {
     const text = spoken((now - Date.parse(one.dateTime)) / 1000);
     if (one.textContent !== text) one.textContent = text;
   }
 }
 const stated = document.querySelector("meta[name=now]");
 if (stated) ahead = Date.parse(stated.content) - Date.now();
-setInterval(tell, 1000);
+setInterval(() => tell(), 1000);
+
+// What was told after an action is told once: not again when the page is loaded again.
+const address = new URL(location.href);
+if (address.searchParams.has("told")) {
+  address.searchParams.delete("told");
+  address.searchParams.delete("mark");
+  history.replaceState(null, "", address);
+}
+
+const dialog = document.querySelector("dialog");
 
 // Live parts: when the store has changed, the page is asked for again, and parts that differ are put in place. What
 // somebody has selected, typed into or opened is left alone.
+function isInUse(part) {
+  if (part.querySelector("input[type=checkbox]:checked, details[open]")) return true;
+  const selection = getSelection();
+  if (selection && !selection.isCollapsed && selection.containsNode(part, true)) return true;
+  return part.contains(document.activeElement) && document.activeElement.matches("input, select, textarea");
+}
+function put(part, other) {
+  if (part.className !== other.className) part.className = other.className;
+  if (part.innerHTML === other.innerHTML) return;
+  // Whoever goes by keys stays where they were: on the same link, in its new place.
+  const held = part.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  part.replaceChildren(...other.childNodes);
+  if (held) part.querySelector(`a[href="${CSS.escape(held)}"]`)?.focus({ preventScroll: true });
+}
 let asking = false;
 let again = false;
 async function refresh() {
@@ -50,15 +74,14 @@ async function refresh() {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
     if (!answer.ok || answer.redirected) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    for (const part of document.querySelectorAll("[data-live]")) {
-      const other = fresh.getElementById(part.id);
-      if (!other || part.contains(document.activeElement) && document.activeElement.matches("input, select, textarea")) continue;
-      if (part.querySelector("input[type=checkbox]:checked, details[open]")) continue;
-      if (part.innerHTML !== other.innerHTML) part.replaceChildren(...other.childNodes);
-    }
     const now = fresh.querySelector("meta[name=now]");
     if (now) ahead = Date.parse(now.content) - Date.now();
     tell();
+    tell(fresh); // so that parts that say the same are the same
+    for (const part of document.querySelectorAll("[data-live]")) {
+      const other = fresh.getElementById(part.id);
+      if (other && !isInUse(part)) put(part, other);
+    }
     begin(document);
   } catch { /* the server is away; the light says so, and the next event asks again */ } finally {
     asking = false;
@@ -78,23 +101,28 @@ if (document.querySelector("[data-live]") && window.EventSource) {
   source.addEventListener("open", () => shine(true));
   source.addEventListener("error", () => shine(false));
   source.addEventListener("changed", () => {
-    waiting ??= setTimeout(() => { waiting = null; if (!document.hidden) refresh(); }, 700);
+    waiting ??= setTimeout(() => { waiting = null; if (!document.hidden && !dialog?.open) refresh(); }, 700);
   });
   document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
   addEventListener("pagehide", () => source.close());
 }
 
 // Actions open beside the page: the same form that the link leads to, in a dialog.
-const dialog = document.querySelector("dialog");
-async function open(address) {
-  const answer = await fetch(address, { headers: { Accept: "text/html" }, credentials: "same-origin" });
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const form = page.querySelector("[data-act]");
-  if (!form) { location.href = address; return; }
+async function open(address, body = null) {
+  let form = null;
+  try {
+    const asked = { headers: { Accept: "text/html" }, credentials: "same-origin" };
+    const answer = await fetch(address, body ? { ...asked, method: "POST", body } : asked);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    form = page.querySelector("[data-act]");
+  } catch { /* its own page says what is wrong */ }
+  if (!form) { if (!body) location.href = address; return false; }
   dialog.replaceChildren(form);
   dialog.showModal();
   form.querySelector("[autofocus], input:not([type=hidden]), textarea")?.focus();
+  return true;
 }
+dialog?.addEventListener("close", () => { dialog.replaceChildren(); refresh(); });
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-opens]");
   if (link && dialog && !event.metaKey && !event.ctrlKey && !event.shiftKey && event.button === 0) {
@@ -128,6 +156,13 @@ function begin(where) {
     count();
   }
 }
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (!form.matches("form[data-many]") || !dialog) return;
+  event.preventDefault();
+  const chosen = new URLSearchParams(new FormData(form, event.submitter));
+  if (!await open(form.action, chosen)) form.submit();
+});
 begin(document);
 tell();
 

@@ -1,0 +1,96 @@
+"""Stores: which one a URL means, with which keys; opened, migrated."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from foliot.clock import Clock
+from foliot.domain.store import Schema, Store
+from foliot.errors import InvalidInput, StoreError
+from foliot.store.sqlite import SqliteStore
+
+DEFAULT_STORE = "sqlite:///foliot.db"
+
+
+def make_store(url: str | None, clock: Clock | None = None, keys: Sequence[str] = ()) -> Store:
+    """The store behind a URL; it is not open yet. Without one, FOLIOT_STORE says which, and else `foliot.db` here. With
+    keys, what it is given is stored locked."""
+    return with_keys(_plain_store(url, clock), keys)
+
+
+def with_keys(store: Store, keys: Sequence[str]) -> Store:
+    if not keys:
+        return store
+    from foliot.store.keyring import Keyring  # its library is an extra, which not everybody has
+    from foliot.store.locked import locked_store
+
+    return locked_store(store, Keyring(keys))
+
+
+def encryption_keys(given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """As an app states them; without that, as FOLIOT_ENCRYPTION_KEYS does, with commas between."""
+    if given is None:
+        given = os.environ.get("FOLIOT_ENCRYPTION_KEYS", "")
+    keys = given.split(",") if isinstance(given, str) else list(given)
+    return tuple(key.strip() if isinstance(key, str) else key for key in keys if key != "")
+
+
+def new_key() -> str:
+    from foliot.store import keyring
+
+    return keyring.new_key()
+
+
+def _plain_store(url: str | None, clock: Clock | None) -> Store:
+    url = url or os.environ.get("FOLIOT_STORE") or DEFAULT_STORE
+    scheme, separator, path = url.partition("://")
+    if scheme == "sqlite" and separator and path.startswith("/") and len(path) > 1:
+        file, _, words = path[1:].partition("?")
+        if words not in ("", "migrate=auto", "migrate=never"):
+            raise InvalidInput(f"?{words} in the store's URL: a file may have migrate=auto or migrate=never")
+        return SqliteStore(file, clock, migrates=words != "migrate=never")
+    if scheme in ("postgresql", "postgres") and separator:
+        return _server_store(url, clock)
+    raise InvalidInput(
+        f"{_without_password(url)!r:.80} is not a store; write sqlite:///foliot.db for a file here, "
+        f"sqlite:////var/lib/foliot.db for one anywhere, sqlite:///:memory: for tests, or "
+        f"postgresql://user@host/database"
+    )
+
+
+def _server_store(url: str, clock: Clock | None) -> Store:
+    try:
+        from foliot.store.postgres import PostgresStore  # its driver is an extra, which not everybody has
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise InvalidInput(
+            f"{_without_password(url)!r:.80}: the driver for PostgreSQL is not installed here; "
+            f'pip install "foliot[postgres]"'
+        ) from None
+    return PostgresStore(url, clock)
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(://[^/@]*?):[^/]*@", r"\1:***@", url)
+
+
+async def open_store(store: Store) -> None:
+    """Opens it; a file that cannot be made or reached is a StoreError that says which."""
+    try:
+        await store.open()
+    except OSError as error:
+        raise StoreError(
+            f"the store {store.name} cannot be opened: {error.strerror or error}; "
+            f"give a path in a folder that exists or can be made, and that this user may write to"
+        ) from error
+
+
+async def migrate_store(store: Store) -> Schema:
+    """Brings its tables to this release; answers how they stood before."""
+    try:
+        return await store.migrate()
+    except OSError as error:
+        raise StoreError(f"{store.name} cannot be made: {error.strerror or error}") from error

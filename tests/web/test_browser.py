@@ -1,0 +1,415 @@
+"""The pages in a real browser: read, acted on, followed live; with keys, without scripts, in the dark, on a phone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import pytest
+
+from tests.servers.browser import FLAGS, chromium
+from tests.servers.home import memory
+from tests.web.screen import ADDRESS, BRACES, CANARY, DOUBT, IMAGE, SCRIPT, Screen, screened
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs browser: playwright cannot be imported")
+pytestmark = pytest.mark.needs("browser")
+
+RUN = f"{DOUBT}[{CANARY}]#1"
+PAGES = (
+    *("/", "/schedules", "/schedules/nightly-report", "/schedules/feed%2Fhourly", "/runs"),
+    *(f"/runs/{quote(RUN, safe='')}", "/runs/late-one%231", "/dead", "/backfills", "/load", "/fleet", "/alerts"),
+    *("/audit", "/act/schedules/to-edit/edit", f"/act/runs/{quote(RUN, safe='')}/reconcile", "/act/dead/all/replay"),
+)
+WHY = f"because {CANARY}"
+
+
+@pytest.fixture(scope="module")
+def screen() -> Iterator[Screen]:
+    with TemporaryDirectory(dir=memory()) as folder, screened(Path(folder)) as made:
+        made.call(made.operate.pause_async("to-delete", reason=CANARY, actor=f"ben {CANARY}"))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        made = driver.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        yield made
+        made.close()
+
+
+Open = Callable[..., Any]
+
+
+def is_complaint(said: Any, page: Any) -> bool:
+    """That a page itself was refused is told by the page, and asked for by the test."""
+    is_own = said.text.startswith("Failed to load resource") and said.location["url"] == page.url
+    return said.type in ("error", "warning") and not is_own
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Open]:
+    """A page of a new context. Whatever the browser complains about, the content policy too, fails the test."""
+    complaints: list[str] = []
+    contexts = []
+
+    def begin(width: int = 1280, **more: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 800}, **more)
+        contexts.append(context)
+        context.set_default_timeout(20_000)
+        page = context.new_page()
+        page.on("console", lambda said: complaints.append(said.text) if is_complaint(said, page) else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        return page
+
+    yield begin
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+# Reading
+
+
+class Seen(NamedTuple):
+    """What was found on a page."""
+
+    path: str
+    faults: list[str]
+    text: str
+    ran: object
+    """What a canary did."""
+    wide: int
+    """On a phone."""
+
+
+@pytest.fixture(scope="module")
+def walked(screen: Screen, browser: Any) -> list[Seen]:
+    """Every page, visited once: in light, in the dark, and as on a phone."""
+    with closing(browser.new_context(viewport={"width": 1280, "height": 800})) as context:
+        context.add_init_script(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
+        page = context.new_page()
+        return [_seen(page, screen.address, path) for path in PAGES]
+
+
+def _seen(page: Any, address: str, path: str) -> Seen:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.emulate_media(color_scheme="light")
+    complaints: list[str] = []
+    page.once("pageerror", lambda error: complaints.append(str(error)))
+    listen = lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None  # noqa: E731
+    page.on("console", listen)
+    page.goto(address + path)
+    text = page.inner_text("main")
+    faults = complaints + _faults(page, {})
+    page.emulate_media(color_scheme="dark")
+    faults += [f"dark: {fault}" for fault in _faults(page, {"runOnly": ["color-contrast"]})]
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.remove_listener("console", listen)
+    return Seen(path, faults, text, page.evaluate(_RAN), page.evaluate("document.documentElement.scrollWidth"))
+
+
+_RAN = """() => window.ran || document.querySelector("img, main script, dialog script")?.outerHTML
+    || [...document.links].find((link) => !link.protocol.startsWith("http"))?.href || null"""
+"""What a canary did, if it did anything: ran, became markup, or an address that is none."""
+
+
+_AXE = """async (rules) => (await axe.run(document, {...rules, resultTypes: ["violations"]})).violations
+    .filter((one) => ["serious", "critical"].includes(one.impact))
+    .flatMap((one) => one.nodes.slice(0, 2).map((node) => [one.id, node.html.slice(0, 120), node.failureSummary]))"""
+
+
+def _faults(page: Any, rules: dict[str, Any]) -> list[str]:
+    """What axe calls serious or critical."""
+    return [": ".join(fault) for fault in page.evaluate(_AXE, rules)]
+
+
+def test_nobody_is_kept_from_reading_a_page_and_no_browser_complains(walked: list[Seen]) -> None:
+    assert {seen.path: seen.faults for seen in walked if seen.faults} == {}
+
+
+def test_what_is_stored_is_shown_as_text_and_never_runs(walked: list[Seen]) -> None:
+    assert {seen.path: seen.ran for seen in walked if seen.ran} == {}
+    shown = "".join(seen.text for seen in walked)
+    for canary in (SCRIPT, IMAGE, BRACES, ADDRESS):
+        assert canary in shown
+
+
+def test_no_page_scrolls_sideways_on_a_phone(walked: list[Seen]) -> None:
+    assert {seen.path: seen.wide for seen in walked if seen.wide > 390} == {}
+
+
+def test_dark_and_light_follow_the_system_and_whoever_says_otherwise(screen: Screen, opened: Open) -> None:
+    page = opened(color_scheme="dark")
+    colour = "getComputedStyle(document.body).backgroundColor"
+    page.goto(screen.address)
+    dark = page.evaluate(colour)
+    page.click("text=Light or dark")
+    light = page.evaluate(colour)
+    assert dark != light
+    page.goto(f"{screen.address}/schedules")
+    assert page.evaluate(colour) == light  # it is remembered
+
+
+def test_filters_live_in_the_address(screen: Screen, opened: Open) -> None:
+    page = opened()
+    page.goto(f"{screen.address}/runs")
+    page.select_option("[name=state]", "dead")
+    page.fill("[name=schedule]", "certificates")
+    page.click("text=Show")
+    assert "state=dead" in page.url
+    assert "schedule=certificates" in page.url
+    rows = page.locator("tbody tr")
+    rows.first.wait_for()
+    assert rows.count() > 3
+    assert all("certificates@" in row and "dead" in row for row in rows.all_inner_texts())
+
+
+def test_a_page_follows_the_store_by_itself(screen: Screen, opened: Open) -> None:
+    page = opened()
+    page.goto(f"{screen.address}/runs?schedule=feed%2Fhourly")
+    page.wait_for_selector(".live.on")
+    before = page.locator("tbody tr").count()
+    screen.run_for("10m")
+    page.wait_for_function("before => document.querySelectorAll('tbody tr').length > before", arg=before)
+
+
+def test_what_went_wrong_again_and_again_is_one_row(screen: Screen, opened: Open) -> None:
+    page = opened()
+    page.goto(screen.address)
+    row = page.locator("#person tbody tr", has_text="dead").filter(has_text="certificates")
+    assert row.count() == 1
+    assert re.search(r"\d+ dead\s+certificates", row.inner_text())
+    row.locator("a.id").click()
+    page.wait_for_url("**/runs?state=dead**")
+    page.locator("tbody tr").first.wait_for()
+    assert page.locator("tbody tr").count() > 3
+
+
+# Keys
+
+
+def test_a_page_can_be_used_with_keys_alone(screen: Screen, opened: Open) -> None:
+    page = opened()
+    page.goto(f"{screen.address}/schedules/to-pause")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip-link"
+    assert page.evaluate("document.activeElement.getBoundingClientRect().top") >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == "#page"
+    pause = page.locator("a", has_text="Trigger…")
+    pause.focus()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Tab")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog[open] [name=reason]:focus")
+    for _ in range(8):
+        page.keyboard.press("Tab")
+        inside = "document.activeElement === document.body || !!document.activeElement.closest('dialog')"
+        assert page.evaluate(inside)
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog:not([open])", state="attached")
+    assert page.evaluate("document.activeElement.textContent") == "Trigger…"
+    page.keyboard.press("g")
+    page.keyboard.press("f")
+    page.wait_for_url("**/fleet")
+
+
+# Acting
+
+
+def _act(page: Any, screen: Screen, path: str, **fields: str) -> str:
+    """Fills in the form of an action and sends it; what is told afterwards."""
+    page.goto(f"{screen.address}/act/{path}")
+    for name, value in ({"reason": WHY} | fields).items():
+        field = page.locator(f"form.stack [name='{name}']")
+        if field.evaluate("field => field.tagName") == "SELECT":
+            field.select_option(value)
+        elif field.evaluate("field => field.type") == "checkbox":
+            field.check()
+        else:
+            field.fill(value)
+    page.locator("form.stack .actions button").first.click()
+    first = page.locator(".told").first
+    told: str = first.inner_text()
+    assert "refused" not in first.get_attribute("class"), told
+    return told
+
+
+@pytest.fixture
+def page(opened: Open) -> Any:
+    """Without scripts: whatever can be done can be done so."""
+    return opened(java_script_enabled=False)
+
+
+def test_a_schedule_is_triggered_paused_released_and_resumed(screen: Screen, page: Any) -> None:
+    told = _act(page, screen, "schedules/to-pause/trigger")
+    assert screen.run(told.split(" ")[0]).schedule == "to-pause"
+    assert "paused until" in _act(page, screen, "schedules/to-pause/pause", **{"for": "8h"})
+    assert screen.schedule("to-pause").schedule.paused(screen.world.clock.now())
+    row = screen.audited("pause")
+    assert (row.subject, row.note) == ("to-pause", WHY)
+    screen.run_for("1h")
+    [held] = [run for run in screen.runs(schedule="to-pause") if str(run.state) == "held"]
+    assert "goes to a worker" in _act(page, screen, f"runs/{quote(held.id, safe='')}/release")
+    assert "goes on" in _act(page, screen, "schedules/to-pause/resume")
+    assert not screen.schedule("to-pause").schedule.paused(screen.world.clock.now())
+
+
+def test_an_edit_shows_what_would_change_before_it_does(screen: Screen, page: Any) -> None:
+    page.goto(f"{screen.address}/act/schedules/to-edit/edit")
+    page.fill("[name=changes]", '{"rule": "0 7 * * *", "owner": "ben"}')
+    page.click("text=See what it would do")
+    seen = page.inner_text(".will")
+    assert "07:00" in seen
+    assert "ben" in seen
+    assert screen.schedule("to-edit").schedule.revision == 1
+    page.fill("[name=reason]", WHY)
+    page.click("text=Change it")
+    assert "revision 2" in page.inner_text(".told")
+    assert screen.schedule("to-edit").schedule.owner == "ben"
+
+
+def test_what_is_refused_keeps_what_was_typed(screen: Screen, page: Any) -> None:
+    page.goto(f"{screen.address}/act/schedules/to-edit/edit")
+    page.fill("[name=changes]", '{"rule": "0 99 * * *"}')
+    page.fill("[name=reason]", WHY)
+    page.click("text=Change it")
+    assert "99" in page.inner_text(".told.refused")
+    assert page.input_value("[name=reason]") == WHY
+    assert "0 99" in page.input_value("[name=changes]")
+
+
+def test_a_schedule_is_made_and_deleted(screen: Screen, page: Any) -> None:
+    _act(page, screen, "schedules/new/make", name="made-here", job="report", rule="15 3 * * *", tz="Europe/Paris")
+    assert "03:15 Europe/Paris" in page.goto(f"{screen.address}/schedules/made-here").text()
+    _act(page, screen, "schedules/made-here/delete")
+    assert page.goto(f"{screen.address}/schedules/made-here").status == 404
+    assert "There is no such thing" in page.inner_text("h1")
+
+
+def test_a_backfill_is_previewed_started_paced_paused_resumed_and_cancelled(screen: Screen, page: Any) -> None:
+    edges = {"from": "2026-03-26T00:00", "to": "2026-03-26T12:00"}
+    page.goto(f"{screen.address}/act/schedules/to-fill/backfill")
+    for name, value in edges.items():
+        page.fill(f"[name={name}]", value)
+    page.click("text=See what it would do")
+    assert "12 ticks, of which 12 would become runs" in page.inner_text(".will")
+    assert "backfill 1" in _act(page, screen, "schedules/to-fill/backfill", rate="1/m", **edges)
+    for verb, fields, state in (
+        ("rate", {"rate": "2/m"}, "running"),
+        ("pause", {}, "paused"),
+        ("resume", {}, "running"),
+        ("cancel", {}, "cancelled"),
+    ):
+        _act(page, screen, f"backfills/1/{verb}", **fields)
+        progress = screen.call(screen.operate.backfill_progress_async(1))
+        assert str(progress.backfill.state) == state
+    assert "cancelled" in page.goto(f"{screen.address}/backfills").text()
+
+
+def test_an_ambiguous_run_is_settled_with_evidence(screen: Screen, page: Any) -> None:
+    page.goto(f"{screen.address}/runs/{quote(RUN, safe='')}")
+    first, *others = page.locator("#advice .actions a").all_text_contents()
+    assert first == "Settle it…"  # the safe one comes first; those that could do harm are folded away
+    assert not page.locator("#advice details").evaluate("it => it.open")
+    assert any(text.startswith(("Retry", "Rerun")) for text in others)
+    effect = page.goto(f"{screen.address}/act/runs/{quote(RUN, safe='')}/reconcile").text()
+    name = re.search(r'name="(effect [^"]+)"', effect)
+    assert name is not None
+    page.locator("select").first.select_option("done")
+    page.fill("[name=evidence]", "the bank says so")
+    page.fill("[name=reason]", WHY)
+    page.click("text=Settle it")
+    assert str(screen.run(RUN).state) == "reconciled"
+    assert screen.audited("reconcile").note.startswith(WHY[:20])
+
+
+def test_runs_are_skipped_cancelled_retried_and_rerun(screen: Screen, page: Any) -> None:
+    _act(page, screen, "runs/future:0%231/skip")
+    assert str(screen.run("future:0#1").state) == "skipped"
+    _act(page, screen, "runs/future:1%231/cancel")
+    assert str(screen.run("future:1#1").state) == "cancelled"
+    _act(page, screen, "runs/late-one%231/retry")
+    assert str(screen.run("late-one#1").state) != "dead"
+    assert screen.audited("retry").subject == "late-one#1"
+    told = _act(page, screen, "runs/future:1%231/rerun")
+    assert "new run" in told
+    [checked] = [run for run in screen.runs(schedule="counted", limit=5) if str(run.state) == "unverified"][:1]
+    assert "check" in _act(page, screen, f"runs/{quote(checked.id, safe='')}/verify")
+
+
+def test_a_running_one_is_asked_to_stop(screen: Screen, page: Any) -> None:
+    assert "asked" in _act(page, screen, "runs/slow-one%231/cancel")
+    assert "asked to stop" in page.goto(f"{screen.address}/runs/slow-one%231").text()
+
+
+def test_workers_are_drained_and_alerts_are_snoozed(screen: Screen, page: Any) -> None:
+    [worker] = screen.call(screen.operate.workers_async())
+    _act(page, screen, f"workers/{worker.number}/quarantine")
+    assert "quarantine" in page.inner_text("#workers")
+    _act(page, screen, f"workers/{worker.number}/resume")
+    number = screen.call(screen.operate.alerts_async()).alerts[-1].number
+    assert "quiet until" in _act(page, screen, f"alerts/{number}/snooze")
+    assert screen.call(screen.operate.alert_async(number)).snoozed_until is not None
+    _act(page, screen, f"alerts/{number}/unsnooze")
+    assert screen.call(screen.operate.alert_async(number)).snoozed_until is None
+
+
+def test_dead_letters_are_replayed_in_bulk_after_their_number_was_shown(screen: Screen, page: Any) -> None:
+    page.goto(f"{screen.address}/dead?schedule=certificates")
+    page.click("text=Replay all of these")
+    will = page.inner_text(".will")
+    count = re.match(r"(\d+) of \1 dead letters are tried again", will)
+    assert count is not None, will
+    page.fill("[name=reason]", WHY)
+    page.click(f"text=Replay {count[1]}")
+    assert f"{count[1]} replayed" in page.inner_text(".told")
+    assert page.url.split("?")[0].endswith("/dead")
+
+
+def test_many_are_chosen_and_paused_in_a_dialog(screen: Screen, opened: Open) -> None:
+    page = opened()
+    page.goto(f"{screen.address}/schedules?text=to-")
+    assert page.locator(".bulk button").first.is_disabled()
+    for name in ("to-edit", "to-fill"):
+        page.check(f"input[value='{name}']")
+    assert page.inner_text("[data-chosen]") == "2 chosen"
+    page.click("text=Pause…")
+    page.wait_for_selector("dialog[open]")
+    assert "2 schedules" in page.inner_text("dialog .will")
+    page.select_option("dialog [name=for]", "1h")
+    page.fill("dialog [name=reason]", WHY)
+    page.click("dialog button.safe")
+    page.wait_for_selector(".told")
+    assert "2 of 2 schedules done; paused until" in page.inner_text(".told")
+    assert page.url.endswith("/schedules?text=to-")  # back where one was, and told once
+    for name in ("to-edit", "to-fill"):
+        assert screen.schedule(name).schedule.paused_note == WHY
+    assert screen.audited("pause").note == WHY
+
+
+# Last, because from the first token on everybody has to say who they are.
+
+
+def test_whoever_has_a_token_logs_in_and_out(screen: Screen, opened: Open) -> None:
+    text = screen.token("carla", "read")
+    page = opened()
+    page.goto(f"{screen.address}/schedules")
+    page.wait_for_url("**/login")
+    page.fill("[name=token]", text)
+    page.click("button")
+    page.wait_for_selector(".foot")
+    page.goto(f"{screen.address}/schedules")
+    assert "carla" in page.inner_text(".foot")
+    assert page.locator("text=New schedule").count() == 0
+    assert page.locator("input[type=checkbox][name=schedule]").count() == 0
+    page.click("text=Log out")
+    page.wait_for_url("**/login")

@@ -1,0 +1,235 @@
+"""Pages without a browser: who sees what of them, forms and their marks, problems as pages, and how much is sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from foliot.domain.instant import MINUTE
+from foliot.operate.surveying import Kind, Need
+from foliot.web.access import TABLE, Tenants
+from foliot.web.pages import charts, static
+from foliot.web.pages.doing import ACTS
+from foliot.web.pages.now import need_rows
+from foliot.web.settings import WebSettings
+from tests.web.stage import Caller, Stage, staged
+
+HTML = {"accept": "text/html,*/*"}
+FORM = HTML | {"content-type": "application/x-www-form-urlencoded"}
+PLACES = ("/", "/schedules", "/runs", "/dead", "/backfills", "/load", "/fleet", "/alerts", "/audit")
+MOST_BYTES = 100_000
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[Stage]:
+    """Served to this host alone."""
+    with staged(WebSettings()) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def door() -> Iterator[Stage]:
+    """Served to whoever has a token."""
+    with staged() as made:
+        made.token("first")
+        yield made
+
+
+def _page(caller: Caller, path: str, status: int = 200) -> str:
+    response = caller.ask("GET", path, headers=HTML)
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"].startswith("text/html")
+    return unescape(response.text)
+
+
+def _fields(page: str) -> dict[str, str]:
+    """What the form of an action would send by itself."""
+    found = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page)
+    return {name: unescape(value) for name, value in found}
+
+
+def _sent(caller: Caller, path: str, **fields: str) -> httpx.Response:
+    return caller.ask("POST", path, headers=FORM | {"origin": caller._base}, data=fields)
+
+
+def _looked_at(caller: Caller, path: str) -> dict[str, str]:
+    return _fields(caller.ask("GET", path, headers=HTML).text)
+
+
+# Who sees what
+
+
+def test_a_token_that_may_only_read_sees_no_buttons_and_cannot_act(door: Stage) -> None:
+    reader = door.caller("reader", "read")
+    letter = quote("letter[acme]#1", safe="")
+    for path in (*PLACES, "/schedules/plain", f"/runs/{letter}"):
+        page = _page(reader, path)
+        assert "/act/" not in re.sub(r'<form method="post"[^>]*/act/[^>]*>', "", page), path
+        assert 'type="checkbox" name=' not in page.replace('name="needs_person"', "").replace('name="order"', "")
+    assert "You may not do that" in _page(reader, "/act/schedules/plain/pause", 403)
+    refused = _sent(reader, "/act/schedules/plain/pause", reason="why", csrf="")
+    assert refused.status_code == 403
+
+
+def test_what_is_another_tenants_is_answered_as_what_does_not_exist(door: Stage) -> None:
+    bound = door.caller("acme-ops", tenant="acme")
+    for path in ("/schedules/{}", "/act/schedules/{}/pause", "/act/schedules/{}/backfill"):
+        theirs = _page(bound, path.format("globex-report"), 404).replace("globex-report", "it")
+        nobodys = _page(bound, path.format("no-such-one"), 404).replace("no-such-one", "it")
+        assert theirs == nobodys or "globex" not in theirs
+    run = quote("letter[globex]#1", safe="")
+    assert "There is no such thing" in _page(bound, f"/runs/{run}", 404)
+    assert "There is no such thing" in _page(bound, f"/act/runs/{run}/retry", 404)
+    assert _sent(bound, f"/act/runs/{run}/retry", reason="why", csrf="").status_code == 404
+
+
+def test_a_tenants_own_pages_show_nothing_of_others(door: Stage) -> None:
+    bound = door.caller("acme-looks", tenant="acme")
+    for path in ("/schedules", "/runs", "/dead", "/backfills"):
+        assert "globex" not in _page(bound, path), path
+    assert bound.ask("GET", "/", headers=HTML).headers["location"] == "/schedules"
+    page = _page(bound, "/schedules")
+    for (method, path), access in TABLE.items():
+        if method == "GET" and access.tenants is Tenants.ALL and path in PLACES:
+            assert f'href="{path}"' not in page, "a place that is refused is not offered"
+            assert "You may not do that" in _page(bound, path, 403)
+
+
+def test_what_is_about_everything_is_no_act_of_a_tenants(door: Stage) -> None:
+    bound = door.caller("acme-acts", tenant="acme")
+    for (kind, verb), act in ACTS.known.items():
+        if act.is_for_all:
+            assert bound.ask("GET", f"/act/{kind}/1/{verb}", headers=HTML).status_code == 404, (kind, verb)
+
+
+def test_many_that_are_chosen_are_each_asked_whose_they_are(door: Stage) -> None:
+    bound = door.caller("acme-many", tenant="acme")
+    chosen = {"verb": "pause", "schedule": "globex-report", "reason": "why", "csrf": ""}
+    told = _sent(bound, "/act/schedules/many/choose", **chosen)
+    assert "0 of 1 schedule" in httpx.URL(told.headers["location"]).params["told"]
+    view = door.world.call(door.app.operate.schedule_async("globex-report"))
+    assert not view.schedule.paused(door.world.clock.now())
+
+
+# Forms
+
+
+def test_a_form_without_the_mark_of_its_page_does_nothing(house: Stage) -> None:
+    somebody = house.somebody()
+    for mark in ({}, {"csrf": ""}, {"csrf": "0" * 64}):
+        refused = _sent(somebody, "/act/schedules/plain/pause", reason="why", **mark)
+        assert refused.status_code == 403
+        assert "Nothing was done" in refused.text
+    assert not house.world.schedule("plain").schedule.paused(house.world.clock.now())
+
+
+def test_looking_at_an_action_changes_nothing(house: Stage) -> None:
+    before = house.world.call(house.app.operate.audit_async(limit=1))
+    for path in ("/act/schedules/plain/pause", "/act/schedules/plain/delete", "/act/dead/all/replay"):
+        _page(house.somebody(), path + "?reason=why")
+    assert house.world.call(house.app.operate.audit_async(limit=1)) == before
+
+
+def test_a_form_that_is_sent_twice_is_done_once(house: Stage) -> None:
+    somebody, path = house.somebody(), "/act/schedules/plain/trigger"
+    fields = _looked_at(somebody, path) | {"reason": "why"}
+    before = len(house.world.runs(schedule="plain"))
+    first, second = _sent(somebody, path, **fields), _sent(somebody, path, **fields)
+    assert first.status_code == second.status_code == 303
+    assert first.headers["location"] == second.headers["location"]
+    assert len(house.world.runs(schedule="plain")) == before + 1
+    assert _sent(somebody, path, **(fields | {"reason": "another"})).status_code == 409
+
+
+def test_an_action_without_a_reason_is_refused_and_can_be_sent_again(house: Stage) -> None:
+    somebody, path = house.somebody(), "/act/schedules/plain/trigger"
+    fields = _looked_at(somebody, path)
+    refused = _sent(somebody, path, **fields, reason="  ")
+    assert refused.status_code == 422
+    again = _fields(refused.text) | {"reason": "why"}
+    assert _sent(somebody, path, **again).status_code == 303
+
+
+def test_what_is_told_after_an_action_cannot_be_forged(house: Stage) -> None:
+    page = _page(house.somebody(), "/runs?told=You+have+been+hacked&mark=00")
+    assert "hacked" not in page
+
+
+# Problems
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "told"),
+    [
+        ("/runs/no-such-run", 404, "There is no such thing"),
+        ("/schedules/no-such-schedule", 404, "There is no such thing"),
+        ("/act/schedules/plain/explode", 404, "There is no such thing"),
+        ("/runs?state=odd", 422, "there are: scheduled"),
+        ("/runs?cursor=odd", 422, "What was given cannot be used"),
+        ("/load?for=99d", 422, "an hour up to 31 days"),
+        ("/audit?cursor=x", 422, "no cursor of this list"),
+    ],
+)
+def test_a_browser_is_told_of_a_problem_on_a_page(house: Stage, path: str, status: int, told: str) -> None:
+    page = _page(house.somebody(), path, status)
+    assert told.lower() in page.lower()
+    assert 'aria-label="Places"' in page  # one can go on from there
+    programs = house.somebody().ask("GET", path)
+    assert programs.headers["content-type"] == "application/problem+json"
+
+
+def test_a_mistake_of_ours_is_a_page_that_asks_the_store_nothing(
+    house: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("foliot.web.pages.lists.runs_page", broken)
+    page = _page(house.somebody(), "/runs", 500)
+    assert "A mistake of ours" in page
+    assert "secret detail" not in page
+    assert "secret detail" in caplog.text
+
+
+# How much is sent
+
+
+def test_the_first_view_of_every_page_is_small(house: Stage) -> None:
+    files = sum(len(house.somebody().ask("GET", path).content) for path in static.paths())
+    for path in (*PLACES, "/schedules/plain", "/load?for=1h", "/load?for=7d"):
+        page = house.somebody().ask("GET", path, headers=HTML)
+        assert len(page.content) + files < MOST_BYTES, path
+
+
+@pytest.mark.parametrize("kind", ["kept", "failed", "retried"])
+def test_thirty_strips_fit_whatever_became_of_their_ticks(kind: str) -> None:
+    assert 30 * len(charts.strip([kind] * 30)) < 40_000
+
+
+def test_a_strip_says_in_words_what_it_shows() -> None:
+    drawn = charts.strip(["kept", "kept", "failed"])
+    assert "<title>the last 3 ticks: 2 kept, 1 failed</title>" in drawn
+    assert drawn.count("<path") == 3  # two marks in one, the third, and the line where nothing was yet
+
+
+# What needs a person
+
+
+def _need(subject: str, schedule: str | None, since: int, kind: Kind = Kind.DEAD, job: str = "look_after") -> Need:
+    return Need(kind, subject, job, schedule, None, since, "It was given up.", "retry", None, "why", None, None)
+
+
+def test_what_has_one_cause_is_one_row_with_its_number() -> None:
+    ticks = [_need(f"schools@2026-04-03T02:0{minute}:00Z[atlantis]", "schools", minute * MINUTE) for minute in range(4)]
+    others = [_need("class:7#1", None, 0, job="remind"), _need("payday@2026-04-03T02:00:00Z", "payday", 0)]
+    many, one, tick = need_rows([*ticks, *others])
+    assert (many["kind"], many["id"]) == ("4 dead", "schools[atlantis]")
+    assert many["href"] == "/runs?state=dead&schedule=schools"
+    assert many["safe"] == {"href": "/act/dead/all/replay?schedule=schools", "text": "Replay…"}
+    assert (one["kind"], one["id"]) == ("dead", "class:7#1")
+    assert tick["href"] == f"/runs/{quote('payday@2026-04-03T02:00:00Z', safe='')}"
