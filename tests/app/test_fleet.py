@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from foliot import Foliot, every
-from foliot.bootstrap import BEAT_EVERY, make_store, run_scheduler, run_worker
+from foliot.bootstrap import make_store, run_scheduler, run_worker
+from foliot.bootstrap.scheduling import BEAT_EVERY
 from foliot.clock import ManualClock
 from foliot.domain.instant import HOUR, MILLISECOND, SECOND, Duration, Instant, instant
 from foliot.domain.run import Promise

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from foliot import Context, Foliot, bootstrap, every
+from foliot import Context, Foliot, every
+from foliot.bootstrap import scheduling
 from foliot.clock import ManualClock
 from foliot.domain.instant import LAST, SECOND
 from foliot.errors import InvalidInput, StoreError
@@ -202,10 +203,10 @@ def test_the_schedulers_heart_beats_on_after_any_error(caplog: pytest.LogCapture
             raise KeyError("a bug")
 
     async def live() -> None:
-        beating = asyncio.create_task(bootstrap._beat(Ill(), 7, clock, asyncio.Event()))  # type: ignore[arg-type]
+        beating = asyncio.create_task(scheduling._beat(Ill(), 7, clock, asyncio.Event()))  # type: ignore[arg-type]
         for _ in range(3):
             await asyncio.sleep(0)
-            clock.advance(bootstrap.BEAT_EVERY)
+            clock.advance(scheduling.BEAT_EVERY)
             await asyncio.sleep(0.01)
         beating.cancel()
 

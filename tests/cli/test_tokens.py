@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -55,8 +56,9 @@ def test_an_address_that_others_reach_is_refused_without_a_token(store: str) -> 
 def test_the_web_serves_this_host_until_it_is_told_to_end(store: str, tmp_path: Path) -> None:
     with process(tmp_path, "web", "--port", "0", "--store", store) as web:
         until(lambda: "serving http" in web.err.read_text(), "it serves")
-        address = web.err.read_text().partition("serving ")[2].split()[0]
-        assert address.startswith("http://127.0.0.1:")
+        found = re.search(r"serving (http://127\.0\.0\.1:\d+/)", web.err.read_text())
+        assert found is not None
+        address = found[1]
         with httpx.Client(base_url=address) as client:
             assert client.get("/healthz").json()["status"] == "ok"
             assert client.get("/readyz").status_code == 503

@@ -94,6 +94,17 @@ async def test_a_request_is_done_once_and_answered_again(stage: Stage) -> None:
     assert (await store.begin_request(8, "k", b"same")).standing is Asked.NEW
 
 
+async def test_one_credential_has_so_many_keys_and_no_more(stage: Stage) -> None:
+    store = stage.store
+    for key in "abc":
+        assert (await store.begin_request(7, key, b"same", most=3)).standing is Asked.NEW
+    assert (await store.begin_request(7, "d", b"same", most=3)).standing is Asked.TOO_MANY
+    assert (await store.begin_request(7, "a", b"same", most=3)).standing is Asked.UNDER_WAY, "what it has, it keeps"
+    assert (await store.begin_request(8, "d", b"same", most=3)).standing is Asked.NEW
+    stage.clock.advance(2 * DAY)
+    assert (await store.begin_request(7, "d", b"same", most=3)).standing is Asked.NEW
+
+
 async def test_a_request_that_was_dropped_may_be_tried_again(stage: Stage) -> None:
     await stage.store.begin_request(7, "k", b"same")
     await stage.store.drop_request(7, "k")

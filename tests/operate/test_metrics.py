@@ -5,10 +5,12 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from foliot import Context, Foliot, Permanent, every
+from foliot.domain.alerts import Finding, Kind
 from foliot.domain.instant import HOUR, SECOND
 from foliot.domain.metrics import ALL, MOST_SERIES, OF_THE_STORE
 from foliot.domain.state import State
 from foliot.domain.store.measuring import ScheduleAge
+from foliot.domain.survey import Conclusion
 from foliot.operate.metrics import PART, FleetMetrics
 from foliot.testing import virtual_time
 
@@ -55,6 +57,7 @@ def test_one_look_tells_of_the_whole_fleet() -> None:
         world.kill_worker()
         greet.now()
         world.run_for("10s")
+        world.call(world.store.open_alert(Conclusion(b"", [Finding(Kind.DEAD, "run:x", "it is dead")])))
         fleet._slow = None  # as if enough time had passed
         found = samples(world.call(fleet.render()))
     assert named(found, "foliot_runs_ended_total") == {"greet/succeeded": 1}
@@ -68,6 +71,7 @@ def test_one_look_tells_of_the_whole_fleet() -> None:
     assert named(found, "foliot_limit_used")["queue:default"] >= 0
     assert named(found, "foliot_schedules") == {"active": 1, "paused": 0, "set_aside": 0}
     assert named(found, "foliot_schedule_useful_age_seconds") == {"hello": 10}
+    assert named(found, "foliot_alerts_open")["dead/critical"] == 1
     assert named(found, "foliot_runs_early") == {"": 0}
     assert set(named(found, "foliot_instances")) >= {"scheduler/", "worker/"}
     told = {name for name, _ in found}

@@ -204,6 +204,17 @@ INSERT INTO foliot.edit (at, schedule, actor, fields) VALUES ({START}, 'daily', 
 INSERT INTO foliot.tally VALUES (29586360, 5, 1, 0, 2, 0, 0);
 INSERT INTO foliot.tallied VALUES (1, 3);
 """,
+    10: f"""
+INSERT INTO foliot.alert (opened_at, seen_at, count, kind, subject, severity, cause, action)
+VALUES ({START}, {START}, 1, 'late', 'schedule:daily', 'warning', 'it is late', 'look');
+INSERT INTO foliot.watched VALUES (1, 2, {START}, '\\x00') ON CONFLICT (id) DO UPDATE SET version = 2;
+""",
+    11: f"""
+INSERT INTO foliot.token (made_at, name, hash, scope, made_by) VALUES ({START}, 'ci', '\\x01', 'read', 'ana');
+INSERT INTO foliot.session VALUES ({START}, 1, '\\x02');
+INSERT INTO foliot.request (made_at, credential, key, digest) VALUES ({START}, 1, 'k', '\\x03');
+INSERT INTO foliot.guest VALUES (1, 1, '\\x04');
+""",
 }
 """By step, rows for the tables that it made. A step that makes one adds its own: the test below says which lack any."""
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from foliot import Foliot, every
-from foliot.bootstrap import _Heartbeat
+from foliot.bootstrap.scheduling import _Heartbeat
 from foliot.clock import ManualClock
 from foliot.domain.instant import MINUTE, SECOND
 from foliot.errors import InvalidInput

@@ -181,10 +181,15 @@ def served(folder: Path, world: World, settings: WebSettings | None = None) -> I
         store = bootstrap.make_store(url, world.clock)
         await store.open()
         app = Foliot(url)
+
+        def serving(address: str) -> None:
+            told.append(address)
+            ready.set()
+
         stop = handles["stop"] = asyncio.Event()
         handles["loop"] = asyncio.get_running_loop()
         with app.standing_on(store, world.clock):
-            await serve(app, settings or WebSettings(port=0), stop, ready=lambda at: (told.append(at), ready.set()))
+            await serve(app, settings or WebSettings(port=0), stop, ready=serving)
         await store.close()
 
     def run() -> None:

@@ -11,8 +11,10 @@ import httpx
 
 from foliot import Context, Foliot, Permanent, every
 from foliot.clock import ManualClock
+from foliot.domain.alerts import Finding, Kind
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Promise
+from foliot.domain.survey import Conclusion
 from foliot.testing import World, virtual_time
 from foliot.web.application import make_application
 from foliot.web.settings import WebSettings
@@ -94,6 +96,14 @@ class Stage:
         promise = Promise(job, payload, self.world.clock.now(), key=key, **more)
         [kept] = self.world.call(self.world.store.promise([promise]))
         return kept.id
+
+    def alert(self, tenant: str) -> int:
+        """The number of one that is about a run of theirs."""
+        run = f"letter[{tenant}]#1"
+        found = Finding(Kind.DEAD, f"run:{run}", "it is dead", tenant=tenant, run=run)
+        self.world.call(self.world.store.open_alert(Conclusion(b"", [found])))
+        opened = self.world.call(self.app.operate.alerts_async(tenant=tenant)).alerts
+        return next(one.number for one in opened if one.subject == f"run:{run}")
 
 
 def make_app() -> Foliot:

@@ -35,8 +35,8 @@ def _ago(stage: Stage, **length: int) -> str:
 
 ANSWERS: dict[str, type[BaseModel]] = {
     "/me": models.Me,
-    "/schedules": models.Page[models.Schedule],
-    "/schedules/daily%2Freport": models.Schedule,
+    "/schedules?order=next&paused=false": models.StandingPage,
+    "/schedules/daily%2Freport": models.ScheduleStanding,
     "/schedules/plain/next?count=3": models.Ticks,
     "/schedules/visits/members": models.Page[models.Standing],
     "/runs?limit=1000": models.RunPage,
@@ -47,6 +47,13 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "/dead": models.Page[models.DeadRun],
     "/backfills": models.Page[models.Backfill],
     "/backfills/1": models.BackfillStanding,
+    "/overview": models.Overview,
+    "/overview/kept?minutes=5": models.Page[models.Minute],
+    "/needs": models.Page[models.Need],
+    "/alerts?everything=true": models.AlertPage,
+    "/alerts/1": models.AlertStory,
+    "/retention": models.Retention,
+    "/pauses": models.Page[models.Pause],
     "/jobs": models.Page[models.Job],
     "/jobs/report": models.WholeJob,
     "/queues": models.Page[models.Queue],
@@ -75,6 +82,8 @@ def test_every_answer_is_what_its_description_says(stage: Stage, caller: Caller)
     models.BackfillPreview.model_validate(seen["preview"])
     made = caller.post("/backfills", schedule="plain", reason="why", rate="1/h", window="22:00-06:00", **span)
     models.Backfill.model_validate(made["backfill"])
+    stage.alert("acme")
+    caller.post("/queues/mail/pause", reason="why")
     caller.ask("PUT", "/api/v1/limits/tenant%3Aacme", json={"reason": "why", "rate": "5/s", "weight": 2})
     for path, model in ANSWERS.items():
         model.model_validate(caller.get(path))
@@ -98,7 +107,7 @@ def test_acts_answer_as_described(stage: Stage, caller: Caller) -> None:
         models.Kept.model_validate(caller.post(path, **body))
     done = {"/schedules/plain/pause": {"reason": "why"}, "/schedules/plain/resume": {"reason": "why"}}
     for path, body in done.items():
-        models.Done.model_validate(caller.post(path, **body))
+        assert models.Paused.model_validate(caller.post(path, **body)).pauses
     models.MembersChanged.model_validate(caller.post("/members/shops/add", members=["east"], reason="why"))
     told = caller.post("/bulk/rerun", runs=["letter[acme]#1", "nobody"], reason="why", dry_run=True)
     assert models.Outcomes.model_validate(told).total == 2
@@ -162,7 +171,10 @@ def test_who_deletes_what_was_changed_meanwhile_is_refused(stage: Stage, caller:
     etag = caller.ask("GET", path).headers["etag"]
     stale = caller.ask("DELETE", path, params={"reason": "why"}, headers={"if-match": '"99"'})
     assert stale.status_code == 412
-    assert etag in stale.json()["detail"]
+    assert "is at revision 1, and you saw 99" in stale.json()["detail"]
+    unknown = caller.ask("DELETE", path, params={"reason": "why"}, headers={"if-match": "whatever"})
+    assert unknown.status_code == 412
+    assert etag in unknown.json()["detail"]
     assert caller.ask("DELETE", path, params={"reason": "why"}, headers={"if-match": etag}).status_code == 200
     assert caller.ask("GET", path).status_code == 404
 

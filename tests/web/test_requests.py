@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -12,12 +13,13 @@ import pytest
 
 from foliot.domain.instant import DAY, MINUTE
 from foliot.errors import StoreError
+from foliot.web.settings import WebSettings
 from tests.web.stage import Caller, Stage, staged
 
 
 @pytest.fixture
 def stage() -> Iterator[Stage]:
-    with staged(lived=False) as made:
+    with staged(WebSettings(), lived=False) as made:
         yield made
 
 
@@ -37,6 +39,28 @@ def test_the_same_request_is_done_once_and_answered_again(stage: Stage) -> None:
     assert len(caller.get("/runs", origin="manual")["items"]) == 1
     stage.world.run_for("1s")
     assert _trigger(caller, "k2").json()["id"] != first.json()["id"]
+
+
+def test_the_local_user_triggers_once_too(stage: Stage) -> None:
+    local = stage.somebody()
+    local.headers = {"idempotency-key": "k1"}
+    for _ in range(2):
+        assert local.ask("POST", "/api/v1/schedules/plain/trigger", json={"reason": "why"}).status_code == 200
+    assert len(local.get("/runs", origin="manual")["items"]) == 1
+
+
+def test_a_token_cannot_fill_the_store_with_keys(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    operate = stage.app.operate
+    monkeypatch.setattr(operate, "begin_request_async", partial(operate.begin_request_async, most=1))
+    worker = stage.caller("worker", "work")
+    asked = {"json": {"name": "w", "jobs": [{"name": "resize"}]}}
+    told = [
+        worker.ask("POST", "/api/v1/external/workers", headers={"idempotency-key": key}, **dict(asked))
+        for key in ("k1", "k2")
+    ]
+    assert [one.status_code for one in told] == [201, 429]
+    assert told[1].json()["type"] == "urn:foliot:problem:too-many-keys"
+    assert worker.ask("POST", "/api/v1/external/workers", **asked).status_code == 201, "without a key it goes on"
 
 
 def test_another_request_under_the_same_key_is_refused(stage: Stage) -> None:

@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from foliot.dispatch.wheel import Entry, Wheel
-from foliot.domain.instant import Instant
+from foliot.domain.instant import MILLISECOND, Duration, Instant
 from foliot.domain.store import Arrivals, Cells, Lease, shard_of
 
 BEGINNING: Entry = (-(1 << 63), -1)
 _NOTHING_IS_LATE: Instant = -(1 << 62)
+_AGES_EVERY: Duration = 50 * MILLISECOND
+"""Of what grows late by a minute: all wheels are looked through for it, and most of the time there is none."""
 
 
 class Window:
@@ -124,6 +126,8 @@ class Shards:
         self._shard_count = shard_count
         self._held: dict[int, HeldShard] = {}
         self._late_before = _NOTHING_IS_LATE
+        self._aged_to = _NOTHING_IS_LATE
+        """What was due before this is where it belongs, but for windows that were opened since."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -154,6 +158,7 @@ class Shards:
         """Takes in what the store answered to a renewal of all; returns the shards that were lost."""
         for lease in leases:
             self._held[lease.shard].renew(lease, self.cursor)
+        self._aged_to = _NOTHING_IS_LATE
         return self._held.keys() - {lease.shard for lease in leases}
 
     def has_fresh(self) -> bool:
@@ -172,8 +177,10 @@ class Shards:
     def age(self, late_before: Instant) -> None:
         """From now on what was due before this is backlog, wherever it comes from."""
         self._late_before = late_before
-        for held in self._held.values():
-            held.age(late_before)
+        if not self._aged_to <= late_before < self._aged_to + _AGES_EVERY:
+            self._aged_to = late_before
+            for held in self._held.values():
+                held.age(late_before)
 
     def add_arrivals(self, arrivals: Arrivals) -> None:
         self.put_back(zip(arrivals.fire_at, arrivals.number, strict=True))

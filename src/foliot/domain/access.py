@@ -17,6 +17,8 @@ SESSION: Duration = DAY
 """How long a browser stays logged in."""
 KEPT: Duration = DAY
 """How long an answer is kept for whoever asks again under the same Idempotency-Key."""
+MOST_KEYS = 10_000
+"""So many Idempotency-Keys one credential may have within that time: it cannot fill the store."""
 UNDER_WAY: Duration = MINUTE
 """After this time without an answer, whoever was at it is taken to be gone."""
 USED_EVERY: Duration = MINUTE
@@ -101,6 +103,8 @@ class Asked(StrEnum):
     """Whoever was at it never answered: whether it was done, nobody knows."""
     OTHER = "other"
     """The key was used for something else."""
+    TOO_MANY = "too many"
+    """Whoever asks has as many keys as they may have."""
 
 
 class Request(NamedTuple):

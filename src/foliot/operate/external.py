@@ -28,14 +28,15 @@ from foliot.domain.elsewhere import (
     sealed_key,
 )
 from foliot.domain.identity import attempt_id, checked_name, run_id
-from foliot.domain.instant import SECOND, Duration, Instant, duration, rfc3339, spell
+from foliot.domain.instant import MINUTE, SECOND, Duration, Instant, duration, rfc3339, spell
 from foliot.domain.labels import checked_labels
 from foliot.domain.ledger import stage_of, traits_from_json
+from foliot.domain.locking import DAMAGED, is_shut, why_shut
 from foliot.domain.policy import Policy, choices, choices_from_json, policy_to_json
 from foliot.domain.run import Claimed, Ending, Progress, SilentAttempt
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import DEFAULT_QUEUE, JobCard, Store
-from foliot.errors import InvalidInput, LostOwnership, UnknownName
+from foliot.errors import InvalidInput, Locked, LostOwnership, UnknownName
 from foliot.operate.acting import Acting
 from foliot.operate.shapes import Shape, moment
 from foliot.timing.binding import binding_in
@@ -44,6 +45,10 @@ MOST_SLOTS = 10_000
 MOST_JOBS = 1_000
 BEAT_EVERY: Duration = 5 * SECOND
 """How often a worker elsewhere should be heard of: several times within the shortest usual lease."""
+
+
+_FOR_A_KEY: Duration = 15 * SECOND
+_LONGEST_FOR_A_KEY: Duration = 5 * MINUTE
 
 
 class GuestJob(NamedTuple):
@@ -138,7 +143,12 @@ class ExternalVerbs(Acting):
         checks = [one for one in found if one.phase is not None]
         if checks:
             await store.give_back(worker, checks)
-        return [_taken(one, guest, cards, now) for one in found if one.phase is None]
+        readable, shut = _parted([one for one in found if one.phase is None])
+        if shut:
+            await store.finish(worker, [_put_off(one, why, now) for one, why in shut])
+        if shut and not readable:
+            raise Locked(f"{shut[0][1]}; whoever serves claims needs it, too (foliot web, foliot up)")
+        return [_taken(one, guest, cards, now) for one in readable]
 
     async def beat_guest_async(self, worker: int, said: Sequence[Said], *, credential: int) -> Heard:
         """The worker lives; keeps what its attempts say; tells what is to be stopped. An attempt that has taken longer
@@ -353,6 +363,28 @@ def _card(job: GuestJob) -> JobCard:
     return JobCard(checked_name(job.name, "job"), policy_to_json(policy), checked_name(job.queue, "queue"))
 
 
+def _parted(found: Sequence[Claimed]) -> tuple[list[Claimed], list[tuple[Claimed, str]]]:
+    """What can be handed on; and what is locked with a key that is not here, with why."""
+    readable, shut = [], []
+    for one in found:
+        values = ((one.payload, "its arguments"), (one.checkpoint, "its checkpoint"))
+        why = next((why_shut(data, what) for data, what in values if data is not None and is_shut(data)), None)
+        readable.extend([one] if why is None else [])
+        shut.extend([] if why is None else [(one, why)])
+    return readable, shut
+
+
+def _put_off(one: Claimed, why: str, now: Instant) -> Ending:
+    """As a worker here does: it costs no attempt, and waits for somebody who has the key, each time twice as long."""
+    if any(data is not None and data.startswith(DAMAGED) for data in (one.payload, one.checkpoint)):
+        verdict, outcome = Next(Event.GAVE_UP, reason=Reason.BAD_PAYLOAD), Outcome.PERMANENT
+    else:
+        wait = min(_FOR_A_KEY << min(one.attempt - 1, 10), _LONGEST_FOR_A_KEY)
+        verdict, outcome = Next(Event.RETRY_GRANTED, now + wait, Reason.LOCKED), Outcome.INTERRUPTED
+    ending = Ending(one.number, one.token, one.attempt, verdict.event, outcome, None, now)
+    return ending._replace(retry_at=verdict.retry_at, reason=verdict.reason, error=why)
+
+
 def _taken(one: Claimed, guest: GuestWorker, cards: Mapping[str, JobCard], now: Instant) -> Taken:
     key = AttemptKey(guest.number, one.number, one.token, one.attempt)
     policy = _merged(cards.get(one.job), one.options)
@@ -394,6 +426,11 @@ def _clean(text: str, most: int) -> str:
     return (
         text.replace("\0", "").encode("utf-8", "replace")[:most].decode("utf-8", "ignore").strip() or "no reason given"
     )
+
+
+def kept_taken_shape(taken: Taken) -> Shape:
+    """What is kept of it for whoever asks again: not what the store may have locked."""
+    return taken_shape(taken) | {"arguments": None, "checkpoint": None}
 
 
 def taken_shape(taken: Taken) -> Shape:

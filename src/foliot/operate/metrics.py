@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from typing import NamedTuple
 
 from foliot.domain import metrics
+from foliot.domain.alerts import KINDS, silence
 from foliot.domain.breaker import BREAKER
 from foliot.domain.gates import GateView
 from foliot.domain.instant import SECOND, Instant
@@ -75,9 +76,10 @@ class FleetMetrics:
         store = await self._opened()
         await self._follow(store)
         slow = await self._measured(store)
-        now = await store.now()
+        now, backlog = await store.now(), await store.backlog()
         found = [
-            *self._of_runs(await store.backlog(), now),
+            *self._of_runs(backlog, now),
+            (metrics.ALERTS_OPEN, await _alerts(store, backlog, now)),
             *_of_fleet(await store.instances()),
             *self._of_limits(await store.limits()),
             *self._of_schedules(slow, now),
@@ -147,6 +149,15 @@ def _limit_name(view: GateView) -> str:
     """Keys are as many as there are customers, and tenants too: both are told together."""
     name = view.gate.name
     return next((f"{kind}{OTHER}" for kind in ("key:", "tenant:") if name.startswith(kind)), name)
+
+
+async def _alerts(store: Store, backlog: Backlog, now: Instant) -> dict[tuple[str, ...], float]:
+    """With the one that nobody can open who does not live: that nobody watches."""
+    found: dict[tuple[str, ...], float] = {names: float(count) for names, count in backlog.alerts.items()}
+    silent = silence((await store.recall()).looked_at, now)
+    if silent is not None:
+        found[str(silent.kind), str(KINDS[silent.kind].severity)] = 1.0
+    return found
 
 
 def _of_fleet(instances: Iterable[Instance]) -> Iterator[Told]:

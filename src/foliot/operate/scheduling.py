@@ -63,7 +63,7 @@ class ScheduleVerbs(Acting):
         if planned.outcome == "refused":
             raise Conflict(planned.problem or "")
         if planned.outcome == "created":
-            await _applied(store, await _declared(store, [given]), source=OPERATOR, actor=who, note=why)
+            await _applied(store, await _declared(store, [given]), source=OPERATOR, actor=who, note=why, fresh=True)
         return planned
 
     def put_schedule(self, given: Mapping[str, Any], *, reason: str, actor: str) -> Planned:
@@ -240,6 +240,7 @@ async def _applied(
     actor: str,
     note: str = "",
     prune: bool = False,
+    fresh: bool = False,
 ) -> Applied:
     """Each begins with its first tick after now that nobody decided upon yet."""
     now = await store.now()
@@ -253,7 +254,9 @@ async def _applied(
     wanted = {one.id: first(one, now) for one in declarations}
     for _ in range(_TRIES):
         try:
-            return await store.apply(list(wanted.values()), prune=prune, actor=actor, source=source, note=note)
+            return await store.apply(
+                list(wanted.values()), prune=prune, actor=actor, source=source, note=note, fresh=fresh
+            )
         except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
             wanted[taken.schedule] = first(wanted[taken.schedule], taken.nominal)
     raise Conflict("the schedules changed again and again while they were being applied; try once more")

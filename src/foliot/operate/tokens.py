@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from foliot.domain.access import (
+    MOST_KEYS,
     PREFIX,
     SESSION,
     Answer,
@@ -133,8 +134,8 @@ class TokenVerbs(Acting):
 
     # What was asked before
 
-    async def begin_request_async(self, credential: int, key: str, digest: bytes) -> Request:
-        return await (await self._opened()).begin_request(credential, key, digest)
+    async def begin_request_async(self, credential: int, key: str, digest: bytes, *, most: int = MOST_KEYS) -> Request:
+        return await (await self._opened()).begin_request(credential, key, digest, most=most)
 
     async def end_request_async(self, credential: int, key: str, answer: Answer) -> None:
         await (await self._opened()).end_request(credential, key, answer)

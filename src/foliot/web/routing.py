@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from foliot.domain.access import Answer, Asked, allows
+from foliot.domain.access import MOST_KEYS, Answer, Asked, allows
 from foliot.operate import Operator
 from foliot.web.access import TABLE, Access, Tenants
 from foliot.web.entrance import Principal
@@ -187,6 +187,12 @@ def _kept(response: Response) -> Answer:
 def _refusal(standing: Asked) -> Problem:
     if standing is Asked.OTHER:
         return Problem("key-reused", "this Idempotency-Key was used for another request; use a new one for each")
+    if standing is Asked.TOO_MANY:
+        return Problem(
+            "too-many-keys",
+            f"this token used {MOST_KEYS:,} Idempotency-Keys in a day, and gets no other; ask without one, or later",
+            headers={"retry-after": "3600"},
+        )
     if standing is Asked.UNDER_WAY:
         return Problem("under-way", "the same request is under way; ask again", headers={"retry-after": "1"})
     return Problem(

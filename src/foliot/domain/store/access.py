@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from foliot.domain.access import Answer, NewToken, Request, Token
+from foliot.domain.access import MOST_KEYS, Answer, NewToken, Request, Token
 from foliot.domain.instant import Instant
 
 
@@ -38,9 +38,10 @@ class AccessStore(Protocol):
 
     async def end_session(self, hash: bytes) -> None: ...
 
-    async def begin_request(self, credential: int, key: str, digest: bytes) -> Request:
+    async def begin_request(self, credential: int, key: str, digest: bytes, *, most: int = MOST_KEYS) -> Request:
         """Asks, durably, for the right to do something once under a key. `new` is told to one caller only, until
-        `end_request` or `drop_request`. What was kept for its time is swept away."""
+        `end_request` or `drop_request`. What was kept for its time is swept away. Who has `most` keys gets no other:
+        `too many`, and nothing is kept of it."""
 
     async def end_request(self, credential: int, key: str, answer: Answer) -> None:
         """What was answered: whoever asks the same again is told the same."""

@@ -30,6 +30,8 @@ class Backlog(NamedTuple):
     parked: Sequence[Parked]
     early: int
     """Attempts that began before their time; must be 0."""
+    alerts: Mapping[tuple[str, str], int]
+    """Open ones, by kind and severity; snoozed ones are open."""
 
 
 class EndedCount(NamedTuple):

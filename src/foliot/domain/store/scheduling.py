@@ -22,8 +22,11 @@ class ScheduleStore(Protocol):
         source: str = "code",
         release: str = "",
         note: str = "",
+        fresh: bool = False,
     ) -> Applied:
         """Brings schedules to what is declared, where the declaration differs from the one last applied.
+
+        With `fresh` all of them are new, or are as they are stated: Conflict when one is another one's, or otherwise.
 
         What operators edited stays for as long as the declaration does; a changed one takes its place (`overwritten`).
 

@@ -3,6 +3,11 @@
 Rung after a commit, never inside the transaction that matters: a transaction that notifies holds a lock of the whole
 server until it is on disk, and everybody who commits would wait for it. However often it is rung, one message is under
 way at a time.
+
+Schedulers hear of arrivals, workers of what was handed off: each has a channel, so that nobody wakes for the other's.
+A message may be the number of an instance. Then there is work for one, and that one is to go: if all went, all but one
+would go in vain. Should it not go, because it has no room, it passes the message on to all. Should it be gone, the
+others go a little later, until its heart has been silent for so long that it is not called any more.
 """
 
 from __future__ import annotations
@@ -12,17 +17,28 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import asyncpg
 
-CHANNEL = "foliot"
 BREATH = 0.002
 """Seconds between two messages: whoever is woken takes all that has come by then, and not one run at a time."""
 UNHEARD_EVERY = 0.02
 """Seconds: without ears, everything may be new this often."""
+ANSWERED_WITHIN = 0.003
+"""Seconds within which whoever is called by its number looks for the work; else all are called."""
+COVERED_AFTER = 0.02
+"""Seconds after which somebody else looks for it in any case."""
+
+EVERYBODY = ("arrivals", "handoff")
+"""What schedulers wait for, and workers."""
 
 _log = logging.getLogger("foliot.store")
+
+
+def channel(who: str) -> str:
+    return f"foliot_{who}"
 
 
 class Bell:
@@ -38,6 +54,12 @@ class Bell:
         self._heard = 0
         self._callbacks: list[Callable[[], None]] = []
         self._has_ears = False
+        self._ours: set[str] = set()
+        """Numbers of instances here."""
+        self._passing: asyncio.TimerHandle | None = None
+        """Passes on that we were called, unless we go."""
+        self._covering: asyncio.TimerHandle | None = None
+        """Goes where somebody else was called to, unless we went meanwhile."""
 
     def ring(self, who: set[str]) -> None:
         """Tells others, some time soon; whoever listens here knows at once."""
@@ -56,6 +78,32 @@ class Bell:
     def when_heard(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
 
+    def answered(self) -> None:
+        """We go and look: whatever was said before this is taken care of."""
+        if self._passing is not None:
+            self._passing.cancel()
+            self._passing = None
+        if self._covering is not None:
+            self._covering.cancel()
+            self._covering = None
+
+    def _called(self, who: str, number: str) -> None:
+        loop = asyncio.get_running_loop()
+        if number in self._ours:
+            if self._passing is None:
+                self._passing = loop.call_later(ANSWERED_WITHIN, self._pass_on, who)
+            self.heard({who})
+        elif self._covering is None:
+            self._covering = loop.call_later(COVERED_AFTER, self._cover, who)
+
+    def _pass_on(self, who: str) -> None:
+        self._passing = None
+        self.ring({who})
+
+    def _cover(self, who: str) -> None:
+        self._covering = None
+        self.heard({who})
+
     async def _tell(self) -> None:
         try:
             while self._ringing:
@@ -67,8 +115,12 @@ class Bell:
         finally:
             self._sender = None
 
-    def listen(self, hears: set[str]) -> None:
+    def listen(self, hears: set[str], instance: int) -> None:
         """From now on `version` follows what others do that concerns us."""
+        self._ours.add(str(instance))
+        if self._listener is not None and not hears <= self._hears:
+            self._listener.cancel()  # it begins anew, with more to listen for
+            self._listener = None
         self._hears |= hears
         if self._connect is not None and self._listener is None:
             self._listener = asyncio.get_running_loop().create_task(self._listen())
@@ -82,7 +134,8 @@ class Bell:
                 try:
                     gone = asyncio.Event()
                     connection.add_termination_listener(lambda *_, gone=gone: gone.set())
-                    await connection.add_listener(CHANNEL, self._hear)
+                    for who in self._hears or EVERYBODY:
+                        await connection.add_listener(channel(who), partial(self._hear, who))
                     self._has_ears, pause = True, 0.1
                     self._heard += 1  # what was said before we listened
                     await gone.wait()
@@ -94,14 +147,18 @@ class Bell:
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5)
 
-    def _hear(self, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
-        self.heard({str(payload)})
+    def _hear(self, who: str, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
+        if payload and self._hears:
+            self._called(who, str(payload))
+        else:
+            self.heard({who})
 
     @property
     def version(self) -> int:
         return self._heard if self._has_ears else self._heard + int(time.monotonic() / UNHEARD_EVERY)
 
     async def close(self) -> None:
+        self.answered()
         for task in (self._sender, self._listener):
             if task is not None and task.get_loop() is asyncio.get_running_loop():
                 task.cancel()

@@ -66,6 +66,9 @@ class CellReader:
         """Whether there are stirs that the store may forget: we have heard of them."""
         self._forgot_at = time.monotonic()
         self._shares = FairShares()
+        self.workers: list[int] = []
+        """Who can be called for work: all that live, where each takes what any other does, and where somebody comes."""
+        self._turn = 0
         self.ahead = Ahead(server, self._shares)
 
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
@@ -219,6 +222,13 @@ class CellReader:
         self._ticks_till = time.monotonic() + _HERD if fired.created else 0.0
         return fired
 
+    def _next_worker(self) -> int | None:
+        """Who is to go if there is work for one: in turn."""
+        if not self.workers:
+            return None
+        self._turn += 1
+        return self.workers[self._turn % len(self.workers)]
+
     async def rehearse(self) -> None:
         await self._fire_runs([], [], snapshot.BEFORE_ALL, True, [])
 
@@ -240,4 +250,5 @@ class CellReader:
             life=seen.life,
             told=seen.text if told else None,
             ranks=ranks,
+            whom=self._next_worker(),
         )

@@ -47,6 +47,7 @@ class Server(Protocol):
     async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T: ...
     def ring(self, who: set[str]) -> None: ...
     def heard(self, who: set[str]) -> None: ...
+    def answered(self) -> None: ...
 
 
 class Claimer:
@@ -81,6 +82,7 @@ class Claimer:
         put_off: int | None,
         labels: Sequence[str],
     ) -> list[Claimed]:
+        self._server.answered()
         found = await self._found_again(worker, now) if self._unsure else []
         for _ in range(_TRIES):
             left = limit - len(found)

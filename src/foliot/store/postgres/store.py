@@ -40,7 +40,7 @@ from foliot.store import queries
 from foliot.store.migrations import refuse_pending
 from foliot.store.postgres import callers, claiming, connection, keeping, lending, migrating, promising
 from foliot.store.postgres.address import address
-from foliot.store.postgres.bell import CHANNEL, Bell
+from foliot.store.postgres.bell import Bell, channel
 from foliot.store.postgres.cells import CellReader
 from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as_store_error
 from foliot.store.postgres.health import health
@@ -175,6 +175,10 @@ class PostgresStore(Verbs):
         if self._is_open:
             self._here().bell.heard(who)
 
+    def answered(self) -> None:
+        """This process looks for work: whoever called it need not call others."""
+        self._here().bell.answered()
+
     def _here(self) -> _Loop:
         loop = asyncio.get_running_loop()
         here = self._loops.get(loop)
@@ -184,7 +188,7 @@ class PostgresStore(Verbs):
 
     async def _notify(self, who: str) -> None:
         async with self.connections.acquired() as used:
-            await used.execute(f"NOTIFY {CHANNEL}, '{who}'")
+            await used.execute(f"NOTIFY {channel(who)}")
 
     # Transactions
 
@@ -407,6 +411,7 @@ class PostgresStore(Verbs):
             high_water=high_water,
         )
         held = {row[0]: row[1] for row in rows}
+        self._cells.workers = (rows[0][2] or []) if rows else []
         return [
             lease._replace(until=held[lease.shard], high_water=max(lease.high_water, high_water))
             for lease in leases
@@ -477,7 +482,7 @@ class PostgresStore(Verbs):
         instance: Instance = await self.write(
             lambda tx: watching.register(tx, role, version, queues, slots, jobs, release, labels, reserved or {})
         )
-        self._here().bell.listen(_HEARS.get(role, set()))
+        self._here().bell.listen(_HEARS.get(role, set()), instance.number)
         await self._rehearse(role, instance.number)
         return instance
 

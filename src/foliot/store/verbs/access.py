@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from foliot.domain.access import KEPT, UNDER_WAY, USED_EVERY, Answer, Asked, NewToken, Request, Scope, Token
+from foliot.domain.access import KEPT, MOST_KEYS, UNDER_WAY, USED_EVERY, Answer, Asked, NewToken, Request, Scope, Token
 from foliot.domain.elsewhere import Guest, GuestWorker
 from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.run import SilentAttempt
@@ -59,8 +59,8 @@ class AccessVerbs(ActVerbs):
     async def end_session(self, hash: bytes) -> None:
         await self.write(lambda tx: tx.run("end_session", hash=hash))
 
-    async def begin_request(self, credential: int, key: str, digest: bytes) -> Request:
-        return await self.write(lambda tx: begin_request(tx, credential, key, digest))
+    async def begin_request(self, credential: int, key: str, digest: bytes, *, most: int = MOST_KEYS) -> Request:
+        return await self.write(lambda tx: begin_request(tx, credential, key, digest, most))
 
     async def end_request(self, credential: int, key: str, answer: Answer) -> None:
         kept = {"status": answer.status, "headers": as_json(answer.headers), "body": answer.body}
@@ -119,10 +119,14 @@ def _token(row: Row) -> Token:
 # Requests
 
 
-async def begin_request(tx: Transaction, credential: int, key: str, digest: bytes) -> Request:
+async def begin_request(tx: Transaction, credential: int, key: str, digest: bytes, most: int) -> Request:
     await tx.run("sweep_requests", before=tx.now - KEPT)
     if await tx.run("begin_request", credential=credential, key=key, digest=digest, now=tx.now):
-        return Request(Asked.NEW)
+        # Counted with its own row, and no further than to the limit: a look at an index.
+        if await tx.value("count_requests", credential=credential, limit=most + 1) <= most:
+            return Request(Asked.NEW)
+        await tx.run("drop_request", credential=credential, key=key)
+        return Request(Asked.TOO_MANY)
     row = await tx.one("request_row", credential=credential, key=key)
     assert row is not None  # the insert waited for whoever made it, and found it there
     kept, made_at, status, headers, body = row

@@ -72,7 +72,7 @@ async def survey(tx: Transaction, asked: Asked, shards: int) -> Survey:
 async def _posted(tx: Transaction, asked: Asked) -> list[Posted]:
     rows = await tx.all("schedule_page", after=asked.schedules_after, limit=asked.schedules)
     # As firing sees them: paused also where their job, queue or tenant is.
-    paused = await pausing.in_the_way(tx)
+    paused = await pausing.known(tx)
     schedules = [overlaid(schedule_of(row), paused, DEFAULT_QUEUE, tx.now) for row in rows]
     ids = [one.id for one in schedules]
     if not ids:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from foliot.domain.instant import SECOND, Duration, Instant
@@ -21,14 +22,15 @@ BEGINNING: Instant = -(1 << 62)
 async def standing(tx: Transaction, owner: int, ttl: Duration, shards: int) -> Standing:
     await tx.run("beat_instance", number=owner, now=tx.now)
     rows = {row[0]: row for row in await tx.all("shard_rows")}
+    is_gone = cache(process.is_gone)  # one look at each process, however many shards are its
     found = []
     for shard in range(shards):
         row = rows.get(shard)
-        found.append(Shard(shard, None if row is None or is_free(tx, row, ttl) else row[1]))
+        found.append(Shard(shard, None if row is None or is_free(tx, row, ttl, is_gone) else row[1]))
     living = [
         number
         for number, beat_at, host, pid, birth in await tx.all("live_schedulers")
-        if beat_at > tx.now - ttl and not process.is_gone(host, pid, birth)
+        if beat_at > tx.now - ttl and not is_gone(host, pid, birth)
     ]
     return Standing(found, living)
 
@@ -48,11 +50,13 @@ async def take(tx: Transaction, shard: int, owner: int, ttl: Duration) -> Lease 
     return None if epoch is None else Lease(shard, owner, epoch[0], tx.now + ttl, BEGINNING, 0)
 
 
-def is_free(tx: Transaction, row: Row, ttl: Duration) -> bool:
+def is_free(
+    tx: Transaction, row: Row, ttl: Duration, is_gone: Callable[[str, int, str], bool] = process.is_gone
+) -> bool:
     _, holder, _, until, host, pid, birth, ended_at = row
     # A lease that ends later than any could was made by a clock that has been set back since: it says nothing.
     held = holder is not None and tx.now < until <= tx.now + ttl and ended_at is None
-    return not held or (host is not None and process.is_gone(host, pid, birth))
+    return not held or (host is not None and is_gone(host, pid, birth))
 
 
 def leased(leases: Iterable[Lease]) -> str:

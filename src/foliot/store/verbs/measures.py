@@ -11,6 +11,7 @@ from foliot.domain.run import Lane
 from foliot.domain.state import State
 from foliot.domain.store import QueueView
 from foliot.domain.store.measuring import Backlog, EndedCount, Parked, ScheduleAge
+from foliot.store.verbs import surveying
 from foliot.store.verbs.acts import Work
 from foliot.store.verbs.reading import last_positions
 from foliot.store.verbs.rows import handed_off
@@ -31,7 +32,7 @@ class MeasureVerbs(ABC):
         return await self.read(lambda tx: ended_counts(tx, position))
 
     async def live_counts(self) -> Mapping[State, int]:
-        return await self.read(live_counts)
+        return await self.read(surveying.live_counts)
 
     async def schedule_ages(self) -> list[ScheduleAge]:
         return await self.read(schedule_ages)
@@ -53,6 +54,7 @@ async def backlog(tx: Transaction) -> Backlog:
         max(await tx.value("count_due", now=tx.now) - ready, 0),
         parked,
         await tx.value("count_early"),
+        {(kind, severity): count for kind, severity, count in await tx.all("count_open_alerts")},
     )
 
 
@@ -62,16 +64,6 @@ async def ended_counts(tx: Transaction, position: int | None) -> tuple[int, list
         return now, []
     rows = await tx.all("count_ended", position=position)
     return now, [EndedCount(job, State(state), count, int(attempts)) for job, state, count, attempts in rows]
-
-
-async def live_counts(tx: Transaction) -> Mapping[State, int]:
-    found: Counter[State] = Counter()
-    for state, count in await tx.all("count_states"):
-        found[State(state)] += count
-    for state, count in await tx.all("count_ready", numbers=longs(await handed_off(tx)), now=tx.now):
-        found[State(state)] -= count
-        found[State.READY] += count
-    return found
 
 
 async def schedule_ages(tx: Transaction) -> list[ScheduleAge]:

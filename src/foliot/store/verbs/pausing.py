@@ -25,8 +25,13 @@ async def of_claims(tx: Transaction) -> list[str]:
     return [row[0] for row in await tx.all("holding_pauses", now=tx.now)]
 
 
+async def known(tx: Transaction) -> list[Pause]:
+    """The same for whoever only looks, with those of schedules' own ticks."""
+    return [pause_of(row) for row in await tx.all("all_pauses")]
+
+
 async def listed(tx: Transaction) -> list[Pause]:
-    return [one for row in await tx.all("all_pauses") if (one := pause_of(row)).in_force(tx.now)]
+    return [one for one in await known(tx) if one.in_force(tx.now)]
 
 
 async def pause(tx: Transaction, name: str, what: What, until: Instant | None, actor: str, note: str) -> Pause:

@@ -13,7 +13,7 @@ from foliot.domain.policy import Policy, policy_from_json, policy_to_json
 from foliot.domain.run import Kept, Lane, Origin
 from foliot.domain.schedule import Applied, Armed, Declaration, Edit, NewTick, Rearming, Schedule, ScheduleView
 from foliot.domain.state import OCCUPYING, Reason, State
-from foliot.errors import TickTaken, UnknownName
+from foliot.errors import Conflict, TickTaken, UnknownName
 from foliot.store.verbs import pausing, releases
 from foliot.store.verbs.following import Wanted, end, make_ticks, runs_ended
 from foliot.store.verbs.transaction import Row, Transaction, longs
@@ -41,6 +41,7 @@ async def apply(
     source: str,
     release: str,
     note: str = "",
+    fresh: bool = False,
 ) -> Applied:
     applied = Applied()
     await tx.lock_all()
@@ -52,6 +53,8 @@ async def apply(
     kept: list[Declaration] = []
     for declaration in declarations:
         fingerprint, _, stated_by = known.get(declaration.id, (None, None, source))
+        if fresh and declaration.id in known and (stated_by, fingerprint) != (source, declaration.fingerprint):
+            raise Conflict(f"there is a schedule {declaration.id!r} already: somebody made it just now; edit it")
         if stated_by != source:
             applied.refused[declaration.id] = stated_by
         elif fingerprint == declaration.fingerprint:

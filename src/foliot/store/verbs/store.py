@@ -114,8 +114,11 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
         source: str = "code",
         release: str = "",
         note: str = "",
+        fresh: bool = False,
     ) -> Applied:
-        return await self.write(lambda tx: schedules.apply(tx, declarations, prune, actor, source, release, note))
+        return await self.write(
+            lambda tx: schedules.apply(tx, declarations, prune, actor, source, release, note, fresh)
+        )
 
     async def fingerprints(self, source: str = "code") -> dict[str, str]:
         return await self.read(lambda tx: schedules.fingerprints(tx, source))

@@ -201,18 +201,23 @@ async def _lanes(tx: Transaction) -> tuple[dict[Lane, LaneBacklog], set[int]]:
 
 
 async def counts(tx: Transaction) -> dict[str, int]:
-    """By indexes of what is unusual; what is left of all live runs is scheduled."""
-    found = {str(state): 0 for state in State}
-    found |= {str(State(state)): count for state, count in await tx.all("count_parked")}
-    claimed = [number for (stored,) in await tx.all("owned_by_workers") for number in tx.unpacked(stored)]
-    found["running"] = await tx.value("count_running", numbers=longs(claimed))
-    found["held"] = await tx.value("count_held")
-    found["retrying"] = await tx.value("count_retrying")
-    found["verifying"] = await tx.value("count_checked")
-    found["scheduled"] = await tx.value("count_live") - sum(found.values())
-    for state, count in await tx.all("count_ready", numbers=longs(await handed_off(tx)), now=tx.now):
-        found[str(State(state))] -= count
-        found["ready"] += count
+    found = {str(state): count for state, count in (await live_counts(tx)).items()}
     found["history"] = await tx.value("count_history")
     found["early"] = await tx.value("count_early")
+    return found
+
+
+async def live_counts(tx: Transaction) -> dict[State, int]:
+    """By indexes of what is unusual; what is left of all live runs is scheduled."""
+    found = dict.fromkeys(State, 0)
+    found |= {State(state): count for state, count in await tx.all("count_parked")}
+    claimed = [number for (stored,) in await tx.all("owned_by_workers") for number in tx.unpacked(stored)]
+    found[State.RUNNING] = await tx.value("count_running", numbers=longs(claimed))
+    found[State.HELD] = await tx.value("count_held")
+    found[State.RETRYING] = await tx.value("count_retrying")
+    found[State.VERIFYING] = await tx.value("count_checked")
+    found[State.SCHEDULED] = await tx.value("count_live") - sum(found.values())
+    for state, count in await tx.all("count_ready", numbers=longs(await handed_off(tx)), now=tx.now):
+        found[State(state)] -= count
+        found[State.READY] += count
     return found

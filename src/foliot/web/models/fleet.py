@@ -22,6 +22,7 @@ class Job(Shape):
     runbook: str | None
     changes: str | None
     effects: list[str] | None
+    secret: list[str]
     idempotent: bool
     rewritable: bool
     checked: bool

@@ -103,10 +103,8 @@ def strip(kinds: Sequence[str], length: int = 30) -> Markup:
     parts.append(f"<title>{escape(_summary(shown))}</title>")
     if empty:
         parts.append(f'<path class="rule" d="M2 6H{12 * empty - 4}"/>')
-    for kind, (drawn, path) in _PATHS.items():
-        path = "".join(
-            f"M{12 * at + path[0]} {path[1]}" for at, found in enumerate(shown, start=empty) if found == kind
-        )
+    for kind, (drawn, (begins, line)) in _PATHS.items():
+        path = "".join(f"M{12 * at + begins} {line}" for at, found in enumerate(shown, start=empty) if found == kind)
         parts += [f'<path class="{drawn}" d="{path}"/>'] if path else []
     parts += [
         f'<use href="#mark-{kind}" x="{12 * at}"/>' for at, kind in enumerate(shown, start=empty) if kind not in _PATHS

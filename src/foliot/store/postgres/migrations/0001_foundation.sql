@@ -194,7 +194,7 @@ CREATE TABLE foliot.cancellation (
 );
 
 -- Ended runs, insert-only, a partition for each day, which retention drops whole.
-CREATE SEQUENCE foliot.history_n CACHE 1;
+CREATE SEQUENCE foliot.history_n CACHE 32;
 CREATE TABLE foliot.history (
     n            bigint   NOT NULL DEFAULT nextval('foliot.history_n'),
     number       bigint   NOT NULL,

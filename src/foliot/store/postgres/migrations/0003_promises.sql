@@ -145,7 +145,7 @@ END $$;
 CREATE FUNCTION foliot.wake(due bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF due < foliot.now() + 500000 THEN
-        PERFORM pg_notify('foliot', 'arrivals');
+        PERFORM pg_notify('foliot_arrivals', '');
     END IF;
 END $$;
 
@@ -303,7 +303,7 @@ BEGIN
     DELETE FROM foliot.cancellation c WHERE c.number = run_;
     INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers, job)
     VALUES (coalesce(owned.queue, 'default'), owned.lane, owned.priority, foliot.now(), ARRAY[run_], owned.job || '?' || foliot.at_labels(owned.options));
-    PERFORM pg_notify('foliot', 'handoff');
+    PERFORM pg_notify('foliot_handoff', '');
 END $$;
 
 -- What follows when a run of a schedule has ended; the schedule is locked. As foliot.store.verbs.following does it.

@@ -50,6 +50,9 @@ DELETE FROM foliot.request WHERE (credential, key) IN (
 INSERT INTO foliot.request (credential, key, digest, made_at) VALUES (:credential, :key, :digest, :now)
 ON CONFLICT (credential, key) DO NOTHING
 
+-- name: count_requests
+SELECT count(*) FROM (SELECT 1 FROM foliot.request WHERE credential = :credential LIMIT :limit) r
+
 -- name: request_row
 SELECT digest, made_at, status, headers, body FROM foliot.request WHERE credential = :credential AND key = :key
 

@@ -30,7 +30,8 @@ ORDER BY shard FOR NO KEY UPDATE
 
 -- name: renew_leases
 -- With the heartbeat, in one statement: whatever is due waits for it, every second. Lost in a crash of the server, a
--- renewal only makes the lease end sooner.
+-- renewal only makes the lease end sooner. Also told are the workers that live, if all of them take the same,
+-- and as long as nothing lies there that nobody has come for.
 WITH clock AS MATERIALIZED (
     SELECT foliot.now() AS now, set_config('synchronous_commit', 'off', true)
 ), beat AS (
@@ -40,7 +41,11 @@ UPDATE foliot.shard s
 SET until = (SELECT now FROM clock) + :ttl::bigint, high_water = greatest(s.high_water, :high_water::bigint)
 FROM unnest(:shards::smallint[], :epochs::bigint[]) AS w(shard, epoch)
 WHERE s.shard = ANY(:shards::smallint[]) AND s.owner = :owner AND s.shard = w.shard AND s.epoch = w.epoch
-RETURNING s.shard, s.until
+RETURNING s.shard, s.until, (
+    SELECT array_agg(i.number ORDER BY i.number) FROM foliot.instance i
+    WHERE i.ended_at IS NULL AND i.role = 'worker' AND i.beat_at > (SELECT now FROM clock) - 3000000
+    HAVING count(DISTINCT (i.queues, i.jobs, i.labels)) = 1 AND NOT EXISTS (
+        SELECT 1 FROM foliot.handoff h WHERE h.fired_at < (SELECT now FROM clock) - 10000 AND NOT h.aside))
 
 -- name: release_shards
 UPDATE foliot.shard SET owner = NULL, until = 0
@@ -96,7 +101,7 @@ WHERE shard = ANY(:shards::smallint[]) AND fire_at < :high_water::bigint AND sta
 
 -- name: fire_runs
 SELECT now_, handed, odd, lost, unranked FROM foliot.fire_runs(:owner, :shards::smallint[], :epochs::bigint[], :life::text,
-    :fire_ats::bigint[], :numbers::bigint[], :late, :chunk, :told::text::pg_snapshot, :ranks::bigint[])
+    :fire_ats::bigint[], :numbers::bigint[], :late, :chunk, :told::text::pg_snapshot, :ranks::bigint[], :whom::integer)
 
 -- name: due_runs
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
@@ -172,7 +177,7 @@ WHERE schedule = ANY(:schedules::text[]) AND (state IN (1, 4, 5) OR state >= 20
 -- name: add_handoff
 -- Workers are told by the transaction itself; once, however many chunks it adds.
 INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers, job, alone, rank) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-RETURNING pg_notify('foliot', 'handoff')
+RETURNING pg_notify('foliot_handoff', '')
 
 -- name: tick_fired
 UPDATE foliot.run SET fired_at = $1, lane = $2, waits_for = NULL, reason = NULL, detail = NULL WHERE number = $3

@@ -10,8 +10,14 @@ CROSS JOIN LATERAL (
         AND r.number NOT IN (SELECT u.number FROM foliot.unwritten u)
 ) d
 
+-- name: count_open_alerts
+SELECT kind, severity, count(*) FROM foliot.alert WHERE resolved_at IS NULL GROUP BY kind, severity
+
 -- name: count_parked_by_job
 SELECT job, state, count(*) FROM foliot.run WHERE state >= 20 GROUP BY job, state
+
+-- name: count_states
+SELECT state, count(*) FROM foliot.live_runs GROUP BY state
 
 -- name: count_ended
 -- Only of transactions below which none is under way: nothing can come in between later.

@@ -1,18 +1,22 @@
 -- name: insert_promises
 -- Runs without a key, many at once. Their numbers are the caller's choice; whoever says it a second time, because the
 -- answer was lost, is refused by the primary key or finds them in history. Which of them have to be told of is seen in
--- what was given: to have it returned would cost a tenth of the whole.
+-- what was given: to have it returned would cost a tenth of the whole. Arrays are unfolded in the list of columns, side by
+-- side: in FROM they would be written down as a table first, for another tenth.
 WITH made AS (
     INSERT INTO foliot.run (number, shard, priority, job, payload, fire_at, useful_until, tenant, queue, options)
     SELECT p.number, p.number % :shards::smallint, p.priority, p.job, p.payload, p.fire_at, p.useful_until, p.tenant,
         p.queue, p.options
-    FROM unnest(:numbers::bigint[], :priorities::integer[], :jobs::text[], :payloads::bytea[], :fire_ats::bigint[],
-        :useful_untils::bigint[], :tenants::text[], :queues::text[], :options::bytea[])
-        AS p(number, priority, job, payload, fire_at, useful_until, tenant, queue, options)
+    FROM (
+        SELECT unnest(:numbers::bigint[]) AS number, unnest(:priorities::integer[]) AS priority, unnest(:jobs::text[]) AS job,
+            unnest(:payloads::bytea[]) AS payload, unnest(:fire_ats::bigint[]) AS fire_at,
+            unnest(:useful_untils::bigint[]) AS useful_until, unnest(:tenants::text[]) AS tenant,
+            unnest(:queues::text[]) AS queue, unnest(:options::bytea[]) AS options
+    ) p
 )
 INSERT INTO foliot.stir (shard, numbers)
 SELECT p.number % :shards::smallint, array_agg(p.number)
-FROM unnest(:numbers::bigint[], :fire_ats::bigint[]) AS p(number, fire_at)
+FROM (SELECT unnest(:numbers::bigint[]) AS number, unnest(:fire_ats::bigint[]) AS fire_at) p
 CROSS JOIN (SELECT foliot.near() AS near OFFSET 0) n WHERE p.fire_at < n.near GROUP BY 1
 
 -- name: insert_plain
@@ -20,11 +24,13 @@ CROSS JOIN (SELECT foliot.near() AS near OFFSET 0) n WHERE p.fire_at < n.near GR
 WITH made AS (
     INSERT INTO foliot.run (number, shard, job, payload, fire_at)
     SELECT p.number, p.number % :shards::smallint, :job::text, p.payload, p.fire_at
-    FROM unnest(:numbers::bigint[], :payloads::bytea[], :fire_ats::bigint[]) AS p(number, payload, fire_at)
+    FROM (
+        SELECT unnest(:numbers::bigint[]) AS number, unnest(:payloads::bytea[]) AS payload, unnest(:fire_ats::bigint[]) AS fire_at
+    ) p
 )
 INSERT INTO foliot.stir (shard, numbers)
 SELECT p.number % :shards::smallint, array_agg(p.number)
-FROM unnest(:numbers::bigint[], :fire_ats::bigint[]) AS p(number, fire_at)
+FROM (SELECT unnest(:numbers::bigint[]) AS number, unnest(:fire_ats::bigint[]) AS fire_at) p
 CROSS JOIN (SELECT foliot.near() AS near OFFSET 0) n WHERE p.fire_at < n.near GROUP BY 1
 
 -- name: promises_made

@@ -33,7 +33,7 @@ DELETE FROM foliot.handoff WHERE n = :n
 -- name: add_job_chunk
 INSERT INTO foliot.handoff (queue, lane, priority, job, ready_at, fired_at, numbers, alone, rank)
 VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers::bigint[], :alone, :rank)
-RETURNING CASE WHEN job IS NOT NULL THEN pg_notify('foliot', 'handoff') END
+RETURNING CASE WHEN job IS NOT NULL THEN pg_notify('foliot_handoff', '') END
 
 -- name: unclaimed_runs
 -- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or

@@ -49,6 +49,9 @@ DELETE FROM request WHERE rowid IN (SELECT rowid FROM request WHERE made_at < :b
 INSERT INTO request (credential, key, digest, made_at) VALUES (:credential, :key, :digest, :now)
 ON CONFLICT (credential, key) DO NOTHING
 
+-- name: count_requests
+SELECT count(*) FROM (SELECT 1 FROM request WHERE credential = :credential LIMIT :limit) r
+
 -- name: request_row
 SELECT digest, made_at, status, headers, body FROM request WHERE credential = :credential AND key = :key
 

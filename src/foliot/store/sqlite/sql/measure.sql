@@ -5,8 +5,14 @@ SELECT queue, lane, fired_at, numbers FROM handoff
 -- What can fire and is due: found in the index of these.
 SELECT count(*) FROM run WHERE state <= 1 AND fire_at <= :now AND phase IS NULL AND waits_for IS NULL
 
+-- name: count_open_alerts
+SELECT kind, severity, count(*) FROM alert WHERE resolved_at IS NULL GROUP BY kind, severity
+
 -- name: count_parked_by_job
 SELECT job, state, count(*) FROM run WHERE state >= 20 GROUP BY job, state
+
+-- name: count_states
+SELECT CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END, count(*) FROM run GROUP BY 1
 
 -- name: count_ended
 SELECT job, state, count(*), sum(attempt) FROM history WHERE n > :position GROUP BY job, state

@@ -1,0 +1,144 @@
+"""Who is called when work was handed off: one worker where there is work for one, all where that is not enough."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from foliot.domain.instant import SECOND
+from foliot.domain.run import Promise
+from foliot.store.postgres import bell as bells
+from foliot.store.postgres.bell import Bell, channel
+from tests.contract.stage import Stage
+from tests.servers.postgres import PostgresServer
+from tests.store.lines import stages
+
+Hand = Callable[[int], Any]
+
+
+@asynccontextmanager
+async def called(server: PostgresServer) -> AsyncIterator[tuple[Stage, Any, Hand]]:
+    """A stage, where nobody goes by himself; a connection for judging; and what hands so many runs off, and answers
+    what was said of it."""
+    async with stages(server, 1) as (judge, [stage]):
+        said: asyncio.Queue[str] = asyncio.Queue()
+        await judge.add_listener(channel("handoff"), lambda *heard: said.put_nowait(heard[-1]))
+        lease = await stage.lease()
+
+        async def hand(count: int) -> str:
+            # The workers that live are heard of with each renewal.
+            [renewed] = await stage.store.renew([lease], 60 * SECOND, lease.high_water)
+            now = stage.now
+            kept = await stage.store.promise([Promise("job", b"{}", now - SECOND) for _ in range(count)])
+            due = [(one.fire_at, one.number) for one in kept]
+            fired = await stage.store.fire([renewed], due, lease.cursor, lambda facts, now: [])
+            assert fired.handed_off == count
+            return await said.get()
+
+        yield stage, judge, hand
+
+
+async def test_work_for_one_calls_the_workers_in_turn(postgres: PostgresServer) -> None:
+    async with called(postgres) as (stage, _, hand):
+        workers = {await stage.register(), await stage.register()}
+        words = []
+        for _ in range(4):
+            words.append(await hand(3))
+            await stage.claim(worker=min(workers))
+        assert set(words) == set(map(str, workers))
+        assert words[0] != words[1]
+        assert words[:2] == words[2:]
+
+
+async def test_more_work_than_one_chunk_holds_calls_all(postgres: PostgresServer) -> None:
+    async with called(postgres) as (stage, _, hand):
+        await stage.register()
+        assert await hand(201) == ""
+
+
+async def test_work_that_nobody_came_for_calls_all(postgres: PostgresServer) -> None:
+    async with called(postgres) as (stage, judge, hand):
+        worker = await stage.register()
+        assert await hand(1) == str(worker)
+        await judge.execute("UPDATE foliot.handoff SET fired_at = fired_at - 1000000")
+        assert await hand(1) == ""
+
+
+async def test_workers_that_do_not_take_the_same_are_all_called(postgres: PostgresServer) -> None:
+    async with called(postgres) as (stage, judge, hand):
+        first, second = await stage.register(), await stage.register()
+        await judge.execute("UPDATE foliot.instance SET queues = '[\"reports\"]' WHERE number = $1", first)
+        assert await hand(1) == ""
+        await stage.claim(worker=second)
+        await judge.execute("UPDATE foliot.instance SET beat_at = 0 WHERE number = $1", first)
+        assert await hand(1) == str(second), "the other one has been silent for long"
+
+
+@pytest.fixture(autouse=True)
+def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a server, nobody passes anything on by himself; without, whoever waits does so until the event loop has gone
+    around."""
+    seconds = 60 if "postgres" in request.fixturenames else 0
+    monkeypatch.setattr(bells, "ANSWERED_WITHIN", seconds)
+    monkeypatch.setattr(bells, "COVERED_AFTER", seconds)
+
+
+class Post:
+    """A bell without a server: what it sends is kept."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.bell = Bell(self._send, None)
+        self.bell.listen({"handoff"}, 7)
+        self.bell._has_ears = True
+
+    async def _send(self, who: str) -> None:
+        self.sent.append(who)
+
+    def hear(self, message: str) -> int:
+        """How much news that is."""
+        before = self.bell.version
+        self.bell._hear("handoff", None, 0, channel("handoff"), message)
+        return self.bell.version - before
+
+
+async def around() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_a_worker_that_is_called_and_goes_calls_nobody_else() -> None:
+    post = Post()
+    assert post.hear("7") == 1
+    post.bell.answered()
+    await around()
+    assert post.sent == []
+
+
+async def test_a_worker_that_is_called_and_cannot_go_passes_it_on_to_all() -> None:
+    post = Post()
+    post.hear("7")
+    await around()
+    assert post.sent == ["handoff"]
+    await post.bell.close()
+
+
+async def test_a_worker_looks_later_for_what_another_was_called_to() -> None:
+    post = Post()
+    assert post.hear("8") == 0
+    before = post.bell.version
+    await around()
+    assert (post.bell.version, post.sent) == (before + 1, [])
+
+
+async def test_a_worker_that_has_looked_meanwhile_does_not_look_again() -> None:
+    post = Post()
+    post.hear("8")
+    post.bell.answered()
+    before = post.bell.version
+    await around()
+    assert post.bell.version == before
