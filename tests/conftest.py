@@ -24,8 +24,9 @@ from tests.servers.pgbouncer import PgBouncer, missing_pgbouncer
 from tests.servers.postgres import PostgresServer, missing_postgres
 
 # Each time half of what is usual; the long forms look for what is rare.
-settings.register_profile("short", max_examples=50)
-settings.register_profile("long", max_examples=500)
+# No deadline: how long an example takes says more of what else this machine does.
+settings.register_profile("short", max_examples=50, deadline=None)
+settings.register_profile("long", max_examples=500, deadline=None)
 settings.load_profile("long" if os.environ.get("FOLIOT_TORTURE") else "short")
 
 # --------------------------------------------------------------------------------------------------------------- parts

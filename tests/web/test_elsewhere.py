@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from foliot.domain.instant import MINUTE, SECOND, rfc3339
-from foliot.domain.state import Outcome, State
+from foliot.domain.run import Promise
+from foliot.domain.state import Outcome, Reason, State
+from foliot.store.keyring import Keyring, new_key
 from tests.web.stage import Caller, Stage, staged
 
 JOB = {"name": "resize", "settings": {"attempts": 3, "timeout": "5m", "backoff": "1s", "lease": "30s"}}
@@ -203,3 +205,22 @@ def test_a_job_that_code_declares_keeps_the_settings_of_the_code(stage: Stage) -
     caller = stage.caller("resizer", "work")
     caller.post("/external/workers", 201, name="laptop", jobs=[{"name": "report", "settings": {"attempts": 99}}])
     assert stage.caller("reader", "read").get("/jobs/report")["policy"]["attempts"] == 1
+
+
+def test_a_claim_takes_no_key_so_that_its_arguments_are_kept_nowhere(guest: Guest) -> None:
+    path, headers = f"/api/v1/external/workers/{guest.number}/claim", {"idempotency-key": "k1"}
+    assert guest.caller.ask("POST", path, json={"limit": 1}, headers=headers).status_code == 422
+
+
+def test_what_is_locked_with_a_key_that_is_not_here_is_told_and_waits(guest: Guest) -> None:
+    world = guest.stage.world
+    shut = Keyring([new_key()]).lock(b'{"width":80}', "arguments:resize")
+    world.call(world.store.promise([Promise("resize", shut, world.clock.now(), key="picture")]))
+    world.run_for("1s")
+    told = guest.caller.post(f"/external/workers/{guest.number}/claim", 503, limit=1)
+    assert told["type"] == "urn:foliot:problem:locked"
+    assert "FOLIOT_ENCRYPTION_KEYS" in told["detail"]
+    run = world.run("picture#1")
+    assert (run.state, run.reason, run.spent) == (State.RETRYING, Reason.LOCKED, 0)
+    assert guest.claim() == [], "it waits, and the slot is free"
+    assert guest.claimed("another")["run"] == "another#1"

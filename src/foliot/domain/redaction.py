@@ -24,7 +24,8 @@ RESULT = "result"
 """The first step of a path that speaks of what a job returns."""
 _SHORTEST = 4
 """Letters. Whatever is shorter stands in too many words to be looked for in a text."""
-_MOST_VALUES = 200
+MOST_KNOWN = 1_000
+"""Secret values of one run that a text is searched for; with more of them nothing of the text is shown."""
 
 Path = tuple[str, ...]
 
@@ -117,7 +118,8 @@ _FORMS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
     ),
     # Of what a text calls a bearer, that which has a figure in it: bearers of news have none.
     (("bearer",), re.compile(r"(?i)(\bbearer\s+)(?=[^\s]{0,200}\d)[\w.~+/=-]{8,}"), rf"\1{REDACTED}"),
-    (("eyj",), re.compile(r"\beyJ[\w-]{6,}\.[\w-]{6,}\.[\w-]*"), REDACTED),
+    # Not within another word, and of a bounded length: else every place where one could begin reads on to the end.
+    (("eyj",), re.compile(r"(?<![\w-])eyJ[\w-]{6,8000}\.[\w-]{6,8000}\.[\w-]{0,8000}"), REDACTED),
     (("foliot_",), re.compile(r"\bfoliot_(?=[\w-]{0,200}\d)(?=[\w-]{0,200}[A-Z])[\w-]{24,}"), REDACTED),
     (
         ("_live_", "_test_", "sk-", "gh", "xox", "akia", "asia", "glpat-", "aiza"),
@@ -146,6 +148,8 @@ _CARD_BEGINS = ("2", "3", "4", "5", "6")
 
 def redacted_text(text: str, known: Collection[str] = ()) -> str:
     """The text without what has the form of a secret, and without the values that are `known` to be some."""
+    if len(known) > MOST_KNOWN:
+        return REDACTED  # to look for so many would take long, and what is left of the text says little
     for value in known:
         if value in text:
             text = text.replace(value, REDACTED)
@@ -266,7 +270,7 @@ def secret_values(payload: bytes, secrets: Secrets) -> tuple[str, ...]:
         found = set(_secret_leaves(json.loads(payload), secrets.of_arguments, secrets.keys))
     except (ValueError, RecursionError):
         return ()
-    spelled = {form for value in list(found)[:_MOST_VALUES] for form in _spellings(value)}
+    spelled = {form for value in found for form in _spellings(value)}
     return tuple(sorted(spelled, key=lambda value: (-len(value), value)))
 
 

@@ -428,11 +428,6 @@ def _clean(text: str, most: int) -> str:
     )
 
 
-def kept_taken_shape(taken: Taken) -> Shape:
-    """What is kept of it for whoever asks again: not what the store may have locked."""
-    return taken_shape(taken) | {"arguments": None, "checkpoint": None}
-
-
 def taken_shape(taken: Taken) -> Shape:
     one = taken.claimed
     return {

@@ -74,19 +74,25 @@ class TellingVerbs(Acting):
     def story(self, run: str) -> list[StoryLine]:
         return self._call(lambda: self.story_async(run), "story_async")
 
-    async def report_async(self, subject: str, on: date | None = None, tz: str | None = None) -> Report:
-        """What became of the runs of a job or schedule whose nominal time lies on a day: by default today.
+    async def report_async(
+        self, subject: str, on: date | None = None, tz: str | None = None, *, tenant: str | None = None
+    ) -> Report:
+        """What became of the runs of a job or schedule whose nominal time lies on a day: by default today. `tenant`:
+        only of those of one.
 
         The day is one of the zone `tz`; else of the schedule's own zone, where it is one; else of UTC.
         """
         store = await self._opened()
         cards, now = await store.jobs(), await store.now()
-        named = [one.id for one in await store.templates() if subject in (one.id, one.job)]
+        named = [
+            one.id for one in await store.templates() if subject in (one.id, one.job) and tenant in (None, one.tenant)
+        ]
         own = [await store.schedule(name) for name in named]
         where = tz or _zone_of([one for one in own if one.schedule.id == subject] or own)
         day = on or zone(where).local(now // SECOND)[0].date()
         start, end = _bounds(day, where)
-        views = await store.runs_between(subject, start, end, MOST_TICKS)
+        found = await store.runs_between(subject, start, end, MOST_TICKS)
+        views = [view for view in found if tenant in (None, view.tenant)]
         if not views and not own and subject not in cards:
             raise UnknownName(f"there is no job and no schedule {subject!r}")
         traits = {name: traits_of(card) for name, card in cards.items()}

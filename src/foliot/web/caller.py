@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -64,6 +65,20 @@ class Caller:
         except UnknownName:
             return False
         return True
+
+    async def check_backfill(self, number: int) -> None:
+        """One that exists for them: of a schedule that does."""
+        if self.tenant is None:
+            return
+        try:
+            await self.schedule((await self.operate.backfill_progress_async(number)).backfill.schedule)
+        except UnknownName:
+            raise UnknownName(f"there is no backfill {number}") from None
+
+    def check_fields(self, given: Mapping[str, Any]) -> None:
+        """What somebody who is bound to a tenant states stays that tenant's."""
+        if self.tenant is not None and given.get("tenant", self.tenant) != self.tenant:
+            raise Problem("not-allowed", "the token is bound to a tenant: its schedules stay that tenant's")
 
 
 def _caller(request: Request) -> Caller:

@@ -62,8 +62,9 @@ class Entrance:
         """What the local user's pages are marked with."""
 
     async def is_open(self) -> bool:
-        """Whether the local user needs no token: only this host can come, and nobody ever made one."""
-        return self._settings.is_loopback and not await self._operate.any_token_async()
+        """Whether the local user needs no token: only this host can come, and nobody ever made one. Behind a proxy
+        anybody may seem to come from this host."""
+        return self._settings.is_alone and not await self._operate.any_token_async()
 
     async def principal(self, headers: Headers, address: str) -> Principal | None:
         """Who it is; None when they do not say, and have to. Problem when what they say is not true."""

@@ -150,10 +150,17 @@ def _check_origin(headers: Headers, settings: WebSettings) -> None:
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     host = headers.get("host", "").lower()
     own = {host} if settings.public_host is None else {host, settings.public_host}
-    if origin is not None and urlsplit(origin).netloc.lower() not in own:
+    if origin is not None and _site(origin) not in own:
         raise Problem("from-elsewhere", f"a page of {origin!r:.80} may not act here")
     if site not in (None, "same-origin", "none"):
         raise Problem("from-elsewhere", "a page of another site may not act here")
+
+
+def _site(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:  # such as half of an IPv6 address
+        return None
 
 
 def _check_csrf(principal: Principal, headers: Headers) -> None:

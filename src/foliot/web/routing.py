@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
+from math import isfinite
 from typing import Any
 
 from fastapi.routing import APIRoute
@@ -24,6 +25,8 @@ REPLAYED = "idempotency-replayed"
 DEEPEST = 100
 """Levels of JSON inside one another."""
 _KEPT_HEADERS = ("content-type", "etag", "location")
+_NEVER_KEPT = "/claim"
+"""Its answer has arguments as they are, and what an attempt is owned by."""
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 Handle = Callable[[Request], Awaitable[Response]]
@@ -97,7 +100,7 @@ class _Checked(Request):
 
 def read_json(body: bytes) -> Any:
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_no_number)
+        value = json.loads(body.decode("utf-8"), parse_constant=_no_number, parse_float=_finite)
         _check_value(value)
     except (ValueError, RecursionError) as error:
         told = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
@@ -107,6 +110,13 @@ def read_json(body: bytes) -> Any:
 
 def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is no number in JSON")
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    if not isfinite(found):
+        raise ValueError(f"{text:.40} is too large a number")
+    return found
 
 
 def _check_value(value: Any) -> None:
@@ -145,6 +155,8 @@ async def _once(request: Request, principal: Principal, handle: Handle) -> Respo
     key = request.headers.get(KEY)
     if request.method != "POST" or key is None:
         return await handle(request)
+    if request.scope["path"].endswith(_NEVER_KEPT):
+        raise Problem("invalid", "a claim takes no Idempotency-Key: what it answers is kept nowhere")
     if not _KEY.fullmatch(key):
         raise Problem("invalid", "Idempotency-Key: give 1 to 200 visible ASCII characters, such as a UUID")
     operate: Operator = request.app.state.foliot.operate
@@ -154,13 +166,10 @@ async def _once(request: Request, principal: Principal, handle: Handle) -> Respo
         return Response(found.answer.body, found.answer.status, headers)
     if found.standing is not Asked.NEW:
         raise _refusal(found.standing)
-    try:
-        response = await _answered(request, handle)
-    except BaseException:  # cancelled: the caller is gone, and what was not committed is undone
-        await operate.drop_request_async(principal.credential, key)
-        raise
-    if response.status_code >= 500:  # nothing was changed: the store's verbs do all or nothing
-        await operate.drop_request_async(principal.credential, key)
+    # Whoever is cut off here, or fails, may have been heard by the store all the same: nobody knows, and that is what
+    # the next one under this key is told.
+    response = await _answered(request, handle)
+    if response.status_code >= 500:
         return response
     await operate.end_request_async(principal.credential, key, _kept(response))
     return response

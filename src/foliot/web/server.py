@@ -68,14 +68,15 @@ class _Server(uvicorn.Server):
 
 async def check_address(foliot: Foliot, settings: WebSettings) -> None:
     """An open scheduler is an open door: whoever can reach it could have anything run."""
-    if settings.is_loopback:
+    if settings.is_alone:
         return
     now = await foliot.operate.now_async()
     if not any(token.is_good(now) for token in await foliot.operate.tokens_async()):
         raise InvalidInput(
-            f"{settings.host} can be reached from elsewhere, and there is no token yet, so that anybody could act; "
+            f"{settings.public_url or settings.host} can be reached from elsewhere, and there is no token yet, so that "
+            f"anybody could act; "
             f'make one first: foliot tokens create admin --scope admin --reason "..."; or serve this host alone: '
-            f"--host 127.0.0.1"
+            f"--host 127.0.0.1, without --public-url"
         )
 
 

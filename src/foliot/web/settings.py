@@ -44,6 +44,11 @@ class WebSettings:
             return False
 
     @property
+    def is_alone(self) -> bool:
+        """Whether only this host can come: it listens to nobody else, and no proxy is said to stand in front."""
+        return self.is_loopback and self.public_url is None
+
+    @property
     def public_host(self) -> str | None:
         return None if self.public_url is None else urlsplit(self.public_url).netloc.lower()
 

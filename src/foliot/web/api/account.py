@@ -105,7 +105,7 @@ async def get_report(asking: Asking, subject: Subject, query: Annotated[ReportQu
     """What became of a day's work, in sentences."""
     if asking.tenant is not None:
         await asking.schedule(subject)
-    return Answered(report_shape(await asking.operate.report_async(subject, query.on, query.tz)))
+    return Answered(report_shape(await asking.operate.report_async(subject, query.on, query.tz, tenant=asking.tenant)))
 
 
 @routes.get("/load", response_model=models.Load, responses=problems())

@@ -8,11 +8,10 @@ from fastapi import Query
 from pydantic import Field
 
 from foliot.domain.backfill import MOST_AT_ONCE, MOST_IN_A_ROW, MOST_TICKS
-from foliot.errors import UnknownName
 from foliot.operate.backfilling import backfill_shape, preview_shape, progress_shape
 from foliot.web import models
 from foliot.web.api.parts import page, problems, router
-from foliot.web.caller import Asking, Caller
+from foliot.web.caller import Asking
 from foliot.web.fields import Act, Body, DryRun, Moment, Name, Number, Rate
 from foliot.web.problems import Problem
 from foliot.web.routing import Answered
@@ -89,14 +88,14 @@ async def start_backfill(asking: Asking, body: BackfillBody) -> Any:
 @routes.get("/backfills/{backfill}", response_model=models.BackfillStanding, responses=problems(404))
 async def get_backfill(asking: Asking, backfill: Number) -> Any:
     """How far it has come, and when it will have ended if all goes on like this."""
-    await _own(asking, backfill)
+    await asking.check_backfill(backfill)
     return Answered(progress_shape(await asking.operate.backfill_progress_async(backfill)))
 
 
 @routes.post("/backfills/{backfill}/pause", response_model=models.Backfill, responses=ACT)
 async def pause_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
     """No further runs are made until it is resumed."""
-    await _own(asking, backfill)
+    await asking.check_backfill(backfill)
     changed = await asking.operate.pause_backfill_async(backfill, reason=body.reason, actor=asking.actor)
     return Answered(backfill_shape(changed))
 
@@ -104,7 +103,7 @@ async def pause_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
 @routes.post("/backfills/{backfill}/resume", response_model=models.Backfill, responses=ACT)
 async def resume_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
     """It goes on where it stopped; what failed before counts no more."""
-    await _own(asking, backfill)
+    await asking.check_backfill(backfill)
     changed = await asking.operate.resume_backfill_async(backfill, reason=body.reason, actor=asking.actor)
     return Answered(backfill_shape(changed))
 
@@ -112,7 +111,7 @@ async def resume_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
 @routes.post("/backfills/{backfill}/cancel", response_model=models.Backfill, responses=ACT)
 async def cancel_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
     """Ends it. Its runs that were not begun end as cancelled."""
-    await _own(asking, backfill)
+    await asking.check_backfill(backfill)
     changed = await asking.operate.cancel_backfill_async(backfill, reason=body.reason, actor=asking.actor)
     return Answered(backfill_shape(changed))
 
@@ -120,7 +119,7 @@ async def cancel_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
 @routes.post("/backfills/{backfill}/rate", response_model=models.Backfill, responses=ACT)
 async def pace_backfill(asking: Asking, backfill: Number, body: PaceBody) -> Any:
     """Changes how fast it goes."""
-    await _own(asking, backfill)
+    await asking.check_backfill(backfill)
     changed = await asking.operate.pace_backfill_async(
         backfill,
         reason=body.reason,
@@ -131,13 +130,3 @@ async def pace_backfill(asking: Asking, backfill: Number, body: PaceBody) -> Any
         tz=body.tz,
     )
     return Answered(backfill_shape(changed))
-
-
-async def _own(asking: Caller, number: int) -> None:
-    if asking.tenant is None:
-        return
-    found = await asking.operate.backfill_progress_async(number)
-    try:
-        await asking.schedule(found.backfill.schedule)
-    except UnknownName:
-        raise UnknownName(f"there is no backfill {number}") from None

@@ -205,8 +205,7 @@ async def edit_schedule(asking: Asking, schedule: ScheduleId, body: EditBody, if
     """Changes what is named of it; with `dry_run`, tells what that would be, and which ticks would come. `If-Match`
     says which revision was seen: 412 when somebody changed it since, and who did."""
     view, change = await asking.schedule(schedule), body.change.model_dump(exclude_unset=True)
-    if asking.tenant is not None and change.get("tenant", asking.tenant) != asking.tenant:
-        raise Problem("not-allowed", "the token is bound to a tenant: its schedules stay that tenant's")
+    asking.check_fields(change)
     if body.dry_run:
         return Answered(planned_shape(await asking.operate.preview_edit_async(schedule, change)))
     if if_match is None:

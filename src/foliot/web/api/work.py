@@ -9,7 +9,7 @@ from pydantic import Field
 
 from foliot.domain.instant import SECOND
 from foliot.domain.store import DEFAULT_QUEUE
-from foliot.operate.external import MOST_JOBS, MOST_SLOTS, GuestJob, Said, kept_taken_shape, taken_shape
+from foliot.operate.external import MOST_JOBS, MOST_SLOTS, GuestJob, Said, taken_shape
 from foliot.web import models
 from foliot.web.api.parts import problems, router
 from foliot.web.caller import Asking
@@ -97,8 +97,7 @@ async def register_worker(asking: Asking, body: WorkerBody) -> Any:
 async def claim(asking: Asking, worker: Number, body: ClaimBody) -> Any:
     """Takes runs, as many as there are, up to `limit` and the free slots. Ask again when there were none."""
     taken = await asking.operate.claim_guest_async(worker, credential=asking.principal.credential, limit=body.limit)
-    kept = {"attempts": [kept_taken_shape(one) for one in taken]}
-    return Answered({"attempts": [taken_shape(one) for one in taken]}, kept=kept)
+    return Answered({"attempts": [taken_shape(one) for one in taken]})
 
 
 @routes.post("/external/workers/{worker}/beat", response_model=models.Heard, responses=ACT)

@@ -39,9 +39,7 @@ class Taken(Shape):
     attempt_id: str
     attempt_token: str
     job: str
-    arguments: dict[str, Any] | None = Field(
-        description="Null where the same request is answered again: give the attempt back, and claim anew."
-    )
+    arguments: dict[str, Any]
     schedule: str | None
     tenant: str | None
     queue: str

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from foliot.errors import InvalidInput
+
 CURSOR = "cursor"
+
+
+def number_in(text: str) -> int:
+    """A whole number that a store can hold, as an address or a form says it."""
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise InvalidInput(f"{text!r:.40} is no number")
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from foliot.domain.access import Answer, Asked
-from foliot.errors import FoliotError, InvalidInput, Refused, UnknownName
+from foliot.errors import Refused, UnknownName
 from foliot.web.caller import Asking, Caller
 from foliot.web.fields import Key
 from foliot.web.pages.acting import Act, Acts, Desk, Form, Prospect
+from foliot.web.pages.asked import number_in
 from foliot.web.pages.bulk_acts import add_bulk_acts
 from foliot.web.pages.drawing import framed
 from foliot.web.pages.forms import PageRoute
@@ -54,13 +55,10 @@ async def do(request: Request, caller: Asking, kind: Key, subject: Key, verb: Ke
         return RedirectResponse(before, 303)
     try:
         told = await act.do(desk)
-    except FoliotError as error:
+    except Refused as error:
         await _forget(caller, key)
         # What was typed is not lost: the same page again, with the refusal.
         return await _shown(request, caller, await act.look(desk), form, back, refused=str(error))
-    except BaseException:
-        await _forget(caller, key)
-        raise
     if verb == "delete":
         back = f"/{kind}"
     address = address_telling(back, caller.principal, told)
@@ -90,23 +88,21 @@ async def _forget(caller: Caller, key: str) -> None:
 
 async def _desk(caller: Caller, kind: str, subject: str, verb: str, form: Form) -> tuple[Act, Desk]:
     """Whose it is, is asked first: what is another tenant's does not exist."""
-    act = ACTS.get(kind, f"{form.get('verb')}-many" if verb == CHOOSE else verb)
-    if act is None:
+    name = f"{form.get('verb')}-many" if verb == CHOOSE else verb
+    act = ACTS.get(kind, name)
+    if act is None or (act.is_for_all and caller.tenant is not None):
         raise UnknownName(f"nothing is called {verb!r:.40} here")
-    if act.is_for_all and caller.tenant is not None:
-        raise UnknownName(f"nothing is called {verb!r:.40} here")
-    if kind == "runs" and subject != MANY:
+    is_of_one = not name.endswith("-many") and name != MAKE
+    if kind == "runs" and is_of_one:
         await caller.run(subject)
-    if kind == "schedules" and subject not in (MANY, NEW):
+    if kind == "schedules" and is_of_one:
         await caller.schedule(subject)
-    if kind == "backfills" and caller.tenant is not None:
-        if not subject.isdigit():
-            raise InvalidInput(f"{subject!r:.40} is no number")
-        await caller.schedule((await caller.operate.backfill_progress_async(int(subject))).backfill.schedule)
+    if kind == "backfills":
+        await caller.check_backfill(number_in(subject))
     return act, Desk(caller, subject, form, form.get("reason"))
 
 
-MANY, NEW = "many", "new"
+MANY, NEW, MAKE = "many", "new", "make"
 CHOOSE = "choose"
 """The verb that a list of chosen ones is sent to: which one it is, the button says."""
 

@@ -16,7 +16,7 @@ from foliot.operate.backfilling import backfill_shape, pace_words, progress_shap
 from foliot.operate.replaying import dead_shape
 from foliot.operate.shapes import run_shape
 from foliot.web.caller import Caller
-from foliot.web.pages.asked import Asked
+from foliot.web.pages.asked import Asked, number_in
 from foliot.web.pages.words import quoted
 
 _PAGE = 50
@@ -150,15 +150,13 @@ def _subject(shape: dict[str, Any]) -> str | None:
 
 async def audit_page(caller: Caller, asked: Asked) -> dict[str, Any]:
     cursor = asked.cursor
-    if cursor is not None and not cursor.isdigit():
-        raise InvalidInput(f"cursor={cursor!r:.40}: that is no cursor of this list")
     rows = await caller.operate.audit_async(
         text=asked.get("text") or None,
         actor=asked.get("actor") or None,
         action=asked.get("action") or None,
         subject=asked.get("subject") or None,
         limit=_PAGE,
-        before=None if cursor is None else int(cursor),
+        before=None if cursor is None else number_in(cursor),
     )
     shapes = [sealed_shape(row) for row in rows]
     last = str(rows[-1].number) if len(rows) == _PAGE else None

@@ -10,6 +10,7 @@ from foliot.errors import FoliotError, InvalidInput
 from foliot.operate.backfilling import pace_words, taken_words
 from foliot.operate.words import counted, length
 from foliot.web.pages.acting import Acts, Desk, Example, Field, Prospect
+from foliot.web.pages.asked import number_in
 from foliot.web.pages.lists import moment_of
 from foliot.web.pages.run_acts import examples
 from foliot.web.pages.words import absolute
@@ -128,7 +129,7 @@ async def _look_edit(desk: Desk) -> Prospect:
     will = ["Only what differs is changed. Its pending tick moves to where the new rule has it."]
     if desk.form.has("changes"):
         try:
-            planned = await desk.operate.preview_edit_async(desk.subject, _json(text))
+            planned = await desk.operate.preview_edit_async(desk.subject, _changes(desk, text))
             will += [f"{one.field}: {_shown(one.before)} becomes {_shown(one.after)}" for one in planned.fields]
             will += ["Nothing differs."] if not planned.fields else []
             if planned.ticks.before != planned.ticks.after:
@@ -148,7 +149,10 @@ def _editable(view: Any) -> dict[str, Any]:
 
 async def _edit(desk: Desk) -> str:
     planned = await desk.operate.edit_schedule_async(
-        desk.subject, _json(desk.form.get("changes")), revision=int(desk.form.get("revision") or 0), **desk.said
+        desk.subject,
+        _changes(desk, desk.form.get("changes")),
+        revision=number_in(desk.form.get("revision")),
+        **desk.said,
     )
     changed = ", ".join(one.field for one in planned.fields)
     return f"{desk.subject}: {changed or 'nothing'} changed; it is at revision {planned.revision}"
@@ -175,10 +179,16 @@ async def _new(desk: Desk) -> str:
     return f"{planned.schedule}: {planned.outcome}"
 
 
+def _changes(desk: Desk, text: str) -> dict[str, Any]:
+    given = _json(text)
+    desk.caller.check_fields(given)
+    return given
+
+
 def _json(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"that is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise InvalidInput('give an object: {"rule": "0 2 * * *"}')
@@ -282,9 +292,7 @@ async def _backfill_cancel(desk: Desk) -> str:
 
 
 def _number(desk: Desk) -> int:
-    if not desk.subject.isascii() or not desk.subject.isdigit() or len(desk.subject) > 18:
-        raise InvalidInput(f"{desk.subject!r:.40} is no number")
-    return int(desk.subject)
+    return number_in(desk.subject)
 
 
 # Workers

@@ -35,7 +35,10 @@ def address_telling(back: str, principal: Principal, text: str, *, refused: bool
 
 def safe_back(back: str) -> str:
     """A page of ours, without what was told there before; the first one otherwise."""
-    parts = urlsplit(back)
+    try:
+        parts = urlsplit(back)
+    except ValueError:  # such as half of an IPv6 address
+        return "/"
     is_path = back.startswith("/") and not back.startswith(("//", "/\\"))
     if parts.scheme or parts.netloc or not is_path or not back.isprintable():
         return "/"
