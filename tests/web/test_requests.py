@@ -113,7 +113,9 @@ def test_of_two_at_once_one_is_told_that_the_other_is_at_it(stage: Stage, monkey
     assert second.headers["retry-after"] == "1"
 
 
-def test_after_a_store_that_failed_nobody_knows_whether_it_was_done(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_store_that_failed_nobody_knows_whether_it_was_done(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caller = stage.caller("ci")
 
     async def broken(*given: Any, **more: Any) -> Any:
