@@ -265,6 +265,8 @@ def test_a_schedule_is_triggered_paused_released_and_resumed(screen: Screen, pag
 
 def test_an_edit_shows_what_would_change_before_it_does(screen: Screen, page: Any) -> None:
     page.goto(f"{screen.address}/act/schedules/to-edit/edit")
+    page.click("text=See what it would do")
+    assert "Nothing differs" in page.inner_text(".will")
     page.fill("[name=changes]", '{"rule": "0 7 * * *", "owner": "ben"}')
     page.click("text=See what it would do")
     seen = page.inner_text(".will")

@@ -65,8 +65,8 @@ _HINTS = {
     "unknown": "It may have been removed, or its history has ended; or it belongs to another tenant.",
     "not-allowed": "Somebody with access to the host can make another token: foliot tokens create NAME --scope operate",
     "from-elsewhere": "Nothing was done. Go back, load the page again, and send the form once more.",
-    "failed": "Nothing was changed by this request unless the log says so.",
-    "store": "Load the page again in a moment. What was promised is safe.",
+    "failed": "If it was an action, it may have been done all the same: look before you send it again.",
+    "store": "Load the page again in a moment. If it was an action, look first whether it was done.",
 }
 """What to do next, by kind of problem."""
 

@@ -9,7 +9,6 @@ from foliot.domain.instant import Instant, duration, rfc3339
 from foliot.errors import FoliotError, InvalidInput
 from foliot.operate.backfilling import pace_words, taken_words
 from foliot.operate.words import counted, length
-from foliot.timing import decode
 from foliot.web.pages.acting import Acts, Desk, Example, Field, Prospect
 from foliot.web.pages.asked import number_in
 from foliot.web.pages.lists import moment_of
@@ -118,7 +117,13 @@ async def _look_edit(desk: Desk) -> Prospect:
     view = await desk.operate.schedule_async(desk.subject)
     text = desk.form.get("changes") or json.dumps(_editable(view), indent=2, ensure_ascii=False)
     fields = [
-        Field("changes", "What it shall be", text, "textarea", hint="As JSON: rule, tz, args, overlap, owner …"),
+        Field(
+            "changes",
+            "What it shall be",
+            text,
+            "textarea",
+            hint="JSON: rule (an object, or cron as text), tz, args, owner …",
+        ),
         Field("revision", "", str(view.schedule.revision), "hidden"),
     ]
     will = ["Only what differs is changed. Its pending tick moves to where the new rule has it."]
@@ -137,8 +142,7 @@ async def _look_edit(desk: Desk) -> Prospect:
 def _editable(view: Any) -> dict[str, Any]:
     """What people change most, as it is now."""
     schedule = view.schedule
-    rule = decode(schedule.rule)
-    shown: dict[str, Any] = {"rule": str(rule), "tz": rule.tz} if rule.tz != "UTC" else {"rule": str(rule)}
+    shown: dict[str, Any] = {"rule": json.loads(schedule.rule)}
     shown |= {"overlap": str(schedule.policy.overlap), "catch_up": str(schedule.policy.catch_up)}
     return shown | {"owner": schedule.owner, "runbook": schedule.runbook}
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -12,7 +11,6 @@ from foliot.domain.instant import Duration, Instant, rfc3339, spell
 from foliot.domain.listing import RunFilter
 from foliot.domain.run import RunView
 from foliot.domain.standing import ScheduleFilter, ScheduleOrder, Standing, begun_after, mark_of
-from foliot.errors import InvalidInput
 from foliot.operate.rules import clock_changes, local
 from foliot.operate.shapes import (
     attempt_shape,
@@ -126,7 +124,7 @@ async def schedule_page(caller: Caller, schedule: str) -> dict[str, Any]:
             for one in ticks
             if one.view.fired_at is not None or one.view.fire_at <= now or one.view.finished_at is not None
         ],
-        "upcoming": [_upcoming(tick, tz) for tick in coming],
+        "upcoming": list(_upcoming(coming, tz, now)),
         "surprises": [] if rule is None else clock_changes(rule, now, tz)[:4],
         "policies": list(policy_words(view.schedule.policy).items()),
         "drift": await operate.declared_otherwise_async(schedule),
@@ -217,19 +215,19 @@ def _takes(one: Standing) -> str:
     return f"half of them less than {length(middle)}{share}"
 
 
-def _durations(one: Standing, views: Sequence[RunView]) -> Markup:
+def _durations(one: Standing, views: Sequence[RunView]) -> Markup | None:
     return _dots(one, views, took, _interval(one), "how long its runs took")
 
 
-def _lateness(one: Standing, views: Sequence[RunView]) -> Markup:
+def _lateness(one: Standing, views: Sequence[RunView]) -> Markup | None:
     return _dots(one, views, begun_after, one.schedule.policy.missed_after, "how late its runs began")
 
 
-def _dots(one: Standing, views: Sequence[RunView], value: Any, limit: Duration | None, title: str) -> Markup:
+def _dots(one: Standing, views: Sequence[RunView], value: Any, limit: Duration | None, title: str) -> Markup | None:
     """The runs that have such a length, each at its height; the dashed line is the limit, where it is near."""
     found = [(view, max(value(view), 0)) for view in views if value(view) is not None]
     if not found:
-        return Markup('<p class="soft">Nothing to show yet.</p>')
+        return None
     policy = one.schedule.policy
     low, high = min(view.nominal for view, _ in found), max(view.nominal for view, _ in found)
     top = max(size for _, size in found) or 1
@@ -250,12 +248,11 @@ def _dots(one: Standing, views: Sequence[RunView], value: Any, limit: Duration |
     return charts.dots(dots, top, words, edges, near, title)
 
 
-def _upcoming(tick: Instant, tz: str) -> dict[str, Any]:
-    here = local(tick, tz)
-    offset = here.utcoffset() or timedelta()
-    try:
-        before = local(tick - 86_400_000_000, tz).utcoffset()
-    except (InvalidInput, OverflowError):
-        before = offset
-    note = None if before == offset else "the clocks have just changed"
-    return {"at": moment(tick), "local": f"{here:%a %Y-%m-%d %H:%M %z}", "note": note}
+def _upcoming(ticks: Sequence[Instant], tz: str, now: Instant) -> Iterator[dict[str, Any]]:
+    """By the clocks of the place, and in UTC; where those clocks have changed since the tick before, that is said."""
+    before = local(now, tz).utcoffset()
+    for tick in ticks:
+        here = local(tick, tz)
+        changed, before = before != here.utcoffset(), here.utcoffset()
+        note = "the clocks have just changed" if changed else None
+        yield {"at": moment(tick), "local": f"{here:%a %d %b %H:%M %z}", "note": note}
