@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from foliot.errors import InvalidInput
+from foliot.web.server import check_address
 from foliot.web.settings import WebSettings, is_local_name
 from tests.web.stage import ELSEWHERE, LOCAL, Stage, staged
 
@@ -51,6 +53,7 @@ def test_what_a_proxy_passes_on_may_be_anybodys(house: Stage) -> None:
     [
         {"origin": "https://evil.example.com"},
         {"origin": "null"},
+        {"origin": "http://["},
         {"origin": "http://127.0.0.1:9999"},
         {"sec_fetch_site": "cross-site"},
         {"sec_fetch_site": "same-site"},
@@ -192,6 +195,15 @@ def test_a_wrong_token_does_not_log_in_and_is_shown_nowhere(door: Stage) -> None
 def test_a_person_who_is_not_logged_in_is_shown_the_door_that_opens(door: Stage) -> None:
     response = door.somebody(ELSEWHERE, accept="text/html").ask("GET", "/")
     assert (response.status_code, response.headers["location"]) == (303, "/login")
+
+
+def test_behind_a_proxy_nobody_is_the_local_user() -> None:
+    settings = WebSettings(public_url="https://jobs.example.com")
+    with staged(settings) as stage:
+        stranger = stage.somebody("https://jobs.example.com")
+        assert stranger.ask("GET", "/api/v1/me").status_code == 401
+        with pytest.raises(InvalidInput, match="no token yet"):
+            stage.world.call(check_address(stage.app, settings))
 
 
 def test_behind_a_proxy_only_the_public_name_is_answered() -> None:

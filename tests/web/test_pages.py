@@ -233,3 +233,19 @@ def test_what_has_one_cause_is_one_row_with_its_number() -> None:
     assert many["safe"] == {"href": "/act/dead/all/replay?schedule=schools", "text": "Replay…"}
     assert (one["kind"], one["id"]) == ("dead", "class:7#1")
     assert tick["href"] == f"/runs/{quote('payday@2026-04-03T02:00:00Z', safe='')}"
+
+
+@pytest.mark.parametrize("name", ["new", "many"])
+def test_a_schedule_that_is_called_like_a_word_of_ours_is_still_its_tenants(door: Stage, name: str) -> None:
+    stated = {"name": name, "job": "report", "rule": "0 2 * * *", "tenant": "acme"}
+    door.world.call(door.app.operate.put_schedule_async(stated, reason="why", actor="ana"))
+    stranger = door.caller(f"stranger-of-{name}", tenant="globex")
+    for verb in ("edit", "trigger", "delete"):
+        assert stranger.ask("GET", f"/act/schedules/{name}/{verb}", headers=HTML).status_code == 404
+
+
+def test_whoever_is_bound_to_a_tenant_cannot_give_a_schedule_away(door: Stage) -> None:
+    mine = door.caller("giver", tenant="globex")
+    changes = quote('{"tenant": "acme"}', safe="")
+    page = _page(mine, f"/act/schedules/globex-report/edit?changes={changes}&preview=yes", 403)
+    assert "bound to a tenant" in page
