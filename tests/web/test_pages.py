@@ -173,6 +173,7 @@ def test_what_is_told_after_an_action_cannot_be_forged(house: Stage) -> None:
         ("/runs?cursor=odd", 422, "What was given cannot be used"),
         ("/load?for=99d", 422, "an hour up to 31 days"),
         ("/audit?cursor=x", 422, "is no number"),
+        ("/nowhere", 404, "no such thing"),
     ],
 )
 def test_a_browser_is_told_of_a_problem_on_a_page(house: Stage, path: str, status: int, told: str) -> None:

@@ -9,6 +9,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 
 from foliot.app import Foliot
@@ -19,7 +20,8 @@ from foliot.web.entrance import Entrance
 from foliot.web.gate import Gate
 from foliot.web.openapi import description
 from foliot.web.pages import static
-from foliot.web.problems import as_problem
+from foliot.web.pages.forms import told_as_page
+from foliot.web.problems import unanswered
 from foliot.web.routing import Answered, GuardedRoute
 from foliot.web.settings import WebSettings
 
@@ -40,7 +42,7 @@ def inner_application() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        exception_handlers={HTTPException: as_problem, RequestValidationError: as_problem, Exception: as_problem},
+        exception_handlers=dict.fromkeys((HTTPException, RequestValidationError, Exception), _told),
     )
     # Each route as it is: the table of access knows it by its whole path.
     app.router.routes += [
@@ -53,6 +55,14 @@ def inner_application() -> FastAPI:
     ]
     _check_table(app)
     return app
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    """To whoever reads pages as a page; but the API speaks to programs alone."""
+    problem = unanswered(request, error)
+    if request.scope["path"].startswith("/api/"):
+        return problem.response(request.scope["path"])
+    return await told_as_page(request, problem)
 
 
 def _described(app: FastAPI) -> APIRouter:

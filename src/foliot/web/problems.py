@@ -117,12 +117,12 @@ def _of_the_framework(error: HTTPException) -> Problem:
     return Problem(kind, told.get(error.status_code, str(error.detail)), headers=headers)
 
 
-async def as_problem(request: Request, error: Exception) -> Response:
+def unanswered(request: Request, error: Exception) -> Problem:
     """For what no route has answered."""
     problem = problem_of(error)
     if problem.kind == "no-such-method":
         problem.headers["allow"] = ", ".join(sorted(_methods(request)))
-    return problem.response(request.scope["path"])
+    return problem
 
 
 def _methods(request: Request) -> set[str]:
