@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +17,7 @@ from foliot.domain.instant import MINUTE, SECOND, Instant
 from foliot.errors import InvalidInput
 from foliot.testing import virtual_time
 from foliot.watch import heralding
+from foliot.watch.channels import Hooked
 from foliot.watch.heralding import GATHER, MOST_NAMED, TRIES, Herald, Message, message_of
 from tests.watch.loopback import listening
 
@@ -207,6 +210,30 @@ def test_hooks_of_the_app_are_called_when_an_alert_opens_and_when_it_is_over() -
         world.call(herald.run_once())
     assert sorted(heard[:2]) == sorted([(f"run:{kept.id}", True), ("dead", True)])
     assert sorted(heard[2:]) == sorted([(f"run:{kept.id}", False), ("dead", False)])
+
+
+async def test_a_hook_that_hangs_has_one_thread_of_its_own_and_is_not_called_again_meanwhile() -> None:
+    loop, begun, gate = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def hang(alert: Alert) -> None:
+        threads.append(threading.current_thread())
+        loop.call_soon_threadsafe(begun.set)
+        gate.wait(20)
+
+    hook = Hooked(hang)
+    sending = asyncio.create_task(hook.send(message_of([ALERT])))
+    await begun.wait()
+    sending.cancel()  # as when it takes too long
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    with pytest.raises(OSError, match="not returned"):
+        await hook.send(message_of([ALERT]))
+    assert [thread.daemon for thread in threads] == [True]  # one of the loop's own threads is none
+    gate.set()
+    threads[0].join()
+    await hook.send(message_of([ALERT]))
+    assert len(threads) == 2
 
 
 def test_when_every_scheduler_is_gone_a_worker_notices_and_tells_and_the_next_watch_resolves_it() -> None:
