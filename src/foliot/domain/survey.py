@@ -41,6 +41,10 @@ class Posted(NamedTuple):
     useful_tick: Instant | None
     """The last tick with a useful result. Asked only of those that expect one, like the next."""
     useful_at: Instant | None
+    claims_paused: bool = False
+    """Nothing of it is handed to a worker: it, its job, queue or tenant is paused so."""
+    edited_at: Instant | None = None
+    """When an operator last edited it, if what it promises was changed so."""
 
 
 class Ended(NamedTuple):
@@ -111,6 +115,8 @@ class Survey(NamedTuple):
     ended: Sequence[Ended]
     events: Sequence[EventRow]
     fleet: Fleet
+    is_paced: bool = False
+    """What was missed is handed off at a rate: `lane:catch-up` has one."""
 
 
 class Memory(NamedTuple):

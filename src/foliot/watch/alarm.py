@@ -159,11 +159,11 @@ class Alarm:
         told, new = runs.parked(survey.parked, survey.settled, survey.alerts, cards)
         return [
             told,
-            runs.late(survey.due, cards, survey.now, is_all=len(survey.due) < Asked().runs),
+            runs.late(survey.due, cards, survey.now, is_all=len(survey.due) < Asked().runs, is_paced=survey.is_paced),
             runs.stuck(survey.at_work, cards, survey.now),
             runs.overlapping(survey.at_work, self._overlaps, cards),
             runs.checks_overdue(survey.checking, cards, survey.now),
-            runs.failing(memory.failures, survey.ended, new, survey.retrying, survey.alerts, cards),
+            runs.failing(memory.failures, survey.ended, new, survey.retrying, cards, self._rules),
             runs.tight(survey.ended, memory.tight, cards),
         ]
 
