@@ -157,9 +157,9 @@ def test_what_is_made_up_for_at_a_rate_is_not_late() -> None:
     app = an_app(catch_up="all", overlap="allow")
     with watched(app, "1m") as world:
         world.run_for("10m")
-        app.operate.limit("lane:catch-up", rate="1/m", reason="gently", actor="ana")
+        app.operate.limit("lane:catch-up", rate="6/h", reason="gently", actor="ana")
         world.outage("5h")
-        world.run_for("4m")
+        world.run_for("25m")
         assert [run.state for run in world.runs() if run.lane is Lane.CATCH_UP]
         assert told(world) == []
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from foliot.domain.alerts import Alert, Finding
-from foliot.domain.instant import Instant
+from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import RunView
 from foliot.domain.schedule import Schedule
 from foliot.domain.state import State
@@ -115,8 +115,8 @@ class Survey(NamedTuple):
     ended: Sequence[Ended]
     events: Sequence[EventRow]
     fleet: Fleet
-    is_paced: bool = False
-    """What was missed is handed off at a rate: `lane:catch-up` has one."""
+    pace: Duration | None = None
+    """What was missed is handed off at a rate, one in so long: that of `lane:catch-up`. None when it has none."""
 
 
 class Memory(NamedTuple):

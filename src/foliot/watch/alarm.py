@@ -159,7 +159,9 @@ class Alarm:
         told, new = runs.parked(survey.parked, survey.settled, survey.alerts, cards)
         return [
             told,
-            runs.late(survey.due, cards, survey.now, is_all=len(survey.due) < Asked().runs, is_paced=survey.is_paced),
+            runs.late(
+                survey.due, cards, survey.now, is_all=len(survey.due) < Asked().runs, is_paced=survey.pace is not None
+            ),
             runs.stuck(survey.at_work, cards, survey.now),
             runs.overlapping(survey.at_work, self._overlaps, cards),
             runs.checks_overdue(survey.checking, cards, survey.now),
@@ -175,7 +177,7 @@ class Alarm:
                 memory.useful[one.job] = max(memory.useful[one.job], one.finished_at)
         wanted = {job for job, paused in self._wanted.values() if not paused}
         return [
-            fleet.schedulers(facts, survey.due, memory, now),
+            fleet.schedulers(facts, survey.due, memory, now, survey.pace or 0),
             fleet.workers(facts, wanted, frozenset(), now),
             fleet.queues(facts, now),
             fleet.clocks(facts.instances),

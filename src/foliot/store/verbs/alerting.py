@@ -69,8 +69,13 @@ async def survey(tx: Transaction, asked: Asked, shards: int) -> Survey:
         ended=[_ended(row) for row in await tx.all("ended_briefly", position=asked.ended_after, limit=asked.endings)],
         events=await reading.events_since(tx, asked.events_after, _MOST_EVENTS),
         fleet=await _fleet(tx, queues, shards),
-        is_paced=Lane.CATCH_UP in dispatching.rates(await tx.all("lane_gates")),
+        pace=await _pace(tx),
     )
+
+
+async def _pace(tx: Transaction) -> Duration | None:
+    rate = dispatching.rates(await tx.all("lane_gates")).get(Lane.CATCH_UP)
+    return None if rate is None else round(SECOND / rate)
 
 
 async def _posted(tx: Transaction, asked: Asked) -> list[Posted]:
