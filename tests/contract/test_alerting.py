@@ -122,6 +122,12 @@ async def test_what_was_told_is_not_told_again_and_what_nobody_heard_of_is_not_s
     assert await store.untold_alerts(10) == []
 
 
+async def test_of_what_nobody_was_told_of_the_most_severe_comes_first(stage: Stage) -> None:
+    store = stage.store
+    await opened(store, *(Finding(kind, "job:mail", "x", job="mail") for kind in (Kind.LOST, Kind.LATE)), MISSING)
+    assert [one.kind for one in await store.untold_alerts(2)] == [Kind.MISSING, Kind.LATE]
+
+
 async def test_alerts_are_listed_by_kind_subject_and_page_and_forgotten_in_the_end(
     stage: Stage, clock: ManualClock
 ) -> None:

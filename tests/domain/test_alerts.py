@@ -63,6 +63,13 @@ def test_a_grace_can_be_chosen_and_a_kind_can_be_silenced() -> None:
     assert told.resolves == [1]
 
 
+def test_what_brews_and_is_not_found_again_is_forgotten_in_the_end() -> None:
+    first = weigh([], [Seen([QUEUE])], Brewing(), Rules(), NOW)
+    kept = weigh([], [], first.brewing, Rules(), NOW + 30 * MINUTE)
+    assert kept.brewing.since == {QUEUE.key: NOW}  # nobody looked
+    assert weigh([], [], kept.brewing, Rules(), NOW + 60 * MINUTE).brewing.since == {}
+
+
 def test_what_flaps_is_one_alert() -> None:
     alert, brewing = alert_of(QUEUE), Brewing()
     for second in range(0, 600, 30):  # half a minute on, half a minute off

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,6 +16,8 @@ from foliot.domain.alerts import Alert, AlertSettings, Kind, Severity
 from foliot.domain.instant import MINUTE, SECOND, Instant
 from foliot.errors import InvalidInput
 from foliot.testing import virtual_time
+from foliot.watch import heralding
+from foliot.watch.channels import Hooked
 from foliot.watch.heralding import GATHER, MOST_NAMED, TRIES, Herald, Message, message_of
 from tests.watch.loopback import listening
 
@@ -99,18 +103,53 @@ async def test_no_more_is_sent_in_a_minute_than_people_can_read() -> None:
 
 async def test_a_channel_that_fails_is_tried_again_later_and_later_and_holds_up_no_other() -> None:
     clock, broken, pager = ManualClock(GATHER), Pager(failures=2), Pager()
-    pager.name = "other"
     rows = Rows(clock, ALERT)
     herald = Herald(rows, clock, [broken, pager])
-    assert await herald.run_once() == 0
-    assert (len(broken.taken), len(pager.taken), rows.alerts[1].told_at) == (0, 1, None)
+    assert await herald.run_once() == 1
+    assert (len(broken.taken), len(pager.taken)) == (0, 1)
+    assert rows.alerts[1].told_at is not None
     assert await herald.run_once() == 0  # it is left alone for a while
     assert broken.failures == 1
     for _ in range(2):
         clock.advance(MINUTE)
         await herald.run_once()
     assert (len(broken.taken), len(pager.taken)) == (1, 1)
-    assert rows.alerts[1].told_at is not None
+
+
+async def test_beside_a_dead_channel_people_hear_of_each_alert_once_and_that_it_is_over() -> None:
+    clock, dead, pager = ManualClock(0), Pager(failures=3), Pager()
+    rows = Rows(clock)
+    herald = Herald(rows, clock, [dead, pager])
+    for number in (1, 2):
+        rows.alerts[number] = replace(ALERT, number=number, opened_at=clock.now())
+        clock.advance(GATHER)
+        await herald.run_once()
+    rows.alerts[1] = replace(rows.alerts[1], resolved_at=clock.now())
+    clock.advance(GATHER)
+    await herald.run_once()
+
+    def heard(channel: Pager) -> list[tuple[bool, list[int]]]:
+        return [(message.resolved, [one.number for one in message.alerts]) for message in channel.taken]
+
+    assert heard(pager) == [(False, [1]), (False, [2]), (True, [1])]
+    clock.advance(MINUTE)
+    for _ in range(2):
+        await herald.run_once()
+        clock.advance(MINUTE)
+    assert heard(dead) == [(False, [2])]  # the first one was over before it could hear of it
+
+
+async def test_what_a_dead_channel_is_to_get_stays_bounded_and_the_most_urgent_remains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heralding, "MOST_OWED", 1)
+    clock, dead, pager = ManualClock(GATHER), Pager(failures=1), Pager()
+    notice = replace(ALERT, number=2, kind=Kind.RATIO, severity=Severity.NOTICE)
+    herald = Herald(Rows(clock, notice, ALERT), clock, [dead, pager])
+    await herald.run_once()
+    clock.advance(MINUTE)
+    await herald.run_once()
+    assert (len(pager.taken), [message.alerts[0].number for message in dead.taken]) == (2, [1])
 
 
 async def test_a_channel_that_never_takes_it_is_given_up_in_the_end() -> None:
@@ -169,7 +208,32 @@ def test_hooks_of_the_app_are_called_when_an_alert_opens_and_when_it_is_over() -
         app.operate.reconcile(kept.id, evidence="paid by hand", actor="ana")
         world.run_for("20s")
         world.call(herald.run_once())
-    assert heard == [(f"run:{kept.id}", True), ("dead", True), (f"run:{kept.id}", False), ("dead", False)]
+    assert sorted(heard[:2]) == sorted([(f"run:{kept.id}", True), ("dead", True)])
+    assert sorted(heard[2:]) == sorted([(f"run:{kept.id}", False), ("dead", False)])
+
+
+async def test_a_hook_that_hangs_has_one_thread_of_its_own_and_is_not_called_again_meanwhile() -> None:
+    loop, begun, gate = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def hang(alert: Alert) -> None:
+        threads.append(threading.current_thread())
+        loop.call_soon_threadsafe(begun.set)
+        gate.wait(20)
+
+    hook = Hooked(hang)
+    sending = asyncio.create_task(hook.send(message_of([ALERT])))
+    await begun.wait()
+    sending.cancel()  # as when it takes too long
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    with pytest.raises(OSError, match="not returned"):
+        await hook.send(message_of([ALERT]))
+    assert [thread.daemon for thread in threads] == [True]  # one of the loop's own threads is none
+    gate.set()
+    threads[0].join()
+    await hook.send(message_of([ALERT]))
+    assert len(threads) == 2
 
 
 def test_when_every_scheduler_is_gone_a_worker_notices_and_tells_and_the_next_watch_resolves_it() -> None:

@@ -12,7 +12,7 @@ from foliot.clock import ManualClock
 from foliot.domain.instant import MINUTE, SECOND
 from foliot.errors import InvalidInput
 from foliot.testing import virtual_time
-from foliot.watch.pinging import FAIL, MOST_WAITING, START, Pinger, address
+from foliot.watch.pinging import FAIL, MOST_WAITING, START, TIMEOUT, Pinger, address
 from tests.watch.loopback import listening
 
 
@@ -50,6 +50,31 @@ def test_whoever_pings_never_waits() -> None:
         pinger.ping("http://127.0.0.1:9/x")
     assert pinger.dropped >= 9
     stuck.set()
+
+
+def test_a_host_that_hangs_holds_up_no_other_and_is_not_asked_again() -> None:
+    stuck, heard, elapsed = threading.Event(), threading.Event(), [0.0]
+    asked: list[str] = []
+
+    def hang(url: str, body: bytes) -> None:
+        asked.append(url)
+        if "slow" in url:
+            stuck.wait(20)
+            elapsed[0] += TIMEOUT
+            raise TimeoutError
+        heard.set()
+
+    pinger = Pinger(send=hang, sleep=lambda _: None, monotonic=lambda: elapsed[0])
+    for _ in range(MOST_WAITING + 1):
+        pinger.ping("https://slow.example/x")
+    pinger.ping("https://quick.example/y")
+    assert heard.wait(20)
+    assert not stuck.is_set()
+    assert asked.count("https://slow.example/x") == 1
+    stuck.set()
+    pinger.close(20)
+    assert pinger.dropped == MOST_WAITING + 1
+    assert asked.count("https://slow.example/x") <= MOST_WAITING + 1  # each of them once
 
 
 def test_only_http_is_pinged_and_the_address_is_not_repeated() -> None:

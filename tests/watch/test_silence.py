@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from foliot import Context, Foliot, after, cron, every
-from foliot.domain.alerts import Alert, Kind
+from foliot import Context, Foliot, after, bootstrap, cron, every
+from foliot.domain.alerts import Alert, Kind, Rules
 from foliot.domain.instant import MINUTE, SECOND, instant
+from foliot.domain.pauses import What
+from foliot.domain.run import Lane
 from foliot.testing import World, virtual_time
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -135,6 +137,74 @@ def test_a_paused_schedule_is_neither_late_nor_stale() -> None:
         app.operate.resume("hourly", reason="done", actor="ana")
         world.run_for("90m")
         assert told(world) == []
+
+
+def test_what_waits_behind_a_pause_of_claims_is_neither_late_nor_stale_and_has_its_time_again_afterwards() -> None:
+    with watched(an_app(expect_every="2h", overlap="queue", queue_limit=100), "5m") as world:
+        world.run_for("90m")
+        world.call(world.store.put_pause("job:work", What.CLAIMS, until=None, actor="ana", note="the disk is full"))
+        world.run_for("5h")
+        assert told(world) == []
+        world.kill_worker()
+        world.call(world.store.end_pause("job:work", What.CLAIMS, actor="ana", note="it is not", catch_up=False))
+        world.run_for("1m")
+        assert ("stale", "schedule:hourly") not in told(world)
+        world.run_for("3h")
+        assert ("stale", "schedule:hourly") in told(world)
+
+
+def test_what_is_made_up_for_at_a_rate_is_not_late() -> None:
+    app = an_app(catch_up="all", overlap="allow")
+    with watched(app, "1m") as world:
+        world.run_for("10m")
+        app.operate.limit("lane:catch-up", rate="6/h", reason="gently", actor="ana")
+        world.outage("5h")
+        world.run_for("25m")
+        assert [run.state for run in world.runs() if run.lane is Lane.CATCH_UP]
+        assert told(world) == []
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_of_a_schedule_with_another_rule_no_tick_is_expected_from_before_that(is_written: bool) -> None:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job
+    def work() -> None: ...
+
+    app.schedule("daily", work, cron("0 2 * * *"), expect_within="1h")
+    with watched(app, "15m") as world:
+        world.run_for("12h")
+        if not is_written:
+            sql(world, "UPDATE schedule SET source = 'operator'")  # no edit of it is written down
+        app.operate.edit_schedule("daily", {"rule": "0 10 * * *"}, revision=1, reason="later", actor="ana")
+        world.run_for("30m")
+        assert told(world) == []
+        if is_written:
+            world._alarm = bootstrap.make_alarm(world.store, clock=world.clock)  # whoever watches next knows it, too
+            world.run_for("30m")
+            assert told(world) == []
+        world.kill_worker()
+        world.run_for("23h")
+        assert ("stale", "schedule:daily") in told(world)
+
+
+@pytest.mark.parametrize("rules", [Rules(silent=frozenset({"dead"})), Rules(graces={"dead": 10 * MINUTE})])
+def test_one_dead_run_that_has_no_alert_is_counted_once_as_a_failure(rules: Rules) -> None:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job(attempts=1)
+    def pay() -> None:
+        raise ValueError("closed")
+
+    with watched(app) as world:
+        world._alarm = bootstrap.make_alarm(world.store, clock=world.clock, rules=rules)
+        pay.now()
+        world.run_for("2m")
+        assert told(world) == []
+        for _ in range(2):
+            pay.now()
+        world.run_for("1m")
+        assert told(world) == [("failing", "job:pay")]
 
 
 def test_a_schedule_whose_rule_is_broken_is_told_as_faulted_until_it_is_mended() -> None:

@@ -58,6 +58,7 @@ async def run_scheduler(
     """
     clock = disciplined(store, clock or SystemClock())
     chosen, pinger = alerts or AlertSettings(), Pinger()
+    alive = Pinger()  # whatever becomes of the others: without this one, somebody raises the alarm
     channels = make_channels(chosen, hooks)
     # A file is read by one reader at a time: whoever looks at everything has another one than whoever fires.
     beside = store.again() if store.file is not None else None
@@ -72,10 +73,10 @@ async def run_scheduler(
             reaper = make_reaper(store, clock=clock, telling=telling, ping=pinger.ping)
             if telling is not None:
                 telling.scheduler(clock, dispatcher, reaper)
-            watch = [reaper.run, *_watching(beside or store, clock, chosen, channels, pinger)]
+            watch = [reaper.run, *_watching(beside or store, clock, chosen, channels, alive)]
             await _schedule(store, instance.number, dispatcher, clock, stop, anchor, watch)
     finally:
-        await asyncio.to_thread(pinger.close)
+        await asyncio.gather(asyncio.to_thread(pinger.close), asyncio.to_thread(alive.close))
         if beside is not None:
             await beside.close()
 

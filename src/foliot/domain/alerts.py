@@ -302,6 +302,9 @@ EVENTFUL = frozenset({Kind.FAILING, Kind.DURATION, Kind.RATIO, Kind.LOST})
 """Kinds that are told by what happened, at the moment when it did: they have no grace."""
 WRITTEN_EVERY: Duration = 30 * SECOND
 """What is known of an open alert is written down no more often."""
+FORGOTTEN_AFTER: Duration = 30 * MINUTE
+"""What brews is remembered for so long beyond twice its grace, if nobody finds it again: every schedule and every
+parked run has its turn in that time."""
 KEPT: Duration = 90 * DAY
 """How long alerts are remembered that are resolved."""
 _MOST_CAUSE = 300
@@ -424,6 +427,10 @@ class Rules(NamedTuple):
     def grace(self, kind: Kind) -> Duration:
         return self.graces.get(str(kind), KINDS[kind].grace)
 
+    def opens_at_once(self, kind: Kind) -> bool:
+        """At the look that finds it."""
+        return kind not in self.silent and self.grace(kind) <= 0
+
 
 class AlertSettings(NamedTuple):
     """What a process knows of how people want to be told. Addresses are secrets."""
@@ -441,7 +448,7 @@ def weigh(open_alerts: Iterable[Alert], seen: Sequence[Seen], before: Brewing, r
     1. What is found and has no alert opens once it has lasted for its grace; until then it is remembered.
     2. What is found and has one keeps it, with what is known now.
     3. An alert whose cause is known to be gone resolves once that has lasted for as long as its kind takes to settle.
-    4. One whose cause nobody looked at stays as it is, and so does what brews.
+    4. One whose cause nobody looked at stays as it is, and so does what brews; that is forgotten in the end.
     """
     found = {one.key: one for part in seen for one in part.findings if one.kind not in rules.silent}
     judged = {str(kind) for part in seen for kind in part.judged} | set(rules.silent)
@@ -461,7 +468,9 @@ def weigh(open_alerts: Iterable[Alert], seen: Sequence[Seen], before: Brewing, r
         else:
             verdict.brewing.since[key] = since
     for key, since in before.since.items():
-        if key not in found and key not in cured and key[0] not in judged:
+        # What would be an alert by now if it had been found again is gone, or begins anew when it is back.
+        is_old = now - since > 2 * rules.grace(Kind(key[0])) + FORGOTTEN_AFTER
+        if key not in found and key not in cured and key[0] not in judged and not is_old:
             verdict.brewing.since[key] = since  # nobody looked
     for key, alert in known.items():
         if key in found:

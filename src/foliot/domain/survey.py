@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from foliot.domain.alerts import Alert, Finding
-from foliot.domain.instant import Instant
+from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import RunView
 from foliot.domain.schedule import Schedule
 from foliot.domain.state import State
@@ -41,6 +41,10 @@ class Posted(NamedTuple):
     useful_tick: Instant | None
     """The last tick with a useful result. Asked only of those that expect one, like the next."""
     useful_at: Instant | None
+    claims_paused: bool = False
+    """Nothing of it is handed to a worker: it, its job, queue or tenant is paused so."""
+    edited_at: Instant | None = None
+    """When an operator last edited it, if what it promises was changed so."""
 
 
 class Ended(NamedTuple):
@@ -111,6 +115,8 @@ class Survey(NamedTuple):
     ended: Sequence[Ended]
     events: Sequence[EventRow]
     fleet: Fleet
+    pace: Duration | None = None
+    """What was missed is handed off at a rate, one in so long: that of `lane:catch-up`. None when it has none."""
 
 
 class Memory(NamedTuple):

@@ -159,11 +159,13 @@ class Alarm:
         told, new = runs.parked(survey.parked, survey.settled, survey.alerts, cards)
         return [
             told,
-            runs.late(survey.due, cards, survey.now, is_all=len(survey.due) < Asked().runs),
+            runs.late(
+                survey.due, cards, survey.now, is_all=len(survey.due) < Asked().runs, is_paced=survey.pace is not None
+            ),
             runs.stuck(survey.at_work, cards, survey.now),
             runs.overlapping(survey.at_work, self._overlaps, cards),
             runs.checks_overdue(survey.checking, cards, survey.now),
-            runs.failing(memory.failures, survey.ended, new, survey.retrying, survey.alerts, cards),
+            runs.failing(memory.failures, survey.ended, new, survey.retrying, cards, self._rules),
             runs.tight(survey.ended, memory.tight, cards),
         ]
 
@@ -175,7 +177,7 @@ class Alarm:
                 memory.useful[one.job] = max(memory.useful[one.job], one.finished_at)
         wanted = {job for job, paused in self._wanted.values() if not paused}
         return [
-            fleet.schedulers(facts, survey.due, memory, now),
+            fleet.schedulers(facts, survey.due, memory, now, survey.pace or 0),
             fleet.workers(facts, wanted, frozenset(), now),
             fleet.queues(facts, now),
             fleet.clocks(facts.instances),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from foliot.domain.alerts import Alert, Severity
@@ -15,11 +18,35 @@ from foliot.watch.heralding import Channel, Message
 Hook = Callable[[Alert], Any]
 
 
+class _Aside:
+    """Calls what may hang, in a thread of its own: nobody else needs that one, and a process that ends does not wait
+    for it. One call at a time: while the last one has not returned, the next is refused."""
+
+    def __init__(self) -> None:
+        self._last: Future[Any] | None = None
+
+    async def call(self, function: Callable[[], Any]) -> Any:
+        if self._last is not None and not self._last.done():
+            raise OSError("it has not returned from the last message yet")
+        future = self._last = Future()
+        future.set_running_or_notify_cancel()  # whoever stops waiting does not end the call
+
+        def work() -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=work, name="foliot-alerts", daemon=True).start()
+        return await asyncio.wrap_future(future)
+
+
 class Hooked:
     """A function of the app, called with each alert: when it opened, and again when it is resolved."""
 
     def __init__(self, function: Hook) -> None:
         self._function = function
+        self._aside = _Aside()
 
     @property
     def name(self) -> str:
@@ -30,7 +57,7 @@ class Hooked:
             if inspect.iscoroutinefunction(self._function):
                 await self._function(alert)
             else:
-                await asyncio.to_thread(self._function, alert)
+                await self._aside.call(partial(self._function, alert))
 
 
 class Notified:
@@ -48,6 +75,7 @@ class Notified:
                 f"an address for alerts ({scheme:.20}://...) is none that Apprise knows; see its list of services"
             )
         self._service = service
+        self._aside = _Aside()
 
     @property
     def name(self) -> str:
@@ -61,7 +89,8 @@ class Notified:
             kind = kinds.SUCCESS
         elif message.severity is Severity.NOTICE:
             kind = kinds.INFO
-        if not await asyncio.to_thread(self._service.notify, body=message.body, title=message.title, notify_type=kind):
+        notify = partial(self._service.notify, body=message.body, title=message.title, notify_type=kind)
+        if not await self._aside.call(notify):
             raise OSError("the service did not take it")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from foliot.clock import offset_in_words
 from foliot.domain.alerts import FLEET, Finding, Kind, Seen
-from foliot.domain.instant import MINUTE, SECOND, Instant
+from foliot.domain.instant import MINUTE, SECOND, Duration, Instant
 from foliot.domain.run import Lane, RunView
 from foliot.domain.state import State
 from foliot.domain.store import ALIVE, EventRow, Instance
@@ -21,9 +21,10 @@ MORE_DEAD = 10
 AGED = MINUTE
 
 
-def schedulers(fleet: Fleet, due: Sequence[RunView], memory: Remembered, now: Instant) -> Seen:
+def schedulers(fleet: Fleet, due: Sequence[RunView], memory: Remembered, now: Instant, pace: Duration = 0) -> Seen:
     """Whether anybody fires. Who asks this is a scheduler itself, as a rule: what one that lives does not do shows in
-    shards that nobody holds, and in the first run that is due and stays the first."""
+    shards that nobody holds, and in the first run that is due and stays the first. `pace`: one of a backlog is handed
+    off in so long; whoever has one of many shards waits for its share of that."""
     head = next(
         (view for view in due if view.state in (State.SCHEDULED, State.RETRYING) and view.lane is Lane.LIVE), None
     )
@@ -34,7 +35,7 @@ def schedulers(fleet: Fleet, due: Sequence[RunView], memory: Remembered, now: In
     told, since = None, None
     if fleet.unowned:
         told = f"{fleet.unowned} of {fleet.shards} shards are held by no live scheduler: their runs do not fire"
-    elif memory.head is not None and head is not None and now - memory.head[1] >= DUE_FOR:
+    elif memory.head is not None and head is not None and now - memory.head[1] >= DUE_FOR + pace * fleet.shards:
         told, since = (
             f"{head.id} is due since {(now - head.fire_at) // SECOND} s, and nobody hands it off",
             head.fire_at,

@@ -1,14 +1,14 @@
 """Pings: an outside watcher is told what happens, and speaks up when it hears nothing. Healthchecks and its like.
 
-Whoever pings is never kept waiting: pings go into a bounded line, and a thread of their own sends them.
+Whoever pings is never kept waiting: pings go into bounded lines, one for each host, and threads of their own send them.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 from urllib.error import HTTPError
@@ -16,7 +16,11 @@ from urllib.parse import urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 MOST_WAITING = 1_000
+"""For one host."""
+MOST_IN_ALL = 5_000
+MOST_THREADS = 8
 TIMEOUT = 10.0
+"""Seconds that one try may be silent. No further try begins after that: nobody who hangs is asked three times."""
 TRIES = 3
 PAUSE = 1.0
 """Seconds before the second try; twice as long before the third."""
@@ -55,47 +59,77 @@ def send(url: str, body: bytes = b"") -> None:
 
 
 class Pinger:
-    """A line of pings and the thread that sends them, which is started by the first one."""
+    """A line of pings for each host, and a few threads that send them: a host that hangs holds up its own alone."""
 
-    def __init__(self, send: Callable[[str, bytes], None] = send, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        send: Callable[[str, bytes], None] = send,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._send = send
         self._sleep = sleep
-        self._line: queue.Queue[Ping | None] = queue.Queue(MOST_WAITING)
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
+        self._monotonic = monotonic
+        self._lines: dict[str, deque[Ping]] = {}
+        """By host: what waits, also while one is being sent."""
+        self._ready: deque[str] = deque()
+        """Hosts that something waits for, and that no thread has."""
+        self._waiting = 0
+        self._threads = 0
+        self._changed = threading.Condition()
         self._failing: set[str] = set()
         self.dropped = 0
         """Pings that found no room, or were not heard."""
 
     def ping(self, url: str, what: str = SUCCESS, body: str = "") -> None:
         """Never waits. Where the line is full, the ping is dropped, and counted: the outside watcher notices."""
-        try:
-            self._line.put_nowait(Ping(address(url, what), body.encode("utf-8", "replace")[:MOST_BODY]))
-        except queue.Full:
+        one = Ping(address(url, what), body.encode("utf-8", "replace")[:MOST_BODY])
+        host = urlsplit(url).netloc
+        with self._changed:
+            line = self._lines.get(host)
+            is_full = self._waiting >= MOST_IN_ALL or len(line or ()) >= MOST_WAITING
+            if not is_full:
+                self._waiting += 1
+                if line is None:
+                    self._lines[host] = deque([one])
+                    self._ready.append(host)
+                else:
+                    line.append(one)
+                if self._ready and self._threads < MOST_THREADS:
+                    self._threads += 1
+                    threading.Thread(target=self._run, name="foliot-pings", daemon=True).start()
+        if is_full:
             self._drop("the line of pings is full; some are dropped")
-            return
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="foliot-pings", daemon=True)
-                self._thread.start()
 
     def close(self, timeout: float = 2.0) -> None:
         """What waits is sent, if that does not take long."""
-        with self._lock:
-            thread, self._thread = self._thread, None
-        if thread is not None:
-            try:
-                self._line.put(None, timeout=timeout)
-            except queue.Full:
-                return
-            thread.join(timeout)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._lines, timeout)
 
     def _run(self) -> None:
-        while (one := self._line.get()) is not None:
-            self._deliver(one)
+        """Takes turns between hosts, one ping of each: those of one host are sent in their order. Ends when no host is
+        ready: whoever makes one ready begins a thread."""
+        while True:
+            with self._changed:
+                if not self._ready:
+                    self._threads -= 1
+                    return
+                host = self._ready.popleft()
+                one = self._lines[host].popleft()
+                self._waiting -= 1
+            try:
+                self._deliver(one)
+            finally:
+                with self._changed:
+                    if self._lines[host]:
+                        self._ready.append(host)
+                    else:
+                        del self._lines[host]
+                        self._changed.notify_all()
 
     def _deliver(self, one: Ping) -> None:
         host = urlsplit(one.url).hostname or ""  # what is behind it may be secret
+        begun = self._monotonic()
         for attempt in range(TRIES):
             try:
                 self._send(*one)
@@ -109,12 +143,15 @@ class Pinger:
             else:
                 self._failing.discard(host)
                 return
-            if attempt + 1 < TRIES:
-                self._sleep(PAUSE * (1 << attempt))
+            if attempt + 1 == TRIES or self._monotonic() - begun >= TIMEOUT:
+                break
+            self._sleep(PAUSE * (1 << attempt))
         self._drop(told, host)
 
     def _drop(self, told: str, host: str = "") -> None:
-        self.dropped += 1
-        if host not in self._failing:
+        with self._changed:
+            self.dropped += 1
+            is_new = host not in self._failing
             self._failing.add(host)
+        if is_new:
             _log.warning("%s", told)

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from foliot.domain.alerts import MOST_OF_A_JOB, OF_PARKED, Alert, Finding, Kind, Seen
+from foliot.domain.alerts import MOST_OF_A_JOB, OF_PARKED, Alert, Finding, Kind, Rules, Seen
 from foliot.domain.conditions import crowded, is_stuck, job_policy, lateness, policy_of, series_of, silent_for
 from foliot.domain.identity import run_id, schedule_of_series
 from foliot.domain.instant import MINUTE, SECOND, Duration, Instant, spell
 from foliot.domain.policy import Overlap, Policy
-from foliot.domain.run import Lane, RunView
-from foliot.domain.state import Reason, State
+from foliot.domain.run import LATE, Lane, RunView
+from foliot.domain.state import PENDING, Reason, State
 from foliot.domain.store import JobCard
 from foliot.domain.survey import Ended, Tried
 
@@ -30,6 +30,8 @@ PAST_TIMEOUT: Duration = MINUTE
 
 _NOT_LATE = frozenset({Reason.PAUSED, Reason.UPSTREAM})
 
+_NO_RULES = Rules()
+
 Cards = Mapping[str, JobCard]
 
 
@@ -45,12 +47,18 @@ class Subject(NamedTuple):
         return cls(f"job:{job}" if schedule is None else f"schedule:{schedule}", job, schedule)
 
 
-def late(due: Sequence[RunView], cards: Cards, now: Instant, *, is_all: bool) -> Seen:
-    """Runs that are due and have not begun, by schedule or job. What is paused, waits for another's result, or makes up
-    for the past at a rate, is not late: somebody wants that."""
+def late(due: Sequence[RunView], cards: Cards, now: Instant, *, is_all: bool, is_paced: bool = False) -> Seen:
+    """Runs that are due and have not begun, by schedule or job. What is paused, queues behind that, waits for another's
+    result, or makes up for the past at a rate (`is_paced`), is not late: somebody wants that."""
     waiting: defaultdict[Subject, list[RunView]] = defaultdict(list)
+    paused = {series_of(view) for view in due if view.state is State.HELD and view.reason == Reason.PAUSED}
     for view in due:
         if view.lane is Lane.BACKFILL or (view.state is State.HELD and view.reason in _NOT_LATE):
+            continue
+        if view.reason == Reason.OVERLAP and view.schedule is not None and series_of(view) in paused:
+            continue
+        # Not handed off, and past its time: it belongs to the backlog. Whether anybody fires at all is asked elsewhere.
+        if is_paced and view.state in PENDING and now - view.fire_at > LATE:
             continue
         policy = policy_of(view, cards.get(view.job))
         if lateness(view, now) > policy.missed_after and Kind.LATE not in policy.no_alerts:
@@ -159,8 +167,8 @@ def failing(
     ended: Sequence[Ended],
     new: Sequence[RunView],
     retrying: Sequence[Tried],
-    known: Iterable[Alert],
     cards: Cards,
+    rules: Rules = _NO_RULES,
 ) -> Seen:
     """Counts in `failures`, by schedule or job, what failed since the last useful result.
 
@@ -168,12 +176,15 @@ def failing(
     runs are independent of one another, one that fails says nothing: there only parked ones count.
     """
     useful = {_subject(one).name for one in ended if one.state in (State.SUCCEEDED, State.VERIFIED)}
-    for name in useful:
-        failures.pop(name, None)
+    for name in useful & failures.keys():
+        failures[name] = 0, failures[name][1]
     seen = {}
-    for view in new:
+    for view in sorted(new, key=lambda view: view.number):
         subject = Subject.of(view.job, view.schedule)
         before, last = failures.get(subject.name, (0, 0))
+        # Where no alert opens at once, none says that this one was counted: only its number does.
+        if view.number <= last and not rules.opens_at_once(_PARKED_AS[view.state]):
+            continue
         spent = max(view.spent, 1) if view.schedule is not None else 1
         failures[subject.name] = before + spent, max(last, view.number)
         seen[subject.name] = subject, view.detail

@@ -35,10 +35,16 @@ class _Compared:
     revision: int
     tables: str | None
     through: Instant
+    promised: tuple[str, Duration | None, Duration | None]
+    """The rule, and what is expected of it."""
     gaps: list[Instant] = field(default_factory=list)
     """Ticks without a row."""
     asked: list[Instant] = field(default_factory=list)
     """What was asked for at this look."""
+    begins: Instant = 0
+    """Nothing is expected of what lies before: something else was promised then, or claims were paused."""
+    is_revised: bool = False
+    """Something else is promised since the last look."""
 
 
 @dataclass(slots=True)
@@ -70,12 +76,15 @@ class Comparison:
             known.gaps = sorted(tick for tick in set(missing.get(one.schedule.id, ())) if tick > now - REMEMBERED)
             compared = known.asked[-1] if len(known.asked) == MOST_TICKS else _through(one)
             known.through = max(known.through, min(_through(one), compared))
+            if one.claims_paused or known.is_revised:
+                known.begins, known.is_revised = now, False
 
     def judged(self, posted: Iterable[Posted], now: Instant) -> Seen:
         """What is found of these schedules, and what is not any more."""
         findings: list[Finding] = []
         for one in posted:
-            findings += judge(one, self._known(one.schedule).gaps, now)
+            known = self._known(one.schedule)
+            findings += judge(one, known.gaps, now, known.begins)
         found = {finding.key for finding in findings}
         looked_at = {(str(kind), f"schedule:{one.schedule.id}") for one in posted for kind in _KINDS}
         return Seen(findings, cured=looked_at - found)
@@ -88,8 +97,12 @@ class Comparison:
         known = self.compared.get(schedule.id)
         # Another rule, or other tables, promised otherwise before: what is behind the cursor now is none of ours.
         if known is None or (known.revision, known.tables) != (schedule.revision, schedule.tables):
+            promised = schedule.rule, schedule.policy.expect_every, schedule.policy.expect_within
             through = schedule.made_at if schedule.evaluated_through is None else schedule.evaluated_through
-            known = self.compared[schedule.id] = _Compared(schedule.revision, schedule.tables, through)
+            before = known
+            known = self.compared[schedule.id] = _Compared(schedule.revision, schedule.tables, through, promised)
+            if before is not None:
+                known.begins, known.is_revised = before.begins, before.promised != promised
         return known
 
 
@@ -144,15 +157,15 @@ def _rule(schedule: Schedule) -> Rule | None:
 # ------------------------------------------------------------------------------------------------------------ judgement
 
 
-def judge(one: Posted, gaps: Sequence[Instant], now: Instant) -> list[Finding]:
-    """What is wrong with one schedule."""
+def judge(one: Posted, gaps: Sequence[Instant], now: Instant, begins: Instant = 0) -> list[Finding]:
+    """What is wrong with one schedule. `begins`: no result is expected of what lies before."""
     schedule = one.schedule
     found: list[Finding] = []
     if schedule.fault is not None:
         found.append(_finding(Kind.FAULTED, schedule, f"it was set aside: {schedule.fault}"))
     elif (missing := _missing(one, gaps)) is not None:
         found.append(missing)
-    if not schedule.paused(now) and (stale := _stale(one, now)) is not None:
+    if not (schedule.paused(now) or one.claims_paused) and (stale := _stale(one, now, begins)) is not None:
         found.append(stale)
     return [finding for finding in found if finding.kind not in schedule.policy.no_alerts]
 
@@ -191,10 +204,10 @@ def _missing(one: Posted, gaps: Sequence[Instant]) -> Finding | None:
     )
 
 
-def _stale(one: Posted, now: Instant) -> Finding | None:
+def _stale(one: Posted, now: Instant, begins: Instant) -> Finding | None:
     """Too long without a useful result. What fell into a pause, or was never promised, is not expected."""
     schedule, policy = one.schedule, one.schedule.policy
-    begins = max(schedule.made_at, schedule.skip_through or 0)
+    begins = max(begins, schedule.made_at, schedule.skip_through or 0, one.edited_at or 0)
     if policy.expect_every is not None:
         since = max(one.useful_at or 0, begins)
         if now - since > policy.expect_every:

@@ -52,7 +52,7 @@ class AlertStore(Protocol):
 
     async def untold_alerts(self, limit: int) -> list[Alert]:
         """Alerts that are open, not snoozed, and that nobody was told of; and those that are resolved, of which people
-        know only that they opened. Oldest first."""
+        know only that they opened. The most severe first, then the oldest."""
 
     async def alerts_told(self, opened: Sequence[int], resolved: Sequence[int]) -> int:
         """Remembers who was told of, so that nobody is told again. Returns how many were new."""

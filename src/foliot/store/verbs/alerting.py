@@ -8,8 +8,9 @@ from foliot.domain.alerts import KINDS, Alert, AlertFilter, Finding, Kind, Sever
 from foliot.domain.conditions import WAITING
 from foliot.domain.identity import tick_name
 from foliot.domain.instant import DAY, SECOND, Duration, Instant, rfc3339
-from foliot.domain.pauses import overlaid
-from foliot.domain.run import RunView
+from foliot.domain.pauses import Pause, What, overlaid, pauses_about
+from foliot.domain.run import Lane, RunView
+from foliot.domain.schedule import Schedule
 from foliot.domain.state import State
 from foliot.domain.store.values import ALIVE, DEFAULT_QUEUE, QueueView
 from foliot.domain.survey import Asked, Conclusion, Ended, Fleet, Memory, Posted, Survey, Tick, Tried
@@ -17,7 +18,7 @@ from foliot.errors import Conflict, UnknownName
 from foliot.store.verbs import dispatching, pausing, reading, watching
 from foliot.store.verbs.acts import ActVerbs
 from foliot.store.verbs.rows import view_of, with_ready
-from foliot.store.verbs.schedules import schedule_of
+from foliot.store.verbs.schedules import edits, schedule_of
 from foliot.store.verbs.transaction import Row, Transaction, as_json, longs
 
 _ALL = (1 << 63) - 1
@@ -27,6 +28,8 @@ _MOST_AT_WORK = 5_000
 _MOST_HANDED_OFF = 50_000
 """Where more than this waits, schedulers are at work, and nobody looks up what exactly was handed off."""
 _MOST_EVENTS = 1_000
+_PROMISING = frozenset({"rule", "expect_every", "expect_within"})
+"""Fields of a schedule: after an edit of one of them, something else is expected from then on."""
 _STORED = (
     *("number", "kind", "subject", "severity", "cause", "action", "opened_at", "seen_at", "count", "resolved_at"),
     *("snoozed_until", "job", "schedule", "run", "tenant", "owner", "runbook", "told_at", "told_resolved_at"),
@@ -66,7 +69,13 @@ async def survey(tx: Transaction, asked: Asked, shards: int) -> Survey:
         ended=[_ended(row) for row in await tx.all("ended_briefly", position=asked.ended_after, limit=asked.endings)],
         events=await reading.events_since(tx, asked.events_after, _MOST_EVENTS),
         fleet=await _fleet(tx, queues, shards),
+        pace=await _pace(tx),
     )
+
+
+async def _pace(tx: Transaction) -> Duration | None:
+    rate = dispatching.rates(await tx.all("lane_gates")).get(Lane.CATCH_UP)
+    return None if rate is None else round(SECOND / rate)
 
 
 async def _posted(tx: Transaction, asked: Asked) -> list[Posted]:
@@ -83,7 +92,23 @@ async def _posted(tx: Transaction, asked: Asked) -> list[Posted]:
         one.id for one in schedules if one.policy.expect_every is not None or one.policy.expect_within is not None
     ]
     useful = {row[0]: (row[1], row[2]) for row in await tx.all("useful_ticks", ids=expecting)} if expecting else {}
-    return [Posted(one, waiting.get(one.id), one.id in live, *useful.get(one.id, (None, None))) for one in schedules]
+    edited = await edits(tx) if expecting else {}
+    return [
+        Posted(
+            one,
+            waiting.get(one.id),
+            one.id in live,
+            *useful.get(one.id, (None, None)),
+            claims_paused=_claims_paused(one, paused, tx.now),
+            edited_at=edited[one.id].at if one.id in edited and _PROMISING & {*edited[one.id].fields} else None,
+        )
+        for one in schedules
+    ]
+
+
+def _claims_paused(schedule: Schedule, paused: Sequence[Pause], now: Instant) -> bool:
+    mine = pauses_about(schedule, paused, DEFAULT_QUEUE) if paused else ()
+    return any(one.what is What.CLAIMS and one.in_force(now) for one in mine)
 
 
 async def _due(tx: Transaction, asked: Asked, handed_off: int) -> list[RunView]:

@@ -15,11 +15,11 @@ ORDER BY number DESC LIMIT :limit
 SELECT {columns} FROM alert WHERE number = :number
 
 -- name: untold_alerts
--- By the index of those that somebody is still to be told of.
+-- By the index of those that somebody is still to be told of; that is short. The most urgent first.
 SELECT {columns} FROM alert
 WHERE ((resolved_at IS NULL AND told_at IS NULL) OR (resolved_at IS NOT NULL AND told_at IS NOT NULL AND told_resolved_at IS NULL))
     AND (snoozed_until IS NULL OR snoozed_until <= :now)
-ORDER BY number LIMIT :limit
+ORDER BY CASE severity WHEN 'critical' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, number LIMIT :limit
 
 -- name: open_alert
 -- One that is open already stays as it is: somebody was first.
