@@ -173,6 +173,17 @@ def test_a_file_is_applied_as_often_as_one_likes_and_prunes_only_its_own(world: 
         operate.apply_schedules([NEW, NEW], **source, **WHY)
 
 
+@pytest.mark.parametrize("source", ["operator", "code", "crontab"])
+def test_no_list_speaks_for_operators_code_or_a_crontab(world: World, source: str) -> None:
+    operate = world.app.operate
+    operate.put_schedule(NEW | {"name": "by-hand"}, **WHY)
+    with pytest.raises(InvalidInput, match="no list says all of it"):
+        world.call(operate.preview_apply_async([NEW], source=source, prune=True))
+    with pytest.raises(InvalidInput, match="no list says all of it"):
+        operate.apply_schedules([NEW], source=source, prune=True, **WHY)
+    assert {view.schedule.id for view in world.call(world.store.schedules())} == {"by-hand", "nightly"}
+
+
 def test_a_promise_is_made_moved_and_cancelled_by_name_alone(world: World) -> None:
     operate = world.app.operate
     made = operate.promise("settle", {"day": "now"}, key="s:1", delay="1h")
