@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from foliot import Foliot, bootstrap
-from foliot.cli.supervisor import DRAINED, Child, Supervisor
+from foliot.bootstrap import DRAINED
+from foliot.cli.supervisor import Child, Supervisor
 from foliot.domain.instant import SECOND
 from foliot.domain.store import Wish
 from tests.cli.support import refused, run, run_json

@@ -23,7 +23,7 @@ from foliot.operate.stating import (
     told_changes,
 )
 from foliot.timing import decode
-from foliot.timing.ticks import armed
+from foliot.timing.ticks import armed, standing
 
 OPERATOR = "operator"
 """The source of schedules that were made one by one."""
@@ -280,7 +280,13 @@ async def _applied(
     for _ in range(_TRIES):
         try:
             return await store.apply(
-                list(wanted.values()), prune=prune, actor=actor, source=source, note=note, fresh=fresh
+                list(wanted.values()),
+                prune=prune,
+                actor=actor,
+                source=source,
+                note=note,
+                fresh=fresh,
+                standing=standing(wanted.values(), known),
             )
         except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
             wanted[taken.schedule] = first(wanted[taken.schedule], taken.nominal)
