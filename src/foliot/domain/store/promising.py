@@ -47,8 +47,9 @@ class PromiseStore(Protocol):
 
     async def skip(self, run_id: str, *, actor: str, note: str) -> Kept:
         """Ends a run that nobody has begun as `skipped: operator`; the next run of a calendar rule is withdrawn, as by
-        `cancel`, and skipped when it is due or at once. One that was withdrawn already is answered as it is, and nothing is
-        written. Conflict when it was tried before, runs, is checked or has ended; UnknownName if there is none."""
+        `cancel`, and skipped when it is due, or at once. One that was withdrawn already is answered as it is, and
+        nothing is written. Conflict when it was tried before, runs, is checked or has ended; UnknownName if there is
+        none."""
 
     async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
         """Makes a parked run due again now, with its attempts renewed, its checkpoint, items and ledger as they are.
