@@ -37,7 +37,7 @@ from foliot.operate import Operator
 from foliot.operate.stating import check_binding, check_complete, check_readable
 from foliot.portal import Portal, refuse_to_block
 from foliot.timing.binding import Binding, binding
-from foliot.timing.ticks import armed
+from foliot.timing.ticks import armed, standing
 from foliot.work.context import Context
 from foliot.work.handler import Handler
 
@@ -345,7 +345,9 @@ class Foliot:
         for _ in range(_TRIES):
             stated = [one for one in self.declarations(known, ticks) if one.id in names]
             try:
-                return await store.apply(stated, prune=prune, actor=actor, release=self.release)
+                return await store.apply(
+                    stated, prune=prune, actor=actor, release=self.release, standing=standing(stated, known)
+                )
             except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
                 ticks[taken.schedule] = taken.nominal
         raise Conflict("the schedules changed again and again while they were being applied; try once more")

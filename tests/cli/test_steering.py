@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
-from foliot import bootstrap
-from foliot.cli.supervisor import DRAINED, Child, Supervisor
+from foliot import Foliot, bootstrap
+from foliot.bootstrap import DRAINED
+from foliot.cli.supervisor import Child, Supervisor
 from foliot.domain.instant import SECOND
+from foliot.domain.store import Wish
 from tests.cli.support import refused, run, run_json
 
 WHY = ("--reason", "a test", "--actor", "tester")
@@ -79,6 +83,32 @@ def test_a_supervisor_does_not_start_a_child_again_that_was_drained():
         "started",
         "was drained, and stays away; to have it back, start this again",
     ]
+
+
+async def test_a_drained_worker_that_leaves_for_a_handler_is_not_to_be_started_again() -> None:
+    app, begun, release = Foliot("sqlite:///:memory:"), threading.Event(), threading.Event()
+
+    @app.job(timeout="1s")
+    def stubborn() -> None:
+        begun.set()
+        release.wait(30)
+
+    store = await app.opened()
+    more: dict[str, Any] = {"grace": 0, "queues": ["default"], "slots": 1, "recycle_after": SECOND}
+    stop, handlers = asyncio.Event(), {"stubborn": stubborn.handler}
+    scheduling = asyncio.create_task(bootstrap.run_scheduler(store, stop))
+    working = asyncio.create_task(bootstrap.run_worker(store, handlers, asyncio.Event(), **more))
+    async with asyncio.timeout(30):
+        await stubborn.now_async()
+        await asyncio.to_thread(begun.wait, 30)
+        [worker] = [one.number for one in await store.instances() if one.role == "worker"]
+        await store.wish(worker, Wish.DRAIN, actor="ana", note="x")
+        left = await working
+    release.set()
+    stop.set()
+    await scheduling
+    await app.close_async()
+    assert (left.recycled, left.exit_code) == (True, DRAINED)
 
 
 def test_a_schedule_is_edited_from_the_revision_that_was_seen(store: str):

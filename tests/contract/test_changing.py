@@ -229,12 +229,12 @@ async def test_a_tick_that_is_withdrawn_without_a_word_is_withdrawn_too(stage: S
     assert seen[0] is not None
 
 
-async def test_a_held_tick_carries_its_schedule_on_so_it_is_withdrawn(stage: Stage) -> None:
+async def test_a_held_tick_carries_its_schedule_on_so_it_is_withdrawn_and_decided_anew(stage: Stage) -> None:
     await stage.apply(declared("hourly", START))
     await stage.fire(holds)
     [held] = await stage.store.runs(states=[State.HELD])
     assert (await stage.store.cancel(held.id, actor="ada", note="")).outcome == "withdrawn"
-    assert await stage.state(held.id) is State.HELD
+    assert await stage.state(held.id) is State.SCHEDULED
 
 
 async def test_a_tick_that_was_handed_off_carries_nothing_on_so_it_is_cancelled(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,19 @@ async def test_a_deploy_makes_no_tick_of_its_own_rule_for_an_edited_schedule_tha
     assert await stage.waiting("report") == []
     await stage.apply(code)
     assert await stage.waiting("report") == []
+
+
+async def test_a_deploy_repairs_an_edited_schedule_by_the_rule_that_it_has_now(stage: Stage) -> None:
+    code = declared("report", START + HOUR, rule=HOURLY)
+    how: dict[str, Any] = {"prune": False, "actor": "code"}
+    await stage.apply(code)
+    await edit(stage, replace(edited(), first=None, first_fire_at=None, fault="the tables end"))
+    await stage.store.apply([code], standing=[replace(edited(), rule="edited meanwhile")], **how)
+    assert await stage.waiting("report") == []
+    await stage.store.apply([code], standing=[edited()], **how)
+    assert [run.nominal for run in await stage.waiting("report")] == [START + 15 * MINUTE]
+    schedule = (await stage.store.schedule("report")).schedule
+    assert (schedule.rule, schedule.revision, schedule.fault) == (QUARTERLY, 2, None)
 
 
 async def test_what_was_due_stays_and_pauses_survive_an_edit(stage: Stage) -> None:

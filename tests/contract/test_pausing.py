@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foliot.domain.instant import HOUR, MINUTE, Instant
+from foliot.domain.instant import DAY, HOUR, MINUTE, Instant
 from foliot.domain.pauses import Pause, What
 from foliot.domain.run import Claimed
 from foliot.domain.state import Reason, State
@@ -319,6 +319,20 @@ async def test_the_next_tick_of_a_schedule_is_withdrawn_and_the_one_after_it_com
     assert await goes_on(stage) == []
     assert ((await stage.run(name)).state, (await stage.run(name)).reason) == (State.SKIPPED, Reason.OPERATOR)
     assert [run.nominal for run in await stage.waiting("hourly")] == [START + 2 * HOUR]
+
+
+@pytest.mark.parametrize("until", [None, START + DAY])
+async def test_a_tick_that_a_pause_holds_is_skipped_at_once(stage: Stage, until: Instant | None) -> None:
+    await stage.apply(declared("hourly", START, rule=HOURLY))
+    await stage.store.pause("hourly", until=until, actor="ada", note="month end")
+    await stage.fire_by_policy()
+    [held] = await stage.store.runs(states=[State.HELD])
+    kept = await stage.store.skip(held.id, actor="ada", note="not today")
+    assert (kept.outcome, kept.state) == ("withdrawn", State.SCHEDULED)
+    await stage.fire_by_policy()
+    run = await stage.run(held.id)
+    assert (run.state, run.reason, run.detail) == (State.SKIPPED, Reason.OPERATOR, "not today")
+    assert [one.nominal for one in await stage.waiting("hourly")] == [START + HOUR]
 
 
 async def test_what_was_begun_is_not_skipped(stage: Stage) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND
+from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration
 from foliot.domain.overview import Tally
 from foliot.domain.policy import Policy
 from foliot.domain.run import Lane
@@ -146,6 +146,23 @@ async def test_promises_are_counted_by_how_they_were_kept(stage: Stage) -> None:
     stage.clock.advance(2 * HOUR)
     later = await stage.store.pulse()
     assert (later.hour, later.day) == (Tally(), pulse.day)
+
+
+@pytest.mark.parametrize(("waited", "tally"), [(0, Tally(on_time=1)), (2 * MINUTE, Tally(late=1))])
+async def test_a_run_that_is_tried_again_is_as_late_as_it_first_began(
+    stage: Stage, waited: Duration, tally: Tally
+) -> None:
+    await stage.apply(declared("hourly", stage.now))
+    stage.clock.advance(waited)
+    await stage.fire(fires_hourly)
+    [run] = await stage.claim()
+    await stage.finish(stage.failed(run, 10 * MINUTE))
+    stage.clock.advance(10 * MINUTE)
+    await stage.fire(fires_hourly)
+    [again] = await stage.claim()
+    await stage.finish(stage.succeeded(again))
+    await stage.store.count_endings()
+    assert (await stage.store.pulse()).day == tally
 
 
 async def test_an_ending_is_counted_once_however_often_and_by_however_many(stage: Stage) -> None:

@@ -14,6 +14,7 @@ from foliot.domain.listing import RunFilter
 from foliot.domain.state import State
 from foliot.errors import Conflict, InvalidInput, InvalidRule, UnknownName
 from foliot.operate.scheduling import Planned, planned_shape
+from foliot.store.verbs.transaction import longs
 from foliot.testing import World, virtual_time
 
 START = datetime(2026, 4, 1, 0, 30, tzinfo=UTC)
@@ -171,6 +172,31 @@ def test_a_file_is_applied_as_often_as_one_likes_and_prunes_only_its_own(world: 
         operate.apply_schedules([NEW | {"name": "by-hand"}], **source, **WHY)
     with pytest.raises(InvalidInput, match="stated twice"):
         operate.apply_schedules([NEW, NEW], **source, **WHY)
+
+
+@pytest.mark.parametrize("given", [{"rule": "every 1h"}, {"priority": 3}])
+def test_a_deploy_gives_an_edited_schedule_the_run_back_that_it_lost(world: World, given: dict[str, Any]) -> None:
+    async def lose(tx: Any) -> None:
+        [(_, number, *_)] = await tx.all("waiting_ticks", ids=["nightly"])
+        await tx.run("forget_runs", numbers=longs([number]))
+
+    world.app.operate.edit_schedule("nightly", given, revision=1, **WHY)
+    lost = world.schedule("nightly").next_nominal
+    world.call(world.store.write(lose))  # type: ignore[attr-defined]  # as a mishap would
+    assert world.schedule("nightly").next_nominal is None
+    assert world.call(world.app.apply_async()).unchanged == ["nightly"]
+    assert (world.schedule("nightly").next_nominal, world.schedule("nightly").schedule.revision) == (lost, 2)
+
+
+@pytest.mark.parametrize("source", ["operator", "code", "crontab"])
+def test_no_list_speaks_for_operators_code_or_a_crontab(world: World, source: str) -> None:
+    operate = world.app.operate
+    operate.put_schedule(NEW | {"name": "by-hand"}, **WHY)
+    with pytest.raises(InvalidInput, match="no list says all of it"):
+        world.call(operate.preview_apply_async([NEW], source=source, prune=True))
+    with pytest.raises(InvalidInput, match="no list says all of it"):
+        operate.apply_schedules([NEW], source=source, prune=True, **WHY)
+    assert {view.schedule.id for view in world.call(world.store.schedules())} == {"by-hand", "nightly"}
 
 
 def test_a_promise_is_made_moved_and_cancelled_by_name_alone(world: World) -> None:

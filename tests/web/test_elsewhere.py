@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from foliot.domain.elsewhere import MOST_ERROR
 from foliot.domain.instant import MINUTE, SECOND, rfc3339
 from foliot.domain.run import Promise
 from foliot.domain.state import Outcome, Reason, State
@@ -61,6 +62,18 @@ def test_a_run_is_claimed_with_its_arguments_and_completed(guest: Guest) -> None
     guest.say(taken, "complete", result={"bytes": 7})
     run = guest.run(taken)
     assert (run.state, run.result, run.worker) == (State.SUCCEEDED, b'{"bytes":7}', guest.number)
+
+
+def test_what_a_worker_says_of_a_run_is_stored_without_the_secrets_of_its_arguments(guest: Guest) -> None:
+    taken = guest.claimed(arguments={"width": 80, "password": "c4nary-x"})
+    guest.beat({"attempt": taken["attempt_token"], "done": 1, "note": "as c4nary-x, 80 wide"})
+    assert b'"as [redacted], 80 wide"' in (guest.run(taken).progress or b"")
+    guest.say(taken, "fail", error="." * (MOST_ERROR - 3) + "c4nary-x is wrong", permanent=True)
+    run = guest.run(taken)
+    stored = " ".join([run.detail or "", *(one.error or "" for one in run.attempts)])
+    assert run.state is State.DEAD
+    assert "..." in stored
+    assert "c4" not in stored, "also where the text is cut"
 
 
 def test_a_worker_takes_no_more_than_its_slots(guest: Guest) -> None:

@@ -4,6 +4,7 @@ and the clock is moved meanwhile."""
 from __future__ import annotations
 
 import asyncio
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from foliot.domain.instant import MILLISECOND, SECOND
 from foliot.domain.policy import OnStall, Policy
 from foliot.domain.state import Outcome
+from foliot.domain.store import Beat, Wish
 from foliot.errors import StoreError
 from foliot.portal import finished
 from foliot.work.context import Context
@@ -70,6 +72,18 @@ def test_people_are_told_after_a_second_and_the_process_is_given_up_for_it():
         assert bench.told[1].endswith("its worker's process was ended for that")
         _, (word,) = bench.store.beats[-1]
         assert (word.number, word.checkpoint, word.ending) == (1, b"7", Outcome.TIMED_OUT)
+
+    run(scene())
+
+
+def test_a_drained_worker_that_is_given_up_is_not_to_be_started_again():
+    async def scene():
+        bench = await blocked(patient)
+        heard = Thread(target=bench.worker.heard, args=(bench.worker.number, Beat(True, [], wish=Wish.DRAIN)))
+        heard.start()
+        heard.join()
+        bench.block(14 * SECOND)
+        assert (bench.exits, bench.worker.wish) == ([77], None), "the loop has not heard of it"
 
     run(scene())
 

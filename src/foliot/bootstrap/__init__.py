@@ -38,11 +38,12 @@ from foliot.bootstrap.stores import (
 from foliot.bootstrap.working import RECYCLE_AFTER, Left, run_worker
 from foliot.logs import guard
 from foliot.watch.telling import Telling
-from foliot.work.blockade import RECYCLED
+from foliot.work.blockade import DRAINED, RECYCLED
 from foliot.work.room import HEADROOM, RESERVE, checked_reserved
 
 __all__ = [
     "DEFAULT_STORE",
+    "DRAINED",
     "HEADROOM",
     "RECYCLED",
     "RECYCLE_AFTER",

@@ -13,13 +13,13 @@ from foliot.bootstrap.stores import open_store
 from foliot.clock import Clock, SystemClock
 from foliot.domain.alerts import AlertSettings
 from foliot.domain.instant import SECOND, Duration
-from foliot.domain.store import Duty, Store
+from foliot.domain.store import Duty, Store, Wish
 from foliot.watch.channels import Hook
 from foliot.watch.duty import OnDuty
 from foliot.watch.pinging import Pinger
 from foliot.watch.sentry import Sentry
 from foliot.watch.telling import Telling
-from foliot.work.blockade import RECYCLED, EndProcess
+from foliot.work.blockade import DRAINED, RECYCLED, EndProcess
 from foliot.work.handler import Handler
 from foliot.work.room import HEADROOM, RESERVE
 from foliot.work.worker import Worker
@@ -34,12 +34,14 @@ class Left(NamedTuple):
     executing: list[str]
     """Runs whose threads outlived everything: only `os._exit` ends them."""
     recycled: bool
-    """It left because of such a handler, and another process is to take its place at once."""
+    """It left because of such a handler, and another process is to take its place at once, unless it was `drained`."""
     drained: bool = False
     """An operator wanted it to leave: nobody is to take its place."""
 
     @property
     def exit_code(self) -> int:
+        if self.drained:
+            return DRAINED
         return RECYCLED if self.recycled else 0
 
 
@@ -109,7 +111,8 @@ async def run_worker(
             stopping.cancel()
             if working.done():
                 await working  # it ends by itself to be recycled, or when it cannot go on, and then this raises
-            drained = worker.has_left and not stop.is_set()
+            # Also where a handler made it leave sooner: who is wanted away must not come back for that.
+            drained = worker.wish is Wish.DRAIN and not stop.is_set()
             executing = await worker.drain(grace)
             await working
             return Left(executing, worker.recycling and not stop.is_set(), drained)

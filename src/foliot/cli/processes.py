@@ -46,7 +46,6 @@ from foliot.cli.options import (
     settings_of,
 )
 from foliot.cli.output import complain
-from foliot.cli.supervisor import DRAINED
 from foliot.domain.identity import checked_name
 from foliot.domain.instant import SECOND, Duration, spell
 from foliot.domain.labels import checked_labels
@@ -209,7 +208,7 @@ def worker(
             version=__version__,
             release=loaded.release,
             recycle_after=patience,
-            end_process=os._exit,
+            end_process=lambda code: os._exit(_exit_code(code, supervised_by)),
             telling=telling,
             alerts=settings.alerts,
             hooks=loaded.alert_hooks,
@@ -219,11 +218,13 @@ def worker(
     if left.executing:
         complain(f"left without waiting any longer for {', '.join(left.executing)}; tried again when the lease ends")
         sys.stdout.flush()
-        os._exit(left.exit_code)  # the interpreter would wait for those threads
-    if left.recycled:
-        raise typer.Exit(left.exit_code)
-    if left.drained and supervised_by is not None:
-        raise typer.Exit(DRAINED)
+        os._exit(_exit_code(left.exit_code, supervised_by))  # the interpreter would wait for those threads
+    raise typer.Exit(_exit_code(left.exit_code, supervised_by))
+
+
+def _exit_code(code: int, supervised_by: int | None) -> int:
+    """Only our own supervisor knows what 77 means: others would start a worker again that failed, as it seems."""
+    return 0 if code == bootstrap.DRAINED and supervised_by is None else code
 
 
 def web(

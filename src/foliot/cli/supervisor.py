@@ -10,13 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from foliot.bootstrap import RECYCLED
+from foliot.bootstrap import DRAINED, RECYCLED
 from foliot.domain.instant import SECOND, Duration
 
 FIRST_BACKOFF = 1.0
 LONGEST_BACKOFF = 30.0
-DRAINED = 77
-"""The exit code of a child that an operator wanted to leave: it is not started again."""
 HEALTHY = 60.0
 """Seconds of life after which the next death counts as the first."""
 

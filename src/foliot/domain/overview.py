@@ -18,7 +18,7 @@ class Tally(NamedTuple):
 
     on_time: int = 0
     late: int = 0
-    """Kept, and begun more than a minute after its time."""
+    """Kept, and first begun more than a minute after its time."""
     missed: int = 0
     """Not run, because nobody was there in time."""
     skipped: int = 0
@@ -28,7 +28,7 @@ class Tally(NamedTuple):
     """A person answered for it."""
     failed: int = 0
     """Waits for a person now, and its last attempt ended in this time. One that is tried again, and succeeds, has not
-    failed: it was late."""
+    failed; nor was it late for that."""
 
     @property
     def kept(self) -> int:

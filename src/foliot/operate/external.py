@@ -33,11 +33,13 @@ from foliot.domain.labels import checked_labels
 from foliot.domain.ledger import stage_of, traits_from_json
 from foliot.domain.locking import DAMAGED, is_shut, why_shut
 from foliot.domain.policy import Policy, choices, choices_from_json, policy_to_json
+from foliot.domain.redaction import redacted_text, secret_values
 from foliot.domain.run import Claimed, Ending, Progress, SilentAttempt
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import DEFAULT_QUEUE, JobCard, Store
 from foliot.errors import InvalidInput, Locked, LostOwnership, UnknownName
 from foliot.operate.acting import Acting
+from foliot.operate.advising import traits_of
 from foliot.operate.shapes import Shape, moment
 from foliot.timing.binding import binding_in
 
@@ -159,11 +161,14 @@ class ExternalVerbs(Acting):
         held = {one.number: one for one in await store.attempts_of(worker)}
         now = await store.now()
         mine = [one for one in said if _is_held(keys[one.attempt], held)]
-        progress = [_progress(one, keys[one.attempt], held[keys[one.attempt].number], now) for one in mine]
+        cards, progress = await store.jobs(), []
+        for one in mine:
+            key = keys[one.attempt]
+            note = None if one.note is None else await self._told(one.note, held[key.number], cards)
+            progress.append(_progress(one._replace(note=note), key, held[key.number], now))
         beat = await store.beat(worker, progress, patient=True)
         if not beat.known:
             raise UnknownName(f"worker {worker} was declared dead; register again")
-        cards = await store.jobs()
         late = [one for one in held.values() if _deadline(one, cards) < now]
         gone = [one for one in late if _deadline(one, cards) + _policy(one, cards).lease < now]
         await store.finish(worker, [_timed_out(one, cards, now) for one in gone])
@@ -201,12 +206,12 @@ class ExternalVerbs(Acting):
     ) -> str:
         """The attempt failed; the job's policy says what follows. `permanent`: trying again cannot help.
         `retry_after`: not before this time has passed. `cancelled`: it stopped because it was asked to."""
-        text = _clean(error, MOST_ERROR)
         store = await self._opened()
         now = await store.now()
         not_before = None if retry_after is None else now + duration(retry_after)
         key, held = await _held(store, attempt, credential)
-        card = (await store.jobs()).get(held.job)
+        cards = await store.jobs()
+        card, text = cards.get(held.job), _clean(await self._told(error, held, cards), MOST_ERROR)
         if cancelled:
             ending = _ending(held, Next(Event.CANCEL, reason=Reason.REQUESTED), Outcome.CANCELLED, now)
         else:
@@ -229,6 +234,12 @@ class ExternalVerbs(Acting):
         held = await store.attempts_of(worker)
         await store.finish(worker, [_ending(one, Next(Event.GIVEN_BACK), Outcome.INTERRUPTED, now) for one in held])
         await store.retire(worker)
+
+    async def _told(self, text: str, held: SilentAttempt, cards: Mapping[str, JobCard]) -> str:
+        """A guest's words without the secrets of the run, as a worker here tells them: before they are cut to what is
+        kept, which could cut a secret in two."""
+        run = await (await self._stored()).run(run_id(held.number, held.name))
+        return redacted_text(text, secret_values(run.payload, traits_of(cards.get(held.job)).secrets))
 
 
 # Who speaks, and of what

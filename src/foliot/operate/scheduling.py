@@ -12,6 +12,7 @@ from foliot.domain.store import Store
 from foliot.errors import Conflict, InvalidInput, TickTaken
 from foliot.operate.acting import Acting, acting, stated
 from foliot.operate.advising import traits_of
+from foliot.operate.crontab import SOURCE as CRONTAB
 from foliot.operate.shapes import Shape
 from foliot.operate.stating import (
     FieldChange,
@@ -22,10 +23,16 @@ from foliot.operate.stating import (
     told_changes,
 )
 from foliot.timing import decode
-from foliot.timing.ticks import armed
+from foliot.timing.ticks import armed, standing
 
 OPERATOR = "operator"
 """The source of schedules that were made one by one."""
+_NO_FILE = {
+    OPERATOR: "what operators made one by one",
+    "code": "what an app declares",
+    CRONTAB: "what was imported from a crontab",
+}
+"""Sources of which no list says all: to apply one as if it did would remove the rest."""
 MOST_STATED = 10_000
 _TRIES = 10_000
 
@@ -69,6 +76,11 @@ class ScheduleVerbs(Acting):
     def put_schedule(self, given: Mapping[str, Any], *, reason: str, actor: str) -> Planned:
         return self._call(lambda: self.put_schedule_async(given, reason=reason, actor=actor), "put_schedule_async")
 
+    async def preview_put_async(self, given: Mapping[str, Any]) -> Planned:
+        """What `put_schedule` would do now. Nothing is changed."""
+        [planned] = await _planned(await self._stored(), [given], OPERATOR, prune=False)
+        return planned
+
     async def preview_edit_async(self, schedule: str, given: Mapping[str, Any]) -> Planned:
         """What `edit_schedule` would change now, and which ticks come before and after. Nothing is changed."""
         planned, _ = await _edit(await self._stored(), schedule, given)
@@ -111,14 +123,17 @@ class ScheduleVerbs(Acting):
         self, given: Sequence[Mapping[str, Any]], *, source: str, prune: bool = False
     ) -> list[Planned]:
         """What `apply_schedules` would do now. Nothing is changed."""
-        return await _planned(await self._stored(), given, source, prune=prune)
+        return await _planned(await self._stored(), given, _of_a_list(source), prune=prune)
 
     async def apply_schedules_async(
         self, given: Sequence[Mapping[str, Any]], *, source: str, reason: str, actor: str, prune: bool = False
     ) -> list[Planned]:
         """Brings the schedules of a source to what it says now: all of them or none. One that is as it was stated last
         is left alone, with what operators edited of it. With `prune`, those that the source stated once and no longer
-        does are removed; those of others never are. Conflict when one belongs to another source."""
+        does are removed; those of others never are. Conflict when one belongs to another source.
+
+        InvalidInput for the sources `operator`, `code` and `crontab`: what those hold no list states whole."""
+        source = _of_a_list(source)
         store, who, why = await self._stored(), acting(actor), stated(reason)
         planned = await _planned(store, given, source, prune=prune)
         for one in planned:
@@ -172,6 +187,16 @@ def planned_shape(planned: Planned) -> Shape:
         "ticks_after": [rfc3339(tick) for tick in planned.ticks.after],
         "problem": planned.problem,
     }
+
+
+def _of_a_list(source: str) -> str:
+    """A source whose schedules a list may state, all of them."""
+    if source in _NO_FILE:
+        raise InvalidInput(
+            f"source={source!r}: that is {_NO_FILE[source]}, and no list says all of it; give the list a source of its "
+            f"own, such as file:schedules.toml"
+        )
+    return source
 
 
 def _belongs(schedule: Schedule) -> str:
@@ -255,7 +280,13 @@ async def _applied(
     for _ in range(_TRIES):
         try:
             return await store.apply(
-                list(wanted.values()), prune=prune, actor=actor, source=source, note=note, fresh=fresh
+                list(wanted.values()),
+                prune=prune,
+                actor=actor,
+                source=source,
+                note=note,
+                fresh=fresh,
+                standing=standing(wanted.values(), known),
             )
         except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
             wanted[taken.schedule] = first(wanted[taken.schedule], taken.nominal)

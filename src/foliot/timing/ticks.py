@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from foliot.domain.instant import LAST, Duration, Instant
@@ -9,6 +10,7 @@ from foliot.domain.members import start_within
 from foliot.domain.rule import Rule
 from foliot.domain.schedule import Declaration, Schedule
 from foliot.errors import InvalidInput, InvalidRule
+from foliot.timing.codec import decode
 from foliot.timing.effort import effort
 from foliot.timing.elapsed import Every
 from foliot.timing.tables import not_again, stamp_of
@@ -55,6 +57,24 @@ def armed(declaration: Declaration, rule: Rule, after: Instant, known: Schedule 
         )
     except InvalidRule as problem:
         return replace(declaration, fault=f"InvalidRule: {problem}")
+
+
+def standing(stated: Iterable[Declaration], known: Mapping[str, Schedule]) -> list[Declaration]:
+    """Those that the store has, as it has them, with their next ticks: operators may have edited them since. One whose
+    rule cannot be read here is left out."""
+    found = []
+    for one in stated:
+        stored = known.get(one.id)
+        if stored is None or (stored.rule, stored.policy) == (one.rule, one.policy):
+            found += [] if stored is None else [one]
+            continue
+        try:
+            rule = decode(stored.rule)
+        except InvalidRule:
+            continue
+        kept = replace(one, rule=stored.rule, policy=stored.policy, delay=stored.delay, first=None, fault=None)
+        found.append(armed(kept, rule, one.after or 0, stored))
+    return found
 
 
 def _fire_at(declaration: Declaration, nominal: Instant, following: Instant | None) -> Instant:

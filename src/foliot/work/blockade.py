@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.run import Ending
+from foliot.domain.store import Wish
 from foliot.work.attempt import Attempt, Stop
 from foliot.work.deadlines import HEED, ends_at
 from foliot.work.drain import LAST_DELIVERY, parting_word
@@ -31,9 +32,12 @@ if TYPE_CHECKING:
 
 RECYCLED = 75
 """The exit code of a worker that is to be started again: EX_TEMPFAIL, for those who know it."""
+DRAINED = 77
+"""The exit code of one that an operator wanted to leave: it is not to be started again."""
 EndProcess = Callable[[int], object]
 """Ends this process at once, with this exit code."""
 
+_AGAIN = "is to be started again"
 _MOST_FRAMES = 12
 
 _log = logging.getLogger("foliot.work")
@@ -101,12 +105,14 @@ class Blockade:
         if self._end_process is None:
             return
         self._worker.recycling = True
+        # Whoever is wanted away must not come back for having left in a hurry.
+        code, then = (DRAINED, "stays away") if self._worker.last_wish is Wish.DRAIN else (RECYCLED, _AGAIN)
         run, detail = self._blamed(overdue)
         where = "".join(traceback.format_list(_stack(self._worker.thread)))
         _log.warning(
             "%s: %s although it should have ended, and cannot be ended alone: this process ends at once with exit code "
-            "%d, and is to be started again\n%s",
-            *(run, detail, RECYCLED, where),
+            "%d, and %s\n%s",
+            *(run, detail, code, then, where),
         )
         for attempt in overdue:
             attempt.stop = attempt.stop or _reason(attempt, now)
@@ -116,7 +122,7 @@ class Blockade:
         except Exception as error:
             _log.warning("the store could not be told: %s: %s", type(error).__name__, error)
         if self._asked_at is not None:
-            self._end_process(RECYCLED)
+            self._end_process(code)
 
     async def _last_words(self, run: str, detail: str) -> None:
         worker = self._worker

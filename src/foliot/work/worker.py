@@ -111,6 +111,8 @@ class Worker:
         self.draining = False
         self.wish: Wish | None = None
         """What a person wants of it: it takes nothing more then. Heard with a heartbeat."""
+        self.last_wish: Wish | None = None
+        """What the heartbeat heard last; `wish` follows when the loop turns."""
         self.recycling = False
         """A handler goes on that cannot be ended alone: this process has to end, and another one to take its place."""
         self.running: dict[Attempt, None] = {}
@@ -471,6 +473,8 @@ class Worker:
 
     def heard(self, number: int, beat: Beat) -> None:
         """What the store answered to a heartbeat of instance `number`. May be called from any thread."""
+        if beat.known and number == self.number:
+            self.last_wish = beat.wish
         if beat.known and not beat.cancel and beat.wish is self.wish:
             return
         if threading.get_ident() == self.thread:

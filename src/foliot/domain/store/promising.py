@@ -41,14 +41,15 @@ class PromiseStore(Protocol):
     async def cancel(self, run_id: str, *, actor: str, note: str) -> Kept:
         """Ends a run that no attempt owns as `cancelled`; asks the worker of a running one to stop (`asked`, and the
         state says running). The next run of a calendar rule carries its schedule on: it is withdrawn, and ends as
-        skipped when it is due. Conflict when it has ended already; UnknownName if there is none.
+        skipped when it is due, at once if it is held. Conflict when it has ended already; UnknownName if there is none.
 
         No run ends while an effect of it is open: it is parked as ambiguous instead."""
 
     async def skip(self, run_id: str, *, actor: str, note: str) -> Kept:
         """Ends a run that nobody has begun as `skipped: operator`; the next run of a calendar rule is withdrawn, as by
-        `cancel`, and skipped when it is due. One that was withdrawn already is answered as it is, and nothing is
-        written. Conflict when it was tried before, runs, is checked or has ended; UnknownName if there is none."""
+        `cancel`, and skipped when it is due, or at once. One that was withdrawn already is answered as it is, and
+        nothing is written. Conflict when it was tried before, runs, is checked or has ended; UnknownName if there is
+        none."""
 
     async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
         """Makes a parked run due again now, with its attempts renewed, its checkpoint, items and ledger as they are.

@@ -23,6 +23,7 @@ class ScheduleStore(Protocol):
         release: str = "",
         note: str = "",
         fresh: bool = False,
+        standing: Sequence[Declaration] = (),
     ) -> Applied:
         """Brings schedules to what is declared, where the declaration differs from the one last applied.
 
@@ -31,7 +32,8 @@ class ScheduleStore(Protocol):
         What operators edited stays for as long as the declaration does; a changed one takes its place (`overwritten`).
 
         Each has exactly one pending run then: the one that was due already, or the one at `first` (none while one
-        is busy, for a fixed delay). That is also made for an unchanged one that lost it. Operators' pauses survive.
+        is busy, for a fixed delay). That is also made for an unchanged one that lost it. Of one that operators edited
+        `standing` says so, as it is stored, with the ticks of that rule. Operators' pauses survive.
         Schedules that this `source` once declared and no longer does are reported; with `prune` they and their pending
         runs are removed (one that was due ends as skipped, `revised`). A schedule of another source is left as it is,
         and reported. TickTaken, and nothing is changed, when a `first` was

@@ -150,8 +150,8 @@ async def _cancel(tx: Transaction, identifier: str, actor: str, note: str, reaso
     if found.state is State.RUNNING:
         await tx.run("ask_to_stop", number=found.number, worker=found.worker, reason=reason, note=note)
         return found.kept("asked")
-    if await tx.run("withdraw_tick", number=found.number, note=note or reason):
-        return found.kept("withdrawn")
+    if await _withdraw(tx, found, note or reason):
+        return found.kept("withdrawn")._replace(state=State.SCHEDULED)
     if is_spread:
         await spreading.cancel_members(tx, found.id, reason, note)
     ended = after(found.state, Event.CANCEL)
@@ -178,13 +178,21 @@ async def skip(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
     if withdrawn is not None:
         return found.kept("withdrawn")
     await tx.audit(actor, "skip", found.id, note)
-    if await tx.run("withdraw_tick", number=found.number, note=note):
-        return found.kept("withdrawn")
+    if await _withdraw(tx, found, note):
+        return found.kept("withdrawn")._replace(state=State.SCHEDULED)
     ended = after(found.state, Event.SKIP)
     await following.end(tx, [(found.number, ended, tx.now, Reason.OPERATOR, note, None, 1)], [])
     if found.schedule is not None:
         await following.runs_ended(tx, {found.schedule})
     return Kept(found.number, found.name, "skipped", ended, found.fire_at)
+
+
+async def _withdraw(tx: Transaction, found: Found, note: str) -> bool:
+    """Whether it carries its schedule on: then it is skipped by whoever fires, who knows what follows it."""
+    if not await tx.run("withdraw_tick", number=found.number, note=note, now=tx.now):
+        return False
+    await tx.stir([found.number])
+    return True
 
 
 async def _by_key(tx: Transaction, key: str, tenant: str | None) -> Found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import fields
 from typing import Any
 
@@ -42,6 +42,7 @@ async def apply(
     release: str,
     note: str = "",
     fresh: bool = False,
+    standing: Sequence[Declaration] = (),
 ) -> Applied:
     applied = Applied()
     await tx.lock_all()
@@ -59,13 +60,13 @@ async def apply(
             applied.refused[declaration.id] = stated_by
         elif fingerprint == declaration.fingerprint:
             applied.unchanged.append(declaration.id)
-            # What operators made of it has ticks of its own.
             kept += [declaration] if declaration.id not in edited else []
         elif (declaration.id, fingerprint or "") in newer:
             applied.outdated.append(declaration.id)
         else:
             (applied.created if fingerprint is None else applied.changed).append(declaration.id)
             changed.append(declaration)
+    kept += await _still_standing(tx, standing, edited.keys() & set(applied.unchanged))
     applied.overwritten.extend(one.id for one in changed if one.id in edited)
     await put(tx, changed, source)
     lead = f"{note}: " if note else ""
@@ -95,6 +96,14 @@ async def apply(
             applied.pruned.append(name)
         await releases.remove(tx, release, applied.pruned)
     return applied
+
+
+async def _still_standing(tx: Transaction, standing: Sequence[Declaration], edited: Set[str]) -> list[Declaration]:
+    """What operators made of a schedule has ticks of its own: those that the caller counted, unless it was edited again
+    meanwhile, which armed it anew."""
+    wanted = {one.id: one for one in standing if one.id in edited}
+    stored = [schedule_of(row) for row in await tx.all("schedules_by_id", ids=sorted(wanted))] if wanted else []
+    return [wanted[one.id] for one in stored if (wanted[one.id].rule, wanted[one.id].policy) == (one.rule, one.policy)]
 
 
 async def edits(tx: Transaction) -> dict[str, Edit]:

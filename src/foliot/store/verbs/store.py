@@ -115,9 +115,10 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
         release: str = "",
         note: str = "",
         fresh: bool = False,
+        standing: Sequence[Declaration] = (),
     ) -> Applied:
         return await self.write(
-            lambda tx: schedules.apply(tx, declarations, prune, actor, source, release, note, fresh)
+            lambda tx: schedules.apply(tx, declarations, prune, actor, source, release, note, fresh, standing)
         )
 
     async def fingerprints(self, source: str = "code") -> dict[str, str]:

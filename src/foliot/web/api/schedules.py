@@ -13,7 +13,7 @@ from foliot.domain.standing import ScheduleFilter, ScheduleOrder
 from foliot.domain.state import State
 from foliot.errors import Conflict, UnknownName
 from foliot.operate.members import standing_shape as member_shape
-from foliot.operate.scheduling import OPERATOR, planned_shape
+from foliot.operate.scheduling import planned_shape
 from foliot.operate.shapes import coming_ticks, kept_shape, moment
 from foliot.operate.surveyed import standing_shape
 from foliot.web import models
@@ -177,8 +177,7 @@ async def make_schedule(asking: Asking, body: MakeBody) -> Any:
         await _check_own(asking, body.schedule)
         given["tenant"] = asking.tenant
     if body.dry_run:
-        [planned] = await asking.operate.preview_apply_async([given], source=OPERATOR)
-        return Answered(planned_shape(planned))
+        return Answered(planned_shape(await asking.operate.preview_put_async(given)))
     try:
         planned = await asking.operate.put_schedule_async(given, reason=body.reason, actor=asking.actor)
     except Conflict:

@@ -80,8 +80,10 @@ FROM foliot.hold_runs(ARRAY(SELECT n.number FROM foliot.named n WHERE n.name = :
 SELECT attempt, withdrawn FROM foliot.run WHERE number = :number
 
 -- name: withdraw_tick
--- The one next run of a calendar rule carries the schedule on, so it stays until it is due, and is skipped then.
-UPDATE foliot.run r SET withdrawn = :note
+-- The one next run of a calendar rule carries the schedule on, so it stays until it is due, and is skipped then. One that is
+-- held was due: whoever fires looks at it again, and skips it now.
+UPDATE foliot.run r SET withdrawn = :note, state = 0, fire_at = CASE WHEN waits_for IS NULL THEN fire_at ELSE least(fire_at, :now) END,
+    reason = NULL, detail = NULL, waits_for = NULL
 WHERE number = :number AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL AND decided IS NOT TRUE
     AND EXISTS (SELECT 1 FROM foliot.schedule s WHERE s.id = r.schedule AND s.delay IS NULL)
 

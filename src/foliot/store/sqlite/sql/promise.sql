@@ -38,8 +38,10 @@ WHERE number = :number OR name = :name
 SELECT attempt, withdrawn FROM run WHERE number = :number
 
 -- name: withdraw_tick
--- The one next run of a calendar rule carries the schedule on, so it stays until it is due, and is skipped then.
-UPDATE run SET withdrawn = :note
+-- The one next run of a calendar rule carries the schedule on, so it stays until it is due, and is skipped then. One that is
+-- held was due: whoever fires looks at it again, and skips it now.
+UPDATE run SET withdrawn = :note, state = 0, fire_at = CASE WHEN waits_for IS NULL THEN fire_at ELSE min(fire_at, :now) END,
+    reason = NULL, detail = NULL, waits_for = NULL
 WHERE number = :number AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL AND decided IS NOT 1
     AND EXISTS (SELECT 1 FROM schedule s WHERE s.id = run.schedule AND s.delay IS NULL)
 

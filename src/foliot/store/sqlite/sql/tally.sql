@@ -9,13 +9,15 @@ SELECT EXISTS (SELECT 1 FROM history WHERE n > coalesce((SELECT position FROM ta
 SELECT max(n), :position, count(*) = :limit FROM (SELECT n FROM history WHERE n > :position ORDER BY n LIMIT :limit)
 
 -- name: add_tally
--- What ended since, by minute. Late: begun more than `late` after its nominal time, and after what jitter moved it by.
+-- What ended since, by minute. Late: first begun more than `late` after its nominal time, and after what jitter moved it by.
 INSERT INTO tally (minute, on_time, late, missed, skipped, cancelled, settled)
 SELECT minute, sum(kept - late), sum(late), sum(CASE WHEN state = 14 AND missed THEN ticks ELSE 0 END),
     sum(CASE WHEN state = 14 AND NOT missed THEN ticks ELSE 0 END), sum(state = 13), sum(state = 12)
 FROM (
     SELECT h.finished_at / 60000000 AS minute, h.state, h.state IN (10, 11) AS kept,
-        h.state IN (10, 11) AND coalesce(coalesce(h.started_at, h.claimed_at) - coalesce(h.nominal, h.fire_at), 0) > :late
+        h.state IN (10, 11) AND coalesce(coalesce(
+                CASE WHEN h.attempt > 1 THEN (SELECT min(a.started_at) FROM attempt a WHERE a.run = h.number) END,
+                h.started_at, h.claimed_at) - coalesce(h.nominal, h.fire_at), 0) > :late
             + coalesce((SELECT CAST(s.policy AS TEXT) ->> '$.jitter' FROM schedule s WHERE s.id = CASE
                 WHEN instr(h.schedule, '[') > 0 THEN substr(h.schedule, 1, instr(h.schedule, '[') - 1)
                 ELSE h.schedule END AND json_valid(CAST(s.policy AS TEXT))), 0) AS late,
