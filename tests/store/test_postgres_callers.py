@@ -160,18 +160,18 @@ async def test_a_thousand_promises_tell_each_owner_once(school: School) -> None:
 async def test_a_promise_that_is_due_wakes_schedulers_when_it_commits(school: School) -> None:
     heard: asyncio.Queue[object] = asyncio.Queue()
     listener = await asyncpg.connect(school.dsn)
-    await listener.add_listener("foliot", lambda *told: heard.put_nowait(told[3]))
+    await listener.add_listener("foliot_arrivals", lambda *told: heard.put_nowait(told[3]))
     async with CALLERS["asyncpg"](school.dsn) as caller:
         async with caller.transaction():
             await caller.promise(school.job, "1m")
         async with caller.transaction():
             await caller.promise(school.job, "0s")
             raise Undone
-        await listener.execute("NOTIFY foliot, 'so far'")
+        await listener.execute("NOTIFY foliot_arrivals, 'so far'")
         assert await asyncio.wait_for(heard.get(), 10) == "so far"
         async with caller.transaction():
             await caller.promise(school.job, "0s")
-        assert await asyncio.wait_for(heard.get(), 10) == "arrivals"
+        assert await asyncio.wait_for(heard.get(), 10) == ""
     await listener.close()
 
 

@@ -127,12 +127,11 @@ async def run_worker(
 async def _standing_guard(store: Store, worker: Worker, sentry: Sentry) -> AsyncIterator[None]:
     """While it lasts, this worker may be the one that notices when nobody watches."""
     assert worker.number is not None
-    over = asyncio.Event()
     timing = {"lease_ttl": 60 * SECOND, "every": 20 * SECOND}
     duty = OnDuty(store, worker.clock, Duty.SENTRY, owner=worker.number, work=sentry.run, **timing)
-    guarding = asyncio.create_task(duty.run(over))
+    guarding = asyncio.create_task(duty.run(asyncio.Event()))
     try:
         yield
     finally:
-        over.set()
+        guarding.cancel()  # it rests by the clock; a worker that leaves does not wait for that
         await asyncio.gather(guarding, return_exceptions=True)

@@ -16,9 +16,6 @@ SELECT kind, severity, count(*) FROM foliot.alert WHERE resolved_at IS NULL GROU
 -- name: count_parked_by_job
 SELECT job, state, count(*) FROM foliot.run WHERE state >= 20 GROUP BY job, state
 
--- name: count_states
-SELECT state, count(*) FROM foliot.live_runs GROUP BY state
-
 -- name: count_ended
 -- Only of transactions below which none is under way: nothing can come in between later.
 SELECT job, state, count(*), sum(attempt) FROM foliot.history

@@ -11,9 +11,6 @@ SELECT kind, severity, count(*) FROM alert WHERE resolved_at IS NULL GROUP BY ki
 -- name: count_parked_by_job
 SELECT job, state, count(*) FROM run WHERE state >= 20 GROUP BY job, state
 
--- name: count_states
-SELECT CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END, count(*) FROM run GROUP BY 1
-
 -- name: count_ended
 SELECT job, state, count(*), sum(attempt) FROM history WHERE n > :position GROUP BY job, state
 
