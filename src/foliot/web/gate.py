@@ -120,7 +120,7 @@ def _check_sizes(scope: Scope, headers: Headers, most_body: int) -> None:
     if sum(len(name) + len(value) for name, value in headers.raw) > MOST_HEADERS:
         raise Problem("headers-too-large", f"headers have {MOST_HEADERS:,} bytes at most")
     length = headers.get("content-length", "0")
-    if not length.isdigit() or len(length) > 15:
+    if not length.isascii() or not length.isdigit() or len(length) > 15:
         raise Problem("unreadable", "Content-Length is no number")
     if int(length) > most_body:
         raise _too_large(most_body)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import Field
 
-from foliot.domain.instant import DAY, SECOND, duration
+from foliot.domain.instant import DAY, LAST, SECOND, duration
 from foliot.operate.auditing import anchor_shape, audit_report_shape, sealed_shape
 from foliot.operate.load import load_shape
 from foliot.operate.report import report_shape
@@ -117,5 +117,7 @@ async def get_load(asking: Asking, query: Annotated[LoadQuery, Query()]) -> Any:
         raise Problem("invalid", f"for, per: at most 400 days, in {MOST_BUCKETS:,} stretches of a second or more")
     standing = await asking.operate.standings_async(only=query.schedule)
     start = standing.now - standing.now % width if query.start is None else query.start
+    if start + span > LAST:
+        raise Problem("invalid", "from: that is too near the end of the calendar for the load of such a time")
     counted = await asyncio.to_thread(load, standing.taking_part, start, start + span, width)
     return Answered(load_shape(standing, counted, await asyncio.to_thread(herds, counted)))
