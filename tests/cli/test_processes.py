@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -24,7 +25,7 @@ async def tick() -> None: ...
 
 @app.job
 async def finish_soon(ctx: Context) -> str:
-    await asyncio.sleep(1)
+    await asyncio.sleep(3)
     return "done"
 
 @app.job(queue="slow")
@@ -51,8 +52,9 @@ def url(tmp_path: Path) -> str:
 
 
 def states(url: str, *filters: str) -> list[str]:
+    """At one moment: what is asked twice may have gone on in between."""
     listed = run("runs", "list", *filters, "--store", url, "--json")
-    return [] if listed.exit_code else [shape["state"] for shape in run_json("runs", "list", *filters, "--store", url)]
+    return [] if listed.exit_code else [shape["state"] for shape in json.loads(listed.stdout)]
 
 
 def ended(url: str, job: str) -> int:
@@ -108,7 +110,7 @@ def test_a_worker_lets_running_work_finish_and_leaves_a_thread_that_does_not_end
     with (
         process(tmp_path / "scheduler", "scheduler", "--app", jobs, "--store", url) as scheduler,
         process(
-            tmp_path / "worker", "worker", "--app", jobs, "--store", url, "--grace", "2s", "--slots", "4"
+            tmp_path / "worker", "worker", "--app", jobs, "--store", url, "--grace", "5s", "--slots", "4"
         ) as worker,
     ):
         until(lambda: run("schedules", "show", "tick", "--store", url).exit_code == 0, "schedules were applied")
