@@ -148,6 +148,8 @@ async def questions(operate: Operator, past: Past) -> dict[str, Ask]:
         "schedules, that need a person": schedules(needs_person=True),
         "schedules, last run cancelled": schedules(last=(State.CANCELLED,)),
         "a schedule, and how it stands": lambda: operate.standing_async(middle),
+        "a job, and how it fares": lambda: operate.job_async("job-07"),
+        "a rare job, and how it fares": lambda: operate.job_async(RARE_JOB),
         "what needs a person": operate.needs_person_async,
         "overview": operate.overview_async,
         "counts": operate.counts_async,

@@ -181,7 +181,14 @@ def _pieces(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
         yield piece
 
 
+_JOB = ("name", "policy", "queue", "seen_at")
 _SCHEDULE = ("id", "job", "rule", "payload", "policy", "priority", "owner", "revision", "fingerprint", "made_at")
+
+
+def _jobs(past: Past) -> list[tuple[Any, ...]]:
+    """As workers that knew them have left them."""
+    names = (RARE_JOB, *(f"job-{place:02}" for place in range(JOBS)))
+    return [(name, b"{}", "default", past.now) for name in names]
 
 
 def _schedules(past: Past) -> list[tuple[Any, ...]]:
@@ -202,6 +209,7 @@ def fill_sqlite(path: Path, past: Past) -> None:
         connection.execute("PRAGMA synchronous = off")
         running: list[int] = []
         for table, columns, rows in (
+            ("job", _JOB, iter(_jobs(past))),
             ("schedule", _SCHEDULE, iter(_schedules(past))),
             ("history", HISTORY, past.history()),
             ("run", RUN, past.live()),
@@ -215,6 +223,7 @@ def fill_sqlite(path: Path, past: Past) -> None:
             "INSERT INTO claim VALUES (1, ?, ?, ?, ?)",
             (WORKER, past.now, len(running), b"".join(number.to_bytes(8, "little") for number in running)),
         )
+        connection.execute("UPDATE run SET token = 1 WHERE number IN (SELECT value FROM json_each(?))", (str(running),))
         connection.execute("ANALYZE")
 
 
@@ -222,6 +231,7 @@ async def fill_postgres(dsn: str, past: Past) -> None:
     connection = await asyncpg.connect(dsn)
     try:
         await connection.execute(_partitions(past.now))
+        await _copy(connection, "job", _JOB, iter(_jobs(past)))
         await _copy(connection, "schedule", _SCHEDULE, iter(_schedules(past)))
         await _copy(connection, "history", HISTORY, past.history())
         shards: int = await connection.fetchval("SELECT shards FROM foliot.setting")
@@ -235,6 +245,8 @@ async def fill_postgres(dsn: str, past: Past) -> None:
             SELECT 1, $1, $1, $2, count(*), 0, true, array_agg(number) FROM foliot.run WHERE state = 4""",
             *(past.now, WORKER),
         )
+        # A claim whose runs do not name it is an empty one, which is tidied away.
+        await connection.execute("UPDATE foliot.run SET token = 1 WHERE state = 4")
         await connection.execute("VACUUM ANALYZE")
     finally:
         await connection.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from bench.peers.yard import Yard
 
 Found = Promises | Burst | Lateness
 PENDING_RATE = 500
+HELD_RATE, HELD_FOR = 2_000, 6
+"""A snapshot is held for so many times as long as a steady load lasts."""
 
 
 @dataclass(slots=True)
@@ -89,6 +91,13 @@ class Measurement:
                 self._steady(rate)
         if "pending" in chosen:
             self._pending()
+        if "held" in chosen:
+            longer = replace(sizes, seconds=HELD_FOR * sizes.seconds)
+            self._go_round(
+                "held",
+                "held",
+                lambda peer, program: workloads.steady(yard, peer, program, longer, HELD_RATE, is_held=True),
+            )
         if "recurring" in chosen:
             self._go_round(
                 "recurring", "recurring", lambda peer, program: workloads.recurring(yard, peer, program, sizes)

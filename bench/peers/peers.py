@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Workload = Literal["promises", "burst", "steady", "pending", "recurring"]
-WORKLOADS: tuple[Workload, ...] = ("promises", "burst", "steady", "pending", "recurring")
+Workload = Literal["promises", "burst", "steady", "pending", "held", "recurring"]
+WORKLOADS: tuple[Workload, ...] = ("promises", "burst", "steady", "pending", "held", "recurring")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def plot(results: Results, file: Path) -> bool:
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, 5.5), layout="constrained")
-    rates = [("promises", place) for place in (0, 1)] + [("burst", place) for place in (0, 1)]
+    rates = [("promises", place) for place in (0, 1, 2)] + [("burst", place) for place in (0, 1)]
     _bars(results, left, rates, "per second, log scale; longer is better", "Rates")
     late = [(load, place) for load in results.found for place, one in _p99(load)]
     _bars(results, right, late, "p99 milliseconds from due to start, log scale; shorter is better", "Lateness")

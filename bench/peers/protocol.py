@@ -6,7 +6,7 @@
     promise   count, due, rate, seconds     delayed jobs in the peer's largest batches; all due at `due` (milliseconds
                                             since 1970), or `rate` of them in each second from there; stops early when
                                             `seconds` have passed. Answers {"count", "seconds"}
-    single    due, seconds                  one caller, one by one, each awaited. The same answer
+    single    due, seconds, callers         so many callers, each of them one by one, each awaited. The same answer
     work      place, out, schedules         a worker process; says {"ready": true} when it is about to ask for work.
                                             On SIGUSR2 it writes what was recorded to `out`, and goes on. It ends at
                                             the end of its standard input: nothing outlives a bench that was killed
@@ -136,14 +136,19 @@ async def _promise(adapter: Adapter, count: int, due: int, rate: int, seconds: f
     await adapter.close()
 
 
-async def _single(adapter: Adapter, due: int, seconds: float) -> None:
+async def _single(adapter: Adapter, due: int, seconds: float, callers: int) -> None:
     await adapter.open()
-    await adapter.promise(due)  # connections and caches
+    await asyncio.gather(*(adapter.promise(due) for _ in range(callers)))  # connections and caches
     done, began = 0, time.perf_counter()
-    while (spent := time.perf_counter() - began) < seconds:
-        await adapter.promise(due)
-        done += 1
-    say(count=done, seconds=spent)
+
+    async def call() -> None:
+        nonlocal done
+        while time.perf_counter() - began < seconds:
+            await adapter.promise(due)
+            done += 1
+
+    await asyncio.gather(*(call() for _ in range(callers)))
+    say(count=done, seconds=time.perf_counter() - began)
     await adapter.close()
 
 

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bench.peers.measure import Results
+from bench.peers.measure import HELD_FOR, HELD_RATE, Results
 from bench.peers.peers import FOLIOT, Peer
-from bench.peers.workloads import Burst, Lateness, Promises
+from bench.peers.workloads import CALLERS, Burst, Lateness, Promises
 from bench.report import NOISY
 
 Take = Callable[[Any], float | None]
@@ -50,6 +50,7 @@ def measures(load: str) -> tuple[Measure, ...]:
         return (
             Measure("in batches /s", lambda one: one.bulk),
             Measure("one by one /s", lambda one: one.single),
+            Measure(f"{CALLERS} callers /s", lambda one: one.together),
         )
     if load == "burst":
         return (
@@ -121,6 +122,7 @@ def _title(results: Results, load: str) -> str:
         "promises": "promises",
         "burst": f"burst of {sizes.burst:,}",
         "pending": f"steady 500/s for {sizes.seconds:g} s, jobs pending",
+        "held": f"steady {HELD_RATE:,}/s for {HELD_FOR * sizes.seconds:g} s, a snapshot held",
         "recurring": f"{sizes.schedules:,} schedules, every second for {sizes.ticking:g} s",
     }
     return titles.get(load) or f"{load}/s for {sizes.seconds:g} s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ WARM = 10.0
 """Seconds that schedules tick before they are counted."""
 GRACE = 3.0
 """Seconds after the last due time, or tick, at which what has not started counts as not started in time."""
+CALLERS = 32
 _TRIES = 3
 
 
@@ -67,6 +68,8 @@ class Promises:
 
     bulk: float | None
     single: float
+    together: float
+    """With `CALLERS` at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +116,11 @@ def promises(yard: Yard, peer: Peer, program: Program, sizes: Sizes) -> Promises
         if peer.has_batches:
             done = program.ask(database.dsn, "promise", count=sizes.bulk, due=due, rate=0, seconds=sizes.promising)
             bulk = done["count"] / done["seconds"]
-        done = program.ask(database.dsn, "single", due=due, seconds=sizes.promising)
-        return Promises(bulk, done["count"] / done["seconds"])
+        rates = []
+        for callers in (1, CALLERS):
+            done = program.ask(database.dsn, "single", due=due, seconds=sizes.promising, callers=callers)
+            rates.append(done["count"] / done["seconds"])
+        return Promises(bulk, *rates)
 
 
 def burst(yard: Yard, peer: Peer, program: Program, sizes: Sizes) -> Burst:
@@ -138,10 +144,21 @@ def burst(yard: Yard, peer: Peer, program: Program, sizes: Sizes) -> Burst:
 
 
 def steady(
-    yard: Yard, peer: Peer, program: Program, sizes: Sizes, rate: int, template: Template | None = None
+    yard: Yard,
+    peer: Peer,
+    program: Program,
+    sizes: Sizes,
+    rate: int,
+    template: Template | None = None,
+    *,
+    is_held: bool = False,
 ) -> Lateness:
+    """`is_held`: meanwhile somebody's transaction keeps the server from forgetting anything, as a backup's does."""
     count = int(rate * sizes.seconds)
-    with _loaded(yard, peer, program, count, rate, template) as load:
+    with (
+        _loaded(yard, peer, program, count, rate, template) as load,
+        load.database.snapshot() if is_held else nullcontext(),
+    ):
         end = load.due + sizes.seconds + GRACE
         time.sleep(max(0.0, end - time.time()))
         samples = load.team.collect()

@@ -61,6 +61,14 @@ class Database:
             connection.execute("VACUUM (ANALYZE)")
             connection.execute("CHECKPOINT")
 
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """A transaction that sees the database as it is now, until it ends."""
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            connection.execute("SELECT count(*) FROM pg_class")
+            yield
+
     def wait_until_finished(self, unfinished: str, until: float) -> float | None:
         """When nothing was left to do, in seconds since 1970; None when something still was at `until`."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:

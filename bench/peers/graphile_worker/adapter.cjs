@@ -37,17 +37,20 @@ async function promise(utils, { count, due, rate, seconds }) {
   say({ count: done, seconds: (performance.now() - began) / 1000 });
 }
 
-async function single(utils, { due, seconds }) {
+async function single(utils, { due, seconds, callers }) {
   const add = () => utils.addJob("noop", { due, note: NOTE }, { runAt: new Date(due) });
-  await add(); // connections and caches
+  await Promise.all(Array.from({ length: callers }, add)); // connections and caches
   const began = performance.now();
+  const spent = () => (performance.now() - began) / 1000;
   let done = 0;
-  let spent = 0;
-  while ((spent = (performance.now() - began) / 1000) < seconds) {
-    await add();
-    done += 1;
-  }
-  say({ count: done, seconds: spent });
+  const call = async () => {
+    while (spent() < seconds) {
+      await add();
+      done += 1;
+    }
+  };
+  await Promise.all(Array.from({ length: callers }, call));
+  say({ count: done, seconds: spent() });
 }
 
 async function work({ out }) {
