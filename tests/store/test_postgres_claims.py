@@ -56,6 +56,43 @@ async def test_a_run_that_many_chunks_name_is_claimed_once_by_workers_that_come_
         assert await judge.fetchval("SELECT count(*) FROM foliot.history") == 150
 
 
+async def test_one_claim_that_finds_a_run_in_two_chunks_takes_it_once(school: School) -> None:
+    kept = await school.store.promise([Promise("job", b"{}", school.now) for _ in range(6)])
+    numbers = [one.number for one in kept]
+    await school.rows(_CHUNK, numbers[:4], school.now)
+    await school.rows(_CHUNK, numbers[3:], school.now)
+    runs = await school.claim(100)  # the first claim of a worker takes a chunk for each run that it wants
+    assert sorted(run.number for run in runs) == numbers
+    assert await school.rows("SELECT sum(open), sum(cardinality(numbers)) FROM foliot.claim") == [(6, 6)]
+    assert await school.finish(*map(school.succeeded, runs)) == []
+    assert await school.rows("SELECT 1 FROM foliot.claim") == []
+    assert await school.rows("SELECT numbers FROM foliot.handoff") == []
+
+
+async def test_what_a_claim_leaves_of_a_chunk_waits_in_it(school: School) -> None:
+    kept = await school.store.promise([Promise("job", b"{}", school.now) for _ in range(5)])
+    await school.fire()
+    assert [run.number for run in await school.claim(2)] == [one.number for one in kept[:2]]
+    assert await school.rows("SELECT numbers FROM foliot.handoff") == [([one.number for one in kept[2:]],)]
+
+
+async def test_a_chunk_of_which_a_run_is_gone_is_claimed_without_it(school: School) -> None:
+    kept = await school.store.promise([Promise("job", b"{}", school.now) for _ in range(5)])
+    await school.fire()
+    await school.store.cancel(kept[2].id, actor="ana", note="")
+    runs = await school.claim(100)
+    assert [run.number for run in runs] == [one.number for one in kept if one is not kept[2]]
+    assert await school.rows("SELECT open, cardinality(numbers) FROM foliot.claim") == [(4, 4)]
+    assert await school.rows("SELECT numbers FROM foliot.handoff") == []
+
+
+async def test_runs_of_a_chunk_are_begun_in_the_order_in_which_they_were_due(school: School) -> None:
+    """Whoever has few threads begins them one after the other; their numbers say only when they were promised."""
+    kept = await school.store.promise([Promise("job", b"{}", school.now - back * SECOND) for back in range(5)])
+    await school.fire()
+    assert [run.number for run in await school.claim(100)] == [one.number for one in reversed(kept)]
+
+
 async def test_a_claim_that_found_smaller_chunks_than_it_thought_says_that_there_may_be_more(school: School) -> None:
     """It takes about as many chunks as it needs, by what they held lately; a worker that believes to have all does not
     ask again."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from foliot.domain.breaker import Contact
 from foliot.domain.identity import made_at, member_of_series, run_id
@@ -148,6 +150,12 @@ class Claimed(NamedTuple):
     def member(self) -> str | None:
         """Whom it is for, where its schedule goes over many: `schedule` is the series of that member then."""
         return None if self.schedule is None else member_of_series(self.schedule)
+
+
+new_promise: Callable[[Iterable[Any]], Promise] = partial(tuple.__new__, Promise)
+new_kept: Callable[[Iterable[Any]], Kept] = partial(tuple.__new__, Kept)
+new_claimed: Callable[[Iterable[Any]], Claimed] = partial(tuple.__new__, Claimed)
+"""Of all their fields in order, for whoever makes a million of them: in a third of the time that the classes take."""
 
 
 class Phase(IntEnum):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, Protocol, TypeVar
 
 import asyncpg
 
 from foliot.domain.instant import MINUTE, SECOND, Instant
-from foliot.domain.run import Claimed, Ending, Lane, Progress
+from foliot.domain.run import Claimed, Ending, Lane, Progress, new_claimed
 from foliot.domain.state import TRANSITIONS, Outcome, State
 from foliot.domain.store import Beat
 from foliot.errors import LostOwnership, StoreError
@@ -26,6 +27,10 @@ _TRIES = 50
 _AGAIN = 0.3
 """Seconds: longer than such a run is left alone."""
 _DECLARED_DEAD = "FL003"
+_CAREFULLY = "carefully"
+"""What a claim says that could not take whole chunks: see the schema."""
+_ORDER = itemgetter(4, 7, 0)
+"""Chunk by chunk, and in each by time: tokens rise."""
 _BRIEF = SECOND
 """What runs for longer than this has its claim written: see the schema."""
 
@@ -65,7 +70,7 @@ class Claimer:
     async def rehearse(self, worker: int) -> None:
         """On two connections, because a worker claims while it tells what ended."""
         nothing: dict[str, Any] = {"queues": (), "jobs": (), "limit": 0, "chunks": 0, "tokens": (), "suspects": False}
-        nothing |= {"backlog": None, "put_off": None, "labels": ()}
+        nothing |= {"backlog": None, "put_off": None, "labels": (), "carefully": False}
         for _ in range(2):
             await asyncio.gather(*(_finish_runs(self._server, []) for _ in range(2)))
             await asyncio.gather(*(self._server.statement("claim_runs", worker=worker, **nothing) for _ in range(2)))
@@ -118,20 +123,12 @@ class Claimer:
         """One claim, added to `found`; answers whether what lay aside was looked at, so that there may be more."""
         chunks = max(1, min(_MOST_CHUNKS, round(limit / self._mean + 0.5)))
         tokens = self._server.numbers.draw(chunks, now)
+        wanted = {"worker": worker, "queues": queues, "jobs": jobs, "limit": limit, "chunks": chunks, "tokens": tokens}
+        wanted |= {"suspects": suspects, "backlog": backlog, "put_off": put_off, "labels": labels}
         try:
-            rows = await self._server.statement(
-                "claim_runs",
-                worker=worker,
-                queues=queues,
-                jobs=jobs,
-                limit=limit,
-                chunks=chunks,
-                tokens=tokens,
-                suspects=suspects,
-                backlog=backlog,
-                put_off=put_off,
-                labels=labels,
-            )
+            rows = await self._server.statement("claim_runs", **wanted, carefully=False)
+            if rows and rows[-1][1] == _CAREFULLY and rows[-1][0] is None:
+                rows = await self._server.statement("claim_runs", **wanted, carefully=True)
         except asyncpg.UniqueViolationError:
             return True  # another process drew the same token, because it has our node's number: the next one differs
         except StoreError as error:
@@ -147,11 +144,12 @@ class Claimer:
         if aside:
             rows.pop()
         if rows:
+            rows.sort(key=_ORDER)
             taken = len({row[4] for row in rows})
             self._mean = 0.5 * self._mean + 0.5 * len(rows) / taken
             if taken == chunks and len(rows) < limit:
                 self._server.heard({"handoff"})  # they were smaller than thought: there may be more behind them
-        found += map(Claimed._make, rows)
+        found += map(new_claimed, rows)
         if aside:
             self._look_again()
             try:
@@ -182,7 +180,7 @@ class Claimer:
                 if found:
                     return found
                 raise
-            found += [Claimed._make(row) for row in rows]
+            found += map(new_claimed, rows)
             if not rows and 0 <= now - since < _UNSURE_FOR:
                 self._unsure[tokens] = whose, since  # it may be under way still
         return found

@@ -66,6 +66,8 @@ _PLANNER = {
     # Every statement of ours finds its rows by an index, whatever the size of the table.
     "enable_seqscan": "off",
     "enable_mergejoin": "off",
+    # What has no index to go by, in a table of a few rows, seems so dear then that processes would be started for it.
+    "max_parallel_workers_per_gather": "0",
 }
 _HOT = {
     # The few statements that carry the load look their rows up by arrays of numbers, and join what they found with the

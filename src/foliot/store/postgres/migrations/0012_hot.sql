@@ -18,8 +18,9 @@ CREATE FUNCTION foliot.fire_runs(
 ) LANGUAGE plpgsql AS $$
 DECLARE
     same_life boolean;
-    limits text[];
-    lanes boolean;
+    is_special boolean;
+    limits text[] := '{}';
+    lanes boolean := false;
     claimed bigint[];
     chunks integer := 0;
     one record;
@@ -33,15 +34,20 @@ BEGIN
         ORDER BY s.shard FOR NO KEY UPDATE
     ) s;
     -- After that, and so with a newer snapshot: what the owner before us handed off, and somebody claimed, is seen.
-    SELECT life_ = '' OR life_ = (SELECT began::text FROM foliot.life), ARRAY(
-            SELECT g.name FROM foliot.gate g WHERE (g.most IS NOT NULL OR g.every IS NOT NULL) AND g.name NOT LIKE 'lane:%'
-            UNION ALL SELECT 'to:' || b.destination FROM foliot.breaker b WHERE b.opened_at IS NOT NULL
-            UNION ALL SELECT p.name FROM foliot.pause p
-            WHERE p.what <> 'creation' AND (p.until IS NULL OR p.until > foliot.now())),
-        EXISTS (SELECT 1 FROM foliot.gate g WHERE g.name LIKE 'lane:%'
-            AND (g.most IS NOT NULL OR (g.every IS NOT NULL AND g.name <> 'lane:catch-up'))),
+    SELECT life_ = '' OR life_ = (SELECT began::text FROM foliot.life),
+        EXISTS (SELECT 1 FROM foliot.gate) OR EXISTS (SELECT 1 FROM foliot.breaker) OR EXISTS (SELECT 1 FROM foliot.pause),
         ARRAY(SELECT u.number FROM foliot.unwritten u)
-    INTO same_life, limits, lanes, claimed;
+    INTO same_life, is_special, claimed;
+    IF is_special THEN
+        SELECT ARRAY(
+                SELECT g.name FROM foliot.gate g WHERE (g.most IS NOT NULL OR g.every IS NOT NULL) AND g.name NOT LIKE 'lane:%'
+                UNION ALL SELECT 'to:' || b.destination FROM foliot.breaker b WHERE b.opened_at IS NOT NULL
+                UNION ALL SELECT p.name FROM foliot.pause p
+                WHERE p.what <> 'creation' AND (p.until IS NULL OR p.until > foliot.now())),
+            EXISTS (SELECT 1 FROM foliot.gate g WHERE g.name LIKE 'lane:%'
+                AND (g.most IS NOT NULL OR (g.every IS NOT NULL AND g.name <> 'lane:catch-up')))
+        INTO limits, lanes;
+    END IF;
     IF same_life AND coalesce(cardinality(lost), 0) = cardinality(shards_) THEN
         lost := NULL;
     ELSE
@@ -92,9 +98,12 @@ END $$;
 -- lies there, the last row says so by having no number. Of other lanes than live it takes `backlog_` runs at most (NULL: any
 -- number). Of what fair share has put off it takes none once it has `put_off_` runs in all. Of runs that need labels it takes
 -- those that need no others than the worker's.
+-- Nearly every chunk can be taken whole, so runs are locked and read in one go, and what follows is written once it is
+-- known that all could be. Where one could not, nothing is done: the last row says `carefully`, what came before it is to be
+-- forgotten, and the caller asks again, `carefully_`.
 CREATE FUNCTION foliot.claim_runs(
     worker_ integer, queues_ text[], jobs_ text[], limit_ integer, chunks_ integer, tokens_ bigint[], suspects_ boolean,
-    backlog_ integer, put_off_ integer, labels_ text[]
+    backlog_ integer, put_off_ integer, labels_ text[], carefully_ boolean
 ) RETURNS TABLE (
     number bigint, name text, job text, payload bytea, token bigint, attempt integer, spent integer, fire_at bigint,
     nominal bigint, since bigint, schedule text, revision integer, tenant text, queue text, priority integer,
@@ -113,6 +122,11 @@ DECLARE
     chunk record;
     part bigint[];
     free bigint[];
+    parts bigint[] := '{}';
+    firsts integer[] := '{}';
+    lanes smallint[] := '{}';
+    fired_ats bigint[] := '{}';
+    lines bigint[] := '{}';
     is_alive boolean;
     is_any boolean;
     broken text[];
@@ -130,6 +144,7 @@ BEGIN
     IF NOT is_any THEN
         RETURN;  -- somebody else was sooner
     END IF;
+    carefully_ := carefully_ OR broken <> '{}' OR paused <> '{}';
     backlog_ := coalesce(backlog_, limit_);
     put_off_ := coalesce(put_off_, limit_);
     IF labels_ <> '{}' THEN
@@ -165,41 +180,65 @@ BEGIN
             part := chunk.numbers[1:most];
             room := room - cardinality(part);
             backlog_ := backlog_ - CASE WHEN chunk.lane = 0 THEN 0 ELSE cardinality(part) END;
-            -- Nobody waits for a run that somebody's open transaction has its hands on.
-            SELECT array_agg(x.number) INTO free FROM (
-                SELECT r.number FROM foliot.run r WHERE r.number = ANY(part) FOR NO KEY UPDATE SKIP LOCKED
-            ) x;
-            RETURN QUERY
-            WITH taken AS MATERIALIZED (
-                SELECT r.number, r.name, r.job, r.payload, tokens_[used] AS token, r.attempt + 1, r.spent, r.fire_at, r.nominal,
+            IF carefully_ THEN
+                -- Nobody waits for a run that somebody's open transaction has its hands on.
+                SELECT array_agg(x.number) INTO free FROM (
+                    SELECT r.number FROM foliot.run r WHERE r.number = ANY(part) FOR NO KEY UPDATE SKIP LOCKED
+                ) x;
+                RETURN QUERY
+                WITH taken AS MATERIALIZED (
+                    SELECT r.number, r.name, r.job, r.payload, tokens_[used] AS token, r.attempt + 1, r.spent, r.fire_at, r.nominal,
+                        r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, chunk.lane, r.options,
+                        r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths
+                    FROM foliot.run r
+                    WHERE r.number = ANY(free) AND r.state < 2 AND r.fire_at <= clock
+                        AND CASE WHEN r.phase IS NULL THEN r.job ELSE r.job || '?' END = ANY(jobs_)
+                        AND (r.useful_until IS NULL OR r.useful_until >= clock) AND coalesce(r.queue, 'default') = chunk.queue
+                        AND (broken = '{}' OR NOT coalesce(foliot.bound_for(r) = ANY(broken), false))
+                        AND (paused = '{}' OR NOT foliot.is_paused(paused, r))
+                        AND NOT EXISTS (SELECT 1 FROM foliot.unwritten u WHERE u.number = r.number)
+                ), noted AS (
+                    INSERT INTO foliot.claim (token, worker, claimed_at, fired_at, lane, open, numbers)
+                    SELECT tokens_[used], worker_, clock, chunk.fired_at, chunk.lane, count(*), array_agg(t.number)
+                    FROM taken t HAVING count(*) > 0
+                )
+                SELECT * FROM taken t ORDER BY t.fire_at, t.number;
+                GET DIAGNOSTICS got = ROW_COUNT;
+                IF got < cardinality(part) THEN
+                    INSERT INTO foliot.handoff (queue, lane, priority, rank, fired_at, job, alone, aside, numbers)
+                    SELECT chunk.queue, chunk.lane, chunk.priority, chunk.rank, chunk.fired_at, chunk.job, chunk.alone, true,
+                        array_agg(u.number)
+                    FROM unnest(part) AS u(number)
+                    WHERE u.number NOT IN (SELECT unnest(c.numbers) FROM foliot.claim c WHERE c.token = tokens_[used])
+                    HAVING count(*) > 0;
+                END IF;
+                IF cardinality(part) = cardinality(chunk.numbers) THEN
+                    DELETE FROM foliot.handoff h WHERE h.n = chunk.n;
+                ELSE
+                    UPDATE foliot.handoff h SET numbers = chunk.numbers[cardinality(part) + 1 :] WHERE h.n = chunk.n;
+                END IF;
+            ELSE
+                RETURN QUERY
+                SELECT r.number, r.name, r.job, r.payload, tokens_[used], r.attempt + 1, r.spent, r.fire_at, r.nominal,
                     r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, chunk.lane, r.options,
                     r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths
                 FROM foliot.run r
-                WHERE r.number = ANY(free) AND r.state < 2 AND r.fire_at <= clock
+                WHERE r.number = ANY(part) AND r.state < 2 AND r.fire_at <= clock
                     AND CASE WHEN r.phase IS NULL THEN r.job ELSE r.job || '?' END = ANY(jobs_)
                     AND (r.useful_until IS NULL OR r.useful_until >= clock) AND coalesce(r.queue, 'default') = chunk.queue
-                    AND (broken = '{}' OR NOT coalesce(foliot.bound_for(r) = ANY(broken), false))
-                    AND (paused = '{}' OR NOT foliot.is_paused(paused, r))
-                    AND NOT EXISTS (SELECT 1 FROM foliot.unwritten u WHERE u.number = r.number)
-            ), noted AS (
-                INSERT INTO foliot.claim (token, worker, claimed_at, fired_at, lane, open, numbers)
-                SELECT tokens_[used], worker_, clock, chunk.fired_at, chunk.lane, count(*), array_agg(t.number)
-                FROM taken t HAVING count(*) > 0
-            )
-            SELECT * FROM taken t ORDER BY t.fire_at, t.number;
-            GET DIAGNOSTICS got = ROW_COUNT;
-            IF got < cardinality(part) THEN
-                INSERT INTO foliot.handoff (queue, lane, priority, rank, fired_at, job, alone, aside, numbers)
-                SELECT chunk.queue, chunk.lane, chunk.priority, chunk.rank, chunk.fired_at, chunk.job, chunk.alone, true,
-                    array_agg(u.number)
-                FROM unnest(part) AS u(number)
-                WHERE u.number NOT IN (SELECT unnest(c.numbers) FROM foliot.claim c WHERE c.token = tokens_[used])
-                HAVING count(*) > 0;
-            END IF;
-            IF cardinality(part) = cardinality(chunk.numbers) THEN
-                DELETE FROM foliot.handoff h WHERE h.n = chunk.n;
-            ELSE
-                UPDATE foliot.handoff h SET numbers = chunk.numbers[cardinality(part) + 1 :] WHERE h.n = chunk.n;
+                FOR NO KEY UPDATE OF r SKIP LOCKED;
+                GET DIAGNOSTICS got = ROW_COUNT;
+                IF got < cardinality(part) THEN
+                    number := NULL;
+                    name := 'carefully';
+                    RETURN NEXT;
+                    RETURN;
+                END IF;
+                firsts := firsts || cardinality(parts) + 1;
+                parts := parts || part;
+                lanes := lanes || chunk.lane;
+                fired_ats := fired_ats || chunk.fired_at;
+                lines := lines || chunk.n;
             END IF;
         END LOOP;
         CLOSE found_;
@@ -213,6 +252,25 @@ BEGIN
         EXIT WHEN NOT FOUND;
         PERFORM 1 FROM foliot.handoff h WHERE h.n = chunk.n FOR UPDATE;
     END LOOP;
+    IF parts <> '{}' THEN
+        -- With a newer snapshot than the locks had, so that a claim is seen which was committed before them.
+        IF EXISTS (SELECT 1 FROM unnest(parts) AS p(number) JOIN foliot.unwritten u ON u.number = p.number)
+            OR (used > 1 AND (SELECT count(DISTINCT p.number) FROM unnest(parts) AS p(number)) < cardinality(parts)) THEN
+            number := NULL;
+            name := 'carefully';
+            RETURN NEXT;
+            RETURN;
+        END IF;
+        FOR place IN 1 .. used LOOP
+            part := parts[firsts[place] : coalesce(firsts[place + 1] - 1, cardinality(parts))];
+            INSERT INTO foliot.claim (token, worker, claimed_at, fired_at, lane, open, numbers)
+            VALUES (tokens_[place], worker_, clock, fired_ats[place], lanes[place], cardinality(part), part);
+            DELETE FROM foliot.handoff h WHERE h.n = lines[place] AND cardinality(h.numbers) = cardinality(part);
+            IF NOT FOUND THEN
+                UPDATE foliot.handoff h SET numbers = h.numbers[cardinality(part) + 1 :] WHERE h.n = lines[place];
+            END IF;
+        END LOOP;
+    END IF;
     IF EXISTS (SELECT 1 FROM foliot.handoff h WHERE h.aside) THEN
         RETURN NEXT;
     END IF;
@@ -230,6 +288,7 @@ DECLARE
     has_slots boolean;
     ended bigint[];
     under bigint[];
+    mine bigint := pg_current_xact_id()::text::bigint;
 BEGIN
     PERFORM 1 FROM foliot.claim c WHERE c.token = ANY(tokens_) ORDER BY c.token FOR UPDATE;
     SELECT ARRAY(SELECT DISTINCT r.schedule FROM foliot.run r WHERE r.number = ANY(numbers_) AND r.schedule IS NOT NULL),
@@ -253,8 +312,11 @@ BEGIN
         SELECT * FROM unnest(numbers_, tokens_, started_, finished_, results_)
             AS e(number, token, started_at, finished_at, result)
     ), gone AS (
-        DELETE FROM foliot.run r USING told e JOIN foliot.claim c ON c.token = e.token
-        WHERE r.number = ANY(numbers_) AND c.token = ANY(tokens_) AND r.number = e.number AND r.number = ANY(c.numbers)
+        DELETE FROM foliot.run r USING told e JOIN (
+            SELECT c.token, c.worker, c.lane, c.fired_at, c.claimed_at, c.written, unnest(c.numbers) AS number
+            FROM foliot.claim c WHERE c.token = ANY(tokens_)
+        ) c ON c.token = e.token AND c.number = e.number
+        WHERE r.number = ANY(numbers_) AND r.number = e.number
             AND ((r.state < 2 AND NOT c.written) OR (r.state = 4 AND r.token = e.token)) AND r.phase IS NULL
             AND (r.schedule IS NULL OR r.schedule = ANY(schedules))
             AND r.number <> ALL(ARRAY(SELECT number FROM foliot.cancellation))
@@ -266,10 +328,10 @@ BEGIN
     ), kept AS (
         INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,
             schedule, revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at,
-            finished_at, progress, result, lineage)
+            finished_at, progress, result, lineage, xid)
         SELECT number, name, state_, origin, lane, priority, job, payload, fire_at, nominal, since, schedule, revision,
             tenant, queue, options, attempt, spent + 1, token, worker, fired_at, claimed_at, begun_at, finished_at,
-            progress, result, lineage
+            progress, result, lineage, mine
         FROM gone
     )
     SELECT array_agg(g.number), array_agg(g.token) INTO ended, under FROM gone g;

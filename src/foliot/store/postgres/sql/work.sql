@@ -1,5 +1,5 @@
 -- name: claim_runs
-SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer, :put_off::integer, :labels::text[])
+SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer, :put_off::integer, :labels::text[], :carefully)
 
 -- name: write_claims
 SELECT foliot.write_claims(:tokens::bigint[], :numbers::bigint[])
@@ -198,9 +198,10 @@ WHERE waits_for IN (SELECT 'turn:' || w FROM unnest(:schedules::text[]) AS w
 
 -- name: delayed_schedules
 -- Schedules of fixed delay among these that have nothing pending or busy left: their next run is due now. What was
--- replayed in bulk is none of their chain, which went on when it died.
+-- replayed in bulk is none of their chain, which went on when it died. The index of runs goes by the default collation.
 SELECT id, delay, policy FROM foliot.schedule s WHERE id = ANY(:schedules::text[]) AND delay IS NOT NULL
-    AND (SELECT count(*) FROM foliot.run r WHERE r.schedule = s.id AND r.state < 20 AND r.origin = 0 AND r.lane < 2) = 0
+    AND (SELECT count(*) FROM foliot.run r WHERE r.schedule = s.id COLLATE "default" AND r.state < 20 AND r.origin = 0
+        AND r.lane < 2) = 0
 
 -- name: release_downstream
 -- They wait for a result of these schedules, and look whether it is there now.
