@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from foliot import Foliot, every
-from foliot.domain.alerts import FLEET, Kind
+from dataclasses import fields
+
+import pytest
+
+from foliot.domain.alerts import FLEET, Brewing, Kind
 from foliot.domain.instant import MINUTE, SECOND, Instant
 from foliot.domain.store import Instance, QueueView
 from foliot.domain.survey import Fleet
-from foliot.testing import virtual_time
 from foliot.watch import fleet
-from foliot.watch.memory import Remembered, remembered
+from foliot.watch.memory import Remembered, Series, remembered
 from foliot.watch.runs import LEAST_KNOWN, usual
 
 NOW: Instant = 10_000 * MINUTE
@@ -52,8 +54,8 @@ def test_a_job_or_a_queue_that_nobody_serves_lacks_a_worker() -> None:
 
 
 def test_a_host_whose_clock_is_fenced_is_named() -> None:
-    skewed = worker(host="three", fenced=True, offset_low=3 * SECOND, offset_high=3 * SECOND)
-    [found] = fleet.clocks([worker(), skewed]).findings
+    skewed = worker(host="three pid:[4026531836] 2aa47e6e", fenced=True, offset_low=3 * SECOND, offset_high=3 * SECOND)
+    [found] = fleet.clocks([worker(), skewed], NOW).findings
     assert found.key == ("clock", "host:three")
     assert "3" in found.cause
 
@@ -75,7 +77,18 @@ def test_completions_that_fall_while_work_waits_are_told() -> None:
         memory = remembered(memory.encoded())  # also by whoever watches next
         kinds(busy, 1, 0, memory, NOW + minute * MINUTE)
     assert kinds(busy, 1, 0, memory, NOW + 19 * MINUTE) == {Kind.COMPLETIONS}
-    assert kinds(a_fleet(), 1, 0, memory, NOW + 19 * MINUTE) == set()  # nothing waits: there is nothing to complete
+    for minute in range(20, 60):
+        memory = remembered(memory.encoded())
+        assert kinds(busy, 1, 0, memory, NOW + minute * MINUTE) == {Kind.COMPLETIONS}  # they are not back
+    assert kinds(a_fleet(), 1, 0, memory, NOW + 60 * MINUTE) == set()  # nothing waits: there is nothing to complete
+
+
+@pytest.mark.parametrize(("still_end", "is_told"), [(1, False), (0, True)])
+def test_fewer_completions_have_become_usual_after_an_hour_and_none_at_all_never(still_end: int, is_told: bool) -> None:
+    memory, busy = Remembered(), a_fleet(queues=[waiting()])
+    for minute in range(100):
+        told = kinds(busy, 10 if minute < 10 else still_end, 0, memory, NOW + minute * MINUTE)
+    assert (Kind.COMPLETIONS in told) is is_told
 
 
 def test_retries_that_rise_and_dead_letters_that_grow_are_told() -> None:
@@ -97,29 +110,28 @@ def test_what_is_usual_does_not_follow_a_few_odd_ones() -> None:
     assert calm.spread < 2 * MINUTE
 
 
+def test_whoever_watches_next_knows_all_that_was_known() -> None:
+    known = Remembered(
+        brewing=Brewing({("late", "job:a"): 1}, {("dead", "run:b"): 2}),
+        ended=1 << 70,
+        events=4,
+        schedules_after="books",
+        parked_after=5,
+        completions=Series({1: 2}),
+        retrying=Series({3: 4}),
+        dead=Series({5: 6}),
+        useful={"a": 7},
+        failures={"job:a": (2, 9)},
+        tight={"schedule:b": 1},
+        head=(8, 9),
+        checking={10: 11},
+        fallen_from=(30, 12),
+    )
+    empty = Remembered()
+    assert all(getattr(known, one.name) != getattr(empty, one.name) for one in fields(Remembered)), "each of them"
+    assert remembered(known.encoded()) == known
+
+
 def test_a_memory_that_cannot_be_read_is_begun_anew() -> None:
     for data in (None, b"", b"not json", b"[]", b'{"head": 7}', b'{"failures": {"x": 1}}'):
         assert remembered(data) == Remembered()
-
-
-def test_runs_that_nobody_fires_are_told_although_the_watch_lives() -> None:
-    """The watch of a scheduler that does nothing else any more."""
-    app = Foliot("sqlite:///:memory:")
-
-    @app.job
-    def work() -> None: ...
-
-    app.schedule("hourly", work, every("1h"))
-    with virtual_time(app) as world:
-        world.watch()
-        world.run_for("5m")
-        world.kill_scheduler()
-        for _ in range(10):
-            world.clock.advance(10 * SECOND)
-            world.call(world._alarm.run_once())
-        [alert] = [one for one in world.alerts() if one.kind is Kind.SCHEDULER_SILENT]
-        assert "held by no live scheduler" in alert.cause
-        world.add_scheduler()
-        world.run_for("2m")
-        assert world.alerts() == []
-        assert len(world.alerts(everything=True)) == 1

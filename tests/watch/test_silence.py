@@ -2,56 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import Any
-
 import pytest
 
-from foliot import Context, Foliot, after, bootstrap, cron, every
-from foliot.domain.alerts import Alert, Kind, Rules
-from foliot.domain.instant import MINUTE, SECOND, instant
+from foliot import Foliot, after, bootstrap, cron, every
+from foliot.domain.alerts import Kind, Rules
+from foliot.domain.instant import MINUTE, SECOND
 from foliot.domain.pauses import What
 from foliot.domain.run import Lane
-from foliot.testing import World, virtual_time
-
-START = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@contextmanager
-def watched(app: Foliot, look_every: str = "10s", **more: Any) -> Iterator[World]:
-    with virtual_time(app, start=START, **more) as world:
-        world.watch(look_every)
-        yield world
-
-
-def an_app(**settings: Any) -> Foliot:
-    app = Foliot("sqlite:///:memory:")
-
-    @app.job
-    def work() -> None: ...
-
-    app.schedule("hourly", work, every("1h"), **settings)
-    return app
-
-
-def told(world: World, *, everything: bool = True) -> list[tuple[str, str]]:
-    return [alert.key for alert in world.alerts(everything=everything)]
-
-
-def one(world: World, kind: Kind) -> Alert:
-    [found] = [alert for alert in world.alerts(everything=True) if alert.kind is kind]
-    return found
-
-
-def sql(world: World, statement: str) -> None:
-    """By hand, as nobody should."""
-
-    async def write(tx: Any) -> None:
-        tx._connection.execute(statement)
-
-    world.call(world.store.write(write))  # type: ignore[attr-defined]
+from tests.watch.watched import an_app, one, sql, told, watched
 
 
 def test_nothing_is_told_while_all_is_well() -> None:
@@ -68,23 +26,6 @@ def test_nothing_is_told_while_all_is_well() -> None:
         assert told(world) == []
 
 
-def test_a_pending_run_that_was_deleted_by_hand_is_missed_by_name_once_and_resolved_when_it_is_back() -> None:
-    app = an_app()
-    with watched(app) as world:
-        world.run_for("5m")
-        sql(world, "DELETE FROM run WHERE schedule = 'hourly' AND state = 0")
-        world.run_for("40s")
-        alert = one(world, Kind.MISSING)
-        assert alert.subject == "schedule:hourly"
-        assert "next tick 2026-01-01T01:00:00Z" in alert.cause
-        world.run_for("5m")
-        assert told(world) == [("missing", "schedule:hourly")]  # once
-        app.apply()
-        world.run_for("20s")
-        assert world.alerts() == []
-        assert one(world, Kind.MISSING).resolved_at is not None
-
-
 def test_the_run_of_a_fixed_delay_is_missed_when_none_is_active_or_pending() -> None:
     app = Foliot("sqlite:///:memory:")
 
@@ -97,20 +38,6 @@ def test_the_run_of_a_fixed_delay_is_missed_when_none_is_active_or_pending() -> 
         sql(world, "DELETE FROM run WHERE schedule = 'sweep'")
         world.run_for("1m")
         assert "no run of it is active or pending" in one(world, Kind.MISSING).cause
-
-
-def test_a_tick_that_never_became_a_row_is_missed() -> None:
-    app = an_app()
-    with watched(app, "30s") as world:
-        world.run_for("65m")
-        # The cursor is moved on, and the pending run with it, as a scheduler with a bug would do.
-        later = instant(START + timedelta(hours=4))
-        sql(
-            world,
-            f"UPDATE run SET nominal = {later}, fire_at = {later}, name = 'hourly@2026-01-01T04:00:00Z'",
-        )
-        world.run_for("1m")
-        assert "tick 2026-01-01T02:00:00Z and 1 more" in one(world, Kind.MISSING).cause
 
 
 @pytest.mark.parametrize("catch_up", ["once", "skip", "all"])
@@ -261,40 +188,6 @@ def test_every_parked_run_is_told_with_its_error_and_resolved_when_somebody_acts
         app.operate.reconcile(runs[0].id, evidence="paid by hand", actor="ana")
         world.run_for("20s")
         assert [alert.run for alert in world.alerts()] == [runs[1].id]
-
-
-def test_a_handler_that_stalls_is_stuck_until_it_moves() -> None:
-    app = Foliot("sqlite:///:memory:")
-
-    @app.job(timeout="2h", stall_after="5m", on_stall="alert")
-    async def load(ctx: Context) -> None:
-        ctx.progress(1)
-        await app.clock.sleep(20 * MINUTE)
-        ctx.progress(2)
-        await app.clock.sleep(2 * MINUTE)
-
-    with watched(app, "20s") as world:
-        run = load.now()
-        world.run_for("5m10s")
-        world.run_for("20s")
-        stuck = one(world, Kind.STUCK)
-        assert (stuck.run, stuck.resolved_at) == (run.id, None)
-        world.run_for("15m40s")
-        assert one(world, Kind.STUCK).resolved_at is not None
-
-
-def test_work_that_nobody_takes_is_told_as_late_as_an_old_queue_and_as_lacking_a_worker() -> None:
-    app = an_app()
-    with watched(app, "30s") as world:
-        world.run_for("50m")
-        world.kill_worker()
-        world.run_for("14m")
-        kinds = {alert.kind for alert in world.alerts()}
-        assert {Kind.LATE, Kind.QUEUE_AGE, Kind.NO_WORKER} <= kinds
-        assert one(world, Kind.LATE).subject == "schedule:hourly"
-        world.add_worker()
-        world.run_for("2m")
-        assert world.alerts() == []
 
 
 def test_a_worker_that_vanishes_is_told_and_forgotten_after_a_while() -> None:

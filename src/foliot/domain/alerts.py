@@ -204,8 +204,8 @@ KINDS: dict[Kind, Traits] = {
         2 * MINUTE,
         2 * MINUTE,
         "completions fall while work is still triggered",
-        "less than half as many runs ended well in ten minutes as in the ten before (at least 20), and work waits",
-        "as many end again, or nothing waits",
+        "less than half as many runs ended well in ten minutes as before they fell (at least 20), and work waits",
+        "half as many end again, or nothing waits, or fewer have been usual for an hour",
         "look at workers and destinations: foliot workers list, foliot limits list",
     ),
     Kind.SATURATED: Traits(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar
@@ -102,7 +102,9 @@ class Alarm:
         )
         survey = await self._store.survey(asked)
         cards = await self._store.jobs()
-        seen = [await self._schedules(survey), *self._runs(survey, cards, memory), *self._fleet(survey, cards, memory)]
+        seen = [await self._schedules(survey)]
+        seen += await _beside(len(survey.ended), partial(self._runs, survey, cards, memory))
+        seen += self._fleet(survey, cards, memory)
         seen.append(await self._unusual(survey, cards))
         self._go_on(survey, asked, memory)
         if len(survey.ended) == asked.endings:
@@ -164,7 +166,7 @@ class Alarm:
             ),
             runs.stuck(survey.at_work, cards, survey.now),
             runs.overlapping(survey.at_work, self._overlaps, cards),
-            runs.checks_overdue(survey.checking, cards, survey.now),
+            runs.checks_overdue(survey.checking, memory.checking, cards, survey.now),
             runs.failing(memory.failures, survey.ended, new, survey.retrying, cards, self._rules),
             runs.tight(survey.ended, memory.tight, cards),
         ]
@@ -180,7 +182,7 @@ class Alarm:
             fleet.schedulers(facts, survey.due, memory, now, survey.pace or 0),
             fleet.workers(facts, wanted, frozenset(), now),
             fleet.queues(facts, now),
-            fleet.clocks(facts.instances),
+            fleet.clocks(facts.instances, now),
             fleet.early(facts),
             fleet.losses(survey.events),
             fleet.flow(facts, len(good), len(survey.retrying), memory, now),
@@ -201,8 +203,9 @@ class Alarm:
 
     async def _unusual(self, survey: Survey, cards: Mapping[str, JobCard]) -> Seen:
         """Of schedules that it has not met yet it reads some histories at each look."""
-        subjects = runs.subjects_of(survey.ended, survey.at_work)
-        took = runs.lengths(survey.ended)
+        size = len(survey.ended)
+        subjects = await _beside(size, partial(runs.subjects_of, survey.ended, survey.at_work))
+        took = await _beside(size, partial(runs.lengths, survey.ended))
         read = 0
         for name, subject in subjects.items():
             if name in self._durations:
@@ -215,12 +218,15 @@ class Alarm:
                 self._durations[name] = (await self._store.durations_of(subject.schedule, _HISTORY + fresh))[fresh:]
         while len(self._durations) > _MOST_HISTORIES:
             self._durations.popitem(last=False)
-        history = {name: runs.usual(self._durations.get(name, ())) for name in subjects}
-        seen = runs.unusual(survey.ended, survey.at_work, history, cards, survey.now)
+        seen = await _beside(size, partial(self._judged_unusual, survey, cards, subjects))
         for name, lengths in took.items():
             if name in self._durations:
                 self._durations[name] = [*reversed(lengths), *self._durations[name]][:_HISTORY]
         return seen
+
+    def _judged_unusual(self, survey: Survey, cards: Mapping[str, JobCard], subjects: Iterable[str]) -> Seen:
+        history = {name: runs.usual(self._durations.get(name, ())) for name in subjects}
+        return runs.unusual(survey.ended, survey.at_work, history, cards, survey.now)
 
     def _addressed(self, finding: Finding) -> Finding:
         """What a schedule says of who answers for it goes before what its job says."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from foliot.clock import offset_in_words
 from foliot.domain.alerts import FLEET, Finding, Kind, Seen
-from foliot.domain.instant import MINUTE, SECOND, Duration, Instant
+from foliot.domain.instant import HOUR, MINUTE, SECOND, Duration, Instant
 from foliot.domain.run import Lane, RunView
 from foliot.domain.state import State
 from foliot.domain.store import ALIVE, EventRow, Instance
@@ -96,8 +96,10 @@ def queues(fleet: Fleet, now: Instant) -> Seen:
     return Seen(findings, judged=(Kind.QUEUE_AGE, Kind.SATURATED))
 
 
-def clocks(instances: Iterable[Instance]) -> Seen:
-    hosts: dict[str, Instance] = {one.host: one for one in instances if one.fenced}
+def clocks(instances: Iterable[Instance], now: Instant) -> Seen:
+    """By name; what else tells hosts apart (their boots) is not for people. One that is not heard of measures nothing,
+    and does nothing."""
+    hosts = {one.host.partition(" ")[0]: one for one in instances if one.fenced and now - one.beat_at <= ALIVE}
     findings = []
     for host, one in sorted(hosts.items()):
         known = one.offset_low is not None and one.offset_high is not None
@@ -124,12 +126,16 @@ def flow(fleet: Fleet, completed: int, retrying: int, memory: Remembered, now: I
     """How much comes and goes, compared with a while ago; noted in `memory`."""
     memory.completions.add(now, completed)
     memory.retrying.put(now, retrying)
-    memory.dead.put(now, fleet.dead)
+    memory.dead.lower(now, fleet.dead)
     findings = []
     waiting = sum(queue.waiting for queue in fleet.queues)
-    lately, before = memory.completions.sum(now, 0, 10), memory.completions.sum(now, 10, 20)
-    if waiting and before >= LEAST_COMPLETIONS and 2 * lately < before:
-        told = f"{lately:,} runs ended well in the last ten minutes, {before:,} in the ten before, and {waiting:,} wait"
+    lately = memory.completions.sum(now, 0, 10)
+    before, since = memory.fallen_from or (memory.completions.sum(now, 10, 20), now)
+    has_fallen = waiting > 0 and before >= LEAST_COMPLETIONS and 2 * lately < before
+    # What is less for an hour has become usual: a peak need not come back. Nothing at all has not.
+    memory.fallen_from = (before, since) if has_fallen and (now - since < HOUR or not lately) else None
+    if memory.fallen_from is not None:
+        told = f"{lately:,} runs ended well in the last ten minutes, {before:,} before they fell, and {waiting:,} wait"
         findings.append(Finding(Kind.COMPLETIONS, FLEET, told))
     was = memory.retrying.ago(now, 10)
     if was is not None and retrying >= LEAST_RETRYING and retrying >= 2 * was:

@@ -28,6 +28,12 @@ class Series:
         self.by_minute[now // MINUTE] = count
         self._tidy(now // MINUTE)
 
+    def lower(self, now: Instant, count: int) -> None:
+        """Of a number whose growth is asked for: the least one of each minute counts."""
+        minute = now // MINUTE
+        self.by_minute[minute] = min(count, self.by_minute.get(minute, count))
+        self._tidy(minute)
+
     def sum(self, now: Instant, start: int, end: int) -> int:
         """Of the minutes from `start` to `end` ago."""
         minute = now // MINUTE
@@ -64,6 +70,10 @@ class Remembered:
     """By schedule, how many runs in a row took nearly all of their interval."""
     head: tuple[int, Instant] | None = None
     """The first run that is due and was not handed off, and since when it is this one."""
+    checking: dict[int, Instant] = field(default_factory=dict)
+    """By number, since when runs are seen to wait for their checks."""
+    fallen_from: tuple[int, Instant] | None = None
+    """Completions in ten minutes, from before they fell, and since when: what is compared with until they are back."""
 
     def encoded(self) -> bytes:
         plain = {
@@ -79,6 +89,8 @@ class Remembered:
             "failures": self.failures,
             "tight": self.tight,
             "head": self.head,
+            "checking": self.checking,
+            "fallen_from": self.fallen_from,
         }
         return json.dumps(plain, separators=(",", ":")).encode()
 
@@ -99,10 +111,16 @@ def remembered(data: bytes | None) -> Remembered:
             useful={str(job): int(at) for job, at in plain.get("useful", {}).items()},
             failures={str(one): (int(count), int(last)) for one, (count, last) in plain.get("failures", {}).items()},
             tight={str(one): int(count) for one, count in plain.get("tight", {}).items()},
-            head=None if plain.get("head") is None else (int(plain["head"][0]), int(plain["head"][1])),
+            head=_pair(plain.get("head")),
+            checking={int(number): int(at) for number, at in plain.get("checking", {}).items()},
+            fallen_from=_pair(plain.get("fallen_from")),
         )
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         return Remembered()
+
+
+def _pair(given: Any) -> tuple[int, int] | None:
+    return None if given is None else (int(given[0]), int(given[1]))
 
 
 def _whole(given: Any) -> int | None:

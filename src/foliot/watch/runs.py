@@ -111,17 +111,20 @@ def overlapping(at_work: Sequence[RunView], overlaps: Mapping[str, Overlap], car
     return Seen(findings, judged=(Kind.OVERLAPPING,))
 
 
-def checks_overdue(checking: Sequence[RunView], cards: Cards, now: Instant) -> Seen:
-    """A check has as long as its job. A tick over many members takes as long as they do; see `expect_within`."""
+def checks_overdue(checking: Sequence[RunView], since: dict[int, Instant], cards: Cards, now: Instant) -> Seen:
+    """A check has as long as its job, from when it is first seen to wait (kept in `since`, by number): a run's own
+    times are those of its work. A tick over many members takes as long as they do; see `expect_within`."""
     findings = []
-    for view in checking:
-        if view.phase is None:
-            continue
+    waiting = [view for view in checking if view.phase is not None]
+    known = {view.number: since.get(view.number, now) for view in waiting}
+    since.clear()
+    since.update(known)
+    for view in waiting:
         policy = policy_of(view, cards.get(view.job))
-        begun = view.started_at or view.fired_at or view.fire_at
-        if Kind.CHECK_OVERDUE in policy.no_alerts or now - begun <= policy.timeout:
+        waits = now - since[view.number]
+        if Kind.CHECK_OVERDUE in policy.no_alerts or waits <= policy.timeout:
             continue
-        told = f"{view.id} has waited for its check since {_span(now - begun)}"
+        told = f"{view.id} has waited for its check for {_span(waits)}"
         finding = _of_run(view, cards, Kind.CHECK_OVERDUE, told, f'foliot runs show "{view.id}"')
         findings.append(finding)
     return Seen(findings, judged=(Kind.CHECK_OVERDUE,))
