@@ -536,9 +536,9 @@ def _listed(promises: Iterable[Promise]) -> list[Promise]:
     if not isinstance(promises, Iterable):
         raise InvalidInput(f"{promises!r:.80} is no list of promises; make them with job.promise_at(when, ...)")
     listed = list(promises)
-    for promise in listed:
-        if not isinstance(promise, Promise):
-            raise InvalidInput(f"{promise!r:.80} is not a promise; make them with job.promise_at(when, ...)")
+    if not {Promise}.issuperset(map(type, listed)):
+        wrong = next(one for one in listed if type(one) is not Promise)
+        raise InvalidInput(f"{wrong!r:.80} is not a promise; make them with job.promise_at(when, ...)")
     return listed
 
 

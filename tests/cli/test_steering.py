@@ -31,7 +31,8 @@ def test_a_queue_a_job_and_a_tenant_are_paused_shown_where_they_are_listed_and_r
     assert "acme: retries paused by tester: a test" in run("tenants", *on).stdout
     schedules = {one["id"]: one for one in run_json("schedules", "list", *on)}
     assert [one["name"] for one in schedules["greetings"]["pauses"]] == ["queue:default"]
-    assert "claims (queue)" in run("schedules", "list", *on).stdout
+    assert "claims (queue:default)" in run("schedules", "list", "--paused", *on).stdout
+    assert run_json("schedules", "list", "--not-paused", *on) == []
     assert [one["what"] for one in run_json("tenants", "resume", "acme", *WHY, *on)] == ["creation", "retries"]
     assert run_json("queues", "resume", "default", *WHY, *on) == [paused]
     assert run("queues", "resume", "default", *WHY, *on).stdout == "default was not paused\n"

@@ -10,8 +10,10 @@ import pytest
 
 from foliot.domain.audit import GENESIS, AuditFilter, ChainCheck, SealedRow, sealed
 from foliot.domain.gates import Gate
-from foliot.domain.instant import MINUTE
+from foliot.domain.instant import MINUTE, rfc3339
+from foliot.domain.run import OnConflict, Promise
 from foliot.domain.store import Store
+from foliot.errors import Conflict
 from tests.contract.stage import START, Stage
 
 ANY = AuditFilter()
@@ -75,6 +77,33 @@ async def test_rows_are_found_by_filters_newest_first_and_page_by_page(stage: St
     first = await stage.store.audit(ANY, limit=3)
     rest = await stage.store.audit(ANY, before=first[-1].number, limit=3)
     assert [one.row.subject for one in rest if one.row] == ["job:a"]
+
+
+async def test_what_a_person_promises_and_moves_is_written_down_and_what_code_does_is_not(stage: Stage) -> None:
+    store, due = stage.store, stage.now + MINUTE
+    await stage.promise("code", after=MINUTE)
+    await store.move("code", None, due + MINUTE)
+    wanted = [Promise("job", b"{}", due, key="a"), Promise("job", b"{}", due), Promise("job", b"{}", due, key="code")]
+    first, second, kept = await store.promise_as(wanted, actor="ana", note="asked for")
+    assert (first.id, kept.outcome) == ("a#1", "kept")
+    again = Promise("job", b"{}", due, key="a", on_conflict=OnConflict.REPLACE)
+    await store.promise_as([again], actor="ana", note="later")
+    await store.move("a", None, due + MINUTE, actor="ben", note="a day off")
+    await store.move("a", None, due, actor="ben")
+    refused = Promise("job", b"{}", due, key="a", on_conflict=OnConflict.ERROR)
+    with pytest.raises(Conflict):
+        await store.promise_as([Promise("job", b"{}", due), refused], actor="eve", note="all or none")
+    found = [one.row for one in await store.audit(ANY) if one.row]
+    assert [(row.actor, row.action, row.subject, row.note) for row in reversed(found)] == [
+        ("ana", "promise", "a#1", "asked for"),
+        ("ana", "promise", second.id, "asked for"),
+        ("ana", "promise", "a#1", "later (replaced)"),
+        ("ben", "move", "a#1", f"to {rfc3339(due + MINUTE)}: a day off"),
+        ("ben", "move", "a#1", f"to {rfc3339(due)}"),
+    ]
+    stage.clock.set(due)
+    await stage.fire()
+    assert {run.id for run in await stage.claim()} == {"a#1", second.id}
 
 
 async def test_rows_are_sealed_in_order_each_upon_the_one_before(stage: Stage) -> None:

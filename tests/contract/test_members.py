@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from foliot.dispatch import decide_ticks
-from foliot.domain.instant import HOUR
+from foliot.domain.instant import HOUR, MINUTE
 from foliot.domain.members import MemberSet
 from foliot.domain.policy import Policy, choices
 from foliot.domain.run import Claimed
@@ -150,6 +150,21 @@ async def test_the_last_useful_completion_of_a_member_is_remembered(stage: Stage
     assert [s.member for s in await stage.store.standings("hourly", stale_before=stage.now)] == ["acme", "globex"]
     assert [s.member for s in await stage.store.standings("hourly", stale_before=stage.now - HOUR)] == []
     assert [s.member for s in await stage.store.standings("hourly", after="acme")] == ["globex"]
+
+
+async def test_who_was_served_longest_ago_comes_first_also_who_never_was(stage: Stage) -> None:
+    await hourly(stage, "acme", "globex", "initech")
+    acme, globex, initech = sorted(await fired(stage), key=lambda run: run.id)
+    await stage.finish(stage.succeeded(initech))
+    stage.clock.advance(MINUTE)
+    await stage.finish(stage.succeeded(acme), stage.died(globex))
+    found = await stage.store.worst_served("hourly", limit=10)
+    assert [(one.member, one.useful_at) for one in found] == [
+        ("globex", None),
+        ("initech", stage.now - MINUTE),
+        ("acme", stage.now),
+    ]
+    assert await stage.store.worst_served("hourly", limit=1) == found[:1]
 
 
 async def test_a_verified_run_is_a_useful_completion_too(stage: Stage) -> None:

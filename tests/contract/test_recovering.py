@@ -13,6 +13,7 @@ from foliot.domain.ledger import Stage as Where
 from foliot.domain.run import Claimed, OnConflict, Origin, Progress
 from foliot.domain.state import Event, Outcome, Reason, State
 from foliot.errors import Conflict, UnknownName
+from foliot.store.verbs import reading
 from tests.contract.stage import START, Stage
 
 STARTED, DONE, NOT_DONE = EffectState.STARTED, EffectState.DONE, EffectState.NOT_DONE
@@ -330,6 +331,17 @@ async def test_durations_of_the_latest_runs_are_told(stage: Stage) -> None:
         await stage.finish(stage.succeeded(run, started_at=stage.now - seconds * SECOND))
     assert await stage.store.durations("job", 2) == [3 * SECOND, 2 * SECOND]
     assert await stage.store.durations("other", 2) == []
+
+
+async def test_durations_of_a_job_that_seldom_runs_are_those_of_its_ticks(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await stage.running_tick("nightly")
+    stage.clock.advance(7 * SECOND)
+    await stage.finish(stage.succeeded(run, started_at=stage.now - 7 * SECOND))
+    await stage.store.cancel((await stage.promise("later")).id, actor="ana", note="")
+    monkeypatch.setattr(reading, "BUDGET", 1)
+    assert await stage.store.durations("job", 5) == [7 * SECOND]
 
 
 # ----------------------------------------------------------------------------------------------- no end hides an effect

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 import pytest
 
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND
 from foliot.domain.policy import CatchUp, Policy
-from foliot.domain.run import Origin
+from foliot.domain.run import Kept, Origin
 from foliot.domain.schedule import TickDecision, TickFacts
 from foliot.domain.state import Reason, State
 from foliot.errors import Conflict, UnknownName
@@ -364,6 +365,28 @@ async def test_a_trigger_makes_one_run_due_now_beside_the_ticks(stage: Stage) ->
     assert (run.payload, run.tenant, run.revision) == (b"[1]", "acme", 1)
     assert len(await stage.waiting("hourly")) == 2
     assert (await stage.store.schedule("hourly")).next_nominal == START + HOUR
+
+
+async def test_a_trigger_that_is_said_twice_under_one_key_makes_one_run_for_a_day(stage: Stage) -> None:
+    await stage.apply(declared("hourly", START + DAY), declared("other", START + DAY))
+
+    async def trigger(schedule: str, key: str | None) -> Kept:
+        return await stage.store.trigger(schedule, actor="ada", note="", key=key)
+
+    first, *again = await asyncio.gather(*(trigger("hourly", "deploy 7") for _ in range(3)))
+    assert {one.id for one in again} == {first.id}
+    assert sorted(one.outcome for one in (first, *again)) == ["kept", "kept", "made"]
+    await stage.fire()
+    [claimed] = await stage.claim()
+    await stage.finish(stage.succeeded(claimed))
+    stage.clock.advance(HOUR)
+    kept = await trigger("hourly", "deploy 7")
+    assert (kept.id, kept.outcome, kept.state) == (claimed.id, "kept", State.SUCCEEDED)
+    with pytest.raises(Conflict, match="another schedule"):
+        await trigger("other", "deploy 7")
+    assert {(await trigger("hourly", key)).outcome for key in ("deploy 8", None, None)} == {"made"}
+    stage.clock.advance(DAY)
+    assert (await trigger("hourly", "deploy 7")).outcome == "made"
 
 
 async def test_a_triggered_run_is_decided_like_others(stage: Stage) -> None:

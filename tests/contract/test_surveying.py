@@ -9,6 +9,7 @@ import pytest
 
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration
 from foliot.domain.overview import Tally
+from foliot.domain.pauses import What
 from foliot.domain.policy import Policy
 from foliot.domain.run import Lane
 from foliot.domain.standing import Mark, ScheduleFilter, ScheduleOrder, standing
@@ -66,6 +67,34 @@ async def test_schedules_are_found_by_what_is_said_of_them(stage: Stage) -> None
     assert await names(stage, paused=True) == []
 
 
+async def test_schedules_are_found_whose_job_queue_or_tenant_is_paused(stage: Stage) -> None:
+    await stage.apply(
+        declared("own", START + HOUR, job="other"),
+        declared("by-job", START + HOUR, job="clean"),
+        declared("by-queue", START + HOUR, queue="slow"),
+        declared("by-tenant", START + HOUR, tenant="acme", queue="fast"),
+        declared("plain", START + HOUR, queue="fast"),
+    )
+
+    async def pause(name: str, what: What, until: Duration | None = None) -> None:
+        await stage.store.put_pause(name, what, until=until, actor="ana", note="")
+
+    await pause("schedule:own", What.CLAIMS)
+    await pause("job:clean", What.CREATION)
+    await pause("queue:slow", What.CLAIMS, START + MINUTE)
+    await pause("tenant:acme", What.CREATION)
+    await pause("queue:fast", What.RETRIES)
+    assert await names(stage, paused=True) == ["by-job", "by-queue", "by-tenant", "own"]
+    assert await names(stage, paused=False) == ["plain"]
+    assert await names(stage, paused=True, order=ScheduleOrder.NEXT) == ["by-job", "by-queue", "by-tenant", "own"]
+    stage.clock.advance(MINUTE)
+    assert await names(stage, paused=False) == ["by-queue", "plain"]
+    await pause("queue:default", What.CLAIMS)
+    assert await names(stage, paused=False) == ["by-queue", "plain"]  # the others are in it, and were paused before
+    await stage.store.end_pause("job:clean", What.CREATION, actor="ana", note="", catch_up=False)
+    assert "by-job" in await names(stage, paused=True)
+
+
 async def test_schedules_are_found_by_how_their_last_run_stands(stage: Stage) -> None:
     await ticked(stage, bad=["succeeded", "died"], good=["died", "succeeded"])
     await stage.apply(declared("new", stage.now + DAY))
@@ -95,12 +124,47 @@ async def test_a_schedule_stands_as_its_runs_say(stage: Stage) -> None:
     assert facts.tenants == {None: 1}
 
 
+@pytest.mark.parametrize("away", [HOUR, 4 * DAY, 60 * DAY])
+async def test_what_ended_long_ago_is_told_behind_what_ended_lately(stage: Stage, away: Duration) -> None:
+    await ticked(stage, one=["succeeded", "succeeded"], two=["succeeded", "succeeded"])
+    useful = stage.now - HOUR
+    stage.clock.advance(away)
+    await stage.fire(lambda fact: skips(fact) if fact.id.startswith("two@") else fires_hourly(fact))
+    for run in await stage.claim():
+        await stage.finish(stage.succeeded(run))
+    page = await stage.store.schedule_page(ScheduleFilter())
+    facts = {one.schedule.id: one for one in page.schedules}
+    assert [tick.state for tick in facts["one"].recent] == [State.SUCCEEDED] * 3
+    assert [tick.state for tick in facts["two"].recent] == [State.SKIPPED, State.SUCCEEDED, State.SUCCEEDED]
+    for one in facts.values():
+        assert [tick.nominal for tick in one.recent] == sorted((tick.nominal for tick in one.recent), reverse=True)
+    assert (facts["one"].useful_at, facts["two"].useful_at) == (stage.now, useful)
+    assert await names(stage, last=(State.SKIPPED,)) == ["two"]
+    ages = {one.schedule: one.useful_at for one in await stage.store.schedule_ages()}
+    assert ages == {"one": stage.now, "two": useful}
+
+
 async def test_three_failures_in_a_row_are_a_persons_business(stage: Stage) -> None:
     good, died = "succeeded", "died"
     await ticked(stage, worse=[died, good, died, died, died], bad=[died, died, died, good, died])
     found = {one.schedule.id: standing(one, stage.now) for one in await stage.store.failing(10)}
     assert {name: one.in_a_row for name, one in found.items()} == {"worse": 3, "bad": 1}
     assert found["worse"].needs == ("dead", "in_a_row")
+
+
+async def test_what_fails_of_a_tenant_is_found_behind_any_number_of_others(stage: Stage) -> None:
+    await stage.apply(
+        *(declared(name, stage.now, tenant="globex") for name in ("a", "b")),
+        declared("theirs", stage.now, tenant="acme"),
+    )
+    for _ in range(3):
+        await stage.fire(fires_hourly)
+        for run in await stage.claim():
+            await stage.finish(stage.died(run))
+        stage.clock.advance(HOUR)
+    assert [one.schedule.id for one in await stage.store.failing(2)] == ["a", "b"]
+    assert [one.schedule.id for one in await stage.store.failing(2, "acme")] == ["theirs"]
+    assert await stage.store.failing(2, "nobody") == []
 
 
 async def test_a_row_that_stands_for_many_ticks_counts_for_as_many(stage: Stage) -> None:

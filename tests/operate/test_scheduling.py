@@ -201,25 +201,28 @@ def test_no_list_speaks_for_operators_code_or_a_crontab(world: World, source: st
 
 def test_a_promise_is_made_moved_and_cancelled_by_name_alone(world: World) -> None:
     operate = world.app.operate
-    made = operate.promise("settle", {"day": "now"}, key="s:1", delay="1h")
-    assert operate.promise("settle", {"day": "other"}, key="s:1").outcome == "kept", "said twice, promised once"
-    assert operate.move_promise("s:1", START + timedelta(minutes=10)).outcome == "moved"
+    made = operate.promise("settle", {"day": "now"}, key="s:1", delay="1h", actor="ana")
+    assert operate.promise("settle", {"day": "other"}, key="s:1", actor="ana").outcome == "kept", (
+        "said twice, promised once"
+    )
+    moved = operate.move_promise("s:1", START + timedelta(minutes=10), actor="ben", reason="earlier")
+    assert moved.outcome == "moved"
     world.run_for("15m")
     assert SEEN == [("now", 0)]
     run = world.run(made.id)
     assert (run.state, run.queue) == (State.SUCCEEDED, "books")
-    operate.promise("settle", key="s:2", at=START + timedelta(days=1))
+    operate.promise("settle", key="s:2", at=START + timedelta(days=1), actor="ana")
     assert operate.cancel_promise("s:2", actor="ana", reason="not needed").outcome == "cancelled"
     with pytest.raises(Conflict):
         operate.cancel_promise("s:2", actor="ana")
-    paid = operate.promise("pay", {"account": 7}, delay="1d")
+    paid = operate.promise("pay", {"account": 7}, delay="1d", actor="ana")
     assert world.run(paid.id).options == b'{"concurrency_key":"account:7"}'
     with pytest.raises(UnknownName, match="knows no job"):
-        operate.promise("nobody")
+        operate.promise("nobody", actor="ana")
     with pytest.raises(InvalidInput, match="not both"):
-        operate.promise("settle", at=START, delay="1h")
+        operate.promise("settle", at=START, delay="1h", actor="ana")
     with pytest.raises(InvalidInput, match="could never run"):
-        operate.promise("settle", delay="1h", useful_until=START)
+        operate.promise("settle", delay="1h", useful_until=START, actor="ana")
 
 
 # Many
@@ -228,7 +231,7 @@ def test_a_promise_is_made_moved_and_cancelled_by_name_alone(world: World) -> No
 def test_many_runs_are_counted_first_and_then_each_is_judged_by_itself(world: World) -> None:
     operate = world.app.operate
     for number in range(5):
-        operate.promise("settle", key=f"k:{number}", delay="1h", tenant="acme" if number else None)
+        operate.promise("settle", key=f"k:{number}", delay="1h", tenant="acme" if number else None, actor="ana")
     tick = world.schedule("nightly").next_id
     meant = RunFilter(job="settle")
     preview = world.call(operate.preview_bulk_async("skip", meant))
@@ -250,8 +253,8 @@ def test_what_ended_before_its_turn_came_is_refused_and_the_rest_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operate = world.app.operate
-    world.app.operate.promise("settle", key="a", delay="1h")
-    operate.promise("settle", key="b", delay="1h")
+    world.app.operate.promise("settle", key="a", delay="1h", actor="ana")
+    operate.promise("settle", key="b", delay="1h", actor="ana")
     skip = world.store.skip
 
     async def first_it_is_cancelled(run: str, **more: Any) -> Any:
@@ -307,7 +310,7 @@ def test_a_worker_in_quarantine_takes_nothing_until_it_works_again(world: World)
     operate, [worker] = world.app.operate, world.workers
     assert operate.wish(worker.number or 0, "quarantine", **WHY)
     world.run_for("2s")
-    operate.promise("settle", {"day": "later"})
+    operate.promise("settle", {"day": "later"}, actor="ana")
     world.run_for("1m")
     assert SEEN == []
     assert operate.wish(worker.number or 0, None, **WHY)

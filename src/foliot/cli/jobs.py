@@ -82,7 +82,8 @@ def _facts(view: JobView) -> dict[str, str]:
     for label in ("owner", "runbook", "changes"):
         if getattr(card, label):
             facts[label] = str(getattr(card, label))
-    facts["runs"] = ", ".join(f"{count:,} {state}" for state, count in view.counts.items()) or "none yet"
+    facts["runs"] = ", ".join(f"{count:,} {state}" for state, count in view.counts.items())
+    facts["runs"] = facts["runs"] or ("none yet" if view.complete else "none among the latest of all jobs")
     if taken.count:
         times = f"p50 {words.length(taken.p50)}, p99 {words.length(taken.p99)}, longest {words.length(taken.longest)}"
         facts["takes"] = f"{times} ({words.counted(taken.count, 'run')} that ended well)"

@@ -94,8 +94,10 @@ def list_(
     tenant: Annotated[
         str | None, typer.Option("--tenant", help="Only schedules of this tenant.", callback=legible)
     ] = None,
-    paused: Annotated[bool, typer.Option("--paused", help="Only those that are paused.")] = False,
-    not_paused: Annotated[bool, typer.Option("--not-paused", help="Only those that are not paused.")] = False,
+    paused: Annotated[
+        bool, typer.Option("--paused", help="Only those that are paused, or whose job, queue or tenant is.")
+    ] = False,
+    not_paused: Annotated[bool, typer.Option("--not-paused", help="Only those that nothing pauses.")] = False,
     needs_person: Annotated[
         bool, typer.Option("--needs-person", help="Only those of which something waits for a person.")
     ] = False,
@@ -167,9 +169,13 @@ async def _pages(foliot: Foliot, wanted: ScheduleFilter, cursor: str | None, lim
             return page._replace(schedules=found)
 
 
+def _whose(pause: Pause) -> str:
+    return "schedule" if pause.name.startswith("schedule:") else pause.name
+
+
 def _row(one: Standing, paused: Sequence[Pause], now: Instant) -> tuple[str, ...]:
     view, about = one.as_view, pauses_about(one.schedule, paused)
-    told = ", ".join(f"{each.what} ({each.name.partition(':')[0]})" for each in about) or "-"
+    told = ", ".join(f"{each.what} ({_whose(each)})" for each in about) or "-"
     return (
         view.schedule.id,
         schedule_state(view, now, about),
@@ -267,9 +273,9 @@ def _facts(view: ScheduleView, paused: list[Pause], now: Instant) -> dict[str, s
         facts["fault"] = words.one_line(schedule.fault)
     for one in paused:
         told = one.words.partition(" is ")[2]
-        facts[f"{one.what}"] = f"{told}; since {words.relative(one.since, now)}" + (
-            "" if one.name.startswith("schedule:") else f" ({one.name})"
-        )
+        told += f"; since {words.relative(one.since, now)}"
+        told += "" if one.name.startswith("schedule:") else f" ({one.name})"
+        facts[f"{one.what}"] = ", ".join([*([facts[one.what]] if one.what in facts else []), told])
     if view.edit is not None:
         by = f"{view.edit.actor}, {words.relative(view.edit.at, now)}"
         facts["edited"] = f"by {by}: {', '.join(view.edit.fields)}; otherwise than {schedule.source} states it"
@@ -428,16 +434,23 @@ def delete(
 @commands.command("trigger")
 def trigger(
     schedule: NameArgument,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", help="Within a day, the same run is answered to whoever says it again.", callback=legible
+        ),
+    ] = None,
     reason: ReasonOption = None,
     actor: ActorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One run now, beside the schedule's ticks; it obeys overlap."""
+    """One run now, beside the schedule's ticks; it obeys overlap. Said twice, it is two runs: a script that may be
+    started again gives a --key."""
     why = stated_reason(reason)
     kept = with_store(
-        app, store, lambda foliot: foliot.operate.trigger_async(schedule, reason=why, actor=acting(actor))
+        app, store, lambda foliot: foliot.operate.trigger_async(schedule, reason=why, actor=acting(actor), key=key)
     )
     if as_json:
         print_json(kept_shape(kept))

@@ -23,6 +23,12 @@ UNDER_WAY: Duration = MINUTE
 """After this time without an answer, whoever was at it is taken to be gone."""
 USED_EVERY: Duration = MINUTE
 """A token's last use is written down this often at most."""
+SHARED = frozenset(
+    {"queue", "priority", "labels", "concurrency_key", "key_limit", "destination", "breaker_after", "breaker_probe"}
+    | {"requires", "ping", "poison_after"}
+)
+"""What a schedule or a promise can say that reaches beyond its tenant: who works at it and before whom, with what it
+takes turns, whose results it waits for, where its worker calls, and how many workers may die of it."""
 LOCAL = 0
 """What stands for the local user, where a token's number would."""
 

@@ -11,8 +11,9 @@ _PIECE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 
 
 def is_too_deep(data: bytes) -> bool:
-    """Of JSON that was just encoded. Most has no more brackets than it may have levels, and is not looked through."""
-    if data.count(b"[") + data.count(b"{") <= MOST_DEPTH:
+    """Of JSON that was just encoded. Most is shorter than so many pairs of brackets, or has no more brackets than it
+    may have levels, and is not looked through."""
+    if len(data) <= 2 * MOST_DEPTH or data.count(b"[") + data.count(b"{") <= MOST_DEPTH:
         return False
     depth = 0
     for piece in _PIECE.finditer(data):

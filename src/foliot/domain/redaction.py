@@ -189,12 +189,17 @@ def is_iban(text: str) -> bool:
     return 15 <= len(letters) <= 34 and int("".join(str(int(letter, 36)) for letter in turned)) % 97 == 1
 
 
-_HARM = tuple(
+def _any_of(hints: bytes) -> re.Pattern[bytes]:
+    """One look for all of them: hundreds of payloads are looked at for one page."""
+    return re.compile(b"|".join(map(re.escape, hints.split())))
+
+
+_HARM = _any_of(
     b"pass pwd secret token key auth credential cookie iban cvv cvc ssn jwt bearer otp card pin dsn sessionid "
-    b"connectionstring".split()
+    b"connectionstring"
 )
-_HARMFUL_FORMS = tuple(
-    b":// eyj foliot_ _live_ _test_ sk- ghp_ gho_ ghu_ ghs_ ghr_ _pat_ xox akia asia glpat- aiza \\".split()
+_HARMFUL_FORMS = _any_of(
+    b":// eyj foliot_ _live_ _test_ sk- ghp_ gho_ ghu_ ghs_ ghr_ _pat_ xox akia asia glpat- aiza \\"
 )
 _FIGURES_IN_BYTES = re.compile(rb"\d[\d -]{11,}\d|[A-Z]{2}\d\d")
 
@@ -203,10 +208,10 @@ def is_harmless(data: bytes) -> bool:
     """Whether JSON can have no secret, by key or by form: a quick look, which says no too often. A backslash may write
     any letter otherwise."""
     small = data.lower()
-    if any(hint in small for hint in _HARMFUL_FORMS):
+    if _HARMFUL_FORMS.search(small) is not None:
         return False
     together = small.translate(None, b"-_. ")
-    return not any(hint in together for hint in _HARM) and _FIGURES_IN_BYTES.search(data) is None
+    return _HARM.search(together) is None and _FIGURES_IN_BYTES.search(data) is None
 
 
 # ------------------------------------------------------------------------------------------------------ whole values

@@ -117,6 +117,7 @@ class ScheduleFilter:
     job: str | None = None
     tenant: str | None = None
     paused: bool | None = None
+    """Their creation or claims: by themselves, or by their job, queue or tenant."""
     needs_person: bool = False
     """Runs of theirs, or of their members, wait for a person, or they were set aside."""
     last: tuple[State, ...] = ()
@@ -265,7 +266,8 @@ def standing(facts: ScheduleFacts, now: Instant) -> Standing:
     strip = _strip(facts, decided)
     useful = [view for view in facts.recent if view.state in USEFUL]
     took = [length for view in reversed(useful) if (length := _took(view)) is not None]
-    began = [late for view in decided if view.state in {*USEFUL, *_AT_WORK} and (late := begun_after(view)) is not None]
+    began = [late for view in decided if view.state in _BEGUN and (late := begun_after(view)) is not None]
+    tried = [tries(view) for view in decided]
     delays = [view.claimed_at - view.fired_at for view in useful if view.claimed_at and view.fired_at]
     in_a_row = _in_a_row(decided)
     return Standing(
@@ -284,18 +286,19 @@ def standing(facts: ScheduleFacts, now: Instant) -> Standing:
         lateness=max(began[0], 0) if began else None,
         worst=max([*began, 0]) if began else None,
         ratio=_ratio(took, useful),
-        retries=sum(max(tries(view) - 1, 0) for view in decided),
+        retries=sum([count - 1 for count in tried if count > 1]),
         overlaps=sum(view.span_count for view in facts.recent if view.reason in _OVERLAP) + max(len(active) - 1, 0),
-        attempts=sum(tries(view) for view in decided),
+        attempts=sum(tried),
         useful=len(useful),
-        emitted=sum(view.span_count for view in decided),
-        completed=sum(view.span_count for view in facts.recent),
+        emitted=sum([view.span_count for view in decided]),
+        completed=sum([view.span_count for view in facts.recent]),
         in_a_row=in_a_row,
         needs=_needs(facts, in_a_row, now),
     )
 
 
 _AT_WORK = frozenset({State.RUNNING, State.VERIFYING})
+_BEGUN = USEFUL | _AT_WORK
 
 
 def next_tick(facts: ScheduleFacts) -> RunView | None:

@@ -17,7 +17,11 @@ from foliot.operate.words import length, listed
 ENOUGH = 20
 """So many runs must have ended well before their durations say anything."""
 LOOKED_AT = 1_000
-"""How many of the latest runs are looked at."""
+"""Of how many of the latest runs that ended well it is asked how long they took."""
+LISTED = 100
+"""How many of the latest runs, whatever became of them, are looked at one by one."""
+TELLING = 50
+"""Of these, how many tell how long the job takes."""
 _BEATS = 3
 _BEAT: Duration = SECOND
 """The longest time between two heartbeats of a worker; leases below three of them are renewed more often."""

@@ -87,6 +87,13 @@ class MemberVerbs(Acting):
         before = None if older_than is None else await store.now() - duration(older_than)
         return await store.standings(schedule, after=after, limit=limit, stale_before=before)
 
+    async def worst_served_async(self, schedule: str, *, limit: int = 20) -> list[Standing]:
+        """The members of a schedule that have waited longest for a useful completion, the longest first."""
+        return await (await self._opened()).worst_served(schedule, limit=limit)
+
+    def worst_served(self, schedule: str, *, limit: int = 20) -> list[Standing]:
+        return self._call(lambda: self.worst_served_async(schedule, limit=limit), "worst_served_async")
+
     def member_standings(
         self, schedule: str, *, older_than: str | timedelta | None = None, after: str = "", limit: int = PAGE
     ) -> list[Standing]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from foliot.domain.identity import series_name
+from foliot.domain.identity import checked_key, series_name
 from foliot.domain.instant import Instant
 from foliot.domain.run import Kept, RunView
 from foliot.domain.schedule import ScheduleView
@@ -87,14 +87,17 @@ class Operator(
     def resume(self, schedule: str, *, reason: str, actor: str, catch_up: bool = False) -> None:
         self._call(lambda: self.resume_async(schedule, reason=reason, actor=actor, catch_up=catch_up), "resume_async")
 
-    async def trigger_async(self, schedule: str, *, reason: str, actor: str) -> Kept:
-        """One run now, beside the schedule's ticks, for the time since the last of them; it obeys overlap."""
-        store, who, note = await self._opened(), acting(actor), stated(reason)
-        since = last_tick(await store.schedule(schedule), await store.now())
-        return await store.trigger(schedule, since=since, actor=who, note=note)
+    async def trigger_async(self, schedule: str, *, reason: str, actor: str, key: str | None = None) -> Kept:
+        """One run now, beside the schedule's ticks, for the time since the last of them; it obeys overlap.
 
-    def trigger(self, schedule: str, *, reason: str, actor: str) -> Kept:
-        return self._call(lambda: self.trigger_async(schedule, reason=reason, actor=actor), "trigger_async")
+        Said twice it is two runs, unless both say the same `key` within a day."""
+        store, who, note = await self._opened(), acting(actor), stated(reason)
+        once = None if key is None else checked_key(key)
+        since = last_tick(await store.schedule(schedule), await store.now())
+        return await store.trigger(schedule, since=since, actor=who, note=note, key=once)
+
+    def trigger(self, schedule: str, *, reason: str, actor: str, key: str | None = None) -> Kept:
+        return self._call(lambda: self.trigger_async(schedule, reason=reason, actor=actor, key=key), "trigger_async")
 
     async def cancel_async(self, run: str, *, reason: str, actor: str) -> Kept:
         """Ends a run that has not begun; asks a running one to stop."""

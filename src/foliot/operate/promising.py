@@ -36,13 +36,16 @@ class Promised(NamedTuple):
 
 
 class PromiseVerbs(Acting):
-    """Delayed runs. They are work and not an operator's act: the run itself is the record of them."""
+    """Delayed runs, made by a person or on another's behalf: who it was is kept. What code promises to its own jobs is
+    work, and the run itself is the record of it."""
 
     async def promise_async(
         self,
         job: str,
         arguments: Mapping[str, Any] | None = None,
         *,
+        actor: str,
+        reason: str = "",
         at: datetime | Instant | None = None,
         delay: Length | None = None,
         key: str | None = None,
@@ -72,30 +75,37 @@ class PromiseVerbs(Acting):
             useful_until,
             settings or {},
         )
-        return (await self.promise_many_async([wanted]))[0]
+        return (await self.promise_many_async([wanted], actor=actor, reason=reason))[0]
 
     def promise(self, job: str, arguments: Mapping[str, Any] | None = None, **options: Any) -> Kept:
         return self._call(lambda: self.promise_async(job, arguments, **options), "promise_async")
 
-    async def promise_many_async(self, wanted: Sequence[Promised]) -> list[Kept]:
+    async def promise_many_async(self, wanted: Sequence[Promised], *, actor: str, reason: str = "") -> list[Kept]:
         """All of them or none, in one transaction; answered in the same order."""
+        who, note = acting(actor), _note(reason)
         store = await self._opened()
         cards, now = await store.jobs(), await store.now()
-        return await store.promise([_promise(one, cards, now) for one in wanted])
+        return await store.promise_as([_promise(one, cards, now) for one in wanted], actor=who, note=note)
 
-    async def move_promise_async(self, key: str, at: datetime | Instant, *, tenant: str | None = None) -> Kept:
+    async def move_promise_async(
+        self, key: str, at: datetime | Instant, *, actor: str, reason: str = "", tenant: str | None = None
+    ) -> Kept:
         """Changes when a keyed promise is due, until an attempt owns it."""
         due = checked_due(as_instant(at), f"move {key!r:.80}")
-        return await (await self._opened()).move(checked_key(key), _tenant(tenant), due)
+        who, note = acting(actor), _note(reason)
+        return await (await self._opened()).move(checked_key(key), _tenant(tenant), due, actor=who, note=note)
 
-    def move_promise(self, key: str, at: datetime | Instant, *, tenant: str | None = None) -> Kept:
-        return self._call(lambda: self.move_promise_async(key, at, tenant=tenant), "move_promise_async")
+    def move_promise(
+        self, key: str, at: datetime | Instant, *, actor: str, reason: str = "", tenant: str | None = None
+    ) -> Kept:
+        return self._call(
+            lambda: self.move_promise_async(key, at, actor=actor, reason=reason, tenant=tenant), "move_promise_async"
+        )
 
     async def cancel_promise_async(self, key: str, *, actor: str, reason: str = "", tenant: str | None = None) -> Kept:
         """Cancels a keyed promise; one that runs is asked to stop. Conflict when it has ended already."""
-        note = reason and checked_line(reason, "reason")
         store = await self._opened()
-        return await store.cancel_promise(checked_key(key), _tenant(tenant), actor=acting(actor), note=note)
+        return await store.cancel_promise(checked_key(key), _tenant(tenant), actor=acting(actor), note=_note(reason))
 
     def cancel_promise(self, key: str, *, actor: str, reason: str = "", tenant: str | None = None) -> Kept:
         return self._call(
@@ -129,6 +139,10 @@ def _promise(wanted: Promised, cards: Mapping[str, JobCard], now: Instant) -> Pr
         on_conflict=checked_conflict(wanted.on_conflict),
         unique_for=None if wanted.unique_for is None else duration(wanted.unique_for),
     )
+
+
+def _note(reason: str) -> str:
+    return reason and checked_line(reason, "reason")
 
 
 def _tenant(given: str | None) -> str | None:

@@ -17,7 +17,7 @@ from typing import Any, cast
 from foliot.domain.ledger import BatchView, EffectView, traits_from_json
 from foliot.domain.locking import is_shut, shown_shut
 from foliot.domain.members import Interval
-from foliot.domain.redaction import NO_SECRETS, Path, Secrets, redacted_json, redacted_text, secret_values
+from foliot.domain.redaction import NO_SECRETS, Path, Secrets, is_harmless, redacted_json, redacted_text, secret_values
 from foliot.domain.run import AttemptView, RunView
 from foliot.domain.schedule import Schedule, ScheduleView
 from foliot.domain.standing import ScheduleFacts
@@ -44,17 +44,23 @@ class _SecretsOf:
     def __init__(self) -> None:
         self._known: dict[str, Secrets] = {}
         self._until = 0.0
-        self.missed = False
-        """Somebody asked for a job that is not known here."""
+        self.missed: set[str] = set()
+        """Jobs that somebody asked for and that are not known here."""
 
     async def refresh(self, store: Store, *, at_once: bool = False) -> None:
         if at_once or time.monotonic() >= self._until:
             self._known = {name: traits_from_json(card.traits).secrets for name, card in (await store.jobs()).items()}
             self._until = time.monotonic() + _FRESH
 
+    def __contains__(self, job: str) -> bool:
+        return job in self._known
+
     def __getitem__(self, job: str) -> Secrets:
-        self.missed |= job not in self._known
-        return self._known.get(job, NO_SECRETS)
+        found = self._known.get(job)
+        if found is None:
+            self.missed.add(job)
+            return NO_SECRETS
+        return found
 
 
 class _Shown:
@@ -75,11 +81,12 @@ class _Shown:
                 return answer
             known = self._secrets_of
             await known.refresh(self._store)
-            known.missed = False
+            known.missed = missed = set[str]()
             shown_answer = without_secrets(answer, known)
-            if known.missed:  # a job that is newer than what is known: its card was entered before its first run was
+            if missed:  # by a job that is newer than what is known: its card was entered before its first run was
                 await known.refresh(self._store, at_once=True)
-                shown_answer = without_secrets(answer, known)
+                if any(job in known for job in missed):
+                    shown_answer = without_secrets(answer, known)
             return shown_answer
 
         return shown_verb
@@ -122,6 +129,8 @@ def without_secrets(answer: Any, secrets_of: Any) -> Any:
 
 def shown_run(view: RunView, secrets: Secrets) -> RunView:
     """The values of secret arguments are hidden in all that is told of the run."""
+    if _tells_nothing(view, secrets):
+        return view
     known = secret_values(view.payload, secrets)
     return replace(
         view,
@@ -136,8 +145,17 @@ def shown_run(view: RunView, secrets: Secrets) -> RunView:
     )
 
 
+def _tells_nothing(view: RunView, secrets: Secrets) -> bool:
+    """Whether a quick look is enough, as it is for most of a long list."""
+    if view.detail or view.attempts or view.effects or view.batches or view.interval or secrets != NO_SECRETS:
+        return False
+    stored = (view.payload, view.result, view.progress)
+    return all(data is None or (not is_shut(data) and is_harmless(data)) for data in stored)
+
+
 def shown_schedule(schedule: Schedule, secrets: Secrets) -> Schedule:
-    return replace(schedule, payload=shown_arguments(schedule.payload, secrets))
+    payload = shown_arguments(schedule.payload, secrets)
+    return schedule if payload == schedule.payload else replace(schedule, payload=payload)
 
 
 def shown_arguments(payload: bytes, secrets: Secrets) -> bytes:

@@ -211,8 +211,8 @@ class SurveyVerbs(Acting):
 async def _schedules_in_need(store: Store, asked: frozenset[Kind], tenant: str | None, now: Instant) -> list[Need]:
     if not asked & {Kind.IN_A_ROW, Kind.SET_ASIDE}:
         return []
-    standings = [standing(one, now) for one in await store.failing(_SCHEDULES)]
-    found = [need for one in standings if tenant in (None, one.schedule.tenant) for need in _needs_of(one)]
+    standings = [standing(one, now) for one in await store.failing(_SCHEDULES, tenant)]
+    found = [need for one in standings for need in _needs_of(one)]
     return [need for need in found if need.kind in asked]
 
 

@@ -10,14 +10,16 @@ from typing import NamedTuple
 
 from foliot.domain.identity import first_of_lineage, run_number
 from foliot.domain.instant import HOUR, SECOND, Instant
+from foliot.domain.listing import RunFilter
 from foliot.domain.run import Origin, RunView
 from foliot.domain.schedule import ScheduleView
+from foliot.domain.standing import USEFUL
 from foliot.domain.state import PARKED, State
 from foliot.domain.store import AuditRow, EventRow, JobCard, Store
 from foliot.errors import InvalidInput, UnknownName
 from foliot.operate.acting import Acting
 from foliot.operate.advising import traits_of
-from foliot.operate.jobs import LOOKED_AT, Durations, durations
+from foliot.operate.jobs import LISTED, LOOKED_AT, TELLING, Durations, durations
 from foliot.operate.report import MOST_TICKS, OVERRIDE, Day, Report, Verdict, report
 from foliot.operate.shapes import readable_rule
 from foliot.operate.story import Lineage, StoryLine, story
@@ -38,6 +40,8 @@ class JobView(NamedTuple):
     counts: dict[str, int]
     """Of the latest runs, by state."""
     taken: Durations
+    complete: bool = True
+    """Not where the search for them was cut short: there may be more, or some where none was found."""
 
 
 class TellingVerbs(Acting):
@@ -124,9 +128,17 @@ class TellingVerbs(Acting):
         card = (await store.jobs()).get(name)
         if card is None:
             raise UnknownName(f"there is no job {name!r}; no worker has ever said that it knows it")
-        latest = await store.runs(job=name, limit=LOOKED_AT)
-        counts = Counter(str(view.state) for view in latest)
-        return JobView(card, dict(counts), durations(await store.durations(name, LOOKED_AT)))
+        latest = await store.list_runs(RunFilter(job=name), limit=LISTED)
+        views = [one.view for one in latest.runs]
+        taken = [
+            view.finished_at - view.started_at
+            for view in views
+            if view.state in USEFUL and view.finished_at is not None and view.started_at is not None
+        ]
+        if len(taken) < TELLING:
+            taken = await store.durations(name, LOOKED_AT)
+        counts = dict(Counter(str(view.state) for view in views))
+        return JobView(card, counts, durations(taken), latest.complete)
 
 
 async def _why_untaken(store: Store, view: RunView) -> list[EventRow]:

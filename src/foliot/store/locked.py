@@ -153,6 +153,10 @@ class LockedStore(_Around):
         kept: list[Kept] = await self._inner.promise(self._lock.promise(promises))
         return kept
 
+    async def promise_as(self, promises: Sequence[Any], **more: Any) -> list[Kept]:
+        kept: list[Kept] = await self._inner.promise_as(self._lock.promise(promises), **more)
+        return kept
+
     def promise_within(self, connection: Any, promises: Sequence[Any]) -> list[Kept]:
         kept: list[Kept] = self._inner.promise_within(connection, self._lock.promise(promises))
         return kept
@@ -236,8 +240,8 @@ class LockedStore(_Around):
     async def schedule_facts(self, schedule: str, **more: Any) -> ScheduleFacts:
         return self._open.facts(await self._inner.schedule_facts(schedule, **more))
 
-    async def failing(self, limit: int) -> list[ScheduleFacts]:
-        return [self._open.facts(one) for one in await self._inner.failing(limit)]
+    async def failing(self, limit: int, tenant: str | None = None) -> list[ScheduleFacts]:
+        return [self._open.facts(one) for one in await self._inner.failing(limit, tenant)]
 
     async def parked(self, numbers: Sequence[int]) -> list[ParkedRun]:
         return [one._replace(view=self._open.run(one.view)) for one in await self._inner.parked(numbers)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from foliot.domain.instant import HOUR, MINUTE, SECOND, Duration, Instant, spell
 from foliot.domain.rule import Rule
@@ -139,15 +140,32 @@ class _Looked(NamedTuple):
 
 def _looked_into(load: Load, numbers: Sequence[int]) -> list[_Looked]:
     found: dict[int, list[_Start]] = {number: [] for number in numbers}
+    edges = [(number, load.at(number), min(load.at(number + 1), load.end)) for number in numbers]
     for strand in load.strands:
-        for number in numbers:
-            found[number] += _starts(strand, load.at(number), min(load.at(number + 1), load.end))
+        for number, low, high in edges:
+            found[number] += _starts(strand, low, high) if strand.ticks is None else _counted(strand, low, high)
     looked = [_look(load, number, starts) for number, starts in found.items()]
     return [one for one in looked if one.herd.schedules >= LEAST]
 
 
+def _counted(strand: Strand, low: Instant, high: Instant) -> list[_Start]:
+    """What a strand starts in a bucket, by the ticks that were counted: most have none there."""
+    ticks, number = strand.ticks or (), len(strand.ticks or ()) - 1
+    first = bisect_left(ticks, low, 0, number)  # type: ignore[type-var]  # None comes last, and is not looked at
+    last = bisect_left(ticks, high, first, number)  # type: ignore[type-var]
+    if first == last:
+        return []
+    last, family, runs = min(last, first + MOST_IN_A_BUCKET), short(strand.rule), strand.runs
+    found = cast(Sequence[Instant], ticks[first:last])
+    followings = ticks[first + 1 : last + 1]
+    return [
+        _Start(family, strand.members, runs, tick, following, tick)
+        for tick, following in zip(found, followings, strict=True)
+    ]
+
+
 def _starts(strand: Strand, low: Instant, high: Instant) -> Iterator[_Start]:
-    """What a strand starts in a bucket."""
+    """What a strand starts in a bucket, by its rule."""
     rule, jitter = strand.rule, strand.jitter
     if isinstance(rule, Every) and (high - low) // rule.interval > MOST_IN_A_BUCKET:
         return

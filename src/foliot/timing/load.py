@@ -111,6 +111,9 @@ class Strand:
     jitter: Duration
     takes: Duration | None
     members: list[Standing] = field(default_factory=list)
+    ticks: Sequence[Instant | None] | None = None
+    """Those that were counted, and the one that follows them; None where they were counted without being asked for, or
+    are moved. Whoever looks into a bucket need not ask again."""
 
     @property
     def runs(self) -> int:
@@ -239,6 +242,7 @@ class _Count:
         share = max(LEAST_ASKED, self._asked // strands_left)
         ticks = self._ticks(strand, MOST_MOVED if isinstance(strand.rule, Every) else share)
         if not strand.jitter:
+            strand.ticks = [*(tick for tick, _ in ticks), ticks[-1][1] if ticks else None]
             for tick, _ in ticks:
                 column[(tick - self._start) // self._width] += runs
         elif (moves := len(ticks) * len(strand.members)) <= self._moved:

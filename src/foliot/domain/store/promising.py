@@ -32,8 +32,14 @@ class PromiseStore(Protocol):
     async def promise_within_async(self, connection: Any, promises: Sequence[Promise]) -> list[Kept]:
         """As `promise_within`, for connections that are awaited."""
 
-    async def move(self, key: str, tenant: str | None, fire_at: Instant) -> Kept:
-        """Changes when a keyed promise is due. Conflict once an attempt owns it or it ended; UnknownName if none."""
+    async def promise_as(self, promises: Sequence[Promise], *, actor: str, note: str) -> list[Kept]:
+        """As `promise`, by a person: what it makes or changes is in the audit log, in the same transaction."""
+
+    async def move(
+        self, key: str, tenant: str | None, fire_at: Instant, *, actor: str | None = None, note: str = ""
+    ) -> Kept:
+        """Changes when a keyed promise is due. Conflict once an attempt owns it or it ended; UnknownName if none.
+        With an `actor` it is an operator's act, and is in the audit log."""
 
     async def cancel_promise(self, key: str, tenant: str | None, *, actor: str, note: str) -> Kept:
         """Like `cancel`, by key: the latest generation. UnknownName if absent."""

@@ -73,6 +73,9 @@ class ScheduleStore(Protocol):
         """Removes a schedule and its pending run; one that was due ends as skipped, `revised`. History stays, and runs
         that were handed off go on. UnknownName if there is none; Conflict when it is not at the `revision` given."""
 
-    async def trigger(self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str) -> Kept:
+    async def trigger(
+        self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str, key: str | None = None
+    ) -> Kept:
         """One run of the schedule's job, due now, beside its ticks, for the time since `since`. It obeys overlap when
-        it fires."""
+        it fires. Under a `key` that was said within a day, the run that was made then is answered (`kept`); Conflict
+        when that was another schedule's."""

@@ -41,6 +41,10 @@ class MemberStore(Protocol):
         """The members that a schedule goes over, by their keys, each with its last useful completion; or only those
         that had none since `stale_before`. UnknownName if there is no such schedule; Conflict if it goes over none."""
 
+    async def worst_served(self, schedule: str, *, limit: int) -> list[MemberStanding]:
+        """Those of them that have waited longest for a useful completion: since the last one, or since they were added.
+        Refuses as `standings` does."""
+
     async def gather(self) -> int:
         """Ends ticks whose members have all come to an end, or wait for a person: as verified or unverified where their
         schedule says how complete they have to be, as succeeded otherwise; with how many were done. Returns how many

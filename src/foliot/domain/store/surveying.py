@@ -27,9 +27,9 @@ class SurveyStore(Protocol):
     async def schedule_facts(self, schedule: str, *, recent: int = STRIP) -> ScheduleFacts:
         """One of them, with failures by tenant and what backfills have before them. UnknownName if there is none."""
 
-    async def failing(self, limit: int) -> list[ScheduleFacts]:
+    async def failing(self, limit: int, tenant: str | None = None) -> list[ScheduleFacts]:
         """Schedules of which three runs or more wait for a person, so that they may have failed three times in a row,
-        and those that were set aside."""
+        and those that were set aside. `tenant`: only those that are this tenant's."""
 
     async def count_endings(self) -> None:
         """Adds what ended since it was last asked to the count of kept promises; after a long time, a part of it. Each

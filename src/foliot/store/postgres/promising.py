@@ -10,7 +10,7 @@ import asyncpg
 
 from foliot.domain.identity import promise_stem, run_id
 from foliot.domain.instant import SECOND, Instant
-from foliot.domain.run import Kept, OnConflict, Promise
+from foliot.domain.run import Kept, OnConflict, Promise, new_kept
 from foliot.domain.state import State
 from foliot.errors import Conflict, StoreError
 from foliot.store.postgres.connection import AGAIN
@@ -19,7 +19,7 @@ from foliot.store.verbs.transaction import Row, Transaction
 
 _TRIES = 4
 _CHOSEN = slice(Promise._fields.index("tenant"), Promise._fields.index("options") + 1)
-_NOTHING = Promise("", b"", 0)[_CHOSEN]
+_NOTHING = tuple(Promise("", b"", 0))[_CHOSEN]
 """Tenant, queue, priority, usefulness and options, as most promises have them."""
 SOON = SECOND // 2
 """What is due within this time is worth a wake-up; for the rest schedulers look soon enough."""
@@ -37,19 +37,23 @@ class Server(Protocol):
 
 def plain_values(promises: Sequence[Promise], numbers: Sequence[int], shards: int) -> tuple[str, dict[str, Any]]:
     """The query for promises without keys, and its values."""
-    common = {"numbers": list(numbers), "shards": shards, "payloads": [p.payload for p in promises]}
-    common["fire_ats"] = [p.fire_at for p in promises]
-    first = promises[0]
-    if all(p.job == first.job and p[_CHOSEN] == _NOTHING for p in promises):
-        return "insert_plain", {**common, "job": first.job}
+    columns: list[Any] = list(zip(*promises, strict=True))
+    jobs, payloads, fire_ats, chosen = columns[0], columns[1], columns[2], columns[_CHOSEN]
+    common = {"numbers": list(numbers), "shards": shards, "payloads": payloads, "fire_ats": fire_ats}
+    count = len(promises)
+    if jobs.count(jobs[0]) == count and all(
+        column.count(usual) == count for column, usual in zip(chosen, _NOTHING, strict=True)
+    ):
+        return "insert_plain", {**common, "job": jobs[0]}
+    tenants, queues, priorities, useful_untils, options = chosen
     return "insert_promises", {
         **common,
-        "priorities": [p.priority for p in promises],
-        "jobs": [p.job for p in promises],
-        "useful_untils": [p.useful_until for p in promises],
-        "tenants": [p.tenant for p in promises],
-        "queues": [p.queue for p in promises],
-        "options": [p.options for p in promises],
+        "priorities": priorities,
+        "jobs": jobs,
+        "useful_untils": useful_untils,
+        "tenants": tenants,
+        "queues": queues,
+        "options": options,
     }
 
 
@@ -72,7 +76,7 @@ def keyed_values(promises: Sequence[Promise], numbers: Sequence[int]) -> dict[st
 
 def made(promises: Sequence[Promise], numbers: Sequence[int]) -> list[Kept]:
     due = [p.fire_at for p in promises]
-    return list(map(Kept, numbers, repeat(None), repeat("made"), repeat(State.SCHEDULED), due))
+    return list(map(new_kept, zip(numbers, repeat(None), repeat("made"), repeat(State.SCHEDULED), due)))
 
 
 def kept(row: Row, wanted: Promise) -> Kept | Conflict:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from typing import Any, NamedTuple, TypeVar
 
 from foliot.domain.identity import number_at
-from foliot.domain.instant import Instant
+from foliot.domain.instant import DAY, Instant
+from foliot.domain.run import Kept, Promise
 from foliot.store.verbs.transaction import Row, Transaction
 
 T = TypeVar("T")
@@ -93,6 +94,8 @@ class PostgresTransaction(Transaction):
 
     __slots__ = ("_connection", "_numbers", "_queries", "rings", "told")
 
+    lately = (3 * DAY,)
+
     def __init__(self, connection: Any, queries: Mapping[str, Query], now: Instant, numbers: Numbers) -> None:
         self._connection = connection
         self._queries = queries
@@ -145,6 +148,12 @@ class PostgresTransaction(Transaction):
     async def token(self) -> int:
         return self._numbers.draw(1, self.now)[0]
 
+    async def promise(self, promises: Sequence[Promise]) -> list[Kept]:
+        from foliot.store.postgres.promising import insert_mixed  # which knows this module
+
+        self.rings.add("arrivals")
+        return await insert_mixed(self, promises, await self.value("shards_set"))
+
     async def stir(self, numbers: Sequence[int]) -> None:
         if numbers:
             await self.run("add_stirs", numbers=list(numbers))
@@ -193,6 +202,9 @@ class PostgresTransaction(Transaction):
 
     async def lock_all(self) -> None:
         await self.all("lock_all")
+
+    async def free_names(self, names: Collection[str]) -> set[str]:
+        return {row[0] for row in await self.all("free_names", names=list(names))} if names else set()
 
     def packed(self, numbers: Iterable[int]) -> list[int]:
         return list(numbers)

@@ -11,6 +11,8 @@ import apsw
 
 from foliot.domain.identity import SPREAD, number_at
 from foliot.domain.instant import Instant
+from foliot.domain.run import Kept, Promise
+from foliot.store.verbs import promises as making
 from foliot.store.verbs.transaction import Row, Transaction, as_json
 
 T = TypeVar("T")
@@ -52,6 +54,9 @@ class SqliteTransaction(Transaction):
 
     async def token(self) -> int:
         return int(await self.value("take_token"))
+
+    async def promise(self, promises: Sequence[Promise]) -> list[Kept]:
+        return await making.promise(self, promises)
 
     async def stir(self, numbers: Sequence[int]) -> None:
         if numbers:

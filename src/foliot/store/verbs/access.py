@@ -6,14 +6,26 @@ from collections.abc import Sequence
 
 import msgspec
 
-from foliot.domain.access import KEPT, MOST_KEYS, UNDER_WAY, USED_EVERY, Answer, Asked, NewToken, Request, Scope, Token
+from foliot.domain.access import (
+    KEPT,
+    LOCAL,
+    MOST_KEYS,
+    UNDER_WAY,
+    USED_EVERY,
+    Answer,
+    Asked,
+    NewToken,
+    Request,
+    Scope,
+    Token,
+)
 from foliot.domain.elsewhere import Guest, GuestWorker
 from foliot.domain.instant import SECOND, Duration, Instant
-from foliot.domain.run import SilentAttempt
+from foliot.domain.run import Kept, SilentAttempt
 from foliot.domain.store import Instance, JobCard, Ticking
 from foliot.errors import Conflict, UnknownName
 from foliot.store import process
-from foliot.store.verbs import watching
+from foliot.store.verbs import promises, schedules, watching
 from foliot.store.verbs.acts import ActVerbs
 from foliot.store.verbs.rows import handed_off
 from foliot.store.verbs.transaction import Row, Transaction, as_json
@@ -135,6 +147,29 @@ async def begin_request(tx: Transaction, credential: int, key: str, digest: byte
     if status is not None:
         return Request(Asked.ANSWERED, Answer(status, msgspec.json.decode(headers, type=dict[str, str]), body))
     return Request(Asked.UNDER_WAY if tx.now - made_at < UNDER_WAY else Asked.UNKNOWN)
+
+
+async def trigger_once(tx: Transaction, schedule: str, since: Instant | None, actor: str, note: str, key: str) -> Kept:
+    """The key, the run and what is answered are one transaction: whoever asks again within a day makes no second."""
+    # No key of a request has a space.
+    kept = f"trigger {key}"
+    found = await begin_request(tx, LOCAL, kept, schedule.encode(), MOST_KEYS)
+    if found.answer is not None:
+        made_before = found.answer.body.decode()
+        try:
+            return (await promises.by_id(tx, made_before)).kept("kept")
+        except UnknownName:
+            raise Conflict(
+                f"the key {key!r} triggered {made_before}, which history has forgotten; use a new one"
+            ) from None
+    if found.standing is Asked.TOO_MANY:
+        raise Conflict(f"{MOST_KEYS:,} keys were used in a day, and there is no other; trigger without one, or later")
+    if found.standing is not Asked.NEW:
+        raise Conflict(f"the key {key!r} triggered another schedule within the last day; use a new one")
+    made = await schedules.trigger(tx, schedule, since, actor, note)
+    answer = {"status": 200, "headers": as_json({}), "body": made.id.encode()}
+    await tx.run("end_request", credential=LOCAL, key=kept, **answer)
+    return made
 
 
 # Workers elsewhere

@@ -186,6 +186,7 @@ async def _insert(tx: Transaction, backfill: Backfill, ticks: Sequence[FillTick]
         (number, tick_name(backfill.schedule, tick.nominal), tx.now, tick.nominal, tick.since, backfill.number)
         for number, tick in zip(numbers, ticks, strict=True)
     ]
+    await tx.free_names([row[1] for row in rows])
     await tx.run_each("insert_backfilled", rows)
     await tx.added(numbers)
     return numbers

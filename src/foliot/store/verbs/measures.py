@@ -11,7 +11,7 @@ from foliot.domain.run import Lane
 from foliot.domain.state import State
 from foliot.domain.store import QueueView
 from foliot.domain.store.measuring import Backlog, EndedCount, Parked, ScheduleAge
-from foliot.store.verbs import surveying
+from foliot.store.verbs import latest, surveying
 from foliot.store.verbs.acts import Work
 from foliot.store.verbs.reading import last_positions
 from foliot.store.verbs.rows import handed_off
@@ -67,7 +67,9 @@ async def ended_counts(tx: Transaction, position: int | None) -> tuple[int, list
 
 
 async def schedule_ages(tx: Transaction) -> list[ScheduleAge]:
+    rows = await tx.all("schedule_ages", now=tx.now)
+    useful = await latest.useful_at(tx, [row[0] for row in rows])
     return [
-        ScheduleAge(name, made_at, useful_at, bool(is_paused), bool(is_faulty))
-        for name, made_at, useful_at, is_paused, is_faulty in await tx.all("schedule_ages", now=tx.now)
+        ScheduleAge(name, made_at, useful.get(name), bool(is_paused), bool(is_faulty))
+        for name, made_at, is_paused, is_faulty in rows
     ]

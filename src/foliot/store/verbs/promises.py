@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from foliot.domain.identity import generation, made_at, promise_stem, run_id, run_number
-from foliot.domain.instant import Instant
+from foliot.domain.instant import Instant, rfc3339
 from foliot.domain.run import Kept, OnConflict, Promise
 from foliot.domain.state import PARKED, Event, Reason, State, after
 from foliot.errors import Conflict, UnknownName
@@ -40,6 +40,16 @@ async def promise(tx: Transaction, promises: Sequence[Promise]) -> list[Kept]:
         await _promise_keyed(tx, one) if one.key is not None else (await _insert(tx, [one], [None], "made"))[0]
         for one in promises
     ]
+
+
+async def promise_as(tx: Transaction, promises: Sequence[Promise], actor: str, note: str) -> list[Kept]:
+    """What an operator promises is written down; what stays as it was is not."""
+    kept = await tx.promise(promises)
+    words = {"replaced": f"{note} (replaced)".strip()}
+    await tx.audit_each(
+        actor, "promise", [(one.id, words.get(one.outcome, note)) for one in kept if one.outcome != "kept"]
+    )
+    return kept
 
 
 async def _insert(
@@ -120,11 +130,15 @@ async def _replace(tx: Transaction, found: Found, wanted: Promise) -> Kept:
     return Kept(found.number, found.name, "replaced", State.SCHEDULED, wanted.fire_at)
 
 
-async def move(tx: Transaction, key: str, tenant: str | None, fire_at: Instant) -> Kept:
+async def move(
+    tx: Transaction, key: str, tenant: str | None, fire_at: Instant, actor: str | None = None, note: str = ""
+) -> Kept:
     found = await by_id(tx, (await _by_key(tx, key, tenant)).id, locked=True)
     if not (found.live and await tx.run("move_promise", number=found.number, fire_at=fire_at)):
         raise Conflict(f"{found.id} is {found.state} and can no longer be moved")
     await tx.stir([found.number])
+    if actor is not None:
+        await tx.audit(actor, "move", found.id, f"to {rfc3339(fire_at)}: {note}" if note else f"to {rfc3339(fire_at)}")
     return Kept(found.number, found.name, "moved", State.SCHEDULED, fire_at)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from foliot.domain.identity import rerun_stem, run_number
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import Stage
-from foliot.domain.listing import RunFilter
+from foliot.domain.listing import BUDGET, RunFilter
 from foliot.domain.run import AttemptView, Origin, RunView
 from foliot.domain.state import Outcome, State
 from foliot.domain.store import AuditRow, EventRow, QueueView
@@ -19,6 +19,10 @@ from foliot.store.verbs.rows import view_of, with_ready
 from foliot.store.verbs.transaction import Row, Transaction
 
 _ALL = (1 << 63) - 1
+_ENOUGH = 50
+"""Durations that tell how long a job takes."""
+_SCHEDULES = 20
+"""Of one job, whose ticks are looked at."""
 
 
 async def runs(
@@ -94,7 +98,13 @@ async def runs_between(tx: Transaction, name: str, start: Instant, end: Instant,
 
 
 async def durations(tx: Transaction, job: str, limit: int) -> list[Duration]:
-    return [row[0] for row in await tx.all("durations", job=job, limit=limit)]
+    """Of its latest useful runs. No index knows jobs: they are looked for among what was made last, and if too few are
+    there, among the ticks of its schedules."""
+    found = [row[0] for row in await tx.all("durations", job=job, limit=limit, budget=BUDGET)]
+    if len(found) >= min(limit, _ENOUGH):
+        return found
+    ticks = [row[0] for row in await tx.all("durations_of_ticks", job=job, limit=limit, schedules=_SCHEDULES)]
+    return max(found, ticks, key=len)
 
 
 def _last_attempt(view: RunView, told: list[AttemptView]) -> list[AttemptView]:

@@ -12,9 +12,10 @@ from foliot.domain.pauses import Pause, What
 from foliot.domain.policy import Policy, policy_from_json, policy_to_json
 from foliot.domain.run import Kept, Lane, Origin
 from foliot.domain.schedule import Applied, Armed, Declaration, Edit, NewTick, Rearming, Schedule, ScheduleView
+from foliot.domain.standing import EndedTick
 from foliot.domain.state import OCCUPYING, Reason, State
 from foliot.errors import Conflict, TickTaken, UnknownName
-from foliot.store.verbs import pausing, releases
+from foliot.store.verbs import latest, pausing, releases
 from foliot.store.verbs.following import Wanted, end, make_ticks, runs_ended
 from foliot.store.verbs.transaction import Row, Transaction, longs
 
@@ -218,6 +219,7 @@ async def arm(tx: Transaction, declarations: Sequence[Declaration]) -> None:
         return
     names = [tick_name(one.schedule, one.tick.nominal) for one in wanted]
     taken = {row[0] for row in await tx.all("names_taken", names=names)}
+    taken -= await tx.free_names(taken)
     for one, name in zip(wanted, names, strict=True):
         if name in taken:
             # Only the rule knows what comes after it, so the caller has to count on.
@@ -348,17 +350,17 @@ async def views(tx: Transaction, schedule: str | None) -> list[ScheduleView]:
     for row in await tx.all("schedule_next", id=schedule):
         live.setdefault(row[0], []).append(row)
     ids = [row[0] for row in rows]
-    useful = {row[0]: row[1] for row in await tx.all("useful_of_schedules", ids=ids)}
-    last = {row[0]: row[1:] for row in await tx.all("last_of_schedules", ids=ids)}
+    last = await latest.ticks(tx, ids, 1)
+    useful = await latest.useful_at(tx, ids, last)
     edited = await edits(tx)
     return [
-        _view(schedule_of(row), live.get(row[0], []), useful.get(row[0]), last.get(row[0]), edited.get(row[0]))
+        _view(schedule_of(row), live.get(row[0], []), useful.get(row[0]), last.get(row[0], []), edited.get(row[0]))
         for row in rows
     ]
 
 
 def _view(
-    schedule: Schedule, live: list[Row], useful_at: Instant | None, last: Row | None, edit: Edit | None
+    schedule: Schedule, live: list[Row], useful_at: Instant | None, last: list[EndedTick], edit: Edit | None
 ) -> ScheduleView:
     waiting: Row | None = None
     active = 0
@@ -374,8 +376,8 @@ def _view(
         next_nominal=waiting[3] if waiting else None,
         next_fire_at=waiting[4] if waiting else None,
         last_success_at=useful_at,
-        last_run_id=run_id(last[0], last[1]) if last else None,
-        last_run_state=str(State(last[2])) if last else None,
+        last_run_id=last[0].id if last else None,
+        last_run_state=str(last[0].state) if last else None,
         active=active,
         edit=edit,
     )

@@ -257,11 +257,21 @@ def _lacking(name: str, state: int, reason: str | None, detail: str | None) -> L
 async def standings(
     tx: Transaction, schedule: str, after: str, limit: int, stale_before: Instant | None
 ) -> list[Standing]:
+    over = await _set_of(tx, schedule)
+    asked = {"member_set": over, "schedule": schedule, "after": after, "limit": limit, "stale_before": stale_before}
+    return [Standing(*row) for row in await tx.all("standings", **asked)]
+
+
+async def worst_served(tx: Transaction, schedule: str, limit: int) -> list[Standing]:
+    over = await _set_of(tx, schedule)
+    return [Standing(*row) for row in await tx.all("worst_served", member_set=over, schedule=schedule, limit=limit)]
+
+
+async def _set_of(tx: Transaction, schedule: str) -> str:
     rows = await tx.all("schedules_by_id", ids=[schedule])
     if not rows:
         raise UnknownName(f"there is no schedule {schedule!r}")
     over = schedule_of(rows[0]).over
     if over is None:
         raise Conflict(f"{schedule} goes over no members; app.schedule(..., over=...) says which")
-    asked = {"member_set": over, "schedule": schedule, "after": after, "limit": limit, "stale_before": stale_before}
-    return [Standing(*row) for row in await tx.all("standings", **asked)]
+    return over

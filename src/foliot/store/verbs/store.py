@@ -22,11 +22,12 @@ from foliot.domain.listing import RunFilter, RunPage
 from foliot.domain.members import Member, MembersChanged, MemberSet
 from foliot.domain.members import Standing as MemberStanding
 from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
-from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, RunView, SilentAttempt
+from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise, RunView, SilentAttempt
 from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
 from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, QueueView, Standing
 from foliot.errors import UnknownName
 from foliot.store.verbs import (
+    access,
     backfilling,
     breakers,
     dispatching,
@@ -59,8 +60,13 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
 
     # Promises
 
-    async def move(self, key: str, tenant: str | None, fire_at: Instant) -> Kept:
-        return await self.write(lambda tx: promises.move(tx, key, tenant, fire_at))
+    async def promise_as(self, wanted: Sequence[Promise], *, actor: str, note: str) -> list[Kept]:
+        return await self.write(lambda tx: promises.promise_as(tx, wanted, actor, note))
+
+    async def move(
+        self, key: str, tenant: str | None, fire_at: Instant, *, actor: str | None = None, note: str = ""
+    ) -> Kept:
+        return await self.write(lambda tx: promises.move(tx, key, tenant, fire_at, actor, note))
 
     async def cancel_promise(self, key: str, tenant: str | None, *, actor: str, note: str) -> Kept:
         return await self.write(lambda tx: promises.cancel_promise(tx, key, tenant, actor, note))
@@ -145,8 +151,12 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
     async def delete(self, schedule_id: str, *, actor: str, note: str, revision: int | None = None) -> None:
         await self.write(lambda tx: editing.delete(tx, schedule_id, revision, actor, note))
 
-    async def trigger(self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str) -> Kept:
-        return await self.write(lambda tx: schedules.trigger(tx, schedule_id, since, actor, note))
+    async def trigger(
+        self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str, key: str | None = None
+    ) -> Kept:
+        if key is None:
+            return await self.write(lambda tx: schedules.trigger(tx, schedule_id, since, actor, note))
+        return await self.write(lambda tx: access.trigger_once(tx, schedule_id, since, actor, note, key))
 
     # Dispatch
 
@@ -251,6 +261,9 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
         self, schedule: str, *, after: str = "", limit: int = 1_000, stale_before: Instant | None = None
     ) -> list[MemberStanding]:
         return await self.read(lambda tx: spreading.standings(tx, schedule, after, limit, stale_before))
+
+    async def worst_served(self, schedule: str, *, limit: int) -> list[MemberStanding]:
+        return await self.read(lambda tx: spreading.worst_served(tx, schedule, limit))
 
     async def gather(self) -> int:
         found = await self.read(spreading.complete_ticks)

@@ -9,12 +9,11 @@ from dataclasses import replace
 from foliot.domain.instant import DAY, HOUR, MINUTE
 from foliot.domain.ledger import EffectView, Facts
 from foliot.domain.overview import Holding, LaneBacklog, ParkedRun, Pulse
-from foliot.domain.run import Lane, Origin, RunView
+from foliot.domain.run import Lane, RunView
 from foliot.domain.schedule import Schedule
 from foliot.domain.standing import (
     IN_A_ROW,
     LOOKED_AT,
-    EndedTick,
     ScheduleFacts,
     ScheduleFilter,
     ScheduleOrder,
@@ -26,7 +25,7 @@ from foliot.domain.standing import (
 )
 from foliot.domain.state import PARKED, State
 from foliot.errors import UnknownName
-from foliot.store.verbs import ledger, tallying
+from foliot.store.verbs import latest, ledger, tallying
 from foliot.store.verbs.rows import handed_off, view_of, with_ready
 from foliot.store.verbs.schedules import edits, schedule_of
 from foliot.store.verbs.transaction import Transaction, longs
@@ -94,8 +93,8 @@ async def one(tx: Transaction, schedule: str, recent: int) -> ScheduleFacts:
     )
 
 
-async def failing(tx: Transaction, limit: int) -> list[ScheduleFacts]:
-    ids = [row[0] for row in await tx.all("schedules_failing", least=IN_A_ROW, limit=limit)]
+async def failing(tx: Transaction, limit: int, tenant: str | None) -> list[ScheduleFacts]:
+    ids = [row[0] for row in await tx.all("schedules_failing", least=IN_A_ROW, limit=limit, tenant=tenant)]
     return await facts_of(tx, ids, IN_A_ROW)
 
 
@@ -107,10 +106,8 @@ async def facts_of(tx: Transaction, ids: Sequence[str], recent: int, *, only_las
     templates = {row[0]: schedule_of(row) for row in await tx.all("schedules_by_id", ids=listed)}
     live = await with_ready(tx, [view_of(row) for row in await tx.all("live_of_schedules", ids=listed)])
     parked = [view_of(row) for row in await tx.all("parked_of_schedules", ids=listed, each=max(recent, 1))]
-    ended: defaultdict[str, list[EndedTick]] = defaultdict(list)
-    for schedule, number, name, state, origin, *rest in await tx.all("recent_of_schedules", ids=listed, each=recent):
-        ended[schedule].append(EndedTick(number, name, State(state), Origin(origin), *rest))
-    useful = {} if only_last else {row[0]: row[1] for row in await tx.all("useful_of_schedules", ids=listed)}
+    ended = await latest.ticks(tx, listed, recent)
+    useful = {} if only_last else await latest.useful_at(tx, listed, ended)
     counts: defaultdict[str, dict[tuple[State, Lane], int]] = defaultdict(dict)
     for schedule, state, lane, count in () if only_last else await tx.all("counts_of_schedules", ids=listed):
         counts[schedule][State(state), Lane(lane)] = count
@@ -122,7 +119,7 @@ async def facts_of(tx: Transaction, ids: Sequence[str], recent: int, *, only_las
             schedule=templates[name],
             live=tuple(alive.get(name, ())),
             parked=tuple(waiting.get(name, ())),
-            recent=tuple(ended[name]),
+            recent=tuple(ended.get(name, ())),
             counts=counts[name],
             useful_at=useful.get(name),
             beats=beats,

@@ -28,8 +28,8 @@ class SurveyVerbs(ActVerbs):
     async def schedule_facts(self, schedule: str, *, recent: int = STRIP) -> ScheduleFacts:
         return await self.read(lambda tx: surveying.one(tx, schedule, recent))
 
-    async def failing(self, limit: int) -> list[ScheduleFacts]:
-        return await self.read(lambda tx: surveying.failing(tx, limit))
+    async def failing(self, limit: int, tenant: str | None = None) -> list[ScheduleFacts]:
+        return await self.read(lambda tx: surveying.failing(tx, limit, tenant))
 
     async def count_endings(self) -> None:
         if not await self.read(tallying.is_any):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
-from foliot.domain.instant import Instant
+from foliot.domain.instant import Duration, Instant
+from foliot.domain.run import Kept, Promise
 
 Row = Sequence[Any]
 
@@ -24,6 +25,9 @@ class Transaction(ABC):
     __slots__ = ("now",)
 
     now: Instant
+    lately: ClassVar[Sequence[Duration]] = ()
+    """How far back to look at history first, longer and longer; then at all of it. Where it lies in pieces by days, a
+    look at the latest costs less than one at every piece."""
 
     @abstractmethod
     async def run(self, query: str, /, **values: Any) -> int:
@@ -62,6 +66,10 @@ class Transaction(ABC):
         """Tells the owner of the cells of new runs, where the runs' own numbers do not tell it."""
 
     @abstractmethod
+    async def promise(self, promises: Sequence[Promise]) -> list[Kept]:
+        """As the store's own verb, in this transaction."""
+
+    @abstractmethod
     async def lock(self, schedules: Collection[str]) -> None:
         """Nobody else decides about these schedules' runs before this transaction has ended.
 
@@ -95,12 +103,21 @@ class Transaction(ABC):
     @abstractmethod
     def unpacked(self, stored: Any) -> array[int]: ...
 
+    async def free_names(self, names: Collection[str]) -> set[str]:
+        """Which of these names no run has any more, live or ended, although they were kept for one: somebody deleted
+        its row by hand. They can be given again from now on. Only where names are kept apart from rows."""
+        return set()
+
     async def event(self, kind: str, subject: str, detail: str) -> None:
         await self.run("add_event", at=self.now, kind=kind, subject=subject, detail=detail)
 
     async def audit(self, actor: str, action: str, subject: str, note: str) -> None:
         """Who did what, and why: beside the action, in its own transaction."""
         await self.run("add_audit", at=self.now, actor=actor, action=action, subject=subject, note=note)
+
+    async def audit_each(self, actor: str, action: str, told: Iterable[tuple[str, str]]) -> None:
+        """The same done to many things: subject and note of each."""
+        await self.run_each("add_audit", [(self.now, actor, action, subject, note) for subject, note in told])
 
 
 def longs(numbers: Iterable[int]) -> array[int]:

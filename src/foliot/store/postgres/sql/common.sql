@@ -96,6 +96,13 @@ FROM foliot.schedule WHERE id = $10
 -- One run per schedule and nominal time, also after it ended.
 SELECT name FROM foliot.named WHERE name = ANY(:names::text[])
 
+-- name: free_names
+-- A name is written and removed with its run: one that has none is left of a row that was deleted by hand.
+DELETE FROM foliot.named n WHERE n.name = ANY(:names::text[])
+    AND NOT EXISTS (SELECT 1 FROM foliot.run r WHERE r.number = n.number)
+    AND NOT EXISTS (SELECT 1 FROM foliot.history h WHERE h.number = n.number)
+RETURNING n.name
+
 -- name: insert_tick_many
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest($1::bigint[], $2::text[], $3::smallint[], $4::smallint[], $5::bigint[], $6::bigint[],

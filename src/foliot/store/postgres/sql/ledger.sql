@@ -163,5 +163,16 @@ SELECT * FROM (
 ) r ORDER BY coalesce(nominal, fire_at), number LIMIT :limit
 
 -- name: durations
-SELECT finished_at - started_at FROM foliot.history WHERE job = :job AND state IN (10, 11) AND started_at IS NOT NULL
-ORDER BY finished_at DESC LIMIT :limit
+SELECT h.finished_at - h.started_at FROM (
+    SELECT number, job, state, started_at, finished_at FROM foliot.history ORDER BY number DESC LIMIT :budget) h
+WHERE h.job = :job AND h.state IN (10, 11) AND h.started_at IS NOT NULL ORDER BY h.number DESC LIMIT :limit
+
+-- name: durations_of_ticks
+SELECT h.finished_at - h.started_at FROM (
+    SELECT id COLLATE "default" AS id FROM foliot.schedule WHERE job = :job ORDER BY 1 LIMIT :schedules) s
+CROSS JOIN LATERAL (
+    SELECT started_at, finished_at FROM foliot.history
+    WHERE schedule = s.id AND schedule IS NOT NULL AND nominal IS NOT NULL AND state IN (10, 11)
+        AND job = :job AND started_at IS NOT NULL
+    ORDER BY nominal DESC LIMIT :limit) h
+ORDER BY h.finished_at DESC LIMIT :limit

@@ -1,5 +1,5 @@
 -- part: wanted
--- Whatever narrows a list. A null says nothing.
+-- Whatever narrows a list. A null says nothing. What succeeded at once, or was never tried, has no attempts to look through.
 state = ANY(:states::smallint[]) AND (:series::text IS NULL OR schedule = :series) AND (:job::text IS NULL OR job = :job)
     AND (:tenant::text IS NULL OR tenant = :tenant) AND (:queue::text IS NULL OR coalesce(queue, 'default') = :queue)
     AND (:origins::smallint[] IS NULL OR origin = ANY(:origins)) AND (:lanes::smallint[] IS NULL OR lane = ANY(:lanes))
@@ -9,8 +9,8 @@ state = ANY(:states::smallint[]) AND (:series::text IS NULL OR schedule = :serie
     AND (:prefix::text IS NULL OR starts_with(name, :prefix))
     AND (:needle::text IS NULL OR position(:needle in lower(name COLLATE "C")) > 0
         OR position(:needle in lower(detail COLLATE "C")) > 0
-        OR EXISTS (SELECT 1 FROM foliot.attempt a WHERE a.run = r.number
-            AND position(:needle in lower(a.error COLLATE "C")) > 0))
+        OR (attempt > 0 AND (attempt > 1 OR state <> 10) AND EXISTS (SELECT 1 FROM foliot.attempt a
+            WHERE a.run = r.number AND position(:needle in lower(a.error COLLATE "C")) > 0)))
 
 -- part: below
 number < :before::bigint AND number >= :floor::bigint AND {wanted} ORDER BY number DESC LIMIT :limit

@@ -26,9 +26,5 @@ WHERE xid >= div(:position::numeric, 18446744073709551616)::bigint
 GROUP BY job, state
 
 -- name: schedule_ages
-SELECT s.id, s.made_at, (
-    SELECT h.finished_at FROM foliot.history h
-    WHERE h.schedule = s.id AND h.schedule IS NOT NULL AND h.nominal IS NOT NULL AND h.state IN (10, 11)
-    ORDER BY h.nominal DESC LIMIT 1
-), s.paused_at IS NOT NULL AND (s.paused_until IS NULL OR s.paused_until > :now::bigint), s.fault IS NOT NULL
-FROM foliot.schedule s ORDER BY s.id
+SELECT id, made_at, paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > :now::bigint), fault IS NOT NULL
+FROM foliot.schedule ORDER BY id

@@ -143,6 +143,12 @@ WHERE m.member_set = :member_set AND m.key > :after
     AND (:stale_before::bigint IS NULL OR coalesce(e.useful_at, m.added_at) < :stale_before::bigint)
 ORDER BY m.key LIMIT :limit
 
+-- name: worst_served
+SELECT m.key, m.added_at, e.useful_tick, e.useful_at
+FROM foliot.member m LEFT JOIN foliot.series e ON e.schedule = :schedule AND e.member = m.key
+WHERE m.member_set = :member_set
+ORDER BY coalesce(e.useful_at, m.added_at), m.key LIMIT :limit
+
 -- name: gather_again
 UPDATE foliot.run SET state = 5, reason = NULL, detail = NULL WHERE number = :number AND state = :state AND member_set IS NOT NULL
 

@@ -1,3 +1,6 @@
+-- name: shards_set
+SELECT shards FROM foliot.setting
+
 -- name: insert_promises
 -- Runs without a key, many at once. Their numbers are the caller's choice; whoever says it a second time, because the
 -- answer was lost, is refused by the primary key or finds them in history. Which of them have to be told of is seen in

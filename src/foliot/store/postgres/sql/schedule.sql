@@ -89,7 +89,7 @@ SELECT s.id, s.job, s.rule, s.payload, s.policy, s.options, s.delay, s.queue, s.
     s.last_created, s.fault, s.tables, s.last_wall, s.next_wall, s.source, s.skip_through, s.member_set,
     s.paused_by, coalesce(r.nominal, r.fire_at)
 FROM otherwise o JOIN foliot.schedule s ON s.id = o.id
-LEFT JOIN foliot.run r ON r.schedule = s.id AND r.state IN (0, 2) AND r.origin = 0 AND r.attempt = 0 AND r.fired_at IS NULL AND r.decided IS NOT TRUE
+LEFT JOIN foliot.run r ON r.schedule = s.id COLLATE "default" AND r.state IN (0, 2) AND r.origin = 0 AND r.attempt = 0 AND r.fired_at IS NULL AND r.decided IS NOT TRUE
 ORDER BY s.id
 
 -- name: retabled

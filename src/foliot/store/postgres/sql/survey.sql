@@ -4,21 +4,25 @@
     AND (:tenant::text IS NULL OR s.tenant = :tenant)
     AND (:needle::text IS NULL OR position(:needle in lower(s.id COLLATE "C")) > 0
         OR position(:needle in lower(s.job COLLATE "C")) > 0 OR position(:needle in lower(s.owner COLLATE "C")) > 0)
-    AND (:paused::boolean IS NULL
-        OR (s.paused_at IS NOT NULL AND (s.paused_until IS NULL OR s.paused_until > :now::bigint)) = :paused)
+    AND (:paused::boolean IS NULL OR ((s.paused_at IS NOT NULL AND (s.paused_until IS NULL OR s.paused_until > :now::bigint))
+        OR EXISTS (SELECT 1 FROM foliot.pause p WHERE p.what <> 'retries' AND (p.until IS NULL OR p.until > :now) AND p.name IN (
+            'schedule:' || s.id, 'job:' || s.job, 'queue:' || coalesce(s.queue, 'default'), 'tenant:' || s.tenant))) = :paused)
 
 -- name: schedules_by_name
 SELECT s.id, 0::bigint FROM foliot.schedule s
 WHERE s.id > :after::text AND {kept} AND :after_due::bigint IS NOT NULL ORDER BY s.id LIMIT :limit
 
 -- name: schedules_by_next
+-- Sorted before anything else is asked: as many schedules are looked up as the page has, and those that are not kept.
 SELECT s.id, n.due FROM (
-    SELECT DISTINCT ON (schedule) schedule, fire_at AS due FROM foliot.run
-    WHERE schedule IS NOT NULL AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
-        AND decided IS NOT TRUE
-    ORDER BY schedule, coalesce(nominal, fire_at) DESC) n JOIN foliot.schedule s ON s.id = n.schedule
-WHERE (n.due > :after_due::bigint OR (n.due = :after_due AND s.id > :after::text)) AND {kept}
-ORDER BY n.due, s.id LIMIT :limit
+    SELECT t.schedule COLLATE "C" AS id, t.due FROM (
+        SELECT DISTINCT ON (schedule) schedule, fire_at AS due FROM foliot.run
+        WHERE schedule IS NOT NULL AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL
+            AND decided IS NOT TRUE
+        ORDER BY schedule, coalesce(nominal, fire_at) DESC) t
+    WHERE t.due > :after_due::bigint OR (t.due = :after_due AND t.schedule COLLATE "C" > :after::text)
+    ORDER BY t.due, 1 OFFSET 0) n JOIN foliot.schedule s ON s.id = n.id
+WHERE {kept} ORDER BY n.due, n.id LIMIT :limit
 
 -- name: schedules_in_need
 -- Those of which runs wait for a person, members' too, or that were set aside.
@@ -29,6 +33,7 @@ UNION SELECT id FROM foliot.schedule WHERE fault IS NOT NULL
 SELECT id FROM (SELECT id, 1000000 AS failed FROM foliot.schedule WHERE fault IS NOT NULL UNION ALL
     SELECT schedule, count(*) FROM foliot.run WHERE state >= 20 AND schedule IS NOT NULL AND position('[' in schedule) = 0
     GROUP BY schedule HAVING count(*) >= :least) f
+WHERE :tenant::text IS NULL OR id IN (SELECT id FROM foliot.schedule WHERE tenant = :tenant)
 GROUP BY id ORDER BY max(failed) DESC, id LIMIT :limit
 
 -- name: live_of_schedules
@@ -42,11 +47,12 @@ SELECT l.* FROM foliot.live_runs l WHERE l.number = ANY(ARRAY(
 ORDER BY l.number DESC
 
 -- name: recent_of_schedules
--- By nominal time: ticks that were made up for stand where they belong.
+-- By nominal time: ticks that were made up for stand where they belong. Only days of the given time are looked at.
 SELECT h.schedule, h.number, h.name, h.state, h.origin, h.nominal, h.since, h.attempt, h.spent, h.reason, h.fired_at,
     h.claimed_at, h.started_at, h.finished_at, coalesce(h.span_count, 1)
 FROM unnest(:ids::text[]) AS j(id) CROSS JOIN LATERAL (
     SELECT * FROM foliot.history WHERE schedule = j.id AND schedule IS NOT NULL AND nominal IS NOT NULL
+        AND finished_at >= :since::bigint AND finished_at < :until::bigint
     ORDER BY nominal DESC LIMIT :each) h
 ORDER BY h.nominal DESC
 
@@ -55,14 +61,10 @@ SELECT schedule, state, lane, count(*) FROM foliot.live_runs WHERE schedule = AN
 GROUP BY schedule, state, lane
 
 -- name: useful_of_schedules
-SELECT j.id, (SELECT finished_at FROM foliot.history
+SELECT j.id, h.finished_at, h.nominal FROM unnest(:ids::text[]) AS j(id) CROSS JOIN LATERAL (
+    SELECT finished_at, nominal FROM foliot.history
     WHERE schedule = j.id AND schedule IS NOT NULL AND nominal IS NOT NULL AND state IN (10, 11)
-    ORDER BY nominal DESC LIMIT 1)
-FROM unnest(:ids::text[]) AS j(id)
-
--- name: last_of_schedules
-SELECT j.id, h.number, h.name, h.state FROM unnest(:ids::text[]) AS j(id) CROSS JOIN LATERAL (
-    SELECT number, name, state FROM foliot.history WHERE schedule = j.id AND schedule IS NOT NULL AND nominal IS NOT NULL
+        AND finished_at >= :since::bigint AND finished_at < :until::bigint
     ORDER BY nominal DESC LIMIT 1) h
 
 -- name: parked_by_tenant

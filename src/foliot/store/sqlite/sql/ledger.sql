@@ -158,5 +158,14 @@ SELECT * FROM (
 ) ORDER BY coalesce(nominal, fire_at), number LIMIT :limit
 
 -- name: durations
-SELECT finished_at - started_at FROM history WHERE job = :job AND state IN (10, 11) AND started_at IS NOT NULL
-ORDER BY n DESC LIMIT :limit
+SELECT finished_at - started_at FROM (SELECT * FROM history ORDER BY n DESC LIMIT :budget)
+WHERE job = :job AND state IN (10, 11) AND started_at IS NOT NULL ORDER BY n DESC LIMIT :limit
+
+-- name: durations_of_ticks
+SELECT h.finished_at - h.started_at FROM (SELECT id FROM schedule WHERE job = :job ORDER BY id LIMIT :schedules) s
+CROSS JOIN history h ON h.n IN (
+    SELECT n FROM history INDEXED BY history_kept
+    WHERE schedule = s.id AND schedule IS NOT NULL AND nominal IS NOT NULL AND state IN (10, 11)
+        AND job = :job AND started_at IS NOT NULL
+    ORDER BY nominal DESC LIMIT :limit)
+ORDER BY h.finished_at DESC LIMIT :limit

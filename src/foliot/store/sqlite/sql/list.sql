@@ -1,5 +1,5 @@
 -- part: wanted
--- Whatever narrows a list. A null says nothing.
+-- Whatever narrows a list. A null says nothing. What succeeded at once, or was never tried, has no attempts to look through.
 state IN (SELECT value FROM json_each(:states)) AND (:series IS NULL OR schedule = :series) AND (:job IS NULL OR job = :job)
     AND (:tenant IS NULL OR tenant = :tenant) AND (:queue IS NULL OR coalesce(queue, 'default') = :queue)
     AND (:origins IS NULL OR origin IN (SELECT value FROM json_each(:origins)))
@@ -9,7 +9,8 @@ state IN (SELECT value FROM json_each(:states)) AND (:series IS NULL OR schedule
     AND coalesce(nominal, fire_at) >= :nominal_from AND coalesce(nominal, fire_at) < :nominal_to
     AND (:prefix IS NULL OR substr(name, 1, length(:prefix)) = :prefix)
     AND (:needle IS NULL OR instr(lower(name), :needle) > 0 OR instr(lower(detail), :needle) > 0
-        OR EXISTS (SELECT 1 FROM attempt a WHERE a.run = number AND instr(lower(a.error), :needle) > 0))
+        OR (attempt > 0 AND (attempt > 1 OR state <> 10)
+            AND EXISTS (SELECT 1 FROM attempt a WHERE a.run = number AND instr(lower(a.error), :needle) > 0)))
 
 -- part: ended
 SELECT number, name, state, origin, job, schedule, revision, tenant, queue, lane, priority, nominal, since, fire_at,

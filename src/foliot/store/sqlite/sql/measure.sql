@@ -15,8 +15,5 @@ SELECT job, state, count(*) FROM run WHERE state >= 20 GROUP BY job, state
 SELECT job, state, count(*), sum(attempt) FROM history WHERE n > :position GROUP BY job, state
 
 -- name: schedule_ages
-SELECT s.id, s.made_at, (
-    SELECT h.finished_at FROM history h INDEXED BY history_kept
-    WHERE h.schedule = s.id AND h.schedule IS NOT NULL AND h.state IN (10, 11) ORDER BY h.nominal DESC LIMIT 1
-), s.paused_at IS NOT NULL AND (s.paused_until IS NULL OR s.paused_until > :now), s.fault IS NOT NULL
-FROM schedule s ORDER BY s.id
+SELECT id, made_at, paused_at IS NOT NULL AND (paused_until IS NULL OR paused_until > :now), fault IS NOT NULL
+FROM schedule ORDER BY id

@@ -4,7 +4,9 @@
     AND (:tenant IS NULL OR s.tenant = :tenant)
     AND (:needle IS NULL OR instr(lower(s.id), :needle) > 0 OR instr(lower(s.job), :needle) > 0
         OR instr(lower(s.owner), :needle) > 0)
-    AND (:paused IS NULL OR (s.paused_at IS NOT NULL AND (s.paused_until IS NULL OR s.paused_until > :now)) = :paused)
+    AND (:paused IS NULL OR ((s.paused_at IS NOT NULL AND (s.paused_until IS NULL OR s.paused_until > :now))
+        OR EXISTS (SELECT 1 FROM pause p WHERE p.what <> 'retries' AND (p.until IS NULL OR p.until > :now) AND p.name IN (
+            'schedule:' || s.id, 'job:' || s.job, 'queue:' || coalesce(s.queue, 'default'), 'tenant:' || s.tenant))) = :paused)
 
 -- name: schedules_by_name
 SELECT s.id, 0 FROM schedule s WHERE s.id > :after AND {kept} AND :after_due IS NOT NULL ORDER BY s.id LIMIT :limit
@@ -26,6 +28,7 @@ UNION SELECT id FROM schedule WHERE fault IS NOT NULL
 SELECT id FROM (SELECT id, 1000000 AS failed FROM schedule WHERE fault IS NOT NULL UNION ALL
     SELECT schedule, count(*) FROM run INDEXED BY run_parked WHERE state >= 20 AND schedule IS NOT NULL AND instr(schedule, '[') = 0
     GROUP BY schedule HAVING count(*) >= :least) f
+WHERE :tenant IS NULL OR id IN (SELECT id FROM schedule WHERE tenant = :tenant)
 GROUP BY id ORDER BY max(failed) DESC, id LIMIT :limit
 
 -- name: live_of_schedules
@@ -50,13 +53,9 @@ SELECT schedule, state, lane, count(*) FROM live_runs WHERE schedule IN (SELECT 
 GROUP BY schedule, state, lane
 
 -- name: useful_of_schedules
-SELECT j.value, (SELECT finished_at FROM history INDEXED BY history_kept
-    WHERE schedule = j.value AND schedule IS NOT NULL AND state IN (10, 11) ORDER BY nominal DESC LIMIT 1)
-FROM json_each(:ids) j
-
--- name: last_of_schedules
-SELECT j.value, h.number, h.name, h.state FROM json_each(:ids) j CROSS JOIN history h ON h.n = (
-    SELECT n FROM history INDEXED BY history_schedule WHERE schedule = j.value AND schedule IS NOT NULL
+SELECT j.value, h.finished_at, h.nominal FROM json_each(:ids) j CROSS JOIN history h ON h.n = (
+    SELECT n FROM history INDEXED BY history_kept
+    WHERE schedule = j.value AND schedule IS NOT NULL AND nominal IS NOT NULL AND state IN (10, 11)
     ORDER BY nominal DESC LIMIT 1)
 
 -- name: parked_by_tenant
