@@ -39,6 +39,10 @@ DOUBT = f"order:{CANARY}"
 """The key of a run that is ambiguous, and holds every canary."""
 
 
+is_mended: list[bool] = []
+"""Whether there is paper again."""
+
+
 def make_app(url: str) -> Foliot:
     app = Foliot(url, attempts=1, backoff="1s")
 
@@ -51,6 +55,14 @@ def make_app(url: str) -> Foliot:
     async def settle(ctx: Context, account: str) -> None:
         async with ctx.effect("pay", key=f"7 {CANARY}"):
             raise TimeoutError(f"no answer {CANARY}")
+
+    @app.job(effects=("letter",))
+    async def write(ctx: Context) -> None:
+        async for number in ctx.each(range(4)):
+            if number == 2 and not is_mended:
+                raise Permanent("no paper")
+            async with ctx.effect("letter", key=number, idempotent=True) as letter:
+                letter.result = number
 
     @app.job(owner="registry", runbook="https://wiki.example.org/certificates")
     async def certify(student: str = CANARY) -> None:
@@ -74,12 +86,17 @@ def make_app(url: str) -> Foliot:
     def all_counted() -> Verdict:
         return Verdict(False, f"411 of 412 {CANARY}")
 
+    @app.job
+    async def visit(school: str) -> None:
+        if school == "atlantis":
+            raise Permanent(f"it is not there {CANARY}")
+
     app.members("schools", ["athens", "atlantis"])
     app.schedule("nightly-report", report, cron("30 2 * * *", tz="Europe/Paris"), args={"day": CANARY}, owner=CANARY)
     app.schedule("feed/hourly", mail, every("10m"), overlap="skip")
     app.schedule("certificates", certify, every("15m"), tenant="acme")
     app.schedule("globex-mail", mail, every("30m"), tenant="globex")
-    app.schedule("schools", report, every("30m"), over="schools")
+    app.schedule("schools", visit, every("30m"), over="schools", bind={"school": "member"})
     app.schedule("to-pause", report, every("1h"), catch_up="all")
     app.schedule("to-edit", report, cron("0 6 * * *"), runbook=ADDRESS)
     app.schedule("to-fill", report, every("1h"))
@@ -152,9 +169,12 @@ def made_world(folder: Path) -> Iterator[World]:
         world.start()
         world.watch("10m")
         _promise(world, "settle", DOUBT, b'{"account": "7 <b>"}', tenant=CANARY)
+        _promise(world, "settle", "in-doubt", b'{"account": "8"}')
+        _promise(world, "write", "letters", b"{}")
         _promise(world, "certify", "late-one", b"{}")
         for number in range(3):
             _promise(world, "mail", f"future:{number}", b"{}", after=timedelta(days=2))
+            _promise(world, "mail", f"cancel-me:{number}", b"{}", after=timedelta(days=2))
         world.run_for("3h1m")
         _promise(world, "slow", "slow-one", b"{}")
         world.run_for("2m")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from foliot.domain.access import SHARED
 from foliot.domain.instant import HOUR, rfc3339
 from foliot.web import models
 from foliot.web.settings import WebSettings
@@ -131,6 +132,50 @@ def test_many_are_counted_first_and_then_each_is_done_by_itself(root: Caller, ac
 # Promises
 
 
+BEYOND: dict[str, object] = {
+    "queue": "fast",
+    "priority": 9,
+    "labels": ["gpu"],
+    "concurrency_key": "till",
+    "key_limit": 5,
+    "destination": "bank",
+    "breaker_after": 1,
+    "breaker_probe": "1s",
+    "requires": "globex-report",
+    "ping": "http://127.0.0.1:9/",
+    "poison_after": 1_000,
+}
+
+
+def test_a_tenants_token_does_not_choose_what_reaches_beyond_its_tenant(stage: Stage, acme: Caller) -> None:
+    assert BEYOND.keys() == SHARED
+    trusted = stage.caller("acme-admin", "admin", tenant="acme")
+    schedule = {"name": "acme/other", "job": "report", "rule": "0 2 * * *"}
+    for name, value in BEYOND.items():
+        said = {name: value}
+        promise = {"job": "report", "delay": "1h"} | (said if name in ("queue", "priority") else {"settings": said})
+        change = {"change": said, "reason": "why", "dry_run": True}
+        for caller, status in ((acme, 403), (trusted, 200)):
+            told = caller.post("/schedules", status, schedule=schedule | said, reason="why", dry_run=True)
+            assert status == 200 or told["detail"].startswith(f"{name}: that reaches beyond its tenant")
+            assert caller.ask("PATCH", "/api/v1/schedules/daily%2Freport", json=change).status_code == status, name
+            if name != "requires":  # a promise has none
+                caller.post("/promises", status, **promise)
+                caller.post("/bulk/promises", status, promises=[{"job": "report"}, promise])
+
+
+def test_that_a_setting_of_the_job_does_not_hold_is_no_choice_of_a_tenants_either(acme: Caller) -> None:
+    for name in ("breaker_after", "destination", "concurrency_key"):
+        acme.post("/promises", 403, job="report", settings={name: None})
+
+
+def test_a_tenants_token_may_say_what_holds_anyway(acme: Caller) -> None:
+    own = {"queue": "default", "priority": 0}
+    acme.post("/promises", job="report", delay="1h", **own)
+    schedule = {"name": "acme/own", "job": "report", "rule": "0 2 * * *"}
+    acme.post("/schedules", schedule=schedule | own, reason="why", dry_run=True)
+
+
 def test_promises_are_made_moved_and_cancelled_by_their_keys(stage: Stage, root: Caller, acme: Caller) -> None:
     made = acme.post("/promises", job="report", args={"day": "x"}, key="class:7", delay="1h")
     assert (made["id"], made["outcome"]) == ("class:7[acme]#1", "made")
@@ -138,6 +183,12 @@ def test_promises_are_made_moved_and_cancelled_by_their_keys(stage: Stage, root:
     moved = acme.post("/promises/class%3A7/move", at="2030-01-01T00:00:00Z")
     assert moved["fire_at"] == "2030-01-01T00:00:00Z"
     assert root.post("/promises/class%3A7/cancel", tenant="acme", reason="why")["outcome"] == "cancelled"
+    acts = [one for one in root.get("/audit")["items"] if one["subject"] == made["id"]]
+    assert [(one["actor"], one["action"]) for one in reversed(acts)] == [
+        (acme.get("/me")["name"], "promise"),
+        (acme.get("/me")["name"], "move"),
+        (root.get("/me")["name"], "cancel"),
+    ]
     acme.post("/promises", 403, job="report", tenant="globex")
     both = [{"job": "report", "key": "a"}, {"job": "report", "key": "b", "useful_until": "2030-01-01T00:00:00Z"}]
     assert [one["id"] for one in root.post("/bulk/promises", promises=both)["items"]] == ["a#1", "b#1"]

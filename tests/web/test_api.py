@@ -89,6 +89,17 @@ def test_every_answer_is_what_its_description_says(stage: Stage, caller: Caller)
         model.model_validate(caller.get(path))
 
 
+def test_what_a_tick_over_members_lacks_is_told_as_described() -> None:
+    with staged(lived=False) as stage:
+        caller = stage.caller("root", "admin")
+        caller.post("/queues/default/pause", reason="why")
+        stage.world.run_for("1h1m")
+        [tick] = [one for one in caller.get("/runs", schedule="visits")["items"] if one["state"] == "verifying"]
+        told = models.WholeRun.model_validate(caller.get(f"/runs/{quote(tick['id'], safe='')}")).interval
+    assert told is not None
+    assert [one.member for one in told.lacking] == ["north", "south"]
+
+
 def test_every_get_of_the_api_is_held_to_its_description() -> None:
     described = {path.partition("?")[0] for path in ANSWERS}
     templates = [route.path_format for route in inner_application().routes if "GET" in (route.methods or ())]  # type: ignore[attr-defined]

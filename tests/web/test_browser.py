@@ -15,14 +15,14 @@ import pytest
 
 from tests.servers.browser import FLAGS, chromium
 from tests.servers.home import memory
-from tests.web.screen import ADDRESS, BRACES, CANARY, DOUBT, IMAGE, SCRIPT, Screen, screened
+from tests.web.screen import ADDRESS, BRACES, CANARY, DOUBT, IMAGE, SCRIPT, Screen, is_mended, screened
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs browser: playwright cannot be imported")
 pytestmark = pytest.mark.needs("browser")
 
 RUN = f"{DOUBT}[{CANARY}]#1"
 PAGES = (
-    *("/", "/schedules", "/schedules/nightly-report", "/schedules/feed%2Fhourly", "/runs"),
+    *("/", "/schedules", "/schedules/nightly-report", "/schedules/feed%2Fhourly", "/schedules/schools", "/runs"),
     *(f"/runs/{quote(RUN, safe='')}", "/runs/late-one%231", "/dead", "/backfills", "/load", "/fleet", "/alerts"),
     *("/audit", "/act/schedules/to-edit/edit", f"/act/runs/{quote(RUN, safe='')}/reconcile", "/act/dead/all/replay"),
 )
@@ -139,6 +139,15 @@ def test_what_is_stored_is_shown_as_text_and_never_runs(walked: list[Seen]) -> N
     shown = "".join(seen.text for seen in walked)
     for canary in (SCRIPT, IMAGE, BRACES, ADDRESS):
         assert canary in shown
+
+
+def test_a_schedule_over_members_shows_how_complete_it_was_who_waits_longest_and_who_fails(walked: list[Seen]) -> None:
+    [text] = [seen.text for seen in walked if seen.path == "/schedules/schools"]
+    part = text[text.index("Members") : text.index("To come")]
+    assert "each of 2 in schools" in part
+    assert part.count("1 of 2; 1 dead") >= 3
+    assert re.search(r"Served longest ago\s+Member\s+Last useful\s+atlantis\s+never", part)
+    assert re.search(r"Waiting for a person\s.*atlantis\s+dead\s+.*it is not there .*\s+6\n", part, re.DOTALL)
 
 
 def test_no_page_scrolls_sideways_on_a_phone(walked: list[Seen]) -> None:
@@ -334,7 +343,7 @@ def test_an_ambiguous_run_is_settled_with_evidence(screen: Screen, page: Any) ->
     assert screen.audited("reconcile").note.startswith(WHY[:20])
 
 
-def test_runs_are_skipped_cancelled_retried_and_rerun(screen: Screen, page: Any) -> None:
+def test_runs_are_skipped_cancelled_retried_rerun_and_repaired(screen: Screen, page: Any) -> None:
     _act(page, screen, "runs/future:0%231/skip")
     assert str(screen.run("future:0#1").state) == "skipped"
     _act(page, screen, "runs/future:1%231/cancel")
@@ -344,6 +353,9 @@ def test_runs_are_skipped_cancelled_retried_and_rerun(screen: Screen, page: Any)
     assert screen.audited("retry").subject == "late-one#1"
     told = _act(page, screen, "runs/future:1%231/rerun")
     assert "new run" in told
+    repairing = screen.run(_act(page, screen, "runs/future:0%231/repair").split(": it")[0].split(": this")[0])
+    assert repairing.repair
+    assert WHY in screen.audited("repair").note
     [checked] = [run for run in screen.runs(schedule="counted", limit=5) if str(run.state) == "unverified"][:1]
     assert "check" in _act(page, screen, f"runs/{quote(checked.id, safe='')}/verify")
 
@@ -353,11 +365,47 @@ def test_a_running_one_is_asked_to_stop(screen: Screen, page: Any) -> None:
     assert "asked to stop" in page.goto(f"{screen.address}/runs/slow-one%231").text()
 
 
-def test_workers_are_drained_and_alerts_are_snoozed(screen: Screen, page: Any) -> None:
+def test_a_run_goes_on_where_it_stopped_once_its_cause_is_gone(screen: Screen, page: Any) -> None:
+    assert [str(screen.run(f"{key}#1").state) for key in ("letters", "in-doubt")] == ["dead", "ambiguous"]
+    is_mended.append(True)
+    _act(page, screen, "runs/letters%231/resume")
+    screen.run_for("1s")
+    run = screen.run("letters#1")
+    assert str(run.state) == "succeeded", run.detail
+    assert len({effect.key for effect in run.effects}) == 4
+    assert (screen.audited("retry").subject, screen.audited("retry").note) == ("letters#1", WHY)
+
+
+def test_what_may_happen_twice_is_retried_only_by_who_says_that_they_know(screen: Screen, page: Any) -> None:
+    page.goto(f"{screen.address}/runs/in-doubt%231")
+    page.click("#advice summary")
+    page.click("#advice details >> text=Retry…")
+    assert "may happen a second time" in page.inner_text(".will.unsafe")
+    page.fill("[name=reason]", WHY)
+    page.click("text=Retry it")
+    assert page.url.endswith("risky=yes")  # the browser holds it back until the box is checked
+    assert str(screen.run("in-doubt#1").state) == "ambiguous"
+    page.check("[name=override]")
+    page.click("text=Retry it")
+    assert "it is tried again" in page.inner_text(".told")
+    assert str(screen.run("in-doubt#1").state) == "scheduled"
+    assert WHY in screen.audited("retry").note
+
+
+def test_workers_are_drained_quarantined_and_taken_back(screen: Screen, page: Any) -> None:
     [worker] = screen.call(screen.operate.workers_async())
-    _act(page, screen, f"workers/{worker.number}/quarantine")
-    assert "quarantine" in page.inner_text("#workers")
+    for verb in ("drain", "quarantine"):
+        _act(page, screen, f"workers/{worker.number}/{verb}")
+        assert verb in page.inner_text("#workers")
+        [wished] = screen.call(screen.operate.workers_async())
+        assert str(wished.wish) == verb
+        assert screen.audited(verb).note == WHY
     _act(page, screen, f"workers/{worker.number}/resume")
+    [wished] = screen.call(screen.operate.workers_async())
+    assert wished.wish is None
+
+
+def test_alerts_are_snoozed_and_told_again(screen: Screen, page: Any) -> None:
     number = screen.call(screen.operate.alerts_async()).alerts[-1].number
     assert "quiet until" in _act(page, screen, f"alerts/{number}/snooze")
     assert screen.call(screen.operate.alert_async(number)).snoozed_until is not None
@@ -375,6 +423,9 @@ def test_dead_letters_are_replayed_in_bulk_after_their_number_was_shown(screen: 
     page.click(f"text=Replay {count[1]}")
     assert f"{count[1]} replayed" in page.inner_text(".told")
     assert page.url.split("?")[0].endswith("/dead")
+    states = {str(run.state) for run in screen.runs(schedule="certificates")}
+    assert "dead" not in states
+    assert WHY in screen.audited("replay").note
 
 
 def test_many_are_chosen_and_paused_in_a_dialog(screen: Screen, opened: Open) -> None:
@@ -396,6 +447,22 @@ def test_many_are_chosen_and_paused_in_a_dialog(screen: Screen, opened: Open) ->
     for name in ("to-edit", "to-fill"):
         assert screen.schedule(name).schedule.paused_note == WHY
     assert screen.audited("pause").note == WHY
+
+
+def test_many_are_chosen_and_cancelled_in_a_dialog(screen: Screen, opened: Open) -> None:
+    page = opened()
+    page.goto(f"{screen.address}/runs?text=cancel-me")
+    page.check("thead input[type=checkbox]")
+    assert page.inner_text("[data-chosen]") == "3 chosen"
+    page.click(".bulk >> text=Cancel…")
+    page.wait_for_selector("dialog[open]")
+    assert "3 runs" in page.inner_text("dialog .will.unsafe")
+    page.fill("dialog [name=reason]", WHY)
+    page.click("dialog button.unsafe")
+    page.wait_for_selector(".told")
+    assert "3 of 3 runs done" in page.inner_text(".told")
+    assert [str(screen.run(f"cancel-me:{number}#1").state) for number in range(3)] == ["cancelled"] * 3
+    assert screen.audited("cancel").note == WHY
 
 
 # Last, because from the first token on everybody has to say who they are.

@@ -23,6 +23,7 @@ from schemathesis import GenerationMode
 from foliot.web.application import inner_application
 from foliot.web.openapi import description
 from tests.cli.support import process, run, until
+from tests.servers.emptied import emptied
 from tests.web.stage import ELSEWHERE, Caller, Stage, staged
 
 LONG = bool(os.environ.get("FOLIOT_TORTURE"))
@@ -126,12 +127,14 @@ class Fleet(NamedTuple):
     address: str
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.needs("postgres"))])
+def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Scheduler, worker and web, as `foliot up` starts them; afterwards none of them has stumbled."""
     folder = tmp_path_factory.mktemp("fleet")
     (folder / "jobs.py").write_text(APP)
     url = f"sqlite:///{folder}/foliot.db"
+    if request.param == "postgres":
+        url = emptied(request.getfixturevalue("postgres"))
     run("migrate", "--store", url)
     token = run("tokens", "create", "fuzz-root", "--scope", "admin", "--reason", "fuzz", "--store", url).stdout.strip()
     with process(folder, "up", "--app", "jobs.py", "--store", url, "--port", "0", "--grace", "1s") as up:

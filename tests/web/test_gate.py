@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from foliot.errors import InvalidInput
+from foliot.web.pages import live
 from foliot.web.server import check_address
 from foliot.web.settings import WebSettings, is_local_name
 from tests.web.stage import ELSEWHERE, LOCAL, Stage, staged
@@ -183,6 +186,29 @@ def test_who_logs_out_is_out_and_so_is_who_lost_the_token(door: Stage) -> None:
     session, _ = _logged_in(door, "looser")
     door.world.call(door.app.operate.revoke_token_async("looser", reason="lost", actor="ana"))
     assert door.somebody(ELSEWHERE, cookie=session).ask("GET", "/api/v1/me").status_code == 401
+
+
+@pytest.mark.parametrize("comes_with", ["token", "session"])
+def test_whoever_watches_with_a_token_that_is_revoked_hears_nothing_more(
+    door: Stage, comes_with: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert live.ASKED_EVERY <= 30
+    monkeypatch.setattr(live, "ASKED_EVERY", 0.02)
+    monkeypatch.setattr(live, "LOOK_EVERY", 0.01)
+    name = f"watches-{comes_with}"
+    if comes_with == "token":
+        watcher = door.caller(name)
+    else:
+        watcher = door.somebody(ELSEWHERE, cookie=_logged_in(door, name)[0])
+
+    async def watched() -> httpx.Response:
+        stream = asyncio.create_task(watcher._ask("GET", "/live", watcher.headers, {}))
+        await asyncio.sleep(0.1)
+        assert not stream.done()
+        await door.app.operate.revoke_token_async(name, reason="leaked", actor="ana")
+        return await asyncio.wait_for(stream, 10)
+
+    assert door.world.call(watched()).text.startswith("retry: 3000\nevent: hello")
 
 
 def test_a_wrong_token_does_not_log_in_and_is_shown_nowhere(door: Stage) -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from html import unescape
+from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 
-from foliot.domain.instant import MINUTE
+from foliot.domain.alerts import Finding
+from foliot.domain.alerts import Kind as AlertKind
+from foliot.domain.instant import DAY, MINUTE, SECOND, Duration
+from foliot.domain.survey import Conclusion
+from foliot.errors import StoreError
+from foliot.operate.load import Standings
 from foliot.operate.surveying import Kind, Need
 from foliot.web.access import TABLE, Tenants
-from foliot.web.pages import charts, static
+from foliot.web.pages import ahead, charts, static
 from foliot.web.pages.doing import ACTS
 from foliot.web.pages.now import need_rows
 from foliot.web.settings import WebSettings
@@ -100,6 +107,33 @@ def test_a_tenants_own_pages_show_nothing_of_others(door: Stage) -> None:
             assert "You may not do that" in _page(bound, path, 403)
 
 
+def test_a_schedule_says_by_what_it_is_paused_and_is_found_so(door: Stage) -> None:
+    root, acme = door.caller("pausing"), door.caller("acme-paused", tenant="acme")
+    root.post("/jobs/report/pause", reason="the disk is full", what=["claims"])
+    for path in ("/schedules?paused=true", "/schedules/plain"):
+        assert "claims paused: job:report: the disk is full" in _page(root, path)
+    assert "/schedules/plain" not in _page(root, "/schedules?paused=false")
+    theirs = _page(acme, "/schedules?paused=true")
+    assert "claims paused" in theirs
+    assert "the disk is full" not in theirs  # what operators say of what all share
+    root.post("/jobs/report/resume", reason="it is not")
+    assert "/schedules/plain" not in _page(root, "/schedules?paused=true")
+
+
+def test_who_the_members_of_a_schedule_are_is_not_told_to_a_tenant(door: Stage) -> None:
+    stated = {"name": "rounds", "job": "report", "rule": "0 2 * * *", "tenant": "acme", "over": "shops"}
+    door.world.call(door.app.operate.put_schedule_async(stated, reason="why", actor="ana"))
+    assert "Served longest ago" in _page(door.caller("whole"), "/schedules/rounds")
+    assert "Served longest ago" not in _page(door.caller("part", tenant="acme"), "/schedules/rounds")
+
+
+def test_that_harm_is_known_is_not_said_by_an_address(house: Stage) -> None:
+    letter = quote("letter[acme]#1", safe="")
+    page = _page(house.somebody(), f"/act/runs/{letter}/retry?risky=yes&override=yes")
+    [box] = re.findall(r'<input[^>]*name="override"[^>]*>', page)
+    assert "checked" not in box
+
+
 def test_what_is_about_everything_is_no_act_of_a_tenants(door: Stage) -> None:
     bound = door.caller("acme-acts", tenant="acme")
     for (kind, verb), act in ACTS.known.items():
@@ -171,7 +205,7 @@ def test_what_is_told_after_an_action_cannot_be_forged(house: Stage) -> None:
         ("/act/schedules/plain/explode", 404, "There is no such thing"),
         ("/runs?state=odd", 422, "there are: scheduled"),
         ("/runs?cursor=odd", 422, "What was given cannot be used"),
-        ("/load?for=99d", 422, "an hour up to 31 days"),
+        ("/load?for=99d", 422, "the load is shown for 1h, 6h, 1d, 7d"),
         ("/audit?cursor=x", 422, "is no number"),
         ("/nowhere", 404, "no such thing"),
     ],
@@ -207,6 +241,63 @@ def test_the_first_view_of_every_page_is_small(house: Stage) -> None:
         assert len(page.content) + files < MOST_BYTES, path
 
 
+# The load to come
+
+
+def test_nobody_waits_for_a_long_count_and_its_age_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_go, counted = threading.Event(), []
+    inner = ahead._counted
+
+    def slow(standing: Standings, span: Duration) -> dict[str, Any]:
+        counted.append(span)
+        assert may_go.wait(30)
+        return inner(standing, span)
+
+    def look(wanted: str) -> str:
+        monkeypatch.setattr(ahead, "PATIENCE", 0.01 if wanted != "at last" else 30)
+        return re.sub("<[^>]+>", "", _page(stage.somebody(), "/load"))
+
+    monkeypatch.setattr(ahead, "_counted", slow)
+    with staged(WebSettings(), lived=False) as stage:
+        assert "The rules are being asked" in look("at once")
+        may_go.set()
+        assert "starts of 4 schedules" in look("at last")
+        may_go.clear()
+        stage.world.clock.advance(50 * SECOND)
+        page = look("at once")
+        assert "Counted 50s ago." in page
+        assert len(counted) == 1  # for both of them
+        stage.world.clock.advance(MINUTE)
+        assert "Counted 1m ago, and being counted anew" in look("at once")
+        may_go.set()
+        assert "Counted now." in look("at last")
+        assert counted == [DAY, DAY]
+
+
+def test_a_load_is_counted_anew_once_somebody_changed_a_schedule_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "PATIENCE", 30)
+    with staged(WebSettings(), lived=False) as stage:
+        somebody, path = stage.somebody(), "/act/schedules/plain/pause"
+        assert "starts of 4 schedules" in _page(somebody, "/load")
+        _sent(somebody, path, **_looked_at(somebody, path) | {"reason": "why", "what": "creation"})
+        assert "starts of 3 schedules" in _page(somebody, "/load")
+
+
+def test_a_count_that_failed_is_told_and_not_begun_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+
+    def broken(standing: Standings, span: Duration) -> dict[str, Any]:
+        begun.append(span)
+        raise StoreError("the disk is gone")
+
+    monkeypatch.setattr(ahead, "_counted", broken)
+    monkeypatch.setattr(ahead, "PATIENCE", 30)
+    with staged(WebSettings(), lived=False) as stage:
+        for _ in range(3):
+            _page(stage.somebody(), "/load", 503)
+    assert begun == [DAY]
+
+
 @pytest.mark.parametrize("kind", ["kept", "failed", "retried"])
 def test_thirty_strips_fit_whatever_became_of_their_ticks(kind: str) -> None:
     assert 30 * len(charts.strip([kind] * 30)) < 40_000
@@ -234,6 +325,42 @@ def test_what_has_one_cause_is_one_row_with_its_number() -> None:
     assert many["safe"] == {"href": "/act/dead/all/replay?schedule=schools", "text": "Replay…"}
     assert (one["kind"], one["id"]) == ("dead", "class:7#1")
     assert tick["href"] == f"/runs/{quote('payday@2026-04-03T02:00:00Z', safe='')}"
+
+
+def test_alerts_of_one_kind_about_one_thing_are_one_row_that_opens(house: Stage) -> None:
+    page = _page(house.somebody(), "/alerts")
+    assert "None is open" in page
+    letters = [f"letter:{place}#1" for place in range(60)]
+    found = [Finding(AlertKind.DEAD, f"run:{run}", f"{run} is dead", job="broken", run=run) for run in letters]
+    found += [
+        Finding(AlertKind.DEAD, "run:doubt#1", "doubt#1 is dead", job="settle", run="doubt#1"),
+        Finding(AlertKind.LATE, "schedule:plain", "plain is late", schedule="plain"),
+    ]
+    for one in found:
+        house.world.call(house.world.store.open_alert(Conclusion(b"", [one])))
+    page = _page(house.somebody(), "/alerts")
+    assert page.count("<details>") == 1
+    assert "60 dead" in page
+    assert "The newest 50" in page
+    assert '<a class="id" href="/runs?job=broken">broken</a>' in page
+    assert '<a class="id" href="/runs/doubt%231">doubt#1</a>' in page
+    assert ">all <b>62</b>" in page
+    path = "/act/alerts/many/snooze-many?kind=dead&about=broken"
+    looked_at = _page(house.somebody(), path)
+    assert "60 alerts about broken" in looked_at
+    _sent(house.somebody(), path, **_looked_at(house.somebody(), path) | {"reason": "why", "for": "8h"})
+    page = _page(house.somebody(), "/alerts")
+    assert "60 quiet" in page
+    alerts = house.world.call(house.app.operate.alerts_async())
+    assert sum(one.snoozed(alerts.now) for one in alerts.alerts) == 60
+    _sent(house.somebody(), path, **_looked_at(house.somebody(), path) | {"reason": "why", "for": "2h"})
+    again = house.world.call(house.app.operate.alerts_async())
+    assert {one.snoozed_until for one in again.alerts} == {one.snoozed_until for one in alerts.alerts}, (
+        "as long as before"
+    )
+    late = _page(house.somebody(), "/alerts?kind=late")
+    assert "plain is late" in late
+    assert "is dead" not in late
 
 
 @pytest.mark.parametrize("name", ["new", "many"])

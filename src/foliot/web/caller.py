@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,6 +10,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from foliot.app import Foliot
+from foliot.domain.access import SHARED, Scope
 from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.errors import UnknownName
@@ -76,9 +77,31 @@ class Caller:
             raise UnknownName(f"there is no backfill {number}") from None
 
     def check_fields(self, given: Mapping[str, Any]) -> None:
-        """What somebody who is bound to a tenant states stays that tenant's."""
+        """What somebody who is bound to a tenant changes stays that tenant's."""
         if self.tenant is not None and given.get("tenant", self.tenant) != self.tenant:
             raise Problem("not-allowed", "the token is bound to a tenant: its schedules stay that tenant's")
+        self._check_shared(given, {})
+
+    async def check_stated(self, stated: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """What somebody who is bound to a tenant states, of each job, goes where the job says, in its turn. A setting
+        that is null is a choice, too: no breaker, no key."""
+        if self.tenant is None:
+            return
+        cards = await self.operate.jobs_async()
+        for job, given in stated:
+            own = {"priority": 0, "queue": cards[job].queue if job in cards else None}
+            self._check_shared(given if given.get("queue") is not None else {**given, "queue": own["queue"]}, own)
+
+    def _check_shared(self, given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        if self.tenant is None or self.principal.scope is Scope.ADMIN:
+            return
+        chosen = sorted(name for name in SHARED & given.keys() if name not in own or own[name] != given[name])
+        if chosen:
+            raise Problem(
+                "not-allowed",
+                f"{', '.join(chosen)}: that reaches beyond its tenant, and is the job's own for a token that is bound "
+                f"to one and is not of scope admin",
+            )
 
 
 def _caller(request: Request) -> Caller:

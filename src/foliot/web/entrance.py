@@ -80,6 +80,17 @@ class Entrance:
             return Principal(local_user(), Scope.ADMIN, None, LOCAL, _mark(self._secret))
         return None
 
+    async def stands(self, principal: Principal, headers: Headers) -> bool:
+        """Whether whoever came with these may still be here as who they were: what goes on for long asks again."""
+        if principal.credential == LOCAL:
+            return await self.is_open()
+        if principal.session is not None:
+            token = await self._operate.token_of_session_async(principal.session)
+        else:
+            token = await self._token_said(headers.get("authorization", ""))
+        mine = principal.credential, principal.scope, principal.tenant
+        return token is not None and (token.number, token.scope, token.tenant) == mine
+
     async def log_in(self, text: str, address: str) -> Session:
         session = await self._operate.log_in_async(text.strip())
         if session is None:
@@ -93,9 +104,12 @@ class Entrance:
         if principal.session is not None:
             await self._operate.log_out_async(principal.session)
 
-    async def _bearer(self, said: str, address: str) -> Principal:
+    async def _token_said(self, said: str) -> Token | None:
         scheme, _, text = said.partition(" ")
-        token = await self._operate.token_of_async(text.strip()) if scheme.lower() == "bearer" else None
+        return await self._operate.token_of_async(text.strip()) if scheme.lower() == "bearer" else None
+
+    async def _bearer(self, said: str, address: str) -> Principal:
+        token = await self._token_said(said)
         if token is None:
             await self._turn_away(address)
             raise Problem(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from foliot.domain.instant import to_datetime
 from foliot.operate.promising import Promised
@@ -13,13 +13,19 @@ from foliot.web import models
 from foliot.web.api.parts import page, problems, router
 from foliot.web.caller import Asking, Caller
 from foliot.web.fields import Act, Body, Key, Length, Moment, Name, named
-from foliot.web.routing import Answered
+from foliot.web.routing import Answered, check_text
 
 routes = router("promises")
 
 MOST_PROMISED = 10_000
 PromiseKey = Annotated[Key, named("The promise's key", "class:7")]
 Whose = Annotated[Name | None, Field(description="Whose it is; a token that is bound to a tenant need not say it.")]
+
+Why = Annotated[
+    str,
+    Field(max_length=2_000, description="The audit log keeps it, with the token's name; a promise may go without."),
+    AfterValidator(check_text),
+]
 
 
 class PromiseBody(Body):
@@ -54,13 +60,22 @@ class PromiseBody(Body):
             settings=self.settings,
         )
 
+    def stated(self) -> tuple[str, dict[str, Any]]:
+        return self.job, {**self.settings, "queue": self.queue, "priority": self.priority}
+
+
+class OnePromiseBody(PromiseBody):
+    reason: Why = ""
+
 
 class PromisesBody(Body):
+    reason: Why = ""
     promises: Annotated[list[PromiseBody], Field(min_length=1, max_length=MOST_PROMISED)]
 
 
 class MoveBody(Body):
     at: Moment
+    reason: Why = ""
     tenant: Whose = None
 
 
@@ -72,16 +87,19 @@ ACT = problems(404, 409, body=True)
 
 
 @routes.post("/promises", response_model=models.Kept, responses=ACT)
-async def make_promise(asking: Asking, body: PromiseBody) -> Any:
+async def make_promise(asking: Asking, body: OnePromiseBody) -> Any:
     """Makes one, durable when it is answered. Whether its arguments fit the job is found out by whoever executes it."""
-    [kept] = await asking.operate.promise_many_async([body.promised(asking)])
+    await asking.check_stated([body.stated()])
+    [kept] = await asking.operate.promise_many_async([body.promised(asking)], actor=asking.actor, reason=body.reason)
     return Answered(kept_shape(kept))
 
 
 @routes.post("/bulk/promises", response_model=models.Page[models.Kept], responses=ACT)
 async def make_promises(asking: Asking, body: PromisesBody) -> Any:
     """Makes all of them or none, in one transaction; answered in the same order."""
-    kept = await asking.operate.promise_many_async([one.promised(asking) for one in body.promises])
+    await asking.check_stated(one.stated() for one in body.promises)
+    promised = [one.promised(asking) for one in body.promises]
+    kept = await asking.operate.promise_many_async(promised, actor=asking.actor, reason=body.reason)
     return page([kept_shape(one) for one in kept], None)
 
 
@@ -89,7 +107,8 @@ async def make_promises(asking: Asking, body: PromisesBody) -> Any:
 async def move_promise(asking: Asking, key: PromiseKey, body: MoveBody) -> Any:
     """Changes when it is due, until an attempt owns it."""
     tenant = asking.narrowed(body.tenant)
-    return Answered(kept_shape(await asking.operate.move_promise_async(key, body.at, tenant=tenant)))
+    kept = await asking.operate.move_promise_async(key, body.at, actor=asking.actor, reason=body.reason, tenant=tenant)
+    return Answered(kept_shape(kept))
 
 
 @routes.post("/promises/{key}/cancel", response_model=models.Kept, responses=ACT)

@@ -41,7 +41,7 @@ class ScheduleQuery(Paged):
 
     job: Name | None = None
     tenant: Name | None = None
-    paused: bool | None = None
+    paused: Annotated[bool | None, Field(description="Or their job, queue or tenant is.")] = None
     needs_person: Annotated[bool, Field(description="Runs of theirs wait for a person, or they were set aside.")] = (
         False
     )
@@ -175,6 +175,7 @@ async def make_schedule(asking: Asking, body: MakeBody) -> Any:
     given = body.schedule.model_dump(exclude_unset=True)
     if asking.tenant is not None:
         await _check_own(asking, body.schedule)
+        await asking.check_stated([(body.schedule.job, given)])
         given["tenant"] = asking.tenant
     if body.dry_run:
         return Answered(planned_shape(await asking.operate.preview_put_async(given)))

@@ -113,6 +113,7 @@ class Lacking(Shape):
     run: str
     state: str
     reason: str | None
+    detail: str | None
 
 
 class Interval(Shape):

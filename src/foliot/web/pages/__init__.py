@@ -1,7 +1,7 @@
 """Pages for browsers, drawn on the server: no script or style but from static/, and every form says its CSRF mark.
 
     places    the pages that one can go to
-    now, schedules, run, lists, fleet    what each of them shows
+    now, schedules, run, lists, alerts, fleet, ahead    what each of them shows; members is a part of a schedule's
     doing     actions: a page that shows what would happen, and the form that does it
     acting    what an action is; run_acts, schedule_acts and bulk_acts are all of them
     live      that something has changed, as server-sent events

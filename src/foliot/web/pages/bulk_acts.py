@@ -6,12 +6,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-from foliot.domain.instant import rfc3339
-from foliot.errors import FoliotError
+from foliot.domain.alerts import Alert
+from foliot.domain.instant import duration, rfc3339
+from foliot.errors import Conflict, FoliotError
+from foliot.operate.alerting import alert_shape
 from foliot.operate.words import counted
 from foliot.web.pages.acting import Acts, Desk, Example, Field, Prospect
+from foliot.web.pages.alerts import LOOKED_AT, about
 from foliot.web.pages.run_acts import examples, summary
-from foliot.web.pages.schedule_acts import PAUSED_FOR, paused_until
+from foliot.web.pages.schedule_acts import PAUSED_FOR, SNOOZED_FOR, paused_until
 from foliot.web.pages.words import absolute
 
 _RUNS: dict[str, tuple[str, str, bool]] = {
@@ -34,6 +37,7 @@ def add_bulk_acts(acts: Acts) -> None:
         acts.add("schedules", f"{verb}-many", _look("schedule", verb, will, False), _do("schedule", do))
     acts.add("schedules", "pause-many", _look_pause, _pause)
     acts.add("dead", "replay", _look_replay, _replay)
+    acts.add("alerts", "snooze-many", _look_snooze, _snooze, is_for_all=True)
 
 
 def _look(noun: str, verb: str, will: str, unsafe: bool) -> Callable[[Desk], Awaitable[Prospect]]:
@@ -80,6 +84,45 @@ async def _pause(desk: Desk) -> str:
 async def _owned(desk: Desk, noun: str, one: str) -> Any:
     """What is another tenant's does not exist."""
     return await (desk.caller.run(one) if noun == "run" else desk.caller.schedule(one))
+
+
+async def _look_snooze(desk: Desk) -> Prospect:
+    chosen = await _alike(desk)
+    heading = f"Snooze {counted(len(chosen), 'alert')}"
+    if not chosen:
+        return Prospect(heading, ["None of these is open any more."], "", may_go=False)
+    will = [
+        f"{counted(len(chosen), 'alert')} about {desk.form.get('about')}, the newest: {chosen[0].cause}",
+        "Nobody is told of them for so long; they are still shown. Those that open later are told.",
+    ]
+    return Prospect(heading, will, heading, [Field("for", "For how long", "2h", "select", choices=SNOOZED_FOR)])
+
+
+async def _snooze(desk: Desk) -> str:
+    quiet, length = 0, desk.form.get("for") or "2h"
+    until = await desk.operate.now_async() + duration(length)
+    for one in await _alike(desk):
+        if one.snoozed_until is not None and one.snoozed_until >= until:
+            continue  # quiet for longer already
+        try:
+            await desk.operate.snooze_async(one.number, length, **desk.said)
+        except Conflict:
+            continue  # resolved meanwhile
+        quiet += 1
+    return f"{counted(quiet, 'alert')} quiet"
+
+
+async def _alike(desk: Desk) -> list[Alert]:
+    """The open ones of a row, as they are now, the newest first."""
+    found = await desk.operate.alerts_async(kind=desk.form.get("kind") or None, limit=LOOKED_AT)
+    alike = [
+        one
+        for one in found.alerts
+        if one.is_open
+        and about(alert_shape(one, found.now)) == desk.form.get("about")
+        and desk.form.get("severity") in ("", str(one.severity))
+    ]
+    return sorted(alike, key=lambda one: -one.opened_at)
 
 
 async def _look_replay(desk: Desk) -> Prospect:

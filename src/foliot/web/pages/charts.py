@@ -149,7 +149,7 @@ class Bar(NamedTuple):
 
 def bars(columns: Sequence[Bar], ticks: Sequence[tuple[int, str]], height: int = 120, title: str = "") -> Markup:
     """Columns in time. `ticks`: which columns have a time below them."""
-    width, left, floor = 720, 40, height - 20
+    width, left, floor = 480, 40, height - 20
     top = max([sum(count for _, count in column.parts) for column in columns] or [0]) or 1
     step = (width - left) / max(len(columns), 1)
     parts = [f'<svg class="draw" viewBox="0 0 {width} {height}" role="img"><title>{escape(title)}</title>']
@@ -190,7 +190,7 @@ def dots(
     title: str = "",
 ) -> Markup:
     """Runs in time, each at its height: `words` are heights that are named."""
-    width, height, left, floor = 720, 180, 56, 156
+    width, height, left, floor = 480, 160, 60, 134
     # A group, not a picture: each dot leads to its run, and has a name.
     parts = [f'<svg class="draw" viewBox="0 0 {width} {height}" role="group" aria-label="{escape(title)}">']
     for value, text in words:
@@ -229,7 +229,7 @@ def timeline(
 ) -> Markup:
     """A run's life from left to right: rows of stretches, and marks that stand across all of them."""
     rows = list(dict.fromkeys(span.row for span in spans))
-    width, left, line = 720, 96, 24
+    width, left, line = 600, 84, 24
     height = line * len(rows) + 40
     wide = width - left - 8
     parts = [f'<svg class="draw" viewBox="0 0 {width} {height}" role="img"><title>a run in time</title>']

@@ -16,6 +16,7 @@ from foliot.errors import Refused, UnknownName
 from foliot.web.caller import Asking, Caller
 from foliot.web.fields import Key
 from foliot.web.pages.acting import Act, Acts, Desk, Form, Prospect
+from foliot.web.pages.ahead import counting_of
 from foliot.web.pages.asked import number_in
 from foliot.web.pages.bulk_acts import add_bulk_acts
 from foliot.web.pages.drawing import framed
@@ -61,6 +62,8 @@ async def do(request: Request, caller: Asking, kind: Key, subject: Key, verb: Ke
         return await _shown(request, caller, await act.look(desk), form, back, refused=str(error))
     if verb == "delete":
         back = f"/{kind}"
+    if kind == "schedules":
+        counting_of(request).forget()
     address = address_telling(back, caller.principal, told)
     if key:
         await caller.operate.end_request_async(
@@ -121,7 +124,13 @@ async def _shown(
         "heading": prospect.heading,
         "will": prospect.will,
         "sample": prospect.sample,
-        "fields": [field._replace(value=form.get(field.name) or field.value) for field in prospect.fields],
+        # What has to be said by whoever does it is not said by an address.
+        "fields": [
+            field
+            if field.kind == "checkbox" and field.required
+            else field._replace(value=form.get(field.name) or field.value)
+            for field in prospect.fields
+        ],
         "button": prospect.button,
         "unsafe": prospect.unsafe,
         "may_go": prospect.may_go,

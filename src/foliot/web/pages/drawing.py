@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -80,6 +80,7 @@ def templates() -> Environment:
     )
     made.filters |= {
         "absolute": words.absolute,
+        "breaking": words.breaking,
         "clock": words.clock,
         "relative": words.relative,
         "length_of": words.length_of,
@@ -114,15 +115,27 @@ async def framed(
     request: Request, caller: Caller, template: str, values: dict[str, Any], status: int = 200
 ) -> HTMLResponse:
     """A page in its frame: beside the places that one can go to, with what was told last."""
+
+    async def known() -> dict[str, Any]:
+        return values
+
+    return await framed_first(request, caller, template, known, status)
+
+
+async def framed_first(
+    request: Request, caller: Caller, template: str, values: Callable[[], Awaitable[dict[str, Any]]], status: int = 200
+) -> HTMLResponse:
+    """The same for a page that has the store busy: its frame is asked for before that."""
     principal = caller.principal
+    now, places = rfc3339(await caller.operate.now_async()), await _places(caller)
     return drawn(
         request,
         template,
         status,
-        now=rfc3339(await caller.operate.now_async()),
+        now=now,
         here=f"/{request.scope['path'].split('/')[1]}",
         address=safe_back(f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"),
-        places=await _places(caller),
+        places=places,
         store_name=caller.app.store.name,
         looker=Looker(
             principal.name,
@@ -131,7 +144,7 @@ async def framed(
             principal.session is not None,
         ),
         told=told_in(request, principal),
-        **values,
+        **await values(),
     )
 
 

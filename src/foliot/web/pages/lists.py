@@ -1,4 +1,4 @@
-"""Lists: runs by filters, dead letters, backfills, alerts, the audit log."""
+"""Lists: runs by filters, dead letters, backfills, the audit log."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from foliot.domain.listing import Order, RunFilter
 from foliot.domain.run import Lane, Origin
 from foliot.domain.state import Reason, State
 from foliot.errors import InvalidInput, UnknownName
-from foliot.operate.alerting import alert_shape
 from foliot.operate.auditing import sealed_shape
 from foliot.operate.backfilling import backfill_shape, pace_words, progress_shape
 from foliot.operate.replaying import dead_shape
 from foliot.operate.shapes import run_shape
 from foliot.web.caller import Caller
 from foliot.web.pages.asked import Asked, number_in
-from foliot.web.pages.words import quoted
 
 _PAGE = 50
 _DEAD = 50
+_MORE = ("condition", "member", "tenant", "origin", "since", "until", "order")
+"""Filters that are folded away until somebody uses one."""
 _WHY = ("attempts", "permanent", "too_old", "destination_down", "poison", "bad_payload", "bad_row", "lost", "timed_out")
 
 
@@ -33,6 +33,7 @@ async def runs_page(caller: Caller, asked: Asked) -> dict[str, Any]:
             many=("state", "condition", "origin"),
         ),
         "any_asked": asked.any,
+        "more_asked": any(asked.get(name) for name in _MORE),
         "states": [str(state) for state in State],
         "conditions": [str(condition) for condition in Condition],
         "origins": [str(origin) for origin in Origin],
@@ -126,26 +127,6 @@ async def _is_theirs(caller: Caller, schedule: str) -> bool:
     except UnknownName:  # another tenant's, or gone: then nobody knows whose it was
         return False
     return True
-
-
-async def alerts_page(caller: Caller, asked: Asked) -> dict[str, Any]:
-    found = await caller.operate.alerts_async(everything=asked.has("all"), tenant=caller.tenant)
-    marks = {"critical": ("bad", "failed"), "warning": ("late", "late"), "notice": ("idle", "dot")}
-    rows = []
-    for alert in found.alerts:
-        shape = alert_shape(alert, found.now)
-        meaning, mark = ("ok", "kept") if alert.resolved_at is not None else marks[shape["severity"]]
-        rows.append(shape | {"meaning": meaning, "mark": mark, "href": _subject(shape)})
-    watch = "Nobody watches: what is told here is not up to date. Start a scheduler." if found.silent else None
-    return {"heading": "Alerts", "alerts": rows, "all": asked.has("all"), "watch_words": watch}
-
-
-def _subject(shape: dict[str, Any]) -> str | None:
-    if shape["run"]:
-        return f"/runs/{quoted(shape['run'])}"
-    if shape["schedule"]:
-        return f"/schedules/{quoted(shape['schedule'])}"
-    return f"/runs?job={quoted(shape['job'])}" if shape["job"] else None
 
 
 async def audit_page(caller: Caller, asked: Asked) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from foliot.operate.surveying import Kind, Need, Overview
 from foliot.operate.words import counted
 from foliot.web.caller import Caller
 from foliot.web.pages import charts
-from foliot.web.pages.words import absolute, day_and_time, lasting, number, quoted, share
+from foliot.web.pages.words import day_and_time, lasting, number, quoted, share
 
 _ROWS = 8
 _LOOKED_AT = 200
@@ -147,7 +147,8 @@ def group_row(group: Sequence[Need]) -> dict[str, Any]:
         "kind": f"{len(group):,} {one.kind}",
         "id": name,
         "href": f"/runs?{urlencode(state)}&{chosen}",
-        "why": f"{one.what} The first of them {absolute(moment(min(each.since or 0 for each in group)))}.",
+        "since": moment(min(each.since or 0 for each in group)),
+        "newest": moment(one.since),
         "safe": safe,
     }
 
@@ -168,6 +169,7 @@ def need_row(need: Need) -> dict[str, Any]:
         "owner": need.owner,
         "why": need.what,
         "since": moment(need.since),
+        "newest": None,
         "safe": safe,
     }
 

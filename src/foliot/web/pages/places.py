@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -10,9 +12,9 @@ from foliot.operate.jobs import card_shape
 from foliot.operate.story import lineage_shape
 from foliot.web.caller import Asking
 from foliot.web.fields import RunId, ScheduleId
-from foliot.web.pages import fleet, lists, now, run, schedules
+from foliot.web.pages import ahead, alerts, fleet, lists, now, run, schedules
 from foliot.web.pages.asked import Asked
-from foliot.web.pages.drawing import framed
+from foliot.web.pages.drawing import framed, framed_first
 from foliot.web.pages.forms import PageRoute
 
 routes = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -65,7 +67,8 @@ async def backfills_(request: Request, caller: Asking) -> Response:
 
 @routes.get("/load")
 async def load_(request: Request, caller: Asking) -> Response:
-    return await framed(request, caller, "load.html", await fleet.load_page(caller, asked_of(request)))
+    values = partial(ahead.load_page, caller, asked_of(request), ahead.counting_of(request))
+    return await framed_first(request, caller, "load.html", values)
 
 
 @routes.get("/fleet")
@@ -75,7 +78,7 @@ async def fleet_(request: Request, caller: Asking) -> Response:
 
 @routes.get("/alerts")
 async def alerts_(request: Request, caller: Asking) -> Response:
-    return await framed(request, caller, "alerts.html", await lists.alerts_page(caller, asked_of(request)))
+    return await framed(request, caller, "alerts.html", await alerts.alerts_page(caller, asked_of(request)))
 
 
 @routes.get("/audit")

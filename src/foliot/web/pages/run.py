@@ -58,7 +58,7 @@ def run_page(shape: Shape, card: Shape | None) -> dict[str, Any]:
         "card": card,
         "advice": advice,
         "advice_steps": [] if advice is None else list(_steps(shape, advice["steps"])),
-        "unsafe_steps": [] if advice is None else list(_steps(shape, advice["refused"], override=True)),
+        "unsafe_steps": [] if advice is None else list(_steps(shape, advice["refused"], risky=True)),
         "acts": _acts(shape),
         "story": [line | {"mark": _mark(shape, line)} for line in shape["story"]],
         "drawing": _drawing(shape),
@@ -75,12 +75,12 @@ def act_address(run: str, verb: str, **more: str) -> str:
     return f"/act/runs/{quoted(run)}/{verb}" + (f"?{asked}" if asked else "")
 
 
-def _steps(shape: Shape, steps: list[Shape], override: bool = False) -> Iterator[dict[str, str]]:
+def _steps(shape: Shape, steps: list[Shape], risky: bool = False) -> Iterator[dict[str, str]]:
     """One button for each action: settling an effect as done or not done is one form."""
     for action in dict.fromkeys(step["action"] for step in steps):
         if action not in _WORDS:
             continue
-        more = {"override": "yes"} if override else {}
+        more = {"risky": "yes"} if risky else {}
         risk = "; ".join(step["text"] for step in steps if step["action"] == action)
         yield {"href": act_address(shape["id"], action, **more), "text": f"{_WORDS[action]}…", "risk": risk}
 

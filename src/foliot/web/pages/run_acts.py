@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from foliot.domain.run import Kept
 from foliot.operate.advising import open_effects, shown_effect
@@ -58,13 +59,17 @@ async def _release(desk: Desk) -> str:
 
 
 async def _look_retry(desk: Desk) -> Prospect:
-    override = desk.form.has("override")
-    will = ["It is tried again now, with its attempts renewed. What is recorded as done is not done again."]
-    fields = []
-    if override:
-        will.append("It was refused because something may already have happened: it may happen a second time.")
-        fields = [Field("override", "I know that, and want it all the same", "", "checkbox")]
-    return Prospect(f"Retry {desk.subject}", will, "Retry it", fields, unsafe=override)
+    will = "It is tried again now, with its attempts renewed. What is recorded as done is not done again."
+    return _with_its_risk(desk, Prospect(f"Retry {desk.subject}", [will], "Retry it"))
+
+
+def _with_its_risk(desk: Desk, prospect: Prospect) -> Prospect:
+    """Who comes by the button that could do harm is told of it, and has to say themselves that they know."""
+    if not (desk.form.has("risky") or desk.form.has("override")):
+        return prospect
+    risk = "It was refused because something may already have happened: it may happen a second time."
+    box = Field("override", "I know that, and want it all the same", "", "checkbox", required=True)
+    return replace(prospect, will=[*prospect.will, risk], fields=[box], unsafe=True)
 
 
 async def _retry(desk: Desk) -> str:
@@ -82,13 +87,8 @@ async def _resume(desk: Desk) -> str:
 
 
 async def _look_rerun(desk: Desk) -> Prospect:
-    override = desk.form.has("override")
-    will = ["A new run with the same arguments and the same ledger: effects that are done stay done."]
-    fields = []
-    if override:
-        will.append("It was refused because something may already have happened: it may happen a second time.")
-        fields = [Field("override", "I know that, and want it all the same", "", "checkbox")]
-    return Prospect(f"Rerun {desk.subject}", will, "Rerun it", fields, unsafe=override)
+    will = "A new run with the same arguments and the same ledger: effects that are done stay done."
+    return _with_its_risk(desk, Prospect(f"Rerun {desk.subject}", [will], "Rerun it"))
 
 
 async def _rerun(desk: Desk) -> str:

@@ -27,6 +27,7 @@ PAUSED_FOR = (
     ("1d", "a day"),
     ("7d", "a week"),
 )
+SNOOZED_FOR = (("30m", "half an hour"), ("2h", "2 hours"), ("8h", "8 hours"), ("1d", "a day"), ("7d", "a week"))
 
 
 def add_schedule_acts(acts: Acts) -> None:
@@ -327,8 +328,7 @@ def _wish(verb: str) -> Any:
 
 async def _look_snooze(desk: Desk) -> Prospect:
     alert = await desk.operate.alert_async(_number(desk))
-    choices = (("30m", "half an hour"), ("2h", "2 hours"), ("8h", "8 hours"), ("1d", "a day"), ("7d", "a week"))
-    fields = [Field("for", "For how long", "2h", "select", choices=choices)]
+    fields = [Field("for", "For how long", "2h", "select", choices=SNOOZED_FOR)]
     will = [alert.cause, "Nobody is told of it for so long; it is still shown, and what it is about goes on."]
     return Prospect("Snooze an alert", will, "Snooze it", fields)
 

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from foliot.domain.instant import Duration, Instant, rfc3339, spell
 from foliot.domain.listing import RunFilter
+from foliot.domain.pauses import Pause, What, pauses_about
 from foliot.domain.run import RunView
 from foliot.domain.standing import ScheduleFilter, ScheduleOrder, Standing, begun_after, mark_of
 from foliot.operate.rules import clock_changes, local
@@ -27,6 +28,7 @@ from foliot.operate.words import counted, length
 from foliot.web.caller import Caller
 from foliot.web.pages import charts
 from foliot.web.pages.asked import Asked
+from foliot.web.pages.members import members_part
 from foliot.web.pages.words import NOTHING, absolute, lasting, number, quoted
 
 _PAGE = 30
@@ -52,7 +54,7 @@ async def schedules_page(caller: Caller, asked: Asked) -> dict[str, Any]:
         "asked": asked.filled("text", "job", "tenant", "paused", "order", "needs_person"),
         "any_asked": asked.any,
         "page": {
-            "schedules": [_row(one, page.now) for one in page.schedules],
+            "schedules": [_row(one, page.now, _pauses(caller, one, page.pauses)) for one in page.schedules],
             "complete": page.complete,
             "next": asked.next(page.cursor),
         },
@@ -60,20 +62,37 @@ async def schedules_page(caller: Caller, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _row(one: Standing, now: Instant) -> dict[str, Any]:
+def _pauses(caller: Caller, one: Standing, pauses: Sequence[Pause]) -> list[Pause]:
+    """What pauses it; but for a token that is bound to a tenant, not what operators said of things that all share."""
+    mine = (f"schedule:{one.schedule.id}", f"tenant:{caller.tenant}")
+    return [
+        each if caller.tenant is None or each.name in mine else each._replace(name="", note="", actor="")
+        for each in pauses_about(one.schedule, pauses)
+    ]
+
+
+def _paused_tags(one: Standing, pauses: Sequence[Pause]) -> list[str]:
+    """By what, but for a pause of its own ticks, which is its state."""
+    own = (f"schedule:{one.schedule.id}", What.CREATION)
+    others = [each for each in pauses if (each.name, each.what) != own]
+    return [f"{each.what} paused: {each.told}" if each.name else f"{each.what} paused" for each in others]
+
+
+def _row(one: Standing, now: Instant, pauses: Sequence[Pause]) -> dict[str, Any]:
     view, interval = one.as_view, _interval(one)
     rule = readable_rule(view)
     takes = f"{lasting(one.durations[-1])}" if one.durations else ""
     if one.ratio is not None:
-        takes += f", {one.ratio:.0%} of interval"
+        takes += f", {_part(one.ratio)} of interval"
     title = f"how long the last {counted(len(one.durations), 'run')} took" + (
         "" if interval is None else f"; the interval is {spell(interval)}"
     )
     return {
         "id": one.schedule.id,
         "words": None if rule is None else rule.explain(),
-        "state": schedule_state(view, now),
-        "needs": [need for need in one.needs if need != "set_aside"],
+        "state": schedule_state(view, now, pauses),
+        "pauses": _paused_tags(one, pauses),
+        "needs": _needs(one),
         "fault": one.schedule.fault,
         "paused_until": moment(one.schedule.paused_until) if one.schedule.paused(now) else None,
         "paused_note": one.schedule.paused_note if one.schedule.paused(now) else None,
@@ -107,7 +126,7 @@ async def schedule_page(caller: Caller, schedule: str) -> dict[str, Any]:
     return {
         "heading": schedule,
         "schedule": schedule_shape(view, now),
-        "tags": _tags(standing, now),
+        "tags": _tags(standing, now, _pauses(caller, standing, await operate.pauses_async())),
         "acts": _acts(standing, now),
         "figures": _figures(standing, now),
         "takes": _takes(standing),
@@ -124,6 +143,10 @@ async def schedule_page(caller: Caller, schedule: str) -> dict[str, Any]:
             for one in ticks
             if one.view.fired_at is not None or one.view.fire_at <= now or one.view.finished_at is not None
         ],
+        # Sets of members are the whole installation's.
+        "members": None
+        if caller.tenant is not None
+        else await members_part(operate, view.schedule, [one.view for one in ticks], now),
         "upcoming": list(_upcoming(coming, tz, now)),
         "surprises": [] if rule is None else clock_changes(rule, now, tz)[:4],
         "policies": list(policy_words(view.schedule.policy).items()),
@@ -139,18 +162,25 @@ def _edits(view: Any) -> list[str]:
     return [f"{', '.join(edit.fields)}, by {edit.actor}, {absolute(moment(edit.at))}"]
 
 
-def _tags(one: Standing, now: Instant) -> list[dict[str, str]]:
-    state = schedule_state(one.as_view, now)
+def _tags(one: Standing, now: Instant, pauses: Sequence[Pause]) -> list[dict[str, str]]:
+    state = schedule_state(one.as_view, now, pauses)
     meanings = {"paused": "late", "set aside": "bad", "busy": "busy", "waiting": "ok", "ended": "idle"}
     text = state
-    if state == "paused":
+    if one.schedule.paused(now) and state == "paused":
         until = one.schedule.paused_until
         text += f" until {absolute(moment(until))}" if until else ""
         text += f": {one.schedule.paused_note}" if one.schedule.paused_note else ""
     if state == "set aside":
         text += f": {one.schedule.fault}"
     found = [{"meaning": meanings[state], "text": text}]
-    return found + [{"meaning": "bad", "text": need.replace("_", " ")} for need in one.needs if need != "set_aside"]
+    found += [{"meaning": "late", "text": told} for told in _paused_tags(one, pauses)]
+    return found + [{"meaning": "bad", "text": need} for need in _needs(one)]
+
+
+def _needs(one: Standing) -> list[str]:
+    """What waits for a person, beside being set aside, which is its state."""
+    words = {"in_a_row": "fails again and again"}
+    return [words.get(need, need.replace("_", " ")) for need in one.needs if need != "set_aside"]
 
 
 def _acts(one: Standing, now: Instant) -> list[dict[str, str]]:
@@ -211,8 +241,12 @@ def _takes(one: Standing) -> str:
     if not one.durations:
         return "no run has ended well yet"
     middle = sorted(one.durations)[len(one.durations) // 2]
-    share = "" if one.ratio is None else f", {one.ratio:.0%} of the time to the next tick"
-    return f"half of them less than {length(middle)}{share}"
+    share = "" if one.ratio is None else f", {_part(one.ratio)} of its interval"
+    return f"half below {length(middle)}{share}"
+
+
+def _part(ratio: float) -> str:
+    return f"{ratio:.0%}" if ratio >= 0.01 else "<1%"
 
 
 def _durations(one: Standing, views: Sequence[RunView]) -> Markup | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -72,6 +73,18 @@ def pretty(value: Any) -> str:
 def quoted(text: object) -> str:
     """A part of an address, whatever is in it."""
     return quote(str(text), safe="")
+
+
+_TICK_IN = re.compile(r"(@\d{4}-[0-9TZ:.+-]+)")
+
+
+def breaking(name: str) -> Markup:
+    """An id that is broken where one of its parts ends, where it must be: not within its time."""
+    parts = _TICK_IN.split(name, maxsplit=1)
+    if len(parts) == 1:
+        return escape(name)
+    before, tick, rest = parts
+    return Markup('{}<wbr><span class="nowrap">{}</span><wbr>{}').format(before, tick, rest)
 
 
 def linked(address: str) -> Markup:

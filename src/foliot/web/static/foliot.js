@@ -83,11 +83,19 @@ async function refresh() {
       if (other && !isInUse(part)) put(part, other);
     }
     begin(document);
+    soon();
   } catch { /* the server is away; the light says so, and the next event asks again */ } finally {
     asking = false;
     if (again) { again = false; setTimeout(refresh, 500); }
   }
 }
+// What is being worked out on the server is asked for again without waiting for a change.
+let later = null;
+function soon() {
+  if (!document.querySelector("[data-soon]")) return;
+  later ??= setTimeout(() => { later = null; if (document.hidden) soon(); else refresh(); }, 800);
+}
+soon();
 const light = document.querySelector("[data-light]");
 function shine(on) {
   if (!light) return;
@@ -165,6 +173,11 @@ document.addEventListener("submit", async (event) => {
 });
 begin(document);
 tell();
+
+// On a phone places are a row that scrolls: where one is shall be seen.
+const row = document.querySelector(".side nav");
+const here = row?.querySelector("a[aria-current]");
+if (here && row.scrollWidth > row.clientWidth) row.scrollLeft = here.offsetLeft - (row.clientWidth - here.offsetWidth) / 2;
 
 // Keys: / searches, g and a letter goes somewhere.
 let led = false;
