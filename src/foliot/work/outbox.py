@@ -94,6 +94,11 @@ class Outbox:
         """Whether anything waits or is under way."""
         return bool(self.delivery or self.endings or self.unbegun or self.events or self.last_words)
 
+    @property
+    def numbers(self) -> set[int]:
+        """Of the runs whose end, or return, waits here."""
+        return {one.number for one in self.endings}.union(one.number for one in self.unbegun)
+
     def deliver(self, worker: int, now: Instant) -> bool:
         """Begins a delivery if there is something to bring, none is under way, and no pause holds it back."""
         if self.delivery is not None or not self or self.pause.holds(now):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import ceil
 
 from foliot.domain.run import Lane
@@ -75,7 +75,8 @@ class Room:
         self._taken_processes = 0
         self._late = self._late_threads = self._late_processes = 0
         """What is taken by others than live runs."""
-        self._suspects = 0
+        self._suspects: set[int] = set()
+        """Runs that may kill this worker, from their claim until the store has heard of their end."""
 
     def isolates(self, handler: Handler) -> bool:
         """Whether a handler has a process of its own here."""
@@ -142,7 +143,18 @@ class Room:
     @property
     def takes_suspects(self) -> bool:
         """Whether a run may be tried that may kill this worker: one at a time."""
-        return self._suspects == 0
+        return not self._suspects
+
+    def suspect(self, numbers: Iterable[int]) -> None:
+        self._suspects.update(numbers)
+
+    def settle_suspects(self, unheard: Callable[[], Collection[int]]) -> bool:
+        """Only what the store has heard of is over (`unheard` are the others): were the next one begun before, and
+        killed this worker, that death would be on both accounts. Answers whether another one may be tried from now on."""
+        if not self._suspects:
+            return False
+        self._suspects.intersection_update(unheard())
+        return not self._suspects
 
     def take(self, attempt: Attempt) -> None:
         self._count(attempt, 1)
@@ -162,8 +174,6 @@ class Room:
         elif not attempt.handler.is_async:
             self._taken_threads += change
             self._late_threads += late
-        if attempt.claimed.deaths is not None:
-            self._suspects += change
 
 
 def checked_reserved(reserved: Mapping[str, int], queues: Sequence[str], slots: int) -> dict[str, int]:

@@ -350,6 +350,7 @@ class Worker:
         assert loop is not None
         now = self.clock.monotonic()
         begun: list[Attempt] = []
+        self.room.suspect(item.number for item in claimed if item.deaths is not None)
         for item in claimed:
             handler = handlers.get(item.job)
             if handler is None or (item.options is not None and not labels.issuperset(labels_of(item.options))):
@@ -410,8 +411,8 @@ class Worker:
         self.room.give_back(attempt)
         if self.recorder is not None:
             self.recorder.ended(attempt, ending)
-        if attempt.claimed.deaths is not None or attempt.claimed.lane != Lane.LIVE:
-            self._left_some = True  # another one under suspicion, or of the backlog, may have waited for this
+        if attempt.claimed.lane != Lane.LIVE:
+            self._left_some = True  # another one of the backlog may have waited for this
         if ending is None:
             self.outbox.unbegun.append(attempt.claimed)
         else:
@@ -428,7 +429,13 @@ class Worker:
     def _delivered(self, number: int, beat: Beat | None) -> None:
         if beat is not None:
             self.heard(number, beat)
+        if self.room.settle_suspects(self._unheard):
+            self._left_some = True  # another one under suspicion may have waited for this
         self.alarm.ring()
+
+    def _unheard(self) -> set[int]:
+        """Runs of whose end the store has not heard."""
+        return self.outbox.numbers.union(attempt.claimed.number for attempt in self.running)
 
     # ------------------------------------------------------------------------------------------------ stop
 
