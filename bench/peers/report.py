@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bench.peers.measure import HELD_FOR, HELD_RATE, Results
+from bench.peers.measure import HELD_FOR, HELD_RATE, STOLEN, Found, Results
 from bench.peers.peers import FOLIOT, Peer
-from bench.peers.workloads import CALLERS, Burst, Lateness, Promises
+from bench.peers.workloads import CALLERS, Burst, Lateness
 from bench.report import NOISY
 
 Take = Callable[[Any], float | None]
@@ -79,6 +79,9 @@ def print_report(results: Results, console: Console) -> None:
     for load in results.found:
         console.print()
         console.print(_table(results, load))
+        if load in results.disturbed:
+            aside = max(map(len, results.disturbed[load].values()))
+            console.print(f"  {aside} rounds do not count, because the host took more than {STOLEN:.0%} away")
         for peer in results.peers:
             if (reason := results.failed.get(load, {}).get(peer.id)) is not None:
                 console.print(Text(f"  {peer.name}: {_last(reason)}"))
@@ -106,7 +109,8 @@ def _print_machine(results: Results, console: Console) -> None:
 def _table(results: Results, load: str) -> Table:
     listed = measures(load)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(f"{_title(results, load)} (medians of {results.sizes.rounds}; ratio: Foliot's figure over theirs)")
+    rounds = max(map(len, results.found[load].values()))
+    table.add_column(f"{_title(results, load)} (medians of {rounds}; ratio: Foliot's figure over theirs)")
     for one in listed:
         table.add_column(one.heading, justify="right")
         if one.is_compared:
@@ -168,14 +172,16 @@ def as_json(results: Results) -> dict[str, Any]:
         "settings": {peer.id: peer.settings for peer in results.peers},
         "absent": results.absent,
         "failed": {load: reasons for load, reasons in results.failed.items() if reasons},
-        "found": {
-            load: {id: [_one(found) for found in rounds] for id, rounds in peers.items()}
-            for load, peers in results.found.items()
-        },
+        "found": _all(results.found),
+        "disturbed": _all(results.disturbed),
     }
 
 
-def _one(found: Promises | Burst | Lateness) -> dict[str, Any]:
+def _all(found: dict[str, dict[str, list[Found]]]) -> dict[str, Any]:
+    return {load: {id: [_one(one) for one in rounds] for id, rounds in peers.items()} for load, peers in found.items()}
+
+
+def _one(found: Found) -> dict[str, Any]:
     if isinstance(found, Lateness):
         shares = (0.1, 0.5, 0.9, 0.99, 0.999, 1.0)
         quantiles = {f"p{100 * share:g}_ms": round(found.quantile(share), 3) for share in shares if found.late}
