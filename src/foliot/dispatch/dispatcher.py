@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from foliot.clock import Clock
 from foliot.dispatch.admission import decide_ticks
@@ -50,12 +50,16 @@ from it for so many times as long as that took: it is fired faster than workers 
 needs the store and the processor, too."""
 LATE_PIECE = 2_000
 """No more of it is loaded at once, and no more than twice as much is in memory, of each shard: likewise."""
+_BREATH: Duration = MILLISECOND // 2
+"""What cannot be fired although it is due is not tried again sooner than this."""
 FIRST_BACKOFF: Duration = 50 * MILLISECOND
 LONGEST_BACKOFF: Duration = 5 * SECOND
 
 _LONG_AGO: Instant = -(1 << 62)
 
 _log = logging.getLogger("foliot.dispatch")
+
+T = TypeVar("T")
 
 
 class DispatcherStore(DispatchStore, RetablingStore, Protocol):
@@ -255,9 +259,9 @@ class Dispatcher:
         if marks != {mark} and not self._shards.has_fresh():
             # The new window is loaded as of what arrivals have told: that must not lie far back, as after a sleep.
             await self._look(now)
-        rate = (await self._store.lane_rates()).get(Lane.CATCH_UP)
+        rate = (await self._meanwhile(self._store.lane_rates())).get(Lane.CATCH_UP)
         self._pace.keep_to(None if rate is None else rate * len(self._shards) / self._store.shard_count)
-        renewed = await self._store.renew(self._shards.leases(), self._lease_ttl, mark)
+        renewed = await self._meanwhile(self._store.renew(self._shards.leases(), self._lease_ttl, mark))
         self._renewed_at = now
         lost = self._shards.renew(renewed)
         if renewed:
@@ -270,7 +274,7 @@ class Dispatcher:
         """Takes the shards that are for this scheduler to have, and gives up what is more than its share."""
         if self._has_the_only_one() or not _passed(self._shared_at, self._share_every, now):
             return
-        standing = await self._store.standing(self._owner, self._lease_ttl)
+        standing = await self._meanwhile(self._store.standing(self._owner, self._lease_ttl))
         plan = self._balance.plan(standing, now)
         await self.release(plan.release)
         # What the store says is ours and we do not have: the answer to its taking was lost, or we dropped it.
@@ -299,7 +303,7 @@ class Dispatcher:
         version = self._store.version()
         if not _passed(self._looked_at, LOOK_EVERY, now) and (version == self._version or now < self._looks_again):
             return
-        arrivals = await self._store.arrivals(self._shards.leases(), self._shards.cursor)
+        arrivals = await self._meanwhile(self._store.arrivals(self._shards.leases(), self._shards.cursor))
         self._shards.add_arrivals(arrivals)
         self.counters.arrivals += len(arrivals.number)
         self._version, self._looked_at = version, now
@@ -308,7 +312,8 @@ class Dispatcher:
         self._shards.put_back(busy)
 
     async def _load(self) -> None:
-        """One piece of one window; overdue cells are streamed this way, however many there are."""
+        """One piece of one window; overdue cells are streamed this way, however many there are. Nothing is fired
+        meanwhile: firing may cut the very window in two that is being loaded."""
         found = self._to_load()
         if found is None:
             return
@@ -331,6 +336,31 @@ class Dispatcher:
             if self._shards.has_herd():
                 await self._look(now)  # a herd is fired for seconds, and what comes meanwhile does not wait for it
         return False
+
+    async def _meanwhile(self, asked: Coroutine[Any, Any, T]) -> T:
+        """What a store elsewhere answers: while it thinks, what falls due is fired. Every second a few round trips go
+        by in which it would wait otherwise.
+
+        What is asked for must not hang on what firing changes: the leases, their marks and the cursor it leaves alone,
+        and what it finds to be lost is dropped by the round that ends with that."""
+        if not self._is_called:
+            return await asked
+        asking = asyncio.ensure_future(asked)
+        try:
+            while not asking.done():
+                due, now = self._next_due(), self._clock.now()
+                if due is not None and due <= now:
+                    await self._fire_live()
+                    due = max(self._next_due() or due, now + _BREATH)
+                await asyncio.wait({asking}, timeout=None if due is None else (due - now) / SECOND)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                asking.cancel()
+            await asyncio.wait({asking})  # what comes next must not meet it under way
+            if not asking.cancelled():
+                asking.exception()  # seen: the first one counts
+            raise
+        return await asking
 
     async def _fire_live(self) -> bool:
         """One batch. True when it was full: more may be due already."""
@@ -431,10 +461,15 @@ class Dispatcher:
         wanted = min(self._renewed_at + RENEW_EVERY, self._looked_at + LOOK_EVERY)
         if not self._has_the_only_one():
             wanted = min(wanted, self._shared_at + self._share_every)
-        due, late = self._next_live(), self._next_overdue()
+        due, late = self._next_due(), self._next_overdue()
         if due is not None:
-            wanted = min(wanted, max(due + self._store_behind, self._rests_until))
+            wanted = min(wanted, due)
         return wanted if late is None else min(wanted, late)
+
+    def _next_due(self) -> Instant | None:
+        """When the next live batch can be fired; None when nothing waits for it."""
+        due = self._next_live()
+        return None if due is None else max(due + self._store_behind, self._rests_until)
 
     def _next_live(self) -> Instant | None:
         """When the next live entry is due; those of a herd are when the dispatcher has rested from it."""

@@ -150,7 +150,7 @@ class Room:
 
     def settle_suspects(self, unheard: Callable[[], Collection[int]]) -> bool:
         """Only what the store has heard of is over (`unheard` are the others): were the next one begun before, and
-        killed this worker, that death would be on both accounts. Answers whether another one may be tried from now on."""
+        killed this worker, that death would be on both accounts. Answers whether another one may be tried now."""
         if not self._suspects:
             return False
         self._suspects.intersection_update(unheard())

@@ -21,7 +21,7 @@ from foliot.web.pages import charts
 from foliot.web.pages.words import day_and_time, lasting, number, quoted, share
 
 _ROWS = 8
-_LOOKED_AT = 200
+_LOOKED_AT = 100
 """So many things that need a person are put together by what they are about."""
 _TICK = re.compile(r"@[0-9TZ:.+-]+")
 _MARKS = {

@@ -29,17 +29,20 @@ WHERE owner = :owner AND (shard, epoch) IN (
 ORDER BY shard FOR NO KEY UPDATE
 
 -- name: renew_leases
--- With the heartbeat, in one statement: whatever is due waits for it, every second. Lost in a crash of the server, a
--- renewal only makes the lease end sooner. Also told are the workers that live, if all of them take the same,
--- and as long as nothing lies there that nobody has come for.
+-- With the heartbeat, in one statement. Lost in a crash of the server, a renewal only makes the lease end sooner. The
+-- same process may be firing: both lock shards in their order. Also told are the workers that live, if all of them take
+-- the same, and as long as nothing lies there that nobody has come for.
 WITH clock AS MATERIALIZED (
     SELECT foliot.now() AS now, set_config('synchronous_commit', 'off', true)
 ), beat AS (
     UPDATE foliot.instance SET beat_at = (SELECT now FROM clock) WHERE number = :owner AND ended_at IS NULL
+), held AS MATERIALIZED (
+    SELECT s.shard FROM foliot.shard s WHERE s.shard = ANY(:shards::smallint[]) AND s.owner = :owner
+    ORDER BY s.shard FOR NO KEY UPDATE
 )
 UPDATE foliot.shard s
 SET until = (SELECT now FROM clock) + :ttl::bigint, high_water = greatest(s.high_water, :high_water::bigint)
-FROM unnest(:shards::smallint[], :epochs::bigint[]) AS w(shard, epoch)
+FROM unnest(:shards::smallint[], :epochs::bigint[]) AS w(shard, epoch) JOIN held h ON h.shard = w.shard
 WHERE s.shard = ANY(:shards::smallint[]) AND s.owner = :owner AND s.shard = w.shard AND s.epoch = w.epoch
 RETURNING s.shard, s.until, (
     SELECT array_agg(i.number ORDER BY i.number) FROM foliot.instance i

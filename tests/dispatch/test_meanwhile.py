@@ -1,0 +1,154 @@
+"""A store elsewhere takes its time to answer, and what falls due meanwhile is fired."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from foliot.clock import ManualClock
+from foliot.dispatch.dispatcher import Dispatcher
+from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
+from foliot.domain.run import Lane
+from foliot.domain.store import Arrivals, Lease, Standing
+from foliot.errors import StoreError
+from tests.dispatch.fake_store import FakeStore
+
+NOON: Instant = 1_800_000_000 * SECOND
+DUE: Instant = NOON + 1_305 * MILLISECOND
+"""A moment after the store was made to hold an answer back."""
+ROUTINE = ("lane_rates", "renew", "standing", "arrivals")
+
+
+class SlowStore(FakeStore):
+    """One that calls, as a server does, and whose answers can be held back."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock, shard_count=4)
+        self.held_back: dict[str, asyncio.Event] = {}
+        self.waiting: set[str] = set()
+
+    def when_new(self, callback: Callable[[], None]) -> bool:
+        return True
+
+    async def lane_rates(self) -> dict[Lane, float | None]:
+        await self._answer("lane_rates")
+        return await super().lane_rates()
+
+    async def renew(self, leases: Sequence[Lease], ttl: Duration, high_water: Instant) -> list[Lease]:
+        await self._answer("renew")
+        return await super().renew(leases, ttl, high_water)
+
+    async def standing(self, owner: int, ttl: Duration) -> Standing:
+        await self._answer("standing")
+        return await super().standing(owner, ttl)
+
+    async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
+        await self._answer("arrivals")
+        return await super().arrivals(leases, cursor)
+
+    async def _answer(self, verb: str) -> None:
+        if verb in self.held_back:
+            self.waiting.add(verb)
+            await self.held_back[verb].wait()
+            self.waiting.discard(verb)
+
+
+class House:
+    def __init__(self) -> None:
+        self.clock = ManualClock(NOON)
+        self.store = SlowStore(self.clock)
+        self.dispatcher = Dispatcher(self.store, self.clock, owner=1)
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Its loop really turns, and sleeps for milliseconds at a time."""
+        async with asyncio.timeout(20):
+            while not condition():  # noqa: ASYNC110 - a dispatcher rings no bell
+                await asyncio.sleep(0.001)
+
+    async def hold_back(self, verb: str) -> asyncio.Event:
+        """From here on the store does not answer this; nothing else is under way."""
+        self.store.held_back[verb] = answer = asyncio.Event()
+        self.clock.advance(SECOND)
+        await self.until(lambda: verb in self.store.waiting)
+        return answer
+
+    def fired(self) -> list[int]:
+        return [number for _, _, number in self.store.fired]
+
+
+@asynccontextmanager
+async def lively() -> AsyncIterator[House]:
+    house, stop = House(), asyncio.Event()
+    running = asyncio.create_task(house.dispatcher.run(stop))
+    await house.until(lambda: len(house.dispatcher.shards) == 4 and house.store.looked_ahead)
+    yield house
+    stop.set()
+    for answer in house.store.held_back.values():
+        answer.set()
+    house.clock.advance(SECOND)
+    await asyncio.wait_for(running, 20)
+
+
+@pytest.mark.parametrize("verb", ROUTINE)
+def test_what_falls_due_while_the_store_thinks_about_something_else_is_fired_all_the_same(verb: str) -> None:
+    async def story() -> None:
+        async with lively() as house:
+            first, second = (house.store.promise(DUE + later) for later in (0, 5 * MILLISECOND))
+            house.clock.advance(300 * MILLISECOND)
+            await house.until(lambda: house.dispatcher.waiting == 2)
+            answer = await house.hold_back(verb)
+            assert house.fired() == []
+            house.clock.advance(20 * MILLISECOND)
+            await house.until(lambda: house.fired() == [first, second])
+            assert verb in house.store.waiting, "the store has not answered yet"
+            del house.store.held_back[verb]
+            answer.set()
+            third = house.store.promise(house.clock.now())
+            house.clock.advance(300 * MILLISECOND)
+            await house.until(lambda: house.fired() == [first, second, third])
+
+    asyncio.run(story())
+
+
+def test_what_is_lost_meanwhile_is_dropped_once_the_store_has_answered() -> None:
+    async def story() -> None:
+        async with lively() as house:
+            house.store.promise(DUE)
+            house.clock.advance(300 * MILLISECOND)
+            await house.until(lambda: house.dispatcher.waiting == 1)
+            answer = await house.hold_back("standing")
+            for held in house.store.held.values():  # somebody else took them all; it will hear of one
+                held.owner, held.epoch = 2, held.epoch + 1
+            house.clock.advance(20 * MILLISECOND)
+            await house.until(lambda: house.store.calls.count("fire") == 1)
+            await asyncio.sleep(0.01)
+            assert len(house.dispatcher.shards) == 4, "the round is not over"
+            del house.store.held_back["standing"]
+            answer.set()
+            await house.until(lambda: len(house.dispatcher.shards) == 3)
+            assert house.fired() == []
+            assert house.dispatcher.counters.failures == 0
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_is_an_error_is_told_although_something_was_fired_meanwhile() -> None:
+    async def story() -> None:
+        async with lively() as house:
+            number = house.store.promise(DUE)
+            house.clock.advance(300 * MILLISECOND)
+            await house.until(lambda: house.dispatcher.waiting == 1)
+            answer = await house.hold_back("renew")
+            house.clock.advance(20 * MILLISECOND)
+            await house.until(lambda: house.fired() == [number])
+            house.store.trouble["renew"] = [StoreError("the server went away")]
+            del house.store.held_back["renew"]
+            answer.set()
+            await house.until(lambda: house.dispatcher.counters.failures == 1)
+            assert len(house.dispatcher.shards) == 4
+
+    asyncio.run(story())
