@@ -15,7 +15,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
+from functools import cache
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -45,7 +45,7 @@ from foliot.store.postgres.cells import CellReader
 from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as_store_error
 from foliot.store.postgres.health import health
 from foliot.store.postgres.together import Alone, Together
-from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Work, prepared
+from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Query, Work, prepared
 from foliot.store.verbs import dispatching, watching
 from foliot.store.verbs.store import Verbs
 from foliot.store.verbs.transaction import Row
@@ -54,6 +54,11 @@ T = TypeVar("T")
 
 _TRIES = 5
 _HEARS = {"scheduler": {"arrivals"}, "worker": {"handoff"}}
+
+
+@cache
+def _queries() -> Mapping[str, Query]:
+    return prepared(queries.queries_of(__package__))
 
 
 class _Loop:
@@ -76,7 +81,7 @@ class PostgresStore(Verbs):
         self._virtual = clock if isinstance(clock, ManualClock) else None
         """A clock that tests move; the server is told to go by it. Otherwise the server's own clock decides."""
         self.connections = Connections(self.where)
-        self._queries = prepared(queries.load(files(__package__).joinpath("sql")))
+        self._queries = _queries()
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
         self._cells = CellReader(self)
         self._claimer = claiming.Claimer(self)
