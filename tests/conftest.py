@@ -14,6 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -22,6 +23,9 @@ from hypothesis import settings
 from tests.servers.browser import missing_browser
 from tests.servers.pgbouncer import PgBouncer, missing_pgbouncer
 from tests.servers.postgres import PostgresServer, missing_postgres
+
+if TYPE_CHECKING:
+    from tests.servers.warm import Warm
 
 # Each time half of what is usual; the long forms look for what is rare.
 # No deadline: how long an example takes says more of what else this machine does.
@@ -150,7 +154,9 @@ def pytest_terminal_summary(
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """One server for all tests that only use databases. A test that stops, freezes or sets it makes one of its own."""
-    with PostgresServer() as server:
+    from tests.servers.emptied import emptied_often  # needs drivers, which are not there where a server is missing
+
+    with PostgresServer() as server, emptied_often(server):
         yield server
 
 
@@ -178,6 +184,39 @@ def runner() -> Iterator[asyncio.Runner]:
     """The event loop of one test, shared with the fixtures that open and close things in it."""
     with asyncio.Runner() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def lasting_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    with asyncio.Runner() as running:
+        yield running.get_loop()
+
+
+@pytest.fixture
+def lasting_runner(lasting_loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Runner]:
+    """As `runner`, in a loop that the next test has, too. What a test left behind in it ends with the test."""
+    running = asyncio.Runner(loop_factory=lambda: lasting_loop)  # never closed: that would close the loop
+    yield running
+    running.run(_ended(lasting_loop))
+
+
+async def _ended(loop: asyncio.AbstractEventLoop) -> None:
+    left = asyncio.all_tasks(loop) - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    for outcome in await asyncio.gather(*left, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+@pytest.fixture(scope="session")
+def warm(postgres: PostgresServer, lasting_loop: asyncio.AbstractEventLoop) -> Iterator[Warm]:
+    """Makes stores for tests that run in that loop."""
+    from tests.servers.warm import Warm
+
+    made = Warm()
+    yield made
+    lasting_loop.run_until_complete(made.close())
 
 
 @pytest.hookimpl(tryfirst=True)

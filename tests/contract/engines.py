@@ -12,9 +12,9 @@ import pytest
 
 from foliot.clock import Clock
 from foliot.domain.store import Store
-from foliot.store.postgres import PostgresStore
 from foliot.store.sqlite import SqliteStore, migrating
 from tests.servers.emptied import emptied
+from tests.servers.warm import Warm
 
 
 class Engine(NamedTuple):
@@ -41,7 +41,8 @@ def _tables() -> bytes:
 
 def _postgres(request: pytest.FixtureRequest, folder: Path, clock: Clock) -> Store:
     """With one shard, as SQLite has, so that a test that takes shard 0 has all; `test_shards` is about many."""
-    return PostgresStore(emptied(request.getfixturevalue("postgres"), shards=1), clock)
+    warm: Warm = request.getfixturevalue("warm")
+    return warm.store(emptied(request.getfixturevalue("postgres"), shards=1, by_socket=True), clock)
 
 
 ENGINES: dict[str, Engine] = {

@@ -48,7 +48,7 @@ def _parameters() -> Iterator[object]:
 def test_every_tick_ends_as_the_table_says(house: House, cell: Cell, request: pytest.FixtureRequest) -> None:
     url = "sqlite:///:memory:"
     if house.engine == "postgres":
-        url = emptied(request.getfixturevalue("postgres"), shards=1)
+        url = emptied(request.getfixturevalue("postgres"), shards=1, by_socket=True)
     with Stage(url, cell.settings, house.schedulers).open() as stage:
         cell.event.act(stage)
         assert stage.told() == cell.rows.split("; ")
