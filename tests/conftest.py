@@ -195,13 +195,19 @@ def lasting_loop() -> Iterator[asyncio.AbstractEventLoop]:
 @pytest.fixture
 def lasting_runner(lasting_loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Runner]:
     """As `runner`, in a loop that the next test has, too. What a test left behind in it ends with the test."""
-    running = asyncio.Runner(loop_factory=lambda: lasting_loop)  # never closed: that would close the loop
-    yield running
-    running.run(_ended(lasting_loop))
+    with _Lasting(loop_factory=lambda: lasting_loop) as running:
+        yield running
 
 
-async def _ended(loop: asyncio.AbstractEventLoop) -> None:
-    left = asyncio.all_tasks(loop) - {asyncio.current_task()}
+class _Lasting(asyncio.Runner):  # type: ignore[misc]  # final for whoever checks types
+    """Leaves its loop open, with nothing going on in it."""
+
+    def close(self) -> None:
+        self.run(_ended())
+
+
+async def _ended() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
     for outcome in await asyncio.gather(*left, return_exceptions=True):
