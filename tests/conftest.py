@@ -9,6 +9,7 @@ that was meant to prove something must not be green without having done so. A te
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import shutil
@@ -111,7 +112,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Get the parts now: to install a server takes longer than a single test may."""
+    """Get the parts now: to install a server takes longer than a single test may. And what was collected stays to the
+    end: whoever looks for garbage need not look through thousands of tests each time."""
+    gc.freeze()
     if not session.config.option.collectonly:
         for part in {part for item in session.items for part in parts_of(item)}:
             missing(part)
