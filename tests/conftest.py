@@ -9,11 +9,13 @@ that was meant to prove something must not be green without having done so. A te
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
@@ -22,6 +24,9 @@ from hypothesis import settings
 from tests.servers.browser import missing_browser
 from tests.servers.pgbouncer import PgBouncer, missing_pgbouncer
 from tests.servers.postgres import PostgresServer, missing_postgres
+
+if TYPE_CHECKING:
+    from tests.servers.warm import Warm
 
 # Each time half of what is usual; the long forms look for what is rare.
 # No deadline: how long an example takes says more of what else this machine does.
@@ -107,7 +112,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Get the parts now: to install a server takes longer than a single test may."""
+    """Get the parts now: to install a server takes longer than a single test may. And what was collected stays to the
+    end: whoever looks for garbage need not look through thousands of tests each time."""
+    gc.freeze()
     if not session.config.option.collectonly:
         for part in {part for item in session.items for part in parts_of(item)}:
             missing(part)
@@ -150,7 +157,9 @@ def pytest_terminal_summary(
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """One server for all tests that only use databases. A test that stops, freezes or sets it makes one of its own."""
-    with PostgresServer() as server:
+    from tests.servers.emptied import emptied_often  # needs drivers, which are not there where a server is missing
+
+    with PostgresServer() as server, emptied_often(server):
         yield server
 
 
@@ -178,6 +187,45 @@ def runner() -> Iterator[asyncio.Runner]:
     """The event loop of one test, shared with the fixtures that open and close things in it."""
     with asyncio.Runner() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def lasting_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    with asyncio.Runner() as running:
+        yield running.get_loop()
+
+
+@pytest.fixture
+def lasting_runner(lasting_loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Runner]:
+    """As `runner`, in a loop that the next test has, too. What a test left behind in it ends with the test."""
+    with _Lasting(loop_factory=lambda: lasting_loop) as running:
+        yield running
+
+
+class _Lasting(asyncio.Runner):  # type: ignore[misc]  # final for whoever checks types
+    """Leaves its loop open, with nothing going on in it."""
+
+    def close(self) -> None:
+        self.run(_ended())
+
+
+async def _ended() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    for outcome in await asyncio.gather(*left, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome
+
+
+@pytest.fixture(scope="session")
+def warm(postgres: PostgresServer, lasting_loop: asyncio.AbstractEventLoop) -> Iterator[Warm]:
+    """Makes stores for tests that run in that loop."""
+    from tests.servers.warm import Warm
+
+    made = Warm()
+    yield made
+    lasting_loop.run_until_complete(made.close())
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,9 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import typer.testing
 from typer.testing import CliRunner, Result
 
 import foliot
@@ -21,6 +23,9 @@ from foliot import Context, Foliot, Permanent, after, bootstrap, every
 from foliot.cli import foliot as command
 from foliot.domain.instant import SECOND
 from foliot.domain.store import Store
+
+# Commands keep nothing between calls, and to describe them all to the parser takes longer than what most of them do.
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 PACKAGE = Path(foliot.__file__).parents[1]
 EXAMPLES = Path(__file__).parents[2] / "examples"

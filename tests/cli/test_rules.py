@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
+from typer.main import get_group
 
+from foliot.cli.command import foliot, narrowed
 from foliot.timing.zones import VERSION
 from tests.cli.support import refused, run, run_json
 
@@ -308,3 +311,18 @@ def test_every_command_has_help():
         assert result.exit_code == 0
         assert "Usage:" in result.stdout
     assert "--supervised-by" not in run("worker", "--help").stdout
+
+
+def test_a_process_describes_its_own_command_alone_and_as_among_all_others():
+    everything = get_group(foliot).commands
+    for name, command in everything.items():
+        [(only, alone)] = get_group(narrowed([name])).commands.items()
+        assert (only, options(alone)) == (name, options(command))
+    for words in ([], ["--help"], ["nonsense"]):
+        assert get_group(narrowed(words)).commands.keys() == everything.keys()
+
+
+def options(command: Any) -> object:
+    """Of a command, and of all below it."""
+    below = {name: options(one) for name, one in getattr(command, "commands", {}).items()}
+    return [(one.name, one.opts, one.required) for one in command.params], below

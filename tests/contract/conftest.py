@@ -50,6 +50,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture
+def runner(lasting_runner: asyncio.Runner) -> asyncio.Runner:
+    return lasting_runner
+
+
+@pytest.fixture
 def clock() -> ManualClock:
     return ManualClock(START)
 

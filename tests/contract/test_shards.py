@@ -13,17 +13,18 @@ from foliot.domain.instant import DAY, HOUR, SECOND
 from foliot.domain.run import Promise
 from foliot.domain.store import Duty, Lease, shard_of
 from foliot.errors import LostOwnership
-from foliot.store.postgres import PostgresStore, connection
+from foliot.store.postgres import connection
 from tests.contract.stage import FAR, START, TTL, Stage, deciding, entries, fires
 from tests.servers.emptied import emptied
 from tests.servers.postgres import PostgresServer
+from tests.servers.warm import Warm
 
 SHARDS = 16
 
 
 @pytest.fixture
-def stage(postgres: PostgresServer, clock: ManualClock, runner: asyncio.Runner) -> Iterator[Stage]:
-    store = PostgresStore(emptied(postgres, shards=SHARDS), clock)
+def stage(postgres: PostgresServer, warm: Warm, clock: ManualClock, runner: asyncio.Runner) -> Iterator[Stage]:
+    store = warm.store(emptied(postgres, shards=SHARDS, by_socket=True), clock)
     runner.run(store.open())
     yield Stage(store, clock)
     runner.run(store.close())

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -139,9 +140,15 @@ def _commands_shown() -> Iterator[tuple[str, str]]:
             yield pages.name_of(page), line
 
 
+@cache
+def _known() -> dict[tuple[str, ...], generated.Command]:
+    """Read once: the pages show some two hundred commands."""
+    return {one.words: one for one in generated.commands()}
+
+
 @pytest.mark.parametrize(("page", "line"), list(_commands_shown()))
 def test_every_command_that_is_shown_exists_with_its_options(page: str, line: str) -> None:
-    known = {one.words: one for one in generated.commands()}
+    known = _known()
     words = shlex.split(line.replace("…", ""), comments=True)
     found = next((known[tuple(words[:n])] for n in (3, 2) if tuple(words[:n]) in known), None)
     assert found is not None, f"{page}: there is no such command: {line}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,11 +12,11 @@ from itertools import groupby
 from typing import Any
 
 from foliot import Context, Foliot, every
-from foliot.bootstrap import make_store
 from foliot.clock import ManualClock
 from foliot.domain.instant import SECOND, Instant, instant, parse_rfc3339
 from foliot.domain.run import RunView
 from foliot.domain.state import State
+from foliot.domain.store import Store
 from foliot.errors import Permanent, RetryAfter
 from foliot.testing import World
 
@@ -60,14 +60,21 @@ class Span:
 class Stage:
     """The world around one schedule `report`. Moments are seconds after `ZERO`; tick `n` is due at `10 * n`."""
 
-    def __init__(self, url: str, settings: Mapping[str, Any], schedulers: int) -> None:
-        self.app = Foliot(url)
+    def __init__(
+        self,
+        make: Callable[[ManualClock], Store],
+        settings: Mapping[str, Any],
+        schedulers: int,
+        runner: asyncio.Runner,
+    ) -> None:
+        self.app = Foliot("sqlite:///:memory:")
         self.clock = ManualClock(instant(ZERO) + 5 * SECOND)
+        self._runner = runner
         self.script: dict[str, Part] = {}
         self.otherwise = Part()
         """What the runs do that the script does not name."""
         self.spans: list[Span] = []
-        self._store = make_store(url, self.clock)
+        self._store = make(self.clock)
         self._schedulers = schedulers
         self.world: World
         job = self.app.job(name="report")(self._report)
@@ -75,9 +82,10 @@ class Stage:
 
     @contextmanager
     def open(self) -> Iterator[Stage]:
-        asyncio.run(self._store.open())
+        self._runner.run(self._store.open())
         with self.app.standing_on(self._store, self.clock):
             self.world = World(self.app, self._store, self.clock)
+            self.world._runner = self._runner  # in which the store's connections are at home
             self.world.start()
             self.start_schedulers(self._schedulers - 1)
             try:

@@ -7,6 +7,7 @@ up, or all are caught up, because then their order matters. In the long form one
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from itertools import pairwise
@@ -14,12 +15,16 @@ from typing import NamedTuple
 
 import pytest
 
+from foliot.clock import ManualClock
 from foliot.domain.policy import Overlap
 from foliot.domain.run import Origin
 from foliot.domain.state import PARKED, TERMINAL, State
+from foliot.domain.store import Store
+from foliot.store.sqlite import SqliteStore
 from tests.policies.stage import Stage, tick_of
 from tests.policies.table import CELLS, Cell
 from tests.servers.emptied import emptied
+from tests.servers.warm import Warm
 
 
 class House(NamedTuple):
@@ -45,11 +50,16 @@ def _parameters() -> Iterator[object]:
 
 
 @pytest.mark.parametrize(("house", "cell"), list(_parameters()))
-def test_every_tick_ends_as_the_table_says(house: House, cell: Cell, request: pytest.FixtureRequest) -> None:
-    url = "sqlite:///:memory:"
-    if house.engine == "postgres":
-        url = emptied(request.getfixturevalue("postgres"), shards=1)
-    with Stage(url, cell.settings, house.schedulers).open() as stage:
+def test_every_tick_ends_as_the_table_says(
+    house: House, cell: Cell, lasting_runner: asyncio.Runner, request: pytest.FixtureRequest
+) -> None:
+    def make(clock: ManualClock) -> Store:
+        if house.engine == "sqlite":
+            return SqliteStore(":memory:", clock)
+        warm: Warm = request.getfixturevalue("warm")
+        return warm.store(emptied(request.getfixturevalue("postgres"), shards=1, by_socket=True), clock)
+
+    with Stage(make, cell.settings, house.schedulers, lasting_runner).open() as stage:
         cell.event.act(stage)
         assert stage.told() == cell.rows.split("; ")
         _is_at_rest(stage)

@@ -68,7 +68,7 @@ async def line(
 @asynccontextmanager
 async def stages(server: PostgresServer, count: int, *, shards: int = 1) -> AsyncIterator[tuple[Any, list[Stage]]]:
     """A connection for judging, and so many stores on one database, each with a scheduler and a worker of its own."""
-    dsn = emptied(server, shards=shards)
+    dsn = emptied(server, shards=shards, by_socket=True)
     async with AsyncExitStack() as stack:
         made = []
         for _ in range(count):

@@ -16,7 +16,8 @@ from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.store import Schema
 from foliot.errors import SchemaMismatch
-from foliot.store.sqlite.connection import APPLICATION
+from foliot.store.sqlite import migrating
+from foliot.store.sqlite.connection import APPLICATION, connect
 from foliot.store.sqlite.store import SqliteStore
 
 STEPS = sorted(
@@ -165,3 +166,27 @@ def test_the_printed_steps_make_the_same_tables(tmp_path: Path) -> None:
             looking.close()
 
     assert tables(ours) == tables(theirs)
+
+
+def test_a_store_in_memory_has_what_the_steps_make() -> None:
+    """Its tables are a copy of some that were made before."""
+    stepwise = connect(":memory:")
+    migrating.migrate(stepwise, ":memory:")
+
+    async def opened() -> object:
+        store = SqliteStore(":memory:")
+        await store.open()
+        assert store._reader is not None
+        found = everything(store._reader)
+        await store.close()
+        return found
+
+    def everything(connection: apsw.Connection) -> object:
+        made = connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
+        rows = {
+            name: connection.execute(f"SELECT * FROM {name}").fetchall() for kind, name, _ in made if kind == "table"
+        }
+        return made, rows, connection.pragma("user_version"), connection.pragma("application_id")
+
+    assert asyncio.run(opened()) == everything(stepwise)
+    assert asyncio.run(opened()) == everything(stepwise), "the second one of a process, too"

@@ -46,7 +46,9 @@ Sees operate, app, testing, timing, domain, clock and bootstrap; never a store, 
 
 import sys
 
-from foliot.cli.command import foliot
+import typer.main
+
+from foliot.cli.command import foliot, narrowed
 
 __all__ = ["foliot", "main"]
 
@@ -55,4 +57,4 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a tick mark gets a question mark, not an error.
         getattr(stream, "reconfigure", lambda **_: None)(errors="replace")
-    foliot()
+    typer.main.get_group(narrowed(sys.argv[1:2]))()

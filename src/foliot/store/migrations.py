@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -31,15 +32,20 @@ class Step(NamedTuple):
 
 
 def steps_of(package: str) -> list[Step]:
+    return list(_read(package))
+
+
+@cache  # a store that is opened asks several times, and the files are those of a release
+def _read(package: str) -> tuple[Step, ...]:
     folder = files(package).joinpath("migrations")
     found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     for place, name in enumerate(found):
         if not name.startswith(f"{place + 1:04}_"):
             raise RuntimeError(f"{package}: the step {name} stands in place {place + 1}; each number has one file")
-    return [
+    return tuple(
         Step(place + 1, name.removesuffix(".sql"), folder.joinpath(name).read_text("utf-8"))
         for place, name in enumerate(found)
-    ]
+    )
 
 
 def schema_of(known: Sequence[Step], current: int, needs: int) -> Schema:

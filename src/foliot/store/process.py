@@ -20,10 +20,15 @@ def this_host() -> str:
     """
     try:
         namespace = os.readlink("/proc/self/ns/pid")
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        boot = _boot()
     except OSError:
         namespace = boot = ""
     return f"{socket.gethostname()} {namespace} {boot}".strip()
+
+
+@cache
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
 def birth_of(pid: int) -> str:
@@ -36,7 +41,7 @@ def _birth(pid: int) -> str | None:
     """As `birth_of`; None when there is certainly no such process, or only what is left of one."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        boot = _boot()
     except (FileNotFoundError, ProcessLookupError):
         return None if Path("/proc/self/stat").exists() else ""
     except OSError:

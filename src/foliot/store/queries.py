@@ -15,10 +15,18 @@ SELECT * FROM run WHERE {wanted}
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
 from importlib.resources.abc import Traversable
 
 _NAME = re.compile(r"^-- (name|part): (\w+)\s*$", re.MULTILINE)
+
+
+@cache  # each store of a process asks for them, and the files are those of a release
+def queries_of(package: str) -> Mapping[str, str]:
+    """An engine's."""
+    return load(files(package).joinpath("sql"))
 
 
 def load(folder: Traversable) -> dict[str, str]:

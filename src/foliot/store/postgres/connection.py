@@ -109,7 +109,10 @@ class Connections:
 
     async def connect(self, dsn: str | None = None) -> asyncpg.Connection[Any]:
         """A connection of the caller's own."""
-        return await asyncpg.connect(dsn or self.where.dsn, **self._options())
+        return await self._connect(dsn=dsn)
+
+    async def _connect(self, hot: bool = False, dsn: str | None = None) -> asyncpg.Connection[Any]:
+        return await asyncpg.connect(dsn or self.where.dsn, **self._options(hot))
 
     def _options(self, hot: bool = False) -> dict[str, Any]:
         return {
@@ -131,7 +134,7 @@ class Connections:
             hot_ones = self.where.connections // 2
             self._loops[loop] = pools = _Pools(
                 *(
-                    Pool(partial(asyncpg.connect, self.where.dsn, **self._options(kind)), most)
+                    Pool(partial(self._connect, kind), most)
                     for kind, most in (
                         (False, self.where.connections - hot_ones),
                         (True, hot_ones),

@@ -15,7 +15,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
+from functools import cache
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -45,7 +45,7 @@ from foliot.store.postgres.cells import CellReader
 from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as_store_error
 from foliot.store.postgres.health import health
 from foliot.store.postgres.together import Alone, Together
-from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Work, prepared
+from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Query, Work, prepared
 from foliot.store.verbs import dispatching, watching
 from foliot.store.verbs.store import Verbs
 from foliot.store.verbs.transaction import Row
@@ -54,6 +54,11 @@ T = TypeVar("T")
 
 _TRIES = 5
 _HEARS = {"scheduler": {"arrivals"}, "worker": {"handoff"}}
+
+
+@cache
+def _queries() -> Mapping[str, Query]:
+    return prepared(queries.queries_of(__package__))
 
 
 class _Loop:
@@ -76,7 +81,7 @@ class PostgresStore(Verbs):
         self._virtual = clock if isinstance(clock, ManualClock) else None
         """A clock that tests move; the server is told to go by it. Otherwise the server's own clock decides."""
         self.connections = Connections(self.where)
-        self._queries = prepared(queries.load(files(__package__).joinpath("sql")))
+        self._queries = _queries()
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
         self._cells = CellReader(self)
         self._claimer = claiming.Claimer(self)
@@ -95,7 +100,7 @@ class PostgresStore(Verbs):
                     await migrating.migrate(first, self.where)
                 else:
                     refuse_pending(await migrating.stand(first), self.where.shown)
-                if self._virtual is not None:
+                if self._virtual is not None and not await first.fetchval(_IS_VIRTUAL):
                     await first.execute(_VIRTUAL_NOW)
                 self.shard_count = await first.fetchval("SELECT shards FROM foliot.setting")
                 self.numbers = Numbers(await first.fetchval(self._queries["next_node"].text))
@@ -224,8 +229,7 @@ class PostgresStore(Verbs):
                 rows: list[Row] = await used.fetch(text, *arguments)
                 return rows
             try:
-                await used.execute(connection.begin(self.where.pooler, hot=True))
-                await self._look(used, "look")
+                await self._begin(used, connection.begin(self.where.pooler, hot=True))
                 rows = await used.fetch(text, *arguments)
             except BaseException:
                 await _roll_back(used)
@@ -242,6 +246,15 @@ class PostgresStore(Verbs):
                 if not left or not isinstance(error, UNREACHABLE):
                     raise as_store_error(error, self.where) from error
         return None
+
+    async def _begin(self, used: Any, words: str) -> Instant:
+        """A transaction that need not have a name; answers its moment."""
+        if self._virtual is not None:
+            now = self._virtual.now()
+            await used.execute(f"{words}; SET LOCAL foliot.now = '{now}'")
+            return now
+        await used.execute(words)
+        return int((await self._look(used, "look"))[0])
 
     async def _look(self, used: Any, query: str) -> Row:
         """The moment of a transaction, by the server's clock or by that of a test."""
@@ -332,8 +345,7 @@ class PostgresStore(Verbs):
             try:
                 async with self.connections.acquired() as used:
                     try:
-                        await used.execute(connection.begin(self.where.pooler, reading=True))
-                        [now] = await self._look(used, "look")
+                        now = await self._begin(used, connection.begin(self.where.pooler, reading=True))
                         return await work(PostgresTransaction(used, self._queries, now, self.numbers))
                     finally:
                         await _roll_back(used)
@@ -508,6 +520,8 @@ class PostgresStore(Verbs):
             raise as_store_error(error, self.where) from error
 
 
+_IS_VIRTUAL = "SELECT pg_get_functiondef('foliot.now()'::regprocedure) LIKE '%current_setting%'"
+"""Asked first: a function that is made anew has every session plan its statements anew."""
 _VIRTUAL_NOW = """
 CREATE OR REPLACE FUNCTION foliot.now() RETURNS bigint LANGUAGE sql VOLATILE
 RETURN coalesce(nullif(current_setting('foliot.now', true), '')::bigint,

@@ -6,7 +6,7 @@ While it is open nobody else can write to the file, heartbeats included: it shou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import apsw
 
@@ -29,7 +29,7 @@ class LentTransaction:
         self,
         connect: Callable[[], apsw.Connection],
         give_back: Callable[[apsw.Connection], None],
-        queries: dict[str, str],
+        queries: Mapping[str, str],
         clock: Clock,
     ) -> None:
         self._connect = connect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -50,6 +51,28 @@ def migrate(connection: apsw.Connection, path: str) -> Schema:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
     return before
+
+
+def migrate_new(connection: apsw.Connection) -> None:
+    """The same for a store in memory, which begins with nothing. Tests open thousands of them, so that the steps are
+    made once in each process, and their result is copied."""
+    made = apsw.Connection(":memory:")
+    made.deserialize("main", _made_by(tuple(steps())))
+    with connection.backup("main", made, "main") as copying:
+        copying.step()
+    made.close()
+
+
+@cache
+def _made_by(steps: tuple[Step, ...]) -> bytes:
+    connection = connect(":memory:")
+    try:
+        for step in steps:
+            _make(connection, step)
+        connection.pragma("application_id", APPLICATION)
+        return connection.serialize("main")
+    finally:
+        connection.close()
 
 
 def _make(connection: apsw.Connection, step: Step) -> None:

@@ -11,7 +11,6 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,7 +56,7 @@ class SqliteStore(Verbs):
         self._place = os.path.abspath(path)
         self._migrates = migrates
         self._clock = clock or SystemClock()
-        self._queries = queries.load(files(__package__).joinpath("sql"))
+        self._queries = queries.queries_of(__package__)
         self._writer: Writer | InlineWriter | None = None
         self._reader: apsw.Connection | None = None
         self._sentry: apsw.Connection | None = None
@@ -74,7 +73,7 @@ class SqliteStore(Verbs):
     async def open(self) -> None:
         if self.path == MEMORY:
             connection = connect(self.path, self._clock)
-            migrating.migrate(connection, self.path)
+            migrating.migrate_new(connection)
             self._reader = self._sentry = connection
             self._writer = InlineWriter(connection, self._queries, self._clock)
         else:

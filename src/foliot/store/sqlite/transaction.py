@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import apsw
@@ -23,7 +23,7 @@ class SqliteTransaction(Transaction):
 
     __slots__ = ("_connection", "_queries")
 
-    def __init__(self, connection: apsw.Connection, queries: dict[str, str], now: Instant) -> None:
+    def __init__(self, connection: apsw.Connection, queries: Mapping[str, str], now: Instant) -> None:
         self._connection = connection
         self._queries = queries
         self.now = now

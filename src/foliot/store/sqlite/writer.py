@@ -12,7 +12,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import apsw
@@ -48,7 +48,7 @@ class Writer:
     """Runs write requests one transaction after another, in a thread of its own."""
 
     def __init__(
-        self, connection: apsw.Connection, queries: dict[str, str], clock: Clock, check: Callable[[], None]
+        self, connection: apsw.Connection, queries: Mapping[str, str], clock: Clock, check: Callable[[], None]
     ) -> None:
         """`check` is asked before each transaction, and raises when the file must not be written."""
         self.connection = connection
@@ -107,7 +107,7 @@ class Writer:
 class InlineWriter:
     """The same, in the caller's own thread: for a store in memory, where there is no fsync to share."""
 
-    def __init__(self, connection: apsw.Connection, queries: dict[str, str], clock: Clock) -> None:
+    def __init__(self, connection: apsw.Connection, queries: Mapping[str, str], clock: Clock) -> None:
         self.connection = connection
         self._queries = queries
         self._clock = clock
@@ -168,7 +168,9 @@ class InlineWriter:
         return taken
 
 
-def commit_together(connection: apsw.Connection, queries: dict[str, str], clock: Clock, batch: list[_Request]) -> None:
+def commit_together(
+    connection: apsw.Connection, queries: Mapping[str, str], clock: Clock, batch: list[_Request]
+) -> None:
     """One transaction for the whole batch. Raises only when none of it was committed."""
     connection.execute("BEGIN IMMEDIATE")
     try:
