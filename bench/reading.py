@@ -58,11 +58,12 @@ class Answered:
 def main(arguments: list[str]) -> None:
     given = _arguments(arguments)
     size = Size().smaller(100) if given.quick else Size()
+    rounds = max(given.rounds, 1)
     answered: list[Answered] = []
     for engine in given.engine or ("sqlite", "postgres"):
         company = Company()
         with place_for(engine) as url:
-            answered += asyncio.run(_measured(engine, url, size, given.rounds))
+            answered += asyncio.run(_measured(engine, url, size, rounds))
         others = company.share()
         load = "not known" if others is None else f"{others:.0%} of the processor"
         print(f"{engine:9} others took {load}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
@@ -79,7 +80,7 @@ def main(arguments: list[str]) -> None:
 def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench reading", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a hundred times smaller: a smoke test")
-    parser.add_argument("--rounds", type=int, default=40, help="how often each question is asked")
+    parser.add_argument("--rounds", type=int, default=40, help="how often each question is asked, at least 1")
     parser.add_argument("--engine", action="append", choices=("sqlite", "postgres"))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="where results are written")
     return parser.parse_args(arguments)
@@ -173,12 +174,13 @@ async def questions(operate: Operator, past: Past) -> dict[str, Ask]:
 
 async def pages(app: Foliot, past: Past) -> dict[str, Ask]:
     middle = past.schedules()[past.size.schedules // 2]
-    [tick, *_] = (await app.operate.run_page_async(RunFilter(schedule=middle), limit=1)).runs
+    ended = RunFilter(schedule=middle, states=(State.SUCCEEDED,))
+    [tick, *_] = (await app.operate.run_page_async(ended, limit=1)).runs
     transport = httpx.ASGITransport(make_application(app, WebSettings()), client=("127.0.0.1", 4711))
     browser = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8300", headers={"accept": "text/html"})
 
     def page(path: str) -> Ask:
-        async def ask() -> None:
+        async def ask() -> None:  # a transport within this process: there is nothing to close
             (await browser.get(path)).raise_for_status()
 
         return ask

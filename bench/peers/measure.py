@@ -145,17 +145,17 @@ class Measurement:
         calm: list[dict[str, Found]] = []
         disturbed: list[dict[str, Found]] = []
         while len(calm) < wanted and len(calm) + len(disturbed) < wanted * (1 + MORE_ROUNDS):
-            found, stolen = self._play(load, workload, once, len(calm) + len(disturbed))
-            (disturbed if stolen > STOLEN else calm).append(found)
+            found, stolen = self._play(load, workload, once, len(calm))
             if not found:
                 break
-        for rounds, into in (
-            (calm or disturbed, self._results.found),
-            (disturbed if calm else [], self._results.disturbed),
-        ):
-            for found in rounds:
-                for id, one in found.items():
-                    into.setdefault(load, {}).setdefault(id, []).append(one)
+            (disturbed if stolen > STOLEN else calm).append(found)
+        self._results.found.setdefault(load, {})
+        for id in {id for found in (*calm, *disturbed) for id in found}:
+            counted = [found[id] for found in calm if id in found]
+            aside = [found[id] for found in disturbed if id in found]
+            self._results.found[load][id] = counted or aside
+            if aside:
+                self._results.disturbed.setdefault(load, {})[id] = aside
 
     def _play(
         self, load: str, workload: Workload, once: Callable[[Peer, Program], Found], place: int

@@ -81,7 +81,9 @@ def print_report(results: Results, console: Console) -> None:
         console.print(_table(results, load))
         if load in results.disturbed:
             aside = max(map(len, results.disturbed[load].values()))
-            console.print(f"  {aside} rounds do not count, because the host took more than {STOLEN:.0%} away")
+            console.print(
+                f"  in {aside} rounds the host took more than {STOLEN:.0%} away: they count where there are no others"
+            )
         for peer in results.peers:
             if (reason := results.failed.get(load, {}).get(peer.id)) is not None:
                 console.print(Text(f"  {peer.name}: {_last(reason)}"))
@@ -109,7 +111,7 @@ def _print_machine(results: Results, console: Console) -> None:
 def _table(results: Results, load: str) -> Table:
     listed = measures(load)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    rounds = max(map(len, results.found[load].values()))
+    rounds = max(map(len, results.found[load].values()), default=0)
     table.add_column(f"{_title(results, load)} (medians of {rounds}; ratio: Foliot's figure over theirs)")
     for one in listed:
         table.add_column(one.heading, justify="right")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -30,6 +31,7 @@ class SlowStore(FakeStore):
         super().__init__(clock, shard_count=4)
         self.held_back: dict[str, asyncio.Event] = {}
         self.waiting: set[str] = set()
+        self.told: set[int] = set()
 
     def when_new(self, callback: Callable[[], None]) -> bool:
         return True
@@ -47,8 +49,12 @@ class SlowStore(FakeStore):
         return await super().standing(owner, ttl)
 
     async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
+        """Nothing is told twice, as what committed late is not."""
         await self._answer("arrivals")
-        return await super().arrivals(leases, cursor)
+        found = await super().arrivals(leases, cursor)
+        new = [entry for entry in zip(found.fire_at, found.number, strict=True) if entry[1] not in self.told]
+        self.told.update(number for _, number in new)
+        return Arrivals(array("q", [at for at, _ in new]), array("q", [number for _, number in new]), found.cursor)
 
     async def _answer(self, verb: str) -> None:
         if verb in self.held_back:
@@ -67,6 +73,13 @@ class House:
         """Its loop really turns, and sleeps for milliseconds at a time."""
         async with asyncio.timeout(20):
             while not condition():  # noqa: ASYNC110 - a dispatcher rings no bell
+                await asyncio.sleep(0.001)
+
+    async def live_until(self, condition: Callable[[], Any]) -> None:
+        """The same, while time goes by."""
+        async with asyncio.timeout(20):
+            while not condition():
+                self.clock.advance(20 * MILLISECOND)
                 await asyncio.sleep(0.001)
 
     async def hold_back(self, verb: str) -> asyncio.Event:
@@ -110,6 +123,56 @@ def test_what_falls_due_while_the_store_thinks_about_something_else_is_fired_all
             third = house.store.promise(house.clock.now())
             house.clock.advance(300 * MILLISECOND)
             await house.until(lambda: house.fired() == [first, second, third])
+
+    asyncio.run(story())
+
+
+def test_an_answer_is_not_thrown_away_because_a_firing_failed_meanwhile() -> None:
+    async def story() -> None:
+        async with lively() as house:
+            first = house.store.promise(DUE)
+            house.clock.advance(300 * MILLISECOND)
+            await house.until(lambda: house.dispatcher.waiting == 1)
+            second = house.store.promise(DUE + 50 * MILLISECOND)
+            answer = await house.hold_back("arrivals")
+            house.store.trouble["fire"] = [StoreError("the server went away")]
+            house.clock.advance(20 * MILLISECOND)
+            await house.until(lambda: not house.store.trouble["fire"])
+            del house.store.held_back["arrivals"]
+            answer.set()
+            await house.live_until(lambda: house.fired() == [first, second])
+            assert house.dispatcher.counters.failures == 1
+
+    asyncio.run(story())
+
+
+def test_leases_are_renewed_although_every_firing_fails() -> None:
+    async def story() -> None:
+        async with lively() as house:
+            house.store.promise(NOON + 300 * MILLISECOND)
+            house.store.trouble["fire"] = [StoreError("no") for _ in range(1_000)]
+            before = house.store.calls.count("renew")
+            await house.live_until(lambda: house.dispatcher.counters.failures == 7)
+            assert house.store.calls.count("renew") >= before + 2
+            house.store.trouble.clear()
+
+    asyncio.run(story())
+
+
+def test_with_a_clock_that_is_known_to_be_wrong_nothing_is_fired_meanwhile() -> None:
+    async def story() -> None:
+        async with lively() as house:
+            house.store.promise(DUE)
+            house.clock.advance(300 * MILLISECOND)
+            await house.until(lambda: house.dispatcher.waiting == 1)
+            answer = await house.hold_back("renew")
+            house.clock.fenced = True
+            house.clock.advance(20 * MILLISECOND)
+            await asyncio.sleep(0.05)
+            assert house.fired() == []
+            del house.store.held_back["renew"]
+            answer.set()
+            house.clock.fenced = False
 
     asyncio.run(story())
 

@@ -163,6 +163,9 @@ class Dispatcher:
         self._herd_rests_until = _LONG_AGO
         self._looks_again = _LONG_AGO
         self._is_called = False
+        self._stop: asyncio.Event | None = None
+        self._failure: Exception | None = None
+        """Of a firing while something else was asked for."""
         self._sleeper: asyncio.Future[None] | None = None
         self._failures = 0
         self._busy: list[Entry] = []
@@ -230,7 +233,7 @@ class Dispatcher:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Rounds until `stop` is set (noticed within 20 ms of the clock). An error of the store never ends the loop."""
-        self._is_called = self._store.when_new(self._called)
+        self._is_called, self._stop = self._store.when_new(self._called), stop
         while not stop.is_set():
             try:
                 wanted = await self.run_once()
@@ -242,6 +245,8 @@ class Dispatcher:
     async def release(self, shards: Collection[int] | None = None) -> None:
         """Gives up these shards, or all, at once: whoever comes next need not wait for the leases to end."""
         leases = self._shards.drop(self.shards if shards is None else shards)
+        if shards is None:
+            self._failure = None  # it was about what we had
         if leases:
             await self._store.release(leases)
 
@@ -261,12 +266,13 @@ class Dispatcher:
             await self._look(now)
         rate = (await self._meanwhile(self._store.lane_rates())).get(Lane.CATCH_UP)
         self._pace.keep_to(None if rate is None else rate * len(self._shards) / self._store.shard_count)
+        asked_at = self._clock.now()
         renewed = await self._meanwhile(self._store.renew(self._shards.leases(), self._lease_ttl, mark))
         self._renewed_at = now
         lost = self._shards.renew(renewed)
         if renewed:
             # Measured every second, so that a clock which jumped is believed no longer than that.
-            self._store_behind = max(0, now - (renewed[0].until - self._lease_ttl))
+            self._store_behind = max(0, asked_at - (renewed[0].until - self._lease_ttl))
         if lost:
             raise LostOwnership("they were not renewed", lost)
 
@@ -328,7 +334,13 @@ class Dispatcher:
         return self._shards.to_load(self._room, self._late_piece)
 
     async def _fire_due(self, began: Instant) -> bool:
-        """Fires until nothing is due or allowed, or its time is used up. True when more may be due already."""
+        """Fires until nothing is due or allowed, or its time is used up. True when more may be due already. Raises what
+        went wrong with firing since it was last asked."""
+        failure = self._failure
+        if failure is not None:
+            if not isinstance(failure, LostOwnership):  # what is lost is known until it is dropped
+                self._failure = None
+            raise failure
         while await self._fire_live() or await self._fire_backlog():
             now = self._clock.now()
             if not began <= now < began + POLL_EVERY:
@@ -341,26 +353,34 @@ class Dispatcher:
         """What a store elsewhere answers: while it thinks, what falls due is fired. Every second a few round trips go
         by in which it would wait otherwise.
 
-        What is asked for must not hang on what firing changes: the leases, their marks and the cursor it leaves alone,
-        and what it finds to be lost is dropped by the round that ends with that."""
+        What is asked for must not hang on what firing changes: the leases, their marks and the cursor it leaves alone.
+        Nor is an answer thrown away because a firing failed, since the store may not give it twice: the failure is
+        kept, nothing more is fired, and `_fire_due` tells of it."""
         if not self._is_called:
             return await asked
         asking = asyncio.ensure_future(asked)
         try:
             while not asking.done():
-                due, now = self._next_due(), self._clock.now()
-                if due is not None and due <= now:
-                    await self._fire_live()
-                    due = max(self._next_due() or due, now + _BREATH)
-                await asyncio.wait({asking}, timeout=None if due is None else (due - now) / SECOND)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError):
-                asking.cancel()
-            await asyncio.wait({asking})  # what comes next must not meet it under way
-            if not asking.cancelled():
-                asking.exception()  # seen: the first one counts
+                due = self._next_due() if self._may_fire() else None
+                if due is not None and due <= self._clock.now():
+                    await self._try_to_fire()
+                    due = max(due, self._clock.now() + _BREATH)
+                wait = None if due is None else max(due - self._clock.now(), 0) / SECOND
+                await asyncio.wait({asking}, timeout=wait)
+        except asyncio.CancelledError:
+            asking.cancel()
+            await asyncio.wait({asking})
             raise
         return await asking
+
+    def _may_fire(self) -> bool:
+        return self._failure is None and not self._clock.fenced and not (self._stop is not None and self._stop.is_set())
+
+    async def _try_to_fire(self) -> None:
+        try:
+            await self._fire_live()
+        except Exception as error:
+            self._failure = error
 
     async def _fire_live(self) -> bool:
         """One batch. True when it was full: more may be due already."""
@@ -523,6 +543,9 @@ class Dispatcher:
 
     def _lose(self, shards: Collection[int]) -> None:
         """New epochs are in the store. Whatever the wheels hold, a new owner has loaded it too."""
+        failure, self._failure = self._failure, None
+        if isinstance(failure, LostOwnership):
+            shards = {*shards, *(failure.shards or self.shards)}
         lost = self._shards.drop(shards)
         self.counters.lost += len(lost)
         self._shared_at = _LONG_AGO

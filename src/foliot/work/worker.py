@@ -380,6 +380,8 @@ class Worker:
             begun.append(attempt)
             self.room.take(attempt)
             deadlines.expect(attempt, now)
+        if self.outbox.unbegun:
+            self.alarm.ring()  # somebody else waits for these, and so does the next one under suspicion
         self.begun += len(claimed)
         if self.recorder is not None and claimed:
             self.recorder.claimed(self.number or 0, begun)

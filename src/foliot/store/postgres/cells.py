@@ -177,6 +177,8 @@ class CellReader:
         if self._ticks_till > time.monotonic():
             return await self._fire_with_thought(leases, entries, decide)
         seen, told = snapshot.at(cursor), self._told
+        self._told = False  # what is told from now on is not for this firing to forget
+        has_forgotten = False
         placing = Placing(self._shares)
         try:
             ranks = await self._ranks(entries, about_now, placing) if self._shares.is_used(about_now) else []
@@ -184,15 +186,18 @@ class CellReader:
             if unranked:
                 ranks = await self._ranks(entries, about_now, placing)
                 [[now, reached, needs_thought, lost, _]] = await self._fire_runs(leases, entries, seen, told, ranks)
+            has_forgotten = not lost and not needs_thought
         except StoreError as error:
             # Whether it was fired is not known. A new owner reads that from the store, and so do we.
             raise LostOwnership(f"the answer to a firing was lost: {error}", {one.shard for one in leases}) from error
+        finally:
+            self._told = self._told or (told and not has_forgotten)
         if lost:
             raise LostOwnership(f"shards {sorted(lost)} are no longer owned under these epochs", lost)
         if needs_thought:
             return await self._fire_with_thought(leases, entries, decide)
         if told:
-            self._told, self._forgot_at = False, time.monotonic()
+            self._forgot_at = time.monotonic()
         placing.keep()
         if reached:
             self._server.heard({"handoff"})  # whoever is elsewhere was told by the firing itself
