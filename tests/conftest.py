@@ -223,7 +223,7 @@ def warm(postgres: PostgresServer, lasting_loop: asyncio.AbstractEventLoop) -> I
     """Makes stores for tests that run in that loop."""
     from tests.servers.warm import Warm
 
-    made = Warm()
+    made = Warm(lasting_loop)
     yield made
     lasting_loop.run_until_complete(made.close())
 

@@ -59,6 +59,15 @@ def test_whatever_is_changed_in_it_is_found_out(data: some.DataObject) -> None:
     assert ring.unlock(shut[: data.draw(some.integers(len(LOCKED) + 9, len(shut) - 3))], "x").startswith(DAMAGED)
 
 
+def test_nor_is_there_a_second_way_to_write_it() -> None:
+    """The last letter has bits over, which nothing would miss."""
+    ring = Keyring([KEY])
+    shut = ring.lock(b'{"a":1}', "x")
+    assert shut.endswith(b'="'), "it is of a length that has bits over"
+    others = {shut[:-3] + bytes([letter]) + shut[-2:] for letter in range(33, 127)} - {shut}
+    assert [one for one in others if not ring.unlock(one, "x").startswith(DAMAGED)] == []
+
+
 def test_a_key_that_is_not_here_leaves_the_value_as_it_is() -> None:
     shut = Keyring([KEY]).lock(b"1", "x")
     assert Keyring([OTHER]).unlock(shut, "x") == shut

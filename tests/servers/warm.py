@@ -32,9 +32,10 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has n
 
 
 class Warm:
-    """The connections of one event loop that nobody uses now."""
+    """The connections of one event loop that nobody uses now. What runs in another one has connections of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._kept: dict[str, list[asyncpg.Connection[Any]]] = {}
 
     def store(self, dsn: str, clock: Clock | None = None) -> PostgresStore:
@@ -42,6 +43,8 @@ class Warm:
 
     async def connect(self, dsn: str, options: dict[str, Any], virtual: bool) -> asyncpg.Connection[Any]:
         """In virtual time a session may have begun with another time than the server's."""
+        if asyncio.get_running_loop() is not self._loop:
+            return await asyncpg.connect(dsn, **options)
         settings = dict(options["server_settings"])
         name = settings.pop("application_name")
         kept = self._kept.setdefault(repr((dsn, options | {"server_settings": settings}, virtual)), [])

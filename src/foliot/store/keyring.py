@@ -65,6 +65,8 @@ class Keyring:
             return data
         try:
             raw = a2b_base64(sealed, strict_mode=True)
+            if b2a_base64(raw, newline=False) != sealed:  # bits that its last letter has over say nothing, and are zero
+                raise NotBase64
             return cipher.decrypt(raw[:_NONCE], raw[_NONCE:], about.encode())
         except (InvalidTag, NotBase64, ValueError):
             return DAMAGED + name + b'"'
