@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
 
 
 class Company:
@@ -48,3 +52,43 @@ def _ticks() -> list[float] | None:
     except OSError:
         return None
     return [int(field) / os.sysconf("SC_CLK_TCK") for field in first.split()[1:9]]
+
+
+STANDSTILL = 0.02
+"""Seconds: who sleeps for a millisecond and has nothing else to do wakes later than this if the machine stood still."""
+
+
+class Standstill(NamedTuple):
+    """In seconds since 1970."""
+
+    began: float
+    ended: float
+
+
+class Witness:
+    """A thread that does nothing, and notes when it could not even do that: whatever was due then was late, whoever had
+    to begin it. What this process does meanwhile must be little."""
+
+    def __init__(self) -> None:
+        self.standstills: list[Standstill] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        before = time.time()
+        while not self._over.is_set():
+            time.sleep(0.001)
+            now = time.time()
+            if now - before > STANDSTILL:
+                self.standstills.append(Standstill(before, now))
+            before = now
