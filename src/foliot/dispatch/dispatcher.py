@@ -336,18 +336,23 @@ class Dispatcher:
     async def _fire_due(self, began: Instant) -> bool:
         """Fires until nothing is due or allowed, or its time is used up. True when more may be due already. Raises what
         went wrong with firing since it was last asked."""
-        failure = self._failure
-        if failure is not None:
-            if not isinstance(failure, LostOwnership):  # what is lost is known until it is dropped
-                self._failure = None
-            raise failure
+        self._tell_failure()
         while await self._fire_live() or await self._fire_backlog():
             now = self._clock.now()
             if not began <= now < began + POLL_EVERY:
                 return True
             if self._shards.has_herd():
                 await self._look(now)  # a herd is fired for seconds, and what comes meanwhile does not wait for it
+                self._tell_failure()
         return False
+
+    def _tell_failure(self) -> None:
+        failure = self._failure
+        if failure is None:
+            return
+        if not isinstance(failure, LostOwnership):  # what is lost is known until it is dropped
+            self._failure = None
+        raise failure
 
     async def _meanwhile(self, asked: Coroutine[Any, Any, T]) -> T:
         """What a store elsewhere answers: while it thinks, what falls due is fired. Every second a few round trips go
