@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -39,6 +39,10 @@ MOST_REST: Duration = 3 * MILLISECOND
 not longer than this. What falls due or arrives meanwhile goes in one batch: each batch costs the store, and every
 worker that it wakes, about as much with ten runs as with one, and a machine that is busy with batches of one is late
 with all of them."""
+AHEAD = 2
+"""What may be handed off before its time is, when the first of it is due within the store's lead divided by this, and
+with it all that is due within the whole of it: so it goes in few batches, and a moment in which nothing of ours gets the
+processor makes nothing late."""
 LATE_BATCH = 200
 """Of the backlog no more is fired at once: what is live may fall due meanwhile, and waits for it."""
 HERD_BATCH = 200
@@ -97,6 +101,7 @@ class DispatchCounters:
         """A batch at a time: nothing here is done for each run."""
         self.batches.add(took)
         self.lateness.add_due([one for one in due if one[0] <= fired.at] if fired.early else due, fired.at)
+        self.lateness.counts[0] += fired.ahead
         self.fired += fired.handed_off
         self.early_refused += fired.early
         self.stale += fired.stale
@@ -395,9 +400,12 @@ class Dispatcher:
         if now < self._rests_until <= now + MOST_REST:
             return False
         due, is_all = self._due(now)
-        if not due:
+        soon, is_all_soon = self._soon(now, bool(due)) if is_all else ([], True)
+        if not due and not soon:
             return False
-        await self._fire(due, now)
+        await self._fire(due, now, soon)
+        if not is_all_soon:
+            return True
         if not is_all:
             after = self._clock.now()
             if not self._has_had_turn and self._is_fresh_beside_herd(after):
@@ -422,6 +430,22 @@ class Dispatcher:
         due = self._shards.due(clock, most)
         return due, len(due) < most
 
+    def _soon(self, now: Instant, goes_along: bool) -> tuple[list[Entry], bool]:
+        """What may be handed off before its time, once it is worth a batch, or when there is one in any case; and whether
+        that was all of it."""
+        clock, begin = now - self._store_behind, self._next_soon()
+        if begin is None or (begin > clock and not goes_along):
+            return [], True
+        most = self._most
+        soon = self._shards.soon(clock + self._store.lead, most)
+        return soon, len(soon) < most
+
+    def _next_soon(self) -> Instant | None:
+        """When the next batch of it is to go; None when nothing waits for it. Beside a herd, nothing goes ahead of it."""
+        lead = self._store.lead
+        first = None if not lead or self._shards.has_herd() else self._shards.next_soon()
+        return None if first is None else first - lead // AHEAD
+
     def _is_fresh_beside_herd(self, now: Instant) -> bool:
         return self._shards.has_herd() and not _passed(self._fresh_at, FRESH_FOR, now)
 
@@ -445,25 +469,28 @@ class Dispatcher:
         now = self._clock.now()
         return now + min(REST * max(now - since, 0), MOST_REST)
 
-    async def _fire(self, due: list[Entry], now: Instant) -> Fired:
-        count = self._store.shard_count
-        leases = self._shards.leases({shard_of(number, count) for _, number in due})
+    async def _fire(self, due: list[Entry], now: Instant, soon: Sequence[Entry] = ()) -> Fired:
+        count, entries = self._store.shard_count, [*due, *soon]
+        leases = self._shards.leases({shard_of(number, count) for _, number in entries})
         began = self._clock.monotonic()
         try:
-            fired = await self._store.fire(leases, due, self._shards.cursor, decide_ticks)
+            fired = await self._store.fire(leases, due, self._shards.cursor, decide_ticks, soon)
         except (FoliotError, asyncio.CancelledError):
             # Nothing was fired. After LostOwnership the wheels of what was lost are dropped as a whole.
-            self._shards.put_back(due)
+            self._shards.put_back(entries)
             raise
         except Exception:
             # Not the store's fault but a run's: smaller batches, until the one that cannot be fired stands alone. It is
             # left out here, stays pending, and is tried again by the next owner.
-            self._most = max(len(due) // 2, 1)
-            if len(due) > 1:
-                self._shards.put_back(due)
+            self._most = max(len(entries) // 2, 1)
+            if len(entries) > 1:
+                self._shards.put_back(entries)
             else:
-                _log.exception("run %d cannot be fired; it is left out", due[0][1])
+                _log.exception("run %d cannot be fired; it is left out", entries[0][1])
             raise
+        self._shards.put_off(fired.patient)
+        if len(fired.patient) == len(entries):
+            return fired  # it was known before that all of it has to wait
         self._most = min(self._most * 2, self._batch)
         took = self._clock.monotonic() - began
         self.counters.add(due, fired, took)
@@ -472,7 +499,7 @@ class Dispatcher:
         # Read before the call, so never more than the store's clock really lags. It keeps a host whose clock is fast
         # from asking again and again: a refused run has fire_at > fired.at, so fire_at + lag lies after `now`.
         self._store_behind = max(0, now - fired.at)
-        if fired.early:
+        if fired.early and not soon:
             self._shards.put_back(entry for entry in due if entry[0] > fired.at)
         self._shards.put_back(fired.again)
         self._busy += fired.busy
@@ -493,7 +520,9 @@ class Dispatcher:
 
     def _next_due(self) -> Instant | None:
         """When the next live batch can be fired; None when nothing waits for it."""
-        due = self._next_live()
+        due, soon = self._next_live(), self._next_soon()
+        if due is not None and soon is not None:
+            due = min(due, soon)
         return None if due is None else max(due + self._store_behind, self._rests_until)
 
     def _next_live(self) -> Instant | None:

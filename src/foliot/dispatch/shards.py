@@ -36,7 +36,7 @@ class HeldShard:
     it lie the windows of the past, the oldest first: they are loaded as the backlog drains.
     """
 
-    __slots__ = ("ahead", "backlog", "fresh", "herd", "is_open", "lease", "live", "past")
+    __slots__ = ("ahead", "backlog", "fresh", "herd", "is_open", "lease", "live", "past", "patient")
 
     def __init__(self, lease: Lease) -> None:
         self.fresh = True
@@ -45,6 +45,8 @@ class HeldShard:
         self.live = Wheel()
         self.herd = Wheel()
         """What was due of `live` when more than a batch of it was: what falls due later does not wait for all of it."""
+        self.patient = Wheel()
+        """What cannot be handed off before its time; see `DispatchStore.lead`."""
         self.backlog = Wheel()
         # Its window is open from the beginning of time; the first renewal gives it an end.
         self.ahead = Window(BEGINNING, None)
@@ -79,12 +81,10 @@ class HeldShard:
 
     def age(self, late_before: Instant) -> None:
         """What is late by now, and was not fired, joins the backlog; so does the part of the live window that is."""
-        first = self.live.next_at()
-        if first is not None and first < late_before:
-            self.backlog.put_back(self.live.before(late_before))
-        first = self.herd.next_at()
-        if first is not None and first < late_before:
-            self.backlog.put_back(self.herd.before(late_before))
+        for wheel in (self.live, self.herd, self.patient):
+            first = wheel.next_at()
+            if first is not None and first < late_before:
+                self.backlog.put_back(wheel.before(late_before))
         begin = self.ahead.loaded_to
         if begin[0] >= late_before or not self.is_open or self.fresh:
             return
@@ -172,7 +172,9 @@ class Shards:
     # Entries
 
     def waiting(self) -> int:
-        return sum(len(held.live) + len(held.herd) + len(held.backlog) for held in self._held.values())
+        return sum(
+            len(wheel) for held in self._held.values() for wheel in (held.live, held.herd, held.patient, held.backlog)
+        )
 
     def age(self, late_before: Instant) -> None:
         """From now on what was due before this is backlog, wherever it comes from."""
@@ -188,6 +190,15 @@ class Shards:
 
     def put_back(self, entries: Iterable[Entry]) -> None:
         """Entries for the wheels of their shards; what belongs to a shard that is not held is not ours to keep."""
+        for held, part in self._parts(entries):
+            held.put_back(part, self._late_before)
+
+    def put_off(self, entries: Iterable[Entry]) -> None:
+        """The same, for what is to be fired at its time and not before."""
+        for held, part in self._parts(entries):
+            held.patient.put_back(part)
+
+    def _parts(self, entries: Iterable[Entry]) -> Iterator[tuple[HeldShard, list[Entry]]]:
         parts: dict[int, list[Entry]] = {}
         if self._shard_count == 1:
             parts[0] = list(entries)
@@ -197,14 +208,18 @@ class Shards:
         for shard, part in parts.items():
             held = self._held.get(shard)
             if held is not None:
-                held.put_back(part, self._late_before)
+                yield held, part
+
+    def soon(self, until: Instant, limit: int) -> list[Entry]:
+        """Up to `limit` live entries that are due by then and may be handed off before, removed, in order."""
+        return _shared([held.live for held in self._held.values()], until, limit)
 
     def fresh(self, now: Instant, limit: int) -> list[Entry]:
         """Beside a herd, what is due and none of it, where that is less than `limit`: so few need not wait until a
         whole batch is handed off with them. Nothing otherwise."""
         if not self.has_herd():
             return []
-        fresh = _shared([held.live for held in self._held.values()], now, limit)
+        fresh = _shared(self._coming(), now, limit)
         if len(fresh) < limit:
             return fresh
         self.put_back(fresh)
@@ -219,7 +234,7 @@ class Shards:
         Where more than that is due, it is a herd, and is set apart. Half of each batch is for the newest of what is due
         then, the rest for the herd: a hundred thousand runs of one moment do not keep those of the next moment waiting
         until the last of them is handed off."""
-        fresh = _shared([held.live for held in self._held.values()], now, limit)
+        fresh = _shared(self._coming(), now, limit)
         if len(fresh) == limit > 1:
             fresh = self._newest_of_herd(fresh, now, limit // 2)
         return sorted(fresh + _shared(self._herds(), now, limit - len(fresh)))
@@ -241,16 +256,23 @@ class Shards:
     def _herds(self) -> list[Wheel]:
         return [held.herd for held in self._held.values()]
 
+    def _coming(self) -> list[Wheel]:
+        return [wheel for held in self._held.values() for wheel in (held.live, held.patient)]
+
     def overdue(self, now: Instant, limit: int) -> list[Entry]:
         """The same of the backlog."""
         return _shared([held.backlog for held in self._held.values()], now, limit)
 
     def next_at(self) -> Instant | None:
         """The time of the next live entry; None when there is none."""
-        return _next_at(wheel for held in self._held.values() for wheel in (held.live, held.herd))
+        return _next_at([*self._coming(), *self._herds()])
 
     def next_fresh(self) -> Instant | None:
         """The same, of those that are in no herd."""
+        return _next_at(self._coming())
+
+    def next_soon(self) -> Instant | None:
+        """The same, of those that may be handed off before their time."""
         return _next_at(held.live for held in self._held.values())
 
     def next_overdue(self) -> Instant | None:

@@ -30,6 +30,10 @@ class DispatchStore(Protocol):
     def shard_count(self) -> int:
         """How many shards the runs of this store are spread over; it never changes."""
 
+    @property
+    def lead(self) -> Duration:
+        """How long before its time a run may be handed off, to be claimed no sooner than that; zero: not at all."""
+
     async def standing(self, owner: int, ttl: Duration) -> Standing:
         """Who has which shard, and who could. Says at the same time that the scheduler `owner` lives."""
 
@@ -72,13 +76,20 @@ class DispatchStore(Protocol):
         """
 
     async def fire(
-        self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+        self,
+        leases: Sequence[Lease],
+        due: Sequence[tuple[Instant, int]],
+        cursor: int,
+        decide: Decide,
+        soon: Sequence[tuple[Instant, int]] = (),
     ) -> Fired:
         """One transaction: checks the epochs, refuses what the clock has not reached, hands off the rest in chunks.
 
         A run whose fire time is not the one given, or that is no longer pending, is stale and is passed over. Runs
         past their `useful_until` end as `skipped: too_late`. Runs of schedules are decided by `decide`, and each
         recurrence's next run is inserted here. `cursor`: arrivals up to there need not be told again.
+        `soon` falls due within the store's `lead`. Of it, what nothing has to be decided about is handed off, too, and
+        no claim takes it before its time has come by the store's clock; the rest is `patient`.
         LostOwnership, with the shards in question, when an epoch is no longer the store's; then nothing was fired.
         """
 

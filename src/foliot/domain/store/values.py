@@ -157,7 +157,12 @@ class Fired(NamedTuple):
     busy: Sequence[tuple[Instant, int]] = ()
     """Entries that somebody's open transaction has its hands on: put them back, for a little later."""
     again: Sequence[tuple[Instant, int]] = ()
-    """Ticks over many members that have made runs for some of them: put them back, they go on at once."""
+    """Ticks over many members that have made runs for some of them, and what is due soon and was left out: put them back,
+    they go on at once."""
+    ahead: int = 0
+    """Of what was handed off, how much before its time."""
+    patient: Sequence[tuple[Instant, int]] = ()
+    """What is due soon, and has to wait for its time, because there is something to decide about it then."""
     skipped_for: Mapping[str, int] = MappingProxyType({})
     """By reason, how many were skipped, or held."""
     held_for: Mapping[str, int] = MappingProxyType({})

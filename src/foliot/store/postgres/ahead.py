@@ -172,6 +172,8 @@ class Ahead:
         """Ticks that are loaded, by their time."""
         self._order: list[Instant] = []
         """The same times, as a heap."""
+        self._near: dict[Instant, set[int]] = {}
+        """Ticks that are due within a moment, or were just now."""
         self.herds: list[Herd] = []
         self._gone: set[Entry] = set()
         """What went with a herd before it was called for."""
@@ -190,11 +192,17 @@ class Ahead:
     def look(self, leases: Sequence[Lease], decide: Decide, now: Instant) -> None:
         """Makes ready what is due within a moment."""
         self.herds = [herd for herd in self.herds if not herd.task.done()]
+        for at in [at for at in self._near if at < now - SECOND]:
+            del self._near[at]
         while self._order and self._order[0] <= now + AHEAD:
             at = heappop(self._order)
-            numbers = self._moments.pop(at)
+            numbers = self._near[at] = self._moments.pop(at)
             if at > now + LEAD and len(numbers) >= HERD:
                 self._begin(at, numbers, leases, decide)
+
+    def is_tick(self, entry: Entry) -> bool:
+        """As far as is known."""
+        return entry[1] in self._near.get(entry[0], ())
 
     def _begin(self, at: Instant, numbers: Collection[int], leases: Sequence[Lease], decide: Decide) -> None:
         by_shard = {lease.shard: lease for lease in leases}
@@ -269,6 +277,9 @@ def together(one: Fired, other: Fired) -> Fired:
         created=one.created + other.created,
         faults=[*one.faults, *other.faults],
         busy=[*one.busy, *other.busy],
+        again=[*one.again, *other.again],
+        ahead=one.ahead + other.ahead,
+        patient=[*one.patient, *other.patient],
         skipped_for=Counter(one.skipped_for) + Counter(other.skipped_for),
         held_for=Counter(one.held_for) + Counter(other.held_for),
     )

@@ -5,9 +5,10 @@ server until it is on disk, and everybody who commits would wait for it. However
 way at a time.
 
 Schedulers hear of arrivals, workers of what was handed off: each has a channel, so that nobody wakes for the other's.
-A message may be the number of an instance. Then there is work for one, and that one is to go: if all went, all but one
+A message may call one instance by its number. Then there is work for one, and that one is to go: if all went, all but one
 would go in vain. Should it not go, because it has no room, it passes the message on to all. Should it be gone, the
-others go a little later, until its heart has been silent for so long that it is not called any more.
+others go a little later, until its heart has been silent for so long that it is not called any more. And it may call for
+a time that is to come, by the server's clock: see `foliot.store.postgres.calls`.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from typing import Any
 
 import asyncpg
 
+from foliot.store.postgres.calls import Calls, Message, ServerTime
+
 BREATH = 0.002
 """Seconds between two messages: whoever is woken takes all that has come by then, and not one run at a time."""
 UNHEARD_EVERY = 0.02
 """Seconds: without ears, everything may be new this often."""
 ANSWERED_WITHIN = 0.003
 """Seconds within which whoever is called by its number looks for the work; else all are called."""
-COVERED_AFTER = 0.02
-"""Seconds after which somebody else looks for it in any case."""
 
 EVERYBODY = ("arrivals", "handoff")
 """What schedulers wait for, and workers."""
@@ -58,8 +59,8 @@ class Bell:
         """Numbers of instances here."""
         self._passing: asyncio.TimerHandle | None = None
         """Passes on that we were called, unless we go."""
-        self._covering: asyncio.TimerHandle | None = None
-        """Goes where somebody else was called to, unless we went meanwhile."""
+        self._server_time = ServerTime()
+        self._calls = Calls(lambda: self._go(True), lambda: self._go(False))
 
     def ring(self, who: set[str]) -> None:
         """Tells others, some time soon; whoever listens here knows at once."""
@@ -83,26 +84,27 @@ class Bell:
         if self._passing is not None:
             self._passing.cancel()
             self._passing = None
-        if self._covering is not None:
-            self._covering.cancel()
-            self._covering = None
+        self._calls.answered()
 
-    def _called(self, who: str, number: str) -> None:
-        loop = asyncio.get_running_loop()
-        if number in self._ours:
-            if self._passing is None:
-                self._passing = loop.call_later(ANSWERED_WITHIN, self._pass_on, who)
-            self.heard({who})
-        elif self._covering is None:
-            self._covering = loop.call_later(COVERED_AFTER, self._cover, who)
+    def _called(self, message: Message) -> None:
+        now = self._server_time.note(message.at)
+        for at, number in message.calls:
+            when = now if not at else self._server_time.here(at)
+            if not number:
+                self._calls.all(when)
+            elif number in self._ours:
+                self._calls.ours(when)
+            else:
+                self._calls.others(when)
 
-    def _pass_on(self, who: str) -> None:
+    def _go(self, is_for_us_alone: bool) -> None:
+        if is_for_us_alone and self._passing is None:
+            self._passing = asyncio.get_running_loop().call_later(ANSWERED_WITHIN, self._pass_on)
+        self.heard({"handoff"})
+
+    def _pass_on(self) -> None:
         self._passing = None
-        self.ring({who})
-
-    def _cover(self, who: str) -> None:
-        self._covering = None
-        self.heard({who})
+        self.ring({"handoff"})
 
     async def _tell(self) -> None:
         try:
@@ -149,7 +151,7 @@ class Bell:
 
     def _hear(self, who: str, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
         if payload and self._hears:
-            self._called(who, str(payload))
+            self._called(Message.read(str(payload)))
         else:
             self.heard({who})
 
@@ -159,6 +161,7 @@ class Bell:
 
     async def close(self) -> None:
         self.answered()
+        self._calls.close()
         for task in (self._sender, self._listener):
             if task is not None and task.get_loop() is asyncio.get_running_loop():
                 task.cancel()

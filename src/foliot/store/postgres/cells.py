@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 from foliot.domain.fairness import UNRANKED, FairShares, Heads, Placing
-from foliot.domain.instant import MINUTE, Duration, Instant
+from foliot.domain.instant import MILLISECOND, MINUTE, Duration, Instant
 from foliot.domain.run import LATE
 from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease, shard_of
 from foliot.errors import LostOwnership, StoreError
@@ -22,6 +22,14 @@ from foliot.store.verbs.transaction import Row
 CHUNK = 200
 """Most runs in one hand-off chunk: so many numbers still fit into the row itself."""
 
+LEAD: Duration = 40 * MILLISECOND
+"""How long before its time a plain run is handed off, at most: a moment in which the scheduler does not get the processor
+is shorter, as a rule. What happens to the run meanwhile is seen by the claim."""
+SLOT: Duration = 5 * MILLISECOND
+"""What is due within so much time is claimed together when the last of it is due: a claim costs as much for one as for ten."""
+CALLED = 16
+"""Most workers that are called by their numbers in one message."""
+
 _HERD = 0.05
 """Seconds."""
 _FORGETS_EVERY = 5.0
@@ -31,7 +39,10 @@ UNTOLD_FOR: Duration = 9 * MINUTE
 """A run whose cell is loaded, at most six minutes before its time, without it having been told of was inserted longer
 ago than this: the schema's `near()` is a quarter of an hour."""
 
+Entry = tuple[Instant, int]
 T = TypeVar("T")
+
+_NOTHING = Fired(0, 0, 0, 0, 0, 0, 0, [])
 
 
 class Server(Protocol):
@@ -151,41 +162,48 @@ class CellReader:
     async def fire(
         self,
         leases: Sequence[Lease],
-        due: Sequence[tuple[Instant, int]],
+        due: Sequence[Entry],
         cursor: int,
         decide: Decide,
         about_now: Instant,
+        soon: Sequence[Entry] = (),
     ) -> Fired:
         """First what was made ready; the rest after that."""
+        ticks = [entry for entry in soon if self.ahead.is_tick(entry)]
+        plain = [entry for entry in soon if not self.ahead.is_tick(entry)] if ticks else list(soon)
         made_ready, entries = await self.ahead.fire(list(dict.fromkeys(due)))
-        if made_ready is None:
-            return await self._fire(leases, entries, cursor, decide, about_now)
-        if not entries:
-            return made_ready
-        return ahead.together(made_ready, await self._fire(leases, entries, cursor, decide, about_now))
+        if entries or plain or (made_ready is None and not ticks):
+            fired = await self._fire(leases, entries, plain, cursor, decide, about_now)
+            fired = fired if made_ready is None else ahead.together(made_ready, fired)
+        else:
+            fired = made_ready or _NOTHING
+        return fired._replace(patient=[*fired.patient, *ticks]) if ticks else fired
 
     async def _fire(
         self,
         leases: Sequence[Lease],
-        entries: Sequence[tuple[Instant, int]],
+        due: Sequence[Entry],
+        soon: Sequence[Entry],
         cursor: int,
         decide: Decide,
         about_now: Instant,
     ) -> Fired:
         """Plain runs in one statement, after a look at whose they are if there are tenants; a batch with ticks in it,
-        or with what is too late, in one transaction."""
-        if self._ticks_till > time.monotonic():
-            return await self._fire_with_thought(leases, entries, decide)
+        or with what is too late, in one transaction, and what is due soon goes with the next."""
+        if due and self._ticks_till > time.monotonic():
+            return await self._fire_with_thought(leases, due, soon, decide)
+        entries, lead = [*due, *soon], LEAD if soon else 0
         seen, told = snapshot.at(cursor), self._told
         self._told = False  # what is told from now on is not for this firing to forget
         has_forgotten = False
         placing = Placing(self._shares)
         try:
             ranks = await self._ranks(entries, about_now, placing) if self._shares.is_used(about_now) else []
-            [[now, reached, needs_thought, lost, unranked]] = await self._fire_runs(leases, entries, seen, told, ranks)
-            if unranked:
+            [row] = await self._fire_runs(leases, entries, seen, told, ranks, lead)
+            if row[4]:
                 ranks = await self._ranks(entries, about_now, placing)
-                [[now, reached, needs_thought, lost, _]] = await self._fire_runs(leases, entries, seen, told, ranks)
+                [row] = await self._fire_runs(leases, entries, seen, told, ranks, lead)
+            now, reached, needs_thought, lost, _, patient = row
             has_forgotten = not lost and not needs_thought
         except StoreError as error:
             # Whether it was fired is not known. A new owner reads that from the store, and so do we.
@@ -195,14 +213,29 @@ class CellReader:
         if lost:
             raise LostOwnership(f"shards {sorted(lost)} are no longer owned under these epochs", lost)
         if needs_thought:
-            return await self._fire_with_thought(leases, entries, decide)
+            return await self._fire_with_thought(leases, due, soon, decide)
         if told:
             self._forgot_at = time.monotonic()
         placing.keep()
         if reached:
             self._server.heard({"handoff"})  # whoever is elsewhere was told by the firing itself
-        early = sum(fire_at > now for fire_at, _ in entries)
-        return Fired(now, reached, early, len(entries) - early - reached, 0, 0, 0, [])
+        early = [entry for entry in entries if entry[0] > now + lead]
+        waits = set(patient)
+        left = [entry for entry in entries if entry[1] in waits]
+        coming = sum(now < fire_at <= now + lead for fire_at, _ in entries)
+        return Fired(
+            at=now,
+            handed_off=reached,
+            early=len(early),
+            stale=len(entries) - len(early) - len(left) - reached,
+            skipped=0,
+            held=0,
+            created=0,
+            faults=[],
+            again=early if soon else (),
+            ahead=min(max(coming - len(left), 0), reached),
+            patient=left,
+        )
 
     async def _ranks(self, entries: Sequence[tuple[Instant, int]], now: Instant, placing: Placing) -> list[int]:
         """Where the runs of a batch stand among those of other tenants; of runs that are gone, anywhere."""
@@ -216,34 +249,37 @@ class CellReader:
         return [placed.get(number, UNRANKED) for _, number in entries]
 
     async def _fire_with_thought(
-        self, leases: Sequence[Lease], entries: Sequence[tuple[Instant, int]], decide: Decide
+        self, leases: Sequence[Lease], due: Sequence[Entry], soon: Sequence[Entry], decide: Decide
     ) -> Fired:
         placing = Placing(self._shares)
         fired: Fired = await self._server.write(
-            lambda tx: firing.fire(tx, leases, entries, decide, placing), lazily=True, hot=True
+            lambda tx: firing.fire(tx, leases, due, decide, placing), lazily=True, hot=True
         )
         placing.keep()
         # Ticks come in herds: where there were some, more follow at once.
         self._ticks_till = time.monotonic() + _HERD if fired.created else 0.0
+        if soon:
+            fired = fired._replace(again=[*fired.again, *soon, *(entry for entry in due if entry[0] > fired.at)])
         return fired
 
-    def _next_worker(self) -> int | None:
-        """Who is to go if there is work for one: in turn."""
+    def _next_workers(self) -> list[int]:
+        """Who is to go if there is work for one, and who after that: in turn."""
         if not self.workers:
-            return None
-        self._turn += 1
-        return self.workers[self._turn % len(self.workers)]
+            return []
+        self._turn = (self._turn + 1) % len(self.workers)
+        return [*self.workers[self._turn :], *self.workers[: self._turn]][:CALLED]
 
     async def rehearse(self) -> None:
-        await self._fire_runs([], [], snapshot.BEFORE_ALL, True, [])
+        await self._fire_runs([], [], snapshot.BEFORE_ALL, True, [], LEAD)
 
     async def _fire_runs(
         self,
         leases: Sequence[Lease],
-        entries: Sequence[tuple[Instant, int]],
+        entries: Sequence[Entry],
         seen: Snapshot,
         told: bool,
         ranks: Sequence[int],
+        lead: Duration,
     ) -> list[Row]:
         return await self._server.statement(
             "fire_runs",
@@ -255,5 +291,7 @@ class CellReader:
             life=seen.life,
             told=seen.text if told else None,
             ranks=ranks,
-            whom=self._next_worker(),
+            whom=self._next_workers(),
+            lead=lead,
+            slot=SLOT,
         )

@@ -27,8 +27,8 @@ _TRIES = 50
 _AGAIN = 0.3
 """Seconds: longer than such a run is left alone."""
 _DECLARED_DEAD = "FL003"
-_CAREFULLY = "carefully"
-"""What a claim says that could not take whole chunks: see the schema."""
+_CAREFULLY, _LATER = "carefully", "later"
+"""What a claim says that could not take whole chunks, or found none that is ready yet: see the schema."""
 _ORDER = itemgetter(4, 7, 0)
 """Chunk by chunk, and in each by time: tokens rise."""
 _BRIEF = SECOND
@@ -142,7 +142,10 @@ class Claimer:
             raise
         aside = bool(rows) and rows[-1][0] is None
         if aside:
-            rows.pop()
+            last = rows.pop()
+            if last[1] == _LATER:
+                self._look_later(last[7] / SECOND)
+                aside = False
         if rows:
             rows.sort(key=_ORDER)
             taken = len({row[4] for row in rows})
@@ -164,7 +167,10 @@ class Claimer:
         loop = asyncio.get_running_loop()
         if loop.time() >= self._looks_again:  # one look is enough, however many claims want it
             self._looks_again = loop.time() + _AGAIN
-            loop.call_later(_AGAIN, self._server.heard, {"handoff"})
+            self._look_later(_AGAIN)
+
+    def _look_later(self, seconds: float) -> None:
+        asyncio.get_running_loop().call_later(seconds, self._server.heard, {"handoff"})
 
     async def _found_again(self, worker: int, now: Instant) -> list[Claimed]:
         """What claims of this worker took whose answers were lost."""

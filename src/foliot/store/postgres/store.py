@@ -41,7 +41,7 @@ from foliot.store.migrations import refuse_pending
 from foliot.store.postgres import callers, claiming, connection, keeping, lending, migrating, promising
 from foliot.store.postgres.address import address
 from foliot.store.postgres.bell import Bell, channel
-from foliot.store.postgres.cells import CellReader
+from foliot.store.postgres.cells import LEAD, CellReader
 from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as_store_error
 from foliot.store.postgres.health import health
 from foliot.store.postgres.together import Alone, Together
@@ -439,10 +439,20 @@ class PostgresStore(Verbs):
     async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
         return await self._cells.arrivals(leases, cursor)
 
+    @property
+    def lead(self) -> Duration:
+        """In virtual time nobody waits for anything."""
+        return 0 if self._virtual is not None else LEAD
+
     async def fire(
-        self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+        self,
+        leases: Sequence[Lease],
+        due: Sequence[tuple[Instant, int]],
+        cursor: int,
+        decide: Decide,
+        soon: Sequence[tuple[Instant, int]] = (),
     ) -> Fired:
-        return await self._cells.fire(leases, due, cursor, decide, self._about_now())
+        return await self._cells.fire(leases, due, cursor, decide, self._about_now(), soon)
 
     def look_ahead(self, leases: Sequence[Lease], decide: Decide) -> None:
         self._cells.look_ahead(leases, decide, self._about_now())

@@ -266,13 +266,23 @@ class SqliteStore(Verbs):
     def look_ahead(self, leases: Sequence[Lease], decide: Decide) -> None:
         """Whatever were made ready here would hold the one writer up."""
 
+    @property
+    def lead(self) -> Duration:
+        """Here a run is claimed within milliseconds of its firing."""
+        return 0
+
     async def fire(
-        self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+        self,
+        leases: Sequence[Lease],
+        due: Sequence[tuple[Instant, int]],
+        cursor: int,
+        decide: Decide,
+        soon: Sequence[tuple[Instant, int]] = (),
     ) -> Fired:
         placing = Placing(self._shares)
         fired = await self.write(lambda tx: cells.fire(tx, leases, due, cursor, decide, placing))
         placing.keep()
-        return fired
+        return fired._replace(patient=soon)
 
     # Keeping
 

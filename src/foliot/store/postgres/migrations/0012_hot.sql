@@ -7,14 +7,19 @@
 -- thought (a tick, a check, a run under suspicion or past its usefulness, one that may be limited or paused), nothing is done
 -- here, and `odd` says so. `lost` are shards that are no longer the owner's. `ranks_` says where tenants' runs stand among one
 -- another (see foliot.domain.fairness); without it, and if there are any, nothing is done either, and `unranked` says so.
--- `told` is a snapshot: stirs that it has seen are in the owner's memory. `whom` is the worker that is called if there is
--- work for one; all are called for more than that.
+-- `told` is a snapshot: stirs that it has seen are in the owner's memory.
+-- What falls due within `lead_` goes, too, into chunks that are ready when the last of their runs is due: those of one
+-- `slot_` share one, and no claim takes it before. A slot ends with its last moment, so that what is due on the full second
+-- waits for nothing that comes after it. What would need more thought is left for its time, and named in `patient`.
+-- `whom_` are workers to be called in turn, one for each chunk that is to come; for chunks that are there at once all are
+-- called, unless there is but one. The message: this moment, and of each call when it is to be answered (0: at once) and by
+-- whom (nobody: by all).
 -- Nobody waits for the disk: should a crash forget this, then with it the server's life, and every owner reads its cells
 -- anew. A claim that was acknowledged is on disk, and so is what came before it.
 CREATE FUNCTION foliot.fire_runs(
     owner_ integer, shards_ smallint[], epochs_ bigint[], life_ text, fire_ats_ bigint[], numbers_ bigint[],
-    late_ bigint, chunk_ integer, told pg_snapshot, ranks_ bigint[], whom integer,
-    OUT now_ bigint, OUT handed integer, OUT odd boolean, OUT lost smallint[], OUT unranked boolean
+    late_ bigint, chunk_ integer, told pg_snapshot, ranks_ bigint[], whom_ integer[], lead_ bigint, slot_ bigint,
+    OUT now_ bigint, OUT handed integer, OUT odd boolean, OUT lost smallint[], OUT unranked boolean, OUT patient bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
     same_life boolean;
@@ -23,11 +28,15 @@ DECLARE
     lanes boolean := false;
     claimed bigint[];
     chunks integer := 0;
+    at_once integer := 0;
+    calls text[] := '{}';
+    called bigint := 0;
     one record;
 BEGIN
     handed := 0;
     odd := false;
     unranked := false;
+    patient := '{}';
     SELECT array_agg(s.shard) INTO lost FROM (
         SELECT s.shard FROM foliot.shard s
         WHERE s.shard = ANY(shards_) AND s.owner = owner_ AND s.epoch = epochs_[array_position(shards_, s.shard)]
@@ -65,31 +74,48 @@ BEGIN
                 OR (limits <> '{}' AND foliot.is_limited(limits, r))
                 OR (lanes AND (r.lane > 0 OR now_ - r.fire_at > late_)) AS odd,
             r.tenant IS NOT NULL AND ranks_ = '{}' AS unranked, coalesce(d.rank, 1) AS rank,
-            array_agg(r.number ORDER BY r.fire_at, r.number) AS numbers
+            CASE WHEN r.fire_at > now_ THEN (r.fire_at + slot_ - 1) / slot_ ELSE 0 END AS slot,
+            max(r.fire_at) AS last, array_agg(r.number ORDER BY r.fire_at, r.number) AS numbers
         FROM foliot.run r JOIN unnest(fire_ats_, numbers_, ranks_) AS d(fire_at, number, rank)
             ON d.number = r.number AND d.fire_at = r.fire_at
-        WHERE r.number = ANY(numbers_) AND r.fire_at <= now_ AND r.state < 2 AND (r.schedule IS NULL OR r.fired_at IS NULL)
+        WHERE r.number = ANY(numbers_) AND r.fire_at <= now_ + lead_ AND r.state < 2
+            AND (r.schedule IS NULL OR r.fired_at IS NULL)
             AND NOT EXISTS (SELECT 1 FROM unnest(claimed) AS c(number) WHERE c.number = r.number)
-        GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 4 DESC, 5 DESC, 3, 2 DESC, 6
+        GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 4 DESC, 5 DESC, 7, 3, 2 DESC, 6
     LOOP
-        IF one.odd OR one.unranked THEN
+        IF one.odd AND one.slot > 0 THEN
+            patient := patient || one.numbers;
+            CONTINUE;
+        ELSIF one.odd OR one.unranked THEN
             odd := one.odd;
             unranked := one.unranked;
             RETURN;
         END IF;
         handed := handed + cardinality(one.numbers);
         FOR start IN 1 .. cardinality(one.numbers) BY chunk_ LOOP
-            INSERT INTO foliot.handoff (queue, lane, priority, rank, fired_at, numbers)
-            VALUES (one.queue, one.lane, one.priority, one.rank, now_, one.numbers[start : start + chunk_ - 1]);
+            INSERT INTO foliot.handoff (queue, lane, priority, rank, fired_at, ready_at, numbers)
+            VALUES (one.queue, one.lane, one.priority, one.rank, greatest(now_, one.last),
+                CASE WHEN one.slot > 0 THEN one.last ELSE 0 END, one.numbers[start : start + chunk_ - 1]);
             chunks := chunks + 1;
+            IF one.slot = 0 THEN
+                at_once := at_once + 1;
+            ELSIF chunks <= 100 THEN
+                calls := calls || concat(one.last, ':', whom_[1 + chunks % nullif(cardinality(whom_), 0)]);
+            ELSIF one.slot <> called THEN  -- a message has its limits
+                calls := calls || concat(one.slot * slot_, ':');
+                called := one.slot;
+            END IF;
         END LOOP;
     END LOOP;
     IF told IS NOT NULL THEN
         DELETE FROM foliot.stir s WHERE s.shard = ANY(shards_) AND s.xid < pg_snapshot_xmax(told)
             AND pg_visible_in_snapshot(s.xid, told);
     END IF;
+    IF at_once > 0 THEN
+        calls := concat('0:', CASE WHEN at_once = 1 THEN whom_[1] END) || calls;
+    END IF;
     PERFORM set_config('synchronous_commit', 'off', true), CASE WHEN handed > 0 THEN
-        pg_notify('foliot_handoff', CASE WHEN chunks = 1 THEN coalesce(whom::text, '') ELSE '' END) END;
+        pg_notify('foliot_handoff', concat_ws(' ', now_, array_to_string(calls, ' '))) END;
 END $$;
 
 -- Takes chunks by lane, priority, rank and order, as many runs as fit, and with each chunk a token. What was cancelled, moved or
@@ -101,6 +127,7 @@ END $$;
 -- Nearly every chunk can be taken whole, so runs are locked and read in one go, and what follows is written once it is
 -- known that all could be. Where one could not, nothing is done: the last row says `carefully`, what came before it is to be
 -- forgotten, and the caller asks again, `carefully_`.
+-- A claim that finds nothing but chunks that are not ready yet says `later`, and after how long.
 CREATE FUNCTION foliot.claim_runs(
     worker_ integer, queues_ text[], jobs_ text[], limit_ integer, chunks_ integer, tokens_ bigint[], suspects_ boolean,
     backlog_ integer, put_off_ integer, labels_ text[], carefully_ boolean
@@ -129,6 +156,7 @@ DECLARE
     lines bigint[] := '{}';
     is_alive boolean;
     is_any boolean;
+    later bigint;
     broken text[];
     paused text[];
 BEGIN
@@ -273,6 +301,13 @@ BEGIN
     END IF;
     IF EXISTS (SELECT 1 FROM foliot.handoff h WHERE h.aside) THEN
         RETURN NEXT;
+    ELSIF used = 0 AND limit_ > 0 THEN
+        SELECT min(h.ready_at) INTO later FROM foliot.handoff h WHERE h.ready_at > clock AND h.queue = ANY(queues_);
+        IF later IS NOT NULL THEN
+            name := 'later';
+            fire_at := later - clock;
+            RETURN NEXT;
+        END IF;
     END IF;
 END $$;
 

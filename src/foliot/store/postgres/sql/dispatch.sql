@@ -103,8 +103,9 @@ WHERE shard = ANY(:shards::smallint[]) AND fire_at < :high_water::bigint AND sta
     AND xid = ANY(:ended::text[]::xid8[]) AND (schedule IS NULL OR fired_at IS NULL)
 
 -- name: fire_runs
-SELECT now_, handed, odd, lost, unranked FROM foliot.fire_runs(:owner, :shards::smallint[], :epochs::bigint[], :life::text,
-    :fire_ats::bigint[], :numbers::bigint[], :late, :chunk, :told::text::pg_snapshot, :ranks::bigint[], :whom::integer)
+SELECT now_, handed, odd, lost, unranked, patient FROM foliot.fire_runs(:owner, :shards::smallint[], :epochs::bigint[], :life::text,
+    :fire_ats::bigint[], :numbers::bigint[], :late, :chunk, :told::text::pg_snapshot, :ranks::bigint[], :whom::integer[],
+    :lead, :slot)
 
 -- name: due_runs
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
