@@ -43,6 +43,8 @@ class FakeStore:
     rows: dict[int, Row] = field(default_factory=dict)
     fired: list[tuple[Instant, Instant, int]] = field(default_factory=list)
     """(the store's clock, fire time, number), in order."""
+    ahead: list[tuple[Instant, Instant, int]] = field(default_factory=list)
+    """The same, of what was handed off before its time."""
     batches: list[int] = field(default_factory=list)
     loaded: list[int] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
@@ -52,6 +54,7 @@ class FakeStore:
     sequence: int = 0
     stirred: list[tuple[int, int]] = field(default_factory=list)
     shard_count: int = 1
+    lead: Duration = 0
     held: dict[int, Held] = field(default_factory=dict)
     schedulers: dict[int, Instant] = field(default_factory=dict)
     """When each was heard of."""
@@ -162,14 +165,28 @@ class FakeStore:
         return Arrivals(*_arrays(told), cursor=self.cursor())
 
     async def fire(
-        self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+        self,
+        leases: Sequence[Lease],
+        due: Sequence[tuple[Instant, int]],
+        cursor: int,
+        decide: Decide,
+        soon: Sequence[tuple[Instant, int]] = (),
     ) -> Fired:
         self._called("fire")
         if lost := self._lost(leases):
             raise LostOwnership("somebody else owns them", lost)
-        assert {shard_of(number, self.shard_count) for _, number in due} <= {lease.shard for lease in leases}
+        entries = [*due, *soon]
+        assert {shard_of(number, self.shard_count) for _, number in entries} <= {lease.shard for lease in leases}
         self.fired_with.append({lease.shard for lease in leases})
         now = self.clock.now()
+        patient = [entry for entry in soon if self.rows[entry[1]].schedule is not None]
+        again = [entry for entry in soon if entry[0] > now + self.lead]
+        ahead = [entry for entry in soon if entry not in patient and entry not in again and self._fires(*entry)]
+        for _, number in ahead:
+            self.rows[number].state = "ready"
+            self.ahead.append((now, self.rows[number].fire_at, number))
+        if soon:
+            again += [entry for entry in due if entry[0] > now]
         reached = [entry for entry in due if entry[0] <= now]
         valid = [self.rows[number] for fire_at, number in reached if self._fires(fire_at, number)]
         facts = [self._facts(row) for row in valid if row.schedule is not None]
@@ -181,10 +198,11 @@ class FakeStore:
         for row in valid:
             row.state = "ready"
             self.fired.append((now, row.fire_at, row.number))
-        self.batches.append(len(due))
+        self.batches.append(len(entries))
         self.commits += 1
         stale = len(reached) - len(valid)
-        return Fired(now, len(valid), len(due) - len(reached), stale, 0, 0, created, [])
+        fired = Fired(now, len(valid) + len(ahead), len(due) - len(reached), stale, 0, 0, created, [])
+        return fired._replace(again=again, ahead=len(ahead), patient=patient)
 
     async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
         return []  # its schedules keep to elapsed time

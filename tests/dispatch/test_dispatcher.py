@@ -570,28 +570,30 @@ def test_the_loop_outlives_trouble_notes_it_once_and_backs_off(caplog: pytest.Lo
     run(story())
 
 
-def test_a_run_that_cannot_be_fired_is_left_out_alone_and_its_neighbours_fire() -> None:
+@pytest.mark.parametrize("lead", [0, 40 * MILLISECOND])
+def test_a_run_that_cannot_be_fired_is_left_out_alone_and_its_neighbours_fire(lead: int) -> None:
     """Whatever it is that the store's code cannot read about it: the batch is halved until it stands alone."""
 
     class Poisoned(FakeStore):
-        async def fire(self, leases: Any, due: Any, cursor: int, decide: Any) -> Any:
-            if any(number == poison for _, number in due):
+        async def fire(self, leases: Any, due: Any, cursor: int, decide: Any, soon: Any = ()) -> Any:
+            if any(number == poison for _, number in (*due, *soon)):
                 raise ValueError("this row cannot be read")
-            return await super().fire(leases, due, cursor, decide)
+            return await super().fire(leases, due, cursor, decide, soon)
 
     async def story() -> None:
         for _ in range(50):
             try:
-                await house.settle()
+                await house.live_until(NOON + lead)
                 return
             except ValueError:
                 continue
         raise AssertionError("the poisoned run is never left out")
 
     house = House()
-    house.store = Poisoned(house.clock)
+    house.store = Poisoned(house.clock, lead=lead)
     house.dispatcher = Dispatcher(house.store, house.clock, owner=1)
-    numbers = [house.store.promise(NOON) for _ in range(20)]
+    numbers = [house.store.promise(NOON + place * lead // 20) for place in range(20)]
     poison = numbers[7]
     run(story())
-    assert sorted(number for _, _, number in house.store.fired) == sorted(set(numbers) - {poison})
+    handed_off = [number for _, _, number in (*house.store.fired, *house.store.ahead)]
+    assert sorted(handed_off) == sorted(set(numbers) - {poison})

@@ -172,9 +172,14 @@ class Costly(FakeStore):
     """A store whose firings take time."""
 
     async def fire(
-        self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+        self,
+        leases: Sequence[Lease],
+        due: Sequence[tuple[Instant, int]],
+        cursor: int,
+        decide: Decide,
+        soon: Sequence[tuple[Instant, int]] = (),
     ) -> Fired:
-        fired = await super().fire(leases, due, cursor, decide)
+        fired = await super().fire(leases, due, cursor, decide, soon)
         self.clock.advance(COST)
         return fired
 
@@ -207,11 +212,16 @@ class Trickling(Costly):
     latest = 0
 
     async def fire(
-        self, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], cursor: int, decide: Decide
+        self,
+        leases: Sequence[Lease],
+        due: Sequence[tuple[Instant, int]],
+        cursor: int,
+        decide: Decide,
+        soon: Sequence[tuple[Instant, int]] = (),
     ) -> Fired:
         if self.latest not in self.pending() or self.latest in dict(due).values():
             self.latest = self.promise(self.clock.now())
-        return await super().fire(leases, due, cursor, decide)
+        return await super().fire(leases, due, cursor, decide, soon)
 
 
 def test_what_comes_beside_a_herd_is_fired_before_it_is_over_and_the_herd_goes_on() -> None:

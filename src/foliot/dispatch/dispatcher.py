@@ -41,8 +41,8 @@ worker that it wakes, about as much with ten runs as with one, and a machine tha
 with all of them."""
 AHEAD = 2
 """What may be handed off before its time is, when the first of it is due within the store's lead divided by this, and
-with it all that is due within the whole of it: so it goes in few batches, and a moment in which nothing of ours gets the
-processor makes nothing late."""
+with it all that is due within the whole lead: so it goes in few batches, and a moment in which nothing of ours gets
+the processor makes nothing late."""
 LATE_BATCH = 200
 """Of the backlog no more is fired at once: what is live may fall due meanwhile, and waits for it."""
 HERD_BATCH = 200
@@ -400,7 +400,7 @@ class Dispatcher:
         if now < self._rests_until <= now + MOST_REST:
             return False
         due, is_all = self._due(now)
-        soon, is_all_soon = self._soon(now, bool(due)) if is_all else ([], True)
+        soon, is_all_soon = self._soon(now, len(due)) if is_all else ([], True)
         if not due and not soon:
             return False
         await self._fire(due, now, soon)
@@ -430,18 +430,17 @@ class Dispatcher:
         due = self._shards.due(clock, most)
         return due, len(due) < most
 
-    def _soon(self, now: Instant, goes_along: bool) -> tuple[list[Entry], bool]:
-        """What may be handed off before its time, once it is worth a batch, or when there is one in any case; and whether
-        that was all of it."""
-        clock, begin = now - self._store_behind, self._next_soon()
-        if begin is None or (begin > clock and not goes_along):
+    def _soon(self, now: Instant, due: int) -> tuple[list[Entry], bool]:
+        """What may be handed off before its time, once that is worth a batch, or beside what is due; and whether it is
+        all."""
+        clock, begin, most = now - self._store_behind, self._next_soon(), self._most - due
+        if begin is None or (begin > clock and not due):
             return [], True
-        most = self._most
         soon = self._shards.soon(clock + self._store.lead, most)
         return soon, len(soon) < most
 
     def _next_soon(self) -> Instant | None:
-        """When the next batch of it is to go; None when nothing waits for it. Beside a herd, nothing goes ahead of it."""
+        """When the next batch of it is to go; None when nothing waits for it. Beside a herd, nothing goes early."""
         lead = self._store.lead
         first = None if not lead or self._shards.has_herd() else self._shards.next_soon()
         return None if first is None else first - lead // AHEAD

@@ -157,8 +157,8 @@ class Fired(NamedTuple):
     busy: Sequence[tuple[Instant, int]] = ()
     """Entries that somebody's open transaction has its hands on: put them back, for a little later."""
     again: Sequence[tuple[Instant, int]] = ()
-    """Ticks over many members that have made runs for some of them, and what is due soon and was left out: put them back,
-    they go on at once."""
+    """Ticks over many members that have made runs for some of them, and what is due soon and was left out: put them
+    back, they go on at once."""
     ahead: int = 0
     """Of what was handed off, how much before its time."""
     patient: Sequence[tuple[Instant, int]] = ()

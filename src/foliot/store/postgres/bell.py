@@ -5,10 +5,10 @@ server until it is on disk, and everybody who commits would wait for it. However
 way at a time.
 
 Schedulers hear of arrivals, workers of what was handed off: each has a channel, so that nobody wakes for the other's.
-A message may call one instance by its number. Then there is work for one, and that one is to go: if all went, all but one
-would go in vain. Should it not go, because it has no room, it passes the message on to all. Should it be gone, the
-others go a little later, until its heart has been silent for so long that it is not called any more. And it may call for
-a time that is to come, by the server's clock: see `foliot.store.postgres.calls`.
+A message may call one instance by its number. Then there is work for one, and that one is to go: if all went, all but
+one would go in vain. Should it not go, because it has no room, it passes the message on to all. Should it be gone, the
+others go a little later, until its heart has been silent for so long that it is not called any more. And it may call
+for a time that is to come, by the server's clock: see `foliot.store.postgres.calls`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 import asyncpg
 
+from foliot.domain.instant import Duration
 from foliot.store.postgres.calls import Calls, Message, ServerTime
 
 BREATH = 0.002
@@ -59,8 +60,9 @@ class Bell:
         """Numbers of instances here."""
         self._passing: asyncio.TimerHandle | None = None
         """Passes on that we were called, unless we go."""
-        self._server_time = ServerTime()
-        self._calls = Calls(lambda: self._go(True), lambda: self._go(False))
+        loop = asyncio.get_running_loop()
+        self._server_time = ServerTime(loop)
+        self._calls = Calls(loop, self._go)
 
     def ring(self, who: set[str]) -> None:
         """Tells others, some time soon; whoever listens here knows at once."""
@@ -79,12 +81,15 @@ class Bell:
     def when_heard(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
 
-    def answered(self) -> None:
-        """We go and look: whatever was said before this is taken care of."""
+    def answered(self) -> Duration:
+        """We go and look: whatever was said before this is taken care of. Answers for how long to wait for it."""
         if self._passing is not None:
             self._passing.cancel()
             self._passing = None
-        self._calls.answered()
+        return self._calls.answered()
+
+    def expect(self, seconds: float) -> None:
+        self._calls.others(asyncio.get_running_loop().time() + seconds)
 
     def _called(self, message: Message) -> None:
         now = self._server_time.note(message.at)

@@ -23,10 +23,11 @@ CHUNK = 200
 """Most runs in one hand-off chunk: so many numbers still fit into the row itself."""
 
 LEAD: Duration = 40 * MILLISECOND
-"""How long before its time a plain run is handed off, at most: a moment in which the scheduler does not get the processor
-is shorter, as a rule. What happens to the run meanwhile is seen by the claim."""
+"""How long before its time a plain run is handed off, at most: a moment in which the scheduler does not get the
+processor is shorter, as a rule. What happens to the run meanwhile is seen by the claim."""
 SLOT: Duration = 5 * MILLISECOND
-"""What is due within so much time is claimed together when the last of it is due: a claim costs as much for one as for ten."""
+"""What is due within so much time is claimed together, when the last of it is due: a claim costs as much for one as for
+ten."""
 CALLED = 16
 """Most workers that are called by their numbers in one message."""
 

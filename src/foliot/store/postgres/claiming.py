@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import asyncpg
 
-from foliot.domain.instant import MINUTE, SECOND, Instant
+from foliot.domain.instant import MINUTE, SECOND, Duration, Instant
 from foliot.domain.run import Claimed, Ending, Lane, Progress, new_claimed
 from foliot.domain.state import TRANSITIONS, Outcome, State
 from foliot.domain.store import Beat
@@ -52,7 +52,8 @@ class Server(Protocol):
     async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T: ...
     def ring(self, who: set[str]) -> None: ...
     def heard(self, who: set[str]) -> None: ...
-    def answered(self) -> None: ...
+    def answered(self) -> Duration: ...
+    def expect(self, seconds: float) -> None: ...
 
 
 class Claimer:
@@ -70,7 +71,7 @@ class Claimer:
     async def rehearse(self, worker: int) -> None:
         """On two connections, because a worker claims while it tells what ended."""
         nothing: dict[str, Any] = {"queues": (), "jobs": (), "limit": 0, "chunks": 0, "tokens": (), "suspects": False}
-        nothing |= {"backlog": None, "put_off": None, "labels": (), "carefully": False}
+        nothing |= {"backlog": None, "put_off": None, "labels": (), "carefully": False, "wait": 0}
         for _ in range(2):
             await asyncio.gather(*(_finish_runs(self._server, []) for _ in range(2)))
             await asyncio.gather(*(self._server.statement("claim_runs", worker=worker, **nothing) for _ in range(2)))
@@ -87,7 +88,7 @@ class Claimer:
         put_off: int | None,
         labels: Sequence[str],
     ) -> list[Claimed]:
-        self._server.answered()
+        self._wait = self._server.answered()
         found = await self._found_again(worker, now) if self._unsure else []
         for _ in range(_TRIES):
             left = limit - len(found)
@@ -124,7 +125,7 @@ class Claimer:
         chunks = max(1, min(_MOST_CHUNKS, round(limit / self._mean + 0.5)))
         tokens = self._server.numbers.draw(chunks, now)
         wanted = {"worker": worker, "queues": queues, "jobs": jobs, "limit": limit, "chunks": chunks, "tokens": tokens}
-        wanted |= {"suspects": suspects, "backlog": backlog, "put_off": put_off, "labels": labels}
+        wanted |= {"suspects": suspects, "backlog": backlog, "put_off": put_off, "labels": labels, "wait": self._wait}
         try:
             rows = await self._server.statement("claim_runs", **wanted, carefully=False)
             if rows and rows[-1][1] == _CAREFULLY and rows[-1][0] is None:
@@ -144,7 +145,7 @@ class Claimer:
         if aside:
             last = rows.pop()
             if last[1] == _LATER:
-                self._look_later(last[7] / SECOND)
+                self._server.expect(last[7] / SECOND)
                 aside = False
         if rows:
             rows.sort(key=_ORDER)
@@ -167,10 +168,7 @@ class Claimer:
         loop = asyncio.get_running_loop()
         if loop.time() >= self._looks_again:  # one look is enough, however many claims want it
             self._looks_again = loop.time() + _AGAIN
-            self._look_later(_AGAIN)
-
-    def _look_later(self, seconds: float) -> None:
-        asyncio.get_running_loop().call_later(seconds, self._server.heard, {"handoff"})
+            loop.call_later(_AGAIN, self._server.heard, {"handoff"})
 
     async def _found_again(self, worker: int, now: Instant) -> list[Claimed]:
         """What claims of this worker took whose answers were lost."""

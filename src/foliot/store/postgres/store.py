@@ -180,9 +180,13 @@ class PostgresStore(Verbs):
         if self._is_open:
             self._here().bell.heard(who)
 
-    def answered(self) -> None:
-        """This process looks for work: whoever called it need not call others."""
-        self._here().bell.answered()
+    def answered(self) -> Duration:
+        """This process looks for work: whoever called it need not call others. Answers for how long to wait for it."""
+        return self._here().bell.answered()
+
+    def expect(self, seconds: float) -> None:
+        """There will be work after so long. Whoever is to take it was called; but a call can be lost."""
+        self._here().bell.expect(seconds)
 
     def _here(self) -> _Loop:
         loop = asyncio.get_running_loop()

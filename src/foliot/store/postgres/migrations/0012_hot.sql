@@ -127,10 +127,11 @@ END $$;
 -- Nearly every chunk can be taken whole, so runs are locked and read in one go, and what follows is written once it is
 -- known that all could be. Where one could not, nothing is done: the last row says `carefully`, what came before it is to be
 -- forgotten, and the caller asks again, `carefully_`.
--- A claim that finds nothing but chunks that are not ready yet says `later`, and after how long.
+-- A claim waits for chunks that are ready within `wait_`: whoever is called for a moment comes a little before it. One that
+-- finds nothing but chunks that are not ready yet says `later`, and after how long.
 CREATE FUNCTION foliot.claim_runs(
     worker_ integer, queues_ text[], jobs_ text[], limit_ integer, chunks_ integer, tokens_ bigint[], suspects_ boolean,
-    backlog_ integer, put_off_ integer, labels_ text[], carefully_ boolean
+    backlog_ integer, put_off_ integer, labels_ text[], carefully_ boolean, wait_ bigint
 ) RETURNS TABLE (
     number bigint, name text, job text, payload bytea, token bigint, attempt integer, spent integer, fire_at bigint,
     nominal bigint, since bigint, schedule text, revision integer, tenant text, queue text, priority integer,
@@ -171,6 +172,13 @@ BEGIN
     END IF;
     IF NOT is_any THEN
         RETURN;  -- somebody else was sooner
+    END IF;
+    IF wait_ > 0 THEN
+        SELECT max(h.ready_at) INTO later FROM foliot.handoff h WHERE h.ready_at > clock AND h.ready_at <= clock + wait_;
+        IF later IS NOT NULL THEN
+            PERFORM pg_sleep((later - clock) / 1000000.0);
+            clock := foliot.now();
+        END IF;
     END IF;
     carefully_ := carefully_ OR broken <> '{}' OR paused <> '{}';
     backlog_ := coalesce(backlog_, limit_);

@@ -120,7 +120,8 @@ WHERE xid >= div(:position::numeric, 18446744073709551616)::bigint
 ORDER BY xid, n LIMIT :limit
 
 -- name: queues_briefly
-SELECT queue, sum(cardinality(numbers))::bigint, min(fired_at) FROM foliot.handoff GROUP BY queue ORDER BY queue
+SELECT queue, sum(cardinality(numbers))::bigint, min(fired_at) FROM foliot.handoff WHERE fired_at <= foliot.now()
+GROUP BY queue ORDER BY queue
 
 -- name: jobs_waited_for
 SELECT DISTINCT job FROM foliot.handoff WHERE job IS NOT NULL

@@ -1,5 +1,5 @@
 -- name: measured_chunks
-SELECT queue, lane, fired_at, numbers FROM foliot.handoff
+SELECT queue, lane, fired_at, numbers FROM foliot.handoff WHERE fired_at <= foliot.now()
 
 -- name: count_due
 -- What can fire and is due: found in the index of these, shard by shard. What is claimed and not written yet is at work.

@@ -64,4 +64,5 @@ SELECT foliot.count_history(foliot.now() - 172800000000)
 SELECT (SELECT count(*) FROM foliot.history WHERE started_at < fire_at) + (SELECT count(*) FROM foliot.attempt WHERE started_at < fire_at AND outcome <> 'cancelled')
 
 -- name: waiting_chunks
-SELECT queue, fired_at, numbers FROM foliot.handoff
+-- What is handed off before its time waits for nobody yet.
+SELECT queue, fired_at, numbers FROM foliot.handoff WHERE fired_at <= foliot.now()

@@ -1,5 +1,5 @@
 -- name: claim_runs
-SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer, :put_off::integer, :labels::text[], :carefully)
+SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer, :put_off::integer, :labels::text[], :carefully, :wait)
 
 -- name: write_claims
 SELECT foliot.write_claims(:tokens::bigint[], :numbers::bigint[])

@@ -1,0 +1,189 @@
+"""fire: what is due soon may be handed off before its time, and nothing is different for it but when that was done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from foliot.domain.gates import Gate
+from foliot.domain.instant import MILLISECOND, SECOND, Instant
+from foliot.domain.policy import Overlap, Policy
+from foliot.domain.run import Claimed, Kept, OnConflict
+from foliot.domain.state import Reason, State
+from foliot.domain.store import Fired, Lease
+from tests.contract.stage import START, TTL, Entry, Stage, deciding, declared, fires
+from tests.contract.test_pausing import pause
+from tests.contract.test_slots import keyed
+
+SOON = 30 * MILLISECOND
+
+
+@dataclass
+class Scheduler:
+    """Offers what it has loaded before its time, and fires what the store leaves for it when it is due."""
+
+    stage: Stage
+    lease: Lease
+    waiting: list[Entry]
+
+    @classmethod
+    async def starts(cls, stage: Stage) -> Scheduler:
+        lease = await stage.lease()
+        return cls(stage, lease, await stage.loaded(lease))
+
+    async def offers(self) -> Fired:
+        fired = await self.stage.store.fire([self.lease], [], self.lease.cursor, deciding(fires), self.waiting)
+        gone = len(self.waiting) - fired.ahead - fired.stale
+        self.waiting = [*fired.patient, *fired.again]
+        assert len(self.waiting) == gone, "whatever was not handed off is told"
+        return fired
+
+    async def fires(self) -> Fired:
+        due = [entry for entry in self.waiting if entry[0] <= self.stage.now]
+        self.waiting = [entry for entry in self.waiting if entry not in due]
+        return await self.stage.store.fire([self.lease], due, self.lease.cursor, deciding(fires))
+
+    async def hears(self) -> None:
+        arrivals = await self.stage.store.arrivals([self.lease], self.lease.cursor)
+        self.waiting += zip(arrivals.fire_at, arrivals.number, strict=True)
+        self.lease = self.lease._replace(cursor=arrivals.cursor)
+
+    async def claimed_at(self, moment: Instant) -> list[Claimed]:
+        """What a worker gets then."""
+        self.stage.clock.advance(moment - self.stage.now)
+        await self.fires()
+        return await self.stage.claim()
+
+
+async def offered(stage: Stage, *, key: str | None = None, after: int = SOON, **more: Any) -> tuple[Scheduler, Kept]:
+    kept = await stage.promise(key, after=after, **more)
+    scheduler = await Scheduler.starts(stage)
+    await scheduler.offers()
+    return scheduler, kept
+
+
+async def test_nothing_begins_before_its_time_however_early_it_was_handed_off(stage: Stage) -> None:
+    scheduler, kept = await offered(stage)
+    assert await scheduler.claimed_at(START) == []
+    assert await scheduler.claimed_at(START + SOON - 1) == []
+    [run] = await scheduler.claimed_at(START + SOON)
+    assert run.id == kept.id
+    await stage.finish(stage.succeeded(run))
+    view = await stage.run(kept)
+    assert view.fired_at is not None
+    assert view.claimed_at is not None
+    assert view.fire_at == START + SOON <= view.fired_at <= view.claimed_at
+
+
+async def test_a_clock_that_is_set_back_meanwhile_is_waited_for(stage: Stage) -> None:
+    scheduler, _ = await offered(stage)
+    stage.clock.advance(-SECOND)
+    assert await scheduler.claimed_at(START + SOON - 1) == []
+    assert len(await scheduler.claimed_at(START + SOON)) == 1
+
+
+async def test_until_then_it_is_scheduled_and_waits_for_nobody(stage: Stage) -> None:
+    _, kept = await offered(stage)
+    assert await stage.state(kept) is State.SCHEDULED
+    assert await stage.store.queues_waiting() == []
+
+
+async def test_what_is_not_due_soon_is_left_alone(stage: Stage) -> None:
+    scheduler, kept = await offered(stage, after=SECOND)
+    assert await scheduler.claimed_at(START + SECOND - 1) == []
+    assert [entry[1] for entry in scheduler.waiting] == [kept.number]
+    assert len(await scheduler.claimed_at(START + SECOND)) == 1
+
+
+async def test_what_is_cancelled_meanwhile_does_not_run(stage: Stage) -> None:
+    scheduler, kept = await offered(stage)
+    await stage.store.cancel(kept.id, actor="test", note="")
+    assert await scheduler.claimed_at(START + SOON) == []
+    assert await stage.state(kept) is State.CANCELLED
+
+
+@pytest.mark.parametrize("to", [START + SOON + 5 * MILLISECOND, START + SECOND])
+async def test_what_is_moved_meanwhile_runs_once_at_its_new_time(stage: Stage, to: Instant) -> None:
+    scheduler, kept = await offered(stage, key="class:7")
+    await stage.store.move("class:7", None, to)
+    assert await scheduler.claimed_at(START + SOON) == []
+    await scheduler.hears()
+    assert await scheduler.claimed_at(to - 1) == []
+    assert [run.number for run in await scheduler.claimed_at(to)] == [kept.number]
+    assert await scheduler.claimed_at(to + SECOND) == []
+
+
+async def test_what_is_moved_to_an_earlier_time_meanwhile_runs_once(stage: Stage) -> None:
+    scheduler, _ = await offered(stage, key="class:7")
+    await stage.store.move("class:7", None, START + SOON // 2)
+    await scheduler.hears()
+    assert len(await scheduler.claimed_at(START + SOON // 2)) == 1
+    assert await scheduler.claimed_at(START + SOON) == []
+
+
+async def test_what_is_replaced_meanwhile_runs_as_it_was_replaced(stage: Stage) -> None:
+    scheduler, kept = await offered(stage, key="class:7")
+    await stage.promise("class:7", after=SOON, payload=b'{"new":1}', on_conflict=OnConflict.REPLACE)
+    await scheduler.hears()
+    [run] = await scheduler.claimed_at(START + SOON)
+    assert (run.id, run.payload) == (kept.id, b'{"new":1}')
+
+
+@pytest.mark.parametrize("name", ["job:job", "queue:default", "tenant:acme"])
+async def test_what_is_paused_meanwhile_is_held(stage: Stage, name: str) -> None:
+    scheduler, kept = await offered(stage, tenant="acme")
+    await pause(stage, name)
+    assert await scheduler.claimed_at(START + SOON) == []
+    await scheduler.hears()
+    assert await scheduler.claimed_at(START + SOON) == []
+    assert ((await stage.run(kept)).state, (await stage.run(kept)).reason) == (State.HELD, Reason.PAUSED)
+
+
+async def test_a_tick_is_decided_upon_at_its_time(stage: Stage) -> None:
+    await stage.apply(declared("hourly", START + SOON, policy=Policy(overlap=Overlap.SKIP)))
+    scheduler = await Scheduler.starts(stage)
+    assert (await scheduler.offers()).ahead == 0
+    assert [run.state for run in await stage.waiting("hourly")] == [State.SCHEDULED]
+    assert len(await scheduler.claimed_at(START + SOON)) == 1
+
+
+async def test_a_run_that_needs_a_key_takes_it_at_its_time(stage: Stage) -> None:
+    first = await stage.promise(after=SOON, options=keyed())
+    second = await stage.promise(after=SOON + 1, options=keyed())
+    scheduler = await Scheduler.starts(stage)
+    assert (await scheduler.offers()).ahead == 0
+    assert [run.id for run in await scheduler.claimed_at(START + SOON + 1)] == [first.id]
+    assert await stage.state(second) is State.HELD
+
+
+async def test_a_run_of_a_limited_job_asks_at_its_time(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=1), actor="test")
+    for _ in range(2):
+        await stage.promise(after=SOON)
+    scheduler = await Scheduler.starts(stage)
+    assert (await scheduler.offers()).ahead == 0
+    assert len(await scheduler.claimed_at(START + SOON)) == 1
+
+
+async def test_whoever_takes_over_finds_what_was_handed_off_and_it_runs_once(stage: Stage) -> None:
+    before, kept = await offered(stage)
+    other = await stage.register("scheduler")
+    await stage.store.release([before.lease])
+    lease = await stage.store.take(0, other, TTL)
+    assert lease is not None
+    [lease] = await stage.store.renew([lease], TTL, START + SECOND)
+    after = Scheduler(stage, lease, await stage.loaded(lease))
+    assert await after.claimed_at(START + SOON - 1) == []
+    claimed = await after.claimed_at(START + SOON)
+    assert [run.id for run in claimed] == [kept.id]
+    assert await after.claimed_at(START + SECOND) == []
+
+
+async def test_all_of_it_is_taken_and_in_the_order_of_lanes_and_priorities(stage: Stage) -> None:
+    promised = [await stage.promise(after=SOON - place, priority=place) for place in range(3)]
+    scheduler = await Scheduler.starts(stage)
+    await scheduler.offers()
+    claimed = await scheduler.claimed_at(START + SOON)
+    assert [run.id for run in claimed] == [kept.id for kept in reversed(promised)]
