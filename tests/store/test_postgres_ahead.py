@@ -17,7 +17,7 @@ from foliot.domain.policy import Policy
 from foliot.domain.schedule import NewTick, TickDecision, TickFacts
 from foliot.domain.store import Fired, Lease
 from foliot.errors import LostOwnership
-from foliot.store.postgres import ahead, cells
+from foliot.store.postgres import PostgresStore, ahead, cells
 from foliot.store.postgres.ahead import Herd
 from tests.contract.stage import START, Entry, Judge, Stage, deciding, declared, fires, fires_hourly
 from tests.servers.postgres import PostgresServer
@@ -106,6 +106,56 @@ async def test_a_herd_goes_whole_when_its_time_has_come_and_each_tick_has_its_su
         assert await given.in_chunks() == given.numbers
         assert await given.line.count("run WHERE fired_at IS NULL") == TICKS
         assert await given.line.count("handoff WHERE fired_at = $1", DUE + 3) > 0
+
+
+async def test_a_herd_is_handed_off_just_before_its_time_and_claimed_at_it(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PostgresStore, "lead", cells.LEAD)
+    async with crowd(postgres) as given:
+        given.clock.advance(DUE - ahead.HAND_OFF // 2 - given.clock.now())
+        monkeypatch.setattr(ahead, "LEAD", 0)
+        await given.made_ready()
+        [herd] = given.herds
+        await herd.task  # nobody has called for it
+        assert await given.in_chunks() == given.numbers
+        assert await given.stage.claim() == []
+        given.clock.advance(DUE - 1 - given.clock.now())
+        assert await given.stage.claim() == []
+        given.clock.advance(1)
+        fired = await given.fire(_never)
+        assert (fired.handed_off, fired.created, fired.stale, fired.early) == (TICKS, TICKS, 0, 0)
+        claimed = await given.stage.claim()
+        assert sorted(run.number for run in claimed) == given.numbers
+        for run in claimed:
+            view = await given.stage.run(run)
+            assert view.fired_at == view.fire_at == DUE
+        assert await given.in_chunks() == []
+
+
+async def test_by_the_server_s_own_clock_a_herd_goes_by_itself_and_never_early(postgres: PostgresServer) -> None:
+    async with line(postgres, shards=SHARDS) as made:
+        [[now]] = await made.ask("SELECT foliot.now()")
+        due = now + 2 * SECOND
+        await made.stage.apply(*(declared(f"s{n}", due) for n in range(TICKS)))
+        leases = [await leased(made.stage, shard) for shard in range(SHARDS)]
+        entries = [entry for lease in leases for entry in await made.stage.loaded(lease)]
+        assert len(entries) == TICKS
+        [[now]] = await made.ask("SELECT foliot.now()")
+        await asyncio.sleep(max(due - ahead.AHEAD - now, 0) / SECOND)
+        made.store.look_ahead(leases, deciding(fires_hourly))
+        [herd] = made.store._cells.ahead.herds
+        await herd.task
+        rows = await made.ask("SELECT fired_at, ready_at, cardinality(numbers) FROM foliot.handoff")
+        assert sum(row[2] for row in rows) == TICKS
+        assert all(row[0] >= due and row[1] in (0, due) for row in rows)
+        [[now]] = await made.ask("SELECT foliot.now()")
+        await asyncio.sleep(max(due - now, 0) / SECOND)
+        assert len(await made.stage.claim()) == TICKS
+        assert min([row[0] for row in await made.ask("SELECT claimed_at FROM foliot.claim")]) >= due
+        fired = await made.store.fire(leases, entries, leases[0].cursor, deciding(_never))
+        assert (fired.handed_off, fired.stale) == (TICKS, 0)
+        assert fired.at >= due
 
 
 async def test_whoever_calls_for_a_part_of_a_herd_is_not_told_that_the_rest_is_stale(postgres: PostgresServer) -> None:

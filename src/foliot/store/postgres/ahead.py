@@ -1,8 +1,9 @@
 """Herds of ticks, made ready before they are due, so that handing them off takes no longer than a few round trips.
 
 Many schedules have ticks at the same moment, and each needs a decision, a successor and a few writes. All of that is
-done a little ahead, in transactions that then wait for the clock and for `fire`. Nobody sees anything of it before; if
-it does not come to it, they roll back, and the ticks are fired as ever.
+done a little ahead, in transactions that then wait, and commit just before that moment: no claim takes what they hand
+off before it has come. Nobody sees anything of it until then; if it does not come to it, they roll back, and the ticks
+are fired as ever.
 
 What these transactions hold while they wait: rows of ticks that are due within a moment, and their schedules, of which
 no other run exists. Whoever wants to change one of those waits for as long. The shards are locked at the very end, so
@@ -30,6 +31,8 @@ from foliot.store.verbs.transaction import Row
 
 AHEAD: Duration = 750 * MILLISECOND
 """How long before its time a herd is made ready: longer than that takes, and longer than a dispatcher sleeps."""
+HAND_OFF: Duration = 10 * MILLISECOND
+"""How long before its time it is handed off: longer than that takes. What somebody changes after that is too late."""
 PATIENCE: Duration = 400 * MILLISECOND
 """For so long after its time a herd waits to be fired."""
 HERD = 20
@@ -62,6 +65,10 @@ class Server(Protocol):
     def ahead(self) -> int:
         """How many connections transactions may hold that wait for their time."""
 
+    @property
+    def lead(self) -> Duration:
+        """Zero where nothing is handed off before its time."""
+
     async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T: ...
     async def look_again(self, tx: PostgresTransaction, query: str, /, **values: Any) -> Row: ...
 
@@ -92,6 +99,8 @@ class Herd:
         self._decide = decide
         self._placing = placing
         self._was_begun = False
+        self._head_start = HAND_OFF if server.lead else 0
+        self.clock = _StoreClock(at, moves=False)
         self._call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[Fired] = asyncio.create_task(
             server.write(self._wait_and_fire, lazily=True, hot=True), name=f"ticks of {at}"
@@ -100,8 +109,7 @@ class Herd:
 
     async def fire(self) -> Fired | None:
         """None when nothing was fired. LostOwnership when a shard is another's by now."""
-        if not self._call.done():
-            self._call.set_result(None)
+        self._go()
         try:
             fired = await asyncio.shield(self.task)
         except LostOwnership:
@@ -109,7 +117,16 @@ class Herd:
         except Exception:
             return None  # whoever called fires them as ever, and hears of what is wrong
         self._placing.keep()
-        return fired
+        return fired._replace(at=self.clock.now())
+
+    @property
+    def is_over(self) -> bool:
+        """It came to nothing. What was handed off is still to be called for."""
+        return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
+
+    def _go(self) -> None:
+        if not self._call.done():
+            self._call.set_result(None)
 
     def abandon(self) -> None:
         if not self._call.done():
@@ -122,8 +139,9 @@ class Herd:
         self._was_begun = True
         firing = await self._made_ready(tx)
         self.ready.set()
-        await self._be_called()
+        await self._be_called(tx)
         await self._reach(tx)
+        tx.now = max(tx.now, self.at)
         await firing.write()
         return Fired(tx.now, firing.handed_off, 0, 0, 0, 0, firing.created, [])
 
@@ -139,12 +157,18 @@ class Herd:
             tx.rings.discard("arrivals")
         return firing
 
-    async def _be_called(self) -> None:
-        timer = asyncio.get_running_loop().call_later((AHEAD + PATIENCE) / SECOND, self.abandon)
+    async def _be_called(self, tx: PostgresTransaction) -> None:
+        """By whoever fires, or by the time."""
+        loop = asyncio.get_running_loop()
+        timers = [loop.call_later((AHEAD + PATIENCE) / SECOND, self.abandon)]
+        if self._head_start:
+            [now] = await self._server.look_again(tx, "look")
+            timers.append(loop.call_later((self.at - self._head_start - now) / SECOND, self._go))
         try:
             await self._call
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
 
     async def _reach(self, tx: PostgresTransaction) -> None:
         """The store's clock decides, inside the transaction. Whether the shards are still ours, and whether anything is
@@ -154,12 +178,26 @@ class Herd:
             lost = {lease.shard for lease in self._leases} - set(owned)
             if lost:
                 raise LostOwnership(f"shards {sorted(lost)} are no longer owned under these epochs", lost)
-            if is_limited or not self.at - EARLY <= now <= self.at + PATIENCE or now == tx.now < self.at:
+            begin = self.at - self._head_start
+            if is_limited or not begin - EARLY <= now <= self.at + PATIENCE or now == tx.now < begin:
                 raise _Abandoned  # too early even to wait for, too late, or by a clock that stands still
             tx.now = now
-            if now >= self.at:
+            self.clock = _StoreClock(now, moves=bool(self._head_start))
+            if now >= begin:
                 return
-            await asyncio.sleep((self.at - now) / SECOND)
+            await asyncio.sleep((begin - now) / SECOND)
+
+
+class _StoreClock:
+    """What time it is at the store, by what it said last."""
+
+    def __init__(self, said: Instant, *, moves: bool) -> None:
+        """`moves`: it is not virtual."""
+        self._said = said
+        self._heard = time.monotonic() if moves else None
+
+    def now(self) -> Instant:
+        return self._said + (round((time.monotonic() - self._heard) * SECOND) if self._heard is not None else 0)
 
 
 class Ahead:
@@ -178,7 +216,7 @@ class Ahead:
         self._gone: set[Entry] = set()
         """What went with a herd before it was called for."""
         self._gone_at = 0.0
-        self._nothing = Fired(0, 0, 0, 0, 0, 0, 0, [])
+        self._clock = _StoreClock(0, moves=False)
 
     def note(self, entries: Iterable[Row]) -> None:
         """What was loaded or told: time, number, and whether it is a tick."""
@@ -191,7 +229,7 @@ class Ahead:
 
     def look(self, leases: Sequence[Lease], decide: Decide, now: Instant) -> None:
         """Makes ready what is due within a moment."""
-        self.herds = [herd for herd in self.herds if not herd.task.done()]
+        self.herds = [herd for herd in self.herds if not herd.is_over and now < herd.at + AHEAD]
         for at in [at for at in self._near if at < now - SECOND]:
             del self._near[at]
         while self._order and self._order[0] <= now + AHEAD:
@@ -227,7 +265,7 @@ class Ahead:
         left = [entry for entry in due if entry not in self._gone]
         self._gone.difference_update(due)
         if fired is None and len(left) < len(due):
-            fired = self._nothing
+            fired = Fired(self._clock.now(), 0, 0, 0, 0, 0, 0, [])
         return fired, left
 
     async def _fire_herds(self, until: Instant) -> Fired | None:
@@ -239,7 +277,7 @@ class Ahead:
                 found = fired if found is None else together(found, fired)
                 self._gone |= herd.entries
                 self._gone_at = time.monotonic()
-                self._nothing = Fired(fired.at, 0, 0, 0, 0, 0, 0, [])
+                self._clock = herd.clock
         return found
 
     def abandon(self) -> None:

@@ -25,7 +25,7 @@ CHUNK = 200
 LEAD: Duration = 40 * MILLISECOND
 """How long before its time a plain run is handed off, at most: a moment in which the scheduler does not get the
 processor is shorter, as a rule. What happens to the run meanwhile is seen by the claim."""
-SLOT: Duration = 5 * MILLISECOND
+SLOT: Duration = 4 * MILLISECOND
 """What is due within so much time is claimed together, when the last of it is due: a claim costs as much for one as for
 ten."""
 CALLED = 16
@@ -53,6 +53,8 @@ class Server(Protocol):
 
     @property
     def ahead(self) -> int: ...
+    @property
+    def lead(self) -> Duration: ...
     async def look_again(self, tx: PostgresTransaction, query: str, /, **values: Any) -> Row: ...
     async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
     async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T: ...
