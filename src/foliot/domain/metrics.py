@@ -69,7 +69,11 @@ TAKEOVERS = _counter("scheduler_takeovers", "Shards that were taken.")
 SHARDS_LOST = _counter("scheduler_shards_lost", "Shards that somebody else took.")
 SHARDS = _gauge("scheduler_shards", "Shards that this scheduler holds.")
 WHEEL = _gauge("scheduler_wheel_runs", "Runs that are in its memory, waiting for their time.")
-LATENESS = _histogram("scheduler_lateness", "From the time that a run is due to its hand-off; nothing for those handed off before.", PUNCTUAL)
+LATENESS = _histogram(
+    "scheduler_lateness",
+    "From the time that a run is due to its hand-off; nothing for those handed off before.",
+    PUNCTUAL,
+)
 BATCH = _histogram("scheduler_batch", "How long it took to hand off one batch of runs.", PUNCTUAL)
 LOSSES = _counter("scheduler_attempts_lost", "Attempts that were taken away from workers that are not heard of.")
 
