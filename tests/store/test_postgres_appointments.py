@@ -63,6 +63,11 @@ def test_a_message_says_when_it_was_said_and_calls_each_to_a_moment() -> None:
     assert Message.read("1700 0:17 1800:18 1900:") == (1700, [(0, "17"), (1800, "18"), (1900, "")])
 
 
+@pytest.mark.parametrize("text", ["", "17", "soon", "1700 now:17"])
+def test_a_message_of_another_kind_is_for_anybody(text: str) -> None:
+    assert Message.read(text) is None
+
+
 def test_who_is_called_to_a_moment_goes_a_little_before_it_and_waits_at_the_server() -> None:
     post = Post()
     post.calls.ours(5.01)

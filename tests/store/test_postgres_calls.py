@@ -38,7 +38,9 @@ async def called(server: PostgresServer) -> AsyncIterator[tuple[Stage, Any, Hand
             due = [(one.fire_at, one.number) for one in kept]
             fired = await stage.store.fire([renewed], due, lease.cursor, lambda facts, now: [])
             assert fired.handed_off == count
-            [(at, whom)] = Message.read(await said.get()).calls
+            message = Message.read(await said.get())
+            assert message is not None
+            [(at, whom)] = message.calls
             assert at == 0, "at once"
             return whom
 

@@ -45,6 +45,7 @@ class Scene(NamedTuple):
 
     async def calls(self) -> list[tuple[Duration, str]]:
         message = Message.read(await asyncio.wait_for(self.said.get(), 10))
+        assert message is not None
         assert message.at == START
         return [(at - START if at else 0, whom) for at, whom in message.calls]
 

@@ -155,10 +155,11 @@ class Bell:
             pause = min(pause * 2, 5)
 
     def _hear(self, who: str, _connection: Any, _pid: int, _channel: str, payload: object) -> None:
-        if payload and self._hears:
-            self._called(Message.read(str(payload)))
-        else:
+        message = Message.read(str(payload)) if payload and self._hears else None
+        if message is None:
             self.heard({who})
+        else:
+            self._called(message)
 
     @property
     def version(self) -> int:

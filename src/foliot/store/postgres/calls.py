@@ -25,11 +25,15 @@ class Message(NamedTuple):
     calls: list[tuple[Instant, str]]
 
     @classmethod
-    def read(cls, text: str) -> Self:
-        """`1790000000000000 0:17 1790000000004000:18`: see `foliot.fire_runs`."""
+    def read(cls, text: str) -> Self | None:
+        """`1790000000000000 0:17 1790000000004000:18`: see `foliot.fire_runs`. None where it says nothing of the kind:
+        then anybody may be meant."""
         at, *calls = text.split(" ")
-        parts = (call.partition(":") for call in calls)
-        return cls(int(at), [(int(when), whom) for when, _, whom in parts])
+        parts = [call.partition(":") for call in calls]
+        try:
+            return cls(int(at), [(int(when), whom) for when, _, whom in parts]) if parts else None
+        except ValueError:
+            return None
 
 
 class Timer(Protocol):

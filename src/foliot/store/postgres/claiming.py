@@ -65,6 +65,8 @@ class Claimer:
         """Runs in a chunk, lately: so that a claim locks about as many chunks as it needs, and leaves others theirs."""
         self._unsure: dict[tuple[int, ...], tuple[int, Instant]] = {}
         """Tokens of claims whose answer was lost, whose they are, and since when. The store may believe in them."""
+        self._wait: Duration = 0
+        """For how long the claim that is under way may wait at the server."""
         self._looks_again = 0.0
         """When it will, by the event loop's clock."""
 
