@@ -185,8 +185,7 @@ class FakeStore:
         for _, number in ahead:
             self.rows[number].state = "ready"
             self.ahead.append((now, self.rows[number].fire_at, number))
-        if soon:
-            again += [entry for entry in due if entry[0] > now]
+        again += [entry for entry in due if entry[0] > now]
         reached = [entry for entry in due if entry[0] <= now]
         valid = [self.rows[number] for fire_at, number in reached if self._fires(fire_at, number)]
         facts = [self._facts(row) for row in valid if row.schedule is not None]

@@ -17,7 +17,8 @@ from foliot.store.postgres import PostgresStore
 from foliot.store.postgres.bell import channel
 from foliot.store.postgres.calls import Message
 from foliot.store.postgres.cells import LEAD, SLOT
-from tests.contract.stage import START, Stage
+from tests.contract.stage import START, Stage, declared
+from tests.contract.test_slots import keyed
 from tests.servers.emptied import emptied
 from tests.servers.postgres import PostgresServer
 from tests.store.lines import stages
@@ -135,6 +136,27 @@ async def test_what_is_beyond_the_lead_comes_back_and_what_is_due_and_was_refuse
         fired = await at.hands_off(LEAD, LEAD + 1)
         assert (fired.ahead, fired.early) == (1, 1)
         assert [entry[0] for entry in fired.again] == [START + LEAD + 1]
+
+
+async def test_what_is_refused_beside_a_tick_that_is_due_soon_comes_back(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        await at.stage.apply(declared("hourly", START + SLOT))
+        told = await at.stage.store.arrivals([at.lease], at.lease.cursor)
+        [tick] = zip(told.fire_at, told.number, strict=True)
+        at.stage.store.look_ahead([at.lease], lambda facts, now: [])
+        [kept] = await at.stage.store.promise([Promise("job", b"{}", START + 1)])
+        refused = (kept.fire_at, kept.number)
+        fired = await at.stage.store.fire([at.lease], [refused], at.lease.cursor, lambda facts, now: [], [tick])
+        assert (fired.early, list(fired.again), list(fired.patient)) == (1, [refused], [tick])
+
+
+async def test_what_needs_thought_and_is_due_by_the_store_s_clock_alone_is_fired(postgres: PostgresServer) -> None:
+    """As it is with a scheduler whose clock is slow."""
+    async with scene(postgres) as at:
+        wanted = [Promise("job", b"{}", START, options=keyed()), Promise("job", b"{}", START + 1)]
+        due, later = [(one.fire_at, one.number) for one in await at.stage.store.promise(wanted)]
+        fired = await at.stage.store.fire([at.lease], [], at.lease.cursor, lambda facts, now: [], [due, later])
+        assert (fired.handed_off, list(fired.again)) == (1, [later])
 
 
 async def test_a_claim_waits_at_the_server_for_what_is_ready_in_a_moment(postgres: PostgresServer) -> None:

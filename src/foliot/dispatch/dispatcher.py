@@ -498,8 +498,6 @@ class Dispatcher:
         # Read before the call, so never more than the store's clock really lags. It keeps a host whose clock is fast
         # from asking again and again: a refused run has fire_at > fired.at, so fire_at + lag lies after `now`.
         self._store_behind = max(0, now - fired.at)
-        if fired.early and not soon:
-            self._shards.put_back(entry for entry in due if entry[0] > fired.at)
         self._shards.put_back(fired.again)
         self._busy += fired.busy
         for fault in fired.faults:

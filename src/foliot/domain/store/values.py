@@ -144,7 +144,7 @@ class Fired(NamedTuple):
     at: Instant
     handed_off: int
     early: int
-    """Refused, because the store's clock had not reached them; put them back."""
+    """Refused, because the store's clock had not reached them; they are in `again`."""
     stale: int
     """Moved, cancelled or claimed meanwhile; ticks also when they were fired. (A delayed run that is fired twice is in
     two chunks, and claimed once.)"""
@@ -157,8 +157,8 @@ class Fired(NamedTuple):
     busy: Sequence[tuple[Instant, int]] = ()
     """Entries that somebody's open transaction has its hands on: put them back, for a little later."""
     again: Sequence[tuple[Instant, int]] = ()
-    """Ticks over many members that have made runs for some of them, and what is due soon and was left out: put them
-    back, they go on at once."""
+    """What is still to be fired: put it back. Refused; or due soon, and left out; or a tick over many members that has
+    made runs for some of them."""
     ahead: int = 0
     """Of what was handed off, how much before its time."""
     patient: Sequence[tuple[Instant, int]] = ()

@@ -216,7 +216,9 @@ class CellReader:
         if lost:
             raise LostOwnership(f"shards {sorted(lost)} are no longer owned under these epochs", lost)
         if needs_thought:
-            return await self._fire_with_thought(leases, due, soon, decide)
+            # Which may be due by the store's clock alone, and would be offered as soon again and again.
+            due = [*due, *(entry for entry in soon if entry[0] <= now)]
+            return await self._fire_with_thought(leases, due, [entry for entry in soon if entry[0] > now], decide)
         if told:
             self._forgot_at = time.monotonic()
         placing.keep()
@@ -235,7 +237,7 @@ class CellReader:
             held=0,
             created=0,
             faults=[],
-            again=early if soon else (),
+            again=early,
             ahead=min(max(coming - len(left), 0), reached),
             patient=left,
         )
@@ -261,9 +263,7 @@ class CellReader:
         placing.keep()
         # Ticks come in herds: where there were some, more follow at once.
         self._ticks_till = time.monotonic() + _HERD if fired.created else 0.0
-        if soon:
-            fired = fired._replace(again=[*fired.again, *soon, *(entry for entry in due if entry[0] > fired.at)])
-        return fired
+        return fired._replace(again=[*fired.again, *soon]) if soon else fired
 
     def _next_workers(self) -> list[int]:
         """Who is to go if there is work for one, and who after that: in turn."""

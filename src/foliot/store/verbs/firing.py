@@ -74,7 +74,7 @@ async def fire(
         created=firing.created,
         faults=firing.faults,
         busy=firing.busy,
-        again=firing.again,
+        again=[*firing.again, *(entry for entry in due if entry[0] > tx.now)],
         skipped_for=firing.skipped_for,
         held_for=firing.held_for + firing.keeper.held_for,
     )
