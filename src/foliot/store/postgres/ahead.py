@@ -143,6 +143,8 @@ class Herd:
         await self._reach(tx)
         tx.now = max(tx.now, self.at)
         await firing.write()
+        if self._head_start:
+            await tx.one("call_all", at=self.at)
         return Fired(tx.now, firing.handed_off, 0, 0, 0, 0, firing.created, [])
 
     async def _made_ready(self, tx: PostgresTransaction) -> Firing:

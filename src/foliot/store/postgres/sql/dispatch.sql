@@ -180,10 +180,13 @@ WHERE schedule = ANY(:schedules::text[]) AND (state IN (1, 4, 5) OR state >= 20
 
 -- name: add_handoff
 -- Workers are told by the transaction itself; once, however many chunks it adds. What is fired in a moment to come is
--- ready then.
+-- ready then, and they are called for that moment: see `call_all`.
 INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers, job, alone, rank, ready_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, CASE WHEN $4 > foliot.now() THEN $4 ELSE 0 END)
-RETURNING pg_notify('foliot_handoff', CASE WHEN ready_at > 0 THEN concat(foliot.now(), ' ', ready_at, ':') ELSE '' END)
+RETURNING CASE WHEN ready_at = 0 THEN pg_notify('foliot_handoff', '') END
+
+-- name: call_all
+SELECT pg_notify('foliot_handoff', concat(foliot.now(), ' ', :at::bigint, ':'))
 
 -- name: tick_fired
 UPDATE foliot.run SET fired_at = $1, lane = $2, waits_for = NULL, reason = NULL, detail = NULL WHERE number = $3
