@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from foliot.domain.fairness import LIGHT
 from foliot.domain.gates import Gate
 from foliot.domain.instant import MILLISECOND, SECOND, Instant
 from foliot.domain.policy import Overlap, Policy
-from foliot.domain.run import Claimed, Kept, OnConflict
+from foliot.domain.run import Claimed, Kept, OnConflict, Promise
 from foliot.domain.state import Reason, State
 from foliot.domain.store import Fired, Lease
 from tests.contract.stage import START, TTL, Entry, Stage, deciding, declared, fires
@@ -175,6 +176,7 @@ async def test_whoever_takes_over_finds_what_was_handed_off_and_it_runs_once(sta
     assert lease is not None
     [lease] = await stage.store.renew([lease], TTL, START + SECOND)
     after = Scheduler(stage, lease, await stage.loaded(lease))
+    assert bool(after.waiting) == bool(before.waiting), "what is in a chunk is not loaded"
     assert await after.claimed_at(START + SOON - 1) == []
     claimed = await after.claimed_at(START + SOON)
     assert [run.id for run in claimed] == [kept.id]
@@ -187,3 +189,21 @@ async def test_all_of_it_is_taken_and_in_the_order_of_lanes_and_priorities(stage
     await scheduler.offers()
     claimed = await scheduler.claimed_at(START + SOON)
     assert [run.id for run in claimed] == [kept.id for kept in reversed(promised)]
+
+
+async def test_a_tenant_that_floods_waits_for_others_also_with_what_is_to_come(stage: Stage) -> None:
+    """Each batch goes on where the last one ended: else whoever comes in many of them would never be put off."""
+    lease = await stage.lease()
+    for _ in range(4):
+        flood = [Promise("job", b"{}", stage.now + SOON, tenant="flood") for _ in range(100)]
+        kept = await stage.store.promise(flood)
+        soon = [(one.fire_at, one.number) for one in kept]
+        fired = await stage.store.fire([lease], [], lease.cursor, deciding(fires), soon)
+        if not fired.ahead:
+            return  # such a store has nothing to come
+    light = await stage.promise(after=SOON, tenant="light")
+    await stage.store.fire([lease], [], lease.cursor, deciding(fires), [(light.fire_at, light.number)])
+    stage.clock.advance(SOON)
+    claimed = [run.tenant for run in await stage.claim(1_000)]
+    assert len(claimed) == 401
+    assert claimed.index("light") <= 2 * LIGHT

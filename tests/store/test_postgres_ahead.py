@@ -114,7 +114,7 @@ async def test_a_herd_is_handed_off_just_before_its_time_and_claimed_at_it(
     monkeypatch.setattr(PostgresStore, "lead", cells.LEAD)
     async with crowd(postgres) as given:
         given.clock.advance(DUE - ahead.HAND_OFF // 2 - given.clock.now())
-        monkeypatch.setattr(ahead, "LEAD", 0)
+        monkeypatch.setattr(ahead, "LATEST", 0)
         await given.made_ready()
         [herd] = given.herds
         await herd.task  # nobody has called for it

@@ -137,6 +137,14 @@ def test_looking_before_its_moment_does_not_cover_a_call_for_somebody_else() -> 
     assert len(post.went) == 1
 
 
+def test_of_what_is_expected_the_last_word_counts() -> None:
+    post = Post()
+    for when in (5.3, 5.2, 5.4):
+        post.calls.expect(when)
+    post.loop.go_to(6.0)
+    assert post.went == [(pytest.approx(5.4 + COVERED_AFTER), False)]
+
+
 def test_nobody_goes_once_the_bell_is_closed() -> None:
     post = Post()
     post.calls.ours(5.1)

@@ -100,7 +100,8 @@ class DispatchCounters:
     def add(self, due: list[Entry], fired: Fired, took: Duration) -> None:
         """A batch at a time: nothing here is done for each run."""
         self.batches.add(took)
-        self.lateness.add_due([one for one in due if one[0] <= fired.at] if fired.early else due, fired.at)
+        is_all_reached = not due or due[-1][0] <= fired.at
+        self.lateness.add_due(due if is_all_reached else [one for one in due if one[0] <= fired.at], fired.at)
         self.lateness.counts[0] += fired.ahead
         self.fired += fired.handed_off
         self.early_refused += fired.early
@@ -424,11 +425,16 @@ class Dispatcher:
         if fresh:
             self._fresh_at = now
             return fresh, False
-        if is_resting:
+        if is_resting and not self._has_fresh(clock):
             return [], True
         most = min(self._most, HERD_BATCH) if self._is_fresh_beside_herd(now) else self._most
         due = self._shards.due(clock, most)
         return due, len(due) < most
+
+    def _has_fresh(self, clock: Instant) -> bool:
+        """Whether something is due that is not of the herd: a whole batch, which would be another one."""
+        first = self._shards.next_fresh()
+        return first is not None and first <= clock
 
     def _soon(self, now: Instant, due: int) -> tuple[list[Entry], bool]:
         """What may be handed off before its time, once that is worth a batch, or beside what is due; and whether it is

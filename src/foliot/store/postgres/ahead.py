@@ -43,7 +43,7 @@ SOON: Duration = 500 * MILLISECOND
 """Successors that are due later than this are heard of in time by whoever looks every quarter of a second."""
 EARLY: Duration = 20 * MILLISECOND
 """The server's clock is waited for as long as this, should it be behind ours."""
-LEAD: Duration = 150 * MILLISECOND
+LATEST: Duration = 150 * MILLISECOND
 """With less time than this left it would be in nobody's favour to begin."""
 _KNOWN_FOR = 0.25
 """Seconds in which whoever called for one tick of a herd calls for the others, which went with it."""
@@ -237,7 +237,7 @@ class Ahead:
         while self._order and self._order[0] <= now + AHEAD:
             at = heappop(self._order)
             numbers = self._near[at] = self._moments.pop(at)
-            if at > now + LEAD and len(numbers) >= HERD:
+            if at > now + LATEST and len(numbers) >= HERD:
                 self._begin(at, numbers, leases, decide)
 
     def is_tick(self, entry: Entry) -> bool:

@@ -89,7 +89,7 @@ class Bell:
         return self._calls.answered()
 
     def expect(self, seconds: float) -> None:
-        self._calls.others(asyncio.get_running_loop().time() + seconds)
+        self._calls.expect(asyncio.get_running_loop().time() + seconds)
 
     def _called(self, message: Message) -> None:
         now = self._server_time.note(message.at)

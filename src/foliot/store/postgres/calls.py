@@ -86,6 +86,7 @@ class Calls:
         self._others: set[float] = set()
         self._latest = -inf
         """Of the calls that somebody here goes to answer, or went."""
+        self._expected: float | None = None
         self._timer: Timer | None = None
 
     def ours(self, when: float) -> None:
@@ -97,6 +98,13 @@ class Calls:
     def others(self, when: float) -> None:
         """We see to it a little later, unless we went meanwhile."""
         self._add(self._others, when)
+
+    def expect(self, when: float) -> None:
+        """The same: somebody was called, if that call was not lost. What was expected before is not any more."""
+        if self._expected is not None:
+            self._others.discard(self._expected)
+        self._expected = when
+        self.others(when)
 
     def answered(self) -> Duration:
         """Somebody here looks: whatever was called for until now, or will be in a moment, is taken care of. Answers for
@@ -116,11 +124,15 @@ class Calls:
         calls.add(when)
         self._set_timer()
 
-    def _take(self, now: float) -> None:
+    def _take(self, now: float) -> bool:
+        """Whether there was any."""
+        found = False
         for calls in (self._ours, self._all, self._others):
             taken = [when for when in calls if when <= now + EARLY]
             calls.difference_update(taken)
             self._latest = max(self._latest, *taken, -inf)
+            found |= bool(taken)
+        return found
 
     def _set_timer(self) -> None:
         moments = [when - EARLY for calls in (self._ours, self._all) for when in calls]
@@ -140,6 +152,7 @@ class Calls:
         self._timer = None
         now = self._loop.time()
         is_for_us_alone = any(when <= now + EARLY for when in self._ours)
-        self._take(now)
+        found = self._take(now)
         self._set_timer()
-        self._go(is_for_us_alone)
+        if found:  # timers are a little early here and there
+            self._go(is_for_us_alone)

@@ -91,7 +91,8 @@ class CellReader:
         if lease is None or shard < 0:
             return lease
         seen = await self._look()
-        self._handed_off[shard] = await self._server.read(dispatching.handed_off)
+        handed_off: HandedOff = await self._server.read(dispatching.handed_off)
+        self._handed_off[shard] = handed_off._replace(at=handed_off.at + LEAD)  # chunks name what is due by then
         return lease._replace(cursor=seen.cursor)
 
     async def _look(self) -> Snapshot:
@@ -227,7 +228,7 @@ class CellReader:
         early = [entry for entry in entries if entry[0] > now + lead]
         waits = set(patient)
         left = [entry for entry in entries if entry[1] in waits]
-        coming = sum(now < fire_at <= now + lead for fire_at, _ in entries)
+        coming = sum(now < fire_at <= now + lead for fire_at, _ in soon)
         return Fired(
             at=now,
             handed_off=reached,

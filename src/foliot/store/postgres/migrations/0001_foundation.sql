@@ -135,8 +135,8 @@ CREATE TABLE foliot.shard (
 
 -- Chunks of runs waiting for a worker. `job` is set on chunks that only a worker which knows that job may take, or the
 -- job's check (`settle?`); `alone` on one with a run that may have killed a worker;
--- `ready_at` on what was fired by a clock that has been set back since; `aside` on what a claim could not take, until
--- somebody has looked why; `rank` orders what is alike in lane and priority, so that tenants share (see
+-- `ready_at` on what was handed off before its time, or fired by a clock that has been set back since; `aside` on what a
+-- claim could not take, until somebody has looked why; `rank` orders what is alike in lane and priority, so that tenants share (see
 -- foliot.domain.fairness; 1 where there are none).
 CREATE TABLE foliot.handoff (
     n         bigint   GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -159,14 +159,16 @@ CREATE FUNCTION foliot.line_heads(
 ) LANGUAGE plpgsql STABLE AS $$
 BEGIN
     SELECT h.rank INTO own FROM foliot.handoff h
-    WHERE h.lane = lane_ AND h.priority = priority_ AND h.queue = queue_ AND h.job IS NULL AND NOT h.aside AND h.ready_at <= clock
+    WHERE h.lane = lane_ AND h.priority = priority_ AND h.queue = queue_ AND h.job IS NULL AND NOT h.aside
+        AND (h.ready_at <= clock OR h.ready_at = h.fired_at)
     ORDER BY h.lane, h.priority DESC, h.rank, h.n LIMIT 1;
     SELECT h.rank INTO beside FROM foliot.handoff h
-    WHERE h.lane = lane_ AND h.priority = priority_ AND h.job IS NULL AND NOT h.aside AND h.ready_at <= clock
+    WHERE h.lane = lane_ AND h.priority = priority_ AND h.job IS NULL AND NOT h.aside
+        AND (h.ready_at <= clock OR h.ready_at = h.fired_at)
     ORDER BY h.lane, h.priority DESC, h.rank, h.n LIMIT 1;
 END $$;
-COMMENT ON FUNCTION foliot.line_heads IS 'Where a line stands: the first rank that waits in it for whoever comes, and the '
-    'first over all queues of its lane and priority.';
+COMMENT ON FUNCTION foliot.line_heads IS 'Where a line stands: the first rank that waits in it for whoever comes, or for its '
+    'time, and the first over all queues of its lane and priority.';
 
 -- Chunks owned by a worker. `open` counts the runs that have not ended; at zero the row goes. Workers choose tokens
 -- themselves, so that one who never got the answer can ask what became of its claim.
