@@ -143,25 +143,6 @@ def a_slow_house(batch: int) -> House:
     return house
 
 
-def test_beside_a_herd_and_a_batch_of_what_is_fresh_the_dispatcher_does_not_spin() -> None:
-    """While it rests from the herd, it fires what is fresh, however much that is."""
-
-    async def story() -> None:
-        house = a_slow_house(3)
-        for _ in range(60):
-            house.store.promise(NOON)
-        for place in range(200):
-            house.store.promise(NOON + place * MILLISECOND // 3)
-        in_vain = 0
-        while len(house.fired()) + len(house.store.ahead) < 260:
-            asked, now = len(house.store.batches), house.clock.now()
-            house.advance(max(await house.dispatcher.run_once() - house.clock.now(), 0))
-            in_vain = in_vain + 1 if (asked, now) == (len(house.store.batches), house.clock.now()) else 0
-            assert in_vain < 5
-
-    run(story())
-
-
 def test_beside_a_herd_nothing_goes_before_its_time() -> None:
     """What is fresh goes before the rest of the herd, which rests for it: that is seen when it is due."""
 
