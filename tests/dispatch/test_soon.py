@@ -143,6 +143,24 @@ def a_slow_house(batch: int) -> House:
     return house
 
 
+def test_a_rest_from_a_herd_ends_when_a_whole_batch_is_fresh() -> None:
+    """Else nothing could be fired, and the dispatcher would ask itself for it again and again."""
+
+    async def story() -> None:
+        house = a_slow_house(3)
+        for place in range(80):
+            house.store.promise(NOON + (place // 60) * 30 * MILLISECOND)
+        while house.clock.now() < NOON + 30 * MILLISECOND:
+            house.advance(max(await house.dispatcher.run_once() - house.clock.now(), 0))
+        assert len(house.fired()) < 60, "the herd is not over"
+        house.dispatcher._herd_rests_until = house.clock.now() + 50 * MILLISECOND
+        before = len(house.fired())
+        wanted = await house.dispatcher.run_once()
+        assert len(house.fired()) > before or wanted > house.clock.now()
+
+    run(story())
+
+
 def test_beside_a_herd_nothing_goes_before_its_time() -> None:
     """What is fresh goes before the rest of the herd, which rests for it: that is seen when it is due."""
 
