@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from foliot.dispatch.dispatcher import AHEAD, Dispatcher
+from foliot.dispatch.dispatcher import AHEAD, LOOK_EVERY, MOST_HERD_REST, Dispatcher
 from foliot.domain.instant import MILLISECOND, MINUTE, SECOND
 from foliot.domain.store import Fired
 from foliot.errors import StoreError
@@ -148,12 +148,15 @@ def test_a_rest_from_a_herd_ends_when_a_whole_batch_is_fresh() -> None:
 
     async def story() -> None:
         house = a_slow_house(3)
-        for place in range(80):
-            house.store.promise(NOON + (place // 60) * 30 * MILLISECOND)
-        while house.clock.now() < NOON + 30 * MILLISECOND:
-            house.advance(max(await house.dispatcher.run_once() - house.clock.now(), 0))
-        assert len(house.fired()) < 60, "the herd is not over"
-        house.dispatcher._herd_rests_until = house.clock.now() + 50 * MILLISECOND
+        for _ in range(300):
+            house.store.promise(NOON)
+        while not house.fired():
+            await house.dispatcher.run_once()
+        assert len(house.fired()) < 300, "the herd is not over"
+        for _ in range(5):
+            house.store.promise(house.clock.now())
+        house.advance(LOOK_EVERY)
+        house.dispatcher._herd_rests_until = house.clock.now() + MOST_HERD_REST
         before = len(house.fired())
         wanted = await house.dispatcher.run_once()
         assert len(house.fired()) > before or wanted > house.clock.now()
