@@ -18,6 +18,7 @@ from foliot.store.postgres.bell import channel
 from foliot.store.postgres.calls import Message
 from foliot.store.postgres.cells import LEAD, SLOT
 from tests.contract.stage import START, Stage, declared
+from tests.contract.test_pausing import pause
 from tests.contract.test_slots import keyed
 from tests.servers.emptied import emptied
 from tests.servers.postgres import PostgresServer
@@ -178,3 +179,22 @@ async def test_a_claim_waits_at_the_server_for_what_is_ready_in_a_moment(postgre
         assert 0 < after <= 500_000
         await judge.fetch(ask, worker, [1, 2, 3], 1_000_000)
         assert await judge.fetchval("SELECT foliot.now() >= max(ready_at) IS NOT FALSE FROM foliot.handoff")
+
+
+async def test_a_pause_that_comes_while_a_claim_waits_is_seen(postgres: PostgresServer) -> None:
+    """By the server's own clock: it is acknowledged before the run is due."""
+    async with stages(postgres, 1) as (judge, [stage]):
+        worker, kept = await stage.worker(), await stage.promise(after=500 * MILLISECOND)
+        await judge.execute(
+            "INSERT INTO foliot.handoff (fired_at, ready_at, priority, lane, queue, numbers) "
+            "VALUES ($1, $1, 0, 0, 'default', ARRAY[$2::bigint])",
+            *(kept.fire_at, kept.number),
+        )
+        ask = (
+            "SELECT number FROM foliot.claim_runs($1, '{default}', '{job}', 10, 10, '{1,2,3}', true, NULL, NULL, '{}', "
+            "false, 2000000)"
+        )
+        waiting = asyncio.create_task(judge.fetch(ask, worker))
+        await asyncio.sleep(0.1)
+        await pause(stage, "job:job")
+        assert [row[0] for row in await waiting if row[0] is not None] == []

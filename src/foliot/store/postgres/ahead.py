@@ -119,10 +119,11 @@ class Herd:
         self._placing.keep()
         return fired._replace(at=self.clock.now())
 
-    @property
-    def is_over(self) -> bool:
-        """It came to nothing. What was handed off is still to be called for."""
-        return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
+    def is_over(self, now: Instant) -> bool:
+        """It came to nothing, or what it handed off was not called for in time."""
+        if not self.task.done():
+            return False
+        return self.task.cancelled() or self.task.exception() is not None or now >= self.at + AHEAD
 
     def _go(self) -> None:
         if not self._call.done():
@@ -231,7 +232,9 @@ class Ahead:
 
     def look(self, leases: Sequence[Lease], decide: Decide, now: Instant) -> None:
         """Makes ready what is due within a moment."""
-        self.herds = [herd for herd in self.herds if not herd.is_over and now < herd.at + AHEAD]
+        self.herds = [
+            herd for herd in self.herds if not herd.task.done() or (not herd.is_over and now < herd.at + AHEAD)
+        ]
         for at in [at for at in self._near if at < now - SECOND]:
             del self._near[at]
         while self._order and self._order[0] <= now + AHEAD:

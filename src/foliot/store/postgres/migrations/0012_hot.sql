@@ -161,6 +161,14 @@ DECLARE
     broken text[];
     paused text[];
 BEGIN
+    -- First: what is paused, or who is dead, by the time that it is over is seen.
+    IF wait_ > 0 THEN
+        SELECT max(h.ready_at) INTO later FROM foliot.handoff h WHERE h.ready_at > clock AND h.ready_at <= clock + wait_;
+        IF later IS NOT NULL THEN
+            PERFORM pg_sleep((later - clock) / 1000000.0);
+            clock := foliot.now();
+        END IF;
+    END IF;
     SELECT EXISTS (SELECT 1 FROM foliot.instance i WHERE i.number = worker_ AND i.ended_at IS NULL),
         EXISTS (SELECT 1 FROM foliot.handoff),
         ARRAY(SELECT b.destination FROM foliot.breaker b WHERE b.opened_at IS NOT NULL),
@@ -172,13 +180,6 @@ BEGIN
     END IF;
     IF NOT is_any THEN
         RETURN;  -- somebody else was sooner
-    END IF;
-    IF wait_ > 0 THEN
-        SELECT max(h.ready_at) INTO later FROM foliot.handoff h WHERE h.ready_at > clock AND h.ready_at <= clock + wait_;
-        IF later IS NOT NULL THEN
-            PERFORM pg_sleep((later - clock) / 1000000.0);
-            clock := foliot.now();
-        END IF;
     END IF;
     carefully_ := carefully_ OR broken <> '{}' OR paused <> '{}';
     backlog_ := coalesce(backlog_, limit_);
