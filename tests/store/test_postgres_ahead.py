@@ -119,6 +119,8 @@ async def test_a_herd_is_handed_off_just_before_its_time_and_claimed_at_it(
         [herd] = given.herds
         await herd.task  # nobody has called for it
         assert await given.in_chunks() == given.numbers
+        given.line.store.look_ahead(given.leases, deciding(fires_hourly))
+        assert given.herds == [herd], "it is known until it is called for"
         assert await given.stage.claim() == []
         given.clock.advance(DUE - 1 - given.clock.now())
         assert await given.stage.claim() == []

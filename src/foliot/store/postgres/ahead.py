@@ -232,9 +232,7 @@ class Ahead:
 
     def look(self, leases: Sequence[Lease], decide: Decide, now: Instant) -> None:
         """Makes ready what is due within a moment."""
-        self.herds = [
-            herd for herd in self.herds if not herd.task.done() or (not herd.is_over and now < herd.at + AHEAD)
-        ]
+        self.herds = [herd for herd in self.herds if not herd.is_over(now)]
         for at in [at for at in self._near if at < now - SECOND]:
             del self._near[at]
         while self._order and self._order[0] <= now + AHEAD:
