@@ -1,4 +1,4 @@
-"""Calls for work that is to come: who goes, when by the server's clock, and for how long he waits there."""
+"""Calls for work that is there or to come: who goes, when by the server's clock, and for which chunks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from foliot.domain.instant import MILLISECOND, SECOND, Instant
-from foliot.store.postgres.calls import COVERED_AFTER, EARLY, KNOWN_FOR, MOST_KNOWN, Calls, Message, ServerTime
+from foliot.store.postgres.calls import COVERED_AFTER, DRIFT, KNOWN_FOR, MOST_KNOWN, Calls, Message, ServerTime
 
 NOON: Instant = 1_800_000_000 * SECOND
 
@@ -59,59 +59,61 @@ class Post:
         self.calls = Calls(self.loop, lambda alone: self.went.append((self.loop.now, alone)))
 
 
-def test_a_message_says_when_it_was_said_and_calls_each_to_a_moment() -> None:
-    assert Message.read("1700 0:17 1800:18 1900:") == (1700, [(0, "17"), (1800, "18"), (1900, "")])
+def test_a_message_says_when_it_was_said_and_calls_each_to_a_chunk_or_to_whatever_is_there() -> None:
+    assert Message.read("1700 0:17 1800:18:55 1900:") == (1700, [(0, "17", 0), (1800, "18", 55), (1900, "", 0)])
 
 
-@pytest.mark.parametrize("text", ["", "17", "soon", "1700 now:17"])
+@pytest.mark.parametrize("text", ["", "17", "soon", "1700 now:17", "1700 1800:17:first"])
 def test_a_message_of_another_kind_is_for_anybody(text: str) -> None:
     assert Message.read(text) is None
 
 
-def test_who_is_called_to_a_moment_goes_a_little_before_it_and_waits_at_the_server() -> None:
+def test_who_is_called_for_chunks_that_are_to_come_goes_at_once_and_names_them() -> None:
     post = Post()
-    post.calls.ours(5.01)
-    post.loop.go_to(5.01 - EARLY - 1e-6)
-    assert post.went == []
-    post.loop.go_to(5.01)
-    assert post.went == [(pytest.approx(5.01 - EARLY), True)]
-    post.loop.now = 5.01 - EARLY
-    assert post.calls.answered() == pytest.approx(EARLY * SECOND + MILLISECOND, abs=1)
+    post.calls.chunk(55, 5.03)
+    post.calls.chunk(56, 5.03)
+    assert post.went == [(5.0, False), (5.0, False)]
+    assert post.calls.answered() == ({55: 5.03, 56: 5.03}, False)
+    assert post.calls.answered() == ({}, True), "who goes uncalled looks for anything"
+    post.loop.go_to(6.0)
+    assert len(post.went) == 2
 
 
-def test_who_comes_late_does_not_wait() -> None:
+def test_a_chunk_that_nobody_went_for_before_its_time_is_anybody_s_at_it() -> None:
+    """Because there was no room: should there still be none, others are called."""
     post = Post()
-    post.calls.ours(5.01)
-    post.loop.go_to(5.02)
-    assert post.calls.answered() == 0
+    post.calls.chunk(55, 5.03)
+    post.went.clear()
+    post.loop.go_to(6.0)
+    assert post.went == [(5.03, True)]
+    assert post.calls.answered() == ({}, True)
 
 
-def test_each_call_is_answered_once_however_many_there_are() -> None:
+def test_who_is_called_for_a_chunk_and_for_whatever_is_there_does_both() -> None:
+    post = Post()
+    post.calls.chunk(55, 5.03)
+    post.calls.now(alone=True)
+    assert post.went == [(5.0, False), (5.0, True)]
+    assert post.calls.answered() == ({55: 5.03}, True)
+
+
+def test_each_moment_is_gone_to_once_however_many_calls_there_are() -> None:
     post = Post()
     for when in (5.03, 5.01, 5.02, 5.02):
-        post.calls.ours(when)
+        post.calls.at(when)
     post.loop.go_to(6.0)
-    assert [round(when + EARLY, 6) for when, _ in post.went] == [5.01, 5.02, 5.03]
+    assert [when for when, _ in post.went] == [5.01, 5.02, 5.03]
     assert len(post.loop.pending()) == 0
 
 
-def test_a_call_for_this_moment_is_answered_at_once() -> None:
+def test_going_for_another_reason_leaves_later_moments_as_they_are() -> None:
     post = Post()
-    post.calls.ours(post.loop.now)
-    post.calls.all(post.loop.now)
-    assert post.went == [(5.0, True), (5.0, False)]
-
-
-def test_going_for_another_reason_answers_what_is_called_for_in_that_moment_and_nothing_later() -> None:
-    post = Post()
-    post.calls.ours(5.0 + EARLY)
-    post.went.clear()
-    post.calls.all(5.5)
-    assert post.calls.answered() > 0
-    post.loop.go_to(5.4)
-    assert post.went == []
-    post.loop.go_to(5.5)
-    assert [alone for _, alone in post.went] == [False]
+    post.calls.at(5.1)
+    post.calls.at(5.5)
+    post.loop.now = 5.2
+    post.calls.answered()
+    post.loop.go_to(6.0)
+    assert post.went == [(5.5, False)]
 
 
 def test_a_call_for_somebody_else_is_covered_a_little_later_unless_we_went_meanwhile() -> None:
@@ -122,7 +124,7 @@ def test_a_call_for_somebody_else_is_covered_a_little_later_unless_we_went_meanw
     post.loop.go_to(6.0)
     assert post.went == [(pytest.approx(5.1 + COVERED_AFTER), False)]
     post.calls.others(6.1)
-    post.loop.go_to(6.1)
+    post.loop.now = 6.1 + COVERED_AFTER
     post.calls.answered()
     post.loop.go_to(7.0)
     assert len(post.went) == 1
@@ -147,7 +149,8 @@ def test_of_what_is_expected_the_last_word_counts() -> None:
 
 def test_nobody_goes_once_the_bell_is_closed() -> None:
     post = Post()
-    post.calls.ours(5.1)
+    post.calls.chunk(55, 5.1)
+    post.went.clear()
     post.calls.close()
     post.loop.go_to(6.0)
     assert post.went == []
@@ -159,11 +162,46 @@ def test_a_moment_of_the_server_is_taken_from_the_swiftest_message() -> None:
     for delay in (0.004, 0.0002, 0.3):
         loop.now += 1.0 + delay
         time.note(NOON + round((loop.now - delay) * SECOND))
-    assert time.here(NOON + 60 * SECOND) == pytest.approx(60.0002, abs=1e-5)
+    assert time.here(NOON + 60 * SECOND) == pytest.approx(60.0002, abs=2 * DRIFT)
 
 
-def test_a_clock_that_goes_otherwise_is_believed_after_some_messages_or_some_time() -> None:
-    """The server's was set back by a second: until then calls are answered too soon, and the claim says so."""
+def test_a_moment_is_never_taken_for_earlier_than_it_is_though_clocks_drift() -> None:
+    loop = Loop()
+    time = ServerTime(loop)
+    time.note(NOON + round(loop.now * SECOND))
+    loop.now += KNOWN_FOR / 2
+    assert time.here(NOON + 60 * SECOND) == pytest.approx(60 + KNOWN_FOR / 2 * DRIFT, abs=1e-6)
+
+
+def test_how_long_ago_a_statement_looked_at_the_clock_is_known_from_messages() -> None:
+    loop = Loop()
+    time = ServerTime(loop)
+    assert time.ago(NOON, asked=loop.now) == 0, "nothing is known: it may have been just now"
+    time.note(NOON + round((loop.now - 0.0003) * SECOND))
+    asked, looked = loop.now, NOON + round((loop.now + 0.002) * SECOND)
+    loop.now += 0.012
+    assert time.ago(looked, asked) == pytest.approx(10 * MILLISECOND - 300, abs=10)
+
+
+def test_a_clock_that_was_set_back_does_not_make_a_moment_seem_past() -> None:
+    loop = Loop()
+    time = ServerTime(loop)
+    time.note(NOON + round(loop.now * SECOND))
+    asked, looked = loop.now, NOON + round((loop.now - 1) * SECOND)
+    loop.now += 0.012
+    assert time.ago(looked, asked) == 0
+    assert time.here(NOON) == float("inf"), "what was known is forgotten"
+
+
+def test_a_clock_that_was_set_forward_is_believed_at_once() -> None:
+    loop = Loop()
+    time = ServerTime(loop)
+    time.note(NOON + round(loop.now * SECOND))
+    time.note(NOON + round((loop.now + 60) * SECOND))
+    assert time.here(NOON + 70 * SECOND) == pytest.approx(10, abs=1e-5)
+
+
+def test_a_clock_that_was_set_back_is_believed_after_some_messages_or_some_time() -> None:
     for pause, count in ((0.0, MOST_KNOWN), (KNOWN_FOR + 1, 1)):
         loop = Loop()
         time = ServerTime(loop)

@@ -40,9 +40,9 @@ async def called(server: PostgresServer) -> AsyncIterator[tuple[Stage, Any, Hand
             assert fired.handed_off == count
             message = Message.read(await said.get())
             assert message is not None
-            [(at, whom)] = message.calls
-            assert at == 0, "at once"
-            return whom
+            [call] = message.calls
+            assert (call.at, call.chunk) == (0, 0), "at once, for whatever is there"
+            return call.whom
 
         yield stage, judge, hand
 
@@ -135,7 +135,18 @@ async def test_a_call_for_another_is_no_news_yet_and_one_for_all_is() -> None:
     post = Post()
     assert post.hear("1000 0:8") == 0
     assert post.hear("1000 0:") == 1
-    assert post.hear("1000 9000000:7") == 0, "a call for later"
+    assert post.hear("1000 9000000:") == 0, "a call for later"
+    assert post.hear("1000 9000000:8:55") == 0, "somebody else's"
+    await around()
+    assert post.sent == []
+    await post.bell.close()
+
+
+async def test_a_call_for_a_chunk_that_is_to_come_is_news_for_whoever_is_to_take_it() -> None:
+    post = Post()
+    assert post.hear("1000 9000000:7:55 9000000:8:56 9000000:7:57") == 2
+    answer = post.bell.answered()
+    assert (list(answer.chunks), answer.anything) == ([55, 57], False)
     await around()
     assert post.sent == []
     await post.bell.close()

@@ -16,13 +16,11 @@ from foliot.domain.store import Fired, Lease
 from foliot.store.postgres import PostgresStore
 from foliot.store.postgres.bell import channel
 from foliot.store.postgres.calls import Message
-from foliot.store.postgres.cells import LEAD, SLOT
+from foliot.store.postgres.cells import LEAD, SHARE, SLOT
 from tests.contract.stage import START, Stage, declared
-from tests.contract.test_pausing import pause
 from tests.contract.test_slots import keyed
 from tests.servers.emptied import emptied
 from tests.servers.postgres import PostgresServer
-from tests.store.lines import stages
 
 
 class Scene(NamedTuple):
@@ -49,7 +47,7 @@ class Scene(NamedTuple):
         message = Message.read(await asyncio.wait_for(self.said.get(), 10))
         assert message is not None
         assert message.at == START
-        return [(at - START if at else 0, whom) for at, whom in message.calls]
+        return [(call.at - START if call.at else 0, call.whom) for call in message.calls]
 
 
 @asynccontextmanager
@@ -97,14 +95,15 @@ async def test_what_is_due_goes_at_once_beside_what_is_to_come(postgres: Postgre
         assert await at.calls() == [(0, worker), (2 * MILLISECOND, worker)]
 
 
-async def test_workers_are_called_in_turn_each_to_its_moment(postgres: PostgresServer) -> None:
+async def test_one_worker_is_called_for_all_that_is_to_come_until_that_is_its_share(postgres: PostgresServer) -> None:
     async with scene(postgres) as at:
         workers = {str(await at.stage.register()) for _ in range(2)}
-        await at.hands_off(*(place * SLOT for place in range(1, 5)))
+        await at.hands_off(*(place * SLOT for place in range(1, 4)))
         calls = await at.calls()
-        assert [when for when, _ in calls] == [place * SLOT for place in range(1, 5)]
-        assert set(whoms(calls)[:2]) == workers
-        assert whoms(calls)[:2] == whoms(calls)[2:]
+        assert [when for when, _ in calls] == [place * SLOT for place in range(1, 4)]
+        assert len(set(whoms(calls))) == 1
+        await at.hands_off(*([SLOT] * SHARE), *([2 * SLOT] * SHARE))
+        assert set(whoms(await at.calls())) == workers
 
 
 async def test_where_nobody_can_be_named_all_are_called(postgres: PostgresServer) -> None:
@@ -158,43 +157,3 @@ async def test_what_needs_thought_and_is_due_by_the_store_s_clock_alone_is_fired
         due, later = [(one.fire_at, one.number) for one in await at.stage.store.promise(wanted)]
         fired = await at.stage.store.fire([at.lease], [], at.lease.cursor, lambda facts, now: [], [due, later])
         assert (fired.handed_off, list(fired.again)) == (1, [later])
-
-
-async def test_a_claim_waits_at_the_server_for_what_is_ready_in_a_moment(postgres: PostgresServer) -> None:
-    """By the server's own clock."""
-    async with stages(postgres, 1) as (judge, [stage]):
-        store = stage.store
-        assert isinstance(store, PostgresStore)
-        ask = (
-            "SELECT number, name, fire_at FROM foliot.claim_runs($1, '{default}', '{job}', 10, 10, $2, true, NULL, "
-            "NULL, '{}', false, $3)"
-        )
-        worker = await stage.worker()
-        await judge.execute(
-            "INSERT INTO foliot.handoff (fired_at, ready_at, priority, lane, queue, numbers) VALUES "
-            "(foliot.now() + 500000, foliot.now() + 500000, 0, 0, 'default', '{}')"
-        )
-        [[number, name, after]] = await judge.fetch(ask, worker, [1, 2, 3], 0)
-        assert (number, name) == (None, "later")
-        assert 0 < after <= 500_000
-        await judge.fetch(ask, worker, [1, 2, 3], 1_000_000)
-        assert await judge.fetchval("SELECT foliot.now() >= max(ready_at) IS NOT FALSE FROM foliot.handoff")
-
-
-async def test_a_pause_that_comes_while_a_claim_waits_is_seen(postgres: PostgresServer) -> None:
-    """By the server's own clock: it is acknowledged before the run is due."""
-    async with stages(postgres, 1) as (judge, [stage]):
-        worker, kept = await stage.worker(), await stage.promise(after=500 * MILLISECOND)
-        await judge.execute(
-            "INSERT INTO foliot.handoff (fired_at, ready_at, priority, lane, queue, numbers) "
-            "VALUES ($1, $1, 0, 0, 'default', ARRAY[$2::bigint])",
-            *(kept.fire_at, kept.number),
-        )
-        ask = (
-            "SELECT number FROM foliot.claim_runs($1, '{default}', '{job}', 10, 10, '{1,2,3}', true, NULL, NULL, '{}', "
-            "false, 2000000)"
-        )
-        waiting = asyncio.create_task(judge.fetch(ask, worker))
-        await asyncio.sleep(0.1)
-        await pause(stage, "job:job")
-        assert [row[0] for row in await waiting if row[0] is not None] == []

@@ -124,9 +124,11 @@ class FakeStore:
         backlog: int | None = None,
         put_off: int | None = None,
         labels: Sequence[str] = (),
+        ahead: int = 0,
     ) -> list[Claimed]:
         await self._turn("claim")
         self.labels = tuple(labels)
+        self.ahead = ahead
         self.claims.append(limit)
         self.backlogs.append(backlog)
         self.suspects.append(suspects)

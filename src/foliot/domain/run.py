@@ -141,6 +141,8 @@ class Claimed(NamedTuple):
     """A rerun that is to write again what an earlier run wrote wrongly."""
     deaths: int | None = None
     """Not None: it may have killed a worker, and is tried alone."""
+    early: Duration = 0
+    """It was claimed before its time, and begins after so long, counted from the claim's answer."""
 
     @property
     def id(self) -> str:

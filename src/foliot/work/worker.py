@@ -24,10 +24,12 @@ from foliot.domain.labels import checked_labels
 from foliot.domain.policy import labels_of
 from foliot.domain.run import Claimed, Ending, Lane
 from foliot.domain.signals import Recorder, Tracer
+from foliot.domain.state import Outcome
 from foliot.domain.store import DEFAULT_QUEUE, Beat, Wish
 from foliot.errors import InvalidInput, LostOwnership
 from foliot.work import pings
 from foliot.work.alarm import Alarm
+from foliot.work.appointments import Appointments
 from foliot.work.attempt import Attempt, Stop
 from foliot.work.blockade import RECYCLED, Blockade, EndProcess
 from foliot.work.deadlines import HEED, Deadlines
@@ -53,6 +55,8 @@ _CALLED_LOOK = 0.02
 """The same, for a store that calls when there is something new."""
 _FIRST = 500
 """Most runs that a worker asks for at first which had nothing to do: others may have nothing to do either."""
+_AHEAD = 2
+"""Of its free slots a worker gives one in so many to what is still to come: what is due now finds the others."""
 _CLAIM_ANYWAY: Duration = SECOND
 """A worker with free slots claims this often even if nothing seems to be new: a hint that is lost costs a second."""
 
@@ -105,6 +109,7 @@ class Worker:
         self.handlers = dict(handlers)
         self.queues = tuple(queues)
         self.labels = checked_labels(labels)
+        self._labels = frozenset(self.labels)
         self.slots = slots
         self.number: int | None = None
         """What the store calls this instance; None before `start`. Another one after the store declared it dead."""
@@ -124,6 +129,7 @@ class Worker:
         self.recorder = recorder
         self.tracer = tracer
         self.alarm = Alarm()
+        self.appointments = Appointments(clock, self._start, self._miss, self.alarm.ring)
         self.outbox = Outbox(store, clock, self._delivered)
         self.policies = Policies(self.handlers.values(), self.outbox.events.append)
         self.desks = StoreDesks(store, lambda: self.number)
@@ -194,6 +200,7 @@ class Worker:
             if number is None:
                 return False
         watched = self._deadlines.watch(self.clock.monotonic())
+        kept = self.appointments.keep(self.clock.monotonic())
         # Before the claim: what is committed meanwhile is news. And before the delivery: asking may let the store's
         # thread run, and nothing should between the delivery and the claim. They leave in the same pass of the loop,
         # so that the store can put both into one transaction.
@@ -202,7 +209,7 @@ class Worker:
         claimed = await self._claim(now)
         if sent or claimed:
             self._lively_until = now + _LIVELY
-        return watched or sent or claimed > 0
+        return watched or kept or sent or claimed > 0
 
     async def run(self) -> None:
         """Works until it is drained, or has to be because it is `recycling`, or is done with all that it has and is
@@ -320,7 +327,9 @@ class Worker:
         put_off = self.room.left_for_put_off()
         assert number is not None
         try:
-            claimed = await self.store.claim(number, queues, jobs, limit, suspects, backlog, put_off, self.labels)
+            claimed = await self.store.claim(
+                number, queues, jobs, limit, suspects, backlog, put_off, self.labels, limit // _AHEAD
+            )
         except LostOwnership:
             self._lose(number)
             return None
@@ -345,46 +354,59 @@ class Worker:
         return len(claimed)
 
     def _begin(self, claimed: list[Claimed]) -> None:
-        loop, handlers, running, deadlines = self.loop, self.handlers, self.running, self._deadlines
-        labels = set(self.labels)
-        assert loop is not None
+        """What was claimed before its time is ours from now on, and begins at it."""
         now = self.clock.monotonic()
         begun: list[Attempt] = []
         self.room.suspect(item.number for item in claimed if item.deaths is not None)
         for item in claimed:
-            handler = handlers.get(item.job)
-            if handler is None or (item.options is not None and not labels.issuperset(labels_of(item.options))):
-                # Not ours, whatever the store thinks: somebody else knows it, or has what it needs by now.
+            attempt = self._attempt(item)
+            if attempt is None:  # not ours, whatever the store thinks
                 self.outbox.unbegun.append(item)
                 continue
-            policy = self.policies.of(handler, item.options)
-            if item.phase is not None:
-                check = handler.for_check(policy)
-                if check is None:  # of another release
-                    self.outbox.unbegun.append(item)
-                    continue
-                handler, policy = check
-            if policy.ping is not None and self._ping is not None and item.phase is None:
-                pings.began(self._ping, policy.ping, item)
-            if self.room.isolates(handler):
-                isolated = IsolatedAttempt(item, handler, policy)
-                attempt: Attempt = isolated
-                isolated.conducting = loop.create_task(self._execute_isolated(isolated))
-            else:
-                attempt = Attempt(item, handler, policy)
-                if handler.is_async:
-                    attempt.task = loop.create_task(self._execute(attempt))
-                else:
-                    attempt.future = self.pool.submit(self._execute_in_thread, attempt)
-            running[attempt] = None
+            self.running[attempt] = None
             begun.append(attempt)
             self.room.take(attempt)
-            deadlines.expect(attempt, now)
+            if item.early:
+                self.appointments.add(now + item.early, attempt)
+            else:
+                self._start(attempt, now)
         if self.outbox.unbegun:
             self.alarm.ring()  # somebody else waits for these, and so does the next one under suspicion
         self.begun += len(claimed)
         if self.recorder is not None and claimed:
             self.recorder.claimed(self.number or 0, begun)
+
+    def _attempt(self, item: Claimed) -> Attempt | None:
+        """None where somebody else knows it, or has what it needs by now."""
+        handler = self.handlers.get(item.job)
+        if handler is None or (item.options is not None and not self._labels.issuperset(labels_of(item.options))):
+            return None
+        policy = self.policies.of(handler, item.options)
+        if item.phase is not None:
+            check = handler.for_check(policy)
+            if check is None:  # of another release
+                return None
+            handler, policy = check
+        return (IsolatedAttempt if self.room.isolates(handler) else Attempt)(item, handler, policy)
+
+    def _start(self, attempt: Attempt, now: Instant) -> None:
+        """Its time has come. If somebody asked it to stop meanwhile, it finds that out by itself."""
+        assert self.loop is not None
+        item = attempt.claimed
+        if attempt.policy.ping is not None and self._ping is not None and item.phase is None:
+            pings.began(self._ping, attempt.policy.ping, item)
+        if isinstance(attempt, IsolatedAttempt):
+            attempt.conducting = self.loop.create_task(self._execute_isolated(attempt))
+        elif attempt.handler.is_async:
+            attempt.task = self.loop.create_task(self._execute(attempt))
+        else:
+            attempt.future = self.pool.submit(self._execute_in_thread, attempt)
+        self._deadlines.expect(attempt, now)
+
+    def _miss(self, attempt: Attempt) -> None:
+        """This process stood still when it should have begun: the store may have taken it for dead, and somebody else
+        may have the run by now."""
+        self._end(attempt, None)
 
     # --------------------------------------------------------------------------------------------- execute
 
@@ -425,7 +447,9 @@ class Worker:
                 words = attempt.last_words()
                 if words is not None:
                     self.outbox.last_words.append(words)
-        if not self.alarm.ringing:
+        if self.appointments and ending is not None and _is_unawaited(attempt, ending):
+            self.appointments.linger()
+        elif not self.alarm.ringing:
             self.alarm.ring()
 
     def _delivered(self, number: int, beat: Beat | None) -> None:
@@ -568,11 +592,17 @@ class Worker:
         """When `run_once` must be called even if nothing else happens; None when nothing waits for a time."""
         if self.outbox and self.outbox.delivery is None and self.outbox.pause.until is None:
             return self.clock.now()  # something ended since
-        due = self._deadlines.next()
-        deadline = None if due is None else self.clock.now() + due - self.clock.monotonic()
+        moments = [moment for moment in (self._deadlines.next(), self.appointments.next()) if moment is not None]
+        deadline = self.clock.now() + min(moments) - self.clock.monotonic() if moments else None
         waiting = (deadline, self.outbox.pause.until, self._claim_pause.until)
         return min((moment for moment in waiting if moment is not None), default=None)
 
     async def settle(self, *, patience: float = 5.0) -> bool:
         """Lets everything happen that can happen without the clock; see settle.py. Answers `idle`."""
         return await settle(self, patience)
+
+
+def _is_unawaited(attempt: Attempt, ending: Ending) -> bool:
+    """Nothing follows from its end, as far as can be told here: what is handed off before its time has neither key nor
+    limit, unless a schedule made it."""
+    return attempt.claimed.early > 0 and attempt.claimed.schedule is None and ending.outcome is Outcome.SUCCEEDED

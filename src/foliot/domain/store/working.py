@@ -25,6 +25,7 @@ class WorkStore(Protocol):
         backlog: int | None = None,
         put_off: int | None = None,
         labels: Sequence[str] = (),
+        ahead: int = 0,
     ) -> list[Claimed]:
         """Takes up to `limit` runs that were handed off, by lane, priority, fair share and order; each with a fencing
         token. No more than `backlog` of them from other lanes than live, where it is given. Once it has taken `put_off`
@@ -37,6 +38,9 @@ class WorkStore(Protocol):
         whose check it has. Runs of jobs that are not in `jobs` are left for a worker that knows them, and are reported
         once as an event `unknown_job` when no live worker does. Runs that need other labels than `labels` are left for
         a worker that has them, and are reported as `missing_labels`.
+
+        Up to `ahead` of what this worker was called for before its time may be among them, where the store's `lead` is
+        not zero: each says how much too `early` it is, and is not to be begun before.
         """
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:

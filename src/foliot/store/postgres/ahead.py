@@ -16,7 +16,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Any, Protocol, TypeVar
 
@@ -31,7 +31,7 @@ from foliot.store.verbs.transaction import Row
 
 AHEAD: Duration = 750 * MILLISECOND
 """How long before its time a herd is made ready: longer than that takes, and longer than a dispatcher sleeps."""
-HAND_OFF: Duration = 10 * MILLISECOND
+HAND_OFF: Duration = 40 * MILLISECOND
 """How long before its time it is handed off: longer than that takes. What somebody changes after that is too late."""
 PATIENCE: Duration = 400 * MILLISECOND
 """For so long after its time a herd waits to be fired."""
@@ -88,7 +88,9 @@ class Herd:
         leases: Sequence[Lease],
         decide: Decide,
         placing: Placing,
+        whom: Callable[[], list[int]],
     ) -> None:
+        """`whom`: workers to be called for it, in turn."""
         self.at = at
         self.entries: frozenset[Entry] = frozenset()
         """What goes with it, once it is ready: no more than was asked for."""
@@ -98,6 +100,7 @@ class Herd:
         self._leases = leases
         self._decide = decide
         self._placing = placing
+        self._whom = whom
         self._was_begun = False
         self._head_start = HAND_OFF if server.lead else 0
         self.clock = _StoreClock(at, moves=False)
@@ -145,7 +148,7 @@ class Herd:
         tx.now = max(tx.now, self.at)
         await firing.write()
         if self._head_start:
-            await tx.one("call_all", at=self.at)
+            await tx.one("call_for_chunks", at=self.at, whom=self._whom())
         return Fired(tx.now, firing.handed_off, 0, 0, 0, 0, firing.created, [])
 
     async def _made_ready(self, tx: PostgresTransaction) -> Firing:
@@ -206,9 +209,10 @@ class _StoreClock:
 class Ahead:
     """What one process knows of ticks to come, and the herds of them that it has made ready."""
 
-    def __init__(self, server: Server, shares: FairShares) -> None:
+    def __init__(self, server: Server, shares: FairShares, whom: Callable[[], list[int]]) -> None:
         self._server = server
         self._shares = shares
+        self._whom = whom
         self._moments: dict[Instant, set[int]] = {}
         """Ticks that are loaded, by their time."""
         self._order: list[Instant] = []
@@ -254,7 +258,7 @@ class Ahead:
             part = ours[place::parts][:MOST]
             shards = {shard_of(number, self._server.shard_count) for number in part}
             held = [by_shard[shard] for shard in sorted(shards)]
-            self.herds.append(Herd(self._server, at, part, held, decide, Placing(self._shares)))
+            self.herds.append(Herd(self._server, at, part, held, decide, Placing(self._shares), self._whom))
 
     async def fire(self, due: Sequence[Entry]) -> tuple[Fired | None, list[Entry]]:
         """All herds whose time has come, and what is left to be fired of what is due. None when there was no herd.

@@ -23,8 +23,7 @@ from typing import Any
 
 import asyncpg
 
-from foliot.domain.instant import Duration
-from foliot.store.postgres.calls import Calls, Message, ServerTime
+from foliot.store.postgres.calls import Answer, Calls, Message, ServerTime
 
 BREATH = 0.002
 """Seconds between two messages: whoever is woken takes all that has come by then, and not one run at a time."""
@@ -61,7 +60,7 @@ class Bell:
         self._passing: asyncio.TimerHandle | None = None
         """Passes on that we were called, unless we go."""
         loop = asyncio.get_running_loop()
-        self._server_time = ServerTime(loop)
+        self.time = ServerTime(loop)
         self._calls = Calls(loop, self._go)
 
     def ring(self, who: set[str]) -> None:
@@ -81,8 +80,8 @@ class Bell:
     def when_heard(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
 
-    def answered(self) -> Duration:
-        """We go and look: whatever was said before this is taken care of. Answers for how long to wait for it."""
+    def answered(self) -> Answer:
+        """We go and look: whatever was said before this is taken care of."""
         if self._passing is not None:
             self._passing.cancel()
             self._passing = None
@@ -91,16 +90,22 @@ class Bell:
     def expect(self, seconds: float) -> None:
         self._calls.expect(asyncio.get_running_loop().time() + seconds)
 
+    def come(self, when: float) -> None:
+        """We go again at that moment: what is ready then could not be taken before."""
+        self._calls.at(when)
+
     def _called(self, message: Message) -> None:
-        now = self._server_time.note(message.at)
-        for at, number in message.calls:
-            when = now if not at else self._server_time.here(at)
-            if not number:
-                self._calls.all(when)
-            elif number in self._ours:
-                self._calls.ours(when)
+        self.time.note(message.at)
+        for at, whom, chunk in message.calls:
+            is_ours = not whom or whom in self._ours
+            if not at:
+                self._calls.now(alone=bool(whom)) if is_ours else self._calls.others(asyncio.get_running_loop().time())
+            elif whom and is_ours and chunk:
+                self._calls.chunk(chunk, self.time.here(at))
+            elif is_ours:
+                self._calls.at(self.time.here(at))
             else:
-                self._calls.others(when)
+                self._calls.others(self.time.here(at))
 
     def _go(self, is_for_us_alone: bool) -> None:
         if is_for_us_alone and self._passing is None:

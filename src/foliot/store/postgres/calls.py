@@ -7,33 +7,44 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple, Protocol, Self
 
-from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
+from foliot.domain.instant import SECOND, Duration, Instant
 
-EARLY = 0.001
-"""Seconds: who is called for a moment goes this much before it, and waits at the server if need be. Timers, and the way
-there, take about as long."""
 COVERED_AFTER = 0.02
 """Seconds after which somebody else answers a call in any case."""
 KNOWN_FOR, MOST_KNOWN = 10.0, 64
 """Seconds for which a message says what time it is at the server, and how many are remembered."""
+DRIFT = 0.0005
+"""By how much two clocks may differ more after a second than before it."""
+
+
+class Call(NamedTuple):
+    """When there is work (0: now), the number of who is to come ('': all), and for which chunk (0: for any)."""
+
+    at: Instant
+    whom: str
+    chunk: int
 
 
 class Message(NamedTuple):
-    """When it was said, and the calls: for when (0: for now), and the number of who is to answer ('': all)."""
+    """When it was said, and the calls."""
 
     at: Instant
-    calls: list[tuple[Instant, str]]
+    calls: list[Call]
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """`1790000000000000 0:17 1790000000004000:18`: see `foliot.fire_runs`. None where it says nothing of the kind:
-        then anybody may be meant."""
+        """`1790000000000000 0:17 1790000000004000:18:3000`: see `foliot.fire_runs`. None where it says nothing of the
+        kind: then anybody may be meant."""
         at, *calls = text.split(" ")
-        parts = [call.partition(":") for call in calls]
         try:
-            return cls(int(at), [(int(when), whom) for when, _, whom in parts]) if parts else None
+            return cls(int(at), list(map(_call, calls))) if calls else None
         except ValueError:
             return None
+
+
+def _call(text: str) -> Call:
+    at, whom, chunk, *_ = [*text.split(":"), "", ""]
+    return Call(int(at), whom, int(chunk or 0))
 
 
 class Timer(Protocol):
@@ -52,8 +63,7 @@ class ServerTime:
     """What time of the event loop's clock a moment of the server's is.
 
     Every message was on its way for some time, the swiftest of them hardly at all: so a moment is taken for a little
-    later than it is. Where it is wrong all the same, because a clock was set, whoever goes too soon is told so by the
-    claim, and whoever goes too late is late, until a few messages have come.
+    later than it is, never for earlier. Unless a clock was set: that shows when an answer comes (`ago`).
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -70,89 +80,105 @@ class ServerTime:
         return now
 
     def here(self, at: Instant) -> float:
-        """There was a message lately."""
-        return at / SECOND + min(later for _, later in self._known)
+        """Long after the last message: never."""
+        now = self._loop.time()
+        return at / SECOND + min((later + (now - came) * DRIFT for came, later in self._known), default=inf)
+
+    def ago(self, at: Instant, asked: float) -> Duration:
+        """For how long, at least, it has not been this moment at the server any more. It came after `asked`."""
+        now, when = self._loop.time(), self.here(at)
+        if when < asked:
+            self._known.clear()  # a clock was set since the messages came
+        return round((now - when) * SECOND) if asked <= when < now else 0
+
+
+class Answer(NamedTuple):
+    """What whoever goes now was called for."""
+
+    chunks: dict[int, float]
+    """His own, that are to come, and when they are ready."""
+    anything: bool
+    """Whatever is there."""
 
 
 class Calls:
-    """Calls that are still to be answered, and one timer for the next of them."""
+    """Calls that are still to be answered, and one timer for the next moment."""
 
     def __init__(self, loop: Loop, go: Callable[[bool], None]) -> None:
         """`go`: somebody here is to look for work; whether nobody else was called to it."""
         self._loop = loop
         self._go = go
-        self._ours: set[float] = set()
-        self._all: set[float] = set()
-        self._others: set[float] = set()
-        self._latest = -inf
-        """Of the calls that somebody here goes to answer, or went."""
+        self._chunks: dict[int, float] = {}
+        self._is_anything = False
+        self._moments: set[float] = set()
+        """When to go, unless somebody here goes before."""
         self._expected: float | None = None
         self._timer: Timer | None = None
 
-    def ours(self, when: float) -> None:
-        self._add(self._ours, when)
+    def now(self, *, alone: bool) -> None:
+        """There is work; `alone`: and nobody else was called to it."""
+        self._is_anything = True
+        self._go(alone)
 
-    def all(self, when: float) -> None:
-        self._add(self._all, when)
+    def chunk(self, number: int, when: float) -> None:
+        """There will be, and it is ours."""
+        self._chunks[number] = when
+        self.at(when)
+        self._go(False)
+
+    def at(self, when: float) -> None:
+        """There will be, for whoever comes then."""
+        self._moments.add(when)
+        self._set_timer()
 
     def others(self, when: float) -> None:
-        """We see to it a little later, unless we went meanwhile."""
-        self._add(self._others, when)
+        """There will be, and somebody else was called. We see to it a little later."""
+        self.at(when + COVERED_AFTER)
 
     def expect(self, when: float) -> None:
         """The same: somebody was called, if that call was not lost. What was expected before is not any more."""
         if self._expected is not None:
-            self._others.discard(self._expected)
-        self._expected = when
-        self.others(when)
+            self._moments.discard(self._expected)
+        self._expected = when + COVERED_AFTER
+        self.at(self._expected)
 
-    def answered(self) -> Duration:
-        """Somebody here looks: whatever was called for until now, or will be in a moment, is taken care of. Answers for
-        how long to wait for it."""
-        now = self._loop.time()
-        if self._ours or self._all or self._others:
-            self._take(now)
-            self._set_timer()
-        return round((self._latest - now) * SECOND) + MILLISECOND if self._latest > now else 0
+    def answered(self) -> Answer:
+        """Somebody here looks: whatever was called for until now is taken care of."""
+        answer = Answer(self._chunks, self._is_anything or not self._chunks)
+        self._moments.difference_update(self._chunks.values())
+        self._chunks, self._is_anything = {}, False
+        self._take(self._loop.time())
+        self._set_timer()
+        return answer
 
     def close(self) -> None:
-        for calls in (self._ours, self._all, self._others):
-            calls.clear()
-        self._set_timer()
-
-    def _add(self, calls: set[float], when: float) -> None:
-        calls.add(when)
+        self._chunks.clear()
+        self._moments.clear()
         self._set_timer()
 
     def _take(self, now: float) -> bool:
-        """Whether there was any."""
-        found = False
-        for calls in (self._ours, self._all, self._others):
-            taken = [when for when in calls if when <= now + EARLY]
-            calls.difference_update(taken)
-            self._latest = max(self._latest, *taken, -inf)
-            found |= bool(taken)
-        return found
+        """Whether any moment has come."""
+        taken = [when for when in self._moments if when <= now]
+        self._moments.difference_update(taken)
+        return bool(taken)
 
     def _set_timer(self) -> None:
-        moments = [when - EARLY for calls in (self._ours, self._all) for when in calls]
-        moments += [when + COVERED_AFTER for when in self._others]
-        first = min(moments, default=None)
+        first = min(self._moments, default=None)
         if self._timer is not None:
             if self._timer.when() == first:
                 return
             self._timer.cancel()
             self._timer = None
-        if first is not None and first <= self._loop.time():
-            self._look()
-        elif first is not None:
+        if first is not None:
             self._timer = self._loop.call_at(first, self._look)
 
     def _look(self) -> None:
         self._timer = None
         now = self._loop.time()
-        is_for_us_alone = any(when <= now + EARLY for when in self._ours)
-        found = self._take(now)
+        ours = [number for number, when in self._chunks.items() if when <= now]
+        for number in ours:  # nobody went before its time: now anybody may take it
+            del self._chunks[number]
+        is_time = self._take(now)
         self._set_timer()
-        if found:  # timers are a little early here and there
-            self._go(is_for_us_alone)
+        if is_time:  # timers are a little early here and there
+            self.now(alone=bool(ours))

@@ -25,9 +25,11 @@ CHUNK = 200
 LEAD: Duration = 40 * MILLISECOND
 """How long before its time a plain run is handed off, at most: a moment in which the scheduler does not get the
 processor is shorter, as a rule. What happens to the run meanwhile is seen by the claim."""
-SLOT: Duration = 4 * MILLISECOND
+SLOT: Duration = 8 * MILLISECOND
 """What is due within so much time is claimed together, when the last of it is due: a claim costs as much for one as for
 ten."""
+SHARE = 50
+"""Runs that are to come for which one worker is called, before the next one is."""
 CALLED = 16
 """Most workers that are called by their numbers in one message."""
 
@@ -83,7 +85,7 @@ class CellReader:
         self.workers: list[int] = []
         """Who can be called for work: all that live, where each takes what any other does, and where somebody comes."""
         self._turn = 0
-        self.ahead = Ahead(server, self._shares)
+        self.ahead = Ahead(server, self._shares, self._next_workers)
 
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
         """The epoch has to be committed before we look: what the old owner still handed off is seen then."""
@@ -223,12 +225,13 @@ class CellReader:
         if told:
             self._forgot_at = time.monotonic()
         placing.keep()
-        if reached:
-            self._server.heard({"handoff"})  # whoever is elsewhere was told by the firing itself
         early = [entry for entry in entries if entry[0] > now + lead]
         waits = set(patient)
         left = [entry for entry in entries if entry[1] in waits]
         coming = sum(now < fire_at <= now + lead for fire_at, _ in soon)
+        coming = min(max(coming - len(left), 0), reached)
+        if reached > coming:
+            self._server.heard({"handoff"})  # whoever is elsewhere was told by the firing itself
         return Fired(
             at=now,
             handed_off=reached,
@@ -239,7 +242,7 @@ class CellReader:
             created=0,
             faults=[],
             again=early,
-            ahead=min(max(coming - len(left), 0), reached),
+            ahead=coming,
             patient=left,
         )
 
@@ -298,4 +301,5 @@ class CellReader:
             whom=self._next_workers(),
             lead=lead,
             slot=SLOT,
+            share=SHARE,
         )

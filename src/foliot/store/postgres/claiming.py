@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import asyncpg
 
@@ -15,6 +15,7 @@ from foliot.domain.run import Claimed, Ending, Lane, Progress, new_claimed
 from foliot.domain.state import TRANSITIONS, Outcome, State
 from foliot.domain.store import Beat
 from foliot.errors import LostOwnership, StoreError
+from foliot.store.postgres.bell import Bell
 from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Work
 from foliot.store.verbs import working
 from foliot.store.verbs.transaction import Row
@@ -31,6 +32,7 @@ _CAREFULLY, _LATER = "carefully", "later"
 """What a claim says that could not take whole chunks, or found none that is ready yet: see the schema."""
 _ORDER = itemgetter(4, 7, 0)
 """Chunk by chunk, and in each by time: tokens rise."""
+_TIME = itemgetter(7, 0)
 _BRIEF = SECOND
 """What runs for longer than this has its claim written: see the schema."""
 
@@ -52,8 +54,35 @@ class Server(Protocol):
     async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T: ...
     def ring(self, who: set[str]) -> None: ...
     def heard(self, who: set[str]) -> None: ...
-    def answered(self) -> Duration: ...
-    def expect(self, seconds: float) -> None: ...
+
+    @property
+    def bell(self) -> Bell: ...
+    @property
+    def lead(self) -> Duration: ...
+
+
+class Wanted(NamedTuple):
+    """What a claim may take: see `foliot.domain.store.WorkStore.claim`."""
+
+    worker: int
+    queues: Sequence[str]
+    jobs: Sequence[str]
+    limit: int
+    suspects: bool = True
+    backlog: int | None = None
+    put_off: int | None = None
+    labels: Sequence[str] = ()
+    ahead: int = 0
+
+    def beside(self, found: Sequence[Claimed]) -> Wanted:
+        """What is left of it when these are taken."""
+        return self._replace(
+            limit=self.limit - len(found),
+            # One run under suspicion at a time, also where one is found whose claim seemed lost.
+            suspects=self.suspects and all(one.deaths is None for one in found),
+            backlog=None if self.backlog is None else self.backlog - sum(one.lane > Lane.LIVE for one in found),
+            put_off=None if self.put_off is None else self.put_off - len(found),
+        )
 
 
 class Claimer:
@@ -65,81 +94,61 @@ class Claimer:
         """Runs in a chunk, lately: so that a claim locks about as many chunks as it needs, and leaves others theirs."""
         self._unsure: dict[tuple[int, ...], tuple[int, Instant]] = {}
         """Tokens of claims whose answer was lost, whose they are, and since when. The store may believe in them."""
-        self._wait: Duration = 0
-        """For how long the claim that is under way may wait at the server."""
         self._looks_again = 0.0
         """When it will, by the event loop's clock."""
 
     async def rehearse(self, worker: int) -> None:
         """On two connections, because a worker claims while it tells what ended."""
-        nothing: dict[str, Any] = {"queues": (), "jobs": (), "limit": 0, "chunks": 0, "tokens": (), "suspects": False}
-        nothing |= {"backlog": None, "put_off": None, "labels": (), "carefully": False, "wait": 0}
+        nothing = Wanted(worker, (), (), 0)
         for _ in range(2):
             await asyncio.gather(*(_finish_runs(self._server, []) for _ in range(2)))
-            await asyncio.gather(*(self._server.statement("claim_runs", worker=worker, **nothing) for _ in range(2)))
+            await asyncio.gather(*(self._state(nothing, (), [], carefully=False) for _ in range(2)))
 
-    async def claim(
-        self,
-        worker: int,
-        queues: Sequence[str],
-        jobs: Sequence[str],
-        limit: int,
-        now: Instant,
-        suspects: bool,
-        backlog: int | None,
-        put_off: int | None,
-        labels: Sequence[str],
-    ) -> list[Claimed]:
-        self._wait = self._server.answered()
-        found = await self._found_again(worker, now) if self._unsure else []
-        for _ in range(_TRIES):
-            left = limit - len(found)
-            # One run under suspicion at a time, also where one is found whose claim seemed lost.
-            more = suspects and all(one.deaths is None for one in found)
-            late = None if backlog is None else backlog - sum(one.lane > Lane.LIVE for one in found)
-            shared = None if put_off is None else put_off - len(found)
-            if left <= 0:
-                break
-            if not await self._take(worker, queues, jobs, left, now, found, more, late, shared, labels) or found:
+    async def claim(self, wanted: Wanted, now: Instant) -> list[Claimed]:
+        called = self._server.bell.answered()
+        found = await self._found_again(wanted.worker, now) if self._unsure else []
+        await self._answer(wanted, called.chunks, now, found)
+        for _ in range(_TRIES if called.anything else 0):
+            left = wanted.beside(found)
+            if left.limit <= 0 or not await self._take(left, now, found) or found:
                 break
             await asyncio.sleep(0.001)
         if self._unsure:
             self._look_again()
-        if len(found) >= limit:
+        if len(found) >= wanted.limit:
             # There may be more. Whoever found it locked by this claim has gone to sleep again.
             self._server.ring({"handoff"})
         return found
 
-    async def _take(
-        self,
-        worker: int,
-        queues: Sequence[str],
-        jobs: Sequence[str],
-        limit: int,
-        now: Instant,
-        found: list[Claimed],
-        suspects: bool,
-        backlog: int | None,
-        put_off: int | None,
-        labels: Sequence[str],
-    ) -> bool:
+    async def _answer(self, wanted: Wanted, chunks: Mapping[int, float], now: Instant, found: list[Claimed]) -> None:
+        """What we are called for before its time; what there is no room for, at its time."""
+        left = wanted.beside(found)
+        most = min(left.limit, left.ahead) if self._server.lead else 0
+        if chunks and most > 0:
+            before = len(found)
+            await self._take(left._replace(limit=most), now, found, list(chunks))
+            if len(found) - before < most:
+                return
+        for when in set(chunks.values()):
+            self._server.bell.come(when)
+
+    async def _take(self, wanted: Wanted, now: Instant, found: list[Claimed], named: Sequence[int] = ()) -> bool:
         """One claim, added to `found`; answers whether what lay aside was looked at, so that there may be more."""
-        chunks = max(1, min(_MOST_CHUNKS, round(limit / self._mean + 0.5)))
+        chunks = len(named) or max(1, min(_MOST_CHUNKS, round(wanted.limit / self._mean + 0.5)))
         tokens = self._server.numbers.draw(chunks, now)
-        wanted = {"worker": worker, "queues": queues, "jobs": jobs, "limit": limit, "chunks": chunks, "tokens": tokens}
-        wanted |= {"suspects": suspects, "backlog": backlog, "put_off": put_off, "labels": labels, "wait": self._wait}
+        asked = asyncio.get_running_loop().time()
         try:
-            rows = await self._server.statement("claim_runs", **wanted, carefully=False)
+            rows = await self._state(wanted, tokens, named, carefully=False)
             if rows and rows[-1][1] == _CAREFULLY and rows[-1][0] is None:
-                rows = await self._server.statement("claim_runs", **wanted, carefully=True)
+                rows = await self._state(wanted, tokens, named, carefully=True)
         except asyncpg.UniqueViolationError:
             return True  # another process drew the same token, because it has our node's number: the next one differs
         except StoreError as error:
             if isinstance(error.__cause__, asyncpg.PostgresError) and error.__cause__.sqlstate == _DECLARED_DEAD:
                 if found:
                     return False
-                raise LostOwnership(f"worker {worker} was declared dead; it has to register anew") from error
-            self._unsure[tuple(tokens)] = worker, now
+                raise LostOwnership(f"worker {wanted.worker} was declared dead; it has to register anew") from error
+            self._unsure[tuple(tokens)] = wanted.worker, now
             if found:
                 return False
             raise
@@ -147,15 +156,17 @@ class Claimer:
         if aside:
             last = rows.pop()
             if last[1] == _LATER:
-                self._server.expect(last[7] / SECOND)
+                self._server.bell.expect(last[7] / SECOND)
                 aside = False
-        if rows:
+        if named:
+            found += self._waiting(rows, asked)
+        elif rows:
             rows.sort(key=_ORDER)
             taken = len({row[4] for row in rows})
             self._mean = 0.5 * self._mean + 0.5 * len(rows) / taken
-            if taken == chunks and len(rows) < limit:
+            if taken == chunks and len(rows) < wanted.limit:
                 self._server.heard({"handoff"})  # they were smaller than thought: there may be more behind them
-        found += map(new_claimed, rows)
+            found += map(new_claimed, rows)
         if aside:
             self._look_again()
             try:
@@ -164,6 +175,38 @@ class Claimer:
                 _log.warning("what a claim left over could not be looked at: %s", error)
                 return False
         return aside
+
+    async def _state(
+        self, wanted: Wanted, tokens: Sequence[int], named: Sequence[int], *, carefully: bool
+    ) -> list[Row]:
+        return await self._server.statement(
+            "claim_runs",
+            worker=wanted.worker,
+            queues=wanted.queues,
+            jobs=wanted.jobs,
+            limit=wanted.limit,
+            chunks=len(tokens),
+            tokens=tokens,
+            suspects=wanted.suspects,
+            backlog=wanted.backlog,
+            put_off=wanted.put_off,
+            labels=wanted.labels,
+            carefully=carefully,
+            named=named,
+            ahead=self._server.lead if named else 0,
+        )
+
+    def _waiting(self, rows: list[Row], asked: float) -> Iterator[Claimed]:
+        """What was claimed before its time, by a statement that was sent at `asked`, in the order of time."""
+        rows.sort(key=_TIME)
+        ago = None
+        for one in map(new_claimed, rows):
+            if one.early:
+                if ago is None:  # one look at the clock for all
+                    ago = self._server.bell.time.ago(one.fire_at - one.early, asked)
+                yield one._replace(early=max(one.early - ago, 0))
+            else:
+                yield one
 
     def _look_again(self) -> None:
         """What somebody has his hands on, or what is still under way, is to be had a little later."""
@@ -186,7 +229,7 @@ class Claimer:
                 if found:
                     return found
                 raise
-            found += map(new_claimed, rows)
+            found += map(new_claimed, rows)  # what had to wait then waits for as long from now
             if not rows and 0 <= now - since < _UNSURE_FOR:
                 self._unsure[tokens] = whose, since  # it may be under way still
         return found

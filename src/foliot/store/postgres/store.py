@@ -180,13 +180,10 @@ class PostgresStore(Verbs):
         if self._is_open:
             self._here().bell.heard(who)
 
-    def answered(self) -> Duration:
-        """This process looks for work: whoever called it need not call others. Answers for how long to wait for it."""
-        return self._here().bell.answered()
-
-    def expect(self, seconds: float) -> None:
-        """There will be work after so long. Whoever is to take it was called; but a call can be lost."""
-        self._here().bell.expect(seconds)
+    @property
+    def bell(self) -> Bell:
+        """Of this event loop."""
+        return self._here().bell
 
     def _here(self) -> _Loop:
         loop = asyncio.get_running_loop()
@@ -478,15 +475,19 @@ class PostgresStore(Verbs):
         backlog: int | None = None,
         put_off: int | None = None,
         labels: Sequence[str] = (),
+        ahead: int = 0,
     ) -> list[Claimed]:
-        now = self._about_now()
-        return await self._claimer.claim(worker, queues, jobs, limit, now, suspects, backlog, put_off, labels)
+        wanted = claiming.Wanted(worker, queues, jobs, limit, suspects, backlog, put_off, labels, ahead)
+        return await self._claimer.claim(wanted, self._about_now())
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         return await claiming.finish(self, worker, endings)
 
     async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
-        return await self.write(lambda tx: claiming.give_back(tx, worker, claimed))
+        returned = await self.write(lambda tx: claiming.give_back(tx, worker, claimed))
+        if any(one.early for one in claimed):
+            self.ring({"handoff"})  # whoever looks now is told when it is ready
+        return returned
 
     async def beat(self, worker: int, progress: Sequence[Progress], *, patient: bool = False) -> Beat:
         return await self.write(lambda tx: claiming.beat(tx, worker, progress, patient), lazily=not progress)

@@ -191,6 +191,7 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
         backlog: int | None = None,
         put_off: int | None = None,
         labels: Sequence[str] = (),
+        ahead: int = 0,
     ) -> list[Claimed]:
         return await self.write(
             lambda tx: working.claim(tx, worker, queues, jobs, limit, suspects, backlog, put_off, labels)

@@ -11,7 +11,7 @@ from operator import attrgetter
 from foliot.domain.decisions import TOO_LATE, too_late
 from foliot.domain.fairness import UNRANKED, is_put_off
 from foliot.domain.identity import attempt_id, run_id
-from foliot.domain.instant import HOUR, MILLISECOND, MINUTE
+from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, Instant
 from foliot.domain.labels import can_take, labelled, parted
 from foliot.domain.ledger import EffectState
 from foliot.domain.policy import labels_of
@@ -111,10 +111,13 @@ def whom_for(check: str | None, job: str, options: bytes | None) -> str | None:
     return labelled(check or job, needed) if needed else check
 
 
-def chunks_of(tx: Transaction, groups: Mapping[Group, Sequence[int]], most: int = 1 << 30) -> list[tuple[object, ...]]:
-    """Rows for `add_handoff`."""
+def chunks_of(
+    tx: Transaction, groups: Mapping[Group, Sequence[int]], most: int = 1 << 30, *, at: Instant = 0
+) -> list[tuple[object, ...]]:
+    """Rows for `add_handoff`; `at`, if that is still to come."""
+    fired_at = max(tx.now, at)
     return [
-        (queue, lane, priority, tx.now, tx.packed(numbers[start : start + most]), label, alone > 0, rank)
+        (queue, lane, priority, fired_at, tx.packed(numbers[start : start + most]), label, alone > 0, rank)
         for (queue, lane, priority, label, alone, rank), numbers in groups.items()
         for start in range(0, len(numbers), most)
     ]
@@ -447,21 +450,25 @@ async def _fence(tx: Transaction, worker: int, fenced: Sequence[Ending]) -> None
 
 
 async def give_back(tx: Transaction, worker: int, claimed: Sequence[Claimed]) -> int:
-    """Straight back to the hand-off: the run was due, fired and decided upon, and nothing of that has changed."""
+    """Straight back to the hand-off: the run was fired and decided upon, and nothing of that has changed."""
     by_token: dict[int, list[int]] = {}
     for run in claimed:
         by_token.setdefault(run.token, []).append(run.number)
-    returned: dict[int, tuple[str, int, int, str | None, bool]] = {}
+    returned: dict[int, tuple[Instant, str, int, int, str | None, bool]] = {}
     for token, numbers in by_token.items():
         rows = await tx.all("give_back_runs", numbers=longs(numbers), token=token)
         await close_claims(tx, {token: [row[0] for row in rows]})
-        returned |= {row[0]: (row[1], row[2], row[3], whom_for(row[4], row[6], row[7]), bool(row[5])) for row in rows}
-    groups: dict[Group, list[int]] = {}
+        for number, queue, lane, priority, check, alone, job, options, fire_at in rows:
+            returned[number] = (fire_at, queue, lane, priority, whom_for(check, job, options), bool(alone))
+    groups: dict[bool, dict[Group, list[int]]] = {True: {}, False: {}}
     for number in await end_cancelled(tx, list(returned)):
-        queue, lane, priority, label, alone = returned[number]
+        fire_at, queue, lane, priority, label, alone = returned[number]
         # They had their turn, and have it again.
-        groups.setdefault((queue, lane, priority, label, number if alone else 0, UNRANKED), []).append(number)
-    await tx.run_each("add_handoff", chunks_of(tx, groups))
+        group = queue, lane, priority, label, number if alone else 0, UNRANKED
+        groups[fire_at <= tx.now].setdefault(group, []).append(number)
+    last = max((one[0] for one in returned.values()), default=0)
+    await tx.run_each("add_handoff", chunks_of(tx, groups[True]))
+    await tx.run_each("add_handoff", chunks_of(tx, groups[False], at=last))  # claimed before their time
     return len(returned)
 
 

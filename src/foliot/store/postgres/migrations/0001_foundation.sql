@@ -19,6 +19,10 @@ COMMENT ON FUNCTION foliot.now IS 'The clock that decides. Tests replace it.';
 CREATE FUNCTION foliot.begun(started bigint, claimed bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN started < claimed AND started > claimed - 200000 THEN claimed ELSE started END;
 
+-- When a run was fired that was claimed together with others: before its time it is neither, whenever it was handed off.
+CREATE FUNCTION foliot.fired(fired bigint, claimed bigint, due bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN least(fired, greatest(claimed, due));
+
 -- Processes draw run numbers themselves, below the 21st bit of a millisecond's 22; the server draws above it.
 CREATE SEQUENCE foliot.node;
 CREATE SEQUENCE foliot.spread MINVALUE 0 MAXVALUE 2097151 CYCLE CACHE 32;
@@ -367,8 +371,9 @@ SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5::
     number AS position, options, phase, repair, deaths, checkpoint IS NOT NULL AS has_checkpoint
 FROM foliot.run WHERE NOT (state < 2 AND number IN (SELECT u.number FROM foliot.unwritten u))
 UNION ALL
-SELECT r.number, r.name, CASE WHEN r.phase IS NULL THEN 4::smallint ELSE 5::smallint END, r.origin, r.job, r.schedule, r.revision, r.tenant, r.queue, c.lane, r.priority,
-    r.nominal, r.since, r.fire_at, r.attempt + 1, r.spent, NULL, NULL, r.payload, c.worker, c.fired_at, c.claimed_at,
+SELECT r.number, r.name, CASE WHEN r.phase IS NOT NULL THEN 5::smallint WHEN r.fire_at > foliot.now() THEN 0::smallint ELSE 4::smallint END, r.origin, r.job, r.schedule, r.revision, r.tenant, r.queue, c.lane, r.priority,
+    r.nominal, r.since, r.fire_at, r.attempt + 1, r.spent, NULL, NULL, r.payload, c.worker,
+    foliot.fired(c.fired_at, c.claimed_at, r.fire_at), greatest(c.claimed_at, r.fire_at),
     CASE WHEN r.phase IS NOT NULL THEN r.started_at END, NULL, r.progress, r.result, NULL, 1, false, r.number, r.options,
     r.phase, r.repair, r.deaths, r.checkpoint IS NOT NULL
 FROM foliot.claim c CROSS JOIN LATERAL unnest(c.numbers) AS u(number) JOIN foliot.run r ON r.number = u.number

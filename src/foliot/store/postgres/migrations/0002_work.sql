@@ -19,7 +19,7 @@ BEGIN
         FOR NO KEY UPDATE SKIP LOCKED
     ) x;
     UPDATE foliot.run r SET state = 4, token = c.token, worker = c.worker, attempt = r.attempt + 1, lane = c.lane,
-        fired_at = c.fired_at, claimed_at = c.claimed_at
+        fired_at = foliot.fired(c.fired_at, c.claimed_at, r.fire_at), claimed_at = greatest(c.claimed_at, r.fire_at)
     FROM (
         SELECT c.token, c.worker, c.lane, c.fired_at, c.claimed_at, unnest(c.numbers) AS number
         FROM foliot.claim c WHERE c.token = ANY(tokens_) AND NOT c.written

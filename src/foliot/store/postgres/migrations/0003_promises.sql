@@ -252,7 +252,8 @@ BEGIN
     RETURNING r.* INTO ended;
     IF FOUND AND ended.state < 2 THEN
         ended.attempt := ended.attempt + 1; ended.token := claim_.token; ended.worker := claim_.worker;
-        ended.fired_at := claim_.fired_at; ended.claimed_at := claim_.claimed_at; ended.lane := claim_.lane;
+        ended.fired_at := foliot.fired(claim_.fired_at, claim_.claimed_at, ended.fire_at);
+        ended.claimed_at := greatest(claim_.claimed_at, ended.fire_at); ended.lane := claim_.lane;
     END IF;
     IF ended.number IS NULL THEN
         PERFORM foliot.refuse_completion(complete.run, complete.token);

@@ -9,17 +9,17 @@
 -- another (see foliot.domain.fairness); without it, and if there are any, nothing is done either, and `unranked` says so.
 -- `told` is a snapshot: stirs that it has seen are in the owner's memory.
 -- What falls due within `lead_` goes, too, into chunks that are ready when the last of their runs is due: those of one
--- `slot_` share one, and no claim takes it before. A slot ends with its last moment, so that what is due on the full second
--- waits for nothing that comes after it. What would need more thought is left for its time, and named in `patient`.
--- `whom_` are workers to be called in turn, one for each chunk that is to come; for chunks that are there at once all are
--- called, unless there is but one. The message: this moment, and of each call when it is to be answered (0: at once) and by
--- whom (nobody: by all).
+-- `slot_` share one. A slot ends with its last moment, so that what is due on the full second waits for nothing that comes
+-- after it. What would need more thought is left for its time, and named in `patient`.
+-- `whom_` are workers to be called in turn: for chunks that are to come one of them until it has `share_` runs, and then the
+-- next; for chunks that are there at once all are called, unless there is but one. The message: this moment, and of each call
+-- when the chunk is ready (0: it is), who is to come (nobody: all), and for which chunk.
 -- Nobody waits for the disk: should a crash forget this, then with it the server's life, and every owner reads its cells
 -- anew. A claim that was acknowledged is on disk, and so is what came before it.
 CREATE FUNCTION foliot.fire_runs(
     owner_ integer, shards_ smallint[], epochs_ bigint[], life_ text, fire_ats_ bigint[], numbers_ bigint[],
     late_ bigint, chunk_ integer, told pg_snapshot, ranks_ bigint[], whom_ integer[], lead_ bigint, slot_ bigint,
-    OUT now_ bigint, OUT handed integer, OUT odd boolean, OUT lost smallint[], OUT unranked boolean, OUT patient bigint[]
+    share_ integer, OUT now_ bigint, OUT handed integer, OUT odd boolean, OUT lost smallint[], OUT unranked boolean, OUT patient bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
     same_life boolean;
@@ -31,6 +31,8 @@ DECLARE
     at_once integer := 0;
     calls text[] := '{}';
     called bigint := 0;
+    coming integer := 0;
+    line bigint;
     one record;
 BEGIN
     handed := 0;
@@ -95,12 +97,14 @@ BEGIN
         FOR start IN 1 .. cardinality(one.numbers) BY chunk_ LOOP
             INSERT INTO foliot.handoff (queue, lane, priority, rank, fired_at, ready_at, numbers)
             VALUES (one.queue, one.lane, one.priority, one.rank, greatest(now_, one.last),
-                CASE WHEN one.slot > 0 THEN one.last ELSE 0 END, one.numbers[start : start + chunk_ - 1]);
+                CASE WHEN one.slot > 0 THEN one.last ELSE 0 END, one.numbers[start : start + chunk_ - 1])
+            RETURNING n INTO line;
             chunks := chunks + 1;
             IF one.slot = 0 THEN
                 at_once := at_once + 1;
-            ELSIF chunks <= 100 THEN
-                calls := calls || concat(one.last, ':', whom_[1 + chunks % nullif(cardinality(whom_), 0)]);
+            ELSIF chunks <= 100 AND whom_ <> '{}' THEN
+                calls := calls || concat(one.last, ':', whom_[1 + coming / share_ % cardinality(whom_)], ':', line);
+                coming := coming + least(chunk_, cardinality(one.numbers) - start + 1);
             ELSIF one.slot <> called THEN  -- a message has its limits
                 calls := calls || concat(one.slot * slot_, ':');
                 called := one.slot;
@@ -127,16 +131,18 @@ END $$;
 -- Nearly every chunk can be taken whole, so runs are locked and read in one go, and what follows is written once it is
 -- known that all could be. Where one could not, nothing is done: the last row says `carefully`, what came before it is to be
 -- forgotten, and the caller asks again, `carefully_`.
--- A claim waits for chunks that are ready within `wait_`: whoever is called for a moment comes a little before it. One that
--- finds nothing but chunks that are not ready yet says `later`, and after how long.
+-- Whoever is called for chunks before their time names them, in `named_`, and takes nothing else: they are ready within
+-- `ahead_`. `early` is by how much the server's clock has not reached a run's time: its worker waits for as long, and what is
+-- written of it counts from its time. A claim that finds nothing but chunks that are not ready yet says `later`, and after how
+-- long.
 CREATE FUNCTION foliot.claim_runs(
     worker_ integer, queues_ text[], jobs_ text[], limit_ integer, chunks_ integer, tokens_ bigint[], suspects_ boolean,
-    backlog_ integer, put_off_ integer, labels_ text[], carefully_ boolean, wait_ bigint
+    backlog_ integer, put_off_ integer, labels_ text[], carefully_ boolean, named_ bigint[], ahead_ bigint
 ) RETURNS TABLE (
     number bigint, name text, job text, payload bytea, token bigint, attempt integer, spent integer, fire_at bigint,
     nominal bigint, since bigint, schedule text, revision integer, tenant text, queue text, priority integer,
     origin smallint, lane smallint, options bytea, checkpoint bytea, phase smallint, lineage bigint, repair boolean,
-    deaths smallint
+    deaths smallint, early bigint
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -161,14 +167,6 @@ DECLARE
     broken text[];
     paused text[];
 BEGIN
-    -- First: what is paused, or who is dead, by the time that it is over is seen.
-    IF wait_ > 0 THEN
-        SELECT max(h.ready_at) INTO later FROM foliot.handoff h WHERE h.ready_at > clock AND h.ready_at <= clock + wait_;
-        IF later IS NOT NULL THEN
-            PERFORM pg_sleep((later - clock) / 1000000.0);
-            clock := foliot.now();
-        END IF;
-    END IF;
     SELECT EXISTS (SELECT 1 FROM foliot.instance i WHERE i.number = worker_ AND i.ended_at IS NULL),
         EXISTS (SELECT 1 FROM foliot.handoff),
         ARRAY(SELECT b.destination FROM foliot.breaker b WHERE b.opened_at IS NOT NULL),
@@ -190,7 +188,13 @@ BEGIN
                 AND split_part(h.job, '@', 1) = ANY(jobs_) AND string_to_array(split_part(h.job, '@', 2), ',') <@ labels_);
     END IF;
     LOOP
-        IF put_off_ > 0 THEN
+        IF named_ <> '{}' THEN
+            OPEN found_ FOR
+            SELECT h.n, h.lane, h.priority, h.rank, h.fired_at, h.queue, h.job, h.alone, h.numbers FROM foliot.handoff h
+            WHERE h.n = ANY(named_) AND h.ready_at <= clock + ahead_ AND h.queue = ANY(queues_)
+                AND (h.job IS NULL OR h.job = ANY(takes)) AND NOT h.aside AND NOT h.alone
+            FOR UPDATE SKIP LOCKED;
+        ELSIF put_off_ > 0 THEN
             OPEN found_ FOR
             SELECT h.n, h.lane, h.priority, h.rank, h.fired_at, h.queue, h.job, h.alone, h.numbers FROM foliot.handoff h
             WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(takes)) AND NOT h.aside
@@ -226,9 +230,10 @@ BEGIN
                 WITH taken AS MATERIALIZED (
                     SELECT r.number, r.name, r.job, r.payload, tokens_[used] AS token, r.attempt + 1, r.spent, r.fire_at, r.nominal,
                         r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, chunk.lane, r.options,
-                        r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths
+                        r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths,
+                        greatest(r.fire_at - clock, 0) AS early
                     FROM foliot.run r
-                    WHERE r.number = ANY(free) AND r.state < 2 AND r.fire_at <= clock
+                    WHERE r.number = ANY(free) AND r.state < 2 AND r.fire_at <= clock + ahead_
                         AND CASE WHEN r.phase IS NULL THEN r.job ELSE r.job || '?' END = ANY(jobs_)
                         AND (r.useful_until IS NULL OR r.useful_until >= clock) AND coalesce(r.queue, 'default') = chunk.queue
                         AND (broken = '{}' OR NOT coalesce(foliot.bound_for(r) = ANY(broken), false))
@@ -258,9 +263,10 @@ BEGIN
                 RETURN QUERY
                 SELECT r.number, r.name, r.job, r.payload, tokens_[used], r.attempt + 1, r.spent, r.fire_at, r.nominal,
                     r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, chunk.lane, r.options,
-                    r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths
+                    r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths,
+                    greatest(r.fire_at - clock, 0)
                 FROM foliot.run r
-                WHERE r.number = ANY(part) AND r.state < 2 AND r.fire_at <= clock
+                WHERE r.number = ANY(part) AND r.state < 2 AND r.fire_at <= clock + ahead_
                     AND CASE WHEN r.phase IS NULL THEN r.job ELSE r.job || '?' END = ANY(jobs_)
                     AND (r.useful_until IS NULL OR r.useful_until >= clock) AND coalesce(r.queue, 'default') = chunk.queue
                 FOR NO KEY UPDATE OF r SKIP LOCKED;
@@ -280,7 +286,7 @@ BEGIN
         END LOOP;
         CLOSE found_;
         -- Others have their hands on all there is. Of a chunk as large as what we want, they may leave some.
-        EXIT WHEN used > 0 OR limit_ < 1;
+        EXIT WHEN used > 0 OR limit_ < 1 OR named_ <> '{}';
         SELECT h.n INTO chunk FROM foliot.handoff h
         WHERE h.ready_at <= clock AND h.queue = ANY(queues_) AND (h.job IS NULL OR h.job = ANY(takes)) AND NOT h.aside
             AND cardinality(h.numbers) >= limit_ AND NOT h.alone AND (h.lane = 0 OR backlog_ > 0)
@@ -310,7 +316,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT 1 FROM foliot.handoff h WHERE h.aside) THEN
         RETURN NEXT;
-    ELSIF used = 0 AND limit_ > 0 THEN
+    ELSIF used = 0 AND limit_ > 0 AND named_ = '{}' THEN
         SELECT min(h.ready_at) INTO later FROM foliot.handoff h WHERE h.ready_at > clock AND h.queue = ANY(queues_);
         IF later IS NOT NULL THEN
             name := 'later';
@@ -367,8 +373,10 @@ BEGIN
         RETURNING r.number, r.name, r.origin, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since, r.schedule,
             r.revision, r.tenant, r.queue, r.options, r.spent, r.progress, r.lineage,
             r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END AS attempt,
-            e.token, c.worker, c.lane, c.fired_at, c.claimed_at, e.result,
-            foliot.begun(e.started_at, c.claimed_at) AS begun_at, greatest(e.finished_at, c.claimed_at) AS finished_at
+            e.token, c.worker, c.lane, foliot.fired(c.fired_at, c.claimed_at, r.fire_at) AS fired_at,
+            greatest(c.claimed_at, r.fire_at) AS claimed_at, e.result,
+            foliot.begun(e.started_at, greatest(c.claimed_at, r.fire_at)) AS begun_at,
+            greatest(e.finished_at, c.claimed_at, r.fire_at) AS finished_at
     ), kept AS (
         INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,
             schedule, revision, tenant, queue, options, attempt, spent, token, worker, fired_at, claimed_at, started_at,

@@ -105,7 +105,7 @@ WHERE shard = ANY(:shards::smallint[]) AND fire_at < :high_water::bigint AND sta
 -- name: fire_runs
 SELECT now_, handed, odd, lost, unranked, patient FROM foliot.fire_runs(:owner, :shards::smallint[], :epochs::bigint[], :life::text,
     :fire_ats::bigint[], :numbers::bigint[], :late, :chunk, :told::text::pg_snapshot, :ranks::bigint[], :whom::integer[],
-    :lead, :slot)
+    :lead, :slot, :share)
 
 -- name: due_runs
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
@@ -180,13 +180,18 @@ WHERE schedule = ANY(:schedules::text[]) AND (state IN (1, 4, 5) OR state >= 20
 
 -- name: add_handoff
 -- Workers are told by the transaction itself; once, however many chunks it adds. What is fired in a moment to come is
--- ready then, and they are called for that moment: see `call_all`.
+-- ready then, and they are called before that: see `call_for_chunks`.
 INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers, job, alone, rank, ready_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, CASE WHEN $4 > foliot.now() THEN $4 ELSE 0 END)
 RETURNING CASE WHEN ready_at = 0 THEN pg_notify('foliot_handoff', '') END
 
--- name: call_all
-SELECT pg_notify('foliot_handoff', concat(foliot.now(), ' ', :at::bigint, ':'))
+-- name: call_for_chunks
+-- What this transaction hands off for a moment to come, by workers in turn; by all at that moment, where none is known.
+SELECT pg_notify('foliot_handoff', concat(foliot.now(), ' ', string_agg(concat(:at::bigint, ':', h.whom, ':', h.n), ' ')))
+FROM (
+    SELECT h.n, (:whom::integer[])[1 + (row_number() OVER (ORDER BY h.n) % nullif(cardinality(:whom::integer[]), 0))] AS whom
+    FROM foliot.handoff h WHERE h.ready_at = :at AND h.xmin = pg_current_xact_id()::xid LIMIT 200
+) h
 
 -- name: tick_fired
 UPDATE foliot.run SET fired_at = $1, lane = $2, waits_for = NULL, reason = NULL, detail = NULL WHERE number = $3

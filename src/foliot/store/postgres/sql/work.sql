@@ -1,5 +1,5 @@
 -- name: claim_runs
-SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer, :put_off::integer, :labels::text[], :carefully, :wait)
+SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer, :put_off::integer, :labels::text[], :carefully, :named::bigint[], :ahead)
 
 -- name: write_claims
 SELECT foliot.write_claims(:tokens::bigint[], :numbers::bigint[])
@@ -21,7 +21,7 @@ SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank FROM foliot
 -- What a claim took whose answer was lost.
 SELECT r.number, r.name, r.job, r.payload, c.token, r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END, r.spent,
     r.fire_at, r.nominal, r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, c.lane, r.options,
-    r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths
+    r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths, greatest(r.fire_at - foliot.now(), 0)
 FROM foliot.claim c CROSS JOIN LATERAL unnest(c.numbers) AS u(number) JOIN foliot.run r ON r.number = u.number
 WHERE c.token = ANY(:tokens::bigint[])
     AND ((r.state = 4 AND r.token = c.token) OR (r.state < 2 AND NOT c.written))
@@ -145,7 +145,7 @@ UPDATE foliot.run SET state = CASE WHEN spent > 0 OR phase IS NOT NULL THEN 1 EL
     token = NULL, worker = NULL, claimed_at = NULL, started_at = CASE WHEN phase IS NOT NULL THEN started_at END
 WHERE number = ANY(:numbers::bigint[]) AND state = 4 AND token = :token AND (SELECT count(*) FROM held) >= 0
 RETURNING number, coalesce(queue, 'default'), lane, priority, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, job, options
+    deaths IS NOT NULL, job, options, fire_at
 
 -- name: close_claim
 -- A run that lives on is not the claim's any more, whatever its row will look like.

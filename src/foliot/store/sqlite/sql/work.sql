@@ -36,7 +36,7 @@ WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :now
     AND (:paused = '[]' OR number NOT IN (SELECT p.number FROM pausable p WHERE p.number IN carray(:numbers)
         AND p.pause IN (SELECT value FROM json_each(:paused))))
 RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, since, schedule, revision, tenant,
-    queue, priority, origin, lane, options, checkpoint, phase, lineage, coalesce(repair, 0), deaths
+    queue, priority, origin, lane, options, checkpoint, phase, lineage, coalesce(repair, 0), deaths, 0
 
 -- name: unclaimed_runs
 -- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or
@@ -140,7 +140,7 @@ UPDATE run SET state = CASE WHEN spent > 0 OR phase IS NOT NULL THEN 1 ELSE 0 EN
     claimed_at = NULL, started_at = CASE WHEN phase IS NOT NULL THEN started_at END
 WHERE number IN carray(:numbers) AND state = 4 AND token = :token
 RETURNING number, coalesce(queue, 'default'), lane, priority, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, job, options
+    deaths IS NOT NULL, job, options, fire_at
 
 -- name: close_claim
 UPDATE claim SET open = open - ?3 WHERE token = ?1

@@ -1,0 +1,228 @@
+"""Claims before the time on PostgreSQL, by the server's clock: what is taken, when it may begin, and what is told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from foliot.domain.identity import run_id
+from foliot.domain.instant import MILLISECOND, SECOND, Duration
+from foliot.domain.run import Claimed, Kept, Promise
+from foliot.domain.state import Event, Outcome, State
+from foliot.domain.store import Lease
+from foliot.store.postgres import PostgresStore, cells
+from foliot.store.postgres import store as stores
+from tests.contract.stage import Stage, declared
+from tests.servers.postgres import PostgresServer
+from tests.store.lines import stages
+
+LEAD: Duration = 3 * SECOND
+"""So long that the slowest machine claims before the time."""
+SOON: Duration = 2 * SECOND
+
+
+@pytest.fixture(autouse=True)
+def lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "LEAD", LEAD)
+    monkeypatch.setattr(stores, "LEAD", LEAD)
+
+
+class Scene(NamedTuple):
+    stage: Stage
+    judge: Any
+    lease: Lease
+    worker: int
+
+    @property
+    def store(self) -> PostgresStore:
+        assert isinstance(self.stage.store, PostgresStore)
+        return self.stage.store
+
+    async def hands_off(self, *afters: Duration) -> list[Kept]:
+        """Runs that are due so long after now, handed off, and the worker has heard of it."""
+        now = await self.store.now()
+        kept = await self.store.promise([Promise("job", b"{}", now + after) for after in afters])
+        await self.hands_off_again(kept)
+        return kept
+
+    async def hands_off_again(self, kept: list[Kept]) -> None:
+        [lease] = await self.store.renew([self.lease], 60 * SECOND, self.lease.high_water)
+        soon = [(one.fire_at, one.number) for one in kept]
+        fired = await self.store.fire([lease], [], lease.cursor, lambda facts, now: [], soon)
+        assert fired.ahead == len(kept)
+        await self.is_called()
+
+    async def is_called(self) -> None:
+        async with asyncio.timeout(10):
+            while not self.store.bell._calls._chunks:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.001)
+
+    async def claims(self, *, limit: int = 10, ahead: int = 10) -> list[Claimed]:
+        return await self.store.claim(self.worker, ["default"], ["job"], limit, ahead=ahead)
+
+
+@asynccontextmanager
+async def scene(server: PostgresServer) -> AsyncIterator[Scene]:
+    async with stages(server, 1) as (judge, [stage]):
+        worker = await stage.register()
+        async with asyncio.timeout(10):
+            while not stage.store._here().bell._has_ears:  # type: ignore[attr-defined]  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        yield Scene(stage, judge, await stage.lease(), worker)
+
+
+async def test_whoever_is_called_takes_it_before_its_time_and_is_told_how_long_to_wait(
+    postgres: PostgresServer,
+) -> None:
+    async with scene(postgres) as at:
+        first, second = await at.hands_off(SOON, SOON + 10 * MILLISECOND)
+        asked = await at.store.now()
+        before = time.monotonic()
+        claimed = await at.claims()
+        answered = await at.store.now()
+        took = round((time.monotonic() - before) * SECOND)
+        assert [one.number for one in claimed] == [first.number, second.number]
+        for one in claimed:
+            assert one.early > 0
+            # It begins after `early` from the answer: no sooner than its time, and no later than the answer took.
+            assert one.fire_at <= answered + one.early
+            assert asked + one.early <= one.fire_at + took + SECOND
+
+
+async def test_what_is_due_before_the_answer_comes_may_begin_at_once(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        await at.hands_off(SOON)
+        await asyncio.sleep(SOON / SECOND)
+        [one] = await at.claims()
+        assert one.early == 0
+
+
+async def test_nothing_else_is_taken_before_its_time(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        await at.hands_off(SOON)
+        at.store.bell.answered()  # as if the call had not been heard
+        assert await at.claims() == []
+        [kept] = await at.hands_off(SOON)
+        assert [one.number for one in await at.claims()] == [kept.number]
+
+
+async def test_who_takes_nothing_ahead_comes_at_its_time(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        [kept] = await at.hands_off(SOON)
+        assert await at.claims(ahead=0) == []
+        heard = at.store.version()
+        async with asyncio.timeout(30):
+            while at.store.version() == heard:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.001)
+        assert await at.store.now() >= kept.fire_at
+        assert [one.number for one in await at.claims(ahead=0)] == [kept.number]
+
+
+async def test_of_more_than_it_takes_ahead_the_rest_is_left_for_its_time(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        kept = await at.hands_off(SOON, SOON, SOON)
+        assert len(await at.claims(ahead=2)) == 2
+        assert await at.claims() == []
+        await asyncio.sleep(SOON / SECOND)
+        [last] = await at.claims()
+        assert last.number == kept[-1].number
+
+
+async def test_before_its_time_it_is_scheduled_to_whoever_looks_and_running_after(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        [kept] = await at.hands_off(SOON)
+        await at.claims()
+        seen = await at.stage.run(kept)
+        if await at.store.now() < kept.fire_at:
+            assert seen.state is State.SCHEDULED
+        await asyncio.sleep(SOON / SECOND)
+        seen = await at.stage.run(kept)
+        assert (seen.state, seen.fired_at, seen.claimed_at) == (State.RUNNING, kept.fire_at, kept.fire_at)
+
+
+async def test_what_is_written_of_it_counts_from_its_time(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        early, late = await at.hands_off(SOON, SOON + 1)
+        one, other = await at.claims()
+        await asyncio.sleep(SOON / SECOND)
+        # The worker's clock may be a little behind the server's.
+        ending = at.stage.ending(one, Event.COMPLETED, Outcome.SUCCEEDED)
+        await at.stage.finish(ending._replace(started_at=one.fire_at - 1, finished_at=one.fire_at), worker=at.worker)
+        await at.store.beat(at.worker, [])
+        ended = await at.stage.run(early)
+        moments = (ended.fired_at, ended.claimed_at, ended.started_at, ended.finished_at)
+        assert (ended.state, moments) == (State.SUCCEEDED, (early.fire_at,) * 4)
+        assert other.number == late.number
+
+
+async def test_a_cancellation_that_comes_too_late_is_a_request_and_says_so(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        [kept] = await at.hands_off(SOON)
+        await at.claims()
+        answer = await at.store.cancel(run_id(kept.number, None), actor="me", note="")
+        assert answer.state is State.RUNNING
+        assert (await at.store.beat(at.worker, [])).cancel == [kept.number]
+
+
+async def test_one_that_was_cancelled_or_moved_after_its_hand_off_is_not_claimed(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        cancelled, kept = await at.hands_off(SOON, SOON)
+        await at.store.cancel(run_id(cancelled.number, None), actor="me", note="")
+        assert [one.number for one in await at.claims()] == [kept.number]
+
+
+async def test_one_that_is_given_back_before_its_time_is_claimed_at_it(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        [kept] = await at.hands_off(SOON)
+        claimed = await at.claims()
+        assert await at.store.give_back(at.worker, claimed) == 1
+        found: list[Claimed] = []
+        async with asyncio.timeout(30):
+            while not found:
+                found = await at.claims(ahead=0)
+                assert not found or await at.store.now() >= kept.fire_at
+                await asyncio.sleep(0.05)
+        assert (found[0].number, found[0].attempt, found[0].early) == (kept.number, 1, 0)
+
+
+async def test_what_is_claimed_is_not_handed_off_again(postgres: PostgresServer) -> None:
+    """As somebody would who took the shard over, and loaded it."""
+    async with scene(postgres) as at:
+        [kept] = await at.hands_off(SOON)
+        await at.claims()
+        soon = [(kept.fire_at, kept.number)]
+        fired = await at.store.fire([at.lease], [], at.lease.cursor, lambda facts, now: [], soon)
+        assert (fired.handed_off, fired.stale) == (0, 1)
+
+
+async def test_a_claim_whose_answer_was_lost_is_found_with_how_long_to_wait(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        [kept] = await at.hands_off(SOON)
+        [claimed] = await at.claims()
+        at.store._claimer._unsure[claimed.token,] = at.worker, await at.store.now()
+        [found] = await at.claims()
+        assert (found.number, found.token) == (kept.number, claimed.token)
+        assert found.fire_at <= await at.store.now() + found.early
+
+
+async def test_a_herd_of_ticks_is_called_for_by_its_chunks(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        now = await at.store.now()
+        await at.stage.apply(*(declared(f"tick-{place}", now + 10 * SECOND) for place in range(3)))
+        [[row]] = [await at.judge.fetch("SELECT array_agg(number ORDER BY number) FROM foliot.run")]
+        numbers = list(row[0])
+
+        async def hand_off(tx: Any) -> None:
+            ready = now + SOON
+            chunks = [("default", 0, 0, ready, part, None, False, 1) for part in (numbers[:2], numbers[2:])]
+            await tx.run_each("add_handoff", chunks)
+            await tx.one("call_for_chunks", at=ready, whom=[at.worker])
+
+        await at.store.write(hand_off)
+        await at.is_called()
+        assert len(at.store.bell.answered().chunks) == 2
