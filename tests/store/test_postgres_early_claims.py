@@ -160,6 +160,16 @@ async def test_what_is_written_of_it_counts_from_its_time(postgres: PostgresServ
         assert other.number == late.number
 
 
+async def test_one_that_really_began_before_its_time_would_be_seen(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        [kept] = await at.hands_off(SOON)
+        [one] = await at.claims()
+        began = one.fire_at - 21 * MILLISECOND
+        ending = at.stage.ending(one, Event.COMPLETED, Outcome.SUCCEEDED)
+        await at.stage.finish(ending._replace(started_at=began, finished_at=began + 1), worker=at.worker)
+        assert (await at.stage.run(kept)).started_at == began
+
+
 async def test_a_cancellation_that_comes_too_late_is_a_request_and_says_so(postgres: PostgresServer) -> None:
     async with scene(postgres) as at:
         [kept] = await at.hands_off(SOON)

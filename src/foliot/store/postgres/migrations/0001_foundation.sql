@@ -15,9 +15,12 @@ RETURN (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 COMMENT ON FUNCTION foliot.now IS 'The clock that decides. Tests replace it.';
 
 -- When an attempt began, as its worker says. The worker's clock may lag behind ours by as much as is trusted, and nobody
--- begins before we gave it the run; one that lags by more is believed, and counted as early.
-CREATE FUNCTION foliot.begun(started bigint, claimed bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN started < claimed AND started > claimed - 200000 THEN claimed ELSE started END;
+-- begins before we gave it the run; one that lags by more is believed, and counted as early. Where it was given before its
+-- time, less is forgiven: what began long before it is to be seen.
+CREATE FUNCTION foliot.begun(started bigint, claimed bigint, due bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN started < greatest(claimed, due) AND started > CASE WHEN claimed > due THEN claimed - 200000 ELSE due - 20000 END
+    THEN greatest(claimed, due) ELSE started END;
 
 -- When a run was fired that was claimed together with others: before its time it is neither, whenever it was handed off.
 CREATE FUNCTION foliot.fired(fired bigint, claimed bigint, due bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -375,7 +375,7 @@ BEGIN
             r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END AS attempt,
             e.token, c.worker, c.lane, foliot.fired(c.fired_at, c.claimed_at, r.fire_at) AS fired_at,
             greatest(c.claimed_at, r.fire_at) AS claimed_at, e.result,
-            foliot.begun(e.started_at, greatest(c.claimed_at, r.fire_at)) AS begun_at,
+            foliot.begun(e.started_at, c.claimed_at, r.fire_at) AS begun_at,
             greatest(e.finished_at, c.claimed_at, r.fire_at) AS finished_at
     ), kept AS (
         INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, payload, fire_at, nominal, since,

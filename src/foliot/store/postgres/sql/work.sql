@@ -105,7 +105,7 @@ INSERT INTO foliot.history (number, name, state, origin, lane, priority, job, pa
 SELECT r.number, r.name, (e->>1)::smallint, r.origin, r.lane, r.priority, r.job, r.payload, r.fire_at, r.nominal, r.since,
     r.schedule, r.revision, r.tenant, r.queue, r.options, r.attempt, r.spent + 1, r.token, r.worker, r.fired_at,
     r.claimed_at, CASE WHEN r.phase IS NOT NULL AND r.started_at IS NOT NULL THEN r.started_at
-        ELSE foliot.begun((e->>2)::bigint, r.claimed_at) END,
+        ELSE foliot.begun((e->>2)::bigint, r.claimed_at, r.fire_at) END,
     greatest((e->>3)::bigint, r.claimed_at), r.progress, e->>4, e->>5, coalesce(convert_to(e->>6, 'UTF8'), r.result),
     r.lineage
 FROM jsonb_array_elements(:endings::text::jsonb) e JOIN foliot.run r ON r.number = (e->>0)::bigint
@@ -116,7 +116,8 @@ WHERE r.number = ANY(ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(:end
 INSERT INTO foliot.attempt (run, attempt, token, worker, fire_at, claimed_at, started_at, finished_at, outcome, error,
     stage, reason, progress)
 SELECT (e->>0)::bigint, (e->>1)::integer, (e->>2)::bigint, :worker, r.fire_at, r.claimed_at,
-    foliot.begun(coalesce((e->>3)::bigint, CASE WHEN r.phase IS NULL THEN r.started_at END), r.claimed_at),
+    foliot.begun(coalesce((e->>3)::bigint, CASE WHEN r.phase IS NULL THEN r.started_at END), r.claimed_at,
+        r.fire_at),
     greatest((e->>4)::bigint, r.claimed_at), e->>5, e->>6, e->>7, e->>8, r.progress
 FROM jsonb_array_elements(:endings::text::jsonb) e
 LEFT JOIN (
@@ -173,7 +174,7 @@ DELETE FROM foliot.cancellation WHERE number = ANY(:numbers::bigint[])
 SELECT number FROM foliot.cancellation WHERE worker = :worker
 
 -- name: add_progress
-UPDATE foliot.run SET started_at = CASE WHEN phase IS NULL THEN foliot.begun($1, claimed_at) ELSE started_at END,
+UPDATE foliot.run SET started_at = CASE WHEN phase IS NULL THEN foliot.begun($1, claimed_at, fire_at) ELSE started_at END,
     progress = coalesce($2, progress), checkpoint = coalesce($3, checkpoint), ending = coalesce($6, ending)
 WHERE number = $4 AND token = $5 AND state = 4
 
