@@ -97,6 +97,14 @@ def test_who_is_called_for_a_chunk_and_for_whatever_is_there_does_both() -> None
     assert post.calls.answered() == ({55: 5.03}, True)
 
 
+def test_who_goes_for_another_reason_too_looks_for_anything() -> None:
+    post = Post()
+    post.calls.chunk(55, 5.03)
+    post.calls.mark()
+    assert post.calls.answered() == ({55: 5.03}, True)
+    assert post.went == [(5.0, False)]
+
+
 def test_each_moment_is_gone_to_once_however_many_calls_there_are() -> None:
     post = Post()
     for when in (5.03, 5.01, 5.02, 5.02):

@@ -62,8 +62,8 @@ class Scene(NamedTuple):
             while not self.store.bell._calls._chunks:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.001)
 
-    async def claims(self, *, limit: int = 10, ahead: int = 10) -> list[Claimed]:
-        return await self.store.claim(self.worker, ["default"], ["job"], limit, ahead=ahead)
+    async def claims(self, *, limit: int = 10, ahead: int = 10, called: bool = True) -> list[Claimed]:
+        return await self.store.claim(self.worker, ["default"], ["job"], limit, ahead=ahead, called=called)
 
 
 @asynccontextmanager
@@ -131,6 +131,42 @@ async def test_of_more_than_it_takes_ahead_the_rest_is_left_for_its_time(postgre
         await asyncio.sleep(SOON / SECOND)
         [last] = await at.claims()
         assert last.number == kept[-1].number
+
+
+@pytest.mark.parametrize("called", [True, False])
+async def test_a_call_for_what_is_to_come_hides_nothing_that_is_due(postgres: PostgresServer, called: bool) -> None:
+    async with scene(postgres) as at:
+        overdue = await at.stage.promise(after=-SECOND)
+        fired = await at.store.fire([at.lease], [(overdue.fire_at, overdue.number)], at.lease.cursor, lambda *_: [])
+        assert fired.handed_off == 1
+        if not called:
+            at.store.bell.answered()  # it was told of that, and could not take it then
+        [kept] = await at.hands_off(SOON)
+        assert [one.number for one in await at.claims(called=called)] == [kept.number, overdue.number]
+
+
+async def test_who_is_called_for_what_is_to_come_asks_for_nothing_else(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        at.store.bell.answered()
+        [kept] = await at.hands_off(SOON)
+        asked: list[str] = []
+        state = at.store._claimer._state
+
+        async def spy(wanted: Any, tokens: Any, named: Any, *, carefully: bool) -> Any:
+            asked.append(f"{len(named)} by name")
+            return await state(wanted, tokens, named, carefully=carefully)
+
+        at.store._claimer._state = spy  # type: ignore[method-assign]
+        assert [one.number for one in await at.claims()] == [kept.number]
+        assert asked == ["1 by name"]
+
+
+async def test_a_chunk_that_somebody_else_took_is_looked_for_at_its_time(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        await at.hands_off(SOON)
+        await at.judge.execute("DELETE FROM foliot.handoff")
+        assert await at.claims() == []
+        assert len(at.store.bell._calls._moments) == 1
 
 
 async def test_before_its_time_it_is_scheduled_to_whoever_looks_and_running_after(postgres: PostgresServer) -> None:

@@ -125,10 +125,11 @@ class FakeStore:
         put_off: int | None = None,
         labels: Sequence[str] = (),
         ahead: int = 0,
+        called: bool = False,
     ) -> list[Claimed]:
         await self._turn("claim")
         self.labels = tuple(labels)
-        self.ahead = ahead
+        self.ahead, self.called = ahead, called
         self.claims.append(limit)
         self.backlogs.append(backlog)
         self.suspects.append(suspects)

@@ -132,6 +132,33 @@ def test_half_of_the_free_slots_are_for_what_is_due_now():
     run(scene())
 
 
+def test_a_claim_says_whether_the_store_s_call_is_its_only_reason():
+    async def scene():
+        bench: Any = Began().called_bench()
+        await bench.work()
+        assert not bench.store.called, "the first: anything may be there"
+        bench.store.version = lambda: 1
+        await bench.work()
+        assert bench.store.called
+        bench.worker._left_some, bench.store.version = True, lambda: 2
+        await bench.work()
+        assert not bench.store.called, "there was more than it could take"
+        bench.store.version = lambda: 3
+        await bench.advance(SECOND)
+        assert not bench.store.called, "a call may have been lost"
+
+    run(scene())
+
+
+def test_who_has_slots_for_single_queues_takes_nothing_ahead():
+    async def scene():
+        bench = Began().bench_of(slots=10, queues=("default", "reports"), reserved={"reports": 2})
+        await bench.work()
+        assert bench.store.ahead == 0
+
+    run(scene())
+
+
 def test_one_that_is_cancelled_while_it_waits_never_begins():
     async def scene():
         began = Began()

@@ -293,18 +293,21 @@ class Worker:
                 return 0
             if self._has_all(now):
                 return 0
+            is_told = self._is_told(now)
             self._claimed_at, self._claimed_version = now, self._seen_version
             most = None if self.running or self._left_some else _FIRST
-            self.claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(most))
+            self.claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(most, is_told))
         # Shielded: whoever stops waiting, what was claimed is begun or given back, never forgotten.
         return await asyncio.shield(self.claiming)
 
     def _has_all(self, now: Instant) -> bool:
-        """Whether the last claim left nothing for this worker, and nothing has come since, as far as it was told."""
-        is_told = self._is_called and self._claimed_version == self._seen_version
-        return is_told and not self._left_some and 0 <= now - self._claimed_at < _CLAIM_ANYWAY
+        return self._is_told(now) and self._claimed_version == self._seen_version
 
-    async def _claim_and_begin(self, most: int | None) -> int:
+    def _is_told(self, now: Instant) -> bool:
+        """Whether the last claim left nothing for this worker: if anything came since, it was called for that."""
+        return self._is_called and not self._left_some and 0 <= now - self._claimed_at < _CLAIM_ANYWAY
+
+    async def _claim_and_begin(self, most: int | None, is_told: bool) -> int:
         """A claim for each turn, of so many runs at most: most workers have one turn."""
         self._left_some, begun = False, 0
         try:
@@ -313,7 +316,7 @@ class Worker:
                 if limit <= 0:
                     self._left_some |= queues == self.queues  # what waits for a queue's own slots takes others, too
                     continue
-                claimed = await self._claim_from(queues, jobs, limit if most is None else min(limit, most))
+                claimed = await self._claim_from(queues, jobs, limit if most is None else min(limit, most), is_told)
                 if claimed is None:
                     break
                 begun += claimed
@@ -321,14 +324,16 @@ class Worker:
             self.claiming = None
         return begun
 
-    async def _claim_from(self, queues: Sequence[str], jobs: Sequence[str], limit: int) -> int | None:
+    async def _claim_from(self, queues: Sequence[str], jobs: Sequence[str], limit: int, is_told: bool) -> int | None:
         """How many were begun; None when there is no use in going on."""
+        # What is to come may be of any queue: whoever claims queue by queue takes it when it is due.
+        ahead = 0 if self.room.reserved else limit // _AHEAD
         number, suspects, backlog = self.number, self.room.takes_suspects, self.room.left_for_backlog()
         put_off = self.room.left_for_put_off()
         assert number is not None
         try:
             claimed = await self.store.claim(
-                number, queues, jobs, limit, suspects, backlog, put_off, self.labels, limit // _AHEAD
+                number, queues, jobs, limit, suspects, backlog, put_off, self.labels, ahead, is_told
             )
         except LostOwnership:
             self._lose(number)

@@ -26,6 +26,7 @@ class WorkStore(Protocol):
         put_off: int | None = None,
         labels: Sequence[str] = (),
         ahead: int = 0,
+        called: bool = False,
     ) -> list[Claimed]:
         """Takes up to `limit` runs that were handed off, by lane, priority, fair share and order; each with a fencing
         token. No more than `backlog` of them from other lanes than live, where it is given. Once it has taken `put_off`
@@ -40,7 +41,8 @@ class WorkStore(Protocol):
         a worker that has them, and are reported as `missing_labels`.
 
         Up to `ahead` of what this worker was called for before its time may be among them, where the store's `lead` is
-        not zero: each says how much too `early` it is, and is not to be begun before.
+        not zero: each says how much too `early` it is, and is not to be begun before. `called`: that the store called
+        is the only reason to ask, and what it called for is enough.
         """
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:

@@ -73,9 +73,13 @@ class Bell:
     def heard(self, who: set[str]) -> None:
         """Something happened here that concerns these."""
         if who & self._hears or not self._hears:
-            self._heard += 1
-            for callback in self._callbacks:
-                callback()
+            self._calls.mark()
+            self._wake()
+
+    def _wake(self) -> None:
+        self._heard += 1
+        for callback in self._callbacks:
+            callback()
 
     def when_heard(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
@@ -110,7 +114,7 @@ class Bell:
     def _go(self, is_for_us_alone: bool) -> None:
         if is_for_us_alone and self._passing is None:
             self._passing = asyncio.get_running_loop().call_later(ANSWERED_WITHIN, self._pass_on)
-        self.heard({"handoff"})
+        self._wake()
 
     def _pass_on(self) -> None:
         self._passing = None
@@ -149,7 +153,7 @@ class Bell:
                     for who in self._hears or EVERYBODY:
                         await connection.add_listener(channel(who), partial(self._hear, who))
                     self._has_ears, pause = True, 0.1
-                    self._heard += 1  # what was said before we listened
+                    self.heard(set(self._hears))  # what was said before we listened
                     await gone.wait()
                 finally:
                     self._has_ears = False

@@ -120,6 +120,10 @@ class Calls:
         self._is_anything = True
         self._go(alone)
 
+    def mark(self) -> None:
+        """There may be work, for another reason than a call."""
+        self._is_anything = True
+
     def chunk(self, number: int, when: float) -> None:
         """There will be, and it is ours."""
         self._chunks[number] = when

@@ -73,6 +73,7 @@ class Wanted(NamedTuple):
     put_off: int | None = None
     labels: Sequence[str] = ()
     ahead: int = 0
+    called: bool = False
 
     def beside(self, found: Sequence[Claimed]) -> Wanted:
         """What is left of it when these are taken."""
@@ -108,7 +109,7 @@ class Claimer:
         called = self._server.bell.answered()
         found = await self._found_again(wanted.worker, now) if self._unsure else []
         await self._answer(wanted, called.chunks, now, found)
-        for _ in range(_TRIES if called.anything else 0):
+        for _ in range(_TRIES if called.anything or not wanted.called else 0):
             left = wanted.beside(found)
             if left.limit <= 0 or not await self._take(left, now, found) or found:
                 break
@@ -127,7 +128,8 @@ class Claimer:
         if chunks and most > 0:
             before = len(found)
             await self._take(left._replace(limit=most), now, found, list(chunks))
-            if len(found) - before < most:
+            taken = found[before:]
+            if len(taken) < most and len({one.token for one in taken}) == len(chunks):
                 return
         for when in set(chunks.values()):
             self._server.bell.come(when)

@@ -476,8 +476,9 @@ class PostgresStore(Verbs):
         put_off: int | None = None,
         labels: Sequence[str] = (),
         ahead: int = 0,
+        called: bool = False,
     ) -> list[Claimed]:
-        wanted = claiming.Wanted(worker, queues, jobs, limit, suspects, backlog, put_off, labels, ahead)
+        wanted = claiming.Wanted(worker, queues, jobs, limit, suspects, backlog, put_off, labels, ahead, called)
         return await self._claimer.claim(wanted, self._about_now())
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:

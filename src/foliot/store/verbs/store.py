@@ -192,6 +192,7 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
         put_off: int | None = None,
         labels: Sequence[str] = (),
         ahead: int = 0,
+        called: bool = False,
     ) -> list[Claimed]:
         return await self.write(
             lambda tx: working.claim(tx, worker, queues, jobs, limit, suspects, backlog, put_off, labels)

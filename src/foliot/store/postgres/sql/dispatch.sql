@@ -186,11 +186,14 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, CASE WHEN $4 > foliot.now() THEN $4 ELSE
 RETURNING CASE WHEN ready_at = 0 THEN pg_notify('foliot_handoff', '') END
 
 -- name: call_for_chunks
--- What this transaction hands off for a moment to come, by workers in turn; by all at that moment, where none is known.
-SELECT pg_notify('foliot_handoff', concat(foliot.now(), ' ', string_agg(concat(:at::bigint, ':', h.whom, ':', h.n), ' ')))
+-- What this transaction hands off for a moment to come, by workers in turn; by all at that moment, where none is known, or
+-- where the message would be too long.
+SELECT pg_notify('foliot_handoff', concat(foliot.now(), ' ', string_agg(
+    CASE WHEN h.place <= 100 THEN concat(:at::bigint, ':', (:whom::integer[])[1 + h.place % nullif(cardinality(:whom::integer[]), 0)],
+        ':', h.n) ELSE concat(:at::bigint, ':') END, ' ')))
 FROM (
-    SELECT h.n, (:whom::integer[])[1 + (row_number() OVER (ORDER BY h.n) % nullif(cardinality(:whom::integer[]), 0))] AS whom
-    FROM foliot.handoff h WHERE h.ready_at = :at AND h.xmin = pg_current_xact_id()::xid LIMIT 200
+    SELECT h.n, row_number() OVER (ORDER BY h.n) AS place
+    FROM foliot.handoff h WHERE h.ready_at = :at AND h.xmin = pg_current_xact_id()::xid LIMIT 101
 ) h
 
 -- name: tick_fired
