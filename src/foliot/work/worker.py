@@ -294,7 +294,9 @@ class Worker:
             if self._has_all(now):
                 return 0
             is_told = self._is_told(now)
-            self._claimed_at, self._claimed_version = now, self._seen_version
+            self._claimed_version = self._seen_version
+            if not is_told:  # however often it is called: a call may have been lost
+                self._claimed_at = now
             most = None if self.running or self._left_some else _FIRST
             self.claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(most, is_told))
         # Shielded: whoever stops waiting, what was claimed is begun or given back, never forgotten.
