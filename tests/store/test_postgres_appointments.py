@@ -89,6 +89,17 @@ def test_a_chunk_that_nobody_went_for_before_its_time_is_anybody_s_at_it() -> No
     assert post.calls.answered() == ({}, True)
 
 
+def test_a_call_for_all_at_the_same_moment_is_still_to_be_answered() -> None:
+    """There were more chunks than one message could name."""
+    post = Post()
+    post.calls.chunk(55, 5.03)
+    post.calls.at(5.03)
+    post.calls.answered()
+    post.went.clear()
+    post.loop.go_to(6.0)
+    assert post.went == [(5.03, False)]
+
+
 def test_who_is_called_for_a_chunk_and_for_whatever_is_there_does_both() -> None:
     post = Post()
     post.calls.chunk(55, 5.03)
@@ -168,7 +179,7 @@ def test_a_moment_of_the_server_is_taken_from_the_swiftest_message() -> None:
     loop = Loop()
     time = ServerTime(loop)
     for delay in (0.004, 0.0002, 0.3):
-        loop.now += 1.0 + delay
+        loop.now += KNOWN_FOR / 10 + delay
         time.note(NOON + round((loop.now - delay) * SECOND))
     assert time.here(NOON + 60 * SECOND) == pytest.approx(60.0002, abs=2 * DRIFT)
 

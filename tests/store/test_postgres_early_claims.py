@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+import asyncpg
 import pytest
 
 from foliot.domain.identity import run_id
@@ -175,16 +176,29 @@ async def test_a_chunk_that_somebody_else_took_is_looked_for_at_its_time(postgre
         assert len(at.store.bell._calls._moments) == 1
 
 
-async def test_before_its_time_it_is_scheduled_to_whoever_looks_and_running_after(postgres: PostgresServer) -> None:
+async def test_it_is_its_worker_s_from_the_claim_on_and_that_counts_from_its_time(postgres: PostgresServer) -> None:
     async with scene(postgres) as at:
         [kept] = await at.hands_off(SOON)
         await at.claims()
         seen = await at.stage.run(kept)
-        if await at.store.now() < kept.fire_at:
-            assert seen.state is State.SCHEDULED
-        await asyncio.sleep(SOON / SECOND)
-        seen = await at.stage.run(kept)
         assert (seen.state, seen.fired_at, seen.claimed_at) == (State.RUNNING, kept.fire_at, kept.fire_at)
+
+
+async def test_what_an_old_snapshot_may_not_know_to_be_claimed_is_not_replaced(postgres: PostgresServer) -> None:
+    async with scene(postgres) as at:
+        now = await at.store.now()
+        [kept] = await at.store.promise([Promise("job", b"{}", now + SECOND // 2, key="k")])
+        replace = (
+            "SELECT outcome FROM foliot.promise('job', now() + interval '1 hour', key => 'k', on_conflict => 'replace')"
+        )
+        async with at.judge.transaction(isolation="repeatable_read"):
+            await at.judge.fetchval("SELECT 1 FROM foliot.run")
+            await at.hands_off_again([kept])
+            assert len(await at.claims()) == 1
+            with pytest.raises(asyncpg.PostgresError, match="due within a second"):
+                await at.judge.fetchval(replace)
+        with pytest.raises(asyncpg.UniqueViolationError, match="has a promise already"):
+            await at.judge.fetchval(replace)
 
 
 async def test_what_is_written_of_it_counts_from_its_time(postgres: PostgresServer) -> None:

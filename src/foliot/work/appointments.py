@@ -64,6 +64,12 @@ class Appointments:
         self._set_timer()
         return True
 
+    def cancel(self) -> list[Attempt]:
+        """Answers those that waited."""
+        waiting, self._waiting = self._waiting, []
+        self._set_timer()
+        return [attempt for _, _, attempt in sorted(waiting)]
+
     def linger(self) -> None:
         """An ending waits."""
         if self._lingering is None:

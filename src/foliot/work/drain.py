@@ -35,6 +35,8 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
     """
     worker.draining = True
     worker.alarm.ring()
+    for attempt in worker.appointments.cancel():
+        worker.give_back(attempt)
     for attempt in list(worker.running):
         attempt.draining = True
         if attempt.future is not None:

@@ -129,7 +129,7 @@ class Worker:
         self.recorder = recorder
         self.tracer = tracer
         self.alarm = Alarm()
-        self.appointments = Appointments(clock, self._start, self._miss, self.alarm.ring)
+        self.appointments = Appointments(clock, self._start, self.give_back, self.alarm.ring)
         self.outbox = Outbox(store, clock, self._delivered)
         self.policies = Policies(self.handlers.values(), self.outbox.events.append)
         self.desks = StoreDesks(store, lambda: self.number)
@@ -400,7 +400,7 @@ class Worker:
         """Its time has come. If somebody asked it to stop meanwhile, it finds that out by itself."""
         assert self.loop is not None
         item = attempt.claimed
-        if attempt.policy.ping is not None and self._ping is not None and item.phase is None:
+        if attempt.policy.ping is not None and self._ping is not None and item.phase is None and not attempt.asked():
             pings.began(self._ping, attempt.policy.ping, item)
         if isinstance(attempt, IsolatedAttempt):
             attempt.conducting = self.loop.create_task(self._execute_isolated(attempt))
@@ -410,9 +410,9 @@ class Worker:
             attempt.future = self.pool.submit(self._execute_in_thread, attempt)
         self._deadlines.expect(attempt, now)
 
-    def _miss(self, attempt: Attempt) -> None:
-        """This process stood still when it should have begun: the store may have taken it for dead, and somebody else
-        may have the run by now."""
+    def give_back(self, attempt: Attempt) -> None:
+        """It waited for its time, and does not begin here. Either somebody else has the time for it; or this process
+        stood still when it should have begun, and somebody else may have the run by now."""
         self._end(attempt, None)
 
     # --------------------------------------------------------------------------------------------- execute
@@ -454,7 +454,7 @@ class Worker:
                 words = attempt.last_words()
                 if words is not None:
                     self.outbox.last_words.append(words)
-        if self.appointments and ending is not None and _is_unawaited(attempt, ending):
+        if self.appointments and not self._left_some and ending is not None and _is_unawaited(attempt, ending):
             self.appointments.linger()
         elif not self.alarm.ringing:
             self.alarm.ring()

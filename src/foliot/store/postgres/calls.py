@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from math import inf
 from typing import NamedTuple, Protocol, Self
 
@@ -11,7 +12,7 @@ from foliot.domain.instant import SECOND, Duration, Instant
 
 COVERED_AFTER = 0.02
 """Seconds after which somebody else answers a call in any case."""
-KNOWN_FOR, MOST_KNOWN = 10.0, 64
+KNOWN_FOR, MOST_KNOWN = 1.0, 64
 """Seconds for which a message says what time it is at the server, and how many are remembered."""
 DRIFT = 0.0005
 """By how much two clocks may differ more after a second than before it."""
@@ -127,7 +128,7 @@ class Calls:
     def chunk(self, number: int, when: float) -> None:
         """There will be, and it is ours."""
         self._chunks[number] = when
-        self.at(when)
+        self._set_timer()
         self._go(False)
 
     def at(self, when: float) -> None:
@@ -149,7 +150,6 @@ class Calls:
     def answered(self) -> Answer:
         """Somebody here looks: whatever was called for until now is taken care of."""
         answer = Answer(self._chunks, self._is_anything or not self._chunks)
-        self._moments.difference_update(self._chunks.values())
         self._chunks, self._is_anything = {}, False
         self._take(self._loop.time())
         self._set_timer()
@@ -167,7 +167,7 @@ class Calls:
         return bool(taken)
 
     def _set_timer(self) -> None:
-        first = min(self._moments, default=None)
+        first = min(chain(self._moments, self._chunks.values()), default=None)
         if self._timer is not None:
             if self._timer.when() == first:
                 return
@@ -182,7 +182,7 @@ class Calls:
         ours = [number for number, when in self._chunks.items() if when <= now]
         for number in ours:  # nobody went before its time: now anybody may take it
             del self._chunks[number]
-        is_time = self._take(now)
+        is_time = self._take(now) or bool(ours)
         self._set_timer()
         if is_time:  # timers are a little early here and there
             self.now(alone=bool(ours))

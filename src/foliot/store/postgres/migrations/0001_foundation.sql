@@ -374,7 +374,7 @@ SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5::
     number AS position, options, phase, repair, deaths, checkpoint IS NOT NULL AS has_checkpoint
 FROM foliot.run WHERE NOT (state < 2 AND number IN (SELECT u.number FROM foliot.unwritten u))
 UNION ALL
-SELECT r.number, r.name, CASE WHEN r.phase IS NOT NULL THEN 5::smallint WHEN r.fire_at > foliot.now() THEN 0::smallint ELSE 4::smallint END, r.origin, r.job, r.schedule, r.revision, r.tenant, r.queue, c.lane, r.priority,
+SELECT r.number, r.name, CASE WHEN r.phase IS NULL THEN 4::smallint ELSE 5::smallint END, r.origin, r.job, r.schedule, r.revision, r.tenant, r.queue, c.lane, r.priority,
     r.nominal, r.since, r.fire_at, r.attempt + 1, r.spent, NULL, NULL, r.payload, c.worker,
     foliot.fired(c.fired_at, c.claimed_at, r.fire_at), greatest(c.claimed_at, r.fire_at),
     CASE WHEN r.phase IS NOT NULL THEN r.started_at END, NULL, r.progress, r.result, NULL, 1, false, r.number, r.options,

@@ -41,10 +41,10 @@ BEGIN
             ELSIF on_conflict = 'keep' THEN
                 RETURN kept;
             ELSIF on_conflict = 'replace' THEN
-                -- What is due may be claimed, and an old snapshot does not show that.
-                IF kept.fire_at <= foliot.now() AND current_setting('transaction_isolation') <> 'read committed' THEN
-                    RAISE EXCEPTION '% is due already, and can be replaced only in a transaction of isolation level READ '
-                        'COMMITTED, not %', kept.name, upper(current_setting('transaction_isolation'))
+                -- What is due, or will be in a moment, may be claimed, and an old snapshot does not show that.
+                IF kept.fire_at <= foliot.now() + 1000000 AND current_setting('transaction_isolation') <> 'read committed' THEN
+                    RAISE EXCEPTION '% is due within a second, and can be replaced only in a transaction of isolation level '
+                        'READ COMMITTED, not %', kept.name, upper(current_setting('transaction_isolation'))
                         USING ERRCODE = '25001';
                 END IF;
                 -- Whoever is running keeps what he has, and does not wait for this transaction.

@@ -193,7 +193,7 @@ BEGIN
             SELECT h.n, h.lane, h.priority, h.rank, h.fired_at, h.queue, h.job, h.alone, h.numbers FROM foliot.handoff h
             WHERE h.n = ANY(named_) AND h.ready_at <= clock + ahead_ AND h.queue = ANY(queues_)
                 AND (h.job IS NULL OR h.job = ANY(takes)) AND NOT h.aside AND NOT h.alone
-            FOR UPDATE SKIP LOCKED;
+            ORDER BY h.lane, h.priority DESC, h.rank, h.n FOR UPDATE SKIP LOCKED;
         ELSIF put_off_ > 0 THEN
             OPEN found_ FOR
             SELECT h.n, h.lane, h.priority, h.rank, h.fired_at, h.queue, h.job, h.alone, h.numbers FROM foliot.handoff h
