@@ -48,7 +48,7 @@ RETURNING s.shard, s.until, (
     SELECT array_agg(i.number ORDER BY i.number) FROM foliot.instance i
     WHERE i.ended_at IS NULL AND i.role = 'worker' AND i.beat_at > (SELECT now FROM clock) - 3000000
     HAVING count(DISTINCT (i.queues, i.jobs, i.labels)) = 1 AND NOT EXISTS (
-        SELECT 1 FROM foliot.handoff h WHERE h.fired_at < (SELECT now FROM clock) - 10000 AND NOT h.aside))
+        SELECT 1 FROM foliot.handoff h WHERE h.fired_at < (SELECT now FROM clock) - 100000 AND NOT h.aside))
 
 -- name: release_shards
 UPDATE foliot.shard SET owner = NULL, until = 0
