@@ -318,7 +318,10 @@ class Worker:
                 if limit <= 0:
                     self._left_some |= queues == self.queues  # what waits for a queue's own slots takes others, too
                     continue
-                claimed = await self._claim_from(queues, jobs, limit if most is None else min(limit, most), is_told)
+                # What is to come may be of any queue: whoever claims queue by queue takes it when it is due.
+                ahead = 0 if self.room.reserved else limit // _AHEAD
+                limit = limit if most is None else min(limit, most)
+                claimed = await self._claim_from(queues, jobs, limit, ahead, is_told)
                 if claimed is None:
                     break
                 begun += claimed
@@ -326,10 +329,10 @@ class Worker:
             self.claiming = None
         return begun
 
-    async def _claim_from(self, queues: Sequence[str], jobs: Sequence[str], limit: int, is_told: bool) -> int | None:
+    async def _claim_from(
+        self, queues: Sequence[str], jobs: Sequence[str], limit: int, ahead: int, is_told: bool
+    ) -> int | None:
         """How many were begun; None when there is no use in going on."""
-        # What is to come may be of any queue: whoever claims queue by queue takes it when it is due.
-        ahead = 0 if self.room.reserved else limit // _AHEAD
         number, suspects, backlog = self.number, self.room.takes_suspects, self.room.left_for_backlog()
         put_off = self.room.left_for_put_off()
         assert number is not None

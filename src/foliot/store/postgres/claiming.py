@@ -33,6 +33,8 @@ _CAREFULLY, _LATER = "carefully", "later"
 _ORDER = itemgetter(4, 7, 0)
 """Chunk by chunk, and in each by time: tokens rise."""
 _TIME = itemgetter(7, 0)
+_REACH = 3
+"""Leads by which what we are called for may lie ahead: herds of ticks are handed off sooner than other runs."""
 _BRIEF = SECOND
 """What runs for longer than this has its claim written: see the schema."""
 
@@ -195,7 +197,7 @@ class Claimer:
             labels=wanted.labels,
             carefully=carefully,
             named=named,
-            ahead=self._server.lead if named else 0,
+            ahead=_REACH * self._server.lead if named else 0,
         )
 
     def _waiting(self, rows: list[Row], asked: float) -> Iterator[Claimed]:
