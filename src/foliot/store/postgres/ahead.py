@@ -32,8 +32,8 @@ from foliot.store.verbs.transaction import Row
 AHEAD: Duration = 750 * MILLISECOND
 """How long before its time a herd is made ready: longer than that takes, and longer than a dispatcher sleeps."""
 HAND_OFF: Duration = 80 * MILLISECOND
-"""How long before its time it is handed off: longer than that takes, and claiming it. Whoever wants to change one of its
-schedules has waited for it for long by then."""
+"""How long before its time it is handed off: longer than that takes, and claiming it. Whoever wants to change one of
+its schedules has waited for it for long by then."""
 PATIENCE: Duration = 400 * MILLISECOND
 """For so long after its time a herd waits to be fired."""
 HERD = 20
