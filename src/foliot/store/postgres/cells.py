@@ -23,11 +23,11 @@ CHUNK = 200
 """Most runs in one hand-off chunk: so many numbers still fit into the row itself."""
 
 LEAD: Duration = 40 * MILLISECOND
-"""How long before its time a plain run is handed off, at most: a moment in which the scheduler does not get the
-processor is shorter, as a rule. What happens to the run meanwhile is seen by the claim."""
+"""How long before its time a plain run is handed off, at most, and claimed: a moment in which somebody on the way does
+not get the processor is shorter, as a rule."""
 SLOT: Duration = 8 * MILLISECOND
-"""What is due within so much time is claimed together, when the last of it is due: a claim costs as much for one as for
-ten."""
+"""What is due within so much time is in one chunk: whoever could not take it before takes it when the last of it is
+due."""
 SHARE = 50
 """Runs that are to come for which one worker is called, before the next one is."""
 CALLED = 16
