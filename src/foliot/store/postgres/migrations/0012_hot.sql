@@ -102,8 +102,8 @@ BEGIN
             chunks := chunks + 1;
             IF one.slot = 0 THEN
                 at_once := at_once + 1;
-            ELSIF chunks <= 100 AND whom_ <> '{}' THEN
-                calls := calls || concat(one.last, ':', whom_[1 + coming / share_ % cardinality(whom_)], ':', line);
+            ELSIF chunks <= 100 THEN
+                calls := calls || concat(one.last, ':', whom_[1 + coming / share_ % nullif(cardinality(whom_), 0)], ':', line);
                 coming := coming + least(chunk_, cardinality(one.numbers) - start + 1);
             ELSIF one.slot <> called THEN  -- a message has its limits
                 calls := calls || concat(one.slot * slot_, ':');
