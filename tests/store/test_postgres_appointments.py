@@ -60,10 +60,12 @@ class Post:
 
 
 def test_a_message_says_when_it_was_said_and_calls_each_to_a_chunk_or_to_whatever_is_there() -> None:
-    assert Message.read("1700 0:17 1800:18:55 1900:") == (1700, [(0, "17", 0), (1800, "18", 55), (1900, "", 0)])
+    calls = [(0, "17", 0), (1800, "18", 55), (1900, "", 0)]
+    assert Message.read("1700 0:17 1800:18:55 1900:") == (1700, 0, calls)
+    assert Message.read("1700/1690 0:17 1800:18:55 1900:") == (1700, 1690, calls)
 
 
-@pytest.mark.parametrize("text", ["", "17", "soon", "1700 now:17", "1700 1800:17:first"])
+@pytest.mark.parametrize("text", ["", "17", "soon", "1700/then 0:17", "1700 now:17", "1700 1800:17:first"])
 def test_a_message_of_another_kind_is_for_anybody(text: str) -> None:
     assert Message.read(text) is None
 
@@ -147,6 +149,19 @@ def test_a_call_for_somebody_else_is_covered_a_little_later_unless_we_went_meanw
     post.calls.answered()
     post.loop.go_to(7.0)
     assert len(post.went) == 1
+
+
+def test_a_call_for_somebody_else_who_came_is_not_covered() -> None:
+    post = Post()
+    for when in (5.1, 5.11, 5.12):
+        post.calls.others(when)
+    post.calls.expect(5.105)
+    post.calls.at(5.1)
+    post.loop.go_to(5.13)
+    assert post.went == [(5.1, False)], "this one is ours too"
+    post.calls.taken(5.11)
+    post.loop.go_to(6.0)
+    assert post.went[1:] == [(pytest.approx(5.12 + COVERED_AFTER), False)]
 
 
 def test_looking_before_its_moment_does_not_cover_a_call_for_somebody_else() -> None:

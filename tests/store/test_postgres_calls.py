@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from foliot.domain.instant import SECOND
+from foliot.domain.instant import MILLISECOND, SECOND
 from foliot.domain.run import Promise
 from foliot.store.postgres import bell as bells
+from foliot.store.postgres import calls
 from foliot.store.postgres.bell import Bell, channel
 from foliot.store.postgres.calls import Message
 from tests.contract.stage import Stage
@@ -19,10 +21,12 @@ from tests.servers.postgres import PostgresServer
 from tests.store.lines import stages
 
 Hand = Callable[[int], Any]
+LYING = 10 * MILLISECOND
+"""A chunk that was ready for so long may be one that nobody comes for."""
 
 
 @asynccontextmanager
-async def called(server: PostgresServer) -> AsyncIterator[tuple[Stage, Any, Hand]]:
+async def heard(server: PostgresServer) -> AsyncIterator[tuple[Stage, Any, Callable[[int], Awaitable[Message]]]]:
     """A stage, where nobody goes by himself; a connection for judging; and what hands so many runs off, and answers
     what was said of it."""
     async with stages(server, 1) as (judge, [stage]):
@@ -30,7 +34,7 @@ async def called(server: PostgresServer) -> AsyncIterator[tuple[Stage, Any, Hand
         await judge.add_listener(channel("handoff"), lambda *heard: said.put_nowait(heard[-1]))
         lease = await stage.lease()
 
-        async def hand(count: int) -> str:
+        async def hand(count: int) -> Message:
             # The workers that live are heard of with each renewal.
             [renewed] = await stage.store.renew([lease], 60 * SECOND, lease.high_water)
             now = stage.now
@@ -40,11 +44,22 @@ async def called(server: PostgresServer) -> AsyncIterator[tuple[Stage, Any, Hand
             assert fired.handed_off == count
             message = Message.read(await said.get())
             assert message is not None
-            [call] = message.calls
+            return message
+
+        yield stage, judge, hand
+
+
+@asynccontextmanager
+async def called(server: PostgresServer) -> AsyncIterator[tuple[Stage, Any, Hand]]:
+    """The same; answered is only who was called."""
+    async with heard(server) as (stage, judge, hand):
+
+        async def whom(count: int) -> str:
+            [call] = (await hand(count)).calls
             assert (call.at, call.chunk) == (0, 0), "at once, for whatever is there"
             return call.whom
 
-        yield stage, judge, hand
+        yield stage, judge, whom
 
 
 async def test_work_for_one_calls_the_workers_in_turn(postgres: PostgresServer) -> None:
@@ -71,6 +86,30 @@ async def test_work_that_nobody_came_for_calls_all(postgres: PostgresServer) -> 
         assert await hand(1) == str(worker)
         await judge.execute("UPDATE foliot.handoff SET fired_at = fired_at - 1000000")
         assert await hand(1) == ""
+
+
+async def test_a_firing_says_until_when_everything_was_taken(postgres: PostgresServer) -> None:
+    async with heard(postgres) as (stage, judge, hand):
+        worker = await stage.register()
+        first = await hand(1)
+        assert first.taken == first.at - LYING
+        await judge.execute("UPDATE foliot.handoff SET fired_at = fired_at - 500000")
+        second = await hand(1)
+        assert second.taken == first.at - 500_000 - LYING, "that one is still there"
+        await stage.claim(worker=worker)
+        third = await hand(1)
+        assert third.taken == third.at - LYING
+
+
+async def test_what_was_laid_aside_long_before_or_is_still_to_come_is_not_waited_for(postgres: PostgresServer) -> None:
+    async with heard(postgres) as (stage, judge, hand):
+        await stage.register()
+        await hand(1)
+        for change in ("aside = true", "aside = false, fired_at = fired_at + 60000000"):
+            await judge.execute(f"UPDATE foliot.handoff SET {change}, ready_at = 1")
+            said = await hand(1)
+            assert said.taken == said.at - LYING
+            await judge.execute("DELETE FROM foliot.handoff WHERE ready_at = 0")
 
 
 async def test_workers_that_do_not_take_the_same_are_all_called(postgres: PostgresServer) -> None:
@@ -139,6 +178,21 @@ async def test_a_call_for_another_is_no_news_yet_and_one_for_all_is() -> None:
     assert post.hear("1000 9000000:8:55") == 0, "somebody else's"
     await around()
     assert post.sent == []
+    await post.bell.close()
+
+
+async def test_who_hears_that_another_came_does_not_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "COVERED_AFTER", 0)
+    post = Post()
+    now = time.time_ns() // 1_000
+    post.hear(f"{now} {now + 5_000}:8:55")
+    post.hear(f"{now}/{now + 5_001} {now + 10_000_000}:8:56")
+    before = post.bell.version
+    await asyncio.sleep(0.02)  # of the event loop's own time, by which moments come
+    assert post.bell.version == before
+    post.hear(f"{now + 20_000} {now + 25_000}:8:57")
+    await asyncio.sleep(0.02)
+    assert post.bell.version > before, "of this one nothing was heard"
     await post.bell.close()
 
 

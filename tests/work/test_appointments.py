@@ -229,6 +229,79 @@ def test_an_ending_waits_for_others_while_more_is_about_to_begin(monkeypatch: py
     run(scene())
 
 
+@pytest.mark.parametrize("rung", ["because it is called", "because something was told"])
+def test_an_ending_that_waits_goes_on_waiting_whatever_the_worker_is_woken_by(
+    monkeypatch: pytest.MonkeyPatch, rung: str
+):
+    monkeypatch.setattr(appointments, "LINGER", 3600)
+
+    async def scene():
+        bench = Began().called_bench()
+        bench.store.ready += [claimed(1, early=MILLISECOND), claimed(2, token=11, early=SECOND)]
+        running = asyncio.create_task(bench.worker.run())
+        await until(lambda: len(bench.worker.running) == 2)
+        bench.clock.advance(MILLISECOND)
+        await until(lambda: bench.worker.ended)
+        if rung == "because it is called":
+            bench.worker.alarm.ring()
+        else:
+            bench.worker._delivered(bench.worker.number or 0, None)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert bench.store.finishes == []
+        await bench.worker.drain(0)
+        assert bench.store.finishes == [1], "a drain waits for no company"
+        await running
+
+    run(scene())
+
+
+def test_what_is_given_back_waits_for_no_company(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(appointments, "LINGER", 3600)
+
+    async def scene():
+        bench = Began().called_bench()
+        bench.store.ready += [claimed(1, early=MILLISECOND), claimed(2, token=11, early=SECOND)]
+        running = asyncio.create_task(bench.worker.run())
+        await until(lambda: len(bench.worker.running) == 2)
+        bench.clock.advance(MILLISECOND)
+        await until(lambda: bench.worker.ended)
+        bench.worker._begin([claimed(3, token=12)._replace(job="unknown")])
+        await until(lambda: not bench.worker.outbox)
+        assert bench.store.finishes == [1], "it took the ending along"
+        await bench.worker.drain(0)
+        await running
+
+    run(scene())
+
+
+def test_an_ending_that_somebody_waits_for_takes_those_along_that_could_wait(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(appointments, "LINGER", 3600)
+
+    async def scene():
+        bench = Began().called_bench()
+        bench.store.ready += [claimed(n, token=n, early=n) for n in (1, 3)]
+        bench.store.ready += [claimed(2, token=2, early=2, schedule="daily"), claimed(4, token=4, early=SECOND)]
+        running = asyncio.create_task(bench.worker.run())
+        await until(lambda: len(bench.worker.running) == 4)
+        bench.clock.advance(3)  # all three at one moment: one that waits comes after the one that cannot
+        await until(lambda: bench.store.finished)
+        assert bench.store.finishes == [3]
+        bench.store.ready.append(claimed(5, token=5, early=MILLISECOND))
+        bench.worker._left_some = True
+        bench.worker.alarm.ring()
+        await until(lambda: len(bench.worker.running) == 2)
+        bench.clock.advance(MILLISECOND)
+        await until(lambda: bench.worker.ended == 4)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert bench.store.finishes == [3], "and after that, others wait again"
+        await bench.worker.drain(0)
+        await running
+
+    run(scene())
+
+
 @pytest.mark.parametrize("why", ["nothing waits any more", "a schedule made it", "it failed"])
 def test_an_ending_that_somebody_may_wait_for_is_told_at_once(monkeypatch: pytest.MonkeyPatch, why: str):
     monkeypatch.setattr(appointments, "LINGER", 3600)

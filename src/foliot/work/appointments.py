@@ -11,7 +11,7 @@ from foliot.clock import Clock
 from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.work.attempt import Attempt
 
-LINGER = 0.01
+LINGER = 0.02
 """Seconds that an ending which nobody waits for may wait for others: to tell the store of ten costs little more than to
 tell it of one."""
 STOOD_STILL: Duration = SECOND
@@ -69,6 +69,11 @@ class Appointments:
         waiting, self._waiting = self._waiting, []
         self._set_timer()
         return [attempt for _, _, attempt in sorted(waiting)]
+
+    @property
+    def lingering(self) -> bool:
+        """Whether endings wait for company."""
+        return self._lingering is not None
 
     def linger(self) -> None:
         """An ending waits."""

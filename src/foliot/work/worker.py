@@ -157,6 +157,8 @@ class Worker:
         self._left_some = True
         """Whether there was more than the last claim could take, or may have been."""
         self._claim_pause = Pause()
+        self._is_awaited = False
+        """Whether anybody may wait for what is still to be told."""
         self._seen_version: int | None = None
         self._lively_until: Instant = 0
         self._lost = False
@@ -205,7 +207,9 @@ class Worker:
         # thread run, and nothing should between the delivery and the claim. They leave in the same pass of the loop,
         # so that the store can put both into one transaction.
         self._seen_version = self._ask_version()
-        sent = self.outbox.deliver(number, now)
+        sent = not self._lingers() and self.outbox.deliver(number, now)
+        if sent:
+            self._is_awaited = False
         claimed = await self._claim(now)
         if sent or claimed:
             self._lively_until = now + _LIVELY
@@ -354,7 +358,7 @@ class Worker:
         self._left_some |= len(claimed) >= min(limit, put_off) or len(jobs) < len(self.room.jobs) or not suspects
         if self.draining or self._lost:
             self.outbox.unbegun.extend(claimed)
-            self.alarm.ring()
+            self._tell_soon()
             return None
         self._begin(claimed)
         if len(claimed) >= limit and self._left()[1] > 0:
@@ -381,7 +385,7 @@ class Worker:
             else:
                 self._start(attempt, now)
         if self.outbox.unbegun:
-            self.alarm.ring()  # somebody else waits for these, and so does the next one under suspicion
+            self._tell_soon()  # somebody else waits for these, and so does the next one under suspicion
         self.begun += len(claimed)
         if self.recorder is not None and claimed:
             self.recorder.claimed(self.number or 0, begun)
@@ -459,8 +463,18 @@ class Worker:
                     self.outbox.last_words.append(words)
         if self.appointments and not self._left_some and ending is not None and _is_unawaited(attempt, ending):
             self.appointments.linger()
-        elif not self.alarm.ringing:
+        else:
+            self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        """Something is to be told that others may wait for."""
+        self._is_awaited = True
+        if not self.alarm.ringing:
             self.alarm.ring()
+
+    def _lingers(self) -> bool:
+        """Whether all that is to be told waits for company: whatever else wakes this worker, that goes on."""
+        return self.appointments.lingering and not self._is_awaited
 
     def _delivered(self, number: int, beat: Beat | None) -> None:
         if beat is not None:

@@ -100,6 +100,8 @@ class Bell:
 
     def _called(self, message: Message) -> None:
         self.time.note(message.at)
+        if message.taken:
+            self._calls.taken(self.time.here(message.taken))
         for at, whom, chunk in message.calls:
             is_ours = not whom or whom in self._ours
             if not at:

@@ -10,8 +10,9 @@ from typing import NamedTuple, Protocol, Self
 
 from foliot.domain.instant import SECOND, Duration, Instant
 
-COVERED_AFTER = 0.02
-"""Seconds after which somebody else answers a call in any case."""
+COVERED_AFTER = 0.04
+"""Seconds after which somebody else answers a call, unless he has heard by then that it was answered. Longer than it
+takes from one firing to the next where there are many."""
 KNOWN_FOR, MOST_KNOWN = 1.0, 64
 """Seconds for which a message says what time it is at the server, and how many are remembered."""
 DRIFT = 0.0005
@@ -27,18 +28,20 @@ class Call(NamedTuple):
 
 
 class Message(NamedTuple):
-    """When it was said, and the calls."""
+    """When it was said, until when whatever was ready is taken (0: that is not known), and the calls."""
 
     at: Instant
+    taken: Instant
     calls: list[Call]
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """`1790000000000000 0:17 1790000000004000:18:3000`: see `foliot.fire_runs`. None where it says nothing of the
-        kind: then anybody may be meant."""
-        at, *calls = text.split(" ")
+        """`1790000000000000/1789999999990000 0:17 1790000000004000:18:3000`: see `foliot.fire_runs`. None where it says
+        nothing of the kind: then anybody may be meant."""
+        moments, *calls = text.split(" ")
+        at, _, taken = moments.partition("/")
         try:
-            return cls(int(at), list(map(_call, calls))) if calls else None
+            return cls(int(at), int(taken or 0), list(map(_call, calls))) if calls else None
         except ValueError:
             return None
 
@@ -113,6 +116,8 @@ class Calls:
         self._is_anything = False
         self._moments: set[float] = set()
         """When to go, unless somebody here goes before."""
+        self._covered: set[float] = set()
+        """When there is work that somebody else was called for. We see to it a little later."""
         self._expected: float | None = None
         self._timer: Timer | None = None
 
@@ -137,15 +142,21 @@ class Calls:
         self._set_timer()
 
     def others(self, when: float) -> None:
-        """There will be, and somebody else was called. We see to it a little later."""
-        self.at(when + COVERED_AFTER)
+        """There will be, and somebody else was called."""
+        self._covered.add(when)
+        self._set_timer()
 
     def expect(self, when: float) -> None:
         """The same: somebody was called, if that call was not lost. What was expected before is not any more."""
         if self._expected is not None:
-            self._moments.discard(self._expected)
-        self._expected = when + COVERED_AFTER
-        self.at(self._expected)
+            self._covered.discard(self._expected)
+        self._expected = when
+        self.others(when)
+
+    def taken(self, until: float) -> None:
+        """Whoever was called for what was ready by then has come."""
+        self._covered = {when for when in self._covered if when > until}
+        self._set_timer()
 
     def answered(self) -> Answer:
         """Somebody here looks: whatever was called for until now is taken care of."""
@@ -158,16 +169,20 @@ class Calls:
     def close(self) -> None:
         self._chunks.clear()
         self._moments.clear()
+        self._covered.clear()
         self._set_timer()
 
     def _take(self, now: float) -> bool:
         """Whether any moment has come."""
-        taken = [when for when in self._moments if when <= now]
-        self._moments.difference_update(taken)
-        return bool(taken)
+        moments = [when for when in self._moments if when <= now]
+        covered = [when for when in self._covered if when + COVERED_AFTER <= now]
+        self._moments.difference_update(moments)
+        self._covered.difference_update(covered)
+        return bool(moments or covered)
 
     def _set_timer(self) -> None:
-        first = min(chain(self._moments, self._chunks.values()), default=None)
+        covered = (when + COVERED_AFTER for when in self._covered)
+        first = min(chain(self._moments, covered, self._chunks.values()), default=None)
         if self._timer is not None:
             if self._timer.when() == first:
                 return

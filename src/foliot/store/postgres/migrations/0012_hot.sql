@@ -12,8 +12,9 @@
 -- `slot_` share one. A slot ends with its last moment, so that what is due on the full second waits for nothing that comes
 -- after it. What would need more thought is left for its time, and named in `patient`.
 -- `whom_` are workers to be called in turn: for chunks that are to come one of them until it has `share_` runs, and then the
--- next; for chunks that are there at once all are called, unless there is but one. The message: this moment, and of each call
--- when the chunk is ready (0: it is), who is to come (nobody: all), and for which chunk.
+-- next; for chunks that are there at once all are called, unless there is but one. The message: this moment, and until when
+-- whatever was ready is taken; and of each call when the chunk is ready (0: it is), who is to come (nobody: all), and for
+-- which chunk. (A chunk of the last few hundred that is still there, and was ready 10 ms ago: its worker may not come.)
 -- Nobody waits for the disk: should a crash forget this, then with it the server's life, and every owner reads its cells
 -- anew. A claim that was acknowledged is on disk, and so is what came before it.
 CREATE FUNCTION foliot.fire_runs(
@@ -33,6 +34,7 @@ DECLARE
     called bigint := 0;
     coming integer := 0;
     line bigint;
+    taken bigint;
     one record;
 BEGIN
     handed := 0;
@@ -73,7 +75,7 @@ BEGIN
                 OR r.slots IS NOT NULL OR r.forced IS NOT NULL
                 OR (r.options IS NOT NULL AND (position('"concurrency_key"'::bytea in r.options) > 0
                     OR position('"labels"'::bytea in r.options) > 0))
-                OR (limits <> '{}' AND foliot.is_limited(limits, r))
+                OR (limits <> '{}' AND (SELECT foliot.is_limited(limits, x) FROM foliot.run x WHERE x.number = r.number))
                 OR (lanes AND (r.lane > 0 OR now_ - r.fire_at > late_)) AS odd,
             r.tenant IS NOT NULL AND ranks_ = '{}' AS unranked, coalesce(d.rank, 1) AS rank,
             CASE WHEN r.fire_at > now_ THEN (r.fire_at + slot_ - 1) / slot_ ELSE 0 END AS slot,
@@ -118,8 +120,12 @@ BEGIN
     IF at_once > 0 THEN
         calls := concat('0:', CASE WHEN at_once = 1 THEN whom_[1] END) || calls;
     END IF;
+    IF handed > 0 THEN
+        -- Not all of them: while somebody's old transaction keeps the server from forgetting, there are many that are gone.
+        SELECT least(now_, min(h.fired_at)) - 10000 INTO taken FROM foliot.handoff h WHERE h.n > line - 400 AND NOT h.aside;
+    END IF;
     PERFORM set_config('synchronous_commit', 'off', true), CASE WHEN handed > 0 THEN
-        pg_notify('foliot_handoff', concat_ws(' ', now_, array_to_string(calls, ' '))) END;
+        pg_notify('foliot_handoff', concat_ws(' ', concat(now_, '/', taken), array_to_string(calls, ' '))) END;
 END $$;
 
 -- Takes chunks by lane, priority, rank and order, as many runs as fit, and with each chunk a token. What was cancelled, moved or
