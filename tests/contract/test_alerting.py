@@ -159,7 +159,9 @@ async def test_a_survey_tells_of_schedules_runs_endings_and_who_is_there(stage: 
     assert [view.state for view in waiting.due] == [State.READY]
     assert [(queue.queue, queue.waiting) for queue in waiting.fleet.queues] == [("default", 1)]
     [claimed] = await stage.claim(1)
-    busy = await store.survey(Asked(due_before=clock.now() + 1))
+    just_now = await store.survey(Asked(claimed_before=clock.now()))
+    assert just_now.at_work == []
+    busy = await store.survey(Asked(due_before=clock.now() + 1, claimed_before=clock.now() + 1))
     assert ([view.id for view in busy.at_work], busy.due) == ([claimed.id], [])
     assert sum(busy.fleet.busy.values()) == 1
     clock.advance(5 * SECOND)

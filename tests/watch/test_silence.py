@@ -9,7 +9,9 @@ from foliot.domain.alerts import Kind, Rules
 from foliot.domain.instant import MINUTE, SECOND
 from foliot.domain.pauses import What
 from foliot.domain.run import Lane
-from tests.watch.watched import an_app, one, sql, told, watched
+from foliot.testing import virtual_time
+from foliot.watch.alarm import AT_WORK_FOR, DUE_FOR, Alarm
+from tests.watch.watched import START, an_app, one, sql, told, watched
 
 
 def test_nothing_is_told_while_all_is_well() -> None:
@@ -277,3 +279,21 @@ def test_a_deleted_schedule_takes_its_alerts_with_it() -> None:
         world.call(world.store.delete("hourly", actor="ana", note="not needed"))
         world.run_for("1m")
         assert world.alerts() == []
+
+
+def test_of_a_crowd_that_will_be_over_in_a_moment_nothing_is_read() -> None:
+    """Whoever watches has runs to fire, too."""
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job
+    async def work() -> None:
+        await app.clock.sleep(MINUTE)
+
+    with virtual_time(app, start=START, slots=1) as world:
+        alarm = Alarm(world.store, world.clock)
+        app.promise_many([work.promise_delay(0), work.promise_delay(0)])
+        world.run_for("100ms")
+        for elapsed, seen in (("0s", (0, 0)), (f"{AT_WORK_FOR // SECOND}s", (0, 1)), (f"{DUE_FOR // SECOND}s", (1, 1))):
+            world.run_for(elapsed)
+            survey = world.call(world.store.survey(alarm.asked(world.call(alarm._remember()))))
+            assert (len(survey.due), len(survey.at_work)) == seen

@@ -25,6 +25,8 @@ class Asked(NamedTuple):
     events_after: int = 0
     due_before: Instant = 0
     """Runs whose time lies before this, and that have not begun."""
+    claimed_before: Instant = 0
+    """Runs that are at work since before this."""
     schedules: int = 1_000
     runs: int = 1_000
     endings: int = 5_000

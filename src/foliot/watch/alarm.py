@@ -23,6 +23,10 @@ from foliot.watch.memory import Remembered, remembered
 from foliot.watch.schedules import Comparison, stale_jobs
 
 LOOK_EVERY: Duration = 5 * SECOND
+DUE_FOR: Duration = 2 * SECOND
+AT_WORK_FOR: Duration = SECOND
+"""What fell due, or began, later than so long ago is not asked for: of a crowd, thousands of runs that will have ended
+in a moment would be read by a process that has others to fire."""
 HISTORIES_AT_ONCE = 20
 """Histories of durations that one look reads, of schedules that it has not met before."""
 _HISTORY = 30
@@ -92,14 +96,7 @@ class Alarm:
         memory = self._memory or await self._remember()
         self._memory = None  # a look that fails has half of it in here: the next one recalls what the store has
         now = self._clock.now()
-        asked = Asked(
-            memory.schedules_after,
-            memory.parked_after,
-            memory.ended or 0,
-            memory.events or 0,
-            due_before=now,
-            schedules=self._page,
-        )
+        asked = self.asked(memory)
         survey = await self._store.survey(asked)
         cards = await self._store.jobs()
         seen = [await self._schedules(survey)]
@@ -119,6 +116,18 @@ class Alarm:
             if self._healthy is not None:
                 self._healthy()
         return now + LOOK_EVERY
+
+    def asked(self, memory: Remembered) -> Asked:
+        now = self._clock.now()
+        return Asked(
+            memory.schedules_after,
+            memory.parked_after,
+            memory.ended or 0,
+            memory.events or 0,
+            due_before=now - DUE_FOR,
+            claimed_before=now - AT_WORK_FOR,
+            schedules=self._page,
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set. Whoever waits for alerts sees how old the last look is."""

@@ -59,7 +59,7 @@ async def survey(tx: Transaction, asked: Asked, shards: int) -> Survey:
         alerts=_readable(await tx.all("open_alerts")),
         schedules=await _posted(tx, asked),
         due=await _due(tx, asked, sum(queue.waiting for queue in queues)),
-        at_work=await _at_work(tx),
+        at_work=await _at_work(tx, asked),
         checking=await _among(tx, [row[0] for row in await tx.all("awaiting_checks", limit=asked.runs)]),
         parked=await _among(
             tx, [row[0] for row in await tx.all("parked_after", after=asked.parked_after, limit=asked.runs)]
@@ -120,9 +120,10 @@ async def _due(tx: Transaction, asked: Asked, handed_off: int) -> list[RunView]:
     return views if handed_off > _MOST_HANDED_OFF else await with_ready(tx, views)
 
 
-async def _at_work(tx: Transaction) -> list[RunView]:
-    """Through claims, which are few. Of a crowd, the oldest runs."""
-    numbers = sorted(number for (stored,) in await tx.all("owned_by_workers") for number in tx.unpacked(stored))
+async def _at_work(tx: Transaction, asked: Asked) -> list[RunView]:
+    """Of a crowd, the oldest runs."""
+    claims = await tx.all("claimed_before", before=asked.claimed_before)
+    numbers = sorted(number for (stored,) in claims for number in tx.unpacked(stored))
     return [view for view in await _among(tx, numbers[:_MOST_AT_WORK]) if view.state is State.RUNNING]
 
 

@@ -87,6 +87,10 @@ SELECT * FROM foliot.live_runs WHERE number = ANY(ARRAY(SELECT number FROM folio
     AND fire_at < :before
 ORDER BY fire_at, number
 
+-- name: claimed_before
+-- Through claims, which are few: what has run for a while. Most of what was claimed just now is over in a moment.
+SELECT numbers FROM foliot.claim WHERE claimed_at < :before
+
 -- name: live_among
 SELECT * FROM foliot.live_runs WHERE number = ANY(:numbers::bigint[]) ORDER BY number
 

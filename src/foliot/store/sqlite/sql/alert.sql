@@ -83,6 +83,10 @@ SELECT * FROM live_runs WHERE number IN (SELECT number FROM run WHERE waits_for 
     AND fire_at < :before
 ORDER BY fire_at, number
 
+-- name: claimed_before
+-- Through claims, which are few: what has run for a while. Most of what was claimed just now is over in a moment.
+SELECT numbers FROM claim WHERE claimed_at < :before
+
 -- name: live_among
 SELECT * FROM live_runs WHERE number IN carray(:numbers) ORDER BY number
 
