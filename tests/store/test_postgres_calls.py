@@ -18,7 +18,7 @@ from foliot.store.postgres.bell import Bell, channel
 from foliot.store.postgres.calls import Message
 from tests.contract.stage import Stage
 from tests.servers.postgres import PostgresServer
-from tests.store.lines import stages
+from tests.store.lines import line, stages
 
 Hand = Callable[[int], Any]
 LYING = 10 * MILLISECOND
@@ -147,6 +147,29 @@ class Post:
         before = self.bell.version
         self.bell._hear("handoff", None, 0, channel("handoff"), message)
         return self.bell.version - before
+
+
+async def test_a_connection_that_lost_its_other_end_is_given_up_and_heard_on_anew(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bells, "ASKED_EVERY", 0.05)
+    monkeypatch.setattr(bells, "ANSWERS_WITHIN", 0.2)
+    async with line(postgres) as fleet:
+        await fleet.stage.register()
+        bell = fleet.store.bell
+        async with asyncio.timeout(20):
+            while not bell._has_ears:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.01)
+            lost = fleet.proxy.freeze_before("listening")
+            await lost
+            await fleet.ask("NOTIFY foliot_handoff")
+            heard = bell.version
+            while bell.version == heard or not bell._has_ears:  # noqa: ASYNC110 - likewise
+                await asyncio.sleep(0.01)
+        [[listening]] = await fleet.ask(
+            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%listening%' AND state = 'idle'"
+        )
+        assert listening >= 1
 
 
 async def around() -> None:

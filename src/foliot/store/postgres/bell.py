@@ -32,6 +32,10 @@ UNHEARD_EVERY = 0.02
 ANSWERED_WITHIN = 0.003
 """Seconds within which whoever is called by its number looks for the work; else all are called."""
 
+ASKED_EVERY, ANSWERS_WITHIN = 5.0, 3.0
+"""Seconds: a connection on which nobody speaks may have lost its other end without a word. So it is asked now and then
+whether it is there, and given up if it does not answer."""
+
 EVERYBODY = ("arrivals", "handoff")
 """What schedulers wait for, and workers."""
 
@@ -40,6 +44,12 @@ _log = logging.getLogger("foliot.store")
 
 def channel(who: str) -> str:
     return f"foliot_{who}"
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 class Bell:
@@ -156,7 +166,9 @@ class Bell:
                         await connection.add_listener(channel(who), partial(self._hear, who))
                     self._has_ears, pause = True, 0.1
                     self.heard(set(self._hears))  # what was said before we listened
-                    await gone.wait()
+                    while not gone.is_set():
+                        await connection.execute("SELECT 'listening'", timeout=ANSWERS_WITHIN)
+                        await _within(gone, ASKED_EVERY)
                 finally:
                     self._has_ears = False
                     connection.terminate()
