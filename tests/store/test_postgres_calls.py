@@ -112,14 +112,36 @@ async def test_what_was_laid_aside_long_before_or_is_still_to_come_is_not_waited
             await judge.execute("DELETE FROM foliot.handoff WHERE ready_at = 0")
 
 
-async def test_workers_that_do_not_take_the_same_are_all_called(postgres: PostgresServer) -> None:
+async def test_workers_of_a_queue_that_do_not_know_the_same_are_all_called(postgres: PostgresServer) -> None:
     async with called(postgres) as (stage, judge, hand):
         first, second = await stage.register(), await stage.register()
-        await judge.execute("UPDATE foliot.instance SET queues = '[\"reports\"]' WHERE number = $1", first)
+        await judge.execute("UPDATE foliot.instance SET jobs = '[\"another\"]' WHERE number = $1", first)
         assert await hand(1) == ""
         await stage.claim(worker=second)
         await judge.execute("UPDATE foliot.instance SET beat_at = 0 WHERE number = $1", first)
         assert await hand(1) == str(second), "the other one has been silent for long"
+
+
+async def test_only_who_takes_a_queue_is_called_for_it(postgres: PostgresServer) -> None:
+    async with called(postgres) as (stage, judge, hand):
+        workers = [await stage.register() for _ in range(3)]
+        await judge.execute("UPDATE foliot.instance SET queues = '[\"reports\"]' WHERE number = $1", workers[0])
+        await judge.execute(
+            'UPDATE foliot.instance SET queues = \'["reports", "default"]\' WHERE number = $1', workers[1]
+        )
+        words = set()
+        for _ in range(6):
+            words.add(await hand(1))
+            await stage.claim(worker=workers[2])
+        assert words == set(map(str, workers[1:]))
+
+
+async def test_what_lies_in_one_queue_changes_nothing_for_another(postgres: PostgresServer) -> None:
+    async with called(postgres) as (stage, judge, hand):
+        worker = await stage.register()
+        await hand(1)
+        await judge.execute("UPDATE foliot.handoff SET fired_at = fired_at - 1000000, queue = 'reports'")
+        assert await hand(1) == str(worker)
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -286,7 +287,7 @@ async def test_a_herd_of_ticks_is_called_for_by_its_chunks(postgres: PostgresSer
             ready = now + SOON
             chunks = [("default", 0, 0, ready, part, None, False, 1) for part in (numbers[:2], numbers[2:])]
             await tx.run_each("add_handoff", chunks)
-            await tx.one("call_for_chunks", at=ready, whom=[at.worker])
+            await tx.one("call_for_chunks", at=ready, whom=json.dumps({"default": [at.worker]}))
 
         await at.store.write(hand_off)
         await at.is_called()

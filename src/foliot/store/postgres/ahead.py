@@ -89,9 +89,9 @@ class Herd:
         leases: Sequence[Lease],
         decide: Decide,
         placing: Placing,
-        whom: Callable[[], list[int]],
+        whom: Callable[[], str],
     ) -> None:
-        """`whom`: workers to be called for it, in turn."""
+        """`whom`: workers to be called for it, in turn, by queue: see `foliot.fire_runs`."""
         self.at = at
         self.entries: frozenset[Entry] = frozenset()
         """What goes with it, once it is ready: no more than was asked for."""
@@ -210,7 +210,7 @@ class _StoreClock:
 class Ahead:
     """What one process knows of ticks to come, and the herds of them that it has made ready."""
 
-    def __init__(self, server: Server, shares: FairShares, whom: Callable[[], list[int]]) -> None:
+    def __init__(self, server: Server, shares: FairShares, whom: Callable[[], str]) -> None:
         self._server = server
         self._shares = shares
         self._whom = whom

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
@@ -48,6 +49,11 @@ T = TypeVar("T")
 _NOTHING = Fired(0, 0, 0, 0, 0, 0, 0, [])
 
 
+def _from(turn: int, workers: list[int]) -> list[int]:
+    first = turn % len(workers)
+    return workers[first:] + workers[:first]
+
+
 class Server(Protocol):
     """What this module needs of the store."""
 
@@ -82,8 +88,9 @@ class CellReader:
         """Whether there are stirs that the store may forget: we have heard of them."""
         self._forgot_at = time.monotonic()
         self._shares = FairShares()
-        self.workers: list[int] = []
-        """Who can be called for work: all that live, where each takes what any other does, and where somebody comes."""
+        self.workers: dict[str, list[int]] = {}
+        """Who can be called for work, by queue: all that live and take it, where each knows what any other does, and
+        where somebody comes."""
         self._turn = 0
         self.ahead = Ahead(server, self._shares, self._next_workers)
 
@@ -269,12 +276,10 @@ class CellReader:
         self._ticks_till = time.monotonic() + _HERD if fired.created else 0.0
         return fired._replace(again=[*fired.again, *soon]) if soon else fired
 
-    def _next_workers(self) -> list[int]:
-        """Who is to go if there is work for one, and who after that: in turn."""
-        if not self.workers:
-            return []
-        self._turn = (self._turn + 1) % len(self.workers)
-        return [*self.workers[self._turn :], *self.workers[: self._turn]][:CALLED]
+    def _next_workers(self) -> str:
+        """Who is to go if there is work for one, and who after that: in turn. By queue, as JSON."""
+        self._turn += 1
+        return json.dumps({queue: _from(self._turn, workers)[:CALLED] for queue, workers in self.workers.items()})
 
     async def rehearse(self) -> None:
         await self._fire_runs([], [], snapshot.BEFORE_ALL, True, [], LEAD)

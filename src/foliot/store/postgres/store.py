@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -424,7 +425,7 @@ class PostgresStore(Verbs):
             high_water=high_water,
         )
         held = {row[0]: row[1] for row in rows}
-        self._cells.workers = (rows[0][2] or []) if rows else []
+        self._cells.workers = json.loads(rows[0][2] or "{}") if rows else {}
         return [
             lease._replace(until=held[lease.shard], high_water=max(lease.high_water, high_water))
             for lease in leases

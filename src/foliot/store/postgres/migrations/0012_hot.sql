@@ -11,15 +11,15 @@
 -- What falls due within `lead_` goes, too, into chunks that are ready when the last of their runs is due: those of one
 -- `slot_` share one. A slot ends with its last moment, so that what is due on the full second waits for nothing that comes
 -- after it. What would need more thought is left for its time, and named in `patient`.
--- `whom_` are workers to be called in turn: for chunks that are to come one of them until it has `share_` runs, and then the
--- next; for chunks that are there at once all are called, unless there is but one. The message: this moment, and until when
+-- `whom_` are, by queue, workers to be called in turn: for chunks that are to come one of them until it has `share_` runs, and then
+-- the next; for chunks that are there at once all are called, unless there is but one. The message: this moment, and until when
 -- whatever was ready is taken; and of each call when the chunk is ready (0: it is), who is to come (nobody: all), and for
 -- which chunk. (A chunk of the last few hundred that is still there, and was ready 10 ms ago: its worker may not come.)
 -- Nobody waits for the disk: should a crash forget this, then with it the server's life, and every owner reads its cells
 -- anew. A claim that was acknowledged is on disk, and so is what came before it.
 CREATE FUNCTION foliot.fire_runs(
     owner_ integer, shards_ smallint[], epochs_ bigint[], life_ text, fire_ats_ bigint[], numbers_ bigint[],
-    late_ bigint, chunk_ integer, told pg_snapshot, ranks_ bigint[], whom_ integer[], lead_ bigint, slot_ bigint,
+    late_ bigint, chunk_ integer, told pg_snapshot, ranks_ bigint[], whom_ jsonb, lead_ bigint, slot_ bigint,
     share_ integer, OUT now_ bigint, OUT handed integer, OUT odd boolean, OUT lost smallint[], OUT unranked boolean, OUT patient bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -30,6 +30,8 @@ DECLARE
     claimed bigint[];
     chunks integer := 0;
     at_once integer := 0;
+    whom jsonb;
+    first text;
     calls text[] := '{}';
     called bigint := 0;
     coming integer := 0;
@@ -96,6 +98,7 @@ BEGIN
             RETURN;
         END IF;
         handed := handed + cardinality(one.numbers);
+        whom := whom_ -> one.queue;
         FOR start IN 1 .. cardinality(one.numbers) BY chunk_ LOOP
             INSERT INTO foliot.handoff (queue, lane, priority, rank, fired_at, ready_at, numbers)
             VALUES (one.queue, one.lane, one.priority, one.rank, greatest(now_, one.last),
@@ -104,8 +107,9 @@ BEGIN
             chunks := chunks + 1;
             IF one.slot = 0 THEN
                 at_once := at_once + 1;
+                first := whom ->> 0;
             ELSIF chunks <= 100 THEN
-                calls := calls || concat(one.last, ':', whom_[1 + coming / share_ % nullif(cardinality(whom_), 0)], ':', line);
+                calls := calls || concat(one.last, ':', whom ->> (coming / share_ % nullif(jsonb_array_length(whom), 0)), ':', line);
                 coming := coming + least(chunk_, cardinality(one.numbers) - start + 1);
             ELSIF one.slot <> called THEN  -- a message has its limits
                 calls := calls || concat(one.slot * slot_, ':');
@@ -118,7 +122,7 @@ BEGIN
             AND pg_visible_in_snapshot(s.xid, told);
     END IF;
     IF at_once > 0 THEN
-        calls := concat('0:', CASE WHEN at_once = 1 THEN whom_[1] END) || calls;
+        calls := concat('0:', CASE WHEN at_once = 1 THEN first END) || calls;
     END IF;
     IF handed > 0 THEN
         -- Not all of them: while somebody's old transaction keeps the server from forgetting, there are many that are gone.

@@ -30,8 +30,8 @@ ORDER BY shard FOR NO KEY UPDATE
 
 -- name: renew_leases
 -- With the heartbeat, in one statement. Lost in a crash of the server, a renewal only makes the lease end sooner. The
--- same process may be firing: both lock shards in their order. Also told are the workers that live, if all of them take
--- the same, and as long as nothing lies there that nobody has come for.
+-- same process may be firing: both lock shards in their order. Also told are, by queue, the workers that live and take it, if all
+-- of them know the same, and as long as nothing lies there that nobody has come for.
 WITH clock AS MATERIALIZED (
     SELECT foliot.now() AS now, set_config('synchronous_commit', 'off', true)
 ), beat AS (
@@ -45,10 +45,15 @@ SET until = (SELECT now FROM clock) + :ttl::bigint, high_water = greatest(s.high
 FROM unnest(:shards::smallint[], :epochs::bigint[]) AS w(shard, epoch) JOIN held h ON h.shard = w.shard
 WHERE s.shard = ANY(:shards::smallint[]) AND s.owner = :owner AND s.shard = w.shard AND s.epoch = w.epoch
 RETURNING s.shard, s.until, (
-    SELECT array_agg(i.number ORDER BY i.number) FROM foliot.instance i
-    WHERE i.ended_at IS NULL AND i.role = 'worker' AND i.beat_at > (SELECT now FROM clock) - 3000000
-    HAVING count(DISTINCT (i.queues, i.jobs, i.labels)) = 1 AND NOT EXISTS (
-        SELECT 1 FROM foliot.handoff h WHERE h.fired_at < (SELECT now FROM clock) - 100000 AND NOT h.aside))
+    SELECT json_object_agg(w.queue, w.workers)::text FROM (
+        SELECT q.queue, json_agg(i.number ORDER BY i.number) AS workers
+        FROM foliot.instance i CROSS JOIN LATERAL jsonb_array_elements_text(i.queues::jsonb) AS q(queue)
+        WHERE i.ended_at IS NULL AND i.role = 'worker' AND i.beat_at > (SELECT now FROM clock) - 3000000
+        GROUP BY q.queue
+        HAVING count(DISTINCT (i.jobs, i.labels)) = 1 AND NOT EXISTS (
+            SELECT 1 FROM foliot.handoff h
+            WHERE h.queue = q.queue AND h.fired_at < (SELECT now FROM clock) - 100000 AND NOT h.aside)
+    ) w)
 
 -- name: release_shards
 UPDATE foliot.shard SET owner = NULL, until = 0
@@ -104,7 +109,7 @@ WHERE shard = ANY(:shards::smallint[]) AND fire_at < :high_water::bigint AND sta
 
 -- name: fire_runs
 SELECT now_, handed, odd, lost, unranked, patient FROM foliot.fire_runs(:owner, :shards::smallint[], :epochs::bigint[], :life::text,
-    :fire_ats::bigint[], :numbers::bigint[], :late, :chunk, :told::text::pg_snapshot, :ranks::bigint[], :whom::integer[],
+    :fire_ats::bigint[], :numbers::bigint[], :late, :chunk, :told::text::pg_snapshot, :ranks::bigint[], :whom::text::jsonb,
     :lead, :slot, :share)
 
 -- name: due_runs
@@ -186,13 +191,13 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, CASE WHEN $4 > foliot.now() THEN $4 ELSE
 RETURNING CASE WHEN ready_at = 0 THEN pg_notify('foliot_handoff', '') END
 
 -- name: call_for_chunks
--- What this transaction hands off for a moment to come, by workers in turn; by all at that moment, where none is known, or
--- where the message would be too long.
+-- What this transaction hands off for a moment to come, by workers of its queue in turn; by all at that moment, where none is
+-- known, or where the message would be too long.
 SELECT pg_notify('foliot_handoff', concat(foliot.now(), ' ', string_agg(
-    CASE WHEN h.place <= 100 THEN concat(:at::bigint, ':', (:whom::integer[])[1 + h.place % nullif(cardinality(:whom::integer[]), 0)],
+    CASE WHEN h.place <= 100 THEN concat(:at::bigint, ':', h.whom ->> (h.place % nullif(jsonb_array_length(h.whom), 0))::integer,
         ':', h.n) ELSE concat(:at::bigint, ':') END, ' ')))
 FROM (
-    SELECT h.n, row_number() OVER (ORDER BY h.n) AS place
+    SELECT h.n, row_number() OVER (ORDER BY h.n) AS place, :whom::text::jsonb -> h.queue AS whom
     FROM foliot.handoff h WHERE h.ready_at = :at AND h.xmin = pg_current_xact_id()::xid LIMIT 101
 ) h
 
