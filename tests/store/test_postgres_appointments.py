@@ -61,8 +61,8 @@ class Post:
 
 def test_a_message_says_when_it_was_said_and_calls_each_to_a_chunk_or_to_whatever_is_there() -> None:
     calls = [(0, "17", 0), (1800, "18", 55), (1900, "", 0)]
-    assert Message.read("1700 0:17 1800:18:55 1900:") == (1700, 0, calls)
-    assert Message.read("1700/1690 0:17 1800:18:55 1900:") == (1700, 1690, calls)
+    assert Message.read("1700 0:17 1800:18:55 1900:") == (1700, 0, 0, calls)
+    assert Message.read("1700/1690/40 0:17 1800:18:55 1900:") == (1700, 1690, 40, calls)
 
 
 @pytest.mark.parametrize("text", ["", "17", "soon", "1700/then 0:17", "1700 now:17", "1700 1800:17:first"])
@@ -139,12 +139,12 @@ def test_going_for_another_reason_leaves_later_moments_as_they_are() -> None:
 
 def test_a_call_for_somebody_else_is_covered_a_little_later_unless_we_went_meanwhile() -> None:
     post = Post()
-    post.calls.others(5.1)
+    post.calls.others(5.1, NOON, 1)
     post.loop.go_to(5.1)
     assert post.went == []
     post.loop.go_to(6.0)
     assert post.went == [(pytest.approx(5.1 + COVERED_AFTER), False)]
-    post.calls.others(6.1)
+    post.calls.others(6.1, NOON, 1)
     post.loop.now = 6.1 + COVERED_AFTER
     post.calls.answered()
     post.loop.go_to(7.0)
@@ -154,19 +154,31 @@ def test_a_call_for_somebody_else_is_covered_a_little_later_unless_we_went_meanw
 def test_a_call_for_somebody_else_who_came_is_not_covered() -> None:
     post = Post()
     for when in (5.1, 5.11, 5.12):
-        post.calls.others(when)
+        post.calls.others(when, NOON + round(when * SECOND), 1)
     post.calls.expect(5.105)
     post.calls.at(5.1)
     post.loop.go_to(5.13)
     assert post.went == [(5.1, False)], "this one is ours too"
-    post.calls.taken(5.11)
+    post.calls.taken(NOON + round(5.11 * SECOND), 5.11, 0)
     post.loop.go_to(6.0)
     assert post.went[1:] == [(pytest.approx(5.12 + COVERED_AFTER), False)]
 
 
+@pytest.mark.parametrize("why", ["by the server's clock it was not ready", "it is too old to be looked at", "unseen"])
+def test_a_call_for_somebody_else_who_may_not_have_come_is_covered(why: str) -> None:
+    """However the two clocks are compared; and whoever said that all was taken may have looked before it was there."""
+    post = Post()
+    post.loop.now = 5.2 if why == "unseen" else 5.0
+    post.calls.others(5.1, NOON, 55)
+    until = NOON - 1 if why == "by the server's clock it was not ready" else NOON
+    post.calls.taken(until, 5.15, 55 if why == "it is too old to be looked at" else 54)
+    post.loop.go_to(6.0)
+    assert post.went == [(pytest.approx((5.2 if why == "unseen" else 5.1) + COVERED_AFTER), False)]
+
+
 def test_looking_before_its_moment_does_not_cover_a_call_for_somebody_else() -> None:
     post = Post()
-    post.calls.others(5.1)
+    post.calls.others(5.1, NOON, 1)
     post.loop.go_to(5.05)
     post.calls.answered()
     post.loop.go_to(6.0)

@@ -56,7 +56,7 @@ async def called(server: PostgresServer) -> AsyncIterator[tuple[Stage, Any, Hand
 
         async def whom(count: int) -> str:
             [call] = (await hand(count)).calls
-            assert (call.at, call.chunk) == (0, 0), "at once, for whatever is there"
+            assert call.at == 0, "at once"
             return call.whom
 
         yield stage, judge, whom
@@ -93,6 +93,7 @@ async def test_a_firing_says_until_when_everything_was_taken(postgres: PostgresS
         worker = await stage.register()
         first = await hand(1)
         assert first.taken == first.at - LYING
+        assert first.since == first.calls[0].chunk - 400, "of chunks before that, nothing is said"
         await judge.execute("UPDATE foliot.handoff SET fired_at = fired_at - 500000")
         second = await hand(1)
         assert second.taken == first.at - 500_000 - LYING, "that one is still there"
@@ -231,7 +232,7 @@ async def test_who_hears_that_another_came_does_not_go(monkeypatch: pytest.Monke
     post = Post()
     now = time.time_ns() // 1_000
     post.hear(f"{now} {now + 5_000}:8:55")
-    post.hear(f"{now}/{now + 5_001} {now + 10_000_000}:8:56")
+    post.hear(f"{now}/{now + 5_001}/54 {now + 10_000_000}:8:56")
     before = post.bell.version
     await asyncio.sleep(0.02)  # of the event loop's own time, by which moments come
     assert post.bell.version == before

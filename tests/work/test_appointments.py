@@ -12,6 +12,7 @@ from foliot.domain.instant import MILLISECOND, SECOND
 from foliot.domain.run import Claimed, Ending
 from foliot.domain.state import Outcome
 from foliot.domain.store import Beat
+from foliot.errors import StoreError
 from foliot.work import appointments
 from foliot.work.handler import Handler
 from tests.work.fakes import START, Bench, claimed, run, until
@@ -256,6 +257,53 @@ def test_an_ending_that_waits_goes_on_waiting_whatever_the_worker_is_woken_by(
     run(scene())
 
 
+def test_endings_are_told_when_their_time_is_over_though_the_worker_is_busy_then(monkeypatch: pytest.MonkeyPatch):
+    """It is in the middle of a claim, say, and more ends until it comes round."""
+    monkeypatch.setattr(appointments, "LINGER", 3600)
+
+    async def scene():
+        bench = Began().called_bench()
+        bench.store.ready += [claimed(n, token=n, early=n * MILLISECOND) for n in (1, 2)]
+        bench.store.ready.append(claimed(3, token=3, early=SECOND))
+        await bench.work()
+        for ended in (1, 2):
+            bench.clock.advance(MILLISECOND)
+            bench.worker.appointments.keep(bench.clock.monotonic())
+            await until(lambda: bench.worker.ended == ended)  # noqa: B023
+            if ended == 1:
+                bench.worker.appointments._have_told()  # an hour has passed
+        assert bench.worker.appointments.lingering, "the second one has only begun to wait"
+        await bench.work()
+        assert bench.store.finishes == [2]
+        await bench.worker.drain(0)
+
+    run(scene())
+
+
+def test_endings_that_could_not_be_told_do_not_wait_for_company_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(appointments, "LINGER", 3600)
+
+    async def scene():
+        bench = Began().called_bench()
+        bench.store.ready += [claimed(1, early=1, schedule="daily"), claimed(2, token=2, early=2)]
+        bench.store.ready.append(claimed(3, token=3, early=3600 * SECOND))
+        await bench.work()
+        bench.store.failing["finish"] = StoreError("the store is away")
+        for ended in (1, 2):
+            bench.clock.advance(1)
+            bench.worker.appointments.keep(bench.clock.monotonic())
+            await until(lambda: bench.worker.ended == ended)  # noqa: B023
+            await bench.work()
+        assert (bench.store.finishes, bench.worker.appointments.lingering) == ([], True)
+        bench.store.failing.clear()
+        for _ in range(3):  # the first batches after a failure are smaller
+            await bench.advance(SECOND)
+        assert sum(bench.store.finishes) == 2
+        await bench.worker.drain(0)
+
+    run(scene())
+
+
 def test_what_is_given_back_waits_for_no_company(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(appointments, "LINGER", 3600)
 
@@ -269,6 +317,24 @@ def test_what_is_given_back_waits_for_no_company(monkeypatch: pytest.MonkeyPatch
         bench.worker._begin([claimed(3, token=12)._replace(job="unknown")])
         await until(lambda: not bench.worker.outbox)
         assert bench.store.finishes == [1], "it took the ending along"
+        await bench.worker.drain(0)
+        await running
+
+    run(scene())
+
+
+def test_an_ending_that_a_check_follows_waits_for_no_company(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(appointments, "LINGER", 3600)
+
+    async def scene():
+        bench = Began().called_bench()
+        handler = bench.worker.handlers["job"]
+        bench.worker.handlers["job"] = handler.checked_by(lambda: True, {})
+        bench.store.ready += [claimed(1, early=MILLISECOND), claimed(2, token=11, early=SECOND)]
+        running = asyncio.create_task(bench.worker.run())
+        await until(lambda: len(bench.worker.running) == 2)
+        bench.clock.advance(MILLISECOND)
+        await until(lambda: bench.store.finished)
         await bench.worker.drain(0)
         await running
 

@@ -34,6 +34,31 @@ def test_a_drain_does_not_miss_an_ending_while_the_loop_goes_home():
     run(scene())
 
 
+def test_a_drain_rests_while_nothing_happens():
+    async def scene():
+        bench = Bench(forever)
+        running = asyncio.create_task(bench.worker.run())
+        bench.store.hand_off("forever")
+        await until(lambda: bench.worker.running)
+        rounds, go_round = [], bench.worker.run_once
+
+        async def counted() -> bool:
+            rounds.append(1)
+            return await go_round()
+
+        bench.worker.run_once = counted  # type: ignore[method-assign]
+        draining = asyncio.create_task(bench.worker.drain(HOUR))
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert len(rounds) < 20
+        for attempt in list(bench.worker.running):
+            attempt.task.cancel()
+        await draining
+        await running
+
+    run(scene())
+
+
 async def drained(bench: Bench, grace: int) -> Any:
     """Drains while virtual time goes on."""
     draining = asyncio.create_task(bench.worker.drain(grace))

@@ -102,7 +102,8 @@ async def _sleep(worker: Worker, end: Instant) -> None:
     if deadline is not None:
         length = min(length, deadline - worker.clock.now())
     sleeper = asyncio.ensure_future(worker.clock.sleep(max(length, 0)))
-    sleeper.add_done_callback(lambda _: worker.alarm.ring())
+    # Cancelled, it must not wake the next sleep: a drain would go round and round for as long as it lasts.
+    sleeper.add_done_callback(lambda slept: None if slept.cancelled() else worker.alarm.ring())
     try:
         await worker.alarm.sleep(lambda: 3600.0)
     finally:

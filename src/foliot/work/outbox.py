@@ -86,6 +86,8 @@ class Outbox:
         self.delivery: asyncio.Task[None] | None = None
         self.pause = Pause()
         self.hopeless: Exception | None = None
+        self.is_behind = False
+        """Whether the last delivery left something of what was there when it began."""
         self.finished = 0
         self.fenced = 0
         self._most = _MOST
@@ -108,6 +110,8 @@ class Outbox:
 
     async def _deliver(self, worker: int) -> None:
         beat: Beat | None = None
+        before = self.finished + len(self.endings)
+        self.is_behind = True
         try:
             # 1. Last words before endings: an ending gives the token away that they are fenced by.
             if self.last_words:
@@ -122,6 +126,7 @@ class Outbox:
                 await self._store.note(*self.events[0])
                 del self.events[0]
             self.pause.succeeded()
+            self.is_behind = self.finished < before
         except HOPELESS as error:
             self.hopeless = error
         except Exception as error:  # nothing was changed; everything that was not delivered is still here

@@ -24,7 +24,7 @@ from foliot.domain.labels import checked_labels
 from foliot.domain.policy import labels_of
 from foliot.domain.run import Claimed, Ending, Lane
 from foliot.domain.signals import Recorder, Tracer
-from foliot.domain.state import Outcome
+from foliot.domain.state import Event
 from foliot.domain.store import DEFAULT_QUEUE, Beat, Wish
 from foliot.errors import InvalidInput, LostOwnership
 from foliot.work import pings
@@ -129,7 +129,7 @@ class Worker:
         self.recorder = recorder
         self.tracer = tracer
         self.alarm = Alarm()
-        self.appointments = Appointments(clock, self._start, self.give_back, self.alarm.ring)
+        self.appointments = Appointments(clock, self._start, self.give_back, self._tell_soon)
         self.outbox = Outbox(store, clock, self._delivered)
         self.policies = Policies(self.handlers.values(), self.outbox.events.append)
         self.desks = StoreDesks(store, lambda: self.number)
@@ -474,7 +474,7 @@ class Worker:
 
     def _lingers(self) -> bool:
         """Whether all that is to be told waits for company: whatever else wakes this worker, that goes on."""
-        return self.appointments.lingering and not self._is_awaited
+        return self.appointments.lingering and not (self._is_awaited or self.outbox.is_behind or self.draining)
 
     def _delivered(self, number: int, beat: Beat | None) -> None:
         if beat is not None:
@@ -629,4 +629,4 @@ class Worker:
 def _is_unawaited(attempt: Attempt, ending: Ending) -> bool:
     """Nothing follows from its end, as far as can be told here: what is handed off before its time has neither key nor
     limit, unless a schedule made it."""
-    return attempt.claimed.early > 0 and attempt.claimed.schedule is None and ending.outcome is Outcome.SUCCEEDED
+    return attempt.claimed.early > 0 and attempt.claimed.schedule is None and ending.event is Event.COMPLETED

@@ -23,7 +23,7 @@ from typing import Any
 
 import asyncpg
 
-from foliot.store.postgres.calls import Answer, Calls, Message, ServerTime
+from foliot.store.postgres.calls import ANY, Answer, Calls, Message, ServerTime
 
 BREATH = 0.002
 """Seconds between two messages: whoever is woken takes all that has come by then, and not one run at a time."""
@@ -111,17 +111,17 @@ class Bell:
     def _called(self, message: Message) -> None:
         self.time.note(message.at)
         if message.taken:
-            self._calls.taken(self.time.here(message.taken))
+            self._calls.taken(message.taken, self.time.here(message.taken), message.since)
         for at, whom, chunk in message.calls:
             is_ours = not whom or whom in self._ours
-            if not at:
-                self._calls.now(alone=bool(whom)) if is_ours else self._calls.others(asyncio.get_running_loop().time())
-            elif whom and is_ours and chunk:
+            if not is_ours:
+                self._calls.others(self.time.here(at or message.at), at or message.at, chunk or ANY)
+            elif not at:
+                self._calls.now(alone=bool(whom))
+            elif whom and chunk:
                 self._calls.chunk(chunk, self.time.here(at))
-            elif is_ours:
-                self._calls.at(self.time.here(at))
             else:
-                self._calls.others(self.time.here(at))
+                self._calls.at(self.time.here(at))
 
     def _go(self, is_for_us_alone: bool) -> None:
         if is_for_us_alone and self._passing is None:

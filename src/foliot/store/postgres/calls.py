@@ -15,12 +15,15 @@ COVERED_AFTER = 0.04
 takes from one firing to the next where there are many."""
 KNOWN_FOR, MOST_KNOWN = 1.0, 64
 """Seconds for which a message says what time it is at the server, and how many are remembered."""
+ANY = 1 << 62
+"""For a chunk whose number nobody knows."""
 DRIFT = 0.0005
 """By how much two clocks may differ more after a second than before it."""
 
 
 class Call(NamedTuple):
-    """When there is work (0: now), the number of who is to come ('': all), and for which chunk (0: for any)."""
+    """When there is work (0: now), the number of who is to come ('': all), and for which chunk (0: for any). To what is
+    there now he goes for any, too."""
 
     at: Instant
     whom: str
@@ -28,20 +31,22 @@ class Call(NamedTuple):
 
 
 class Message(NamedTuple):
-    """When it was said, until when whatever was ready is taken (0: that is not known), and the calls."""
+    """When it was said; until when whatever was ready is taken, of chunks behind `since` (0: that is not known); and
+    the calls."""
 
     at: Instant
     taken: Instant
+    since: int
     calls: list[Call]
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """`1790000000000000/1789999999990000 0:17 1790000000004000:18:3000`: see `foliot.fire_runs`. None where it says
-        nothing of the kind: then anybody may be meant."""
+        """`1790000000000000/1789999999990000/2600 0:17:2999 1790000000004000:18:3000`: see `foliot.fire_runs`. None
+        where it says nothing of the kind: then anybody may be meant."""
         moments, *calls = text.split(" ")
-        at, _, taken = moments.partition("/")
+        at, taken, since, *_ = [*moments.split("/"), "0", "0"]
         try:
-            return cls(int(at), int(taken or 0), list(map(_call, calls))) if calls else None
+            return cls(int(at), int(taken), int(since), list(map(_call, calls))) if calls else None
         except ValueError:
             return None
 
@@ -96,6 +101,22 @@ class ServerTime:
         return round((now - when) * SECOND) if asked <= when < now else 0
 
 
+class Cover(NamedTuple):
+    """Work that somebody else was called for. We see to it a little later, unless we hear that it was taken."""
+
+    when: float
+    """When there is, and not before we heard of it."""
+    heard: float
+    at: Instant
+    """When there is, by the server's clock."""
+    chunk: int
+
+    def is_taken(self, until: Instant, here: float, since: int) -> bool:
+        """`here`: the same moment by our clock. Who said so may have looked before that chunk could be seen: then he
+        looked before we heard of it."""
+        return self.at <= until and self.heard <= here and self.chunk > since
+
+
 class Answer(NamedTuple):
     """What whoever goes now was called for."""
 
@@ -116,9 +137,8 @@ class Calls:
         self._is_anything = False
         self._moments: set[float] = set()
         """When to go, unless somebody here goes before."""
-        self._covered: set[float] = set()
-        """When there is work that somebody else was called for. We see to it a little later."""
-        self._expected: float | None = None
+        self._covers: set[Cover] = set()
+        self._expected: Cover | None = None
         self._timer: Timer | None = None
 
     def now(self, *, alone: bool) -> None:
@@ -141,21 +161,25 @@ class Calls:
         self._moments.add(when)
         self._set_timer()
 
-    def others(self, when: float) -> None:
+    def others(self, when: float, at: Instant, chunk: int) -> None:
         """There will be, and somebody else was called."""
-        self._covered.add(when)
-        self._set_timer()
+        heard = self._loop.time()
+        self._cover(Cover(max(when, heard), heard, at, chunk))
 
     def expect(self, when: float) -> None:
         """The same: somebody was called, if that call was not lost. What was expected before is not any more."""
         if self._expected is not None:
-            self._covered.discard(self._expected)
-        self._expected = when
-        self.others(when)
+            self._covers.discard(self._expected)
+        self._expected = Cover(when, when, 0, ANY)
+        self._cover(self._expected)
 
-    def taken(self, until: float) -> None:
+    def taken(self, until: Instant, here: float, since: int) -> None:
         """Whoever was called for what was ready by then has come."""
-        self._covered = {when for when in self._covered if when > until}
+        self._covers = {one for one in self._covers if not one.is_taken(until, here, since)}
+        self._set_timer()
+
+    def _cover(self, one: Cover) -> None:
+        self._covers.add(one)
         self._set_timer()
 
     def answered(self) -> Answer:
@@ -169,19 +193,19 @@ class Calls:
     def close(self) -> None:
         self._chunks.clear()
         self._moments.clear()
-        self._covered.clear()
+        self._covers.clear()
         self._set_timer()
 
     def _take(self, now: float) -> bool:
         """Whether any moment has come."""
         moments = [when for when in self._moments if when <= now]
-        covered = [when for when in self._covered if when + COVERED_AFTER <= now]
+        covers = [one for one in self._covers if one.when + COVERED_AFTER <= now]
         self._moments.difference_update(moments)
-        self._covered.difference_update(covered)
-        return bool(moments or covered)
+        self._covers.difference_update(covers)
+        return bool(moments or covers)
 
     def _set_timer(self) -> None:
-        covered = (when + COVERED_AFTER for when in self._covered)
+        covered = (one.when + COVERED_AFTER for one in self._covers)
         first = min(chain(self._moments, covered, self._chunks.values()), default=None)
         if self._timer is not None:
             if self._timer.when() == first:

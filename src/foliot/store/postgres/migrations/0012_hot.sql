@@ -13,8 +13,8 @@
 -- after it. What would need more thought is left for its time, and named in `patient`.
 -- `whom_` are, by queue, workers to be called in turn: for chunks that are to come one of them until it has `share_` runs, and then
 -- the next; for chunks that are there at once all are called, unless there is but one. The message: this moment, and until when
--- whatever was ready is taken; and of each call when the chunk is ready (0: it is), who is to come (nobody: all), and for
--- which chunk. (A chunk of the last few hundred that is still there, and was ready 10 ms ago: its worker may not come.)
+-- whatever was ready is taken, of chunks behind a number; and of each call when the chunk is ready (0: it is), who is to come
+-- (nobody: all), and for which chunk.
 -- Nobody waits for the disk: should a crash forget this, then with it the server's life, and every owner reads its cells
 -- anew. A claim that was acknowledged is on disk, and so is what came before it.
 CREATE FUNCTION foliot.fire_runs(
@@ -107,7 +107,7 @@ BEGIN
             chunks := chunks + 1;
             IF one.slot = 0 THEN
                 at_once := at_once + 1;
-                first := whom ->> 0;
+                first := concat(whom ->> 0, ':' || line);
             ELSIF chunks <= 100 THEN
                 calls := calls || concat(one.last, ':', whom ->> (coming / share_ % nullif(jsonb_array_length(whom), 0)), ':', line);
                 coming := coming + least(chunk_, cardinality(one.numbers) - start + 1);
@@ -129,7 +129,7 @@ BEGIN
         SELECT least(now_, min(h.fired_at)) - 10000 INTO taken FROM foliot.handoff h WHERE h.n > line - 400 AND NOT h.aside;
     END IF;
     PERFORM set_config('synchronous_commit', 'off', true), CASE WHEN handed > 0 THEN
-        pg_notify('foliot_handoff', concat_ws(' ', concat(now_, '/', taken), array_to_string(calls, ' '))) END;
+        pg_notify('foliot_handoff', concat_ws(' ', concat_ws('/', now_, taken, line - 400), array_to_string(calls, ' '))) END;
 END $$;
 
 -- Takes chunks by lane, priority, rank and order, as many runs as fit, and with each chunk a token. What was cancelled, moved or
