@@ -12,6 +12,8 @@
     |   +-- StoreTooOld         the engine's version is one that may corrupt or lose data
     |   +-- SchemaMismatch      the tables are too new, or lack steps that may not be made here
     |   +-- StoreClosed         the store was closed while a request was waiting
+    |   +-- StoreAway           the server cannot be reached; nothing of this request was written
+    |   +-- OutcomeUnknown      the server went away in the middle of it: it was written, or not
     |   +-- Locked              what is stored is locked, and its key is not here, or does not open it
     +-- LostOwnership           somebody else owns it now: drop what you hold and ask again
 
@@ -84,6 +86,16 @@ class SchemaMismatch(StoreError):
 
 class StoreClosed(StoreError):
     """The store was closed while a request was waiting."""
+
+
+class StoreAway(StoreError):
+    """The server cannot be reached now; nothing of this request was written. Trying again later may help."""
+
+
+class OutcomeUnknown(StoreError):
+    """The server went away in the middle of it, and cannot say what became of it: it was written, or not.
+
+    A promise with a key can be made again without harm; without one, look before you try again."""
 
 
 class Locked(StoreError):

@@ -9,7 +9,7 @@ import pytest
 
 from foliot.domain.instant import HOUR, MINUTE
 from foliot.domain.run import Claimed, OnConflict, Progress, Promise
-from foliot.errors import Conflict, LostOwnership, StoreError
+from foliot.errors import Conflict, LostOwnership, OutcomeUnknown, StoreAway, StoreError
 from tests.contract.stage import FAR, TTL, deciding, declared, fires_hourly
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Fault
@@ -42,6 +42,32 @@ async def test_a_promise_is_made_once(postgres: PostgresServer, options: str, mo
         assert fault.happened
         assert kept.outcome == "made"
         assert await to.runs() == [kept.number]
+
+
+@pytest.mark.parametrize("key", [None, "class:7"])
+@pytest.mark.parametrize("count", [1, 2])
+@both
+async def test_who_cannot_be_told_what_became_of_promises_hears_so(
+    postgres: PostgresServer, moment: str, count: int, key: str | None
+) -> None:
+    """The server goes away in that very moment, and stays away."""
+    async with line(postgres, patience=0.2, connect_timeout=0.5) as to:
+        promises = [Promise("job", b"{}", to.stage.now + HOUR, key and f"{key}{n}") for n in range(count)]
+        await to.store.promise([one._replace(key=key and "first") for one in promises])
+        fault = cut(to, moment, INSERT if key is None else KEYED)
+        to.proxy.refuse()
+        with pytest.raises(OutcomeUnknown, match="not known whether it was written"):
+            await to.store.promise(promises)
+        assert fault.happened
+
+
+async def test_who_cannot_reach_the_server_hears_that_nothing_was_written(postgres: PostgresServer) -> None:
+    async with line(postgres, patience=0.2, connect_timeout=0.5) as to:
+        to.proxy.cut_all()
+        to.proxy.refuse()
+        for key in (None, "class:7"):
+            with pytest.raises(StoreAway, match="nothing of this request was written"):
+                await to.store.promise([Promise("job", b"{}", to.stage.now + HOUR, key)])
 
 
 @both
@@ -202,6 +228,20 @@ async def test_what_was_fired_is_not_fired_again_by_the_next_owner(
         fired = await to.stage.fire()
         assert fired.handed_off == (0 if moment == "after" else 3)
         assert await chunks(to) == [one.number for one in kept]
+
+
+async def test_a_firing_that_the_server_refuses_says_why(postgres: PostgresServer) -> None:
+    """Nothing was fired, and nobody lost anything: it would be tried again and again, and nobody would hear of it."""
+    async with line(postgres) as to:
+        lease = await to.stage.lease()
+        kept = await to.stage.promise()
+        await to.ask("ALTER TABLE foliot.handoff RENAME TO mislaid")
+        try:
+            with pytest.raises(StoreError, match="handoff") as refused:
+                await to.store.fire([lease], [(kept.fire_at, kept.number)], lease.cursor, lambda facts, now: [])
+        finally:
+            await to.ask("ALTER TABLE foliot.mislaid RENAME TO handoff")
+        assert not isinstance(refused.value, LostOwnership)
 
 
 @both

@@ -139,7 +139,7 @@ async def test_a_server_that_refuses_for_long_is_an_error_that_says_where(postgr
         to.proxy.refuse()
         to.proxy.cut_all()
         for act in (to.stage.promise(after=HOUR), to.store.schedules(), to.stage.claim(worker=1)):
-            with pytest.raises(StoreError, match=f"127.0.0.1:{to.proxy.port}/contract cannot be used now"):
+            with pytest.raises(StoreError, match=f"127.0.0.1:{to.proxy.port}/contract cannot be reached"):
                 await act
         to.proxy.allow()
         assert await to.store.schedules() == []
@@ -157,7 +157,7 @@ async def test_a_half_open_connection_ends_by_timeouts(postgres: PostgresServer)
             to.store.now(),
         )
         answers = await asyncio.wait_for(asyncio.gather(*verbs, return_exceptions=True), 30)
-        assert [type(answer) for answer in answers] == [StoreError] * 5
+        assert all(isinstance(answer, StoreError) for answer in answers), answers
         to.proxy.thaw()
         # What was refused may have happened; what happens from now on happens.
         await to.stage.fire()

@@ -40,13 +40,15 @@ def test_a_drain_rests_while_nothing_happens():
         running = asyncio.create_task(bench.worker.run())
         bench.store.hand_off("forever")
         await until(lambda: bench.worker.running)
-        rounds, go_round = [], bench.worker.run_once
+        rounds: list[int] = []
+        worker: Any = bench.worker
+        go_round = worker.run_once
 
-        async def counted() -> bool:
+        async def counted() -> Any:
             rounds.append(1)
             return await go_round()
 
-        bench.worker.run_once = counted  # type: ignore[method-assign]
+        worker.run_once = counted
         draining = asyncio.create_task(bench.worker.drain(HOUR))
         for _ in range(500):
             await asyncio.sleep(0)

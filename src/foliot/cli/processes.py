@@ -21,7 +21,7 @@ import typer
 
 from foliot import __version__, bootstrap
 from foliot.app import Foliot
-from foliot.cli import logs
+from foliot.cli import logs, opening
 from foliot.cli.options import (
     AppOption,
     GraceOption,
@@ -90,7 +90,7 @@ def scheduler(
     cards = [job.handler.card() for job in loaded.jobs.values()]
 
     async def run(stop: asyncio.Event) -> None:
-        opened = await loaded.opened()
+        opened = await opening.opened(loaded, stop)
         applies = apply and bool(loaded.jobs)
         outdated = await _apply(loaded) if applies else []
         settling = asyncio.create_task(_settle(loaded, outdated)) if applies else None
@@ -193,7 +193,7 @@ def worker(
     handlers = {name: job.handler for name, job in loaded.jobs.items()}
 
     async def run(stop: asyncio.Event) -> bootstrap.Left:
-        opened = await loaded.opened()
+        opened = await opening.opened(loaded, stop)
         return await bootstrap.run_worker(
             opened,
             handlers,
@@ -265,7 +265,7 @@ def web(
     _begin("web", loaded, log, supervised_by)
 
     async def run(stop: asyncio.Event) -> None:
-        await loaded.opened()
+        await opening.opened(loaded, stop)
         await serve(loaded, wanted, stop, grace=length, ready=lambda address: _log.info("serving %s", address))
 
     _until_told(loaded, run, length + AFTER_GRACE, supervised_by)

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from foliot import __version__, bootstrap
 from foliot.app import Foliot
-from foliot.cli import account, logs
+from foliot.cli import account, logs, opening
 from foliot.cli.account import Account, Line
 from foliot.cli.follow import Follower
 from foliot.cli.options import (
@@ -162,7 +162,7 @@ class _Up:
     async def run(self) -> None:
         """1. Open the store, and begin to follow it. 2. Start the children. 3. Tell, until told to end. 4. Stop them,
         and tell how that went."""
-        await self._app.opened()
+        await opening.opened(self._app, self._stop)
         follower = Follower(self._app.operate)
         await follower.begin()
         self._greet()

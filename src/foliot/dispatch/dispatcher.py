@@ -233,7 +233,7 @@ class Dispatcher:
                 self._retabling = await retable(self._store, self._retabling)
                 more = more or self._retabling is not None
         except LostOwnership as lost:
-            self._lose(lost.shards or self.shards)
+            self._lose(lost.shards or self.shards, lost)
             return now
         return self._clock.now() if more or self._to_load() else self._next_wanted()
 
@@ -578,15 +578,17 @@ class Dispatcher:
         if self._sleeper is not None:
             _wake(self._sleeper)
 
-    def _lose(self, shards: Collection[int]) -> None:
-        """New epochs are in the store. Whatever the wheels hold, a new owner has loaded it too."""
+    def _lose(self, shards: Collection[int], why: LostOwnership) -> None:
+        """New epochs are in the store, or will be. Whatever the wheels hold, a new owner loads it too."""
         failure, self._failure = self._failure, None
         if isinstance(failure, LostOwnership):
             shards = {*shards, *(failure.shards or self.shards)}
         lost = self._shards.drop(shards)
         self.counters.lost += len(lost)
         self._shared_at = _LONG_AGO
-        _log.warning("no longer owned by this scheduler: shards %s", sorted(lease.shard for lease in lost))
+        _log.warning(
+            "given up, and taken anew if they are free: shards %s (%s)", sorted(one.shard for one in lost), why
+        )
 
     async def _back_off(self, stop: asyncio.Event) -> None:
         """Notes the first failure of a burst, and waits longer after each."""

@@ -154,7 +154,7 @@ class Bell:
             self._listener = asyncio.get_running_loop().create_task(self._listen())
 
     async def _listen(self) -> None:
-        pause = 0.1
+        pause, is_told = 0.1, False
         while True:
             try:
                 assert self._connect is not None
@@ -165,6 +165,9 @@ class Bell:
                     for who in self._hears or EVERYBODY:
                         await connection.add_listener(channel(who), partial(self._hear, who))
                     self._has_ears, pause = True, 0.1
+                    if is_told:
+                        _log.warning("listening for wake-ups again")
+                        is_told = False
                     self.heard(set(self._hears))  # what was said before we listened
                     while not gone.is_set():
                         await connection.execute("SELECT 'listening'", timeout=ANSWERS_WITHIN)
@@ -173,7 +176,9 @@ class Bell:
                     self._has_ears = False
                     connection.terminate()
             except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                _log.debug("not listening for wake-ups: %s", error)
+                if not is_told:
+                    _log.warning("not listening for wake-ups, looking instead: %s: %s", type(error).__name__, error)
+                    is_told = True
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5)
 

@@ -14,6 +14,7 @@ from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease, shard_of
 from foliot.errors import LostOwnership, StoreError
 from foliot.store.postgres import ahead, snapshot
 from foliot.store.postgres.ahead import Ahead
+from foliot.store.postgres.connection import is_unanswered
 from foliot.store.postgres.snapshot import Ages, Snapshot
 from foliot.store.postgres.transaction import PostgresTransaction, Work
 from foliot.store.verbs import dispatching, firing, sharing
@@ -219,6 +220,8 @@ class CellReader:
             now, reached, needs_thought, lost, _, patient = row
             has_forgotten = not lost and not needs_thought
         except StoreError as error:
+            if not is_unanswered(error):
+                raise  # nothing was fired, and somebody has to hear why
             # Whether it was fired is not known. A new owner reads that from the store, and so do we.
             raise LostOwnership(f"the answer to a firing was lost: {error}", {one.shard for one in leases}) from error
         finally:

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import asyncpg
 
-from foliot.errors import FoliotError, StoreClosed, StoreError, StoreTooOld
+from foliot.errors import FoliotError, OutcomeUnknown, StoreAway, StoreClosed, StoreError, StoreTooOld
 from foliot.store.postgres.address import Address
 from foliot.store.postgres.pool import Pool
 
@@ -193,7 +193,7 @@ class Connections:
                 if self._closed:
                     raise StoreClosed("the store is closed") from error
                 if left <= 0:
-                    raise as_store_error(error, self.where) from error
+                    raise away(error, self.where) from error
                 _log.debug("the server cannot be reached (%s); trying again", error)
                 length = pause * (0.5 + random.random())  # a fleet that comes back together should not come at once
                 await asyncio.sleep(length)
@@ -260,6 +260,27 @@ def as_store_error(error: BaseException, where: Address) -> FoliotError:
     if isinstance(error, asyncpg.DiskFullError):
         return StoreError(f"the server's disk is full: {error}; nothing of this request was written")
     return StoreError(f"PostgreSQL: {_named(error)}; nothing of this request was written")
+
+
+def away(error: BaseException, where: Address) -> StoreAway:
+    """Nothing was sent: there was nobody to send it to."""
+    return StoreAway(
+        f"PostgreSQL at {where.shown} cannot be reached: {_named(error)}; nothing of this request was written"
+    )
+
+
+def is_unanswered(error: StoreError) -> bool:
+    """Whether it may have been done all the same: it was sent, and the connection lost."""
+    return isinstance(error.__cause__, UNREACHABLE) and not isinstance(error, StoreAway)
+
+
+def unknown(error: BaseException, where: Address) -> OutcomeUnknown:
+    """`error`: why nobody can say."""
+    return OutcomeUnknown(
+        f"the connection to PostgreSQL at {where.shown} was lost in the middle of this request, and it is not known "
+        f"whether it was written: {error}. Look before you try again; with a key, a promise can be made again without "
+        f"harm"
+    )
 
 
 def _named(error: BaseException) -> str:

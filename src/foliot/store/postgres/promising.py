@@ -12,8 +12,9 @@ from foliot.domain.identity import promise_stem, run_id
 from foliot.domain.instant import SECOND, Instant
 from foliot.domain.run import Kept, OnConflict, Promise, new_kept
 from foliot.domain.state import State
-from foliot.errors import Conflict, StoreError
-from foliot.store.postgres.connection import AGAIN
+from foliot.errors import Conflict, StoreAway, StoreError
+from foliot.store.postgres.address import Address
+from foliot.store.postgres.connection import AGAIN, is_unanswered, unknown
 from foliot.store.postgres.transaction import Numbers
 from foliot.store.verbs.transaction import Row, Transaction
 
@@ -30,6 +31,7 @@ class Server(Protocol):
 
     numbers: Numbers
     shard_count: int
+    where: Address
 
     async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
     async def settle(self) -> None: ...
@@ -114,13 +116,16 @@ async def insert(server: Server, promises: Sequence[Promise], now: Instant) -> l
             if again and await _are_ours(server, promises, numbers):
                 return made(promises, numbers)
             numbers = server.numbers.draw(len(promises), now)  # somebody else's: another process with our node's number
-        except StoreError:
-            if not left:
-                raise
-            await server.settle()
-            if await _are_ours(server, promises, numbers):
-                return made(promises, numbers)
-            again = True
+        except StoreError as error:
+            again = again or is_unanswered(error)
+            try:
+                if not left or isinstance(error, StoreAway):
+                    raise
+                await server.settle()
+                if await _are_ours(server, promises, numbers):
+                    return made(promises, numbers)
+            except StoreError as last:
+                raise (unknown(last, server.where) if again else last) from error
     raise StoreError("the promises could not be written: their numbers were taken again and again")
 
 
@@ -158,11 +163,16 @@ async def insert_keyed(server: Server, promises: Sequence[Promise], now: Instant
             for place, number in zip(places, server.numbers.draw(len(places), now), strict=True):
                 numbers[place] = number
         except StoreError as error:
-            if not left or (len(wanted) > 1 and isinstance(error.__cause__, AGAIN)):
+            if len(wanted) > 1 and isinstance(error.__cause__, AGAIN):
                 raise  # somebody's long transaction holds one of the keys: the others need not wait for it
-            await server.settle()
-            answers |= await _found_again(server, wanted, numbers, places)
-            again = True
+            again = again or is_unanswered(error)
+            try:
+                if not left or isinstance(error, StoreAway):
+                    raise
+                await server.settle()
+                answers |= await _found_again(server, wanted, numbers, places)
+            except StoreError as last:
+                raise (unknown(last, server.where) if again else last) from error
         else:
             answers |= {place: kept(row, wanted[place]) for place, row in zip(places, rows, strict=True)}
             if again:

@@ -43,7 +43,7 @@ from foliot.store.postgres import callers, claiming, connection, keeping, lendin
 from foliot.store.postgres.address import address
 from foliot.store.postgres.bell import Bell, channel
 from foliot.store.postgres.cells import LEAD, CellReader
-from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as_store_error
+from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as_store_error, away, unknown
 from foliot.store.postgres.health import health
 from foliot.store.postgres.together import Alone, Together
 from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Query, Work, prepared
@@ -112,7 +112,11 @@ class PostgresStore(Verbs):
                 )
             finally:
                 await first.close(timeout=5)
-        except (asyncpg.PostgresError, *UNREACHABLE) as error:
+        except asyncpg.ClientConfigurationError as error:
+            raise StoreError(f"{self.where.shown} cannot be used as an address: {error}") from error
+        except UNREACHABLE as error:
+            raise away(error, self.where) from error
+        except asyncpg.PostgresError as error:
             raise as_store_error(error, self.where) from error
         self._is_open = True
         self.connections.open()
@@ -280,7 +284,11 @@ class PostgresStore(Verbs):
             try:
                 return await self._transact(work, lazily, hot)
             except _Unanswered as lost:
-                if await self.was_committed(lost.xid, lost.life):
+                try:
+                    was_committed = await self.was_committed(lost.xid, lost.life)
+                except StoreError as error:
+                    raise unknown(error, self.where) from lost.error
+                if was_committed:
                     self.ring(lost.rings)
                     result: T = lost.result
                     return result

@@ -1,0 +1,58 @@
+"""A process that is there to stay waits for a server that is away, and for nothing that waiting cannot cure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from foliot import Foliot
+from foliot.cli import opening
+from foliot.errors import StoreAway, StoreError
+from tests.servers.emptied import emptied
+from tests.servers.postgres import PostgresServer
+from tests.servers.proxy import Proxy
+
+pytestmark = pytest.mark.needs("postgres")
+
+
+async def test_a_server_that_comes_later_is_waited_for(
+    postgres: PostgresServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "FIRST_PAUSE", 0.01)
+    dsn = emptied(postgres)
+    with Proxy(postgres.port) as proxy, caplog.at_level(logging.WARNING, "foliot.cli"):
+        app = Foliot(proxy.through(dsn))
+        proxy.refuse()
+        opened = asyncio.create_task(opening.opened(app, asyncio.Event()))
+        async with asyncio.timeout(20):
+            while not caplog.messages:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)  # for some more tries in vain: they are not told of
+            assert not opened.done()
+            proxy.allow()
+            assert await opened is app.store
+        await app.close_async()
+    waiting, there = caplog.messages
+    assert "cannot be reached" in waiting
+    assert "waiting for it" in waiting
+    assert there.startswith("the store is there, after ")
+
+
+async def test_who_is_told_to_end_waits_no_longer(postgres: PostgresServer) -> None:
+    with Proxy(postgres.port) as proxy:
+        app, stop = Foliot(proxy.through(emptied(postgres))), asyncio.Event()
+        proxy.refuse()
+        opened = asyncio.create_task(opening.opened(app, stop))
+        await asyncio.sleep(0.05)
+        stop.set()
+        with pytest.raises(StoreAway):
+            await opened
+
+
+@pytest.mark.parametrize("wrong", ["?target_session_attrs=readwrite", "_that_is_not_there"])
+async def test_what_waiting_cannot_cure_is_told_at_once(postgres: PostgresServer, wrong: str) -> None:
+    with pytest.raises(StoreError) as refused:
+        await opening.opened(Foliot(emptied(postgres) + wrong), asyncio.Event())
+    assert not isinstance(refused.value, StoreAway)
