@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from typer.testing import CliRunner, Result
 import foliot
 from foliot import Context, Foliot, Permanent, after, bootstrap, every
 from foliot.cli import foliot as command
+from foliot.domain.alerts import Finding, Kind
 from foliot.domain.instant import SECOND
 from foliot.domain.store import Store
+from foliot.domain.survey import Conclusion
 
 # Commands keep nothing between calls, and to describe them all to the parser takes longer than what most of them do.
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
@@ -201,4 +204,14 @@ async def make_doubts(url: str) -> None:
     await app.jobs["tally"].using(key="tally").now_async()
     await app.jobs["close_books"].using(key="books").now_async()
     await live_through(app, ended=4)
+    await app.close_async()
+
+
+async def make_overdue(url: str) -> None:
+    """Two runs were due a minute ago, and no scheduler was ever there; an alert is open."""
+    app = make_app(url)
+    for _ in range(2):
+        await app.jobs["greet"].at_async(datetime.now(UTC) - timedelta(minutes=1), "ana")
+    finding = Finding(Kind.DEAD, "run:greet#1", "it failed five times")
+    await (await app.opened()).open_alert(Conclusion(b"", [finding]))
     await app.close_async()

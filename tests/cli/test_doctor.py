@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pytest
 
 from foliot import __version__
 from foliot.cli.doctor import Findings, judge
+from foliot.domain.alerts import Alert, Kind, Severity
 from foliot.domain.instant import HOUR, MINUTE, SECOND, parse_rfc3339
 from foliot.domain.policy import Policy
 from foliot.domain.schedule import Schedule, ScheduleView
 from foliot.domain.store import EventRow, Instance
 from foliot.timing.zones import VERSION
-from tests.cli.support import run, run_json
+from tests.cli.support import make_overdue, run, run_json
 
 NOW = parse_rfc3339("2026-04-03T02:00:00Z")
 HEALTH = {
@@ -33,6 +35,7 @@ def instance(role: str, *, beat_at: int = NOW, version: str = __version__) -> In
 
 
 FLEET = (instance("scheduler"), instance("worker"))
+ALERT = Alert(4, Kind.DEAD, "run:pay#1", Severity.CRITICAL, "it failed five times", "look", NOW, NOW)
 SOUND = Findings(HEALTH, {"early": 0}, FLEET, (), (), NOW, NOW)
 
 
@@ -99,6 +102,9 @@ def test_a_sound_house_has_nothing_to_complain_of():
         ("tables", "ok", SOUND._replace(schedules=(computed_with(f"tzdata={VERSION}"),))),
         ("tables", "warning", SOUND._replace(schedules=(computed_with("tzdata=1999a"),))),
         ("tables", "warning", SOUND._replace(schedules=(computed_with("tzdata=2999a"),))),
+        ("due", "ok", SOUND._replace(overdue=3, overdue_since=NOW - 10 * SECOND)),
+        ("due", "warning", SOUND._replace(overdue=3, overdue_since=NOW - 11 * SECOND)),
+        ("alerts", "warning", SOUND._replace(alerts=(ALERT,))),
         ("for a person", "warning", SOUND._replace(counts={"early": 0, "dead": 3})),
     ],
 )
@@ -146,3 +152,23 @@ def test_the_doctor_tells_how_far_clocks_are_apart_and_who_is_fenced():
 def test_the_doctor_does_not_mind_the_tables_of_a_schedule_that_has_ended():
     ended = replace(computed_with("tzdata=1999a"), next_id=None)
     assert verdict("tables", SOUND._replace(schedules=(ended,))) == "ok"
+
+
+def test_the_doctor_says_how_many_are_due_since_when_and_which_alert_is_first():
+    late = SOUND._replace(overdue=3, overdue_since=NOW - 5 * MINUTE, alerts=(ALERT, replace(ALERT, number=5)))
+    told = {check.name: check.detail for check in judge(late)}
+    assert told["due"].startswith(
+        "3 runs due and not handed off, the first since 2026-04-03T01:55:00Z (5 min ago): is a scheduler running"
+    )
+    assert told["alerts"] == "2 open, first dead of run:pay#1: it failed five times; foliot alerts list"
+    many = {check.name: check.detail for check in judge(late._replace(overdue=20_000))}
+    assert many["due"].startswith("at least 20,000 runs due")
+
+
+def test_the_doctor_warns_of_what_is_due_and_of_open_alerts(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/due.db"
+    asyncio.run(make_overdue(url))
+    found = {check["name"]: check for check in run_json("doctor", "--store", url)["checks"]}
+    assert found["due"]["verdict"] == found["alerts"]["verdict"] == "warning"
+    assert found["due"]["detail"].startswith("2 runs due and not handed off, the first since ")
+    assert found["alerts"]["detail"].startswith("1 open, first dead of run:greet#1: it failed five times")

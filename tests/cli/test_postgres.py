@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import asyncpg
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from foliot import Foliot, bootstrap, every
 from foliot.cli.doctor import Check
 from foliot.cli.server import server_checks
-from tests.cli.support import environment, make_doubts, process, refused, run, run_json, until
+from tests.cli.support import environment, make_doubts, make_overdue, process, refused, run, run_json, until
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
 
@@ -204,6 +206,81 @@ def test_the_doctor_sees_replicas_and_open_transactions() -> None:
         health = asyncio.run(look(server.dsn()))
     assert (health["replicas"], health["synchronous_replicas"]) == (1, 1)
     assert health["oldest_transaction_seconds"] >= 1
+
+
+@pytest.mark.faults
+def test_a_role_that_cannot_see_the_replicas_is_told_so_and_not_warned_of_them() -> None:
+    with PostgresServer() as server:
+        replica = server.replica(synchronous=True)
+        run_json("migrate", "--store", server.dsn())
+        server.psql(
+            "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA foliot TO app;"
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA foliot TO app;"
+            "GRANT USAGE ON ALL SEQUENCES IN SCHEMA foliot TO app"
+        )
+        url = f"{server.dsn().replace('postgres@', 'app@')}?migrate=never"
+        verdict, detail = checks(url)["durability"]
+        assert (verdict, "GRANT pg_monitor TO app" in detail) == ("ok", True)
+        assert "1 replica, an unknown number synchronous" in detail
+        server.psql("GRANT pg_monitor TO app")
+        verdict, detail = checks(url)["durability"]
+        assert (verdict, detail.endswith("1 replica, 1 synchronous")) == ("ok", True)
+        replica.stop("immediate")
+        until(lambda: server.psql("SELECT count(*) FROM pg_stat_replication") == "0", "the replica is gone")
+        found = checks(url)  # trying a wake-up does not wait for a replica, either
+        assert (found["durability"][0], found["wake-ups"][0]) == ("warning", "ok")
+        replica.close()
+
+
+def test_the_doctor_warns_of_what_is_due_and_of_open_alerts(database: str) -> None:
+    asyncio.run(make_overdue(database))
+    found = checks(database)
+    assert found["due"][0] == found["alerts"][0] == "warning"
+    assert found["due"][1].startswith("2 runs due and not handed off, the first since ")
+    assert found["alerts"][1].startswith("1 open, first dead of run:greet#1: it failed five times")
+
+
+def listening(database: str, elsewhere: str) -> str:
+    return f"{database}?listen={quote(elsewhere, safe='')}"
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "reason"),
+    [
+        ("postgresql://nobody:tell-nobody@{host}", 'role "nobody" does not exist'),
+        ("postgresql://postgres:tell-nobody@127.0.0.1:1/x", "Connect call failed"),
+        ("postgresql://postgres:tell-nobody/more@{host}", "the URL cannot be read"),
+    ],
+)
+def test_the_doctor_warns_when_nobody_can_listen_and_keeps_the_password(
+    database: str, elsewhere: str, reason: str
+) -> None:
+    run_json("migrate", "--store", database)
+    verdict, detail = checks(listening(database, elsewhere.format(host=database.partition("@")[2])))["wake-ups"]
+    assert verdict == "warning"
+    assert reason in detail
+    assert "tell-nobody" not in detail
+
+
+def test_the_doctor_warns_when_wake_ups_do_not_arrive(
+    postgres: PostgresServer, pgbouncer: PgBouncer, database: str
+) -> None:
+    """Really waits for them, because that is what is tried."""
+    run_json("migrate", "--store", database)
+    assert checks(listening(database, database))["wake-ups"][0] == "ok"
+    for elsewhere in (postgres.dsn(), pgbouncer.through(database)):
+        began = time.monotonic()
+        verdict, detail = checks(listening(database, elsewhere))["wake-ups"]
+        assert verdict == "warning"
+        assert detail.startswith("wake-ups do not arrive: listen= leads to another database, or through a pooler")
+        assert time.monotonic() - began < 20
+
+
+def test_wake_ups_arrive_past_a_pooler(pgbouncer: PgBouncer, database: str) -> None:
+    url = f"{pgbouncer.through(database)}?pooler=transaction&listen={quote(database, safe='')}"
+    run_json("migrate", "--store", url)
+    verdict, detail = checks(url)["wake-ups"]
+    assert (verdict, detail) == ("ok", "listens for them; through a pooler in transaction mode")
 
 
 HEALTH = {

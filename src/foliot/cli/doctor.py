@@ -15,16 +15,22 @@ from foliot.cli.options import AppOption, JsonOption, StoreOption, with_store
 from foliot.cli.output import Column, print_json, print_table, say
 from foliot.cli.server import server_checks
 from foliot.clock import SystemClock, offset_in_words
+from foliot.domain.alerts import Alert
 from foliot.domain.instant import MINUTE, SECOND, Instant, parse_rfc3339, rfc3339
 from foliot.domain.locking import SHOWN_DAMAGED, SHOWN_LOCKED, SHOWN_SHUT
 from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.store import EventRow, Instance
+from foliot.operate.alerting import MOST
 from foliot.operate.shapes import instance_shape
 from foliot.timing.tables import is_ahead, releases, stamps
 
 STALE = 30 * SECOND
 """A beat older than this is worth a warning: workers beat every second."""
+OVERDUE = 10 * SECOND
+"""What is due is handed off at once: what is not, after this long, waits for somebody who does not come."""
+_MANY = 10_000
+"""The store does not count much further."""
 _RELEASED: Instant = parse_rfc3339("2025-01-01T00:00:00Z")
 
 
@@ -53,6 +59,11 @@ class Findings(NamedTuple):
     """What was said of jobs whose due runs nobody takes."""
     keys: Sequence[str] = ()
     """The names of those that are here."""
+    overdue: int = 0
+    """Runs that are due, and that nobody has handed off; no more than are looked at."""
+    overdue_since: Instant | None = None
+    alerts: Sequence[Alert] = ()
+    """Those that are open, the most urgent first."""
 
 
 def doctor(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -90,7 +101,9 @@ async def _look(foliot: Foliot) -> Findings:
     store_now = await foliot.operate.now_async()
     untaken = await operate.untaken_async()
     now, keys = SystemClock().now(), await operate.keys_async()
-    return Findings(health, counts, instances, schedules, newest, store_now, now, untaken, keys)
+    pulse, alerts = (await operate.overview_async()).pulse, (await operate.alerts_async(limit=MOST)).alerts
+    due = (pulse.overdue, pulse.overdue_since)
+    return Findings(health, counts, instances, schedules, newest, store_now, now, untaken, keys, *due, alerts)
 
 
 def judge(findings: Findings) -> list[Check]:
@@ -102,23 +115,40 @@ def judge(findings: Findings) -> list[Check]:
         _early(findings.counts),
         _fleet(findings, "scheduler", "nothing fires: start `foliot up`, or `foliot scheduler`"),
         _fleet(findings, "worker", "nothing runs: start `foliot up`, or `foliot worker --app ...`"),
+        _due(findings),
         *_untaken(findings),
         *_encryption(findings),
         _versions(findings.instances),
         _schedules(findings),
         _tables(findings.schedules),
         _waiting(findings.counts),
+        _alerts(findings),
     ]
 
 
 def _store(health: Mapping[str, Any]) -> list[Check]:
     checks = [Check("store", "ok", f"{health['engine']} {health['version']}, {health.get('path', '')}")]
-    checks += map(Check._make, server_checks(health)) if health["engine"] == "postgresql" else [_durable(health)]
+    checks += _server(health) if health["engine"] == "postgresql" else [_durable(health)]
     checks.append(_schema(health))
     sound = health.get("integrity") == "ok"
     damaged = f"{health.get('integrity')}: stop everything, keep a copy, restore a backup"
     checks.append(Check("integrity", "ok" if sound else "wrong", "ok" if sound else damaged))
     return checks
+
+
+def _server(health: Mapping[str, Any]) -> list[Check]:
+    """What is made of a server, as far as this role can see it, and of wake-ups that were really sent."""
+    unseen = health["synchronous_replicas"] is None
+    seen = {**health, "synchronous_replicas": "an unknown number"} if unseen else health
+    checks = {name: Check(name, verdict, detail) for name, verdict, detail in server_checks(seen)}
+    if unseen:
+        role, found = health["role"], checks["durability"]
+        told = f"{found.detail}; the role {role} cannot see what replicas do: GRANT pg_monitor TO {role} lets it"
+        checks["durability"] = found._replace(detail=told)
+    if health["wake_ups"] not in (None, "ok"):
+        told = f"{health['wake_ups']}; what is new is looked for now and then instead, and begins later"
+        checks["wake-ups"] = Check("wake-ups", "warning", told)
+    return list(checks.values())
 
 
 def _durable(health: Mapping[str, Any]) -> Check:
@@ -186,6 +216,17 @@ def _fleet(findings: Findings, role: str, missing: str) -> Check:
     return Check(role, "ok", told + (f", {words.counted(slots, 'slot')}" if slots else ""))
 
 
+def _due(findings: Findings) -> Check:
+    """Whoever beats may still fire nothing: this looks at what is left lying."""
+    since = findings.overdue_since
+    if since is None or findings.store_now - since <= OVERDUE:
+        return Check("due", "ok", "nothing waits to be handed off")
+    count = ("at least " if findings.overdue >= _MANY else "") + words.counted(findings.overdue, "run")
+    told = f"{count} due and not handed off, the first since {rfc3339(since - since % SECOND)}"
+    advice = "is a scheduler running (`foliot up`, or `foliot scheduler`)? If so, see its log"
+    return Check("due", "warning", f"{told} ({words.relative(since, findings.store_now)}): {advice}")
+
+
 def _untaken(findings: Findings) -> list[Check]:
     """Told by whoever watches, about once an hour: by now somebody may be there."""
     told = [f"{one.detail} ({words.relative(one.at, findings.store_now)})" for one in findings.untaken]
@@ -251,3 +292,11 @@ def _waiting(counts: Mapping[str, int]) -> Check:
         told = ", ".join(f"{count:,} {state}" for state, count in parked.items() if count)
         return Check("for a person", "warning", f"{told}: foliot runs list --state dead,ambiguous,unverified")
     return Check("for a person", "ok", "nothing waits")
+
+
+def _alerts(findings: Findings) -> Check:
+    if not findings.alerts:
+        return Check("alerts", "ok", "none is open")
+    first, count = findings.alerts[0], len(findings.alerts)
+    told = f"{'at least ' if count >= MOST else ''}{count:,} open, first {first.kind} of {first.subject}: {first.cause}"
+    return Check("alerts", "warning", f"{told}; foliot alerts list")

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from typing import Any
+
+import asyncpg
 
 from foliot.store.postgres import migrating
 from foliot.store.postgres.address import Address
+from foliot.store.postgres.connection import UNREACHABLE
+
+CONNECTED_WITHIN, HEARD_WITHIN = 5.0, 2.0
+"""Seconds until the doctor gives up: a wake-up that takes longer is of no use to anybody."""
 
 _SETTINGS = (
     "server_version",
@@ -23,7 +31,11 @@ SELECT
     (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
      JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'foliot' AND c.relkind = 'r') AS bytes,
     (SELECT count(*) FROM pg_stat_replication) AS replicas,
-    (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS synchronous_replicas,
+    -- NULL, and not 0, for a role that sees the replicas and may not see what they do.
+    (SELECT CASE WHEN bool_or(sync_state IS NULL) THEN NULL
+        ELSE count(*) FILTER (WHERE sync_state IN ('sync', 'quorum')) END
+     FROM pg_stat_replication) AS synchronous_replicas,
+    current_user::text AS role,
     (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::bigint FROM pg_stat_activity
      WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()) AS oldest_transaction_seconds,
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
@@ -57,4 +69,40 @@ async def health(connection: Any, where: Address) -> dict[str, Any]:
         "pooler": "transaction" if where.pooler else "none",
         "listens": where.listen is not None,
         "integrity": "ok" if broken is None else f"damaged: {broken} must be built anew (REINDEX)",
+        "wake_ups": None if where.listen is None else await _wake_ups(connection, where, where.listen),
     }
+
+
+async def _wake_ups(connection: Any, where: Address, listen: str) -> str:
+    """`ok` when one arrived that was sent as the store sends them, else why not. Really tried, because whoever listens
+    in vain is not told: the work is found a little later all the same."""
+    channel, arrived = f"foliot_doctor_{os.urandom(8).hex()}", asyncio.Event()
+    try:
+        # The driver's own limit is for one host, of which there may be several.
+        async with asyncio.timeout(CONNECTED_WITHIN):
+            ears = await asyncpg.connect(listen, target_session_attrs=where.session, statement_cache_size=0)
+    except (asyncpg.PostgresError, *UNREACHABLE, ValueError) as error:
+        return f"cannot connect to listen for them: {_reason(error)}"
+    try:
+        async with asyncio.timeout(HEARD_WITHIN):
+            await ears.add_listener(channel, lambda *_: arrived.set())
+            await connection.execute(f"NOTIFY {channel}")  # waits for no replica: it writes nothing
+            await arrived.wait()
+    except TimeoutError:
+        if listen == where.dsn:
+            return "wake-ups do not arrive: the store's URL leads through a pooler (pooler=transaction in it says so)"
+        return "wake-ups do not arrive: listen= leads to another database, or through a pooler"
+    except (asyncpg.PostgresError, *UNREACHABLE) as error:
+        return f"wake-ups cannot be tried: {_reason(error)}"
+    finally:
+        ears.terminate()
+    return "ok"
+
+
+def _reason(error: BaseException) -> str:
+    """What the server or the host said. What the driver says of a URL that it cannot read may quote the password."""
+    if isinstance(error, ValueError):
+        return "the URL cannot be read"
+    if isinstance(error, TimeoutError):
+        return f"no answer within {CONNECTED_WITHIN:g} s"
+    return str(error) or type(error).__name__
