@@ -22,7 +22,7 @@ async def test_a_server_that_comes_later_is_waited_for(
 ) -> None:
     monkeypatch.setattr(opening, "FIRST_PAUSE", 0.01)
     dsn = emptied(postgres)
-    with Proxy(postgres.port) as proxy, caplog.at_level(logging.WARNING, "foliot.cli"):
+    with Proxy(postgres.port) as proxy, caplog.at_level(logging.WARNING, "foliot"):
         app = Foliot(proxy.through(dsn))
         proxy.refuse()
         opened = asyncio.create_task(opening.opened(app, asyncio.Event()))

@@ -13,7 +13,7 @@ from foliot.errors import StoreAway
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
 """Seconds."""
 
-_log = logging.getLogger("foliot.cli")
+_log = logging.getLogger("foliot")
 
 
 async def opened(app: Foliot, stop: asyncio.Event) -> Store:
