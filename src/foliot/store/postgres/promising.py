@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -118,15 +119,24 @@ async def insert(server: Server, promises: Sequence[Promise], now: Instant) -> l
             numbers = server.numbers.draw(len(promises), now)  # somebody else's: another process with our node's number
         except StoreError as error:
             again = again or is_unanswered(error)
-            try:
+            with _outcome_known(server, again):
                 if not left or isinstance(error, StoreAway):
                     raise
                 await server.settle()
                 if await _are_ours(server, promises, numbers):
                     return made(promises, numbers)
-            except StoreError as last:
-                raise (unknown(last, server.where) if again else last) from error
     raise StoreError("the promises could not be written: their numbers were taken again and again")
+
+
+@contextmanager
+def _outcome_known(server: Server, is_unanswered: bool) -> Iterator[None]:
+    """Whoever gets no further after an answer was lost does not know what became of it."""
+    try:
+        yield
+    except StoreError as error:
+        if not is_unanswered:
+            raise
+        raise unknown(error, server.where) from error
 
 
 async def _are_ours(server: Server, promises: Sequence[Promise], numbers: Sequence[int]) -> bool:
@@ -166,13 +176,11 @@ async def insert_keyed(server: Server, promises: Sequence[Promise], now: Instant
             if len(wanted) > 1 and isinstance(error.__cause__, AGAIN):
                 raise  # somebody's long transaction holds one of the keys: the others need not wait for it
             again = again or is_unanswered(error)
-            try:
+            with _outcome_known(server, again):
                 if not left or isinstance(error, StoreAway):
                     raise
                 await server.settle()
                 answers |= await _found_again(server, wanted, numbers, places)
-            except StoreError as last:
-                raise (unknown(last, server.where) if again else last) from error
         else:
             answers |= {place: kept(row, wanted[place]) for place, row in zip(places, rows, strict=True)}
             if again:
