@@ -128,27 +128,12 @@ def judge(findings: Findings) -> list[Check]:
 
 def _store(health: Mapping[str, Any]) -> list[Check]:
     checks = [Check("store", "ok", f"{health['engine']} {health['version']}, {health.get('path', '')}")]
-    checks += _server(health) if health["engine"] == "postgresql" else [_durable(health)]
+    checks += map(Check._make, server_checks(health)) if health["engine"] == "postgresql" else [_durable(health)]
     checks.append(_schema(health))
     sound = health.get("integrity") == "ok"
     damaged = f"{health.get('integrity')}: stop everything, keep a copy, restore a backup"
     checks.append(Check("integrity", "ok" if sound else "wrong", "ok" if sound else damaged))
     return checks
-
-
-def _server(health: Mapping[str, Any]) -> list[Check]:
-    """What is made of a server, as far as this role can see it, and of wake-ups that were really sent."""
-    unseen = health["synchronous_replicas"] is None
-    seen = {**health, "synchronous_replicas": "an unknown number"} if unseen else health
-    checks = {name: Check(name, verdict, detail) for name, verdict, detail in server_checks(seen)}
-    if unseen:
-        role, found = health["role"], checks["durability"]
-        told = f"{found.detail}; the role {role} cannot see what replicas do: GRANT pg_monitor TO {role} lets it"
-        checks["durability"] = found._replace(detail=told)
-    if health["wake_ups"] not in (None, "ok"):
-        told = f"{health['wake_ups']}; what is new is looked for now and then instead, and begins later"
-        checks["wake-ups"] = Check("wake-ups", "warning", told)
-    return list(checks.values())
 
 
 def _durable(health: Mapping[str, Any]) -> Check:

@@ -28,18 +28,21 @@ def server_checks(health: Mapping[str, Any]) -> Iterator[Verdict]:
 
 def _durability(health: Mapping[str, Any]) -> Verdict:
     commit, waits_for = health["synchronous_commit"], health["synchronous_standby_names"]
-    replicas, synchronous = health["replicas"], health["synchronous_replicas"]
+    replicas, synchronous, role = health["replicas"], health["synchronous_replicas"], health["role"]
+    is_seen = synchronous is not None
     told = (
         f"fsync {health['fsync']}, full_page_writes {health['full_page_writes']}, synchronous_commit {commit}, "
-        f"{words.counted(replicas, 'replica')}, {synchronous} synchronous"
+        f"{words.counted(replicas, 'replica')}, {synchronous if is_seen else 'an unknown number'} synchronous"
     )
+    if not is_seen:
+        told += f"; the role {role} cannot see what replicas do: GRANT pg_monitor TO {role} lets it"
     if health["fsync"] != "on" or health["full_page_writes"] != "on":
         return "durability", "wrong", f"{told}: a crash of the server's host could undo what was accepted"
     if commit == "off":
         return "durability", "warning", f"{told}: a crash of the server may undo the last promises that were accepted"
     if commit == "local" and waits_for:
         return "durability", "warning", f"{told}: nobody waits for replicas, so a failover may undo the last promises"
-    if waits_for and not synchronous:
+    if waits_for and is_seen and not synchronous:
         return "durability", "warning", f"{told}: commits wait for {waits_for}, and none of it is there"
     return "durability", "ok", told
 
@@ -64,6 +67,9 @@ def _transactions(health: Mapping[str, Any]) -> Verdict:
 
 def _wake_ups(health: Mapping[str, Any]) -> Verdict:
     through = "through a pooler in transaction mode" if health["pooler"] == "transaction" else "without a pooler"
+    if health["wake_ups"] not in (None, "ok"):
+        told = f"{health['wake_ups']}; what is new is looked for now and then instead, and begins later"
+        return "wake-ups", "warning", told
     if health["listens"]:
         return "wake-ups", "ok", f"listens for them; {through}"
     return "wake-ups", "ok", f"does not listen, and asks instead; {through}: listen= in the URL would spare the server"
