@@ -1,19 +1,21 @@
-# The house's commands. `make` tests and lints; `make help` lists the rest.
+# The project's commands. `make` tests and lints; `make help` lists the rest.
 # Every target makes what it needs: .venv is created on first use and refreshed when pyproject.toml changes.
 
 BIN := .venv/bin
 DEMO := .demo
 ARGS ?=
 JOBS ?= 3
-# Tests start hundreds of processes: each would compile the whole house anew if nobody kept what the first one compiled.
+SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
+PYTEST = $(BIN)/python -m pytest $(SPREAD)
+# Tests start many processes. Each would compile all of Foliot again if the first one did not store the bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: all help run test check fmt torture bench bench-peers screenshots venv clean
+.PHONY: all help run test test-full test-under-load torture coverage check fmt bench bench-peers screenshots venv clean
 
 all: test check  ## test and lint (the default)
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-11s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
 run:  ## start scheduler, worker and dashboard (http://127.0.0.1:8300) on a fresh store, with the example app
 	@scripts/bootstrap_venv
@@ -21,8 +23,24 @@ run:  ## start scheduler, worker and dashboard (http://127.0.0.1:8300) on a fres
 	@echo "the dashboard: http://127.0.0.1:8300 (make run ARGS=\"--port 8400\" serves it elsewhere)"
 	$(BIN)/foliot up --app examples/learning_platform.py --store sqlite:///$(DEMO)/foliot.db $(ARGS)
 
-test: venv  ## run the tests; ARGS="-k lease -x" goes to pytest, JOBS=0 runs them in one process
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+test: venv  ## run the tests (some minutes); ARGS="-k lease -x" goes to pytest, JOBS=0 runs them in one process
+	$(PYTEST) $(ARGS)
+
+test-full: venv  ## run whole matrices and long properties too, and the store contract on a second PostgreSQL
+	FOLIOT_TESTS=full $(PYTEST) $(ARGS)
+	FOLIOT_TESTS=full FOLIOT_TEST_POSTGRES=wheel $(PYTEST) tests/contract -k postgres
+
+test-under-load: venv  ## run the tests three times in random order, beside busy loops and a disk writer
+	$(BIN)/python scripts/test_under_load --rounds 3 -- $(SPREAD) $(ARGS)
+
+torture: venv  ## run hours of faults and of random inputs
+	FOLIOT_TESTS=torture $(PYTEST) -v $(ARGS)
+
+coverage: venv  ## run the tests and report covered lines and branches of src/foliot, child processes included
+	rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest $(SPREAD) $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --sort=cover
 
 check: venv  ## lint, formatting, types, who imports whom
 	$(BIN)/ruff check .
@@ -33,9 +51,6 @@ check: venv  ## lint, formatting, types, who imports whom
 fmt: venv  ## format, and fix what can be fixed safely
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-
-torture: venv  ## the long forms of what `make test` does briefly: faults, comparisons, whatever is random
-	FOLIOT_TORTURE=1 $(BIN)/python -m pytest -v tests/faults tests/examples tests/timing tests/dispatch tests/contract tests/policies tests/web/test_fuzz.py tests/app/test_breaker.py tests/store/test_postgres_walk.py $(ARGS)
 
 bench:  ## measure, and plot
 	@scripts/bootstrap_venv dev bench
@@ -53,5 +68,5 @@ venv:  ## make or refresh .venv
 	@scripts/bootstrap_venv dev
 
 clean:  ## remove everything that these targets made
-	rm -rf .venv $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+	rm -rf .venv $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.*
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,18 +21,21 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings
 
+from tests.progress import Progress
 from tests.servers.browser import missing_browser
 from tests.servers.pgbouncer import PgBouncer, missing_pgbouncer
-from tests.servers.postgres import PostgresServer, missing_postgres
+from tests.servers.postgres import CHOICE, PostgresServer, missing_postgres, server_version
+from tests.tiers import FULL, TIER
 
 if TYPE_CHECKING:
     from tests.servers.warm import Warm
 
-# Each time half of what is usual; the long forms look for what is rare.
-# No deadline: how long an example takes says more of what else this machine does.
-settings.register_profile("short", max_examples=50, deadline=None)
-settings.register_profile("long", max_examples=500, deadline=None)
-settings.load_profile("long" if os.environ.get("FOLIOT_TORTURE") else "short")
+# No deadline: the time of one example depends on the other programs of the machine. The short profile draws the same
+# examples each time, so that a red run shows a change and not a new seed; the longer ones search for new ones.
+settings.register_profile("short", max_examples=25, deadline=None, derandomize=True, database=None)
+settings.register_profile("full", max_examples=250, deadline=None)
+settings.register_profile("torture", max_examples=2_500, deadline=None)
+settings.load_profile(TIER)
 
 # --------------------------------------------------------------------------------------------------------------- parts
 
@@ -73,8 +76,12 @@ def required() -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until the tests are collected, all of them is kept: a fifth of the cost of collecting
     config.addinivalue_line("markers", "needs(*parts): runs only where these parts can be had; see tests/conftest.py")
     config.stash[NEEDED] = set()
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker and config.get_verbosity() == 0 and not config.option.collectonly:
+        config.pluginmanager.register(Progress(config), "foliot-progress")
 
 
 def parts_of(item: pytest.Item) -> list[str]:
@@ -96,9 +103,14 @@ PATIENT = ("tests/faults/", "tests/examples/", "tests/work/test_isolation.py")
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole files, the largest first, and a patient one after every few others: at the end of a run in several
-    processes those would be waited for, with nothing else to do."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only the full suite runs. Order whole files, the largest first, with a patient file after
+    every few others: at the end of a run in several processes, a patient file alone would keep the others waiting."""
+    if not FULL and (left := [item for item in items if item.get_closest_marker("full_only")]):
+        items[:] = [item for item in items if not item.get_closest_marker("full_only")]
+        config.hook.pytest_deselected(items=left)
+    if config.pluginmanager.has_plugin("randomly"):
+        return
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(item.nodeid.partition("::")[0], []).append(item)
@@ -112,8 +124,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Get the parts now: to install a server takes longer than a single test may. And what was collected stays to the
-    end: whoever looks for garbage need not look through thousands of tests each time."""
+    """Get the parts now: to install a server takes longer than a single test may. Collected tests stay to the end, so
+    the garbage collector need not search them."""
+    gc.enable()
     gc.freeze()
     if not session.config.option.collectonly:
         for part in {part for item in session.items for part in parts_of(item)}:
@@ -142,7 +155,9 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> Generator[None, None, None]:
     yield
-    # In several processes, the others tell only how their tests ended.
+    if (FULL or os.environ.get(CHOICE)) and missing("postgres") is None:
+        terminalreporter.write_line(f"PostgreSQL tests ran on {server_version()}")
+    # In several processes, the others report only how their tests ended.
     ends = [str(report.longrepr) for report in terminalreporter.getreports("skipped")]
     elsewhere = {part for part in PARTS if any(f"needs {part}: " in end for end in ends)}
     for part in sorted(config.stash[NEEDED] | elsewhere | set(required())):

