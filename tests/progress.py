@@ -42,7 +42,7 @@ class Progress:
         if report.when == "call" or report.failed or report.skipped:
             category = "error" if report.failed and report.when != "call" else report.outcome
             if not hasattr(report, "wasxfail"):
-                return category, "", category.upper() if report.failed else ""
+                return category, "", "" if report.passed else category.upper()
         return None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
