@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ class Progress:
         self._config = config
         self._waiting: dict[str, set[str]] = {}
         self._outcomes: dict[str, Counter[str]] = {}
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._files = 0
 
     # Collection: in this process, or by the first worker process that has finished it

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -28,12 +28,16 @@ def until(condition: Callable[[], T], what: str) -> T:
     return answer
 
 
-async def until_async(condition: Callable[[], T | Awaitable[T]], what: str) -> T:
+@overload
+async def until_async(condition: Callable[[], Awaitable[T]], what: str) -> T: ...
+@overload
+async def until_async(condition: Callable[[], T], what: str) -> T: ...
+async def until_async(condition: Callable[[], Any], what: str) -> Any:
     """As `until`, for a condition that may be a coroutine function."""
     end = time.monotonic() + HANG
     while True:
         asked = condition()
-        answer: T = await asked if inspect.isawaitable(asked) else asked
+        answer = await asked if inspect.isawaitable(asked) else asked
         if answer:
             return answer
         assert time.monotonic() < end, f"after {HANG:g} s still waiting until {what}"

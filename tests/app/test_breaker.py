@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -13,9 +12,10 @@ from foliot import Foliot
 from foliot.domain.state import Reason, State
 from foliot.testing import virtual_time
 from foliot.testing.world import World
+from tests.tiers import by_tier
 
 START = datetime(2026, 4, 1, tzinfo=UTC)
-MANY = 10_000 if os.environ.get("FOLIOT_TORTURE") else 1_000
+MANY = by_tier(500, 1_000, 10_000)
 SLOTS = 100
 """What a worker of virtual time runs at a time."""
 

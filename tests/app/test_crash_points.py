@@ -65,7 +65,7 @@ def test_what_is_known_after_a_crash_and_how_it_ends(
     crash: Crash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fuse = Fuse(crash.point)
-    app = make_till(tmp_path, fuse.reach, "sqlite:///:memory:", backoff="10h")
+    app = make_till(tmp_path, fuse.reach, "sqlite:///:memory:", backoff="2h")
     with virtual_time(app) as world:
         arm(fuse, world, monkeypatch)
         kept = app.jobs[crash.job].now(case=0)
@@ -79,5 +79,5 @@ def test_what_is_known_after_a_crash_and_how_it_ends(
         known = (None, None) if advice is None else (advice.advice.recovery, advice.advice.action)
         assert (run.state, *known) == (crash.state, crash.recovery, crash.action)
         world.add_worker()
-        world.run_for("12h")
+        world.run_for("3h")
         crash.holds(world.run(kept.id), Bank(tmp_path, 0))

@@ -21,6 +21,7 @@ from foliot.job import Job
 from foliot.testing import World, virtual_time
 from foliot.timing import Every
 from tests.cli.support import refused, run
+from tests.waiting import until_async
 
 START = datetime(2026, 4, 1, 9, tzinfo=UTC)
 
@@ -204,10 +205,10 @@ def test_the_schedulers_heart_beats_on_after_any_error(caplog: pytest.LogCapture
 
     async def live() -> None:
         beating = asyncio.create_task(scheduling._beat(Ill(), 7, clock, asyncio.Event()))  # type: ignore[arg-type]
-        for _ in range(3):
-            await asyncio.sleep(0)
+        for number in range(1, 4):
+            await until_async(lambda: clock.next_sleeper() is not None, "it waits for the next beat")
             clock.advance(scheduling.BEAT_EVERY)
-            await asyncio.sleep(0.01)
+            await until_async(lambda number=number: len(beats) == number, "it has tried to beat")  # type: ignore[misc]
         beating.cancel()
 
     with caplog.at_level(logging.ERROR, "foliot"):

@@ -15,6 +15,7 @@ from foliot import Foliot, portal
 from foliot.errors import StoreClosed
 from foliot.portal import Portal
 from tests.cli.support import environment
+from tests.waiting import HANG
 
 
 def _lived(folder: Path, body: str) -> str:
@@ -151,7 +152,7 @@ def test_calls_under_way_end_before_the_app_is_closed_and_later_ones_open_it_aga
     for _ in range(5):
         app.close()
     for thread in threads:
-        thread.join(30)
+        thread.join(HANG)
     assert len(set(kept)) == 160
     assert len(app.portal.call(lambda: app.operate.runs_async(limit=1_000), "runs_async")) == 160
     app.close()
@@ -176,13 +177,13 @@ def test_a_call_that_does_not_end_is_cut_off_and_told(monkeypatch: pytest.Monkey
 
     caller = threading.Thread(target=call, daemon=True)
     caller.start()
-    begun.wait(10)
+    begun.wait(HANG)
     assert not door.rest(cut_off=False)
     door.resume()
     assert caller.is_alive()
     assert door.rest(cut_off=True)
     door.resume()
-    caller.join(10)
+    caller.join(HANG)
     assert not caller.is_alive()
     assert "was closed before the answer came" in str(told[0])
 

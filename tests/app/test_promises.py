@@ -42,7 +42,7 @@ def world(campus: Campus) -> Iterator[World]:
 
 def test_a_reminder_is_sent_when_due_and_not_before(campus: Campus, world: World) -> None:
     remind = campus.app.job_named("remind")
-    due = START + timedelta(days=3)
+    due = START + timedelta(hours=3)
     kept = remind.at(due, class_id=7)
     world.run_until(due - timedelta(microseconds=1))
     assert campus.sent == []

@@ -16,6 +16,8 @@ from foliot.domain.ledger import EffectState
 from foliot.domain.state import Outcome, State
 from foliot.errors import InvalidInput, LostOwnership
 from foliot.testing import World
+from tests.servers.emptied import emptied
+from tests.tiers import full_only, only_in_full
 
 START = datetime(2026, 4, 3, 2, tzinfo=UTC)
 
@@ -32,12 +34,13 @@ def world(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[World]:
     if url == "file":
         url = f"sqlite:///{tmp_path / 'foliot.db'}"
     elif url == "postgres":
-        url = request.getfixturevalue("database")
+        url = emptied(request.getfixturevalue("postgres"), by_socket=True)
     app, clock = Foliot(url), ManualClock(int(START.timestamp() * 1_000_000))
     store = make_store(url, clock)
     asyncio.run(store.open())
     with app.standing_on(store, clock):
         world = World(app, store, clock)
+        world.call(_without_rows(world))
         yield world
         world.close()
 
@@ -46,14 +49,23 @@ TABLE = "CREATE TABLE IF NOT EXISTS revenue (day text, region integer)"
 COUNT = "SELECT count(*) FROM revenue"
 
 
+async def _without_rows(world: World) -> None:
+    """The tests on PostgreSQL share one database, and with it this table."""
+    opened = world.store.transaction()
+    await opened.begin()
+    for statement in (TABLE, "DELETE FROM revenue"):
+        done: Any = opened.connection.execute(statement)
+        if not opened.is_blocking:
+            await done
+    await opened.commit()
+
+
 async def _rows(world: World) -> int:
     opened = world.store.transaction()
     await opened.begin()
     try:
         if opened.is_blocking:
-            opened.connection.execute(TABLE)
             return int(opened.connection.execute(COUNT).get)
-        await opened.connection.execute(TABLE)
         return int(await opened.connection.fetchval(COUNT))
     finally:
         await opened.commit()
@@ -84,7 +96,6 @@ class Books:
         self.then: Any = lambda ctx, tx: None
         self.after: Any = lambda ctx: None
         self.errors: list[BaseException] = []
-        rows(world)
 
         def close(ctx: Context) -> str:
             with ctx.transaction() as tx:
@@ -117,11 +128,36 @@ class Books:
         return self.world.run(kept.id)
 
 
-@pytest.fixture(params=[False, True], ids=["sync", "async"])
-def books(world: World, request: pytest.FixtureRequest) -> Books:
-    return Books(world, request.param)
+@pytest.fixture
+def books(world: World, is_async: bool) -> Books:
+    return Books(world, is_async)
 
 
+def _forms(*postgres: Any) -> pytest.MarkDecorator:
+    """Both forms of a job on SQLite, and these on PostgreSQL. The full suite runs every form on every store."""
+    sqlite = [pytest.param("file", False, id="sqlite-sync"), pytest.param("file", True, id="sqlite-async")]
+    memory = [
+        only_in_full("sqlite:///:memory:", False, id="sqlite-memory-sync"),
+        only_in_full("sqlite:///:memory:", True, id="sqlite-memory-async"),
+    ]
+    return pytest.mark.parametrize(("world", "is_async"), [*sqlite, *memory, *postgres], indirect=["world"])
+
+
+needs_postgres = pytest.mark.needs("postgres")
+SYNC, ASYNC = (("postgres", is_async) for is_async in (False, True))
+on_both_stores = _forms(
+    pytest.param(*SYNC, id="postgres-sync", marks=[full_only, needs_postgres]),
+    pytest.param(*ASYNC, id="postgres-async", marks=needs_postgres),
+)
+"""The other tests here run the sync form on PostgreSQL."""
+before_any_store = _forms(
+    pytest.param(*SYNC, id="postgres-sync", marks=[full_only, needs_postgres]),
+    pytest.param(*ASYNC, id="postgres-async", marks=[full_only, needs_postgres]),
+)
+"""For what the context refuses without asking the store."""
+
+
+@on_both_stores
 def test_rows_result_and_completion_are_committed_together(books: Books, world: World) -> None:
     def then(_: Context, tx: Any) -> None:
         tx.result = {"regions": 3}
@@ -133,6 +169,7 @@ def test_rows_result_and_completion_are_committed_together(books: Books, world: 
     assert rows(world) == 3
 
 
+@on_both_stores
 def test_a_block_that_raises_leaves_nothing_and_the_next_attempt_does_all_of_it(books: Books, world: World) -> None:
     def then(ctx: Context, tx: Any) -> None:
         if ctx.attempt == 1:
@@ -143,6 +180,7 @@ def test_a_block_that_raises_leaves_nothing_and_the_next_attempt_does_all_of_it(
     assert (run.state, run.attempt, rows(world)) == (State.SUCCEEDED, 2, 3)
 
 
+@on_both_stores
 def test_what_happens_after_the_block_cannot_undo_it(books: Books, world: World) -> None:
     def after(_: Context) -> None:
         raise ValueError("too late")
@@ -152,6 +190,7 @@ def test_what_happens_after_the_block_cannot_undo_it(books: Books, world: World)
     assert (run.state, run.attempt, rows(world)) == (State.SUCCEEDED, 1, 3)
 
 
+@before_any_store
 def test_a_second_transaction_is_refused(books: Books) -> None:
     def after(ctx: Context) -> None:
         with pytest.raises(InvalidInput, match="completed already"):
@@ -161,6 +200,7 @@ def test_a_second_transaction_is_refused(books: Books) -> None:
     assert books.run().state is State.SUCCEEDED
 
 
+@before_any_store
 def test_what_leaves_the_database_belongs_before_the_transaction(books: Books) -> None:
     def then(ctx: Context, _: Any) -> None:
         with pytest.raises(InvalidInput, match=r"tx\.effect"):
@@ -204,7 +244,6 @@ def test_an_effect_of_the_transaction_is_done_if_and_only_if_it_commits(world: W
 
 def test_a_run_is_not_completed_around_an_open_effect(world: World) -> None:
     app, errors = world.app, []
-    rows(world)
 
     @app.job(effects=("payout",), attempts=1)
     def pay(ctx: Context) -> None:
@@ -264,6 +303,7 @@ def test_a_checked_run_is_verified_after_its_transaction(world: World) -> None:
     assert (run.state, run.detail, rows(world)) == (State.VERIFIED, "3 of 3 regions", 3)
 
 
+@on_both_stores
 def test_a_result_that_is_no_json_rolls_back(books: Books, world: World) -> None:
     def then(_: Context, tx: Any) -> None:
         tx.result = object()

@@ -13,6 +13,7 @@ from foliot import Foliot, RetryAfter
 from foliot.domain.instant import HOUR, SECOND
 from foliot.domain.state import State
 from foliot.testing import World, virtual_time
+from tests.waiting import HANG
 from tests.work.fakes import Liar
 
 START = datetime(2026, 4, 1, 9, tzinfo=UTC)
@@ -50,7 +51,7 @@ def test_sync_runs_are_shared_by_workers_instead_of_waiting_for_the_threads_of_o
 ) -> None:
     @app.job
     def blocks() -> None:
-        assert gate.wait(20)
+        assert gate.wait(HANG)
 
     with virtual_time(app, start=START) as world:
         world.add_worker()
@@ -69,7 +70,7 @@ def test_async_runs_pass_the_sync_ones_that_wait_for_a_thread_and_nothing_is_for
 
     @app.job
     def blocks() -> None:
-        assert gate.wait(20)
+        assert gate.wait(HANG)
 
     @app.job
     async def quick() -> None:

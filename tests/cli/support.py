@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import typer.testing
 from typer.testing import CliRunner, Result
@@ -26,14 +26,16 @@ from foliot.domain.alerts import Finding, Kind
 from foliot.domain.instant import SECOND
 from foliot.domain.store import Store
 from foliot.domain.survey import Conclusion
+from tests import waiting
+from tests.waiting import HANG, until_async
 
 # Commands keep nothing between calls, and to describe them all to the parser takes longer than what most of them do.
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
+T = TypeVar("T")
+
 PACKAGE = Path(foliot.__file__).parents[1]
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PATIENCE = 30.0
-"""Seconds; only a failing test waits that long."""
 
 
 def run(*arguments: str | Path) -> Result:
@@ -88,7 +90,7 @@ class Process:
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.popen.send_signal(number)
-        return self.popen.wait(PATIENCE)
+        return self.popen.wait(HANG)
 
 
 @contextmanager
@@ -102,11 +104,16 @@ def process(folder: Path, *arguments: str | Path) -> Iterator[Process]:
             started.popen.wait()
 
 
-def until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    end = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < end, f"waited {patience:g} s in vain until {what}"
-        time.sleep(0.05)
+def until(condition: Callable[[], T], what: str) -> T:
+    """As `tests.waiting.until`, for a condition that costs CPU: most of them here run a whole command."""
+
+    def asked() -> T:
+        answer = condition()
+        if not answer:
+            time.sleep(0.15)
+        return answer
+
+    return waiting.until(asked, what)
 
 
 def is_alive(pid: int) -> bool:
@@ -144,9 +151,11 @@ async def live_through(app: Foliot, ended: int) -> None:
         bootstrap.run_worker(store, handlers, stop, grace=SECOND, queues=["default"], slots=4)
     )
     try:
-        async with asyncio.timeout(PATIENCE):
-            while await _over(store) < ended:  # noqa: ASYNC110  # other tasks, and real time
-                await asyncio.sleep(0.02)
+
+        async def is_over() -> bool:
+            return await _over(store) >= ended
+
+        await until_async(is_over, f"{ended} runs have ended")
     finally:
         stop.set()
         await asyncio.gather(scheduling, working)

@@ -16,7 +16,8 @@ from foliot import Foliot, bootstrap, cron
 from foliot.cli import backfill
 from foliot.cli import foliot as command
 from foliot.domain.instant import SECOND
-from tests.cli.support import PATIENCE, live_through, refused, run, run_json
+from tests.cli.support import live_through, refused, run, run_json
+from tests.waiting import HANG
 
 WHY = ("--reason", "the disk was full", "--actor", "tester")
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -58,7 +59,7 @@ async def work_until(app: Foliot, over: threading.Event) -> None:
         bootstrap.run_scheduler(opened, stop),
         bootstrap.run_worker(opened, handlers, stop, grace=SECOND, queues=["default"], slots=4),
     )
-    await asyncio.to_thread(over.wait, PATIENCE)
+    await asyncio.to_thread(over.wait, HANG)
     stop.set()
     await processes
     await app.close_async()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from foliot.cli.follow import Follower
 from foliot.domain.instant import MINUTE
-from tests.cli.support import PATIENCE, live_through, make_app
+from tests.cli.support import live_through, make_app
+from tests.waiting import until_async
 
 
 def test_everything_new_is_told_once_with_its_verdict(store: str):
@@ -22,11 +23,13 @@ def test_everything_new_is_told_once_with_its_verdict(store: str):
         await app.store.note("unknown_job", "nobody", "nobody knows it")
         await live_through(app, ended=5)
         told: list[tuple[str | None, str]] = []
-        async with asyncio.timeout(PATIENCE):
-            while len(told) < 3:  # live runs are not looked for each time, where looking takes long
-                lines = [(line.run, line.verdict) for line in await follower.look(now)]
-                told += [line for line in lines if not line[1].startswith("alert ")]  # the watch has its own say
-                await asyncio.sleep(0.02)
+
+        async def are_told() -> bool:
+            lines = [(line.run, line.verdict) for line in await follower.look(now)]
+            told.extend(line for line in lines if not line[1].startswith("alert "))  # the watch has its own say
+            return len(told) >= 3
+
+        await until_async(are_told, "the follower has shown three runs")  # it does not look for live runs each time
         assert sorted(told) == [("new:1#1", "succeeded"), ("new:2#1", "dead"), ("nobody", "unknown job")]
         assert await follower.look(now) == []
         await app.close_async()

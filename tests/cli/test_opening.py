@@ -9,10 +9,12 @@ import pytest
 
 from foliot import Foliot
 from foliot.cli import opening
+from foliot.domain.store import Store
 from foliot.errors import StoreAway, StoreError
 from tests.servers.emptied import emptied
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
+from tests.waiting import soon, until_async
 
 pytestmark = pytest.mark.needs("postgres")
 
@@ -21,18 +23,24 @@ async def test_a_server_that_comes_later_is_waited_for(
     postgres: PostgresServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opening, "FIRST_PAUSE", 0.01)
+    tries: list[int] = []
     dsn = emptied(postgres)
     with Proxy(postgres.port) as proxy, caplog.at_level(logging.WARNING, "foliot"):
         app = Foliot(proxy.through(dsn))
+        try_to_open = app.opened
+
+        async def counted() -> Store:
+            tries.append(len(caplog.messages))
+            return await try_to_open()
+
+        monkeypatch.setattr(app, "opened", counted)
         proxy.refuse()
         opened = asyncio.create_task(opening.opened(app, asyncio.Event()))
-        async with asyncio.timeout(20):
-            while not caplog.messages:  # noqa: ASYNC110 - there is no event for it
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)  # for some more tries in vain: they are not told of
-            assert not opened.done()
-            proxy.allow()
-            assert await opened is app.store
+        await until_async(lambda: len(tries) > 3, "it has tried three times and begins a fourth try")
+        assert tries[1:4] == [1, 1, 1], "only the first failure is logged"
+        assert not opened.done()
+        proxy.allow()
+        assert await soon(opened) is app.store
         await app.close_async()
     waiting, there = caplog.messages
     assert "cannot be reached" in waiting
@@ -40,15 +48,18 @@ async def test_a_server_that_comes_later_is_waited_for(
     assert there.startswith("the store is there, after ")
 
 
-async def test_who_is_told_to_end_waits_no_longer(postgres: PostgresServer) -> None:
+async def test_who_is_told_to_end_waits_no_longer(
+    postgres: PostgresServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "FIRST_PAUSE", 3_600)
     with Proxy(postgres.port) as proxy:
         app, stop = Foliot(proxy.through(emptied(postgres))), asyncio.Event()
         proxy.refuse()
         opened = asyncio.create_task(opening.opened(app, stop))
-        await asyncio.sleep(0.05)
+        await until_async(lambda: caplog.messages, "the first try has failed")
         stop.set()
         with pytest.raises(StoreAway):
-            await opened
+            await soon(opened)
 
 
 @pytest.mark.parametrize("wrong", ["?target_session_attrs=readwrite", "_that_is_not_there"])

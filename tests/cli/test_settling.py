@@ -11,6 +11,7 @@ import pytest
 
 from foliot import Foliot, every
 from foliot.cli import processes
+from tests.waiting import until_async
 
 URL = "sqlite:///foliot.db"
 
@@ -42,8 +43,7 @@ async def settling(app: Foliot, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     monkeypatch.setattr(processes, "SETTLE_EVERY", 0.01)
     task = asyncio.create_task(processes._settle(app, []))
     try:
-        async with asyncio.timeout(30):
-            yield
+        yield
     finally:
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -59,12 +59,14 @@ async def test_a_rollback_settles_without_anybody_being_started_again(
     newer = await deployed(new)
     async with settling(old, monkeypatch):
         with caplog.at_level(logging.WARNING, "foliot"):
-            while not caplog.records:  # noqa: ASYNC110  # it is another task that looks, now and then
-                await asyncio.sleep(0.01)
+            await until_async(lambda: caplog.records, "the task that settles has found the newer release")
         assert await in_force(old) != before
         await (await new.opened()).retire(newer)
-        while await in_force(old) != before:  # noqa: ASYNC110  # as above
-            await asyncio.sleep(0.01)
+
+        async def is_as_before() -> bool:
+            return await in_force(old) == before
+
+        await until_async(is_as_before, "the older release is in force again")
     assert [record.message for record in caplog.records if "newer release" in record.message] == [
         "schedules that a newer release declares otherwise, which is running: report; they stay so until it is gone"
     ]

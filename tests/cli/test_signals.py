@@ -19,6 +19,7 @@ from foliot.cli.options import WrongUsage
 from foliot.cli.settings import Settings
 from foliot.domain.metrics import OF_PROCESSES, OF_SCHEDULERS, OF_WORKERS, Kind
 from tests.cli.support import Process, environment, process, refused, run, until
+from tests.waiting import HANG
 
 pytestmark = pytest.mark.faults
 
@@ -68,7 +69,7 @@ def scraped(one: Process) -> dict[str, list[Any]]:
         return re.sub("metrics at ", "", told[0]) if told else None
 
     until(lambda: address() is not None, "it said where its metrics are")
-    with urlopen(address() or "", timeout=10) as answer:
+    with urlopen(address() or "", timeout=HANG) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     return {family.name: family.samples for family in families}
 
@@ -117,7 +118,7 @@ def test_a_scheduler_and_a_worker_tell_metrics_lines_and_traces(
 def _promise_from_another_process(jobs: Path, url: str) -> dict[str, Any]:
     """The span that came of it."""
     given = {**environment(), "FOLIOT_STORE": url}
-    done = subprocess.run([sys.executable, str(jobs)], env=given, check=True, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, str(jobs)], env=given, check=True, capture_output=True, timeout=HANG)
     span: dict[str, Any] = json.loads(done.stdout)
     assert span["name"] == "promise alone"
     return span

@@ -14,6 +14,7 @@ from foliot.cli.supervisor import Child, Supervisor
 from foliot.domain.instant import SECOND
 from foliot.domain.store import Wish
 from tests.cli.support import refused, run, run_json
+from tests.waiting import HANG, soon
 
 WHY = ("--reason", "a test", "--actor", "tester")
 
@@ -76,7 +77,7 @@ def test_a_supervisor_does_not_start_a_child_again_that_was_drained():
         child = Child("worker", [sys.executable, "-c", f"raise SystemExit({DRAINED})"])
         supervisor = Supervisor([child], lambda name, what: told.append((name, what)))
         supervisor.start()
-        await asyncio.wait_for(asyncio.gather(*supervisor._keeping), 30)
+        await soon(asyncio.gather(*supervisor._keeping))
         await supervisor.stop(SECOND)
 
     asyncio.run(scene())
@@ -92,19 +93,18 @@ async def test_a_drained_worker_that_leaves_for_a_handler_is_not_to_be_started_a
     @app.job(timeout="1s")
     def stubborn() -> None:
         begun.set()
-        release.wait(30)
+        release.wait(HANG)
 
     store = await app.opened()
     more: dict[str, Any] = {"grace": 0, "queues": ["default"], "slots": 1, "recycle_after": SECOND}
     stop, handlers = asyncio.Event(), {"stubborn": stubborn.handler}
     scheduling = asyncio.create_task(bootstrap.run_scheduler(store, stop))
     working = asyncio.create_task(bootstrap.run_worker(store, handlers, asyncio.Event(), **more))
-    async with asyncio.timeout(30):
-        await stubborn.now_async()
-        await asyncio.to_thread(begun.wait, 30)
-        [worker] = [one.number for one in await store.instances() if one.role == "worker"]
-        await store.wish(worker, Wish.DRAIN, actor="ana", note="x")
-        left = await working
+    await stubborn.now_async()
+    assert await asyncio.to_thread(begun.wait, HANG)
+    [worker] = [one.number for one in await store.instances() if one.role == "worker"]
+    await store.wish(worker, Wish.DRAIN, actor="ana", note="x")
+    left = await soon(working)
     release.set()
     stop.set()
     await scheduling

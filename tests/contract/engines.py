@@ -12,9 +12,11 @@ import pytest
 
 from foliot.clock import Clock
 from foliot.domain.store import Store
+from foliot.store.postgres import PostgresStore
 from foliot.store.sqlite import SqliteStore, migrating
 from tests.servers.emptied import emptied
 from tests.servers.warm import Warm
+from tests.waiting import until_async
 
 
 class Engine(NamedTuple):
@@ -50,3 +52,15 @@ ENGINES: dict[str, Engine] = {
     "sqlite-memory": Engine("sqlite", lambda request, folder, clock: SqliteStore(":memory:", clock)),
     "postgres": Engine("postgres", _postgres),
 }
+
+
+async def all_sent(store: Store) -> None:
+    """Wait until the server has every wake-up that this store sends. A session that listens later gets none of them."""
+    if isinstance(store, PostgresStore):
+        await until_async(lambda: store.bell._sender is None, "the store has sent its wake-ups")
+
+
+async def listening(store: Store) -> None:
+    """Wait until this store listens for wake-ups. Before that, its version changes with the time."""
+    if isinstance(store, PostgresStore):
+        await until_async(lambda: store.bell._has_ears, "the store listens for wake-ups")

@@ -24,6 +24,7 @@ from tests.contract.stage import (
     fires_hourly,
     holds,
 )
+from tests.tiers import by_tier
 
 # ----------------------------------------------------------------------------------------------------------------- load
 
@@ -355,7 +356,7 @@ class Shadow:
             assert times == 1 or number in self.changed, f"run {number} was told {times} times"
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(by_tier(3, 8, 80)))
 async def test_every_pending_run_is_told_and_once_unless_it_was_changed(stage: Stage, seed: int) -> None:
     shadow = Shadow(stage, seed)
     steps = [shadow.promise] * 5 + [shadow.load] * 4 + [shadow.look] * 3 + [shadow.raise_mark] * 3

@@ -14,8 +14,9 @@ from foliot.domain.run import Promise
 from foliot.domain.state import State
 from foliot.domain.store import Store
 from foliot.errors import Conflict, StoreClosed
-from tests.contract.engines import Engine
+from tests.contract.engines import Engine, all_sent, listening
 from tests.contract.stage import START, Stage
+from tests.waiting import until_async
 
 VERBS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "promise": lambda store: store.promise([]),
@@ -73,22 +74,23 @@ async def test_closing_finishes_what_was_begun(stage: Stage) -> None:
 
 async def test_the_version_soon_differs_after_something_became_due_and_after_it_was_handed_off(stage: Stage) -> None:
     """A hint may travel; what it tells of is there already."""
-    await stage.scheduler()
-    await stage.promise("class:7", after=HOUR)
-    for change in (
-        lambda: stage.promise(),
-        lambda: stage.store.move("class:7", None, START),
-        lambda: stage.promise("class:8"),
-        lambda: stage.fire(),
-    ):
-        if change.__code__.co_names[-1] == "fire":
-            await stage.worker()
-            await asyncio.sleep(0.1)  # whoever has just begun to listen may hear what was said before
+
+    async def differs_after(change: Awaitable[object]) -> None:
         seen = stage.store.version()
-        await change()
-        async with asyncio.timeout(10):
-            while stage.store.version() == seen:  # noqa: ASYNC110 - a number, which nobody rings for
-                await asyncio.sleep(0.001)
+        await change
+        await until_async(lambda: stage.store.version() != seen, "the version differs")
+        await all_sent(stage.store)
+
+    await stage.promise("class:7", after=HOUR)
+    await all_sent(stage.store)
+    await stage.scheduler()
+    await listening(stage.store)
+    await differs_after(stage.promise())
+    await differs_after(stage.store.move("class:7", None, START))
+    await differs_after(stage.promise("class:8"))
+    await stage.worker()
+    await listening(stage.store)
+    await differs_after(stage.fire())
 
 
 async def test_many_callers_at_once_get_each_their_own_answer(stage: Stage) -> None:

@@ -17,6 +17,7 @@ from foliot.domain.state import State
 from foliot.errors import InvalidInput
 from foliot.store.verbs import listing
 from tests.contract.stage import START, Stage, declared, holds
+from tests.tiers import by_tier
 
 
 async def lived(stage: Stage) -> None:
@@ -89,7 +90,7 @@ def test_a_list_holds_exactly_what_is_wanted_newest_first(stage: Stage, runner: 
     told = {view.number: runner.run(stage.store.run(view.id)) for view in known}
     errors = {number: "\n".join(one.error or "" for one in view.attempts) for number, view in told.items()}
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=by_tier(40, 250, 2_500))
     @given(filters(), st.sampled_from([1, 3, 100]))
     def holds_exactly(wanted: RunFilter, limit: int) -> None:
         found = [one.view for one in runner.run(pages(stage, wanted, limit))]

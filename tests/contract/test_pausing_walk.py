@@ -3,7 +3,6 @@ claimed, and once nothing is paused any more everything comes to its end."""
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
@@ -15,10 +14,11 @@ from foliot.domain.run import Claimed
 from foliot.domain.state import State
 from foliot.timing import every
 from tests.contract.stage import Stage, declared
+from tests.tiers import by_tier
 
 JOBS, TENANTS, QUEUES = ["job", "other"], [None, "acme"], [None, "mail"]
 NAMES = ["job:job", "job:other", "tenant:acme", "queue:default", "queue:mail", "schedule:often"]
-SEEDS = range(100) if os.environ.get("FOLIOT_TORTURE") else range(2)
+SEEDS = range(by_tier(1, 5, 100))
 POLICY = Policy(overlap=Overlap.ALLOW)
 
 

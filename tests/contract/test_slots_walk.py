@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from random import Random
 from typing import Any
@@ -17,8 +16,9 @@ from foliot.domain.state import PARKED, TERMINAL, State
 from foliot.errors import Conflict, UnknownName
 from foliot.timing import every
 from tests.contract.stage import Stage, declared
+from tests.tiers import by_tier
 
-SEEDS = range(60 if os.environ.get("FOLIOT_TORTURE") else 2)
+SEEDS = range(by_tier(1, 5, 60))
 STEPS = 150
 KEYS = ("account:1", "account:2")
 LIMITS = ("job:job", "tenant:*", "tenant:acme", "queue:default", "to:bank")

@@ -17,6 +17,7 @@ from foliot.domain.run import Lane, Origin
 from foliot.domain.schedule import Schedule, TickDecision, TickFacts
 from foliot.timing import after, at, cron, decode, every
 from tests.dispatch.schedules import a_schedule, a_tick
+from tests.tiers import by_tier
 
 NOON: Instant = 1_800_000_000 * SECOND
 
@@ -76,7 +77,7 @@ def fire_now(schedule: Schedule, nominal: Instant, now: Instant, **facts: Any) -
     return a_tick(schedule, nominal, fire_at=now, **facts)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=by_tier(100, 500, 5_000))
 @given(rules, policies, moments, lateness, some.none() | some.just("report@other"), some.booleans())
 def test_every_tick_before_the_successor_is_accounted_for_exactly_once(
     rule: Rule, policy: Policy, moment: Instant, late: int, occupied_by: str | None, paused: bool
@@ -99,7 +100,7 @@ def test_every_tick_before_the_successor_is_accounted_for_exactly_once(
     assert successor == rule.next(ticks[-1])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=by_tier(100, 500, 5_000))
 @given(rules, policies, moments, lateness, some.none() | some.just("report@other"))
 def test_nothing_is_made_that_would_fire_early_and_nothing_useless_is_fired(
     rule: Rule, policy: Policy, moment: Instant, late: int, occupied_by: str | None
@@ -121,7 +122,7 @@ def test_nothing_is_made_that_would_fire_early_and_nothing_useless_is_fired(
     assert (decision.reason is None) == (decision.verdict == "fire")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=by_tier(60, 300, 3_000))
 @given(rules, policies, moments, some.integers(0, 12 * HOUR), some.booleans())
 def test_a_schedule_that_wakes_up_late_settles_and_explains_every_tick(
     rule: Rule, policy: Policy, moment: Instant, late: int, paused: bool
@@ -157,7 +158,7 @@ def test_a_schedule_that_wakes_up_late_settles_and_explains_every_tick(
         assert all(lane is Lane.LIVE for _, lane in ran)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=by_tier(100, 500, 5_000))
 @given(
     rule=some.text(max_size=40)
     | some.sampled_from([every("1s").encode(), after("1s").encode(), cron("* * * * *").encode()]),
@@ -191,7 +192,6 @@ def test_no_decision_ever_raises(
         assert decision.successor.nominal > min(nominal, now)
 
 
-@settings(deadline=None)
 @given(rules, moments, some.sampled_from([0, MINUTE, HOUR]))
 def test_an_edited_rule_that_no_longer_has_the_pending_tick_still_accounts_for_it(
     rule: Rule, moment: Instant, jitter: int
@@ -208,7 +208,6 @@ def test_an_edited_rule_that_no_longer_has_the_pending_tick_still_accounts_for_i
         assert decision.successor is None or decision.successor.nominal > ticks[-1]
 
 
-@settings(deadline=None)
 @given(rules, moments, lateness)
 def test_the_same_facts_always_give_the_same_decision(rule: Rule, moment: Instant, late: int) -> None:
     facts = a_tick(a_schedule(rule, replace(Policy(), jitter=MINUTE)), first_tick(rule, moment))

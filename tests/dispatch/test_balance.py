@@ -13,6 +13,7 @@ from hypothesis import strategies as some
 from foliot.dispatch.balance import Balance, Plan, dealt, shares
 from foliot.domain.instant import MILLISECOND, MINUTE, SECOND, Instant
 from foliot.domain.store import Shard, Standing
+from tests.tiers import by_tier
 
 TTL = 5 * SECOND
 
@@ -254,7 +255,7 @@ events = some.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=by_tier(25, 150, 1_000))
 @given(shards=some.sampled_from([1, 2, 3, 16]), events=events, order=some.randoms(use_true_random=False))
 def test_whatever_happened_a_fleet_that_is_left_alone_shares_evenly_and_comes_to_rest(
     shards: int, events: list[tuple[str, int]], order: object

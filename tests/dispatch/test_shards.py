@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from array import array
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, SECOND, Instant
 from foliot.domain.store import Arrivals, Cells, Lease, shard_of
 from foliot.errors import LostOwnership
 from tests.dispatch.fake_store import BEGINNING, FakeStore
+from tests.tiers import by_tier
 
 T = TypeVar("T")
 
@@ -362,7 +362,7 @@ def test_a_scheduler_whose_clock_is_wrong_gives_up_everything_and_others_go_on()
 moments = some.integers(0, 400).map(lambda n: n * 900 * MILLISECOND)
 
 
-@settings(max_examples=500 if os.environ.get("FOLIOT_TORTURE") else 20, deadline=None)
+@settings(max_examples=by_tier(10, 100, 500))
 @given(
     promises=some.lists(some.tuples(moments, some.integers(-60, 400).map(lambda n: n * SECOND)), max_size=30),
     changes=some.lists(some.tuples(moments, some.sampled_from(["join", "leave", "die", "stop"])), max_size=8),

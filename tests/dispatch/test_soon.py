@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from foliot.timing import every
 from tests.dispatch.fake_store import FakeStore
 from tests.dispatch.schedules import a_schedule
 from tests.dispatch.test_dispatcher import NOON, House, run
+from tests.tiers import by_tier
 
 LEAD = 40 * MILLISECOND
 
@@ -183,7 +183,7 @@ def test_beside_a_herd_nothing_goes_before_its_time() -> None:
 MOMENTS = some.integers(0, 2_000).map(lambda n: n * MILLISECOND)
 
 
-@settings(max_examples=600 if os.environ.get("FOLIOT_TORTURE") else 30, deadline=None)
+@settings(max_examples=by_tier(25, 100, 600))
 @given(
     promises=some.lists(some.tuples(MOMENTS, MOMENTS, some.booleans()), max_size=25),
     batch=some.integers(1, 6),

@@ -16,9 +16,9 @@ from foliot.domain.run import Promise
 from foliot.domain.state import State
 from foliot.web.server import serve
 from foliot.web.settings import WebSettings
-from tests.cli.support import until
 from tests.docs import pages
 from tests.docs.pages import DOCS
+from tests.waiting import HANG, until
 
 PAGE = DOCS / "http.md"
 SHOWN = "http://127.0.0.1:8300"
@@ -53,15 +53,16 @@ class Live:
         self._ready.set()
 
     def do(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(HANG)
 
     def start(self) -> None:
         self._thread.start()
-        assert self._ready.wait(60)
+        assert self._ready.wait(HANG)
 
     def end(self) -> None:
         self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join(30)
+        self._thread.join(HANG)
+        assert not self._thread.is_alive(), "the web and the scheduler end when they are asked to"
 
 
 @contextmanager
@@ -93,7 +94,7 @@ def test_what_the_page_shows_happens(tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG,
             check=False,
         )
         assert told.returncode == 0, told.stderr

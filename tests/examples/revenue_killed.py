@@ -1,8 +1,9 @@
 """The revenue example, killed before one statement after another of its transaction, each on a day of its own.
 
-    python -m tests.examples.revenue_killed STORE STRIDE
+    python -m tests.examples.revenue_killed STORE STRIDE RESULT
 
-Of the 150 rows it is killed before every STRIDE-th, and of the other statements before each. Tells the days as JSON.
+Of the 150 rows it is killed before every STRIDE-th, and of the other statements before each. The file
+RESULT is then a JSON list of the days.
 """
 
 from __future__ import annotations
@@ -12,30 +13,26 @@ import sys
 from collections.abc import Iterator
 from datetime import date, timedelta
 from itertools import count
+from pathlib import Path
 
 from examples.revenue import REGIONS, aggregate, app
-from foliot import bootstrap
+from foliot.domain.store import Store
 from tests.faults.killing import Lives
 
 
-def main(url: str, stride: int) -> None:
+def main(url: str, stride: int, result: str) -> None:
     lives, days = Lives(app, url), []
     for number in _statements(stride):
         day = date(2026, 1, 1) + timedelta(days=number)
         days.append(str(day))
 
-        async def promise(number: int = number, day: date = day) -> None:
-            store = bootstrap.make_store(url)
-            await store.open()
-            with app.standing_on(store, app.clock):
-                await aggregate.using(queue=f"night-{number}", backoff="0s").now_async(day=day)
-            await store.close()
+        async def promise(_store: Store, number: int = number, day: date = day) -> None:
+            await aggregate.using(queue=f"night-{number}", backoff="0s").now_async(day=day)
 
-        assert lives.elsewhere(promise)
-        if lives.once([f"night-{number}"], dies_at=number):
+        if lives.once([f"night-{number}"], dies_at=number, before=promise):
             break
     assert lives.once([f"night-{number}" for number in _statements(stride, up_to=1_000)] + ["default"])
-    print(json.dumps(days))
+    Path(result).write_text(json.dumps(days))
 
 
 def _statements(stride: int, up_to: int | None = None) -> Iterator[int]:
@@ -46,4 +43,4 @@ def _statements(stride: int, up_to: int | None = None) -> Iterator[int]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,16 +11,16 @@ from examples import revenue
 from foliot import Foliot
 from foliot.domain.state import State
 from foliot.testing import virtual_time
-from tests.faults.test_transactions_killed import killed_at_every_statement
+from tests.faults.test_transactions_killed import killed_at_statements
+from tests.tiers import by_tier
 
-STRIDE = 1 if os.environ.get("FOLIOT_TORTURE") else 20
+STRIDE = by_tier(30, 10, 1)
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(600)
 def test_killed_at_any_statement_of_its_transaction_each_day_has_its_150_rows_once(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'revenue.db'}"
-    days = killed_at_every_statement("tests.examples.revenue_killed", store, str(STRIDE))
+    days = killed_at_statements("tests.examples.revenue_killed", tmp_path, store, str(STRIDE))
     assert len(days) > 20, "there are more statements than that"
     assert revenue.rows_by_day(store) == dict.fromkeys(days, 150)
     with Foliot(store) as app:

@@ -1,8 +1,9 @@
 """A job whose rows, effect, promise and completion are one transaction, killed before every statement of it.
 
-    python -m tests.faults.books STORE JOB
+    python -m tests.faults.books STORE JOB FIRST EVERY RESULT
 
-tells as JSON before how many statements a life ended; see `test_transactions_killed`.
+One life is killed before the statement number FIRST, one before every EVERY-th after it. The file RESULT is then a JSON
+list of these statements; see `test_transactions_killed`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 import json
 import sys
 from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 
-from foliot import Context, Foliot, bootstrap
+from foliot import Context, Foliot
+from foliot.domain.store import Store
 from tests.faults.killing import Lives
 
 app = Foliot(backoff="0s", attempts=2)
@@ -59,37 +63,30 @@ async def book_in_own(ctx: Context, n: int) -> None:
 def follow(n: int) -> None: ...
 
 
-def main(url: str, job: str) -> None:
+def main(url: str, job: str, first: str, every: str, result: str) -> None:
     lives = Lives(app, url)
+    killed: list[int] = []
+    for case in count(int(first), int(every)):
 
-    async def prepare() -> None:
-        store = bootstrap.make_store(url)
-        await store.open()
-        transaction = store.transaction()
-        await transaction.begin()
-        answer: Any = transaction.connection.execute(TABLE)
-        if hasattr(answer, "__await__"):
-            await answer
-        await transaction.commit()
-        await store.close()
+        async def before(store: Store, case: int = case) -> None:
+            if case == int(first):
+                await make_table(store)
+            await app.jobs[job].using(queue=f"case-{case}").now_async(n=case)
 
-    assert lives.elsewhere(prepare)
-    died = 0
-    while True:
-        number = died + 1
-
-        async def promise(number: int = number) -> None:
-            here = Foliot(url)
-            copy = here.job(name=job, effects=("book",))(app.jobs[job].handler.function)
-            await copy.using(queue=f"case-{number}").now_async(n=number)
-            await here.close_async()
-
-        assert lives.elsewhere(promise)
-        if lives.once([f"case-{number}"], dies_at=number):
+        if lives.once([f"case-{case}"], dies_at=case, before=before):
             break
-        died = number
-    assert lives.once([f"case-{number}" for number in range(1, died + 1)])
-    print(json.dumps({"died": died}))
+        killed.append(case)
+    assert lives.once([f"case-{case}" for case in killed])
+    Path(result).write_text(json.dumps(killed))
+
+
+async def make_table(store: Store) -> None:
+    transaction = store.transaction()
+    await transaction.begin()
+    answer: Any = transaction.connection.execute(TABLE)
+    if hasattr(answer, "__await__"):
+        await answer
+    await transaction.commit()
 
 
 if __name__ == "__main__":

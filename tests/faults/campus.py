@@ -11,6 +11,7 @@ import os
 import time
 
 from foliot import Context, Foliot, every
+from tests.waiting import until_async
 
 app = Foliot()
 _log = os.open(os.environ["CAMPUS_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -34,14 +35,20 @@ def tick(ctx: Context) -> None:
     tell("end", ctx)
 
 
-@app.job(lease="1s", attempts=5, backoff="10ms")
-async def slow(ctx: Context, seconds: float) -> str:
-    """Takes its time only on the first attempt: the second one shows that the run goes on."""
+@app.job(lease="1s", attempts=1_000, backoff="10ms")
+async def wait(ctx: Context, gate: str) -> str:
+    """Only the first attempt waits until the file `gate` exists: the second one shows that the run goes on."""
     tell("start", ctx)
     if ctx.attempt == 1:
-        await asyncio.sleep(seconds)
+        await until_async(lambda: os.path.exists(gate), "the test opens the gate")
     tell("end", ctx)
     return f"attempt {ctx.attempt}"
+
+
+@app.job
+async def greet(ctx: Context) -> None:
+    tell("start", ctx)
+    tell("end", ctx)
 
 
 if os.environ.get("CAMPUS_SCHEDULES"):

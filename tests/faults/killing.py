@@ -1,11 +1,11 @@
 """Lives of a worker that is killed before the n-th statement of a handler's transaction.
 
-    lived = Lives(app, store)
-    lived.once(["case-3"], dies_at=3)     # what is waiting in that queue is begun, and the process is gone
-    lived.once(["case-3"])                # another one ends it
+    lives = Lives(app, store)
+    lives.once(["case-3"], dies_at=3, before=promise)   # what waits in that queue is begun, and the process is killed
+    lives.once(["case-3"])                              # another life ends it
 
 Each life is a process of its own: a fork of one that has everything imported and nothing open. Call it from such a one
-(`python -m tests.faults.books`), never from the tests' own process, which has threads and files in its hands.
+(`tests.faults.books`), never from the tests' own process, which has threads and open files.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from foliot.domain.state import PARKED, TERMINAL
 from foliot.domain.store import Store
 from foliot.store.postgres import lending as postgres
 from foliot.store.sqlite import lending as sqlite
+from tests.waiting import HANG
 
-_LONGEST = 60
-"""Seconds that a life may last."""
+Before = Callable[[Store], Awaitable[None]]
+"""Work of a life before the worker begins, which no kill interrupts."""
 
 
 class Lives:
@@ -34,42 +35,40 @@ class Lives:
         self._app = app
         self._store = store
 
-    def once(self, queues: Sequence[str], dies_at: int | None = None) -> bool:
+    def once(self, queues: Sequence[str], dies_at: int | None = None, before: Before | None = None) -> bool:
         """One life: it ends when nothing is left to do in these queues. Whether it came to that."""
-        return self.elsewhere(lambda: self._live(queues, dies_at))
-
-    def elsewhere(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Runs it in a fork; False when that was killed."""
         child = os.fork()
         if not child:
-            signal.alarm(_LONGEST)
+            signal.alarm(int(HANG))
             status = 1
             try:
-                asyncio.run(work())  # type: ignore[arg-type]
+                asyncio.run(self._live(queues, dies_at, before))
                 status = 0
             finally:
                 os._exit(status)
         _, status = os.waitpid(child, 0)
         if status not in (0, signal.SIGKILL):
-            raise RuntimeError(f"a life ended as nobody meant it to: {os.waitstatus_to_exitcode(status)}")
+            raise RuntimeError(f"a life ended by a fault of the test: {os.waitstatus_to_exitcode(status)}")
         return status == 0
 
-    async def _live(self, queues: Sequence[str], dies_at: int | None) -> None:
-        if dies_at is not None:
-            _arm(dies_at)
+    async def _live(self, queues: Sequence[str], dies_at: int | None, before: Before | None) -> None:
         store = bootstrap.make_store(self._store)
         await store.open()
         with self._app.standing_on(store, self._app.clock):
+            if before is not None:
+                await before(store)
+            if dies_at is not None:
+                _arm(dies_at)
             handlers = {name: job.handler for name, job in self._app.jobs.items()}
             worker = bootstrap.make_worker(store, handlers, queues=queues)
             instance = await store.register("scheduler", version="", queues=(), slots=0, jobs=())
             dispatcher, reaper = bootstrap.make_dispatcher(store, instance.number), bootstrap.make_reaper(store)
             await worker.start()
-            while await _is_busy(store, queues) or not worker.idle:
+            while not worker.idle or await _is_busy(store, queues):
                 await reaper.run_once()
                 await dispatcher.run_once()
                 await worker.run_once()
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.002)  # handlers run in threads
             await store.retire(worker.number or 0)
             await store.retire(instance.number)
         await store.close()

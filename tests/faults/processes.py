@@ -1,29 +1,35 @@
-"""Real processes, killed for real. Whatever a test leaves behind is ended by its id."""
+"""Real processes, killed for real. A test ends each of them by its id."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from foliot import Foliot
+from foliot.domain.run import RunView
+from foliot.domain.state import State
+from tests.servers.forked import Forked
+from tests.waiting import until
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 CAMPUS = ROOT / "tests" / "faults" / "campus.py"
 
 
 class Fleet:
-    """The processes of one store."""
+    """The processes of one store, and a client of that store in the process of the tests."""
 
     def __init__(self, folder: Path, store: str | None = None, **environment: str) -> None:
         """On a file of its own if no store is given."""
         self.store = store or f"sqlite:///{folder / 'foliot.db'}"
         self.log = folder / "log.jsonl"
         self.acknowledged = folder / "acknowledged"
-        self.errors = (folder / "errors").open("ab")
+        self.output = folder / "output"
         self.environment = {
             **os.environ,
             **environment,
@@ -31,28 +37,34 @@ class Fleet:
             "FOLIOT_STORE": self.store,
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         }
-        self.alive: dict[str, subprocess.Popen[bytes]] = {}
+        self.output.touch()
+        self.alive: dict[str, Forked] = {}
+        self._loop: asyncio.Runner | None = None
+        self._client: Foliot | None = None
 
-    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, *command], env=self.environment, stderr=self.errors, stdout=self.errors, cwd=ROOT
+    # ----------------------------------------------------------------------------------------------------- processes
+
+    def start(self, name: str, module: str, *arguments: str, **environment: str) -> Forked:
+        """Runs what `python -m module arguments` would."""
+        process = Forked(
+            module, *arguments, environment=self.environment | environment, output=self.output, folder=ROOT
         )
         self.alive[name] = process
         return process
 
-    def start_scheduler(self, name: str = "scheduler") -> subprocess.Popen[bytes]:
-        return self.start(name, "-m", "foliot", "scheduler", "--app", str(CAMPUS))
+    def start_scheduler(self, name: str = "scheduler", app: Path = CAMPUS) -> Forked:
+        return self.start(name, "foliot", "scheduler", "--app", str(app))
 
-    def start_worker(self, name: str = "worker", *options: str) -> subprocess.Popen[bytes]:
-        return self.start(name, "-m", "foliot", "worker", "--app", str(CAMPUS), *options)
+    def start_worker(self, name: str = "worker", *options: str, app: Path = CAMPUS) -> Forked:
+        return self.start(name, "foliot", "worker", "--app", str(app), *options)
 
     def kill(self, name: str, how: signal.Signals = signal.SIGKILL) -> int:
         process = self.alive.pop(name)
         process.send_signal(how)
-        return process.wait(20)
+        return process.wait()
 
     def fallen(self) -> list[str]:
-        """Those that ended although nobody ended them; they are not among the living any more."""
+        """Those that ended although no test ended them; they are not among the living any more."""
         ended = [name for name, process in self.alive.items() if process.poll() is not None]
         for name in ended:
             del self.alive[name]
@@ -63,22 +75,50 @@ class Fleet:
         for process in self.alive.values():
             process.send_signal(signal.SIGKILL)
         for process in self.alive.values():
-            process.wait(20)
+            process.wait()
         self.alive.clear()
 
     def close(self) -> None:
-        for process in self.alive.values():
-            process.send_signal(signal.SIGCONT)
         self.kill_all()
-        self.errors.close()
+        if self._loop is not None:
+            if self._client is not None:
+                self._loop.run(self._client.close_async())
+            self._loop.close()
+
+    # -------------------------------------------------------------------------------------------------------- client
+
+    def ask(self, question: Callable[[Foliot], Coroutine[Any, Any, T]]) -> T:
+        """The answer of a client that stays connected: most of what a short question costs is to open the store."""
+        if self._loop is None:
+            self._loop = asyncio.Runner()
+        if self._client is None:
+            self._client = Foliot(self.store)
+        return self._loop.run(question(self._client))
+
+    def promise(self, job: str, queue: str | None = None, lease: str | None = None, **arguments: Any) -> str:
+        """The id of a run that is due now. The client knows the job by its name alone."""
+
+        async def made(app: Foliot) -> str:
+            here = app.jobs.get(job) or app.job(name=job)(_unknown)
+            wanted: dict[str, Any] = {"queue": queue, "lease": lease}
+            chosen = {name: value for name, value in wanted.items() if value is not None}
+            return (await here.using(**chosen).now_async(**arguments)).id
+
+        return self.ask(made)
+
+    def run(self, run_id: str) -> RunView:
+        return self.ask(lambda app: app.operate.run_async(run_id))
+
+    def succeeded(self, run_id: str) -> RunView:
+        """The run, once it is done."""
+
+        def done() -> RunView | None:
+            run = self.run(run_id)
+            return run if run.state is State.SUCCEEDED else None
+
+        found = until(done, f"{run_id} is done")
+        assert found is not None
+        return found
 
 
-def eventually(condition: Callable[[], Any], *, within: float, what: str) -> Any:
-    """Real processes take real time: asks again until the condition holds, or says what never came."""
-    until = time.monotonic() + within
-    while time.monotonic() < until:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"not within {within} s: {what}")
+async def _unknown(**_arguments: Any) -> None: ...

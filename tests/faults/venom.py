@@ -7,24 +7,27 @@ import os
 import signal
 
 from foliot import Context, Foliot
+from tests.waiting import until_async
 
 NEIGHBOURS = 20
 
-app = Foliot(backoff="20ms", backoff_cap="20ms", lease="5s")
+app = Foliot(backoff="20ms", backoff_cap="20ms", lease="10m")
+"""No lease ends: the watch sees that the process of a killed worker is gone."""
 
 
 @app.job(poison_after=3, attempts=10)
 async def sting(ctx: Context, begun: str) -> None:
-    """The first time, it waits until its neighbours are at work: all of them are in the worker's hands when it dies."""
-    while ctx.attempt == 1 and len(os.listdir(begun)) < NEIGHBOURS:  # noqa: ASYNC110 - files ring no bell
-        await asyncio.sleep(0.01)
+    """The first time, it waits until its neighbours have begun: the worker executes all of them when it dies."""
+    if ctx.attempt == 1:
+        await until_async(lambda: len(os.listdir(begun)) >= NEIGHBOURS, "all neighbours have begun")
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @app.job(attempts=1)
 async def neighbour(ctx: Context, n: int, begun: str) -> str:
-    """One that were charged for its worker's death would have no attempt left."""
+    """The first attempt of the first ones ends with its worker. A run that were charged for that would have no attempt
+    left."""
     os.mknod(os.path.join(begun, f"{n}-{ctx.attempt}"))
-    if ctx.attempt == 1:
-        await asyncio.sleep(0.5)
+    if ctx.attempt == 1 and n < NEIGHBOURS:
+        await asyncio.Event().wait()
     return f"neighbour {n}"

@@ -1,15 +1,13 @@
-"""Every cell of the table of policies, in virtual time, on both engines, with one scheduler and with five.
+"""Every cell of the table of policies, in virtual time: on SQLite with one scheduler, and some of them elsewhere.
 
-All of it is acted out on SQLite with one scheduler and with five, and on PostgreSQL with one or with five. There, a
-second of five schedulers costs ten times as much, so they act out one cell of each event: the last in which ticks queue
-up, or all are caught up, because then their order matters. In the long form one scheduler acts those out, too.
+Elsewhere is a setup with five schedulers, with PostgreSQL, or with both. With one of the two, the short form plays one
+cell of each event. With both, it plays the cells of `TOGETHER`. The full form plays every cell in every setup.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,10 +19,12 @@ from foliot.domain.run import Origin
 from foliot.domain.state import PARKED, TERMINAL, State
 from foliot.domain.store import Store
 from foliot.store.sqlite import SqliteStore
+from tests.policies.events import NO_SCHEDULERS, OUTAGE_3
 from tests.policies.stage import Stage, tick_of
 from tests.policies.table import CELLS, Cell
 from tests.servers.emptied import emptied
 from tests.servers.warm import Warm
+from tests.tiers import full_only
 
 
 class House(NamedTuple):
@@ -32,21 +32,30 @@ class House(NamedTuple):
     schedulers: int
 
 
-TORTURE = bool(os.environ.get("FOLIOT_TORTURE"))
-ORDERLY = {cell.event.title: cell for cell in CELLS if {"queue", "all"} & set(map(str, cell.settings.values()))}
-PLAYED = {
+def _one_of_each_event(cells: Sequence[Cell], shift: int) -> list[Cell]:
+    """Of the first event the first cell, of the second one the second, and so on: they differ in their settings."""
+    events = {cell.event.title: [other for other in cells if other.event is cell.event] for cell in cells}
+    return [of_event[(place + shift) % len(of_event)] for place, of_event in enumerate(events.values())]
+
+
+QUICK = [cell for cell in CELLS if not cell.is_long]
+TOGETHER = [cell for cell in QUICK if cell.event in (OUTAGE_3, NO_SCHEDULERS) and cell.settings == {"catch_up": "all"}]
+"""Cells whose result depends on the order in which several schedulers fire many ticks."""
+SHORT = {
     House("sqlite", 1): CELLS,
-    House("sqlite", 5): [cell for cell in CELLS if not cell.is_long],
-    House("postgres", 1): [cell for cell in CELLS if not cell.is_long and (TORTURE or cell not in ORDERLY.values())],
-    House("postgres", 5): list(ORDERLY.values()),
+    House("sqlite", 5): _one_of_each_event(QUICK, 0),
+    House("postgres", 1): _one_of_each_event(QUICK, 2),
+    House("postgres", 5): TOGETHER,
 }
+WHOLE = {house: CELLS if house == House("sqlite", 1) else QUICK for house in SHORT}
 
 
 def _parameters() -> Iterator[object]:
-    for house, cells in PLAYED.items():
+    for house, cells in WHOLE.items():
         for cell in cells:
             name = f"{house.engine}-{house.schedulers}: {cell.event.title}: {cell.policy}"
-            yield pytest.param(house, cell, id=name, marks=pytest.mark.needs(house.engine))
+            marks = [pytest.mark.needs(house.engine), *([] if cell in SHORT[house] else [full_only])]
+            yield pytest.param(house, cell, id=name, marks=marks)
 
 
 @pytest.mark.parametrize(("house", "cell"), list(_parameters()))

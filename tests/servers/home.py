@@ -7,7 +7,6 @@ import pwd
 import shutil
 import subprocess
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.servers import janitor
+from tests.waiting import HANG, until
 
 MEMORY = Path("/dev/shm")
 ENOUGH_MEMORY = 1 << 30
@@ -64,14 +64,14 @@ class Home:
         self._janitor.stdin.flush()
         return process
 
-    def run(self, *command: str | Path, timeout: float = 60) -> str:
+    def run(self, *command: str | Path) -> str:
         """Run a program to its end; what it printed."""
         with self.spawn(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             try:
-                printed, complaint = process.communicate(timeout=timeout)
+                printed, complaint = process.communicate(timeout=HANG)
             except subprocess.TimeoutExpired:
                 process.kill()
-                raise ServerFailed(f"no answer within {timeout:g} s from: {' '.join(map(str, command))}") from None
+                raise ServerFailed(f"no answer within {HANG:g} s from: {' '.join(map(str, command))}") from None
         if process.returncode:
             raise ServerFailed(f"failed with {process.returncode}: {' '.join(map(str, command))}\n{complaint.strip()}")
         return printed.strip()
@@ -146,16 +146,16 @@ class Server(ABC):
             raise ServerFailed(f"{self.name} has no directory yet, or no more; start() it first")
         return self.home
 
-    def _wait_until(self, true: Callable[[], bool], otherwise: str, timeout: float = 30) -> None:
-        deadline = time.monotonic() + timeout
-        while True:
+    def _wait_until(self, true: Callable[[], bool], what: str) -> None:
+        def is_so() -> bool:
             if not self.alive:
                 raise ServerFailed(f"{self.name} ended by itself; {self._made.log_tail()}")
-            if true():
-                return
-            if time.monotonic() > deadline:
-                raise ServerFailed(f"{otherwise} within {timeout:g} s; {self._made.log_tail()}")
-            time.sleep(0.01)
+            return true()
+
+        try:
+            until(is_so, what)
+        except AssertionError as error:
+            raise ServerFailed(f"{error}; {self._made.log_tail()}") from None
 
 
 def memory() -> Path:

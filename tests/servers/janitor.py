@@ -16,8 +16,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-PATIENCE = 10.0
-"""Seconds that a process gets to end by itself: then PostgreSQL has removed its shared memory too."""
+PATIENCE = 300.0
+"""Seconds that a process gets to end by itself: then PostgreSQL has removed its shared memory too. Only a hang takes as
+long. This program imports nothing of the tests: it must start in milliseconds."""
 
 
 def family(pid: int) -> list[int]:
@@ -69,11 +70,11 @@ def clean(directory: str, pids: list[int]) -> None:
                 tell(family(pid), signal.SIGKILL)
             break
         time.sleep(0.01)
-    for _ in range(100):  # an orphaned backend may be writing its last
+    while True:  # an orphaned backend may be writing its last
         shutil.rmtree(directory, ignore_errors=True)
-        if not os.path.exists(directory):
+        if not os.path.exists(directory) or time.monotonic() > deadline + PATIENCE:
             break
-        time.sleep(0.1)
+        time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 from tests.servers.home import Home, Server, memory
 from tests.servers.host import free_port, obtain, why_not
 from tests.servers.postgres import USER, PostgresServer
+from tests.waiting import HANG
 
 PoolMode = Literal["session", "transaction", "statement"]
 
@@ -43,7 +44,7 @@ class PgBouncer(Server):
             **(settings or {}),
         }
 
-    def start(self, timeout: float = 30) -> None:
+    def start(self) -> None:
         if self.alive:
             return
         if self.home is None:
@@ -52,7 +53,7 @@ class PgBouncer(Server):
         with home.log.open("a") as log:
             configuration = home.path / "pgbouncer.ini"
             self._process = home.spawn(program(), configuration, stdout=log, stderr=subprocess.STDOUT)
-        self._wait_until(self._takes_connections, "pgbouncer was not ready", timeout)
+        self._wait_until(self._takes_connections, "pgbouncer takes connections")
 
     def stop(self) -> None:
         """At once, as a crash would: whoever is connected is cut off."""
@@ -79,7 +80,7 @@ class PgBouncer(Server):
 
     def _takes_connections(self) -> bool:
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            socket.create_connection(("127.0.0.1", self.port), timeout=HANG).close()
         except OSError:
             return False
         return True

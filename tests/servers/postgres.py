@@ -26,6 +26,7 @@ from urllib.parse import quote
 from tests.servers.home import Home, Server, ServerFailed, memory, unprivileged
 from tests.servers.host import free_port, obtain, why_not
 from tests.servers.janitor import family, is_frozen, tell
+from tests.waiting import HANG
 
 OLDEST = 14
 PROGRAMS = ("initdb", "postgres", "pg_basebackup", "psql")
@@ -62,7 +63,7 @@ class PostgresServer(Server):
 
     # -------------------------------------------------------------------------------------------------- life and death
 
-    def start(self, timeout: float = 60) -> None:
+    def start(self) -> None:
         if self.alive:
             return
         if self.home is None:
@@ -70,9 +71,9 @@ class PostgresServer(Server):
         home = self._made
         with home.log.open("a") as log:
             self._process = home.spawn(programs() / "postgres", "-D", self._data, stdout=log, stderr=subprocess.STDOUT)
-        self._wait_until(self._takes_connections, "PostgreSQL was not ready", timeout)
+        self._wait_until(self._takes_connections, "PostgreSQL takes connections")
 
-    def stop(self, mode: Mode = "fast", timeout: float = 60) -> None:
+    def stop(self, mode: Mode = "fast") -> None:
         """As pg_ctl does: "smart" waits for the clients, "fast" ends them, "immediate" is a crash. Then wait."""
         if self._process is None or not self.alive:
             return
@@ -80,10 +81,10 @@ class PostgresServer(Server):
         tell([self._process.pid], STOPS[mode])
         tell(relatives, signal.SIGCONT)  # a frozen one would never hear of it; it hears of the stop first
         try:
-            self._process.wait(timeout)
+            self._process.wait(HANG)
         except subprocess.TimeoutExpired:
             raise ServerFailed(
-                f"PostgreSQL did not stop within {timeout:g} s (mode {mode}); {self._made.log_tail()}"
+                f"PostgreSQL did not stop within {HANG:g} s (mode {mode}); {self._made.log_tail()}"
             ) from None
 
     def restart(self, mode: Mode = "fast") -> None:
@@ -95,7 +96,7 @@ class PostgresServer(Server):
         tell([self.pid], signal.SIGSTOP)  # first, or it has more children by the time that they are listed
         relatives = family(self.pid)
         tell(relatives, signal.SIGSTOP)
-        self._wait_until(lambda: all(map(is_frozen, relatives)), "not everybody stopped")  # signals take their time
+        self._wait_until(lambda: all(map(is_frozen, relatives)), "all its processes are stopped")
 
     def thaw(self) -> None:
         tell(family(self.pid), signal.SIGCONT)
@@ -149,24 +150,24 @@ class PostgresServer(Server):
                 self._set_synchronous([*self._synchronous, made._replica_name])
                 standby = f"FROM pg_stat_replication WHERE application_name = '{made._replica_name}'"
                 asked = f"SELECT sync_state <> 'async' {standby}"
-                self._wait_until(lambda: self.psql(asked) == "t", "the replica did not become synchronous")
+                self._wait_until(lambda: self.psql(asked) == "t", "the replica is synchronous")
         except BaseException:
             made.close()
             raise
         return made
 
-    def catch_up(self, timeout: float = 30) -> None:
+    def catch_up(self) -> None:
         """Wait until this replica has replayed all that its primary has written by now."""
         if self._primary is None:
             raise ServerFailed("this server follows nobody; ask a replica to catch up")
         written = self._primary.psql("SELECT pg_current_wal_flush_lsn()")
         asked = f"SELECT pg_last_wal_replay_lsn() >= '{written}'"
-        self._wait_until(lambda: self.psql(asked) == "t", f"the replica did not reach {written}", timeout)
+        self._wait_until(lambda: self.psql(asked) == "t", f"the replica reaches {written}")
 
     def promote(self) -> None:
         """Make this replica a primary, and wait until it is one. The old one is not told: stop it first."""
-        if self.psql("SELECT pg_promote(true, 60)") != "t":
-            raise ServerFailed(f"the replica was not promoted within 60 s; {self._made.log_tail()}")
+        if self.psql(f"SELECT pg_promote(true, {HANG:.0f})") != "t":
+            raise ServerFailed(f"the replica was not promoted within {HANG:g} s; {self._made.log_tail()}")
 
     def _set_synchronous(self, names: list[str]) -> None:
         self._synchronous = names
@@ -178,7 +179,7 @@ class PostgresServer(Server):
         if name in self._synchronous:
             self._set_synchronous([other for other in self._synchronous if other != name])
         slot = f"FROM pg_replication_slots WHERE slot_name = '{name}'"
-        self._wait_until(lambda: self.psql(f"SELECT active {slot}") != "t", f"slot {name} stayed in use")
+        self._wait_until(lambda: self.psql(f"SELECT active {slot}") != "t", f"slot {name} is not in use")
         self.psql(f"SELECT pg_drop_replication_slot(slot_name) {slot}")
 
     # ------------------------------------------------------------------------------------------------------- making it
@@ -315,9 +316,7 @@ def _version(folder: Path) -> str:
     user = unprivileged()
     options: dict[str, Any] = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
     try:
-        asked = subprocess.run(
-            [folder / "postgres", "--version"], capture_output=True, text=True, check=False, cwd="/", **options
-        )
-    except PermissionError:
+        asked = subprocess.check_output([folder / "postgres", "--version"], text=True, cwd="/", **options)
+    except (OSError, subprocess.CalledProcessError):
         return ""
-    return asked.stdout.strip()
+    return str(asked).strip()

@@ -23,13 +23,13 @@ from typing import Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from tests.servers.wire import COPY_IN, Conversation, Framer, Moment, Unit, writes
+from tests.waiting import HANG
 
 Where = str | Callable[[str], object] | None
 """Which statements a fault is meant for: a part of their text (case and white space do not matter), or a function."""
 
 T = TypeVar("T")
 
-_PATIENCE = 10.0
 _ENCRYPTION_REQUESTS = (80877103, 80877104)  # TLS and GSS
 
 
@@ -53,7 +53,7 @@ class Fault:
     def happened(self) -> bool:
         return self._happening.done()
 
-    def wait(self, timeout: float = _PATIENCE) -> None:
+    def wait(self, timeout: float = HANG) -> None:
         try:
             self._happening.result(timeout)
         except TimeoutError:
@@ -181,12 +181,12 @@ class Proxy:
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="proxy", daemon=True)
         self._thread.start()
-        self.port = self._started.result(_PATIENCE)
+        self.port = self._started.result(HANG)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._do(self._leave())
-        self._thread.join(_PATIENCE)
+        self._thread.join(HANG)
         if self._broken:  # a connection that the proxy itself broke must not pass for a fault
             raise self._broken[0]
 
@@ -246,7 +246,7 @@ class Proxy:
         self._armed.insert(0, fault)
 
     def _do(self, act: Coroutine[object, object, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(act, self._loop).result(_PATIENCE)
+        return asyncio.run_coroutine_threadsafe(act, self._loop).result(HANG)
 
 
 class _Cut(Exception):

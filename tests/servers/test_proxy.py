@@ -14,9 +14,9 @@ import asyncpg
 import psycopg
 import pytest
 
-from tests.faults.processes import eventually
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Fault, Proxy
+from tests.waiting import soon, until_async
 
 GONE = (OSError, psycopg.OperationalError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)
 """How the drivers say that the connection is no more."""
@@ -24,10 +24,30 @@ GONE = (OSError, psycopg.OperationalError, asyncpg.PostgresConnectionError, asyn
 INSERT = "INSERT INTO note (id, text) VALUES (1, 'first')"
 
 
+@pytest.fixture(scope="module")
+def cleaning(postgres: PostgresServer) -> Iterator[psycopg.Connection]:
+    """A session that stays: a new database for each test would cost more than the tests."""
+    postgres.create_database("proxied")
+    with psycopg.connect(postgres.dsn("proxied"), autocommit=True) as connection:
+        yield connection
+    postgres.drop_database("proxied")
+
+
+@pytest.fixture
+def database(postgres: PostgresServer, cleaning: psycopg.Connection) -> str:
+    """With one table, empty, and without a session of an earlier test: that could hold a lock."""
+    cleaning.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    cleaning.execute(
+        "DROP SCHEMA public CASCADE; CREATE SCHEMA public; CREATE TABLE note (id int PRIMARY KEY, text text)"
+    )
+    return postgres.dsn("proxied")
+
+
 @pytest.fixture
 def proxy(postgres: PostgresServer, database: str) -> Iterator[Proxy]:
-    with psycopg.connect(database) as connection:
-        connection.execute("CREATE TABLE note (id int PRIMARY KEY, text text)")
     with Proxy(postgres.port) as proxy:
         yield proxy
 
@@ -309,7 +329,8 @@ async def test_a_fault_whose_connection_is_lost_on_the_way_waits_for_the_next(
     with psycopg.connect(database) as other:
         other.execute("LOCK TABLE note")
         blocked = asyncio.create_task(asyncpg_simple(dsn))
-        await asyncio.wait([blocked], timeout=0.2)  # until it waits for the lock
+        waiting = "SELECT FROM pg_locks WHERE NOT granted"
+        await until_async(lambda: other.execute(waiting).rowcount, "the INSERT waits for the lock")
         proxy.cut_all()
         with pytest.raises(GONE):
             await blocked
@@ -321,8 +342,11 @@ async def test_a_fault_whose_connection_is_lost_on_the_way_waits_for_the_next(
 
 async def test_who_gives_up_waiting_does_not_call_the_fault_off(proxy: Proxy, dsn: str) -> None:
     cut = proxy.cut_before_commit()
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(cut, timeout=0.01)
+    waiting = asyncio.ensure_future(cut)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
     with pytest.raises(GONE):
         await asyncpg_block(dsn)
     await cut
@@ -356,7 +380,7 @@ async def test_the_server_does_the_work_of_a_single_statement_though_its_commit_
         frozen = asyncio.create_task(connection.execute(insert, "first"))
         await freeze
         used = "SELECT FROM numbers WHERE is_called"
-        eventually(lambda: direct.execute(used).rowcount, within=30, what="the INSERT was executed")
+        await until_async(lambda: direct.execute(used).rowcount, "the INSERT was executed")
         assert notes(database) == []
     proxy.cut_all()
     with pytest.raises(GONE):
@@ -412,16 +436,25 @@ async def test_a_frozen_network_does_not_tell_that_an_end_was_reset(proxy: Proxy
         await other.execute("LOCK TABLE note")
 
 
-async def test_a_frozen_network_answers_nobody_until_it_thaws(proxy: Proxy, dsn: str) -> None:
-    connection = await asyncpg.connect(dsn)
-    proxy.freeze()
-    waiting = [asyncio.create_task(connection.fetchval("SELECT 1")), asyncio.create_task(asyncpg.connect(dsn))]
-    done, _ = await asyncio.wait(waiting, timeout=0.3)  # long enough for an answer that should not come
-    assert not done
-    proxy.thaw()
-    one, late = await asyncio.gather(*waiting)
-    assert one == 1
-    await late.close()
+async def test_a_frozen_network_passes_nothing_on_until_it_thaws(proxy: Proxy, dsn: str, database: str) -> None:
+    """What is said first through the frozen network comes second: after what is said later, and directly."""
+    with psycopg.connect(database, autocommit=True) as direct:
+        direct.execute("CREATE SEQUENCE numbers")
+        take, present = "SELECT nextval('numbers')", "SELECT FROM pg_stat_activity WHERE application_name = 'late'"
+        connection = await asyncpg.connect(dsn)
+        proxy.freeze()
+        asked = asyncio.create_task(connection.fetchval(take))
+        late = asyncio.create_task(asyncpg.connect(dsn, server_settings={"application_name": "late"}))
+        for _ in range(20):  # turns of the loop here, and of the proxy's: what could pass would have passed
+            await asyncio.sleep(0)
+            proxy.freeze()
+        assert direct.execute(take).fetchone() == (1,)
+        assert direct.execute(present).rowcount == 0
+        proxy.thaw()
+        assert await soon(asked) == 2
+        other = await soon(late)
+        assert direct.execute(present).rowcount == 1
+    await other.close()
     await connection.close()
 
 
@@ -475,11 +508,16 @@ def test_a_server_that_is_not_there_is_a_connection_error(proxy: Proxy, dsn: str
 # ------------------------------------------------------------------------------------------- what must pass unharmed
 
 
-async def test_a_request_to_cancel_reaches_the_server(dsn: str) -> None:
+async def test_a_request_to_cancel_reaches_the_server(dsn: str, database: str) -> None:
     connection = await asyncpg.connect(dsn)
-    with pytest.raises(TimeoutError):
-        await connection.fetchval("SELECT pg_sleep(60)", timeout=0.1)
-    assert await connection.fetchval("SELECT 1", timeout=30) == 1
+    sleeping = asyncio.create_task(connection.fetchval("SELECT pg_sleep(3600)"))
+    asleep = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+    with psycopg.connect(database, autocommit=True) as direct:
+        await until_async(lambda: direct.execute(asleep).rowcount, "the server executes it")
+    sleeping.cancel()  # the driver then asks the server to cancel, on a connection of its own
+    with pytest.raises(asyncio.CancelledError):
+        await sleeping
+    assert await soon(connection.fetchval("SELECT 1")) == 1
     await connection.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import subprocess
@@ -14,11 +15,13 @@ from pathlib import Path
 import asyncpg
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from tests.conftest import parts_of
 from tests.servers.home import ServerFailed
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer, Settings
+from tests.waiting import HANG, soon, until, until_async
 
 pytestmark = pytest.mark.needs("postgres")
 
@@ -96,7 +99,7 @@ def test_nothing_of_a_server_outlives_its_killed_owner() -> None:
         assert int(pid) in running("postgres")
         cleaned = os.pidfd_open(int(janitor))
         owner.kill()
-    ended, _, _ = select.select([cleaned], [], [], 30)
+    ended, _, _ = select.select([cleaned], [], [], HANG)
     os.close(cleaned)
     assert ended
     assert not Path(home).exists()
@@ -144,8 +147,12 @@ def test_a_synchronous_replica_has_what_the_primary_acknowledged(server: Postgre
     with server.replica(synchronous=True) as replica, ThreadPoolExecutor() as pool:
         replica.freeze()
         acknowledged = pool.submit(server.psql, "CREATE TABLE promise AS SELECT 1 AS number")
-        while server.psql(waiting) != "1":
+
+        def commit_waits() -> bool:
             assert not acknowledged.done()
+            return server.psql(waiting) == "1"
+
+        until(commit_waits, "the commit waits for the replica")
         replica.thaw()
         acknowledged.result()
         server.stop("immediate")
@@ -172,11 +179,20 @@ async def test_a_pooler_in_transaction_mode_hands_one_connection_to_many_clients
         backends = {await client.fetchval("SELECT pg_backend_pid()") for client in clients}
         async with clients[0].transaction():
             holder = await clients[0].fetchval("SELECT pg_backend_pid()")
-            with pytest.raises(TimeoutError):
-                await clients[1].fetchval("SELECT 1", timeout=0.2)
+            waiting = asyncio.create_task(clients[1].fetchval("SELECT 1"))
+            await until_async(lambda: clients_that_wait(pooler) == 1, "another client waits for the connection")
+            assert not waiting.done()
+        assert await soon(waiting) == 1
         for client in clients:
             client.terminate()
     assert backends == {holder}
+
+
+def clients_that_wait(pooler: PgBouncer) -> int:
+    """What the pooler itself says. It understands the simple protocol alone."""
+    with psycopg.connect(pooler.dsn("pgbouncer"), autocommit=True) as connection:
+        cursor = psycopg.ClientCursor(connection, row_factory=dict_row)
+        return sum(pool["cl_waiting"] for pool in cursor.execute("SHOW POOLS"))
 
 
 def test_a_restarted_pooler_takes_connections_again(pgbouncer: PgBouncer, database: str) -> None:

@@ -19,16 +19,46 @@ from foliot.store.postgres.connection import Connections
 
 
 class _Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has no types
-    """One that is given back when it is closed in order."""
+    """A connection that goes to the next store when this one closes it, or stops to listen on it."""
 
-    keep: list[asyncpg.Connection[Any]] | None = None
+    keep: list[_Connection] | None = None
+    asked = answered = 0
+    """Statements. A statement that failed, or was cancelled, has no answer."""
+
+    async def execute(self, *statement: Any, **options: Any) -> Any:
+        self.asked += 1
+        answer = await super().execute(*statement, **options)
+        self.answered += 1
+        return answer
+
+    async def add_listener(self, *wanted: Any) -> None:
+        self.asked += 1
+        await super().add_listener(*wanted)
+        self.answered += 1
 
     async def close(self, *, timeout: float | None = None) -> None:
         if self.keep is None or self.is_closed() or self.is_in_transaction():
             await super().close(timeout=timeout)
         else:
-            await self.reset(timeout=timeout)
-            self.keep.append(self)
+            self._leave(self.keep)
+
+    def terminate(self) -> None:
+        """A connection with listeners is idle, unless its last statement has no answer."""
+        if self.keep is None or self.is_closed() or not self._listeners or self.asked != self.answered:
+            super().terminate()
+        else:
+            self._leave(self.keep)
+
+    def _leave(self, keep: list[_Connection]) -> None:
+        """Nothing that happens from now on concerns the store that had this connection."""
+        self._listeners.clear()
+        self._log_listeners.clear()
+        self._termination_listeners.clear()
+        keep.append(self)
+
+    async def enter(self, name: str) -> None:
+        """The session as a new one has it, under the name by which a store knows its own sessions."""
+        await self.execute(f"{self.get_reset_query()} SET application_name = '{name}'")
 
 
 class Warm:
@@ -36,7 +66,7 @@ class Warm:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._kept: dict[str, list[asyncpg.Connection[Any]]] = {}
+        self._kept: dict[str, list[_Connection]] = {}
 
     def store(self, dsn: str, clock: Clock | None = None) -> PostgresStore:
         return _Store(self, dsn, clock)
@@ -51,10 +81,9 @@ class Warm:
         while kept:
             found = kept.pop()
             if not found.is_closed():
-                # By its name a store knows the sessions that are its own.
                 try:
-                    await found.execute(f"SET application_name = '{name}'")
-                except BaseException:  # whoever wanted it is called off
+                    await found.enter(name)
+                except BaseException:  # also when the caller was cancelled
                     found.terminate()
                     raise
                 return found
@@ -65,6 +94,7 @@ class Warm:
     async def close(self) -> None:
         for kept in self._kept.values():
             for connection in kept:
+                connection.keep = None
                 connection.terminate()
         await asyncio.sleep(0)  # their transports end in the next turn of the loop
 
@@ -74,6 +104,9 @@ class _Store(PostgresStore):
         super().__init__(dsn, clock)
         self._warm = warm
         self.connections = _Connections(warm, self.where, self._virtual is not None)
+
+    async def _rehearse(self, role: str, instance: int) -> None:
+        """A session that an earlier test used has planned its statements already."""
 
     def again(self) -> PostgresStore:
         return _Store(self._warm, self.url, self._virtual)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -22,8 +22,11 @@ from foliot.clock import ManualClock
 from foliot.domain.run import Kept, Promise
 from foliot.domain.store import Store
 from tests.contract.stage import Stage
+from tests.tiers import FULL, only_in_full
+from tests.waiting import until_async
 
 Manager = Callable[[], Any]
+T = TypeVar("T", bound=Callable[..., Any])
 
 
 class Undone(Exception):
@@ -124,11 +127,10 @@ class School(Stage):
         )
         return found  # type: ignore[no-any-return]
 
-    async def until_somebody_waits(self) -> None:
+    async def until_a_lock_is_waited_for(self) -> None:
         """Until a transaction of this database waits for another."""
         waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        while not await self.rows(waiting):  # noqa: ASYNC110 - only the server knows
-            await asyncio.sleep(0.01)
+        await until_async(lambda: self.rows(waiting), "a transaction waits for another")
 
 
 @asynccontextmanager
@@ -249,3 +251,28 @@ CALLERS: dict[str, Callable[[str], AbstractAsyncContextManager[Caller]]] = {
     "sqlalchemy-async-connection": _with_async_connection,
     "django": _with_django,
 }
+
+BLOCKING = ["psycopg", "sqlalchemy-session", "sqlalchemy-scoped-session", "sqlalchemy-connection", "django"]
+AWAITED = [name for name in CALLERS if name not in BLOCKING]
+
+_with_each: set[Callable[..., Any]] = set()
+_turns: dict[str, list[str]] = {}
+
+
+def with_each_library(test: T) -> T:
+    """Marks a test that takes a `caller` and runs with each library in the short form, too."""
+    _with_each.add(test)
+    return test
+
+
+def callers_for(test: Callable[..., Any]) -> list[Any]:
+    """The names of all libraries. In the short form a test runs with one that blocks and one that is awaited, and the
+    next test of its file with the next two: five tests take all ten."""
+    if FULL or test in _with_each:
+        return list(CALLERS)
+    seen = _turns.setdefault(test.__module__, [])
+    if test.__qualname__ not in seen:
+        seen.append(test.__qualname__)
+    turn = seen.index(test.__qualname__)
+    chosen = {BLOCKING[turn % len(BLOCKING)], AWAITED[turn % len(AWAITED)]}
+    return [name if name in chosen else only_in_full(name, id=name) for name in CALLERS]

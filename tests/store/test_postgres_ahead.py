@@ -21,7 +21,8 @@ from foliot.store.postgres import PostgresStore, ahead, cells
 from foliot.store.postgres.ahead import Herd
 from tests.contract.stage import START, Entry, Judge, Stage, deciding, declared, fires, fires_hourly
 from tests.servers.postgres import PostgresServer
-from tests.store.lines import Line, leased, line, somebody_waits
+from tests.store.lines import Line, leased, line, until_locks_are_waited_for
+from tests.waiting import soon, until_async
 
 SHARDS, TICKS = 4, 30
 DUE: Instant = START + 500 * MILLISECOND
@@ -135,6 +136,14 @@ async def test_a_herd_is_handed_off_just_before_its_time_and_claimed_at_it(
         assert await given.in_chunks() == []
 
 
+async def _time_comes(made: Line, moment: Instant) -> None:
+    async def has_come() -> bool:
+        [[now]] = await made.ask("SELECT foliot.now()")
+        return bool(now >= moment)
+
+    await until_async(has_come, "this moment has come by the server's clock")
+
+
 async def test_by_the_server_s_own_clock_a_herd_goes_by_itself_and_never_early(postgres: PostgresServer) -> None:
     async with line(postgres, shards=SHARDS) as made:
         [[now]] = await made.ask("SELECT foliot.now()")
@@ -143,16 +152,14 @@ async def test_by_the_server_s_own_clock_a_herd_goes_by_itself_and_never_early(p
         leases = [await leased(made.stage, shard) for shard in range(SHARDS)]
         entries = [entry for lease in leases for entry in await made.stage.loaded(lease)]
         assert len(entries) == TICKS
-        [[now]] = await made.ask("SELECT foliot.now()")
-        await asyncio.sleep(max(due - ahead.AHEAD - now, 0) / SECOND)
+        await _time_comes(made, due - ahead.AHEAD)
         made.store.look_ahead(leases, deciding(fires_hourly))
         [herd] = made.store._cells.ahead.herds
         await herd.task
         rows = await made.ask("SELECT fired_at, ready_at, cardinality(numbers) FROM foliot.handoff")
         assert sum(row[2] for row in rows) == TICKS
         assert all(row[0] >= due and row[1] in (0, due) for row in rows)
-        [[now]] = await made.ask("SELECT foliot.now()")
-        await asyncio.sleep(max(due - now, 0) / SECOND)
+        await _time_comes(made, due)
         assert len(await made.stage.claim()) == TICKS
         assert min([row[0] for row in await made.ask("SELECT claimed_at FROM foliot.claim")]) >= due
         fired = await made.store.fire(leases, entries, leases[0].cursor, deciding(_never))
@@ -231,7 +238,7 @@ async def test_whoever_pauses_a_schedule_of_the_herd_comes_after_its_tick(postgr
     async with crowd(postgres) as given:
         await given.made_ready()
         pausing = asyncio.create_task(given.stage.store.pause("s7", until=None, actor="test", note="enough"))
-        await _somebody_waits(given)
+        await _until_a_lock_is_waited_for(given)
         given.clock.advance(SECOND)
         assert (await given.fire(_never)).handed_off == TICKS
         await pausing
@@ -242,7 +249,7 @@ async def test_a_herd_that_is_given_up_lets_everybody_go_on(postgres: PostgresSe
     async with crowd(postgres) as given:
         await given.made_ready()
         pausing = asyncio.create_task(given.stage.store.pause("s7", until=None, actor="test", note="enough"))
-        await _somebody_waits(given)
+        await _until_a_lock_is_waited_for(given)
         await given.line.store.release(given.leases)
         await pausing
         assert await given.line.runs() == given.numbers
@@ -284,7 +291,7 @@ async def test_schedules_that_miss_their_ticks_at_once_are_not_made_ready(postgr
     async with crowd(postgres, policy=Policy(missed_after=10 * MILLISECOND)) as given:
         given.line.store.look_ahead(given.leases, deciding(fires_hourly))
         [herd] = given.herds
-        await asyncio.wait([herd.task], timeout=10)
+        await soon(asyncio.wait([herd.task]))
         assert not herd.entries
         given.clock.advance(SECOND)
         assert (await given.fire()).handed_off == TICKS
@@ -400,9 +407,9 @@ async def _again(given: Crowd, lease: Lease) -> Lease:
     return lease._replace(cursor=(await given.line.store.arrivals([lease], lease.cursor)).cursor)
 
 
-async def _somebody_waits(given: Crowd) -> None:
+async def _until_a_lock_is_waited_for(given: Crowd) -> None:
     judge = await asyncpg.connect(given.line.dsn)
     try:
-        await somebody_waits(judge)
+        await until_locks_are_waited_for(judge)
     finally:
         await judge.close()

@@ -21,11 +21,14 @@ from foliot.errors import Conflict, InvalidInput, StoreError, UnknownName
 from foliot.store.postgres import PostgresStore
 from tests.contract.stage import START, TTL, entries
 from tests.servers.pgbouncer import PgBouncer
-from tests.store.callers import CALLERS, Caller, School, Undone
+from tests.servers.postgres import PostgresServer
+from tests.store.callers import CALLERS, Caller, School, Undone, with_each_library
+from tests.waiting import soon
 
 # ------------------------------------------------------------------------------------------------- whatever the library
 
 
+@with_each_library
 async def test_a_promise_exists_once_the_transaction_commits_and_fires_when_due(school: School, caller: Caller) -> None:
     async with caller.transaction():
         kept = await caller.promise(school.job, "1h", key="class:7")
@@ -116,8 +119,10 @@ async def test_the_wrong_verb_names_the_right_one(school: School, caller: Caller
 
 
 @pytest.mark.parametrize("name", CALLERS)
-async def test_a_database_without_our_schema_is_told_by_what_to_do(name: str, school: School, database: str) -> None:
-    async with CALLERS[name](database) as caller:
+async def test_a_database_without_our_schema_is_told_by_what_to_do(
+    name: str, school: School, postgres: PostgresServer
+) -> None:
+    async with CALLERS[name](postgres.dsn()) as caller:
         with pytest.raises(StoreError, match="run `foliot migrate` on it, or give a connection to the store's own"):
             await caller.promise(school.job)
 
@@ -168,10 +173,10 @@ async def test_a_promise_that_is_due_wakes_schedulers_when_it_commits(school: Sc
             await caller.promise(school.job, "0s")
             raise Undone
         await listener.execute("NOTIFY foliot_arrivals, 'so far'")
-        assert await asyncio.wait_for(heard.get(), 10) == "so far"
+        assert await soon(heard.get()) == "so far"
         async with caller.transaction():
             await caller.promise(school.job, "0s")
-        assert await asyncio.wait_for(heard.get(), 10) == ""
+        assert await soon(heard.get()) == ""
     await listener.close()
 
 
@@ -185,7 +190,7 @@ async def test_the_second_with_a_key_waits_for_the_first_and_keeps_its_promise(n
         made = await first.promise(school.job, key="class:7")
         async with second.transaction():
             waiting = asyncio.create_task(second.promise(school.job, key="class:7"))
-            await school.until_somebody_waits()
+            await school.until_a_lock_is_waited_for()
             await first.execute("COMMIT")
             assert await waiting == made._replace(outcome="kept")
     assert await school.traces() == (1, 1, 0)
@@ -196,7 +201,7 @@ async def test_the_second_with_a_key_makes_the_promise_when_the_first_rolls_back
         async with first.transaction():
             await first.promise(school.job, key="class:7")
             waiting = asyncio.create_task(second.promise(school.job, "2h", key="class:7"))
-            await school.until_somebody_waits()
+            await school.until_a_lock_is_waited_for()
             raise Undone
         made = await waiting
         await second.connection.commit()

@@ -19,6 +19,7 @@ from foliot.store.postgres.calls import Message
 from tests.contract.stage import Stage
 from tests.servers.postgres import PostgresServer
 from tests.store.lines import line, stages
+from tests.waiting import until_async
 
 Hand = Callable[[int], Any]
 LYING = 10 * MILLISECOND
@@ -180,15 +181,11 @@ async def test_a_connection_that_lost_its_other_end_is_given_up_and_heard_on_ane
     async with line(postgres) as fleet:
         await fleet.stage.register()
         bell = fleet.store.bell
-        async with asyncio.timeout(20):
-            while not bell._has_ears:  # noqa: ASYNC110 - there is no event for it
-                await asyncio.sleep(0.01)
-            lost = fleet.proxy.freeze_before("listening")
-            await lost
-            await fleet.ask("NOTIFY foliot_handoff")
-            heard = bell.version
-            while bell.version == heard or not bell._has_ears:  # noqa: ASYNC110 - likewise
-                await asyncio.sleep(0.01)
+        await until_async(lambda: bell._has_ears, "the store listens")
+        await fleet.proxy.freeze_before("listening")
+        await fleet.ask("NOTIFY foliot_handoff")
+        heard = bell.version
+        await until_async(lambda: bell.version != heard and bell._has_ears, "the store listens again")
         [[listening]] = await fleet.ask(
             "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%listening%' AND state = 'idle'"
         )
@@ -234,11 +231,10 @@ async def test_who_hears_that_another_came_does_not_go(monkeypatch: pytest.Monke
     post.hear(f"{now} {now + 5_000}:8:55")
     post.hear(f"{now}/{now + 5_001}/54 {now + 10_000_000}:8:56")
     before = post.bell.version
-    await asyncio.sleep(0.02)  # of the event loop's own time, by which moments come
-    assert post.bell.version == before
-    post.hear(f"{now + 20_000} {now + 25_000}:8:57")
-    await asyncio.sleep(0.02)
-    assert post.bell.version > before, "of this one nothing was heard"
+    post.hear(f"{now} {now + 25_000}:8:57")
+    # The moment of the first two has come by then: of one of them there would be news before.
+    await until_async(lambda: post.bell.version != before, "the store goes for the third, which no worker took")
+    assert post.bell.version == before + 1
     await post.bell.close()
 
 

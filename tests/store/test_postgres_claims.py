@@ -11,8 +11,10 @@ from foliot.domain.run import Promise
 from foliot.domain.state import State
 from tests.servers.postgres import PostgresServer
 from tests.store.callers import School
-from tests.store.lines import in_chunks, somebody_waits, stages
+from tests.store.lines import in_chunks, stages, until_locks_are_waited_for
 from tests.store.test_postgres_complete import complete, transaction
+from tests.tiers import by_tier
+from tests.waiting import soon, until_async
 
 
 async def test_a_run_that_ends_well_is_never_written_in_between(school: School) -> None:
@@ -41,7 +43,7 @@ async def test_a_run_that_many_chunks_name_is_claimed_once_by_workers_that_come_
     postgres: PostgresServer,
 ) -> None:
     async with stages(postgres, 4) as (judge, four):
-        for _ in range(30):
+        for _ in range(by_tier(6, 30)):
             made = await four[0].store.promise([Promise("job", b"{}", four[0].now) for _ in range(5)])
             numbers = [kept.number for kept in made]
             for _ in range(8):
@@ -53,7 +55,7 @@ async def test_a_run_that_many_chunks_name_is_claimed_once_by_workers_that_come_
                 *(stage.finish(*ended) for stage, ended in zip(four * 2, endings, strict=True) if ended)
             )
             assert not any(fenced)
-        assert await judge.fetchval("SELECT count(*) FROM foliot.history") == 150
+        assert await judge.fetchval("SELECT count(*) FROM foliot.history") == 5 * by_tier(6, 30)
 
 
 async def test_one_claim_that_finds_a_run_in_two_chunks_takes_it_once(school: School) -> None:
@@ -115,8 +117,12 @@ async def test_a_run_that_was_cancelled_before_its_claim_is_never_begun(postgres
         async with _Locked(judge, kept.number):
             assert await worker.claim() == []
         await operator.store.cancel(kept.id, actor="ana", note="")
-        await asyncio.sleep(0.3)  # what lay aside is looked at again
-        assert await worker.claim() == []
+
+        async def is_passed_over() -> bool:
+            assert await worker.claim() == []
+            return not await in_chunks(judge)
+
+        await until_async(is_passed_over, "a claim has looked again at the run that lay aside")
         assert await operator.state(kept) is State.CANCELLED
 
 
@@ -127,7 +133,7 @@ async def test_a_run_that_is_claimed_while_somebody_cancels_it_is_asked_to_stop(
         [run] = await worker.claim()
         async with _Locked(judge, kept.number):
             cancelling = asyncio.create_task(operator.store.cancel(kept.id, actor="ana", note=""))
-            await somebody_waits(judge)
+            await until_locks_are_waited_for(judge)
         assert (await cancelling).outcome == "asked"
         assert (await worker.store.beat(await worker.worker(), [])).cancel == [run.number]
         assert await worker.finish(worker.stopped(run)) == []
@@ -143,7 +149,7 @@ async def test_one_run_of_a_claim_fails_while_another_is_completed_in_an_open_tr
     async with transaction(school) as caller:
         await complete(caller, done)
         ending = school.failed(failed, retry_in=SECOND)
-        assert await asyncio.wait_for(school.finish(ending, school.succeeded(other)), 5) == []
+        assert await soon(school.finish(ending, school.succeeded(other))) == []
         assert await school.rows("SELECT written, open FROM foliot.claim") == [(False, 1)]
     assert [await school.state(run) for run in (done, failed, other)] == [
         State.SUCCEEDED,

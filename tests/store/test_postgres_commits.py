@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import product
+from typing import Any
 
 import pytest
 
@@ -14,15 +15,45 @@ from tests.contract.stage import FAR, TTL, deciding, declared, fires_hourly
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Fault
 from tests.store.lines import Line, line
+from tests.tiers import full_only, only_in_full
+from tests.waiting import until_async
 
 INSERT = "INSERT INTO foliot.run"
 KEYED = "foliot.make_promise("
 
-both = pytest.mark.parametrize("moment", ["before", "after"])
-either_way = pytest.mark.parametrize(
-    "options", [pytest.param("", id="direct"), pytest.param("?pooler=transaction", id="as through a pooler")]
-)
+WAYS = {"direct": "", "as through a pooler": "?pooler=transaction"}
 """For verbs that are one statement, and a block around it where a pooler stands between; others are always a block."""
+
+both = pytest.mark.parametrize("moment", ["before", "after"])
+
+
+def _case(moment: str, way: str, *more: object, short: bool) -> Any:
+    name = "-".join([moment, way, *map(str, more)])
+    return pytest.param(moment, WAYS[way], *more, id=name, marks=() if short else full_only)
+
+
+def each_moment(*, after: str) -> Any:
+    """Both moments, directly and as through a pooler. The short form cuts after the commit on the way that is named,
+    and before it on the other one."""
+    return pytest.mark.parametrize(
+        ("moment", "options"),
+        [
+            _case(moment, way, short=(moment == "after") == (way == after))
+            for moment in ("before", "after")
+            for way in WAYS
+        ],
+    )
+
+
+def each_moment_with(name: str, short: set[tuple[str, str, Any]], values: Iterable[Any]) -> Any:
+    """As `each_moment`, with each of these values of a parameter. The short form runs these combinations."""
+    return pytest.mark.parametrize(
+        ("moment", "options", name),
+        [
+            _case(moment, way, value, short=(moment, way, value) in short)
+            for moment, way, value in product(("before", "after"), WAYS, values)
+        ],
+    )
 
 
 def cut(line: Line, moment: str, where: str | None = None) -> Fault:
@@ -33,8 +64,7 @@ def cut(line: Line, moment: str, where: str | None = None) -> Fault:
 # ------------------------------------------------------------------------------------------------------------- promises
 
 
-@both
-@either_way
+@each_moment(after="as through a pooler")
 async def test_a_promise_is_made_once(postgres: PostgresServer, options: str, moment: str) -> None:
     async with line(postgres, options) as to:
         fault = cut(to, moment, INSERT)
@@ -44,14 +74,24 @@ async def test_a_promise_is_made_once(postgres: PostgresServer, options: str, mo
         assert await to.runs() == [kept.number]
 
 
-@pytest.mark.parametrize("key", [None, "class:7"])
-@pytest.mark.parametrize("count", [1, 2])
-@both
+@pytest.mark.parametrize(
+    ("moment", "count", "key"),
+    [
+        ("before", 1, None),
+        ("before", 2, "class:7"),
+        ("after", 1, "class:7"),
+        ("after", 2, None),
+        only_in_full("before", 1, "class:7"),
+        only_in_full("before", 2, None),
+        only_in_full("after", 1, None),
+        only_in_full("after", 2, "class:7"),
+    ],
+)
 async def test_who_cannot_be_told_what_became_of_promises_hears_so(
     postgres: PostgresServer, moment: str, count: int, key: str | None
 ) -> None:
     """The server goes away in that very moment, and stays away."""
-    async with line(postgres, patience=0.2, connect_timeout=0.5) as to:
+    async with line(postgres, patience=0) as to:
         promises = [Promise("job", b"{}", to.stage.now + HOUR, key and f"{key}{n}") for n in range(count)]
         await to.store.promise([one._replace(key=key and "first") for one in promises])
         fault = cut(to, moment, INSERT if key is None else KEYED)
@@ -62,7 +102,7 @@ async def test_who_cannot_be_told_what_became_of_promises_hears_so(
 
 
 async def test_who_cannot_reach_the_server_hears_that_nothing_was_written(postgres: PostgresServer) -> None:
-    async with line(postgres, patience=0.2, connect_timeout=0.5) as to:
+    async with line(postgres, patience=0) as to:
         to.proxy.cut_all()
         to.proxy.refuse()
         for key in (None, "class:7"):
@@ -70,8 +110,7 @@ async def test_who_cannot_reach_the_server_hears_that_nothing_was_written(postgr
                 await to.store.promise([Promise("job", b"{}", to.stage.now + HOUR, key)])
 
 
-@both
-@either_way
+@each_moment(after="direct")
 async def test_a_thousand_promises_are_made_once(postgres: PostgresServer, options: str, moment: str) -> None:
     async with line(postgres, options) as to:
         fault = cut(to, moment, INSERT)
@@ -80,9 +119,16 @@ async def test_a_thousand_promises_are_made_once(postgres: PostgresServer, optio
         assert await to.runs() == sorted(one.number for one in kept)
 
 
-@both
-@either_way
-@pytest.mark.parametrize("mode", list(OnConflict))
+@each_moment_with(
+    "mode",
+    {
+        ("before", "direct", OnConflict.KEEP),
+        ("before", "as through a pooler", OnConflict.RENEW),
+        ("after", "direct", OnConflict.REPLACE),
+        ("after", "as through a pooler", OnConflict.ERROR),
+    },
+    list(OnConflict),
+)
 async def test_the_first_promise_of_a_key_is_made_once(
     postgres: PostgresServer, options: str, moment: str, mode: OnConflict
 ) -> None:
@@ -95,8 +141,7 @@ async def test_the_first_promise_of_a_key_is_made_once(
         assert await to.count("named") == 1
 
 
-@both
-@either_way
+@each_moment(after="as through a pooler")
 async def test_a_key_that_exists_is_kept(postgres: PostgresServer, options: str, moment: str) -> None:
     async with line(postgres, options) as to:
         first = await to.stage.promise("class:7", after=HOUR)
@@ -106,8 +151,7 @@ async def test_a_key_that_exists_is_kept(postgres: PostgresServer, options: str,
         assert await to.runs() == [first.number]
 
 
-@both
-@either_way
+@each_moment(after="direct")
 async def test_a_promise_is_replaced_once(postgres: PostgresServer, options: str, moment: str) -> None:
     async with line(postgres, options) as to:
         first = await to.stage.promise("class:7", after=HOUR)
@@ -118,8 +162,7 @@ async def test_a_promise_is_replaced_once(postgres: PostgresServer, options: str
         assert await to.runs() == [first.number]
 
 
-@both
-@either_way
+@each_moment(after="as through a pooler")
 async def test_a_promise_is_renewed_once(postgres: PostgresServer, options: str, moment: str) -> None:
     async with line(postgres, options) as to:
         run = await to.stage.running("class:7")
@@ -131,8 +174,7 @@ async def test_a_promise_is_renewed_once(postgres: PostgresServer, options: str,
         assert await to.runs() == [run.number, kept.number]
 
 
-@both
-@either_way
+@each_moment(after="direct")
 async def test_a_key_that_is_refused_stays_refused(postgres: PostgresServer, options: str, moment: str) -> None:
     async with line(postgres, options) as to:
         first = await to.stage.promise("class:7", after=HOUR)
@@ -212,8 +254,7 @@ async def chunks(to: Line) -> list[int]:
     return [row[0] for row in await to.ask("SELECT unnest(numbers) FROM foliot.handoff ORDER BY 1")]
 
 
-@both
-@either_way
+@each_moment(after="as through a pooler")
 async def test_what_was_fired_is_not_fired_again_by_the_next_owner(
     postgres: PostgresServer, options: str, moment: str
 ) -> None:
@@ -258,8 +299,7 @@ async def test_ticks_are_fired_once_and_have_one_successor(postgres: PostgresSer
         assert await to.count("run") == 4
 
 
-@both
-@either_way
+@each_moment(after="direct")
 async def test_a_worker_gets_its_runs_although_the_answer_to_its_claim_was_lost(
     postgres: PostgresServer, options: str, moment: str
 ) -> None:
@@ -272,9 +312,12 @@ async def test_a_worker_gets_its_runs_although_the_answer_to_its_claim_was_lost(
             await to.stage.claim()
         assert fault.happened
         claimed: list[Claimed] = []
-        async with asyncio.timeout(10):
-            while len(claimed) < 5:  # the server may still be at it
-                claimed += await to.stage.claim()
+
+        async def are_claimed() -> bool:
+            claimed.extend(await to.stage.claim())
+            return len(claimed) >= 5
+
+        await until_async(are_claimed, "the server has ended the claim that was cut, and all runs are claimed")
         assert sorted(run.number for run in claimed) == sorted(one.number for one in kept)
         assert {run.attempt for run in claimed} == {1}
         assert await to.stage.claim() == []
@@ -282,8 +325,7 @@ async def test_a_worker_gets_its_runs_although_the_answer_to_its_claim_was_lost(
         assert await to.count("claim") == 0
 
 
-@both
-@either_way
+@each_moment(after="as through a pooler")
 async def test_a_claim_whose_answer_was_lost_is_finished_by_somebody_else_when_its_worker_dies(
     postgres: PostgresServer, options: str, moment: str
 ) -> None:
@@ -308,9 +350,18 @@ async def test_a_claim_whose_answer_was_lost_is_finished_by_somebody_else_when_i
         assert await to.runs() == [kept.number]
 
 
-@both
-@either_way
-@pytest.mark.parametrize("how", ["succeeded", "failed", "died", "interrupted"])
+@each_moment_with(
+    "how",
+    {
+        ("before", "direct", "succeeded"),
+        ("after", "as through a pooler", "succeeded"),
+        ("before", "as through a pooler", "failed"),
+        ("after", "direct", "failed"),
+        ("before", "direct", "died"),
+        ("after", "direct", "interrupted"),
+    },
+    ["succeeded", "failed", "died", "interrupted"],
+)
 async def test_an_ending_that_is_said_again_is_neither_fenced_nor_told_twice(
     postgres: PostgresServer, options: str, moment: str, how: str
 ) -> None:

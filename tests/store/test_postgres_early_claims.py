@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -22,10 +20,13 @@ from foliot.store.postgres import store as stores
 from tests.contract.stage import Stage, declared
 from tests.servers.postgres import PostgresServer
 from tests.store.lines import stages
+from tests.waiting import until_async
 
-LEAD: Duration = 3 * SECOND
+LEAD: Duration = 120 * SECOND
 """So long that the slowest machine claims before the time."""
-SOON: Duration = 1_500 * MILLISECOND
+SOON: Duration = 60 * SECOND
+AWAITED: Duration = 3 * SECOND
+"""The same, where the test waits for the time."""
 
 
 @pytest.fixture(autouse=True)
@@ -66,9 +67,7 @@ class Scene(NamedTuple):
         await self.judge.execute("UPDATE foliot.handoff SET ready_at = 0, fired_at = fired_at - $1", SOON)
 
     async def is_called(self) -> None:
-        async with asyncio.timeout(10):
-            while not self.store.bell._calls._chunks:  # noqa: ASYNC110 - there is no event for it
-                await asyncio.sleep(0.001)
+        await until_async(lambda: self.store.bell._calls._chunks, "the store has heard the call")
 
     async def claims(self, *, limit: int = 10, ahead: int = 10, called: bool = True) -> list[Claimed]:
         return await self.store.claim(self.worker, ["default"], ["job"], limit, ahead=ahead, called=called)
@@ -78,9 +77,8 @@ class Scene(NamedTuple):
 async def scene(server: PostgresServer) -> AsyncIterator[Scene]:
     async with stages(server, 1) as (judge, [stage]):
         worker = await stage.register()
-        async with asyncio.timeout(10):
-            while not stage.store._here().bell._has_ears:  # type: ignore[attr-defined]  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        bell = stage.store.bell  # type: ignore[attr-defined]
+        await until_async(lambda: bell._has_ears, "the store listens")
         yield Scene(stage, judge, await stage.lease(), worker)
 
 
@@ -90,16 +88,14 @@ async def test_whoever_is_called_takes_it_before_its_time_and_is_told_how_long_t
     async with scene(postgres) as at:
         first, second = await at.hands_off(SOON, SOON + 10 * MILLISECOND)
         asked = await at.store.now()
-        before = time.monotonic()
         claimed = await at.claims()
         answered = await at.store.now()
-        took = round((time.monotonic() - before) * SECOND)
         assert [one.number for one in claimed] == [first.number, second.number]
         for one in claimed:
             assert one.early > 0
-            # It begins after `early` from the answer: no sooner than its time, and no later than the answer took.
+            # It begins after `early` from the answer: not before its time, and not as if the server had answered early.
             assert one.fire_at <= answered + one.early
-            assert asked + one.early <= one.fire_at + took + SECOND
+            assert asked + one.early <= one.fire_at + SECOND
 
 
 async def test_what_is_due_before_the_answer_comes_may_begin_at_once(postgres: PostgresServer) -> None:
@@ -121,12 +117,10 @@ async def test_nothing_else_is_taken_before_its_time(postgres: PostgresServer) -
 
 async def test_who_takes_nothing_ahead_comes_at_its_time(postgres: PostgresServer) -> None:
     async with scene(postgres) as at:
-        [kept] = await at.hands_off(SOON)
+        [kept] = await at.hands_off(AWAITED)
         assert await at.claims(ahead=0) == []
         heard = at.store.version()
-        async with asyncio.timeout(30):
-            while at.store.version() == heard:  # noqa: ASYNC110 - there is no event for it
-                await asyncio.sleep(0.001)
+        await until_async(lambda: at.store.version() != heard, "the store says that there is something new")
         assert await at.store.now() >= kept.fire_at
         assert [one.number for one in await at.claims(ahead=0)] == [kept.number]
 
@@ -244,15 +238,17 @@ async def test_one_that_was_cancelled_or_moved_after_its_hand_off_is_not_claimed
 
 async def test_one_that_is_given_back_before_its_time_is_claimed_at_it(postgres: PostgresServer) -> None:
     async with scene(postgres) as at:
-        [kept] = await at.hands_off(SOON)
+        [kept] = await at.hands_off(AWAITED)
         claimed = await at.claims()
         assert await at.store.give_back(at.worker, claimed) == 1
         found: list[Claimed] = []
-        async with asyncio.timeout(30):
-            while not found:
-                found = await at.claims(ahead=0)
-                assert not found or await at.store.now() >= kept.fire_at
-                await asyncio.sleep(0.05)
+
+        async def is_found() -> bool:
+            found.extend(await at.claims(ahead=0))
+            return bool(found)
+
+        await until_async(is_found, "the run that was given back is claimed")
+        assert await at.store.now() >= kept.fire_at
         assert (found[0].number, found[0].attempt, found[0].early) == (kept.number, 1, 0)
 
 

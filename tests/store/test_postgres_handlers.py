@@ -13,7 +13,7 @@ from foliot.domain.state import State
 from foliot.domain.store import JobCard, OpenTransaction
 from foliot.errors import InvalidInput, LostOwnership
 from foliot.portal import finished
-from tests.store.callers import Caller, School, Undone
+from tests.store.callers import Caller, School, Undone, with_each_library
 
 T = TypeVar("T")
 
@@ -37,6 +37,7 @@ async def ended(caller: Caller, opened: OpenTransaction, run: Claimed, effect: E
     await asked(caller, opened, opened.end_effect(run.number, run.token, effect, DONE, b'{"receipt":12}', None))
 
 
+@with_each_library
 async def test_the_ledger_and_the_end_of_the_run_are_the_callers_transaction(school: School, caller: Caller) -> None:
     run = await school.running("order")
     opened = school.store.transaction(caller.connection)

@@ -42,7 +42,7 @@ async def replace(school: School, connection: Any, key: str, fire_at: Instant) -
 
 
 async def done_or_waiting(school: School, task: asyncio.Task[Any]) -> None:
-    waiting = asyncio.create_task(school.until_somebody_waits())
+    waiting = asyncio.create_task(school.until_a_lock_is_waited_for())
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
 
@@ -144,7 +144,7 @@ async def test_a_key_that_somebody_holds_does_not_keep_those_waiting_who_come_la
     async with open_transaction(school) as caller:
         await school.store.promise_within_async(caller, [Promise("job", b"{}", school.now, key="held")])
         waiting = asyncio.create_task(school.promise("held"))
-        await school.until_somebody_waits()
+        await school.until_a_lock_is_waited_for()
         for key in ("a", "b"):
             assert (await school.promise(key)).outcome == "made"
         assert not waiting.done()

@@ -13,10 +13,10 @@ from foliot.domain.instant import DAY, HOUR, MINUTE
 from foliot.domain.ledger import EffectState, Item, ItemState
 from foliot.domain.run import Progress
 from foliot.domain.state import State
-from foliot.store.postgres import PostgresStore
 from tests.contract.stage import START, Stage
 from tests.servers.emptied import emptied
 from tests.servers.postgres import PostgresServer
+from tests.servers.warm import Warm
 
 
 class House(Stage):
@@ -41,10 +41,10 @@ class House(Stage):
 
 
 @pytest.fixture
-def house(postgres: PostgresServer, runner: asyncio.Runner) -> Iterator[House]:
+def house(postgres: PostgresServer, warm: Warm, runner: asyncio.Runner) -> Iterator[House]:
     clock = ManualClock(START)
-    dsn = emptied(postgres, shards=1)
-    store = PostgresStore(dsn, clock)
+    dsn = emptied(postgres, shards=1, by_socket=True)
+    store = warm.store(dsn, clock)
     runner.run(store.open())
     made = House(store, clock)
     made.dsn = dsn

@@ -4,7 +4,7 @@ network. It was said again meanwhile, and must not count a second time."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import asyncpg
@@ -16,13 +16,11 @@ from foliot.errors import StoreError
 from foliot.store.postgres import PostgresStore
 from tests.contract.stage import Stage
 from tests.servers.postgres import PostgresServer
-from tests.store.lines import Line, line
+from tests.store.lines import Line, backends_alive, backends_in_use, end_of_late_statements, end_waits_for_answers, line
+from tests.tiers import full_only
+from tests.waiting import until_async
 
 KEYED = "foliot.make_promise("
-
-either_way = pytest.mark.parametrize(
-    "options", [pytest.param("", id="direct"), pytest.param("?pooler=transaction", id="as through a pooler")]
-)
 
 
 @asynccontextmanager
@@ -40,42 +38,49 @@ async def locked(to: Line, *statements: str) -> AsyncIterator[None]:
         await connection.close()
 
 
-async def waiting(to: Line, *, besides: set[int] | None = None) -> set[int]:
-    """Who waits for a lock on the server, once somebody does who did not wait before."""
-    for _ in range(500):
+async def waiting(to: Line, *, besides: Collection[int] = ()) -> set[int]:
+    """The backends that wait for a lock, once one does that did not wait before."""
+
+    async def more() -> set[int]:
         found = {row[0] for row in await to.ask("SELECT pid FROM pg_locks WHERE NOT granted")}
-        if found - (besides or set()):
-            return found
-        await asyncio.sleep(0.02)
-    raise AssertionError("nobody waits")
+        return found if found.difference(besides) else set()
+
+    return await until_async(more, "another statement waits for a lock")
 
 
-async def nothing_is_late(to: Line) -> None:
-    """Until no statement that lost its client is left on the server."""
-    for _ in range(500):
-        rows = await to.ask(
-            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
-            "AND backend_type = 'client backend' AND state <> 'idle'"
-        )
-        if not rows:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("statements are still under way")
+@asynccontextmanager
+async def delayed(to: Line, where: str) -> AsyncIterator[None]:
+    """The network keeps one such statement back, and its sender gives up. The statement goes on to the server when the
+    block ends, and has done there what it does when this returns."""
+    fault = to.proxy.freeze_before(where)
+    in_use: set[int] = set()
+
+    async def give_up() -> None:
+        await fault
+        in_use.update(backends_in_use(to))
+        end_waits_for_answers()
+
+    giving_up = asyncio.create_task(give_up())
+    yield
+    await giving_up
+    frozen = {link for link in to.proxy.links if not link.flowing.is_set()}
+    assert len(frozen) == 1
+    to.proxy.thaw()
+    await until_async(lambda: not frozen & to.proxy.links, "the proxy has passed on what it kept back")
+    lost = in_use - backends_alive(to)
+    assert lost
+    await end_of_late_statements(to, lost)
 
 
 async def test_a_promise_that_was_delayed_in_the_network_is_not_made_after_it_has_ended(
     postgres: PostgresServer,
 ) -> None:
-    async with line(postgres, command_timeout=0.3) as to:
-        fault = to.proxy.freeze_before("INSERT INTO foliot.run")
-        kept = await to.stage.promise()
-        assert fault.happened
-        await to.stage.fire()
-        [run] = await to.stage.claim()
-        assert await to.stage.finish(to.stage.succeeded(run)) == []
-        to.proxy.thaw()
-        await asyncio.sleep(0.2)  # what was frozen reaches the server now; that it changes nothing has no event
-        await nothing_is_late(to)
+    async with line(postgres) as to:
+        async with delayed(to, "INSERT INTO foliot.run"):
+            kept = await to.stage.promise()
+            await to.stage.fire()
+            [run] = await to.stage.claim()
+            assert await to.stage.finish(to.stage.succeeded(run)) == []
         assert await to.runs() == [kept.number]
 
 
@@ -89,12 +94,21 @@ async def test_a_promise_that_waits_for_a_lock_when_its_connection_is_cut_is_mad
             to.proxy.cut_all()
             await waiting(to, besides=first)
         kept = await making
-        await nothing_is_late(to)
+        await end_of_late_statements(to)
         assert await to.runs() == [kept.number]
 
 
-@either_way
-@pytest.mark.parametrize("mode", list(OnConflict))
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        pytest.param(mode, options, id=f"{mode}-{way}", marks=() if short else full_only)
+        for place, mode in enumerate(OnConflict)
+        for way, options, short in (
+            ("direct", "", place % 2 == 0),
+            ("as through a pooler", "?pooler=transaction", place % 2 == 1),
+        )
+    ],
+)
 async def test_a_key_that_waits_for_another_when_its_connection_is_cut_is_made_once(
     postgres: PostgresServer, mode: OnConflict, options: str
 ) -> None:
@@ -105,23 +119,20 @@ async def test_a_key_that_waits_for_another_when_its_connection_is_cut_is_made_o
             to.proxy.cut_all()
             await waiting(to, besides=first)
         kept = await making
-        await nothing_is_late(to)
+        await end_of_late_statements(to)
         assert kept.name == "class:7#1"
         assert await to.runs() == [kept.number]
 
 
 async def test_a_renewal_that_was_delayed_in_the_network_does_not_renew_again(postgres: PostgresServer) -> None:
-    async with line(postgres, command_timeout=0.3) as to:
+    async with line(postgres) as to:
         run = await to.stage.running("class:7")
         await to.stage.finish(to.stage.succeeded(run))
-        to.proxy.freeze_before(KEYED)
-        kept = await to.stage.promise("class:7", on_conflict=OnConflict.RENEW)
-        await to.stage.fire()
-        [again] = await to.stage.claim()
-        await to.stage.finish(to.stage.succeeded(again))
-        to.proxy.thaw()
-        await asyncio.sleep(0.2)  # as above
-        await nothing_is_late(to)
+        async with delayed(to, KEYED):
+            kept = await to.stage.promise("class:7", on_conflict=OnConflict.RENEW)
+            await to.stage.fire()
+            [again] = await to.stage.claim()
+            await to.stage.finish(to.stage.succeeded(again))
         assert await to.runs() == [run.number, kept.number]
 
 
@@ -149,14 +160,11 @@ async def test_a_replacement_that_was_made_and_then_claimed_is_not_called_a_conf
 async def test_a_replacement_that_was_delayed_in_the_network_does_not_undo_a_later_one(
     postgres: PostgresServer,
 ) -> None:
-    async with line(postgres, command_timeout=0.3) as to:
+    async with line(postgres) as to:
         await to.stage.promise("class:7", after=HOUR)
-        to.proxy.freeze_before(KEYED)
-        await to.stage.promise("class:7", after=HOUR, payload=b'"first"', on_conflict=OnConflict.REPLACE)
-        await to.stage.promise("class:7", after=HOUR, payload=b'"second"', on_conflict=OnConflict.REPLACE)
-        to.proxy.thaw()
-        await asyncio.sleep(0.2)  # as above
-        await nothing_is_late(to)
+        async with delayed(to, KEYED):
+            await to.stage.promise("class:7", after=HOUR, payload=b'"first"', on_conflict=OnConflict.REPLACE)
+            await to.stage.promise("class:7", after=HOUR, payload=b'"second"', on_conflict=OnConflict.REPLACE)
         assert (await to.stage.run("class:7#1")).payload == b'"second"'
 
 
@@ -169,7 +177,7 @@ async def test_a_change_that_waits_for_a_lock_when_its_connection_is_cut_is_made
             to.proxy.cut_all()
             await waiting(to, besides=first)
         await moving
-        await nothing_is_late(to)
+        await end_of_late_statements(to)
         assert await to.count("stir WHERE numbers = ARRAY[$1::bigint]", kept.number) == 1
 
 
@@ -186,7 +194,7 @@ async def test_a_claim_that_waits_for_a_lock_when_its_connection_is_cut_is_found
             to.proxy.cut_all()
             with pytest.raises(StoreError):
                 await claiming
-        await nothing_is_late(to)
+        await end_of_late_statements(to)
         [run] = await to.stage.claim()
         assert (run.number, run.attempt) == (kept.number, 1)
         assert await to.count("claim") == 1
@@ -195,17 +203,14 @@ async def test_a_claim_that_waits_for_a_lock_when_its_connection_is_cut_is_found
 async def test_a_claim_that_was_delayed_in_the_network_takes_nothing_from_the_next_one(
     postgres: PostgresServer,
 ) -> None:
-    async with line(postgres, command_timeout=0.3) as to:
+    async with line(postgres) as to:
         kept = await to.stage.promise()
         await to.stage.fire()
         await to.stage.worker()
-        to.proxy.freeze_before("foliot.claim_runs(")
-        with pytest.raises(StoreError):
-            await to.stage.claim()
-        [run] = await to.stage.claim()
-        to.proxy.thaw()
-        await asyncio.sleep(0.2)  # as above
-        await nothing_is_late(to)
+        async with delayed(to, "foliot.claim_runs("):
+            with pytest.raises(StoreError):
+                await to.stage.claim()
+            [run] = await to.stage.claim()
         assert await to.stage.claim() == []
         assert (run.number, run.attempt) == (kept.number, 1)
         assert await to.stage.finish(to.stage.succeeded(run)) == []
@@ -224,27 +229,24 @@ async def test_an_ending_that_waits_for_a_lock_when_its_connection_is_cut_counts
             again = asyncio.create_task(to.stage.finish(ending))
             await waiting(to, besides=first)
         assert await again == []
-        await nothing_is_late(to)
+        await end_of_late_statements(to)
         assert await to.runs() == [run.number]
         assert await to.count("claim") == 0
 
 
 async def test_a_firing_that_was_delayed_in_the_network_is_refused_by_its_epoch(postgres: PostgresServer) -> None:
-    async with line(postgres, command_timeout=0.3) as to:
+    async with line(postgres) as to:
         kept = await to.stage.promise()
         await to.stage.scheduler()
-        to.proxy.freeze_before("foliot.fire_runs(")
-        with pytest.raises(Exception, match="the answer to a firing was lost"):
-            await to.stage.fire()
-        assert (await to.stage.fire()).handed_off == 1
-        to.proxy.thaw()
-        await asyncio.sleep(0.2)  # as above
-        await nothing_is_late(to)
+        async with delayed(to, "foliot.fire_runs("):
+            with pytest.raises(Exception, match="the answer to a firing was lost"):
+                await to.stage.fire()
+            assert (await to.stage.fire()).handed_off == 1
         assert await to.ask("SELECT numbers FROM foliot.handoff") == [([kept.number],)]
 
 
 async def test_what_was_claimed_is_ours_although_the_rest_cannot_be_looked_at(postgres: PostgresServer) -> None:
-    async with line(postgres, patience=0.1) as to:
+    async with line(postgres, patience=0) as to:
         kept = await to.stage.promise()
         await to.stage.promise(job="unknown")
         await to.stage.fire()

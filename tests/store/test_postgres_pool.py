@@ -8,6 +8,7 @@ import time
 import pytest
 
 from foliot.store.postgres.pool import IDLE_FOR, Pool
+from tests.waiting import soon
 
 
 class Connection:
@@ -75,12 +76,12 @@ async def test_whoever_waits_when_it_is_closed_does_not_wait_for_long():
     waiting = [asyncio.create_task(pool.acquire(60)) for _ in range(2)]
     await asyncio.sleep(0)
     closing = asyncio.create_task(pool.close(1))
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
     pool.release(only)
     await closing
     for waiter in waiting:
         with pytest.raises(ConnectionAbortedError):
-            await asyncio.wait_for(waiter, 1)
+            await soon(waiter)
 
 
 async def test_waiting_has_an_end():
@@ -155,10 +156,14 @@ async def test_closing_waits_for_what_is_lent_and_then_ends_it():
     pool = Pool(Server().connect, 3)
     idle, back, kept = [await pool.acquire(1) for _ in range(3)]
     pool.release(idle)
-    closing = asyncio.create_task(pool.close(0.05))
-    await asyncio.sleep(0.01)
-    assert not closing.done()
+    closing = asyncio.create_task(pool.close(3_600))
+    await asyncio.sleep(0)
     pool.release(back)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    for timer in asyncio.get_running_loop()._scheduled:  # type: ignore[attr-defined]  # the time is over
+        timer._run()
     await closing
     assert [one.closed for one in (idle, back, kept)] == [True] * 3
     assert idle.in_order

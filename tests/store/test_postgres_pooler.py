@@ -16,15 +16,27 @@ from foliot.domain.instant import HOUR
 from foliot.domain.run import Promise
 from foliot.domain.state import State
 from foliot.store.postgres import PostgresStore
+from foliot.store.postgres.bell import UNHEARD_EVERY
 from tests.contract.stage import Stage, deciding, declared, fires_hourly
 from tests.servers.emptied import emptied
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer
+from tests.tiers import full_only
+from tests.waiting import until_async
 
 pytestmark = pytest.mark.needs("pgbouncer")
 
 
-@pytest.fixture(params=[1, 2], ids=["one session for all", "two sessions"])
+def with_sessions(count: int) -> pytest.MarkDecorator:
+    """How many sessions the pooler has; the full form tries one for all clients, and two."""
+    counts = [
+        pytest.param(each, id=name, marks=() if each == count else full_only)
+        for each, name in ((1, "one session for all"), (2, "two sessions"))
+    ]
+    return pytest.mark.parametrize("pooler", counts, indirect=True)
+
+
+@pytest.fixture
 def pooler(postgres: PostgresServer, request: pytest.FixtureRequest) -> Iterator[PgBouncer]:
     with PgBouncer(postgres, pool_size=request.param) as pooler:
         yield pooler
@@ -59,6 +71,7 @@ async def live(stage: Stage, name: str) -> None:
     await stage.store.beat(await stage.worker(), [])
 
 
+@with_sessions(1)
 async def test_a_run_lives_its_whole_life_through_a_pooler_that_several_clients_share(
     postgres: PostgresServer, pooler: PgBouncer
 ) -> None:
@@ -83,6 +96,7 @@ async def test_a_run_lives_its_whole_life_through_a_pooler_that_several_clients_
         assert (await scheduler.store.health())["pooler"] == "transaction"
 
 
+@with_sessions(2)
 async def test_nothing_is_left_in_a_session_for_its_next_user(postgres: PostgresServer, pooler: PgBouncer) -> None:
     async with clients(postgres, pooler, 2) as them:
         fresh = await asyncpg.connect(postgres.dsn("contract"))
@@ -106,34 +120,31 @@ async def test_nothing_is_left_in_a_session_for_its_next_user(postgres: Postgres
 
 async def heard(stage: Stage, before: int, other: Stage) -> None:
     """Until the store's version says that something is new."""
-    for _ in range(200):
-        if stage.store.version() != before:
-            return
-        await other.promise()
-        await asyncio.sleep(0.02)
-    raise AssertionError("it never heard anything")
+    await other.promise()
+    await until_async(lambda: stage.store.version() != before, "the store has heard of the promise")
 
 
+@with_sessions(2)
 async def test_with_an_address_to_listen_at_wake_ups_come_past_the_pooler(
     postgres: PostgresServer, pooler: PgBouncer
 ) -> None:
     async with clients(postgres, pooler, 2, f"&listen={quote(postgres.dsn('contract'), safe='')}") as [one, other]:
         await one.register("scheduler")
         bell = one.store._here().bell  # type: ignore[attr-defined]
-        while not bell._has_ears:  # noqa: ASYNC110  it comes from another process
-            await asyncio.sleep(0.01)
+        await until_async(lambda: bell._has_ears, "the store listens")
         before = one.store.version()
-        await asyncio.sleep(0.1)  # without news nothing changes: it really listens, and does not only look
+        await asyncio.sleep(2 * UNHEARD_EVERY)  # without news nothing changes: it listens, and does not only look
         assert one.store.version() == before
         await heard(one, before, other)
 
 
+@with_sessions(1)
 async def test_without_one_it_looks_instead(postgres: PostgresServer, pooler: PgBouncer) -> None:
     async with clients(postgres, pooler, 1) as [one]:
         await one.register("scheduler")
         before = one.store.version()
-        await asyncio.sleep(0.1)  # "everything may be new" after a fiftieth of a second
-        assert one.store.version() != before
+        # "Everything may be new" after a fiftieth of a second.
+        await until_async(lambda: one.store.version() != before, "the version changes by itself")
 
 
 async def test_verbs_are_read_committed_whatever_the_database_prefers(

@@ -22,7 +22,10 @@ from foliot.store.postgres.transaction import Numbers
 from foliot.timing import every
 from tests.contract.stage import FAR, START, TTL, Entry, Stage, deciding, declared, fires, fires_hourly, skips
 from tests.servers.postgres import PostgresServer
-from tests.store.lines import due_in, in_chunks, leased, line, somebody_waits, stages
+from tests.store.lines import due_in, in_chunks, leased, line, stages, until_locks_are_waited_for
+from tests.tiers import by_tier
+
+KEYS = by_tier(4, 10)
 
 
 def skips_when_busy(fact: TickFacts) -> TickDecision:
@@ -55,9 +58,9 @@ async def test_a_takeover_waits_for_the_old_owners_firing_and_does_not_repeat_it
             cursor = (await old.store.arrivals([lease], lease.cursor)).cursor
             firing = asyncio.create_task(old.store.fire([lease], due, cursor, deciding(fires)))
             other = await asyncpg.connect(new.store.where.dsn)  # type: ignore[attr-defined]
-            await somebody_waits(other)
+            await until_locks_are_waited_for(other)
             taking = asyncio.create_task(leased(new, 0))
-            await asyncio.sleep(0.1)  # nothing can be waited for: it must not be done
+            await until_locks_are_waited_for(other, 2)  # the takeover waits as well
             assert not taking.done()
             await other.close()
         assert (await firing).handed_off == 3
@@ -81,7 +84,7 @@ async def test_ticks_that_the_old_owner_fires_during_a_takeover_are_fired_once(p
         # The firing has decided, and waits to make the successor of one tick.
         await blocking.execute("INSERT INTO foliot.named VALUES ($1, 1)", tick_name("s3", first + HOUR))
         firing = asyncio.create_task(old.store.fire([lease], due, lease.cursor, deciding(fires_hourly)))
-        await somebody_waits(judge)
+        await until_locks_are_waited_for(judge)
         taking = asyncio.create_task(leased(new, 0))
         await block.rollback()
         await blocking.close()
@@ -96,11 +99,11 @@ async def test_ticks_that_the_old_owner_fires_during_a_takeover_are_fired_once(p
 
 async def test_a_key_that_sixteen_promise_at_once_has_one_run(postgres: PostgresServer) -> None:
     async with stages(postgres, 16) as (judge, them):
-        for key in range(10):
+        for key in range(KEYS):
             kept = await asyncio.gather(*(stage.promise(f"class:{key}", after=HOUR) for stage in them))
             assert len({one.number for one in kept}) == 1
             assert sorted(one.outcome for one in kept) == ["kept"] * 15 + ["made"]
-        assert await judge.fetchval("SELECT count(*) FROM foliot.run") == 10
+        assert await judge.fetchval("SELECT count(*) FROM foliot.run") == KEYS
 
 
 async def test_a_key_that_sixteen_renew_at_once_has_one_new_generation(postgres: PostgresServer) -> None:
@@ -230,7 +233,7 @@ async def test_two_first_failures_of_a_destination_at_one_moment_are_two(postgre
         async with judge.transaction():
             await judge.execute("LOCK TABLE foliot.breaker IN SHARE MODE")  # everybody looks, and nobody writes
             failing = [asyncio.create_task(stage.finish(ending)) for stage, ending in endings]
-            await somebody_waits(judge, 2)
+            await until_locks_are_waited_for(judge, 2)
         await asyncio.gather(*failing)
         assert await judge.fetchval("SELECT failures FROM foliot.breaker") == 2
 
@@ -280,7 +283,7 @@ async def test_a_worker_whose_clock_lags_did_not_begin_before_its_claim(postgres
 
 async def test_two_endings_of_one_claim_at_once_close_it(postgres: PostgresServer) -> None:
     async with stages(postgres, 2) as (judge, [worker, other]):
-        for _ in range(20):
+        for _ in range(by_tier(5, 20)):
             for _ in range(4):
                 await worker.promise()
             await worker.fire()
@@ -288,7 +291,7 @@ async def test_two_endings_of_one_claim_at_once_close_it(postgres: PostgresServe
             told = zip([worker, other] * 2, runs, strict=True)
             await asyncio.gather(*(stage.store.finish(number, [stage.succeeded(run)]) for stage, run in told))
         assert await judge.fetchval("SELECT count(*) FROM foliot.claim") == 0
-        assert await judge.fetchval("SELECT count(*) FROM foliot.history") == 80
+        assert await judge.fetchval("SELECT count(*) FROM foliot.history") == 4 * by_tier(5, 20)
 
 
 # ----------------------------------------------------------------------------------------------------------- schedules
@@ -305,7 +308,7 @@ async def fired(stage: Stage, leases: list[Lease], due: list[Entry]) -> tuple[in
 
 async def test_overlap_is_obeyed_whatever_shards_the_runs_of_a_schedule_lie_in(postgres: PostgresServer) -> None:
     async with stages(postgres, 4, shards=16) as (judge, them):
-        for round_ in range(10):
+        for round_ in range(by_tier(4, 10)):
             name = f"s{round_}"
             await them[0].apply(declared(name, them[0].now))
             for stage in them:
@@ -340,7 +343,7 @@ async def test_nothing_is_held_for_ever_when_what_it_is_held_for_ends_at_that_mo
             )
             return sum(one.handed_off for one in fired)
 
-        for _ in range(5):
+        for _ in range(by_tier(2, 5)):
             for name in names:
                 await scheduler.store.trigger(name, actor="me", note="")
             assert await fire(scheduler) == 20
@@ -349,7 +352,8 @@ async def test_nothing_is_held_for_ever_when_what_it_is_held_for_ends_at_that_mo
                 await scheduler.store.trigger(name, actor="me", note="")
 
             async def end(run: Claimed) -> None:
-                await asyncio.sleep(chance.uniform(0, 0.05))
+                for _ in range(chance.randrange(30)):  # turns of the loop
+                    await asyncio.sleep(0)
                 how = chance.choice([worker.succeeded, worker.died])
                 assert await worker.finish(how(run)) == []
 

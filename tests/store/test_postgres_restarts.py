@@ -1,4 +1,4 @@
-"""The server itself goes away: stopped at once, started again, replaced by its replica. Each test has its own."""
+"""The server itself goes away: stopped at once, started again, replaced by its replica."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -17,22 +18,25 @@ from foliot.domain.run import Promise
 from foliot.errors import LostOwnership, StoreError
 from foliot.store.postgres import PostgresStore
 from tests.contract.stage import FAR, TTL, Stage
+from tests.servers.emptied import emptied
 from tests.servers.postgres import PostgresServer
-from tests.store.lines import line
+from tests.store.lines import end_waits_for_answers, line
+from tests.tiers import by_tier
+from tests.waiting import until_async
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def lazy_server() -> Iterator[PostgresServer]:
-    """It forgets what was not flushed, as a crash of its host would; and flushes only what has to be."""
+    """It forgets what was not flushed, as a crash of its host would; and flushes only what has to be. Each test
+    leaves it running."""
     with PostgresServer(settings={"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB"}) as server:
         yield server
 
 
 async def more(acknowledged: list[int], count: int) -> None:
-    """Until so many more are acknowledged."""
-    held = len(acknowledged)
-    while len(acknowledged) < held + count:  # noqa: ASYNC110  it is the producers who go on
-        await asyncio.sleep(0.01)
+    """Until `count` more are acknowledged."""
+    wanted = len(acknowledged) + count
+    await until_async(lambda: len(acknowledged) >= wanted, f"{count} more promises are acknowledged")
 
 
 async def test_a_promise_made_after_a_crash_is_told_although_its_transactions_number_was_used_before(
@@ -111,9 +115,10 @@ async def test_what_was_acknowledged_while_the_server_crashed_is_there_afterward
                     acknowledged.extend({one.number for one in await to.store.promise(wanted[: 1 + count % 3])})
 
         producing = [asyncio.create_task(produce(key)) for key in (None, "a", None, "b")]
-        for _ in range(3):
+        for _ in range(by_tier(1, 3)):
             await more(acknowledged, 50)
             await asyncio.to_thread(lazy_server.restart, "immediate")
+        await more(acknowledged, 50)
         going = False
         await asyncio.gather(*producing)
         found = await to.runs()
@@ -123,19 +128,28 @@ async def test_what_was_acknowledged_while_the_server_crashed_is_there_afterward
         assert {row[1] for row in named} == {1}
 
 
-async def test_a_server_that_refuses_for_a_moment_is_waited_for(postgres: PostgresServer) -> None:
+async def test_a_server_that_refuses_for_a_moment_is_waited_for(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with line(postgres) as to:
+        tries, connect = [], to.store.connections._connect
+
+        async def try_to_connect(*arguments: Any) -> Any:
+            tries.append(arguments)
+            return await connect(*arguments)
+
+        monkeypatch.setattr(to.store.connections, "_connect", try_to_connect)
         to.proxy.refuse()
         to.proxy.cut_all()
         making = asyncio.create_task(to.stage.promise(after=HOUR))
-        await asyncio.sleep(0.3)  # a few tries are refused meanwhile
+        await until_async(lambda: len(tries) > 3, "the server has refused three connections")
         assert not making.done()
         to.proxy.allow()
         assert (await making).outcome == "made"
 
 
 async def test_a_server_that_refuses_for_long_is_an_error_that_says_where(postgres: PostgresServer) -> None:
-    async with line(postgres, patience=0.2) as to:
+    async with line(postgres, patience=0) as to:
         to.proxy.refuse()
         to.proxy.cut_all()
         for act in (to.stage.promise(after=HOUR), to.store.schedules(), to.stage.claim(worker=1)):
@@ -146,9 +160,13 @@ async def test_a_server_that_refuses_for_long_is_an_error_that_says_where(postgr
 
 
 async def test_a_half_open_connection_ends_by_timeouts(postgres: PostgresServer) -> None:
-    async with line(postgres, command_timeout=0.2, connect_timeout=0.2, patience=0.2) as to:
+    async with line(postgres) as to:
         kept = await to.stage.promise()
         to.proxy.freeze()
+        connections = to.store.connections
+        usual = connections.connect_timeout, connections.patience
+        # No connection can be made through a frozen proxy, however long a caller waits for one.
+        connections.connect_timeout, connections.patience = 0.2, 0
         verbs = (
             to.stage.promise(after=HOUR),
             to.stage.promise("class:7", after=HOUR),
@@ -156,8 +174,16 @@ async def test_a_half_open_connection_ends_by_timeouts(postgres: PostgresServer)
             to.store.standing(1, TTL),
             to.store.now(),
         )
-        answers = await asyncio.wait_for(asyncio.gather(*verbs, return_exceptions=True), 30)
+        answering = asyncio.gather(*verbs, return_exceptions=True)
+
+        def are_answered() -> bool:
+            end_waits_for_answers()
+            return answering.done()
+
+        await until_async(are_answered, "each verb has given up")
+        answers = await answering
         assert all(isinstance(answer, StoreError) for answer in answers), answers
+        connections.connect_timeout, connections.patience = usual
         to.proxy.thaw()
         # What was refused may have happened; what happens from now on happens.
         await to.stage.fire()
@@ -183,9 +209,13 @@ async def test_a_store_with_a_read_only_primary_looks_for_another_one(postgres: 
 # ------------------------------------------------------------------------------------------------------------- failover
 
 
-async def test_a_store_with_two_hosts_follows_the_primary_and_has_all_that_was_acknowledged() -> None:
+async def test_a_store_refuses_a_standby_and_follows_the_primary_with_all_that_was_acknowledged() -> None:
     with PostgresServer() as primary, primary.replica(synchronous=True) as replica:
         database = urlsplit(primary.dsn())
+        # A standby alone is refused.
+        for options in ("", "?target_session_attrs=any"):
+            with pytest.raises(StoreError, match=r"standby|read-write"):
+                await PostgresStore(replica.dsn() + options).open()
         hosts = f"127.0.0.1:{replica.port},127.0.0.1:{primary.port}"
         store = PostgresStore(database._replace(netloc=f"postgres@{hosts}").geturl())
         await store.open()
@@ -223,26 +253,38 @@ async def test_a_store_with_two_hosts_follows_the_primary_and_has_all_that_was_a
         assert int(replica.psql("SELECT count(*) - count(DISTINCT name) FROM foliot.run WHERE name IS NOT NULL")) == 0
 
 
-async def test_a_standby_alone_is_refused() -> None:
-    with PostgresServer() as primary, primary.replica() as replica:
-        for options in ("", "?target_session_attrs=any"):
-            with pytest.raises(StoreError, match=r"standby|read-write"):
-                await PostgresStore(replica.dsn() + options).open()
-
-
 # ---------------------------------------------------------------------------------------------- what keeps no promises
 
 
 @pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
-async def test_a_server_that_may_lose_everything_is_refused(setting: str) -> None:
-    with PostgresServer(settings={setting: "off"}) as server, pytest.raises(StoreError, match=f"{setting}=off"):
-        await PostgresStore(server.dsn()).open()
+async def test_a_server_that_may_lose_everything_is_refused(lazy_server: PostgresServer, setting: str) -> None:
+    async def becomes(value: str) -> None:
+        await until_async(lambda: lazy_server.psql(f"SHOW {setting}") == value, f"{setting} is {value}")
+
+    lazy_server.start()
+    lazy_server.psql(f"ALTER SYSTEM SET {setting} = off")
+    lazy_server.psql("SELECT pg_reload_conf()")
+    try:
+        await becomes("off")
+        with pytest.raises(StoreError, match=f"{setting}=off"):
+            await PostgresStore(lazy_server.dsn()).open()
+    finally:
+        lazy_server.psql(f"ALTER SYSTEM RESET {setting}")
+        lazy_server.psql("SELECT pg_reload_conf()")
+        await becomes("on")
 
 
-async def test_a_server_that_acknowledges_before_it_writes_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
-    with PostgresServer(settings={"synchronous_commit": "off"}) as server:
-        store = PostgresStore(server.dsn())
+async def test_a_server_that_acknowledges_before_it_writes_is_warned_about(
+    postgres: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    dsn = emptied(postgres)
+    name = dsn.rpartition("/")[2]
+    postgres.psql(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    try:
+        store = PostgresStore(dsn)
         with caplog.at_level(logging.WARNING, "foliot.store"):
             await store.open()
         await store.close()
+    finally:
+        postgres.psql(f"ALTER DATABASE {name} RESET synchronous_commit")
     assert "synchronous_commit=off" in caplog.text

@@ -19,8 +19,10 @@ from foliot.store.verbs import firing
 from tests.contract.stage import Stage
 from tests.servers.postgres import PostgresServer
 from tests.store.lines import stages
+from tests.tiers import by_tier
+from tests.waiting import until_async
 
-RUNS, KEYS = 150, 5
+RUNS, KEYS = by_tier(50, 150), 5
 
 
 async def test_live_runs_are_fired_in_one_statement_whatever_is_said_of_other_lanes(
@@ -105,9 +107,11 @@ async def test_keys_are_kept_and_everybody_comes_to_his_turn(postgres: PostgresS
         tasks += [asyncio.create_task(house.working(stage, key_of, random.Random(n))) for n, stage in enumerate(them)]
         if meddled:
             tasks.append(asyncio.create_task(house.meddling(them[3], [one.id for one in kept], chance)))
-        async with asyncio.timeout(60):
-            while await judge.fetchval("SELECT count(*) FROM foliot.run"):  # noqa: ASYNC110 - there is only the table
-                await asyncio.sleep(0.05)
+
+        async def have_ended() -> bool:
+            return not await judge.fetchval("SELECT count(*) FROM foliot.run")
+
+        await until_async(have_ended, "all runs have ended")
         house.over.set()
         await asyncio.gather(*tasks)
         assert meddled or set(house.most.values()) == {1}  # who is released runs beside the others

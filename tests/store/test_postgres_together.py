@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from foliot.errors import Conflict
-from foliot.store.postgres.together import PATIENCE, Alone, Together
+from foliot.store.postgres import together as module
+from foliot.store.postgres.together import Alone, Together
+from tests.waiting import until_async
 
 
 class Server:
@@ -31,6 +33,12 @@ async def test_a_caller_alone_is_answered():
     assert server.sent == [[21]]
 
 
+async def turns() -> None:
+    """A few turns of the loop: what can go on without time or the server has gone on."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 async def test_callers_of_one_moment_share_a_statement():
     server = Server()
     together = Together(server.send, 10)
@@ -38,14 +46,15 @@ async def test_callers_of_one_moment_share_a_statement():
     assert server.sent == [[0, 1, 2, 3, 4]]
 
 
-async def test_who_comes_while_one_is_under_way_shares_the_next():
+async def test_who_comes_while_one_is_under_way_shares_the_next(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "PATIENCE", 3_600)
     server = Server()
     together = Together(server.send, 10)
     server.may.clear()
     callers = [asyncio.create_task(together.add(1))]
-    await asyncio.sleep(0.01)
+    await turns()
     callers += [asyncio.create_task(together.add(n)) for n in (2, 3)]
-    await asyncio.sleep(0.01)
+    await turns()
     assert server.sent == [[1]]
     server.may.set()
     assert await asyncio.gather(*callers) == [2, 4, 6]
@@ -64,9 +73,9 @@ async def test_one_that_takes_long_keeps_nobody_waiting():
     together = Together(server.send, 10)
     server.may.clear()
     slow = asyncio.create_task(together.add(1))
-    await asyncio.sleep(0.01)
+    await turns()
     quick = asyncio.create_task(together.add(2))
-    await asyncio.sleep(2 * PATIENCE)
+    await until_async(lambda: len(server.sent) > 1, "the second is sent")
     assert server.sent == [[1], [2]]
     server.may.set()
     assert await asyncio.gather(slow, quick) == [2, 4]
@@ -116,7 +125,7 @@ async def test_a_caller_that_gives_up_does_not_take_its_item_back():
     together = Together(server.send, 10)
     server.may.clear()
     caller = asyncio.create_task(together.add(1))
-    await asyncio.sleep(0.01)
+    await turns()
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller

@@ -19,6 +19,7 @@ from foliot.store.sqlite import SqliteStore, writer
 from foliot.store.sqlite.writer import MOST_AT_ONCE
 from foliot.store.verbs.transaction import Transaction
 from tests.contract.stage import START, Stage, declared
+from tests.waiting import HANG
 
 pytestmark = pytest.mark.needs("sqlite")
 
@@ -38,7 +39,7 @@ async def writer_busy(store: SqliteStore):
 
     async def hold(tx: Transaction) -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(HANG)
 
     holding = asyncio.create_task(store.write(hold))
     await asyncio.to_thread(begun.wait)

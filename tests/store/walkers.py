@@ -25,6 +25,7 @@ from foliot.store.postgres import PostgresStore
 from tests.contract.stage import Stage, declared
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
+from tests.waiting import until_async
 
 LEASE = SECOND
 SCHEDULES = [f"delay-{n}" for n in range(3)]
@@ -54,6 +55,8 @@ class Walk:
         self.accepted: Counter[int] = Counter()
         self.surprises: list[BaseException] = []
         self.told = Counter[str]()
+        self.broken = 0
+        """How many things broke so far."""
 
     # Life
 
@@ -202,7 +205,8 @@ class Walk:
             await asyncio.sleep(self.chance.uniform(0.1, 0.5))
             if not self.chaos:
                 continue
-            what = self.chance.random()
+            self.broken += 1
+            what = self.chance.random() if self.broken != 2 or self.server is None else 0.7  # one crash at least
             if what < 0.3:
                 victim = self.chance.choice(list(self.schedulers))
                 self.schedulers.pop(victim)
@@ -223,13 +227,12 @@ class Walk:
         self.chaos = False
         async with self.crashing:  # until the server is there again
             judge = await asyncpg.connect(self.dsn)
-        for _ in range(600):
-            left = await judge.fetchval(
-                "SELECT count(*) FROM foliot.run WHERE state < 20 AND (schedule IS NULL OR origin <> 0)"
-            )
-            if not left:
-                break
-            await asyncio.sleep(0.05)
+
+        async def is_drained() -> bool:
+            left = "SELECT count(*) FROM foliot.run WHERE state < 20 AND (schedule IS NULL OR origin <> 0)"
+            return not await judge.fetchval(left)
+
+        await until_async(is_drained, "each run but the next one of each schedule has ended")
         await judge.close()
         await self.stages[0].store.tidy()
 

@@ -102,7 +102,7 @@ def _seconds(value: ast.expr, constants: dict[str, float]) -> float | None:
 
 
 def _constants(tree: ast.Module) -> dict[str, float]:
-    found = {}
+    found: dict[str, float] = {}
     for statement in tree.body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int() | float() as value)):
@@ -112,7 +112,7 @@ def _constants(tree: ast.Module) -> dict[str, float]:
 
 def _imported_names(tree: ast.Module) -> dict[str, str]:
     """Local names of imported modules and functions: `from time import sleep` gives `sleep` -> `time.sleep`."""
-    found = {}
+    found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.asname or alias.name: alias.name for alias in node.names}

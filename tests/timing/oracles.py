@@ -17,6 +17,8 @@ from random import Random
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
+from tests.tiers import by_tier
+
 MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 EPOCH = datetime(1970, 1, 1)
@@ -60,6 +62,41 @@ def zones() -> list[str]:
     """One name for each table: most names are links to another's. `Factory` is no zone, but a placeholder."""
     names = set(files("tzdata").joinpath("zones").read_text(encoding="utf-8").split()) - {"Factory"}
     return sorted({table_bytes(name): name for name in sorted(names, reverse=True)}.values())
+
+
+ODD_ZONES = (
+    "Africa/Casablanca",  # summer time, with a break for Ramadan, and standard time all year in the stored tables
+    "Africa/Juba",  # a country that changed its offset for good
+    "America/Caracas",  # moved by half an hour, and back
+    "America/New_York",
+    "America/Sao_Paulo",  # changed at midnight, so that a day began at one o'clock
+    "America/St_Johns",  # half an hour beside its neighbours, and changes at one minute past midnight until 2011
+    "Antarctica/Casey",  # changes by three hours, at irregular times
+    "Antarctica/Troll",  # changes by two hours
+    "Asia/Gaza",  # changes on dates that are decided anew each year
+    "Asia/Kathmandu",  # an offset of 5:45
+    "Asia/Pyongyang",
+    "Asia/Tehran",
+    "Australia/Lord_Howe",  # changes by half an hour
+    "Europe/Dublin",  # its winter time is the one that is saved
+    "Europe/Istanbul",
+    "Europe/London",
+    "Europe/Paris",
+    "Europe/Volgograd",
+    "Pacific/Apia",  # left out a whole day
+    "Pacific/Chatham",  # 12:45, and changes at 2:45
+    "Pacific/Kiritimati",
+    "UTC",
+)
+"""Zones whose clocks do unusual things, and the best-known ordinary ones."""
+
+
+@cache
+def chosen_zones() -> list[str]:
+    """The odd zones, and every twentieth of all; in the longer forms of the suite, all zones."""
+    odd = {table_bytes(name) for name in ODD_ZONES}
+    some = {*zones()[::20], *(name for name in zones() if table_bytes(name) in odd)}
+    return by_tier(sorted(some), zones())
 
 
 def offset(name: str, second: int) -> int:

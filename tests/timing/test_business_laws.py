@@ -8,7 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from foliot.domain.instant import DAY, FIRST, LAST, Instant, instant, to_datetime
@@ -71,7 +71,6 @@ def rules(draw: some.DrawFn) -> Composable:
 
 
 @given(rules(), some.integers(moment("2008-01-01"), moment("2032-01-01")))
-@settings(deadline=None)
 def test_ticks_strictly_increase_and_both_directions_agree(rule: Composable, start: Instant) -> None:
     walked = upcoming(rule, start, 5)
     assert walked == sorted({*walked})
@@ -86,7 +85,6 @@ def test_ticks_strictly_increase_and_both_directions_agree(rule: Composable, sta
 
 
 @given(rules(), some.integers(moment("2008-01-01"), moment("2032-01-01")))
-@settings(deadline=None)
 def test_every_tick_is_on_a_working_day_of_its_zone(rule: Composable, start: Instant) -> None:
     calendar: Workdays = rule.workdays  # type: ignore[attr-defined]
     for tick in upcoming(rule, start, 5):
@@ -94,7 +92,6 @@ def test_every_tick_is_on_a_working_day_of_its_zone(rule: Composable, start: Ins
 
 
 @given(rules())
-@settings(deadline=None)
 def test_every_rule_comes_back_equal(rule: Composable) -> None:
     assert decode(rule.encode()) == rule
 
@@ -117,7 +114,6 @@ def period(day: date, of: str, calendar: Workdays) -> tuple[int, int]:
 
 
 @given(calendars, starts, some.integers(-23, 23).filter(bool), some.sampled_from(["week", "month", "quarter", "year"]))
-@settings(deadline=None)
 def test_the_nth_is_the_nth_by_counting(calendar: dict[str, Any], start: date, n: int, of: Any) -> None:
     n = n if of != "week" else (n % 4) + 1
     rule, known = business_day(n, of=of, **calendar), workdays(**calendar)
@@ -135,7 +131,6 @@ def test_the_nth_is_the_nth_by_counting(calendar: dict[str, Any], start: date, n
 
 
 @given(calendars, starts, some.integers(1, 31), some.sampled_from(["before", "after", "nearest"]), months)
-@settings(deadline=None)
 def test_each_date_moves_as_its_rule_says(
     calendar: dict[str, Any], start: date, number: int, roll: Any, chosen: list[int] | None
 ) -> None:
@@ -157,7 +152,6 @@ def test_each_date_moves_as_its_rule_says(
 
 
 @given(calendars, starts, zones)
-@settings(deadline=None)
 def test_what_is_kept_is_what_falls_on_working_days(calendar: dict[str, Any], start: date, tz: str) -> None:
     inner, known = every("5h"), workdays(**calendar)
     begin = instant(datetime(start.year, start.month, start.day, tzinfo=UTC))

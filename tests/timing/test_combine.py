@@ -17,6 +17,7 @@ from foliot.errors import InvalidRule
 from foliot.timing import At, Composable, after, at, cron, decode, every, upcoming
 from foliot.timing.combine import Bounded, Exclusion, Intersection, Outside, Union
 from foliot.timing.effort import MOST_STEPS
+from tests.tiers import by_tier
 
 # New York sets its clocks back on the second day.
 FIRST, LAST = (instant(datetime(2025, 11, day, 4, tzinfo=UTC)) for day in (1, 5))
@@ -86,25 +87,25 @@ def combined(build: Callable[[], Composable], expected: set[Instant], moment: In
 
 
 # A refusal takes its time: it looks through centuries.
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=by_tier(10, 60, 500))
 @given(simple, simple, instants)
 def test_a_union_has_the_ticks_of_either(one: Composable, other: Composable, moment: Instant) -> None:
     combined(lambda: one | other, ticks_of(one) | ticks_of(other), moment)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=by_tier(10, 60, 500))
 @given(simple, simple, instants)
 def test_an_intersection_has_the_ticks_of_both(one: Composable, other: Composable, moment: Instant) -> None:
     combined(lambda: one & other, ticks_of(one) & ticks_of(other), moment)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=by_tier(10, 60, 500))
 @given(simple, simple, instants)
 def test_an_exclusion_has_the_ticks_that_the_other_lacks(one: Composable, other: Composable, moment: Instant) -> None:
     combined(lambda: one - other, ticks_of(one) - ticks_of(other), moment)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=by_tier(10, 60, 500))
 @given(simple, instants, instants, instants)
 def test_a_bounded_rule_has_the_ticks_from_start_to_end(
     rule: Composable, start: Instant, end: Instant, moment: Instant
@@ -113,7 +114,7 @@ def test_a_bounded_rule_has_the_ticks_from_start_to_end(
     combined(lambda: rule.between(to_datetime(start), to_datetime(end)), kept, moment)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=by_tier(10, 60, 500))
 @given(simple, simple, some.integers(1, 300), instants)
 def test_outside_of_windows_are_the_ticks_in_none_of_them(
     rule: Composable, opening: Composable, minutes: int, moment: Instant
@@ -132,7 +133,7 @@ def before(rule: Composable, moment: Instant) -> Iterator[Instant]:
         moment = tick
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=by_tier(10, 60, 500))
 @given(recurring, recurring, recurring, instants)
 def test_combinations_combine(first: Composable, second: Composable, third: Composable, moment: Instant) -> None:
     one, two, three = map(ticks_of, (first, second, third))

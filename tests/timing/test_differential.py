@@ -1,11 +1,11 @@
 """Our ticks against those of other engines, for random lines, zones and starts. What differs must have a known name.
 
-`make test` asks a few thousand questions, always the same ones; `make torture` asks a hundred thousand.
+`make test` asks some hundred questions, always the same ones; `make test-full` thousands, `make torture` a hundred
+thousand.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +17,7 @@ import pytest
 
 from foliot.errors import InvalidRule
 from foliot.timing.dst import PRESETS
+from tests.tiers import FULL, TORTURE, by_tier
 from tests.timing.engines import (
     Answer,
     Case,
@@ -28,10 +29,9 @@ from tests.timing.engines import (
     local,
     ours,
 )
-from tests.timing.oracles import DAY, FIRST, HOUR, LAST, near, random_line, shifts, zones
+from tests.timing.oracles import DAY, FIRST, HOUR, LAST, chosen_zones, near, random_line, shifts
 from tests.timing.quirks import CRONITER, CRONSIM, SYSTEMD, Quirk, explain
 
-TORTURE = bool(os.environ.get("FOLIOT_TORTURE"))
 Ask = Callable[[Case], Answer]
 
 ENGINES: dict[str, tuple[Ask, dict[str, Quirk], str]] = {
@@ -76,36 +76,34 @@ def shown(case: Case, ticks: Answer) -> str:
     return ", ".join(str(local(case.zone, tick)) for tick in ticks) or "nothing"
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("seed", range(20) if TORTURE else [2026])
+@pytest.mark.parametrize("seed", by_tier([2026], [2026], list(range(20))))
 def test_other_engines_answer_as_we_do_or_we_know_why(engine: str, seed: int) -> None:
     ask, quirks, unreadable = ENGINES[engine]
-    asked = (case for case in cases(seed, zones()) if not re.search(unreadable, case.line))
-    compare(ask, quirks, asked, 5_000 if TORTURE else 3_000)
+    asked = (case for case in cases(seed, chosen_zones()) if not re.search(unreadable, case.line))
+    compare(ask, quirks, asked, by_tier(600, 3_000, 5_000))
 
 
 @pytest.mark.needs("systemd-analyze")
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(10) if TORTURE else [2026])
+@pytest.mark.parametrize("seed", by_tier([2026], [2026], list(range(10))))
 def test_systemd_answers_as_our_preset_does_or_we_know_why(seed: int) -> None:
-    allowed = [zone for zone in zones() if is_the_same_on_this_host(zone)]
+    allowed = [zone for zone in chosen_zones() if is_the_same_on_this_host(zone)]
     if not allowed:
         pytest.skip("this host has no tables of zones for systemd to read")
     readable = (
         case for case in cases(seed, allowed) if not re.search("[LW#]", case.line) and is_for_systemd(case.line)
     )
     asked = (as_systemd(case) for case in readable)
-    compare(ask_systemd, SYSTEMD, asked, 250 if TORTURE else 120)
+    compare(ask_systemd, SYSTEMD, asked, by_tier(40, 120, 250))
 
 
 def test_the_host_has_nearly_all_zones_as_we_have_them(capsys: pytest.CaptureFixture[str]) -> None:
     """Those that it has otherwise are left out above; its tables may be older, or newer, than ours."""
-    others = [zone for zone in zones() if not is_the_same_on_this_host(zone)]
-    if TORTURE:
+    others = [zone for zone in chosen_zones() if not is_the_same_on_this_host(zone)]
+    if FULL:
         with capsys.disabled():
             print(f"\nnot compared with systemd, whose tables of the host differ: {', '.join(others) or 'none'}")
-    assert len(others) < 0.1 * len(zones()) or len(others) == len(zones())
+    assert len(others) < 0.1 * len(chosen_zones()) or len(others) == len(chosen_zones())
 
 
 def as_systemd(case: Case) -> Case:

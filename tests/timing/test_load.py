@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND, Instant, instant, parse_rfc3339
@@ -73,7 +73,6 @@ def by_hand(standing: list[Standing], start: Instant, end: Instant, width: int) 
 
 
 @given(standings, begins, some.integers(1, 8 * HOUR), some.sampled_from([7 * SECOND, MINUTE, 13 * MINUTE, HOUR]))
-@settings(max_examples=30)
 def test_it_counts_what_asking_each_rule_for_each_tick_counts(
     given_: list[tuple[Rule, int, int]], start: Instant, span: int, width: int
 ) -> None:

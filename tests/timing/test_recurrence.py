@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice
-from time import process_time
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -16,6 +15,8 @@ from hypothesis import strategies as some
 from foliot.domain.instant import FIRST, LAST, SECOND, Instant, instant, rfc3339, to_datetime
 from foliot.errors import InvalidRule
 from foliot.timing import Recurrence, cron, decode, rrule, upcoming
+from tests.tiers import by_tier
+from tests.timing.calls import A_DIRECT_ANSWER, A_SHORT_SEARCH, at_most
 
 NEW_YORK = "America/New_York"
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -184,7 +185,7 @@ def texts(draw: some.DrawFn) -> str:
 starts = some.datetimes(datetime(1995, 1, 1), datetime(2030, 1, 1)).map(lambda when: when.replace(microsecond=0))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=by_tier(40, 150, 1_500))
 @given(texts(), starts)
 def test_it_agrees_with_counting_up_from_the_start_in_both_directions(text: str, start: datetime) -> None:
     try:
@@ -205,7 +206,6 @@ def test_it_agrees_with_counting_up_from_the_start_in_both_directions(text: str,
     assert back[::-1] == expected
 
 
-@settings(deadline=None, max_examples=60)
 @given(texts(), starts, some.integers(FIRST, LAST))
 def test_next_is_after_and_previous_before_and_nothing_lies_between(
     text: str, start: datetime, moment: Instant
@@ -467,20 +467,16 @@ NEVER = [
 
 @pytest.mark.parametrize("text", NEVER)
 def test_a_rule_that_never_fires_is_refused_at_once(text: str) -> None:
-    begin = process_time()
-    with pytest.raises(InvalidRule, match="never"):
+    with at_most(A_SHORT_SEARCH), pytest.raises(InvalidRule, match="never"):
         rrule(text, start="2026-01-05T09:00")
-    assert process_time() - begin < 0.5
 
 
 def test_wall_times_that_never_exist_are_refused() -> None:
     # New York's clocks jump over 02:30 on the second Sunday of March, year after year.
     text = "FREQ=YEARLY;BYMONTH=3;BYDAY=2SU;BYHOUR=2;BYMINUTE=30"
     assert rrule(text, tz=NEW_YORK, start="2026-01-01").next(0) == utc("2026-03-08T07:00")
-    begin = process_time()
-    with pytest.raises(InvalidRule, match="do not exist"):
+    with at_most(A_SHORT_SEARCH), pytest.raises(InvalidRule, match="do not exist"):
         rrule(text, tz=NEW_YORK, start="2026-01-01", gap="skip")
-    assert process_time() - begin < 0.5
 
 
 @pytest.mark.parametrize(
@@ -499,10 +495,8 @@ def test_wall_times_that_never_exist_are_refused() -> None:
 def test_a_rule_answers_a_century_after_its_start_as_fast_as_beside_it(text: str) -> None:
     rule, moment = rrule(text, start="1976-01-05T09:00", tz=NEW_YORK), utc("2076-06-15T03:07:11")
     rule.next(moment), rule.previous(moment)
-    begin = process_time()
-    for _ in range(50):
+    with at_most(A_DIRECT_ANSWER):
         coming, gone = rule.next(moment), rule.previous(moment)
-    assert process_time() - begin < 0.5
     assert coming is not None
     assert gone is not None
     assert gone < moment < coming
@@ -524,7 +518,6 @@ def test_the_calendar_ends() -> None:
         rrule("FREQ=DAILY", start="9999-12-31T23:00Z", tz="Asia/Tokyo")
 
 
-@settings(deadline=None, max_examples=60)
 @given(texts(), starts)
 def test_a_rule_comes_back_equal(text: str, start: datetime) -> None:
     try:

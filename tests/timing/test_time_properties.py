@@ -1,11 +1,11 @@
 """What holds in every zone, over twenty years: rules about wall clocks against their definition, minute by minute.
 
-`make test` looks at a few shifts of each zone, always the same ones; `make torture` looks at all of them.
+`make test` looks at a few shifts of some zones, always the same ones; `make test-full` looks at a few of each zone,
+`make torture` at all of them.
 """
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from datetime import timedelta
@@ -18,6 +18,7 @@ from foliot.domain.instant import SECOND, Instant
 from foliot.errors import InvalidRule
 from foliot.timing import Cron, upcoming
 from foliot.timing.dst import Dst, Fold, Gap, IntervalLike
+from tests.tiers import TORTURE, by_tier
 from tests.timing.oracles import (
     DAY,
     EPOCH,
@@ -27,24 +28,24 @@ from tests.timing.oracles import (
     MINUTE,
     Clock,
     Line,
+    chosen_zones,
     near,
     offset,
     random_line,
     second_of,
     shifts,
-    zones,
 )
 
-TORTURE = bool(os.environ.get("FOLIOT_TORTURE"))
 POLICIES = [Dst(*policy) for policy in product(Gap, Fold, IntervalLike)]
-REGIONS = sorted({zone.split("/")[0] if "/" in zone else "elsewhere" for zone in zones()})
+REGIONS = sorted({zone.split("/")[0] if "/" in zone else "elsewhere" for zone in chosen_zones()})
 
-pytestmark = pytest.mark.timeout(900)
+if TORTURE:
+    pytestmark = pytest.mark.timeout(3_600)
 
 
 def of_region(region: str) -> Iterator[tuple[str, Random]]:
     """Its zones, and for each the same random choices every time."""
-    for zone in zones():
+    for zone in chosen_zones():
         if (zone.split("/")[0] if "/" in zone else "elsewhere") == region:
             yield zone, Random(f"2026 {zone}")
 
@@ -86,7 +87,7 @@ def test_around_a_shift_the_ticks_are_those_of_the_definition(region: str) -> No
         for shift in some:
             first, last = shift.at // MINUTE * MINUTE - 15 * HOUR, shift.at // MINUTE * MINUTE + 15 * HOUR
             clock = Clock(zone, first, last)
-            for _ in range(4 if TORTURE else 3):
+            for _ in range(by_tier(3, 3, 4)):
                 line, rule = random_rule(random, zone, near=near(shift))
                 expected = clock.ticks(line, *rule.dst)
                 assert forwards(rule, first, last) == expected, f"{rule} after {first}"
@@ -108,7 +109,7 @@ def check_from_within(rule: Cron, ticks: list[int], starts: list[int]) -> None:
 @pytest.mark.parametrize("region", REGIONS)
 def test_next_and_previous_are_walks_over_the_same_ticks(region: str) -> None:
     for zone, random in of_region(region):
-        for _ in range(10 if TORTURE else 2):
+        for _ in range(by_tier(2, 2, 10)):
             _, rule = random_rule(random, zone)
             start = random.randint(FIRST, LAST) * SECOND + random.randint(0, SECOND - 1)
             ticks = upcoming(rule, start, 5)
@@ -126,7 +127,7 @@ def test_next_and_previous_are_walks_over_the_same_ticks(region: str) -> None:
 def test_a_tick_shows_a_time_of_the_line_or_makes_up_for_one_in_a_gap(region: str) -> None:
     for zone, random in of_region(region):
         gaps = [shift for shift in shifts(zone) if shift.after > shift.before]
-        for _ in range(10 if TORTURE else 2):
+        for _ in range(by_tier(2, 2, 10)):
             line, rule = random_rule(random, zone)
             for tick in upcoming(rule, random.randint(FIRST, LAST) * SECOND, 4):
                 second = tick // SECOND

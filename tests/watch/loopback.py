@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+from tests.waiting import HANG
+
 
 class Heard(HTTPServer):
     def __init__(self) -> None:
@@ -21,9 +23,9 @@ class Heard(HTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
-    def wait(self, count: int = 1) -> None:
+    def wait_for_requests(self, *, count: int) -> None:
         for _ in range(count):
-            assert self.came.acquire(timeout=20), f"only these came: {self.requests}"
+            assert self.came.acquire(timeout=HANG), f"only these came: {self.requests}"
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -19,6 +19,7 @@ from foliot.testing import virtual_time
 from foliot.watch import heralding
 from foliot.watch.channels import Hooked
 from foliot.watch.heralding import GATHER, MOST_NAMED, TRIES, Herald, Message, message_of
+from tests.waiting import HANG
 from tests.watch.loopback import listening
 
 ALERT = Alert(1, Kind.MISSING, "schedule:books", Severity.CRITICAL, "books: no run waits", "restart it", 0, 0)
@@ -169,7 +170,7 @@ async def test_apprise_brings_it_to_a_real_server_and_shows_no_secrets() -> None
         [channel] = make_channels(AlertSettings((address,)))
         assert "hunter2" not in channel.name
         await channel.send(message_of([ALERT]))
-        server.wait()
+        server.wait_for_requests(count=1)
         assert "books: no run waits" in server.requests[0][1]
         server.answers = [500]
         [(name, problem)] = (await send_test(AlertSettings((address,)))).items()
@@ -219,7 +220,7 @@ async def test_a_hook_that_hangs_has_one_thread_of_its_own_and_is_not_called_aga
     def hang(alert: Alert) -> None:
         threads.append(threading.current_thread())
         loop.call_soon_threadsafe(begun.set)
-        gate.wait(20)
+        gate.wait(HANG)
 
     hook = Hooked(hang)
     sending = asyncio.create_task(hook.send(message_of([ALERT])))

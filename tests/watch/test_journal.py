@@ -14,6 +14,7 @@ from foliot.domain.state import Event, Reason
 from foliot.testing import World, virtual_time
 from foliot.watch import journal as module
 from foliot.watch.journal import WARNING, Journal, as_text
+from tests.waiting import HANG
 
 
 class Lines:
@@ -171,7 +172,7 @@ def test_a_reader_that_takes_nothing_keeps_nobody_waiting(monkeypatch: pytest.Mo
 
     def write(data: bytes) -> None:
         waits.set()
-        takes.wait(30)
+        takes.wait(HANG)
         lines(data)
 
     app, journal = an_app(), Journal(write)
@@ -180,7 +181,7 @@ def test_a_reader_that_takes_nothing_keeps_nobody_waiting(monkeypatch: pytest.Mo
         world.workers[0].recorder = journal
         app.jobs["give_up"].now()
         world.run_for("1m")
-        assert waits.wait(30), "the thread that writes is kept waiting"
+        assert waits.wait(HANG), "the thread that writes is kept waiting"
         for _ in range(59):
             app.jobs["give_up"].now()
         world.run_for("1m")

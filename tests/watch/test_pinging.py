@@ -13,6 +13,7 @@ from foliot.domain.instant import MINUTE, SECOND
 from foliot.errors import InvalidInput
 from foliot.testing import virtual_time
 from foliot.watch.pinging import FAIL, MOST_WAITING, START, TIMEOUT, Pinger, address
+from tests.waiting import HANG
 from tests.watch.loopback import listening
 
 
@@ -22,7 +23,7 @@ def test_a_ping_is_sent_with_its_word_and_what_is_said() -> None:
         pinger.ping(f"{server.url}/abc", START)
         pinger.ping(f"{server.url}/abc?create=1", FAIL, "no route")
         pinger.ping(f"{server.url}/abc")
-        server.wait(3)
+        server.wait_for_requests(count=3)
         pinger.close()
         assert server.requests == [("/abc/start", ""), ("/abc/fail?create=1", "no route"), ("/abc", "")]
 
@@ -33,7 +34,7 @@ def test_a_ping_that_is_not_heard_is_sent_again_and_one_that_is_refused_is_not()
         pinger = Pinger(sleep=lambda _: None)
         for word in ("again", "refused", "redirected", "last"):
             pinger.ping(f"{server.url}/{word}")
-        server.wait(5)
+        server.wait_for_requests(count=5)
         pinger.close()
         assert [path for path, _ in server.requests] == ["/again", "/again", "/refused", "/redirected", "/last"]
         assert pinger.dropped == 2
@@ -43,7 +44,7 @@ def test_whoever_pings_never_waits() -> None:
     stuck = threading.Event()
 
     def hang(url: str, body: bytes) -> None:
-        stuck.wait(20)
+        stuck.wait(HANG)
 
     pinger = Pinger(send=hang)
     for _ in range(MOST_WAITING + 10):
@@ -59,7 +60,7 @@ def test_a_host_that_hangs_holds_up_no_other_and_is_not_asked_again() -> None:
     def hang(url: str, body: bytes) -> None:
         asked.append(url)
         if "slow" in url:
-            stuck.wait(20)
+            stuck.wait(HANG)
             elapsed[0] += TIMEOUT
             raise TimeoutError
         heard.set()
@@ -68,11 +69,11 @@ def test_a_host_that_hangs_holds_up_no_other_and_is_not_asked_again() -> None:
     for _ in range(MOST_WAITING + 1):
         pinger.ping("https://slow.example/x")
     pinger.ping("https://quick.example/y")
-    assert heard.wait(20)
+    assert heard.wait(HANG)
     assert not stuck.is_set()
     assert asked.count("https://slow.example/x") == 1
     stuck.set()
-    pinger.close(20)
+    pinger.close(HANG)
     assert pinger.dropped == MOST_WAITING + 1
     assert asked.count("https://slow.example/x") <= MOST_WAITING + 1  # each of them once
 
@@ -143,6 +144,6 @@ def test_the_watch_is_heard_once_a_minute_while_it_works() -> None:
         for _ in range(13):
             healthy()
             clock.advance(5 * SECOND)
-        server.wait(2)
+        server.wait_for_requests(count=2)
         pinger.close()
         assert len(server.requests) == 2

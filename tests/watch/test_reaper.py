@@ -194,6 +194,25 @@ def test_looks_that_failed_are_an_absence_too() -> None:
     asyncio.run(story())
 
 
+def test_one_look_that_failed_gives_every_lease_one_full_period() -> None:
+    """A lease may be shorter than the longest gap between two looks."""
+
+    async def story() -> None:
+        watch = Watch()
+        watch.store.runs()
+        await watch.look()
+        await watch.listen(29 * SECOND)
+        watch.store.trouble = [StoreError("away")]
+        with pytest.raises(StoreError):
+            await watch.look()
+        watch.clock.advance(2 * SECOND)
+        assert await watch.look() == []
+        assert await watch.listen(30 * SECOND) == []
+        assert await watch.listen(SECOND) == [1]
+
+    asyncio.run(story())
+
+
 def test_a_clock_that_went_back_begins_to_listen_anew() -> None:
     async def story() -> None:
         watch = Watch()

@@ -11,6 +11,7 @@ from foliot.domain.pauses import What
 from foliot.domain.run import Lane
 from foliot.testing import virtual_time
 from foliot.watch.alarm import AT_WORK_FOR, DUE_FOR, Alarm
+from tests.tiers import only_in_full
 from tests.watch.watched import START, an_app, one, sql, told, watched
 
 
@@ -42,7 +43,7 @@ def test_the_run_of_a_fixed_delay_is_missed_when_none_is_active_or_pending() -> 
         assert "no run of it is active or pending" in one(world, Kind.MISSING).cause
 
 
-@pytest.mark.parametrize("catch_up", ["once", "skip", "all"])
+@pytest.mark.parametrize("catch_up", ["once", "skip", only_in_full("all")])
 def test_ticks_of_an_outage_or_a_pause_that_became_rows_are_not_missing(catch_up: str) -> None:
     app = an_app(catch_up=catch_up)
     with watched(app, "7m") as world:
@@ -159,7 +160,7 @@ def test_a_result_that_is_expected_and_does_not_come_is_told_and_resolved_by_the
             raise ValueError("no route to the shop")
 
     app.schedule("feed", feed, every("1h"), expect_every="3h", expect_within="10m")
-    with watched(app, "1m") as world:
+    with watched(app, "2m") as world:
         world.run_for("65m")
         assert {alert.kind for alert in world.alerts()} == {Kind.DEAD}
         world.run_for("10m")
@@ -215,7 +216,7 @@ def test_runs_that_overlap_against_their_policy_are_told_of() -> None:
 
     @app.job
     async def slow() -> None:
-        await app.clock.sleep(10 * MINUTE)
+        await app.clock.sleep(4 * MINUTE)
 
     app.schedule("slow", slow, every("20m"), overlap="queue")
     with watched(app) as world:
@@ -225,7 +226,7 @@ def test_runs_that_overlap_against_their_policy_are_told_of() -> None:
         app.operate.release(run.id, reason="to see", actor="ana")
         world.run_for("30s")
         assert one(world, Kind.OVERLAPPING).subject == "schedule:slow"
-        world.run_for("12m")
+        world.run_for("6m")
         assert world.alerts() == []
 
 

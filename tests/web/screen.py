@@ -25,6 +25,7 @@ from foliot.operate import Operator
 from foliot.testing import World
 from foliot.web.server import serve
 from foliot.web.settings import WebSettings
+from tests.waiting import HANG
 
 T = TypeVar("T")
 
@@ -220,10 +221,10 @@ def served(folder: Path, world: World, settings: WebSettings | None = None) -> I
             ready.set()
 
     threading.Thread(target=run, daemon=True).start()
-    assert ready.wait(30)
+    assert ready.wait(HANG)
     assert told, "the server did not come up"
     try:
         yield told[0]
     finally:
         handles["loop"].call_soon_threadsafe(handles["stop"].set)
-        ended.wait(20)
+        assert ended.wait(HANG)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +14,9 @@ import pytest
 
 from tests.servers.browser import FLAGS, chromium
 from tests.servers.home import memory
+from tests.tiers import FULL
+from tests.waiting import HANG
+from tests.web.clerks import WHY, BrowserClerk, Clerk, FormClerk
 from tests.web.screen import ADDRESS, BRACES, CANARY, DOUBT, IMAGE, SCRIPT, Screen, is_mended, screened
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs browser: playwright cannot be imported")
@@ -26,7 +28,6 @@ PAGES = (
     *(f"/runs/{quote(RUN, safe='')}", "/runs/late-one%231", "/dead", "/backfills", "/load", "/fleet", "/alerts"),
     *("/audit", "/act/schedules/to-edit/edit", f"/act/runs/{quote(RUN, safe='')}/reconcile", "/act/dead/all/replay"),
 )
-WHY = f"because {CANARY}"
 
 
 @pytest.fixture(scope="module")
@@ -44,34 +45,70 @@ def browser() -> Iterator[Any]:
         made.close()
 
 
-Open = Callable[..., Any]
+class Window(NamedTuple):
+    """One page of the browser, which many tests use in turn. Each context has a process, whose start costs more CPU
+    than most tests."""
+
+    page: Any
+    complaints: list[str]
+    """Everything that the browser complains about, the content policy too."""
 
 
 def is_complaint(said: Any, page: Any) -> bool:
-    """That a page itself was refused is told by the page, and asked for by the test."""
+    """A page that was refused says so itself, and the test asked for it."""
     is_own = said.text.startswith("Failed to load resource") and said.location["url"] == page.url
     return said.type in ("error", "warning") and not is_own
 
 
+def _window(browser: Any, **more: Any) -> Window:
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, **more)
+    context.set_default_timeout(1_000 * HANG)
+    page, complaints = context.new_page(), []
+    page.on("console", lambda said: complaints.append(said.text) if is_complaint(said, page) else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    return Window(page, complaints)
+
+
+@pytest.fixture(scope="module")
+def scripted(browser: Any) -> Window:
+    return _window(browser)
+
+
+@pytest.fixture(scope="module")
+def scriptless(browser: Any) -> Window:
+    return _window(browser, java_script_enabled=False)
+
+
 @pytest.fixture
-def opened(browser: Any) -> Iterator[Open]:
-    """A page of a new context. Whatever the browser complains about, the content policy too, fails the test."""
-    complaints: list[str] = []
-    contexts = []
+def page(scripted: Window) -> Iterator[Any]:
+    yield from _in_turn(scripted)
 
-    def begin(width: int = 1280, **more: Any) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 800}, **more)
-        contexts.append(context)
-        context.set_default_timeout(20_000)
-        page = context.new_page()
-        page.on("console", lambda said: complaints.append(said.text) if is_complaint(said, page) else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        return page
 
-    yield begin
-    for context in contexts:
-        context.close()
-    assert not complaints
+@pytest.fixture
+def plain(scriptless: Window) -> Iterator[Any]:
+    """Without scripts: every act is possible without them."""
+    yield from _in_turn(scriptless)
+
+
+def _in_turn(window: Window) -> Iterator[Any]:
+    window.complaints.clear()
+    yield window.page
+    assert not window.complaints
+
+
+@pytest.fixture(scope="module")
+def forms(screen: Screen) -> Iterator[FormClerk]:
+    made = FormClerk(screen.address)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def clerk(screen: Screen, request: pytest.FixtureRequest) -> Clerk:
+    """A browser in the full suite, and in the short one a reader of forms."""
+    if FULL:
+        return BrowserClerk(request.getfixturevalue("plain"), screen.address)
+    return request.getfixturevalue("forms")  # type: ignore[no-any-return]
 
 
 # Reading
@@ -89,30 +126,45 @@ class Seen(NamedTuple):
     """On a phone."""
 
 
+class Look(NamedTuple):
+    name: str
+    scheme: str
+    width: int
+    rules: dict[str, Any]
+
+
+LIGHT = Look("light", "light", 1280, {})
+DARK = Look("dark", "dark", 1280, {"runOnly": ["color-contrast"]} if FULL else {})
+PHONE = Look("phone", "light", 390, {})
+LEFT_OUT = [] if FULL else [["tbody tr:nth-child(n + 9)"]]
+"""The rows of a table have the same markup, and the short suite looks at the first eight."""
+
+
 @pytest.fixture(scope="module")
-def walked(screen: Screen, browser: Any) -> list[Seen]:
-    """Every page, visited once: in light, in the dark, and as on a phone."""
-    with closing(browser.new_context(viewport={"width": 1280, "height": 800})) as context:
-        context.add_init_script(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
-        page = context.new_page()
-        return [_seen(page, screen.address, path) for path in PAGES]
+def walked(screen: Screen, scripted: Window) -> list[Seen]:
+    """Every page, loaded once. The full suite looks for faults on each page in light, in the dark and as on a phone.
+    The short suite looks once at each page, by turns in light and in the dark."""
+    looks = (LIGHT, DARK, PHONE)
+    found = [
+        _seen(scripted, screen.address, path, looks if FULL else (looks[number % 2],))
+        for number, path in enumerate(PAGES)
+    ]
+    scripted.page.emulate_media(color_scheme="light")
+    scripted.page.set_viewport_size({"width": 1280, "height": 800})
+    return found
 
 
-def _seen(page: Any, address: str, path: str) -> Seen:
+def _seen(window: Window, address: str, path: str, looks: tuple[Look, ...]) -> Seen:
+    page, complaints = window
+    complaints.clear()
     page.set_viewport_size({"width": 1280, "height": 800})
-    page.emulate_media(color_scheme="light")
-    complaints: list[str] = []
-    page.once("pageerror", lambda error: complaints.append(str(error)))
-    listen = lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None  # noqa: E731
-    page.on("console", listen)
-    page.goto(address + path)
+    assert page.goto(address + path).ok
     text = page.inner_text("main")
-    faults = complaints + _faults(page, {})
-    page.emulate_media(color_scheme="dark")
-    faults += [f"dark: {fault}" for fault in _faults(page, {"runOnly": ["color-contrast"]})]
+    page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8"))
+    faults = [fault for look in looks for fault in _faults(page, look)]
     page.set_viewport_size({"width": 390, "height": 800})
-    page.remove_listener("console", listen)
-    return Seen(path, faults, text, page.evaluate(_RAN), page.evaluate("document.documentElement.scrollWidth"))
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    return Seen(path, complaints + faults, text, page.evaluate(_RAN), wide)
 
 
 _RAN = """() => window.ran || document.querySelector("img, main script, dialog script")?.outerHTML
@@ -120,14 +172,16 @@ _RAN = """() => window.ran || document.querySelector("img, main script, dialog s
 """What a canary did, if it did anything: ran, became markup, or an address that is none."""
 
 
-_AXE = """async (rules) => (await axe.run(document, {...rules, resultTypes: ["violations"]})).violations
+_AXE = """async ([exclude, rules]) => (await axe.run({exclude}, {...rules, resultTypes: ["violations"]})).violations
     .filter((one) => ["serious", "critical"].includes(one.impact))
     .flatMap((one) => one.nodes.slice(0, 2).map((node) => [one.id, node.html.slice(0, 120), node.failureSummary]))"""
 
 
-def _faults(page: Any, rules: dict[str, Any]) -> list[str]:
+def _faults(page: Any, look: Look) -> list[str]:
     """What axe calls serious or critical."""
-    return [": ".join(fault) for fault in page.evaluate(_AXE, rules)]
+    page.emulate_media(color_scheme=look.scheme)
+    page.set_viewport_size({"width": look.width, "height": 800})
+    return [": ".join([look.name, *fault]) for fault in page.evaluate(_AXE, [LEFT_OUT, look.rules])]
 
 
 def test_nobody_is_kept_from_reading_a_page_and_no_browser_complains(walked: list[Seen]) -> None:
@@ -154,8 +208,8 @@ def test_no_page_scrolls_sideways_on_a_phone(walked: list[Seen]) -> None:
     assert {seen.path: seen.wide for seen in walked if seen.wide > 390} == {}
 
 
-def test_dark_and_light_follow_the_system_and_whoever_says_otherwise(screen: Screen, opened: Open) -> None:
-    page = opened(color_scheme="dark")
+def test_dark_and_light_follow_the_system_and_whoever_says_otherwise(screen: Screen, page: Any) -> None:
+    page.emulate_media(color_scheme="dark")
     colour = "getComputedStyle(document.body).backgroundColor"
     page.goto(screen.address)
     dark = page.evaluate(colour)
@@ -164,10 +218,11 @@ def test_dark_and_light_follow_the_system_and_whoever_says_otherwise(screen: Scr
     assert dark != light
     page.goto(f"{screen.address}/schedules")
     assert page.evaluate(colour) == light  # it is remembered
+    page.evaluate("localStorage.clear()")
+    page.emulate_media(color_scheme="light")
 
 
-def test_filters_live_in_the_address(screen: Screen, opened: Open) -> None:
-    page = opened()
+def test_filters_live_in_the_address(screen: Screen, page: Any) -> None:
     page.goto(f"{screen.address}/runs")
     page.select_option("[name=state]", "dead")
     page.fill("[name=schedule]", "certificates")
@@ -180,8 +235,7 @@ def test_filters_live_in_the_address(screen: Screen, opened: Open) -> None:
     assert all("certificates@" in row and "dead" in row for row in rows.all_inner_texts())
 
 
-def test_a_page_follows_the_store_by_itself(screen: Screen, opened: Open) -> None:
-    page = opened()
+def test_a_page_follows_the_store_by_itself(screen: Screen, page: Any) -> None:
     page.goto(f"{screen.address}/runs?schedule=feed%2Fhourly")
     page.wait_for_selector(".live.on")
     before = page.locator("tbody tr").count()
@@ -189,8 +243,7 @@ def test_a_page_follows_the_store_by_itself(screen: Screen, opened: Open) -> Non
     page.wait_for_function("before => document.querySelectorAll('tbody tr').length > before", arg=before)
 
 
-def test_what_went_wrong_again_and_again_is_one_row(screen: Screen, opened: Open) -> None:
-    page = opened()
+def test_what_went_wrong_again_and_again_is_one_row(screen: Screen, page: Any) -> None:
     page.goto(screen.address)
     row = page.locator("#person tbody tr", has_text="dead").filter(has_text="certificates")
     assert row.count() == 1
@@ -204,8 +257,7 @@ def test_what_went_wrong_again_and_again_is_one_row(screen: Screen, opened: Open
 # Keys
 
 
-def test_a_page_can_be_used_with_keys_alone(screen: Screen, opened: Open) -> None:
-    page = opened()
+def test_a_page_can_be_used_with_keys_alone(screen: Screen, page: Any) -> None:
     page.goto(f"{screen.address}/schedules/to-pause")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip-link"
@@ -234,141 +286,117 @@ def test_a_page_can_be_used_with_keys_alone(screen: Screen, opened: Open) -> Non
 # Acting
 
 
-def _act(page: Any, screen: Screen, path: str, **fields: str) -> str:
-    """Fills in the form of an action and sends it; what is told afterwards."""
-    page.goto(f"{screen.address}/act/{path}")
-    for name, value in ({"reason": WHY} | fields).items():
-        field = page.locator(f"form.stack [name='{name}']")
-        if field.evaluate("field => field.tagName") == "SELECT":
-            field.select_option(value)
-        elif field.evaluate("field => field.type") == "checkbox":
-            field.check()
-        else:
-            field.fill(value)
-    page.locator("form.stack .actions button").first.click()
-    first = page.locator(".told").first
-    told: str = first.inner_text()
-    assert "refused" not in first.get_attribute("class"), told
-    return told
-
-
-@pytest.fixture
-def page(opened: Open) -> Any:
-    """Without scripts: whatever can be done can be done so."""
-    return opened(java_script_enabled=False)
-
-
-def test_a_schedule_is_triggered_paused_released_and_resumed(screen: Screen, page: Any) -> None:
-    told = _act(page, screen, "schedules/to-pause/trigger")
+def test_a_schedule_is_triggered_paused_released_and_resumed(screen: Screen, clerk: Clerk) -> None:
+    told = clerk.act("schedules/to-pause/trigger")
     assert screen.run(told.split(" ")[0]).schedule == "to-pause"
-    assert "paused until" in _act(page, screen, "schedules/to-pause/pause", **{"for": "8h"})
+    assert "paused until" in clerk.act("schedules/to-pause/pause", **{"for": "8h"})
     assert screen.schedule("to-pause").schedule.paused(screen.world.clock.now())
     row = screen.audited("pause")
     assert (row.subject, row.note) == ("to-pause", WHY)
     screen.run_for("1h")
     [held] = [run for run in screen.runs(schedule="to-pause") if str(run.state) == "held"]
-    assert "goes to a worker" in _act(page, screen, f"runs/{quote(held.id, safe='')}/release")
-    assert "goes on" in _act(page, screen, "schedules/to-pause/resume")
+    assert "goes to a worker" in clerk.act(f"runs/{quote(held.id, safe='')}/release")
+    assert "goes on" in clerk.act("schedules/to-pause/resume")
     assert not screen.schedule("to-pause").schedule.paused(screen.world.clock.now())
 
 
-def test_an_edit_shows_what_would_change_before_it_does(screen: Screen, page: Any) -> None:
-    page.goto(f"{screen.address}/act/schedules/to-edit/edit")
-    page.click("text=See what it would do")
-    assert "Nothing differs" in page.inner_text(".will")
-    page.fill("[name=changes]", '{"rule": "0 7 * * *", "owner": "ben"}')
-    page.click("text=See what it would do")
-    seen = page.inner_text(".will")
+def test_an_edit_shows_what_would_change_before_it_does(screen: Screen, plain: Any) -> None:
+    plain.goto(f"{screen.address}/act/schedules/to-edit/edit")
+    plain.click("text=See what it would do")
+    assert "Nothing differs" in plain.inner_text(".will")
+    plain.fill("[name=changes]", '{"rule": "0 7 * * *", "owner": "ben"}')
+    plain.click("text=See what it would do")
+    seen = plain.inner_text(".will")
     assert "07:00" in seen
     assert "ben" in seen
     assert screen.schedule("to-edit").schedule.revision == 1
-    page.fill("[name=reason]", WHY)
-    page.click("text=Change it")
-    assert "revision 2" in page.inner_text(".told")
+    plain.fill("[name=reason]", WHY)
+    plain.click("text=Change it")
+    assert "revision 2" in plain.inner_text(".told")
     assert screen.schedule("to-edit").schedule.owner == "ben"
 
 
-def test_what_is_refused_keeps_what_was_typed(screen: Screen, page: Any) -> None:
-    page.goto(f"{screen.address}/act/schedules/to-edit/edit")
-    page.fill("[name=changes]", '{"rule": "0 99 * * *"}')
-    page.fill("[name=reason]", WHY)
-    page.click("text=Change it")
-    assert "99" in page.inner_text(".told.refused")
-    assert page.input_value("[name=reason]") == WHY
-    assert "0 99" in page.input_value("[name=changes]")
+def test_what_is_refused_keeps_what_was_typed(screen: Screen, plain: Any) -> None:
+    plain.goto(f"{screen.address}/act/schedules/to-edit/edit")
+    plain.fill("[name=changes]", '{"rule": "0 99 * * *"}')
+    plain.fill("[name=reason]", WHY)
+    plain.click("text=Change it")
+    assert "99" in plain.inner_text(".told.refused")
+    assert plain.input_value("[name=reason]") == WHY
+    assert "0 99" in plain.input_value("[name=changes]")
 
 
-def test_a_schedule_is_made_and_deleted(screen: Screen, page: Any) -> None:
-    _act(page, screen, "schedules/new/make", name="made-here", job="report", rule="15 3 * * *", tz="Europe/Paris")
-    assert "03:15 Europe/Paris" in page.goto(f"{screen.address}/schedules/made-here").text()
-    _act(page, screen, "schedules/made-here/delete")
-    assert page.goto(f"{screen.address}/schedules/made-here").status == 404
-    assert "There is no such thing" in page.inner_text("h1")
+def test_a_schedule_is_made_and_deleted(screen: Screen, clerk: Clerk) -> None:
+    clerk.act("schedules/new/make", name="made-here", job="report", rule="15 3 * * *", tz="Europe/Paris")
+    assert clerk.open("/schedules/made-here") == 200
+    assert "03:15 Europe/Paris" in clerk.shown("main")
+    clerk.act("schedules/made-here/delete")
+    assert clerk.open("/schedules/made-here") == 404
+    assert "There is no such thing" in clerk.shown("h1")
 
 
-def test_a_backfill_is_previewed_started_paced_paused_resumed_and_cancelled(screen: Screen, page: Any) -> None:
+def test_a_backfill_is_previewed_started_paced_paused_resumed_and_cancelled(screen: Screen, clerk: Clerk) -> None:
     edges = {"from": "2026-03-26T00:00", "to": "2026-03-26T12:00"}
-    page.goto(f"{screen.address}/act/schedules/to-fill/backfill")
-    for name, value in edges.items():
-        page.fill(f"[name={name}]", value)
-    page.click("text=See what it would do")
-    assert "12 ticks, of which 12 would become runs" in page.inner_text(".will")
-    assert "backfill 1" in _act(page, screen, "schedules/to-fill/backfill", rate="1/m", **edges)
+    would = clerk.preview("schedules/to-fill/backfill", **edges)
+    assert "12 ticks, of which 12 would become runs" in would
+    assert "backfill 1" in clerk.act("schedules/to-fill/backfill", rate="1/m", **edges)
     for verb, fields, state in (
         ("rate", {"rate": "2/m"}, "running"),
         ("pause", {}, "paused"),
         ("resume", {}, "running"),
         ("cancel", {}, "cancelled"),
     ):
-        _act(page, screen, f"backfills/1/{verb}", **fields)
+        clerk.act(f"backfills/1/{verb}", **fields)
         progress = screen.call(screen.operate.backfill_progress_async(1))
         assert str(progress.backfill.state) == state
-    assert "cancelled" in page.goto(f"{screen.address}/backfills").text()
+    assert clerk.open("/backfills") == 200
+    assert "cancelled" in clerk.shown("main")
 
 
-def test_an_ambiguous_run_is_settled_with_evidence(screen: Screen, page: Any) -> None:
-    page.goto(f"{screen.address}/runs/{quote(RUN, safe='')}")
-    first, *others = page.locator("#advice .actions a").all_text_contents()
+def test_an_ambiguous_run_is_settled_with_evidence(screen: Screen, plain: Any) -> None:
+    plain.goto(f"{screen.address}/runs/{quote(RUN, safe='')}")
+    first, *others = plain.locator("#advice .actions a").all_text_contents()
     assert first == "Settle it…"  # the safe one comes first; those that could do harm are folded away
-    assert not page.locator("#advice details").evaluate("it => it.open")
+    assert not plain.locator("#advice details").evaluate("it => it.open")
     assert any(text.startswith(("Retry", "Rerun")) for text in others)
-    effect = page.goto(f"{screen.address}/act/runs/{quote(RUN, safe='')}/reconcile").text()
+    effect = plain.goto(f"{screen.address}/act/runs/{quote(RUN, safe='')}/reconcile").text()
     name = re.search(r'name="(effect [^"]+)"', effect)
     assert name is not None
-    page.locator("select").first.select_option("done")
-    page.fill("[name=evidence]", "the bank says so")
-    page.fill("[name=reason]", WHY)
-    page.click("text=Settle it")
+    plain.locator("select").first.select_option("done")
+    plain.fill("[name=evidence]", "the bank says so")
+    plain.fill("[name=reason]", WHY)
+    plain.click("text=Settle it")
     assert str(screen.run(RUN).state) == "reconciled"
     assert screen.audited("reconcile").note.startswith(WHY[:20])
 
 
-def test_runs_are_skipped_cancelled_retried_rerun_and_repaired(screen: Screen, page: Any) -> None:
-    _act(page, screen, "runs/future:0%231/skip")
+def test_runs_are_skipped_cancelled_retried_rerun_and_repaired(screen: Screen, clerk: Clerk) -> None:
+    clerk.act("runs/future:0%231/skip")
     assert str(screen.run("future:0#1").state) == "skipped"
-    _act(page, screen, "runs/future:1%231/cancel")
+    clerk.act("runs/future:1%231/cancel")
     assert str(screen.run("future:1#1").state) == "cancelled"
-    _act(page, screen, "runs/late-one%231/retry")
+    clerk.act("runs/late-one%231/retry")
     assert str(screen.run("late-one#1").state) != "dead"
     assert screen.audited("retry").subject == "late-one#1"
-    told = _act(page, screen, "runs/future:1%231/rerun")
+    told = clerk.act("runs/future:1%231/rerun")
     assert "new run" in told
-    repairing = screen.run(_act(page, screen, "runs/future:0%231/repair").split(": it")[0].split(": this")[0])
+    repairing = screen.run(clerk.act("runs/future:0%231/repair").split(": it")[0].split(": this")[0])
     assert repairing.repair
     assert WHY in screen.audited("repair").note
     [checked] = [run for run in screen.runs(schedule="counted", limit=5) if str(run.state) == "unverified"][:1]
-    assert "check" in _act(page, screen, f"runs/{quote(checked.id, safe='')}/verify")
+    assert "check" in clerk.act(f"runs/{quote(checked.id, safe='')}/verify")
 
 
-def test_a_running_one_is_asked_to_stop(screen: Screen, page: Any) -> None:
-    assert "asked" in _act(page, screen, "runs/slow-one%231/cancel")
-    assert "asked to stop" in page.goto(f"{screen.address}/runs/slow-one%231").text()
+def test_a_running_one_is_asked_to_stop(screen: Screen, clerk: Clerk) -> None:
+    assert "asked" in clerk.act("runs/slow-one%231/cancel")
+    assert clerk.open("/runs/slow-one%231") == 200
+    assert "asked to stop" in clerk.shown("main")
 
 
-def test_a_run_goes_on_where_it_stopped_once_its_cause_is_gone(screen: Screen, page: Any) -> None:
+def test_a_run_goes_on_where_it_stopped_once_its_cause_is_gone(screen: Screen, clerk: Clerk) -> None:
     assert [str(screen.run(f"{key}#1").state) for key in ("letters", "in-doubt")] == ["dead", "ambiguous"]
     is_mended.append(True)
-    _act(page, screen, "runs/letters%231/resume")
+    clerk.act("runs/letters%231/resume")
     screen.run_for("1s")
     run = screen.run("letters#1")
     assert str(run.state) == "succeeded", run.detail
@@ -376,60 +404,59 @@ def test_a_run_goes_on_where_it_stopped_once_its_cause_is_gone(screen: Screen, p
     assert (screen.audited("retry").subject, screen.audited("retry").note) == ("letters#1", WHY)
 
 
-def test_what_may_happen_twice_is_retried_only_by_who_says_that_they_know(screen: Screen, page: Any) -> None:
-    page.goto(f"{screen.address}/runs/in-doubt%231")
-    page.click("#advice summary")
-    page.click("#advice details >> text=Retry…")
-    assert "may happen a second time" in page.inner_text(".will.unsafe")
-    page.fill("[name=reason]", WHY)
-    page.click("text=Retry it")
-    assert page.url.endswith("risky=yes")  # the browser holds it back until the box is checked
+def test_what_may_happen_twice_is_retried_only_by_who_says_that_they_know(screen: Screen, plain: Any) -> None:
+    plain.goto(f"{screen.address}/runs/in-doubt%231")
+    plain.click("#advice summary")
+    plain.click("#advice details >> text=Retry…")
+    assert "may happen a second time" in plain.inner_text(".will.unsafe")
+    plain.fill("[name=reason]", WHY)
+    plain.click("text=Retry it")
+    assert plain.url.endswith("risky=yes")  # the browser holds it back until the box is checked
     assert str(screen.run("in-doubt#1").state) == "ambiguous"
-    page.check("[name=override]")
-    page.click("text=Retry it")
-    assert "it is tried again" in page.inner_text(".told")
+    plain.check("[name=override]")
+    plain.click("text=Retry it")
+    assert "it is tried again" in plain.inner_text(".told")
     assert str(screen.run("in-doubt#1").state) == "scheduled"
     assert WHY in screen.audited("retry").note
 
 
-def test_workers_are_drained_quarantined_and_taken_back(screen: Screen, page: Any) -> None:
+def test_workers_are_drained_quarantined_and_taken_back(screen: Screen, clerk: Clerk) -> None:
     [worker] = screen.call(screen.operate.workers_async())
     for verb in ("drain", "quarantine"):
-        _act(page, screen, f"workers/{worker.number}/{verb}")
-        assert verb in page.inner_text("#workers")
+        clerk.act(f"workers/{worker.number}/{verb}")
+        assert verb in clerk.shown("#workers")
         [wished] = screen.call(screen.operate.workers_async())
         assert str(wished.wish) == verb
         assert screen.audited(verb).note == WHY
-    _act(page, screen, f"workers/{worker.number}/resume")
+    clerk.act(f"workers/{worker.number}/resume")
     [wished] = screen.call(screen.operate.workers_async())
     assert wished.wish is None
 
 
-def test_alerts_are_snoozed_and_told_again(screen: Screen, page: Any) -> None:
+def test_alerts_are_snoozed_and_told_again(screen: Screen, clerk: Clerk) -> None:
     number = screen.call(screen.operate.alerts_async()).alerts[-1].number
-    assert "quiet until" in _act(page, screen, f"alerts/{number}/snooze")
+    assert "quiet until" in clerk.act(f"alerts/{number}/snooze")
     assert screen.call(screen.operate.alert_async(number)).snoozed_until is not None
-    _act(page, screen, f"alerts/{number}/unsnooze")
+    clerk.act(f"alerts/{number}/unsnooze")
     assert screen.call(screen.operate.alert_async(number)).snoozed_until is None
 
 
-def test_dead_letters_are_replayed_in_bulk_after_their_number_was_shown(screen: Screen, page: Any) -> None:
-    page.goto(f"{screen.address}/dead?schedule=certificates")
-    page.click("text=Replay all of these")
-    will = page.inner_text(".will")
+def test_dead_letters_are_replayed_in_bulk_after_their_number_was_shown(screen: Screen, plain: Any) -> None:
+    plain.goto(f"{screen.address}/dead?schedule=certificates")
+    plain.click("text=Replay all of these")
+    will = plain.inner_text(".will")
     count = re.match(r"(\d+) of \1 dead letters are tried again", will)
     assert count is not None, will
-    page.fill("[name=reason]", WHY)
-    page.click(f"text=Replay {count[1]}")
-    assert f"{count[1]} replayed" in page.inner_text(".told")
-    assert page.url.split("?")[0].endswith("/dead")
+    plain.fill("[name=reason]", WHY)
+    plain.click(f"text=Replay {count[1]}")
+    assert f"{count[1]} replayed" in plain.inner_text(".told")
+    assert plain.url.split("?")[0].endswith("/dead")
     states = {str(run.state) for run in screen.runs(schedule="certificates")}
     assert "dead" not in states
     assert WHY in screen.audited("replay").note
 
 
-def test_many_are_chosen_and_paused_in_a_dialog(screen: Screen, opened: Open) -> None:
-    page = opened()
+def test_many_are_chosen_and_paused_in_a_dialog(screen: Screen, page: Any) -> None:
     page.goto(f"{screen.address}/schedules?text=to-")
     assert page.locator(".bulk button").first.is_disabled()
     for name in ("to-edit", "to-fill"):
@@ -449,8 +476,7 @@ def test_many_are_chosen_and_paused_in_a_dialog(screen: Screen, opened: Open) ->
     assert screen.audited("pause").note == WHY
 
 
-def test_many_are_chosen_and_cancelled_in_a_dialog(screen: Screen, opened: Open) -> None:
-    page = opened()
+def test_many_are_chosen_and_cancelled_in_a_dialog(screen: Screen, page: Any) -> None:
     page.goto(f"{screen.address}/runs?text=cancel-me")
     page.check("thead input[type=checkbox]")
     assert page.inner_text("[data-chosen]") == "3 chosen"
@@ -468,9 +494,8 @@ def test_many_are_chosen_and_cancelled_in_a_dialog(screen: Screen, opened: Open)
 # Last, because from the first token on everybody has to say who they are.
 
 
-def test_whoever_has_a_token_logs_in_and_out(screen: Screen, opened: Open) -> None:
+def test_whoever_has_a_token_logs_in_and_out(screen: Screen, page: Any) -> None:
     text = screen.token("carla", "read")
-    page = opened()
     page.goto(f"{screen.address}/schedules")
     page.wait_for_url("**/login")
     page.fill("[name=token]", text)

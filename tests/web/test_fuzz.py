@@ -1,13 +1,12 @@
 """Whatever the description of the API allows, and what it does not: no answer is a mistake of ours, and the description
 knows each of them.
 
-The long form (`FOLIOT_TORTURE=1`) asks a whole fleet thousands of questions, over the wire, and follows what earlier
-answers were about.
+`make test` asks every third operation one question, always the same. `make test-full` asks a whole fleet thousands of
+questions over the wire, with others that follow from earlier answers. `make torture` asks tens of thousands.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import cycle
@@ -24,10 +23,11 @@ from foliot.web.application import inner_application
 from foliot.web.openapi import description
 from tests.cli.support import process, run, until
 from tests.servers.emptied import emptied
+from tests.tiers import FULL, by_tier, full_only
 from tests.web.stage import ELSEWHERE, Caller, Stage, staged
 
-LONG = bool(os.environ.get("FOLIOT_TORTURE"))
-EXAMPLES = 60
+EXAMPLES = by_tier(1, 10, 60)
+"""Questions to one operation that its description allows, and as many that it does not allow."""
 MEANT = ("positive_data_acceptance", "ignored_auth")
 """What is left out: no description can say all that a domain refuses; and tests/web/test_access.py asks every route
 without a token, and with every wrong one."""
@@ -48,7 +48,7 @@ def _hurried(examples: int) -> settings:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
         database=None,
-        derandomize=not LONG,
+        derandomize=not FULL,
     )
 
 
@@ -71,10 +71,12 @@ def test_no_question_breaks_the_api_or_its_description(stage: Stage) -> None:
         asked += 1
         case.validate_response(_answer(stage, caller, case))
 
-    modes = cycle((GenerationMode.POSITIVE, GenerationMode.NEGATIVE))  # in the long form, both of each
-    for found in _schema(ELSEWHERE).get_all_operations():
-        _play(1, found.ok().as_strategy(next(modes)), ask)
-    assert asked > 50
+    # The short suite asks by turns what is allowed and what is not; the full suite asks both of each operation.
+    modes = cycle((GenerationMode.POSITIVE, GenerationMode.NEGATIVE))
+    for found in list(_schema(ELSEWHERE).get_all_operations())[:: by_tier(3, 1)]:
+        for _ in range(by_tier(1, 2)):
+            _play(EXAMPLES, found.ok().as_strategy(next(modes)), ask)
+    assert asked > by_tier(20, 500)
 
 
 def _answer(stage: Stage, caller: Caller, case: Any) -> httpx.Response:
@@ -118,7 +120,9 @@ app.schedule("letters", broken, every("20s"))
 
 
 PARTS = 16
-long = pytest.mark.skipif(not LONG, reason="the long form: thousands of questions to a whole fleet")
+"""The operations are divided into tests of about the same length."""
+WALKS = by_tier(1, 2, 16)
+"""Each walk draws its own questions."""
 
 
 class Fleet(NamedTuple):
@@ -149,7 +153,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     assert "Traceback" not in up.err.read_text()
 
 
-@long
+@full_only
 @pytest.mark.faults
 @pytest.mark.parametrize("part", range(PARTS))
 def test_thousands_of_questions_break_nothing(fleet: Fleet, part: int) -> None:
@@ -161,9 +165,9 @@ def test_thousands_of_questions_break_nothing(fleet: Fleet, part: int) -> None:
             _play(EXAMPLES, found.ok().as_strategy(mode), ask)
 
 
-@long
+@full_only
 @pytest.mark.faults
-@pytest.mark.parametrize("part", range(PARTS))
-def test_questions_that_follow_from_answers_break_nothing(fleet: Fleet, part: int) -> None:
+@pytest.mark.parametrize("walk", range(WALKS))
+def test_questions_that_follow_from_answers_break_nothing(fleet: Fleet, walk: int) -> None:
     machine = fleet.schema.as_state_machine()
     machine.run(settings=settings(_hurried(10), stateful_step_count=10))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from foliot.errors import InvalidInput
 from foliot.web.pages import live
 from foliot.web.server import check_address
 from foliot.web.settings import WebSettings, is_local_name
+from tests.waiting import soon, until_async
 from tests.web.stage import ELSEWHERE, LOCAL, Stage, staged
 
 PAUSE = "/api/v1/schedules/plain/pause"
@@ -201,12 +203,21 @@ def test_whoever_watches_with_a_token_that_is_revoked_hears_nothing_more(
     else:
         watcher = door.somebody(ELSEWHERE, cookie=_logged_in(door, name)[0])
 
+    stands, answers = live._stands, []
+
+    async def noted(*given: Any) -> bool:
+        answers.append(await stands(*given))
+        return answers[-1]
+
+    monkeypatch.setattr(live, "_stands", noted)
+
     async def watched() -> httpx.Response:
         stream = asyncio.create_task(watcher._ask("GET", "/live", watcher.headers, {}))
-        await asyncio.sleep(0.1)
+        await until_async(lambda: len(answers) > 1, "the stream has asked twice whether the token stands")
+        assert answers[:2] == [True, True]
         assert not stream.done()
         await door.app.operate.revoke_token_async(name, reason="leaked", actor="ana")
-        return await asyncio.wait_for(stream, 10)
+        return await soon(stream)
 
     assert door.world.call(watched()).text.startswith("retry: 3000\nevent: hello")
 

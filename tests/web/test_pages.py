@@ -24,6 +24,7 @@ from foliot.web.pages import ahead, charts, static
 from foliot.web.pages.doing import ACTS
 from foliot.web.pages.now import need_rows
 from foliot.web.settings import WebSettings
+from tests.waiting import HANG
 from tests.web.stage import Caller, Stage, staged
 
 HTML = {"accept": "text/html,*/*"}
@@ -250,11 +251,11 @@ def test_nobody_waits_for_a_long_count_and_its_age_is_told(monkeypatch: pytest.M
 
     def slow(standing: Standings, span: Duration) -> dict[str, Any]:
         counted.append(span)
-        assert may_go.wait(30)
+        assert may_go.wait(HANG)
         return inner(standing, span)
 
     def look(wanted: str) -> str:
-        monkeypatch.setattr(ahead, "PATIENCE", 0.01 if wanted != "at last" else 30)
+        monkeypatch.setattr(ahead, "PATIENCE", 0.01 if wanted != "at last" else HANG)
         return re.sub("<[^>]+>", "", _page(stage.somebody(), "/load"))
 
     monkeypatch.setattr(ahead, "_counted", slow)
@@ -275,7 +276,7 @@ def test_nobody_waits_for_a_long_count_and_its_age_is_told(monkeypatch: pytest.M
 
 
 def test_a_load_is_counted_anew_once_somebody_changed_a_schedule_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "PATIENCE", 30)
+    monkeypatch.setattr(ahead, "PATIENCE", HANG)
     with staged(WebSettings(), lived=False) as stage:
         somebody, path = stage.somebody(), "/act/schedules/plain/pause"
         assert "starts of 4 schedules" in _page(somebody, "/load")
@@ -291,7 +292,7 @@ def test_a_count_that_failed_is_told_and_not_begun_again_at_once(monkeypatch: py
         raise StoreError("the disk is gone")
 
     monkeypatch.setattr(ahead, "_counted", broken)
-    monkeypatch.setattr(ahead, "PATIENCE", 30)
+    monkeypatch.setattr(ahead, "PATIENCE", HANG)
     with staged(WebSettings(), lived=False) as stage:
         for _ in range(3):
             _page(stage.somebody(), "/load", 503)

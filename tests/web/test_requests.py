@@ -14,6 +14,7 @@ import pytest
 from foliot.domain.instant import DAY, MINUTE
 from foliot.errors import StoreError
 from foliot.web.settings import WebSettings
+from tests.waiting import soon
 from tests.web.stage import Caller, Stage, staged
 
 
@@ -90,9 +91,10 @@ def test_a_refusal_is_told_again_too(stage: Stage) -> None:
 
 def test_of_two_at_once_one_is_told_that_the_other_is_at_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     caller, trigger = stage.caller("ci"), stage.app.operate.trigger_async
-    may_go = asyncio.Event()
+    under_way, may_go = asyncio.Event(), asyncio.Event()
 
     async def slow(*given: Any, **more: Any) -> Any:
+        under_way.set()
         await may_go.wait()
         return await trigger(*given, **more)
 
@@ -102,7 +104,7 @@ def test_of_two_at_once_one_is_told_that_the_other_is_at_it(stage: Stage, monkey
     async def both() -> tuple[httpx.Response, httpx.Response]:
         path, body = "/api/v1/schedules/plain/trigger", {"json": {"reason": "why"}}
         first = asyncio.create_task(caller._ask("POST", path, asked, dict(body)))
-        await asyncio.sleep(0.05)
+        await soon(under_way.wait())
         second = await caller._ask("POST", path, asked, dict(body))
         may_go.set()
         return await first, second

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from foliot import Context, Foliot, Permanent
+from tests.waiting import until
 
 app = Foliot("sqlite:///:memory:")
 job = app.job(isolation="process")
@@ -24,13 +25,14 @@ def add(x: int, y: int) -> int:
 
 @job
 async def add_later(x: int, y: int) -> int:
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
     return x + y
 
 
 @job
-def whoami() -> list[int]:
-    return [os.getpid(), os.getsid(0)]
+def whoami() -> tuple[int, int, list[str]]:
+    heavy = ("typer", "rich", "holidays", "asyncpg", "foliot.cli", "foliot.testing")
+    return os.getpid(), os.getsid(0), [name for name in heavy if name in sys.modules]
 
 
 @job
@@ -50,13 +52,12 @@ def crash(how: str) -> None:
 @job
 def hang() -> None:
     while True:
-        time.sleep(0.01)
+        time.sleep(600)
 
 
 @job
 def hang_politely(ctx: Context) -> None:
-    while not ctx.cancelled:
-        time.sleep(0.01)
+    until(lambda: ctx.cancelled, "the attempt is asked to stop")
 
 
 @job
@@ -65,10 +66,11 @@ async def hang_async(ctx: Context) -> None:
 
 
 @job
-def tell(ctx: Context) -> int:
+def tell(ctx: Context, heard: str) -> int:
+    """Ends when the test has seen that the store heard it."""
     ctx.progress(1, of=3, note="begun")
     ctx.checkpoint({"row": 7})
-    time.sleep(0.2)
+    until(Path(heard).exists, "the store has heard it")
     return ctx.attempt
 
 
@@ -93,10 +95,10 @@ def settle(ctx: Context) -> None:
 
 
 @job
-def batch(ctx: Context) -> None:
+def batch(ctx: Context, heard: str) -> None:
     for number in ctx.each([1, 2, 3]):
         if number == 3:
-            time.sleep(0.2)  # long enough to be heard
+            until(Path(heard).exists, "the store has heard of the first two")
             os._exit(4)
 
 

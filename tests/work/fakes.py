@@ -25,6 +25,8 @@ from foliot.errors import LostOwnership
 from foliot.work.context import Context
 from foliot.work.handler import Handler
 from foliot.work.worker import Worker
+from tests.waiting import HANG, until_async
+from tests.waiting import until as until_open
 
 START: Instant = 1_775_000_000_000_000
 
@@ -80,7 +82,8 @@ class FakeStore:
             await self.slow[verb].wait()
         if verb in self.failing:
             raise self.failing[verb]
-        self._version += 1
+        # A claim that takes nothing writes nothing. Else each claim would be the reason for the next one.
+        self._version += verb != "claim"
 
     def when_new(self, callback: Callable[[], None]) -> bool:
         return False
@@ -144,6 +147,7 @@ class FakeStore:
         taken = (live + [run for run in fitting if run.lane != Lane.LIVE][:backlog])[:limit]
         self.ready = [run for run in self.ready if run not in taken]
         self.owned.update((run.number, run) for run in taken)
+        self._version += bool(taken)
         return taken
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
@@ -300,10 +304,11 @@ class Bench:
         handlers = {handler.name: handler for handler in known}
         self.worker: Any = Worker(self.store, self.clock, handlers, chance=lambda: 0.5, **worker)
 
-    async def work(self) -> None:
-        """Goes round until nothing more can happen without the clock."""
+    async def work(self, *, patience: float = HANG) -> None:
+        """Goes round until nothing more can happen without the clock. A test that keeps threads waiting has no
+        `patience`: else they are waited for."""
         for _ in range(100):
-            await self.worker.settle(patience=0.5)
+            await self.worker.settle(patience=patience)
             if not await self.worker.run_once():
                 return
         raise AssertionError("the worker never comes to rest")
@@ -314,14 +319,20 @@ class Bench:
 
 
 async def until(happened: Callable[[], object]) -> None:
-    """For what other threads do, in real time; at most a few seconds."""
-    async with asyncio.timeout(10):
-        while not happened():  # noqa: ASYNC110 - there is no event for it
-            await asyncio.sleep(0.001)
+    """For what other threads and processes do, in real time."""
+    await until_async(happened, "the worker or its store has done it")
 
 
 def run(scene: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(scene)
+    try:
+        asyncio.run(scene)
+    finally:  # the threads of a test that failed must not keep the process from its end
+        while gates:
+            gates.pop().open.set()
+
+
+gates: list[Gate] = []
+"""Those of the test that runs."""
 
 
 class Liar(Exception):
@@ -336,17 +347,22 @@ class Gate:
     """A thread that works until it is let go, or until it looks at its context."""
 
     def __init__(self) -> None:
+        gates.append(self)
         self.open = threading.Event()
         self.begun = threading.Semaphore(0)
 
     def ignorant(self) -> None:
         self.begun.release()
-        assert self.open.wait(20)
+        assert self.open.wait(HANG)
 
     def polite(self, ctx: Context) -> None:
         self.begun.release()
-        while not self.open.wait(0.001):
+
+        def is_open() -> bool:
             ctx.check()
+            return self.open.is_set()
+
+        until_open(is_open, "the test lets the thread go")
 
 
 async def occupy(bench: Bench, gate: Gate, count: int) -> None:

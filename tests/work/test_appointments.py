@@ -214,8 +214,7 @@ def test_an_ending_waits_for_others_while_more_is_about_to_begin(monkeypatch: py
         for _ in range(2):
             before = bench.worker.ended
             bench.clock.advance(MILLISECOND)
-            while bench.worker.ended == before:  # noqa: ASYNC110 - there is no event for it
-                await asyncio.sleep(0.001)
+            await until(lambda before=before: bench.worker.ended != before)  # type: ignore[misc]
             for _ in range(20):
                 await asyncio.sleep(0)
             assert bench.store.finishes == []

@@ -17,6 +17,7 @@ from foliot.domain.state import Event, Outcome
 from foliot.errors import ItemsFailed, StoreError
 from foliot.work.attempt import Stop
 from foliot.work.context import Context
+from tests.tiers import by_tier
 from tests.work.fakes import Bench, run, until
 from tests.work.lives import Life
 
@@ -398,7 +399,7 @@ def test_outside_a_loop_no_item_can_fail():
 # ----------------------------------------------------------------------------------------------------------- invariants
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=by_tier(40, 150, 1_500))
 @given(st.lists(st.lists(st.sampled_from(["ok", "fail", "raise"]), min_size=4, max_size=4), min_size=1, max_size=5))
 def test_every_item_is_done_exactly_once_whatever_happens_to_the_attempts(attempts):
     done: list[int] = []

@@ -16,6 +16,7 @@ from foliot.domain.store import Beat, Wish
 from foliot.errors import StoreError
 from foliot.portal import finished
 from foliot.work.context import Context
+from tests.waiting import HANG
 from tests.work.fakes import Bench, Gate, begin, run
 
 RECYCLE = 3 * SECOND
@@ -138,7 +139,7 @@ def test_a_thread_is_asked_from_there_and_its_ending_is_not_lost():
         _, thread = bench.worker.running
         bench.block(11 * SECOND)
         try:
-            thread.future.result(10)  # the loop does not turn meanwhile
+            thread.future.result(HANG)  # the loop does not turn meanwhile
         finally:
             gate.open.set()
         bench.block(3 * SECOND)

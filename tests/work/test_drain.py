@@ -66,13 +66,19 @@ async def drained(bench: Bench, grace: int) -> Any:
     draining = asyncio.create_task(bench.worker.drain(grace))
     for _ in range(1000):
         await bench.worker.settle(patience=0)
-        await asyncio.sleep(0.0001)
+        await passes()
         if draining.done():
             return draining.result()
         moment = bench.clock.next_sleeper()
         if moment is not None:
             bench.clock.set(moment)
     raise AssertionError("the drain never ends")
+
+
+async def passes() -> None:
+    """Lets the event loop turn, until all is done that waits neither for the clock nor for a thread."""
+    for _ in range(50):
+        await asyncio.sleep(0)
 
 
 def test_a_drain_lets_running_work_finish_within_the_grace():
@@ -201,12 +207,14 @@ def test_threads_that_outlive_the_drain_stay_owned_and_are_named():
         bench.store.hand_off("polite", name="books#2")
         await begin(bench, gate, 2)
         draining = asyncio.create_task(bench.worker.drain(SECOND))
-        async with asyncio.timeout(10):
-            while not draining.done():
-                await asyncio.sleep(0.005)
-                moment = bench.clock.next_sleeper()
-                if moment is not None and (moment < START + 2 * SECOND or bench.store.finished):
-                    bench.clock.set(moment)
+
+        def has_drained() -> bool:
+            moment = bench.clock.next_sleeper()
+            if moment is not None and (moment < START + 2 * SECOND or bench.store.finished):
+                bench.clock.set(moment)
+            return draining.done()
+
+        await until(has_drained)
         assert await draining == ["books#1"]
         assert bench.store.outcomes == [Outcome.INTERRUPTED]
         assert bench.store.retired == [], "it still owns a run"
@@ -223,7 +231,8 @@ def test_a_drain_tells_the_store_when_it_comes_back():
         await asyncio.sleep(0)
         bench.store.failing["finish"] = StoreError("busy")
         draining = asyncio.create_task(drained(bench, SECOND))
-        await asyncio.sleep(0.001)
+        while bench.worker.outbox.pause.until is None:  # noqa: ASYNC110 - in virtual time
+            await asyncio.sleep(0)
         del bench.store.failing["finish"]
         assert await draining == []
         assert bench.store.outcomes == [Outcome.SUCCEEDED]

@@ -17,6 +17,7 @@ from foliot.errors import InvalidInput, LostOwnership, Maybe, RetryAfter, StoreE
 from foliot.work.attempt import Stop
 from foliot.work.context import Context
 from foliot.work.handler import Handler
+from tests.tiers import by_tier
 from tests.work.fakes import Bench, Gate, begin, run, until
 from tests.work.lives import Life
 
@@ -760,7 +761,7 @@ def open_to_nobody(world: World) -> bool:
     return any(line.is_maybe for line in world.life.open)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=by_tier(80, 300, 3_000))
 @given(
     kinds=st.lists(st.sampled_from(KINDS), min_size=3, max_size=3),
     attempts=st.lists(st.lists(st.sampled_from(STEPS), min_size=3, max_size=3), min_size=1, max_size=6),

@@ -11,6 +11,7 @@ import pytest
 from foliot.domain.run import Lane
 from foliot.errors import InvalidInput
 from foliot.work.context import Context
+from tests.waiting import HANG
 from tests.work.fakes import FLOOD, Bench, run
 
 
@@ -81,14 +82,14 @@ def test_threads_have_headroom_as_slots_have() -> None:
         gate = threading.Event()
 
         def waits() -> None:
-            gate.wait(10)
+            gate.wait(HANG)
 
         bench = Bench(waits, slots=100, threads=10, headroom=0.1)
         hand_off(bench, FLOOD, 20, "waits")
-        await bench.work()
+        await bench.work(patience=0)
         assert running(bench) == {FLOOD: 9}
         hand_off(bench, "trickle", 5, "waits")
-        await bench.work()
+        await bench.work(patience=0)
         assert running(bench) == {FLOOD: 9, "trickle": 1}
         gate.set()
         bench.store.ready.clear()

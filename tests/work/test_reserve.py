@@ -10,6 +10,7 @@ import pytest
 from foliot.domain.run import Lane
 from foliot.errors import InvalidInput
 from foliot.work.context import Context
+from tests.waiting import HANG
 from tests.work.fakes import Bench, run
 
 
@@ -115,7 +116,7 @@ def test_threads_are_reserved_as_slots_are() -> None:
         gate = threading.Event()
 
         def waits() -> None:
-            gate.wait(10)
+            gate.wait(HANG)
 
         bench = Bench(waits, slots=100, threads=4, reserve=0.25)
         for _ in range(10):

@@ -149,6 +149,7 @@ def test_a_thread_that_stalls_and_looks_has_stalled():
         bench.store.hand_off("polite")
         await begin(bench, gate)
         bench.clock.advance(5 * MINUTE)
+        await bench.worker.run_once()
         await bench.work()
         assert bench.store.outcomes == [Outcome.STALLED]
 

@@ -11,6 +11,7 @@ from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import Beat
 from foliot.errors import InvalidInput, LostOwnership, StoreClosed, StoreError
 from foliot.work.context import Context
+from tests.waiting import soon
 from tests.work.fakes import START, Bench, Liar, run, until
 
 
@@ -493,7 +494,6 @@ def test_the_loop_wakes_by_itself_when_work_is_handed_off_and_when_it_ends():
     run(scene())
 
 
-@pytest.mark.timeout(20)
 def test_the_loop_lets_a_delivery_happen_that_is_tried_again():
     async def scene():
         bench = Bench(noop)
@@ -510,7 +510,6 @@ def test_the_loop_lets_a_delivery_happen_that_is_tried_again():
     run(scene())
 
 
-@pytest.mark.timeout(20)
 def test_the_loop_rests_while_a_delivery_is_tried_again():
     async def scene():
         bench = Bench(noop)
@@ -528,9 +527,17 @@ def test_the_loop_rests_while_a_delivery_is_tried_again():
             rounds += 1
             return await once()
 
-        bench.worker.run_once = counted
+        looks = 0
+        look = bench.worker._look
+
+        def counted_look():
+            nonlocal looks
+            looks += 1
+            return look()
+
+        bench.worker.run_once, bench.worker._look = counted, counted_look
         bench.clock.advance(50 * MILLISECOND)
-        await asyncio.sleep(0.2)  # the store takes its time to answer
+        await until(lambda: looks >= 100)  # meanwhile the store does not answer
         assert rounds < 20, "nothing can be done before it does"
         answered.set()
         await until(partial(recorded, bench, 1))
@@ -548,7 +555,7 @@ def test_the_loop_ends_with_what_cannot_be_helped():
         bench.store.failing["claim"] = StoreClosed("closed")
         bench.store.hand_off("noop")
         with pytest.raises(StoreClosed):
-            await asyncio.wait_for(running, 5)
+            await soon(running)
         await bench.worker.heartbeat.stop()
 
     run(scene())

@@ -71,11 +71,11 @@ class Reaper:
         5. Tell which policies could not be read, once each.
         """
         now = self._clock.now()
-        silent = await self._store.silent(now - SILENT_AFTER)
-        if self._looked_at is None or not 0 <= now - self._looked_at <= LONGEST_GAP:
-            self._watched_since = now
         # A look counts once everything in it succeeded: a store that can be read but not written hears no beat either.
-        self._looked_at = None
+        looked_at, self._looked_at = self._looked_at, None
+        silent = await self._store.silent(now - SILENT_AFTER)
+        if looked_at is None or not 0 <= now - looked_at <= LONGEST_GAP:
+            self._watched_since = now
         if silent:
             policies = _Policies(await self._store.jobs())
             company = Counter(attempt.worker for attempt in silent)

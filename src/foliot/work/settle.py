@@ -26,6 +26,8 @@ async def settle(worker: Worker, patience: float) -> bool:
             task for task in (worker.claiming, worker.outbox.delivery, *worker.desks.calls) if task is not None
         ]
         waiting += [asyncio.wrap_future(a.future) for a in worker.running if a.future and not a.future.done()]
+        if not waiting and not worker.running:
+            break  # what is left goes on when the worker's `run_once` is called
         if waiting and loop.time() < until:
             await asyncio.wait(waiting, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
         await asyncio.sleep(0)
