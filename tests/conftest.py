@@ -194,6 +194,27 @@ def database(postgres: PostgresServer) -> Iterator[str]:
     postgres.drop_database(name)
 
 
+@pytest.fixture(scope="session")
+def template(postgres: PostgresServer) -> Iterator[str]:
+    """The name of a database with all tables, made once, that other databases are copies of."""
+    from foliot.store.postgres import PostgresStore
+
+    name = f"template_{uuid4().hex}"
+    postgres.create_database(name)
+    asyncio.run(PostgresStore(postgres.dsn(name)).migrate())
+    yield name
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def migrated(postgres: PostgresServer, template: str) -> Iterator[str]:
+    """The DSN of a database with all tables that no other test uses."""
+    name = f"test_{uuid4().hex}"
+    postgres.psql(f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield postgres.dsn(name)
+    postgres.drop_database(name)
+
+
 # ---------------------------------------------------------------------------------------------------------- async tests
 
 

@@ -17,6 +17,7 @@ from tests.contract.stage import START, Stage
 from tests.servers.emptied import emptied
 from tests.servers.postgres import PostgresServer
 from tests.servers.warm import Warm
+from tests.store.lines import until_locks_are_waited_for
 
 
 class House(Stage):
@@ -190,3 +191,22 @@ async def test_a_ledger_stays_while_a_rerun_of_its_lineage_is_kept(house: House)
     house.clock.set(START + 39 * DAY + HOUR)
     await house.store.tidy()
     assert await house.ledger(again) == [("pay", "7", EffectState.DONE)]
+
+
+async def test_ended_runs_are_counted_while_retention_drops_a_day(house: House) -> None:
+    """The count waits for the lock of a partition that it has listed, and then the partition is gone."""
+    await ended(house, "class:7")
+    retention = await asyncpg.connect(house.dsn)
+    try:
+        await retention.execute(
+            "CREATE TABLE foliot.history_20260101 PARTITION OF foliot.history FOR VALUES FROM (1) TO (2)"
+        )
+        dropping = retention.transaction()
+        await dropping.start()
+        await retention.execute("DROP TABLE foliot.history_20260101")
+        counting = asyncio.create_task(house.store.counts())
+        await until_locks_are_waited_for(retention)
+        await dropping.commit()
+        assert (await counting)["history"] == 1
+    finally:
+        await retention.close()

@@ -61,25 +61,6 @@ async def has_schema(dsn: str) -> bool:
         return bool(await connection.fetchval("SELECT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = 'foliot')"))
 
 
-@pytest.fixture(scope="session")
-def template(postgres: PostgresServer) -> Iterator[str]:
-    """The name of a database with all tables, made once, that other databases are copies of."""
-    name = f"template_{uuid4().hex}"
-    postgres.create_database(name)
-    asyncio.run(PostgresStore(postgres.dsn(name)).migrate())
-    yield name
-    postgres.drop_database(name)
-
-
-@pytest.fixture
-def migrated(postgres: PostgresServer, template: str) -> Iterator[str]:
-    """The DSN of a database with all tables that no other test uses."""
-    name = f"test_{uuid4().hex}"
-    postgres.psql(f"CREATE DATABASE {name} TEMPLATE {template}")
-    yield postgres.dsn(name)
-    postgres.drop_database(name)
-
-
 # --------------------------------------------------------------------------------------------------------- from nothing
 
 
