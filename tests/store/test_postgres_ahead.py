@@ -144,16 +144,30 @@ async def _time_comes(made: Line, moment: Instant) -> None:
     await until_async(has_come, "this moment has come by the server's clock")
 
 
-async def test_by_the_server_s_own_clock_a_herd_goes_by_itself_and_never_early(postgres: PostgresServer) -> None:
-    async with line(postgres, shards=SHARDS) as made:
+async def _made_ready_in_time(made: Line) -> tuple[Instant, list[Lease], list[Entry]]:
+    """Ticks that are due soon, and made ready. Where the set-up takes longer, it is made again for later ticks."""
+    for wait in (2, 10, 60):
         [[now]] = await made.ask("SELECT foliot.now()")
-        due = now + 2 * SECOND
-        await made.stage.apply(*(declared(f"s{n}", due) for n in range(TICKS)))
+        due = now + wait * SECOND
+        await made.stage.apply(*(declared(f"s{n}-{wait}", due) for n in range(TICKS)))
         leases = [await leased(made.stage, shard) for shard in range(SHARDS)]
-        entries = [entry for lease in leases for entry in await made.stage.loaded(lease)]
+        loaded = [entry for lease in leases for entry in await made.stage.loaded(lease)]
+        entries = [entry for entry in loaded if entry[0] == due]
         assert len(entries) == TICKS
-        await _time_comes(made, due - ahead.AHEAD)
         made.store.look_ahead(leases, deciding(fires_hourly))
+        if made.store._cells.ahead.herds:
+            return due, leases, entries
+        await made.ask("DELETE FROM foliot.run")
+        await made.ask("DELETE FROM foliot.schedule")
+    raise AssertionError("no ticks were made ready within a minute")
+
+
+async def test_by_the_server_s_own_clock_a_herd_goes_by_itself_and_never_early(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "AHEAD", 90 * SECOND)  # so that no set-up comes too early for it
+    async with line(postgres, shards=SHARDS) as made:
+        due, leases, entries = await _made_ready_in_time(made)
         [herd] = made.store._cells.ahead.herds
         await herd.task
         rows = await made.ask("SELECT fired_at, ready_at, cardinality(numbers) FROM foliot.handoff")

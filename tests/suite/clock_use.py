@@ -13,7 +13,14 @@ TESTS = ROOT / "tests"
 SHORT = 60
 """Seconds. A shorter limit can pass on one machine and fail on a slower one."""
 SLEEPS = {"asyncio.sleep", "time.sleep"}
-STOPWATCHES = {"time.monotonic", "time.monotonic_ns", "time.perf_counter", "time.perf_counter_ns", "time.process_time"}
+STOPWATCHES = {
+    "time.monotonic",
+    "time.monotonic_ns",
+    "time.perf_counter",
+    "time.perf_counter_ns",
+    "time.process_time",
+    "time.thread_time",
+}
 LIMITED = {
     "wait": 0,
     "join": 0,
