@@ -87,6 +87,8 @@ def test_only_some_schedules_are_looked_at_when_asked(crowded: Path):
 
 
 def test_without_an_app_the_schedules_of_the_store_are_looked_at(store: str):
+    hourly = ("--rule", "every 1h", "--revision", "1", "--reason", "busier", "--actor", "ana")
+    assert run("schedules", "edit", "greetings", *hourly, "--store", store).exit_code == 0
     told = run_json("load", "--store", store)
     assert (told["schedules"], told["starts"], told["delayed"]) == (1, 24, ["sweep"])
     assert told["buckets"][0]["busy"] is not None

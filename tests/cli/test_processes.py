@@ -40,9 +40,9 @@ def obstinate() -> None:
     time.sleep(3600)
 
 app.schedule("tick", tick, every("200ms"))
-app.schedule("finishing", finish, every("1h"))
-app.schedule("stubborn", stubborn, every("1h"))
-app.schedule("obstinate", obstinate, every("1h"))
+app.schedule("finishing", finish, every("10000d"))
+app.schedule("stubborn", stubborn, every("10000d"))
+app.schedule("obstinate", obstinate, every("10000d"))
 """
 WHY = ("--reason", "a test")
 
