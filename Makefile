@@ -5,7 +5,8 @@ BIN := .venv/bin
 DEMO := .demo
 ARGS ?=
 JOBS ?= 3
-SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10
+# A crashed test process fails the run: it is not replaced, and its test is not run again.
+SPREAD = -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=10
 PYTEST = $(BIN)/python -m pytest $(SPREAD)
 # Tests start many processes. Each would compile all of Foliot again if the first one did not store the bytecode.
 export PYTHONDONTWRITEBYTECODE :=
@@ -28,7 +29,7 @@ test: venv  ## run the tests (some minutes); ARGS="-k lease -x" goes to pytest, 
 
 test-full: venv  ## run whole matrices and long properties too, and the store contract on a second PostgreSQL
 	FOLIOT_TESTS=full $(PYTEST) $(ARGS)
-	FOLIOT_TESTS=full FOLIOT_TEST_POSTGRES=wheel $(PYTEST) tests/contract -k postgres
+	FOLIOT_TESTS=full FOLIOT_TEST_POSTGRES=wheel FOLIOT_REQUIRE=postgres $(PYTEST) tests/contract -k postgres
 
 test-under-load: venv  ## run the tests three times in random order, beside busy loops and a disk writer
 	$(BIN)/python scripts/test_under_load --rounds 3 -- $(SPREAD) $(ARGS)

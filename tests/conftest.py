@@ -104,10 +104,10 @@ PATIENT = ("tests/faults/", "tests/examples/", "tests/work/test_isolation.py")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only the full suite runs. Order whole files, the largest first, with a patient file after
-    every few others: at the end of a run in several processes, a patient file alone would keep the others waiting."""
-    if not FULL and (left := [item for item in items if item.get_closest_marker("full_only")]):
-        items[:] = [item for item in items if not item.get_closest_marker("full_only")]
+    """Leave out the tests of the full suite. Order whole files: the largest first, with a patient one after every few
+    others. At the end of a run in several processes, a patient file would keep the other processes waiting."""
+    if not FULL and (left := [item for item in items if _is_left_out(item, config)]):
+        items[:] = [item for item in items if not _is_left_out(item, config)]
         config.hook.pytest_deselected(items=left)
     if config.pluginmanager.has_plugin("randomly"):
         return
@@ -121,6 +121,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for place, name in enumerate(patient):
         others.insert(place * (every + 1), name)
     items[:] = [item for name in others for item in files[name]]
+
+
+def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
+    """A test that only the full suite runs, unless the command line names it."""
+    return item.get_closest_marker("full_only") is not None and item.nodeid not in config.args
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

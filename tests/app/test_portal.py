@@ -35,7 +35,7 @@ def _lived(folder: Path, body: str) -> str:
     """
     script = textwrap.dedent(begin) + textwrap.dedent(body)
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=HANG, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -251,7 +251,7 @@ def programs() -> Path:
     if chosen == "wheel":
         return _from_wheel()
     if chosen not in ("", "system"):
-        return _from_folder(Path(chosen))
+        return _from_folder(Path(chosen).resolve())
     try:
         return obtain(f"PostgreSQL {OLDEST} or newer", "postgresql", _find)
     except ServerFailed as error:

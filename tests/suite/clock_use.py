@@ -1,11 +1,19 @@
-"""Finds the places in tests whose result could depend on the speed of the machine: sleeps, time limits, stopwatches."""
+"""Finds the places in tests whose result could depend on the speed of the machine: sleeps, time limits, stopwatches.
+
+It reads numbers, and constants made of numbers. It does not read durations in strings, such as `lease="2s"`: most are
+settings of an app in virtual time. Nor does it read code in strings. A review has to.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.waiting import HANG
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -29,9 +37,19 @@ LIMITED = {
     "wait_for": 1,
     "timeout": 0,
     "timeout_at": 0,
-    "fail_after": 0,
+    "communicate": 1,
+    "settimeout": 0,
+    "select": 3,
+    "alarm": 0,
+    "Timer": 0,
+    "call_later": 0,
 }
-"""Methods and functions that take seconds by position, and at which position."""
+ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda left, right: left / right if right else 0.0,
+}
 LIMITS = ("timeout", "patience", "within", "deadline", "grace")
 """A keyword argument, or a setting, whose name ends so is a time limit if its value is a number of seconds."""
 
@@ -57,14 +75,14 @@ def uses_in(file: Path) -> Iterator[Use]:
             yield Use(place, node.lineno, kind, ast.unparse(node))
 
 
-def _walk(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.Call]]:
-    """Each call, with the qualified name of the outermost function or method that holds it."""
+def _walk(node: ast.AST, scope: str) -> Iterator[tuple[str, ast.Call | ast.Assign]]:
+    """Each call and assignment, with the qualified name of the outermost function or method that holds it."""
     for child in ast.iter_child_nodes(node):
         inner = scope
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not _in_function(scope):
             mark = "" if isinstance(child, ast.ClassDef) else "()"
             inner = f"{scope}.{child.name}{mark}" if scope else f"{child.name}{mark}"
-        if isinstance(child, ast.Call):
+        if isinstance(child, ast.Call | ast.Assign):
             yield inner.removesuffix("()"), child
         yield from _walk(child, inner)
 
@@ -73,16 +91,23 @@ def _in_function(scope: str) -> bool:
     return scope.endswith("()")
 
 
-def _kind(call: ast.Call, names: dict[str, str], constants: dict[str, float]) -> str | None:
-    name = _dotted(call.func, names)
+def _kind(node: ast.Call | ast.Assign, names: dict[str, str], constants: dict[str, float]) -> str | None:
+    if isinstance(node, ast.Assign):
+        return "limit" if _sets_a_limit(node) and _is_short(node.value, constants) else None
+    name = _dotted(node.func, names)
     if name in SLEEPS:
-        seconds = _seconds(call.args[0], constants) if call.args else None
+        seconds = _seconds(node.args[0], constants) if node.args else None
         return None if seconds == 0 or (seconds is not None and seconds >= SHORT) else "sleep"
     if name in STOPWATCHES:
         return "stopwatch"
-    if any(_is_short(value, constants) for value in _limits(call)):
+    if any(_is_short(value, constants) for value in _limits(node)):
         return "limit"
     return None
+
+
+def _sets_a_limit(node: ast.Assign) -> bool:
+    """`store.connections.patience = 0.1`. A constant is judged where it is used."""
+    return any(isinstance(target, ast.Attribute) and target.attr.lower().endswith(LIMITS) for target in node.targets)
 
 
 def _limits(call: ast.Call) -> Iterator[ast.expr]:
@@ -92,6 +117,10 @@ def _limits(call: ast.Call) -> Iterator[ast.expr]:
     last = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if last in LIMITED and len(call.args) > LIMITED[last]:
         yield call.args[LIMITED[last]]
+    match call.args:
+        case [_, ast.Constant(value=str(name)), value] if last in ("setattr", "setitem"):
+            if name.lower().endswith(LIMITS):
+                yield value
 
 
 def _is_short(value: ast.expr, constants: dict[str, float]) -> bool:
@@ -100,20 +129,37 @@ def _is_short(value: ast.expr, constants: dict[str, float]) -> bool:
 
 
 def _seconds(value: ast.expr, constants: dict[str, float]) -> float | None:
-    """A literal number, or a constant of the module that is one. Other values are durations in virtual time."""
-    if isinstance(value, ast.Constant) and isinstance(value.value, int | float) and not isinstance(value.value, bool):
-        return float(value.value)
-    if isinstance(value, ast.Name):
-        return constants.get(value.id)
+    """A number, a constant of the module, or arithmetic of these. Other values are durations in virtual time."""
+    match value:
+        case ast.Constant(value=bool()):
+            return None
+        case ast.Constant(value=int() | float() as number):
+            return float(number)
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return constants.get(name)
+        case ast.BinOp(left=left, right=right, op=sign):
+            parts = _seconds(left, constants), _seconds(right, constants)
+            if parts[0] is None or parts[1] is None or type(sign) not in ARITHMETIC:
+                return None
+            return ARITHMETIC[type(sign)](parts[0], parts[1])
+        case ast.IfExp(body=body, orelse=other):
+            found = [seconds for part in (body, other) if (seconds := _seconds(part, constants)) is not None]
+            return min(found, default=None)
     return None
 
 
 def _constants(tree: ast.Module) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for statement in tree.body:
+    """Of the module and of its classes; `HANG`, the bound of all waits, wherever it is imported."""
+    found: dict[str, float] = {"HANG": HANG}
+    for statement in ast.walk(tree):
         match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int() | float() as value)):
-                found[name] = float(value)
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ) if name.isupper() or name.lstrip("_").isupper():
+                seconds = _seconds(value, found)
+                if seconds is not None:
+                    found[name] = seconds
     return found
 
 
@@ -136,6 +182,7 @@ def _dotted(function: ast.expr, names: dict[str, str]) -> str:
     return ""
 
 
+@cache
 def all_uses() -> list[Use]:
     return [use for file in sorted(TESTS.rglob("*.py")) for use in uses_in(file)]
 

@@ -10,6 +10,12 @@ import pytest
 from tests.suite import clock_use
 from tests.suite.clock_use import Use, all_uses, uses_in
 
+HEAD = """import asyncio, time
+from time import sleep as nap
+PATIENCE: float = 30
+class Test:
+    LONG = 5
+"""
 REVIEWED = Path(__file__).parent / "clock_use.toml"
 
 
@@ -52,6 +58,15 @@ def test_every_reviewed_place_still_exists_and_has_a_reason() -> None:
         ("poll(timeout=0)", None),
         ("job(timeout='5s')", None),
         ("began = time.monotonic()", "stopwatch"),
+        ("event.wait(2 * 5)", "limit"),
+        ("event.wait(HANG / 100)", "limit"),
+        ("event.wait(0.5 if slow else 100)", "limit"),
+        ("event.wait(self.LONG)", "limit"),
+        ("event.wait(HANG)", None),
+        ("store.connections.patience = 0.1", "limit"),
+        ("monkeypatch.setattr(module, 'PATIENCE', 0.01)", "limit"),
+        ("loop.call_later(0.05, act)", "limit"),
+        ("socket.settimeout(1)", "limit"),
     ],
 )
 def test_sleeps_short_limits_and_stopwatches_are_found(
@@ -59,9 +74,7 @@ def test_sleeps_short_limits_and_stopwatches_are_found(
 ) -> None:
     monkeypatch.setattr(clock_use, "ROOT", tmp_path)
     file = tmp_path / "test_it.py"
-    file.write_text(
-        f"import asyncio, time\nfrom time import sleep as nap\nPATIENCE = 30.0\nasync def test():\n    {line}\n"
-    )
+    file.write_text(f"{HEAD}async def test():\n    {line}\n")
     assert [use.kind for use in uses_in(file)] == ([kind] if kind else [])
 
 

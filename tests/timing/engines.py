@@ -20,6 +20,7 @@ from cronsim import CronSim
 from foliot.domain.instant import SECOND
 from foliot.timing import cron, upcoming
 from tests.timing.oracles import DAY, FIRST, LAST, WEEKDAYS, in_field, shifts, table
+from tests.waiting import HANG
 
 LONGEST = 60.0
 """Seconds of processor time that an engine may think about one question: some might think for ever."""
@@ -83,7 +84,7 @@ def ask_systemd(case: Case) -> Answer:
         env={"TZ": "UTC", "LC_ALL": "C"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG,
     )
     # It counts its steps, and says so when it gives up: that is an answer, if a short one.
     if said.returncode and "Resource deadlock avoided" not in said.stderr:
