@@ -11,13 +11,14 @@ from examples import revenue
 from foliot import Foliot
 from foliot.domain.state import State
 from foliot.testing import virtual_time
-from tests.faults.test_transactions_killed import killed_at_statements
+from tests.faults.test_transactions_killed import HOUR, killed_at_statements
 from tests.tiers import by_tier
 
 STRIDE = by_tier(30, 10, 1)
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(HOUR)
 def test_killed_at_any_statement_of_its_transaction_each_day_has_its_150_rows_once(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'revenue.db'}"
     days = killed_at_statements("tests.examples.revenue_killed", tmp_path, store, str(STRIDE))

@@ -64,7 +64,7 @@ class Fleet:
         return process.wait()
 
     def fallen(self) -> list[str]:
-        """Those that ended although no test ended them; they are not among the living any more."""
+        """The names of processes that ended although no test ended them. Each is reported once."""
         ended = [name for name, process in self.alive.items() if process.poll() is not None]
         for name in ended:
             del self.alive[name]

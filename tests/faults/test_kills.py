@@ -53,6 +53,7 @@ async def has_ticked(app: Foliot) -> bool:
     return min(map(len, rows)) > 12
 
 
+@pytest.mark.timeout(by_tier(600, 1_800))
 @pytest.mark.parametrize("all_at_once", [True, False], ids=["all at once", "one at a time"])
 def test_nothing_acknowledged_is_lost_early_or_doubled_whatever_is_killed(fleet: Fleet, all_at_once: bool) -> None:
     chance = random.Random(7 + all_at_once)

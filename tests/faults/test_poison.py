@@ -20,8 +20,6 @@ from tests.waiting import until
 pytestmark = pytest.mark.faults
 
 APP = Path(venom.__file__)
-MORE = 3
-"""Neighbours that come between two deaths."""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -37,33 +35,53 @@ def test_a_run_that_kills_its_workers_is_set_aside_and_its_neighbours_are_charge
     begun = tmp_path / "begun"
     begun.mkdir()
 
-    def neighbour(n: int) -> str:
-        return fleet.promise("neighbour", n=n, begun=str(begun))
+    def neighbours(life: int, count: int) -> list[str]:
+        return [fleet.promise("neighbour", life=life, n=n, begun=str(begun)) for n in range(count)]
 
     poison = fleet.promise("sting", begun=str(begun))
-    neighbours = [neighbour(n) for n in range(venom.NEIGHBOURS)]
+    harmed: list[str] = []
     fleet.start_scheduler(app=APP)
-    for life in range(1, 5):
+    for life, count in venom.NEIGHBOURS.items():
+        beside = neighbours(life, count)
         fleet.start_worker("worker", "--slots", "50", app=APP)
         assert fleet.alive.pop("worker").wait() == -signal.SIGKILL, f"the poison did not end worker {life}"
-        neighbours += [neighbour(life * 100 + n) for n in range(MORE)]
+        # No worker runs now, so each run stays as the watch has left it.
+        suspect = lost(fleet, poison, life)
+        assert suspect.deaths == life - 1, f"the watch did not charge the right run for the death of worker {life}"
+        assert {lost(fleet, one, 1).spent for one in beside} == {0}, f"worker {life}: a neighbour was charged"
+        harmed += beside
+    assert fleet.run(poison).state is State.DEAD
+    late = neighbours(5, 3)
     fleet.start_worker("last", "--slots", "50", app=APP)
-    until(lambda: fleet.run(poison).state is State.DEAD, "the watch sets the poison aside")
-    ended = [fleet.succeeded(one) for one in neighbours]
+    ended = [fleet.succeeded(one) for one in [*harmed, *late]]
     assert fleet.fallen() == [], "a worker died although the poison was set aside"
-    judge(*fleet.ask(lambda app: look(app, poison)), ended)
+    judge(*fleet.ask(lambda app: look(app, poison)), ended[: len(harmed)], ended[len(harmed) :])
+
+
+def lost(fleet: Fleet, run_id: str, attempt: int) -> RunView:
+    """The run, once the watch has recorded that this attempt was lost."""
+
+    def found() -> RunView | None:
+        run = fleet.run(run_id)
+        return run if len(run.attempts) == attempt and run.attempts[-1].outcome is Outcome.LOST else None
+
+    run = until(found, f"attempt {attempt} of {run_id} is lost")
+    assert run is not None
+    return run
 
 
 async def look(app: Foliot, poison: str) -> tuple[RunView, Guidance | None]:
     return await app.operate.run_async(poison), await app.operate.advice_async(poison)
 
 
-def judge(poison: RunView, advice: Guidance | None, neighbours: list[RunView]) -> None:
+def judge(poison: RunView, advice: Guidance | None, harmed: list[RunView], late: list[RunView]) -> None:
     assert (poison.state, poison.reason, poison.deaths) == (State.DEAD, Reason.POISON, 3)
     assert [one.outcome for one in poison.attempts] == [Outcome.LOST] * 4
     assert poison.spent == 3, "each neighbour could have been the cause of the first death"
     assert advice is not None
     assert (advice.advice.action, "3 workers died" in advice.lead) == (Action.RECONCILE, True)
-    assert {run.state for run in neighbours} == {State.SUCCEEDED}
-    assert {run.spent for run in neighbours} == {1}, "each was charged for its success alone"
-    assert any(run.attempt > 1 for run in neighbours), "no neighbour was executed when it died"
+    for run in harmed:
+        assert [one.outcome for one in run.attempts] == [Outcome.LOST, Outcome.SUCCEEDED]
+    for run in late:
+        assert [one.outcome for one in run.attempts] == [Outcome.SUCCEEDED]
+    assert {run.spent for run in [*harmed, *late]} == {1}, "each was charged for its success alone"

@@ -20,7 +20,10 @@ from tests.faults.processes import ROOT
 from tests.servers.forked import Forked
 from tests.tiers import by_tier
 
-pytestmark = pytest.mark.faults
+HOUR = 3_600
+"""Seconds that no program of these tests takes, with all that it does."""
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(HOUR)]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def killed_at_statements(module: str, folder: Path, *arguments: str) -> Any:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     output = folder / "output"
     program = Forked(module, *arguments, str(result), environment=environment, output=output, folder=ROOT)
-    assert program.wait() == 0, output.read_text()
+    assert program.wait(HOUR) == 0, output.read_text()
     return json.loads(result.read_text())
 
 

@@ -1,5 +1,5 @@
 """Connections that outlive a test. A session that knows its statements has planned them, and most of what a short test
-on PostgreSQL costs is to plan them anew.
+on PostgreSQL costs is to plan them again.
 
 Stores differ in nothing but that: each has pools of its own, and a connection comes to it as it left the last one, with
 the settings that it began with and no locks, listeners or transaction.

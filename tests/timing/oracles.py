@@ -73,7 +73,7 @@ ODD_ZONES = (
     "America/St_Johns",  # half an hour beside its neighbours, and changes at one minute past midnight until 2011
     "Antarctica/Casey",  # changes by three hours, at irregular times
     "Antarctica/Troll",  # changes by two hours
-    "Asia/Gaza",  # changes on dates that are decided anew each year
+    "Asia/Gaza",  # changes on dates that are decided each year
     "Asia/Kathmandu",  # an offset of 5:45
     "Asia/Pyongyang",
     "Asia/Tehran",

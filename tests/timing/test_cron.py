@@ -229,6 +229,7 @@ def rare_line(random: Random) -> str:
     return f"0 0 {day} {month} {weekday}"
 
 
+@pytest.mark.timeout(by_tier(600, 900))
 def test_a_line_is_refused_exactly_when_none_of_all_dates_has_it() -> None:
     random = Random(400)
     lines = {rare_line(random) for _ in range(by_tier(40, 120, 2_000))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 import pytest
@@ -9,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from foliot.errors import InvalidRule
-from foliot.timing import Recurrence, decode, rrule
-from foliot.timing.ical import _FOLD
+from foliot.timing import Recurrence, decode, ical, rrule
 from tests.timing.calls import A_SHORT_SEARCH, at_most
 
 NEW_YORK = "America/New_York"
@@ -94,6 +94,10 @@ def test_what_is_wrong_is_said_by_its_name(text: str, problem: str) -> None:
         "FREQ=DAILY\n" + "RDATE:20260101\n " * 600,
         "TZID=" * 1_900 + ":",
         "DTSTART" + ";TZID=UTC" * 1_000 + ":\n",
+        "FREQ=DAILY;INTERVAL=" + "9" * 9_000,
+        "FREQ=DAILY;BYHOUR=" + "9" * 9_000,
+        "FREQ=MONTHLY;BYDAY=" + "9" * 9_000 + "MO",
+        "FREQ=DAILY;UNTIL=" + "9" * 9_000,
     ],
 )
 def test_hostile_text_is_refused_at_once(text: str) -> None:
@@ -102,11 +106,24 @@ def test_hostile_text_is_refused_at_once(text: str) -> None:
     assert len(str(refused.value)) < 400
 
 
+# No call shows how far a pattern looks. So the next texts are a hundred times longer than allowed. A pattern whose cost
+# is the square of the length, or more, would not end.
+VERY_LONG = 1_000_000
+PATTERNS = {name: pattern for name, pattern in vars(ical).items() if isinstance(pattern, re.Pattern)}
+
+
 @pytest.mark.parametrize("text", ["\n ", " ", "\n", "RDATE:20260101\n "])
 def test_folded_lines_are_joined_in_one_pass(text: str) -> None:
-    """No call shows how far a pattern looks. So the text is a hundred times longer than allowed: a pattern that looked
-    through the rest of the text at each place would not end."""
-    _FOLD.sub("", text * (1_000_000 // len(text)))
+    ical._FOLD.sub("", text * (VERY_LONG // len(text)))
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_each_pattern_answers_a_very_long_text_in_one_pass(name: str) -> None:
+    pattern = PATTERNS[name]
+    pattern.sub("", "1" * VERY_LONG)
+    for text in ("1", "+1", "MO", "-1MO", "T1", "20260101T090000Z", " ", "\n ", "A=", "1,"):
+        # The last character lets no pattern match, so it tries each way that it has.
+        assert not pattern.fullmatch(text * (VERY_LONG // len(text)) + "!")
 
 
 @given(some.text("FREQDAILYWKBONTHSU=;:,-+0129\n Z", max_size=60) | some.text(max_size=30))

@@ -30,7 +30,7 @@ from foliot.work.handler import Handler
 from foliot.work.isolate import IsolatedAttempt
 from foliot.work.kin import kin
 from foliot.work.worker import Worker
-from tests.tiers import full_only, only_in_full
+from tests.tiers import full_only
 from tests.work import cells
 from tests.work.fakes import START, FakeStore, claimed, run, until
 
@@ -322,7 +322,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("job", ["hang_async", only_in_full("hang_politely")])
+@pytest.mark.parametrize("job", ["hang_async", "hang_politely"])
 def test_a_process_that_heeds_ends_by_itself(job: str):
     async def scene():
         async with prison() as made:
