@@ -86,6 +86,7 @@ def test_a_sound_house_has_nothing_to_complain_of():
         ("durability", "wrong", SOUND._replace(health={**HEALTH, "synchronous": "normal"})),
         ("durability", "wrong", SOUND._replace(health={**HEALTH, "journal_mode": "delete"})),
         ("integrity", "wrong", SOUND._replace(health={**HEALTH, "integrity": "damaged"})),
+        ("file access", "warning", SOUND._replace(health={**HEALTH, "shared_files": ["/srv/foliot.db"]})),
         ("clock", "wrong", SOUND._replace(store_now=NOW + 2 * SECOND)),
         ("clock", "wrong", SOUND._replace(now=HOUR, store_now=HOUR)),
         ("clocks", "ok", SOUND._replace(instances=(*FLEET, replace(FLEET[1], offset_low=-80, offset_high=120)))),
@@ -119,6 +120,16 @@ def test_the_doctor_warns_of_a_store_that_nobody_serves(store: str):
     assert verdicts["durability"] == verdicts["integrity"] == verdicts["early starts"] == "ok"
     assert verdicts["scheduler"] == verdicts["worker"] == verdicts["for a person"] == "warning"
     assert "nothing fires" in run("doctor", "--store", store).stdout
+
+
+def test_the_doctor_names_the_files_of_the_store_that_other_users_can_read(tmp_path: Path):
+    path = tmp_path / "a store.db"
+    path.touch(0o640)
+    path.chmod(0o640)
+    checks = {check["name"]: check for check in run_json("doctor", "--store", f"sqlite:///{path}")["checks"]}
+    assert checks["file access"]["verdict"] == "warning"
+    files = [f"'{path}{suffix}'" for suffix in ("", "-wal", "-shm")]
+    assert checks["file access"]["detail"].endswith(f": chmod 600 {' '.join(files)}")
 
 
 def test_the_doctor_exits_1_when_something_is_wrong(store: str, monkeypatch: pytest.MonkeyPatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -109,6 +110,56 @@ def test_a_new_file_is_made_together_with_its_folder(tmp_path: Path) -> None:
     assert (health["engine"], health["journal_mode"], health["synchronous"]) == ("sqlite", "wal", "full")
     assert health["path"] == str(path)
     assert health["bytes"] > 0
+
+
+def modes(path: Path) -> dict[str, int]:
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir() if file.is_file()}
+
+
+@pytest.fixture
+def _open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("_open_umask")
+@pytest.mark.parametrize("is_link", [False, True])
+def test_only_its_owner_can_read_a_new_file_its_log_and_its_shared_memory(path: Path, is_link: bool) -> None:
+    place = path
+    if is_link:
+        place = path.parent / "elsewhere" / "target.db"
+        place.parent.mkdir()
+        path.symlink_to(place)
+
+    async def look(store: SqliteStore) -> list[str]:
+        await store.promise([Promise("job", b"[1]", START)])
+        assert modes(place) == {f"{place.name}{suffix}": 0o600 for suffix in ("", "-wal", "-shm")}
+        return list((await store.health())["shared_files"])
+
+    assert with_store(path, look) == []
+
+
+@pytest.mark.usefixtures("_open_umask")
+def test_only_its_owner_can_read_a_file_that_a_migration_creates(path: Path) -> None:
+    asyncio.run(SqliteStore(str(path)).migrate())
+    assert modes(path) == {"foliot.db": 0o600}
+
+
+@pytest.mark.usefixtures("_open_umask")
+def test_a_file_that_exists_keeps_its_mode_and_the_store_names_it_as_shared(path: Path) -> None:
+    path.touch(0o640)
+
+    async def look(store: SqliteStore) -> list[str]:
+        return list((await store.health())["shared_files"])
+
+    assert with_store(path, look) == [f"{path}{suffix}" for suffix in ("", "-wal", "-shm")]
+    assert modes(path) == {"foliot.db": 0o640}
+
+
+def test_a_file_in_a_folder_that_cannot_be_written_to_is_refused_with_the_reason() -> None:
+    with pytest.raises(StoreError, match=r"^/proc/foliot\.db: the file cannot be created: .+; give a path in a folder"):
+        asyncio.run(opened(Path("/proc/foliot.db")))
 
 
 def test_what_was_promised_is_there_when_the_file_is_opened_again(path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -128,7 +129,8 @@ def judge(findings: Findings) -> list[Check]:
 
 def _store(health: Mapping[str, Any]) -> list[Check]:
     checks = [Check("store", "ok", f"{health['engine']} {health['version']}, {health.get('path', '')}")]
-    checks += map(Check._make, server_checks(health)) if health["engine"] == "postgresql" else [_durable(health)]
+    is_server = health["engine"] == "postgresql"
+    checks += map(Check._make, server_checks(health)) if is_server else [_durable(health), _file_access(health)]
     checks.append(_schema(health))
     sound = health.get("integrity") == "ok"
     damaged = f"{health.get('integrity')}: stop everything, keep a copy, restore a backup"
@@ -142,6 +144,14 @@ def _durable(health: Mapping[str, Any]) -> Check:
     if durable:
         return Check("durability", "ok", settings)
     return Check("durability", "wrong", f"{settings}: a power cut could undo what was accepted")
+
+
+def _file_access(health: Mapping[str, Any]) -> Check:
+    files = health.get("shared_files", ())
+    if not files:
+        return Check("file access", "ok", "only the owner can read the file")
+    detail = "users other than the owner can read arguments and results"
+    return Check("file access", "warning", f"{detail}: chmod 600 {shlex.join(files)}")
 
 
 def _schema(health: Mapping[str, Any]) -> Check:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import threading
 import time
 from collections.abc import Callable
 
@@ -19,6 +22,13 @@ APPLICATION = int.from_bytes(b"Foli")
 BUSY_LIMIT = 30.0
 """How many seconds to wait for another process's write transaction before giving up."""
 
+FILE_MODE = 0o600
+"""Mode of a new file. SQLite gives `-wal` and `-shm` the mode of the file that they belong to."""
+
+SHARED = stat.S_IRGRP | stat.S_IROTH
+
+_creating = threading.Lock()
+
 
 def connect(path: str, clock: Clock | None = None) -> apsw.Connection:
     """A connection with the settings that our promises need; StoreError when the file cannot have them.
@@ -30,6 +40,8 @@ def connect(path: str, clock: Clock | None = None) -> apsw.Connection:
             f"pip install --upgrade apsw"
         )
     try:
+        if path != ":memory:":
+            create_private(path)
         connection = apsw.Connection(path)
         connection.set_busy_handler(_wait_for_writer())
         now = (clock or SystemClock()).now
@@ -50,6 +62,38 @@ def connect(path: str, clock: Clock | None = None) -> apsw.Connection:
     except apsw.Error as error:
         raise StoreError(f"{path}: cannot be opened as a store: {error}") from error
     return connection
+
+
+def create_private(path: str) -> None:
+    """Creates an empty file that only its owner can read and write. A file that exists keeps its mode."""
+    # SQLite would create the target of a symbolic link with a mode of its own choice.
+    target = os.path.realpath(path)
+    # Closing a descriptor drops the locks that this process holds on the file. The lock lets no thread of this process
+    # open the new file through SQLite before this descriptor is closed.
+    with _creating:
+        if os.path.exists(target):
+            return
+        try:
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+        except FileExistsError:
+            pass  # another process created it first
+        except OSError as error:
+            raise StoreError(
+                f"{path}: the file cannot be created: {error.strerror or error}; "
+                f"give a path in a folder that this user may write to"
+            ) from error
+
+
+def shared_files(path: str) -> list[str]:
+    """Lists the files of a store that users other than their owner can read."""
+    return [file for file in (path, f"{path}-wal", f"{path}-shm") if _mode(file) & SHARED]
+
+
+def _mode(file: str) -> int:
+    try:
+        return os.stat(file).st_mode
+    except FileNotFoundError:
+        return 0  # there is no log while no process has the store open
 
 
 def _lower(*texts: apsw.SQLiteValue) -> str:

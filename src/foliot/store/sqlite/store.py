@@ -33,7 +33,7 @@ from foliot.portal import finished
 from foliot.store import queries
 from foliot.store.migrations import refuse_pending
 from foliot.store.sqlite import cells, keeping, migrating
-from foliot.store.sqlite.connection import connect
+from foliot.store.sqlite.connection import connect, shared_files
 from foliot.store.sqlite.lending import LentTransaction
 from foliot.store.sqlite.transaction import SqliteTransaction
 from foliot.store.sqlite.writer import InlineWriter, Work, Writer, as_store_error
@@ -309,6 +309,7 @@ class SqliteStore(Verbs):
             "journal_mode": connection.pragma("journal_mode"),
             "synchronous": {0: "off", 1: "normal", 2: "full", 3: "extra"}[connection.pragma("synchronous")],
             "bytes": 0 if self.path == MEMORY else os.stat(self.path).st_size,
+            "shared_files": [] if self.path == MEMORY else shared_files(self.path),
             "keep_days": await terms.keep_days(tx),
             "integrity": "ok" if connection.execute("PRAGMA quick_check(1)").get == "ok" else "damaged",
         }
