@@ -292,6 +292,22 @@ def test_an_attempt_that_lost_its_run_rolls_back(world: World) -> None:
     assert rows(world) == 0
 
 
+@needs_postgres
+@pytest.mark.parametrize("world", ["postgres"], indirect=True)
+def test_virtual_time_stands_still_while_the_database_answers_a_handler(world: World) -> None:
+    @world.app.job
+    async def slow(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await tx.connection.execute("SELECT pg_sleep(0.2)")
+
+    kept = slow.now()
+    world.start()
+    world.run_for("1m")
+    run = world.run(kept.id)
+    assert run.state is State.SUCCEEDED
+    assert run.finished_at == run.started_at
+
+
 def test_a_checked_run_is_verified_after_its_transaction(world: World) -> None:
     books = Books(world, is_async=False)
 

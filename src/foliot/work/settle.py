@@ -11,11 +11,15 @@ if TYPE_CHECKING:
 _QUIET = 30
 """Passes of the event loop without progress, after which there will be none."""
 
+_PAUSE = 0.001
+"""Seconds between two looks at a handler that asks the database."""
+
 
 async def settle(worker: Worker, patience: float) -> bool:
     """Lets everything happen that can happen now: handlers run until they end or wait for the clock to move.
 
-    Threads really run, so they are waited for in real time, `patience` seconds at most. Answers `idle`.
+    Threads and statements of a handler's transaction really run. They are waited for in real time, `patience` seconds
+    at most. Answers `idle`.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + patience
@@ -30,6 +34,9 @@ async def settle(worker: Worker, patience: float) -> bool:
             break  # what is left goes on when the worker's `run_once` is called
         if waiting and loop.time() < until:
             await asyncio.wait(waiting, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+        elif _is_in_transaction(worker) and loop.time() < until:
+            await asyncio.sleep(_PAUSE)  # the database has to answer
+            continue
         await asyncio.sleep(0)
         quiet = quiet + 1 if before == _progress(worker) else 0
     return worker.idle
@@ -37,3 +44,9 @@ async def settle(worker: Worker, patience: float) -> bool:
 
 def _progress(worker: Worker) -> int:
     return worker.begun + worker.ended + worker.outbox.finished
+
+
+def _is_in_transaction(worker: Worker) -> bool:
+    """Whether a coroutine has a transaction of the store open. Calls of a thread end with its future."""
+    contexts = [attempt.context for attempt in worker.running if attempt.task is not None]
+    return any(context is not None and context._in_transaction for context in contexts)
