@@ -12,8 +12,9 @@
     |   +-- StoreTooOld         the engine's version is one that may corrupt or lose data
     |   +-- SchemaMismatch      the tables are too new, or lack steps that may not be made here
     |   +-- StoreClosed         the store was closed while a request was waiting
-    |   +-- StoreAway           the server cannot be reached; nothing of this request was written
-    |   +-- OutcomeUnknown      the server went away in the middle of it: it was written, or not
+    |   +-- NotWritten          nothing of this request was written; the request can be repeated
+    |   |   +-- StoreAway       the server cannot be reached, or closed the connection too early
+    |   +-- OutcomeUnknown      the connection was lost, and the server cannot say whether it was written
     |   +-- Locked              what is stored is locked, and its key is not here, or does not open it
     +-- LostOwnership           somebody else owns it now: drop what you hold and ask again
 
@@ -88,12 +89,16 @@ class StoreClosed(StoreError):
     """The store was closed while a request was waiting."""
 
 
-class StoreAway(StoreError):
-    """The server cannot be reached now; nothing of this request was written. Trying again later may help."""
+class NotWritten(StoreError):
+    """The store could not write the request, and nothing of it was written: it can be repeated without harm."""
+
+
+class StoreAway(NotWritten):
+    """The server cannot be reached now, or the connection ended before the commit. Trying again later may help."""
 
 
 class OutcomeUnknown(StoreError):
-    """The server went away in the middle of it, and cannot say what became of it: it was written, or not.
+    """The connection was lost during the commit, and the server did not say in time whether it was written.
 
     A promise with a key can be made again without harm; without one, look before you try again."""
 

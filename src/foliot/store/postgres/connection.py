@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import asyncpg
 
-from foliot.errors import FoliotError, OutcomeUnknown, StoreAway, StoreClosed, StoreError, StoreTooOld
+from foliot.errors import FoliotError, NotWritten, OutcomeUnknown, StoreAway, StoreClosed, StoreError, StoreTooOld
 from foliot.store.postgres.address import Address
 from foliot.store.postgres.pool import Pool
 
@@ -33,7 +33,8 @@ CONNECT_TIMEOUT = 10.0
 _GOODBYE = 5.0
 """Seconds for what is under way when the store is closed."""
 PATIENCE = 5.0
-"""Seconds that a verb waits for a server which cannot be reached before it fails."""
+"""Seconds that a verb waits for a server which cannot be reached before it fails. For as long it repeats the question
+whether a transaction was committed. Counted as pauses, so that a busy machine does not shorten it."""
 
 UNREACHABLE = (
     OSError,
@@ -53,6 +54,9 @@ UNREACHABLE = (
 
 _GONE = (OSError, asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError, asyncpg.CrashShutdownError)
 """Of these, what tells of the server more than of one statement."""
+
+_TOO_SLOW = (asyncio.TimeoutError, asyncpg.QueryCanceledError)
+"""Of these, those that a statement waited for at length: repeating it would wait as long again."""
 
 AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 """Two transactions stood in one another's way, and this one was chosen to go back: nothing of it was done."""
@@ -185,19 +189,18 @@ class Connections:
         self._lost -= lost
 
     async def _patiently(self, pool: Pool) -> Any:
-        pause, left = 0.05, self.patience
+        lengths = pauses(self.patience)
         while True:
             try:
                 return await pool.acquire(self.connect_timeout)
             except UNREACHABLE as error:
                 if self._closed:
                     raise StoreClosed("the store is closed") from error
-                if left <= 0:
+                length = next(lengths, None)
+                if length is None:
                     raise away(error, self.where) from error
                 _log.debug("the server cannot be reached (%s); trying again", error)
-                length = pause * (0.5 + random.random())  # a fleet that comes back together should not come at once
                 await asyncio.sleep(length)
-                left, pause = left - length, min(pause * 2, 1)
 
     async def close(self) -> None:
         self._closed = True
@@ -238,6 +241,15 @@ async def _closed_with_its_loop(pools: _Pools) -> AsyncGenerator[None, None]:
         await pools.close()
 
 
+def pauses(patience: float) -> Iterator[float]:
+    """Lengths of pauses between tries, in seconds: each about twice the one before, `patience` together."""
+    pause, left = 0.05, patience
+    while left > 0:
+        length = pause * (0.5 + random.random())  # a fleet that comes back together should not come at once
+        yield length
+        left, pause = left - length, min(pause * 2, 1)
+
+
 def begin(pooler: bool, *, lazily: bool = False, reading: bool = False, hot: bool = False) -> str:
     """How a transaction begins. `lazily`: its loss in a crash of the server does no harm, so no disk is waited for."""
     words = ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if reading else "BEGIN ISOLATION LEVEL READ COMMITTED"]
@@ -258,24 +270,31 @@ def as_store_error(error: BaseException, where: Address) -> FoliotError:
     if isinstance(error, UNREACHABLE):
         return StoreError(f"PostgreSQL at {where.shown} cannot be used now: {_named(error)}")
     if isinstance(error, asyncpg.DiskFullError):
-        return StoreError(f"the server's disk is full: {error}; nothing of this request was written")
-    return StoreError(f"PostgreSQL: {_named(error)}; nothing of this request was written")
+        return NotWritten(f"the server's disk is full: {error}; nothing of this request was written")
+    return NotWritten(f"PostgreSQL: {_named(error)}; nothing of this request was written")
 
 
 def away(error: BaseException, where: Address) -> StoreAway:
-    """Nothing was sent: there was nobody to send it to."""
+    """The error of a request that was not sent, or whose connection ended before its COMMIT was sent."""
+    if isinstance(error, StoreAway):
+        return error
     return StoreAway(
         f"PostgreSQL at {where.shown} cannot be reached: {_named(error)}; nothing of this request was written"
     )
 
 
 def is_unanswered(error: StoreError) -> bool:
-    """Whether it may have been done all the same: it was sent, and the connection lost."""
-    return isinstance(error.__cause__, UNREACHABLE) and not isinstance(error, StoreAway)
+    """Whether the statement may have been executed: it was sent, and the connection was lost."""
+    return isinstance(error.__cause__, UNREACHABLE) and not isinstance(error, NotWritten)
+
+
+def is_cut(error: StoreError) -> bool:
+    """Whether the connection was lost, and the same question may be answered on another connection."""
+    return is_unanswered(error) and not isinstance(error.__cause__, _TOO_SLOW)
 
 
 def unknown(error: BaseException, where: Address) -> OutcomeUnknown:
-    """`error`: why nobody can say."""
+    """`error`: why the server cannot say."""
     return OutcomeUnknown(
         f"the connection to PostgreSQL at {where.shown} was lost in the middle of this request, and it is not known "
         f"whether it was written: {error}. Look before you try again; with a key, a promise can be made again without "

@@ -15,7 +15,7 @@ from foliot.domain.run import Ending
 from foliot.domain.state import Event
 from foliot.errors import LostOwnership, StoreError
 from foliot.store.postgres import callers
-from foliot.store.postgres.connection import UNREACHABLE, Connections, as_store_error
+from foliot.store.postgres.connection import UNREACHABLE, Connections, away
 from foliot.store.postgres.transaction import PostgresTransaction
 from foliot.store.verbs import ledger, working
 from foliot.store.verbs.transaction import Row
@@ -106,6 +106,9 @@ class LentTransaction:
         self._used = await self._loan.enter_async_context(self._server.connections.acquired(lent=True))
         try:
             self._tx, *name = await self._server.begun(self._used)
+        except UNREACHABLE as error:
+            await self._end(error)
+            raise away(error, self._server.connections.where) from error
         except BaseException as error:
             await self._end(error)
             raise
@@ -147,7 +150,7 @@ class LentTransaction:
         except UNREACHABLE as error:
             await self._end(error)
             if not await self._server.was_committed(*self._name):
-                raise as_store_error(error, self._server.connections.where) from error
+                raise away(error, self._server.connections.where) from error
         except BaseException as error:
             await self._end(error)
             raise

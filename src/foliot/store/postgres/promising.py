@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import asyncpg
 
@@ -13,11 +13,13 @@ from foliot.domain.identity import promise_stem, run_id
 from foliot.domain.instant import SECOND, Instant
 from foliot.domain.run import Kept, OnConflict, Promise, new_kept
 from foliot.domain.state import State
-from foliot.errors import Conflict, StoreAway, StoreError
+from foliot.errors import Conflict, NotWritten, StoreAway, StoreError
 from foliot.store.postgres.address import Address
-from foliot.store.postgres.connection import AGAIN, is_unanswered, unknown
+from foliot.store.postgres.connection import AGAIN, away, is_unanswered, unknown
 from foliot.store.postgres.transaction import Numbers
 from foliot.store.verbs.transaction import Row, Transaction
+
+T = TypeVar("T")
 
 _TRIES = 4
 _CHOSEN = slice(Promise._fields.index("tenant"), Promise._fields.index("options") + 1)
@@ -36,6 +38,7 @@ class Server(Protocol):
 
     async def statement(self, query: str, /, **values: Any) -> list[Row]: ...
     async def settle(self) -> None: ...
+    async def asked(self, question: Callable[[], Awaitable[T | None]]) -> T: ...
 
 
 def plain_values(promises: Sequence[Promise], numbers: Sequence[int], shards: int) -> tuple[str, dict[str, Any]]:
@@ -107,36 +110,47 @@ async def insert(server: Server, promises: Sequence[Promise], now: Instant) -> l
     """Promises without keys. Said again after a lost answer, with the same numbers: the primary key refuses what was
     written, also by a transaction that is still under way, and history knows what has even ended meanwhile."""
     numbers = server.numbers.draw(len(promises), now)
-    again = False
+    again = is_open = False
     for left in reversed(range(_TRIES)):
         query, values = plain_values(promises, numbers, server.shard_count)
         try:
             await server.statement(query, **values)
             return made(promises, numbers)
         except asyncpg.UniqueViolationError:
-            if again and await _are_ours(server, promises, numbers):
+            if again and await _found(server, promises, numbers):
                 return made(promises, numbers)
             numbers = server.numbers.draw(len(promises), now)  # somebody else's: another process with our node's number
         except StoreError as error:
-            again = again or is_unanswered(error)
-            with _outcome_known(server, again):
-                if not left or isinstance(error, StoreAway):
-                    raise
-                await server.settle()
-                if await _are_ours(server, promises, numbers):
+            is_open = is_open or is_unanswered(error)
+            again = again or is_open
+            if is_open and not isinstance(error, StoreAway):
+                if await _found(server, promises, numbers):
                     return made(promises, numbers)
-    raise StoreError("the promises could not be written: their numbers were taken again and again")
+                is_open = server.where.pooler
+            if not left or isinstance(error, StoreAway):
+                raise _failure(server, error, is_open) from error.__cause__
+    raise _numbers_taken()
 
 
-@contextmanager
-def _outcome_known(server: Server, is_unanswered: bool) -> Iterator[None]:
-    """Whoever gets no further after an answer was lost does not know what became of it."""
+def _failure(server: Server, error: StoreError, is_open: bool) -> StoreError:
+    """The error for the caller. `is_open`: a statement whose answer was lost may still be executed. The store ended it
+    otherwise, and has looked since; through a pooler the store cannot end it."""
+    if is_open:
+        return unknown(error, server.where)
+    return error if isinstance(error, NotWritten) else away(error.__cause__ or error, server.where)
+
+
+def _numbers_taken() -> StoreError:
+    return NotWritten("the promises were not written: each number drawn for them was taken already; promise them again")
+
+
+async def _found(server: Server, promises: Sequence[Promise], numbers: Sequence[int]) -> bool:
+    """Whether a statement made them whose answer was lost. OutcomeUnknown when the server does not say so."""
     try:
-        yield
-    except StoreError as error:
-        if not is_unanswered:
-            raise
-        raise unknown(error, server.where) from error
+        await server.settle()
+        return await server.asked(partial(_are_ours, server, promises, numbers))
+    except StoreError as failure:
+        raise unknown(failure, server.where) from failure
 
 
 async def _are_ours(server: Server, promises: Sequence[Promise], numbers: Sequence[int]) -> bool:
@@ -160,7 +174,7 @@ async def insert_keyed(server: Server, promises: Sequence[Promise], now: Instant
     wanted = [promises[place] for place in order]
     numbers = server.numbers.draw(len(wanted), now)
     answers: dict[int, Kept | Exception] = {}
-    again = False
+    again = is_open = False
     for left in reversed(range(_TRIES)):
         places = [place for place in range(len(wanted)) if place not in answers]
         if not places:
@@ -175,20 +189,43 @@ async def insert_keyed(server: Server, promises: Sequence[Promise], now: Instant
         except StoreError as error:
             if len(wanted) > 1 and isinstance(error.__cause__, AGAIN):
                 raise  # somebody's long transaction holds one of the keys: the others need not wait for it
-            again = again or is_unanswered(error)
-            with _outcome_known(server, again):
-                if not left or isinstance(error, StoreAway):
-                    raise
-                await server.settle()
-                answers |= await _found_again(server, wanted, numbers, places)
+            is_open = is_open or is_unanswered(error)
+            again = again or is_open
+            if is_open and not isinstance(error, StoreAway):
+                answers |= await _settled(server, wanted, numbers, places)
+                places = [place for place in places if place not in answers]
+                is_open = server.where.pooler or any(_may_have_replaced(wanted[place]) for place in places)
+            if not left or isinstance(error, StoreAway):
+                answers |= dict.fromkeys(places, _failure(server, error, is_open))
         else:
             answers |= {place: kept(row, wanted[place]) for place, row in zip(places, rows, strict=True)}
             if again:
-                answers |= await _done_before(server, wanted, numbers, dict(zip(places, rows, strict=True)))
-    if len(answers) < len(wanted):
-        raise StoreError("the promises could not be written: their numbers were taken again and again")
+                found = dict(zip(places, rows, strict=True))
+                try:
+                    answers |= await server.asked(partial(_done_before, server, wanted, numbers, found))
+                except StoreError as failure:
+                    answers |= dict.fromkeys(places, unknown(failure, server.where))
+    for place in range(len(wanted)):
+        answers.setdefault(place, _numbers_taken())
     back = {place: answers[index] for index, place in enumerate(order)}
     return [back[place] for place in range(len(promises))]
+
+
+async def _settled(
+    server: Server, wanted: Sequence[Promise], numbers: Sequence[int], places: Sequence[int]
+) -> dict[int, Kept | Exception]:
+    """Those of these places that a statement made whose answer was lost; for all of them OutcomeUnknown, when the
+    server does not say so."""
+    try:
+        await server.settle()
+        return await server.asked(partial(_found_again, server, wanted, numbers, places))
+    except StoreError as failure:
+        return dict.fromkeys(places, unknown(failure, server.where))
+
+
+def _may_have_replaced(promise: Promise) -> bool:
+    """Whether the statement can have changed a promise that has another number."""
+    return promise.on_conflict is OnConflict.REPLACE
 
 
 async def _found_again(

@@ -15,8 +15,8 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -43,7 +43,16 @@ from foliot.store.postgres import callers, claiming, connection, keeping, lendin
 from foliot.store.postgres.address import address
 from foliot.store.postgres.bell import Bell, channel
 from foliot.store.postgres.cells import LEAD, CellReader
-from foliot.store.postgres.connection import AGAIN, UNREACHABLE, Connections, as_store_error, away, unknown
+from foliot.store.postgres.connection import (
+    AGAIN,
+    UNREACHABLE,
+    Connections,
+    as_store_error,
+    away,
+    is_cut,
+    pauses,
+    unknown,
+)
 from foliot.store.postgres.health import health
 from foliot.store.postgres.together import Alone, Together
 from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Query, Work, prepared
@@ -245,13 +254,33 @@ class PostgresStore(Verbs):
 
     async def settle(self) -> None:
         """What was under way on connections that broke is done now, or never will be."""
-        for left in reversed(range(_TRIES)):
+        await self.asked(self._settled)
+
+    async def _settled(self) -> bool:
+        try:
+            await self.connections.settle()
+        except (asyncpg.PostgresError, *UNREACHABLE) as error:
+            raise as_store_error(error, self.where) from error
+        return True
+
+    async def asked(self, question: Callable[[], Awaitable[T | None]]) -> T:
+        """The answer to a question that changes nothing. It is repeated for as long as a verb waits for the server,
+        while its connection is cut and while the answer is None. StoreError when there is none in that time."""
+        lengths = pauses(self.connections.patience)
+        while True:
             try:
-                return await self.connections.settle()
-            except (asyncpg.PostgresError, *UNREACHABLE) as error:
-                if not left or not isinstance(error, UNREACHABLE):
-                    raise as_store_error(error, self.where) from error
-        return None
+                answer = await question()
+                if answer is not None:
+                    return answer
+                error = StoreError(f"PostgreSQL at {self.where.shown} gives no answer")
+            except StoreError as failure:
+                if not is_cut(failure):
+                    raise
+                error = failure
+            length = next(lengths, None)
+            if length is None:
+                raise error
+            await asyncio.sleep(length)
 
     async def _begin(self, used: Any, words: str) -> Instant:
         """A transaction that need not have a name; answers its moment."""
@@ -284,44 +313,48 @@ class PostgresStore(Verbs):
             try:
                 return await self._transact(work, lazily, hot)
             except _Unanswered as lost:
-                try:
-                    was_committed = await self.was_committed(lost.xid, lost.life)
-                except StoreError as error:
-                    raise unknown(error, self.where) from lost.error
-                if was_committed:
+                if await self.was_committed(lost.xid, lost.life):
                     self.ring(lost.rings)
                     result: T = lost.result
                     return result
                 if not left:
-                    raise as_store_error(lost.error, self.where) from lost.error
+                    raise away(lost.error, self.where) from lost.error
             except FoliotError:
                 raise
             except AGAIN as error:
                 if not left:
                     raise as_store_error(error, self.where) from error
                 await asyncio.sleep(0.01 * (_TRIES - left))
-            except UNREACHABLE as error:
+            except UNREACHABLE as error:  # before COMMIT was sent
                 if not left:
-                    raise as_store_error(error, self.where) from error
-                await self.settle()  # or we would wait for our own locks
+                    raise away(error, self.where) from error
+                try:
+                    await self.settle()  # or we would wait for our own locks
+                except StoreError as failure:
+                    raise away(failure, self.where) from error
             except asyncpg.PostgresError as error:
                 raise as_store_error(error, self.where) from error
         raise AssertionError("unreachable")
 
     async def _transact(self, work: Work[T], lazily: bool, hot: bool) -> T:
-        async with self.connections.acquired(hot=hot) as used:
-            try:
-                await used.execute(connection.begin(self.where.pooler, lazily=lazily, hot=hot))
-                now, xid, life = await self._look(used, "begin")
-                tx = PostgresTransaction(used, self._queries, now, self.numbers)
-                result = await work(tx)
-            except BaseException:
-                await _roll_back(used)
-                raise
-            try:
+        is_sent = False
+        try:
+            async with self.connections.acquired(hot=hot) as used:
+                try:
+                    await used.execute(connection.begin(self.where.pooler, lazily=lazily, hot=hot))
+                    now, xid, life = await self._look(used, "begin")
+                    tx = PostgresTransaction(used, self._queries, now, self.numbers)
+                    result = await work(tx)
+                except BaseException:
+                    await _roll_back(used)
+                    raise
+                is_sent = True
                 await used.execute("COMMIT")
-            except UNREACHABLE as error:
+        except UNREACHABLE as error:
+            # Out here, so that the connection's loss is noted first: what it left on the server has to be ended.
+            if is_sent:
                 raise _Unanswered(xid, life, tx.rings, result, error) from error
+            raise
         self.heard(tx.told)
         self.ring(tx.rings)
         return result
@@ -333,21 +366,23 @@ class PostgresStore(Verbs):
         return PostgresTransaction(used, self._queries, now, self.numbers), xid, life
 
     async def was_committed(self, xid: str, life: str | None) -> bool:
-        """Asks until the server knows. StoreError when it cannot say: it is another one, or has forgotten."""
-        await self.settle()
-        for pause in (0.0, 0.05, 0.2, 0.5, 1.0, 2.0):
-            await asyncio.sleep(pause)
-            [[status, life_now]] = await self.statement("outcome", xid=xid)
-            if status == "aborted" or (status == "in the future" and life != life_now):
-                return False
-            if status == "committed" and life is not None and life == life_now:
-                await self.statement("barrier")
-                return True
-            # Otherwise it is under way, or the server crashed, and somebody else may have got the number since.
-        raise StoreError(
-            f"the connection was lost while a transaction was being committed, and {self.where.shown} cannot say "
-            f"whether it was; look before you try again"
-        )
+        """Whether a transaction was committed whose answer to COMMIT was lost. OutcomeUnknown when the server does not
+        say so in time: it stays away, or it is another one, or it crashed and has forgotten."""
+        try:
+            await self.settle()
+            return await self.asked(partial(self._is_committed, xid, life))
+        except StoreError as error:
+            raise unknown(error, self.where) from error
+
+    async def _is_committed(self, xid: str, life: str | None) -> bool | None:
+        [[status, life_now]] = await self.statement("outcome", xid=xid)
+        if status == "aborted" or (status == "in the future" and life != life_now):
+            return False
+        if status == "committed" and life is not None and life == life_now:
+            await self.statement("barrier")
+            return True
+        # It is still in progress, or the server crashed, and another transaction may have its number now.
+        return None
 
     async def read(self, work: Work[T]) -> T:
         """All queries of one look see one moment."""
@@ -363,7 +398,7 @@ class PostgresStore(Verbs):
                 raise
             except UNREACHABLE as error:
                 if not left:
-                    raise as_store_error(error, self.where) from error
+                    raise away(error, self.where) from error
             except asyncpg.PostgresError as error:
                 raise as_store_error(error, self.where) from error
         raise AssertionError("unreachable")

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import apsw
 
 from foliot.clock import Clock
-from foliot.errors import FoliotError, StoreClosed, StoreError
+from foliot.errors import FoliotError, NotWritten, StoreClosed, StoreError
 from foliot.portal import finished
 from foliot.store.sqlite.transaction import SqliteTransaction
 from foliot.store.verbs.transaction import Transaction
@@ -199,9 +199,9 @@ def commit_together(
 def as_store_error(error: BaseException) -> BaseException:
     """An engine's error in our words; ours stay as they are."""
     if isinstance(error, apsw.FullError):
-        return StoreError(f"the disk is full: {error}; nothing of this request was written")
+        return NotWritten(f"the disk is full: {error}; nothing of this request was written")
     if isinstance(error, apsw.Error) and not isinstance(error, FoliotError):
-        return StoreError(f"SQLite: {type(error).__name__}: {error}; nothing of this request was written")
+        return NotWritten(f"SQLite: {type(error).__name__}: {error}; nothing of this request was written")
     return error
 
 
