@@ -100,7 +100,9 @@ class Foliot:
         self._is_inherited = False
         """Whether the store was open, in a file, when this process was forked off."""
         _apps.add(self)
-        self.operate = Operator(self.opened, self.portal.call)
+        self.guard = bootstrap.make_guard()
+        """Which addresses requests may go to that tenants and operators name."""
+        self.operate = Operator(self.opened, self.portal.call, self.guard)
 
     # Declaring
 

@@ -8,6 +8,7 @@ import pytest
 
 from foliot.cli.settings import Settings, load_app, resolve
 from foliot.errors import InvalidInput, StoreError
+from foliot.net import AddressGuard, networks
 from tests.cli.support import refused, run
 
 APP = "from foliot import Foliot\napp = Foliot()\n"
@@ -26,6 +27,13 @@ def test_the_command_line_beats_the_environment_which_beats_the_file(tmp_path: P
     assert resolve(None, None, told, tmp_path) == Settings("environment.py", "sqlite:///environment.db")
     assert resolve(None, None, {}, tmp_path) == Settings("file.py", "sqlite:///file.db")
     assert resolve(None, "sqlite:///given.db", {}, tmp_path) == Settings("file.py", "sqlite:///given.db")
+
+
+def test_networks_that_requests_may_go_to_come_from_the_environment_and_else_from_the_file():
+    write("foliot.toml", 'private_networks = "10.20.0.0/16, 192.168.1.7"\n')
+    given = {"FOLIOT_PRIVATE_NETWORKS": "127.0.0.1"}
+    assert resolve(None, None, given, Path()).load().guard == AddressGuard(networks("127.0.0.1"))
+    assert resolve(None, None, {}, Path()).load().guard == AddressGuard(networks("10.20.0.0/16 192.168.1.7"))
 
 
 def test_without_any_setting_the_apps_own_store_holds():

@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
+from urllib.request import urlopen  # noqa: TID251
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families

@@ -14,6 +14,8 @@ class Heard(HTTPServer):
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
         """Paths, and what was said."""
+        self.hosts: list[str] = []
+        """What the Host headers named."""
         self.answers: list[int] = []
         """The next ones; 200 when there is none."""
         self.came = threading.Semaphore(0)
@@ -34,6 +36,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
         self.server.requests.append((self.path, body))
+        self.server.hosts.append(self.headers["Host"])
         self.send_response(self.server.answers.pop(0) if self.server.answers else 200)
         self.send_header("Location", f"{self.server.url}/elsewhere")
         self.send_header("Content-Length", "0")

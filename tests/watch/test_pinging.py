@@ -11,15 +11,16 @@ from foliot.bootstrap.scheduling import _Heartbeat
 from foliot.clock import ManualClock
 from foliot.domain.instant import MINUTE, SECOND
 from foliot.errors import InvalidInput
+from foliot.net import EVERYWHERE, AddressGuard
 from foliot.testing import virtual_time
-from foliot.watch.pinging import FAIL, MOST_WAITING, START, TIMEOUT, Pinger, address
+from foliot.watch.pinging import FAIL, MOST_THREADS, MOST_WAITING, START, TIMEOUT, Pinger, address
 from tests.waiting import HANG
 from tests.watch.loopback import listening
 
 
 def test_a_ping_is_sent_with_its_word_and_what_is_said() -> None:
     with listening() as server:
-        pinger = Pinger()
+        pinger = Pinger(EVERYWHERE)
         pinger.ping(f"{server.url}/abc", START)
         pinger.ping(f"{server.url}/abc?create=1", FAIL, "no route")
         pinger.ping(f"{server.url}/abc")
@@ -31,7 +32,7 @@ def test_a_ping_is_sent_with_its_word_and_what_is_said() -> None:
 def test_a_ping_that_is_not_heard_is_sent_again_and_one_that_is_refused_is_not() -> None:
     with listening() as server:
         server.answers = [503, 200, 404, 302]
-        pinger = Pinger(sleep=lambda _: None)
+        pinger = Pinger(EVERYWHERE, sleep=lambda _: None)
         for word in ("again", "refused", "redirected", "last"):
             pinger.ping(f"{server.url}/{word}")
         server.wait_for_requests(count=5)
@@ -40,13 +41,46 @@ def test_a_ping_that_is_not_heard_is_sent_again_and_one_that_is_refused_is_not()
         assert pinger.dropped == 2
 
 
+def test_a_ping_to_a_private_address_is_not_sent_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    with listening() as server:
+        pinger = Pinger(AddressGuard())
+        pinger.ping(f"{server.url}/secret")
+        pinger.close(HANG)
+        assert (server.requests, pinger.dropped) == ([], 1)
+    [line] = caplog.messages
+    assert line.startswith("ping not sent: 127.0.0.1 leads to 127.0.0.1, an address of this host, ")
+    assert "FOLIOT_PRIVATE_NETWORKS" in line
+    assert "secret" not in line
+
+
+def test_answers_that_are_not_http_and_hosts_that_cannot_be_read_end_no_thread() -> None:
+    """More of them than there are threads, and then one that is heard."""
+    heard = threading.Event()
+
+    def send(url: str, body: bytes) -> int:
+        if "ill" in url:
+            raise OSError("the answer is not HTTP: BadStatusLine")
+        heard.set()
+        return 200
+
+    pinger = Pinger(AddressGuard(), send=send, sleep=lambda _: None)
+    for number in range(MOST_THREADS + 1):
+        pinger.ping(f"http://ill-{number}.example/x")
+    pinger.ping("http://[::1/x")
+    pinger.ping("http://well.example/x")
+    assert heard.wait(HANG)
+    pinger.close(HANG)
+    assert pinger.dropped == MOST_THREADS + 2
+
+
 def test_whoever_pings_never_waits() -> None:
     stuck = threading.Event()
 
-    def hang(url: str, body: bytes) -> None:
+    def hang(url: str, body: bytes) -> int:
         stuck.wait(HANG)
+        return 200
 
-    pinger = Pinger(send=hang)
+    pinger = Pinger(AddressGuard(), send=hang)
     for _ in range(MOST_WAITING + 10):
         pinger.ping("http://127.0.0.1:9/x")
     assert pinger.dropped >= 9
@@ -57,15 +91,16 @@ def test_a_host_that_hangs_holds_up_no_other_and_is_not_asked_again() -> None:
     stuck, heard, elapsed = threading.Event(), threading.Event(), [0.0]
     asked: list[str] = []
 
-    def hang(url: str, body: bytes) -> None:
+    def hang(url: str, body: bytes) -> int:
         asked.append(url)
         if "slow" in url:
             stuck.wait(HANG)
             elapsed[0] += TIMEOUT
             raise TimeoutError
         heard.set()
+        return 200
 
-    pinger = Pinger(send=hang, sleep=lambda _: None, monotonic=lambda: elapsed[0])
+    pinger = Pinger(AddressGuard(), send=hang, sleep=lambda _: None, monotonic=lambda: elapsed[0])
     for _ in range(MOST_WAITING + 1):
         pinger.ping("https://slow.example/x")
     pinger.ping("https://quick.example/y")
@@ -139,7 +174,7 @@ def test_the_watcher_hears_of_a_worker_that_vanished() -> None:
 
 def test_the_watch_is_heard_once_a_minute_while_it_works() -> None:
     with listening() as server:
-        clock, pinger = ManualClock(0), Pinger()
+        clock, pinger = ManualClock(0), Pinger(EVERYWHERE)
         healthy = _Heartbeat(pinger, f"{server.url}/watch", clock)
         for _ in range(13):
             healthy()

@@ -142,7 +142,7 @@ BEYOND: dict[str, object] = {
     "breaker_after": 1,
     "breaker_probe": "1s",
     "requires": "globex-report",
-    "ping": "http://127.0.0.1:9/",
+    "ping": "https://watcher.example/",
     "poison_after": 1_000,
 }
 
@@ -162,6 +162,36 @@ def test_a_tenants_token_does_not_choose_what_reaches_beyond_its_tenant(stage: S
             if name != "requires":  # a promise has none
                 caller.post("/promises", status, **promise)
                 caller.post("/bulk/promises", status, promises=[{"job": "report"}, promise])
+
+
+def test_a_ping_to_a_private_address_is_refused_at_every_door_whatever_the_scope(stage: Stage, root: Caller) -> None:
+    """The owner of the process allows such addresses, and no token does."""
+    own = stage.caller("acme-admin", "admin", tenant="acme")
+    work = stage.caller("resizer", "work")
+    schedule = {"name": "acme/other", "job": "report", "rule": "0 2 * * *"}
+    for url in ("http://127.0.0.1:8300/", "http://[::ffff:a9fe:a9fe]/", "http://2130706433/", "http://localhost/"):
+        said = {"ping": url}
+        refusals = [
+            work.post("/external/workers", 422, name="laptop", jobs=[{"name": "resize", "settings": said}]),
+        ]
+        for dry_run in (True, False):
+            listed = {"source": "file:a", "schedules": [schedule | said], "reason": "why", "dry_run": dry_run}
+            refusals.append(root.post("/bulk/apply", 422, **listed))
+        for caller in (root, own):
+            for dry_run in (True, False):
+                told = {"reason": "why", "dry_run": dry_run}
+                refusals += [
+                    caller.post("/schedules", 422, schedule=schedule | said, **told),
+                    caller.ask(
+                        "PATCH",
+                        "/api/v1/schedules/daily%2Freport",
+                        json={"change": said} | told,
+                        headers={"if-match": '"1"'},
+                    ).json(),
+                ]
+            refusals.append(caller.post("/promises", 422, job="report", settings=said))
+            refusals.append(caller.post("/bulk/promises", 422, promises=[{"job": "report", "settings": said}]))
+        assert all("FOLIOT_PRIVATE_NETWORKS" in one["detail"] for one in refusals), refusals
 
 
 def test_that_a_setting_of_the_job_does_not_hold_is_no_choice_of_a_tenants_either(acme: Caller) -> None:

@@ -18,6 +18,7 @@ from foliot.domain.redaction import redacted_text
 from foliot.domain.signals import Tracer, wants_traces
 from foliot.domain.store import Store
 from foliot.errors import InvalidInput
+from foliot.net import SETTING, AddressGuard, networks
 from foliot.watch.alarm import Alarm
 from foliot.watch.backfilling import Backfiller
 from foliot.watch.channels import Hook, channels
@@ -144,6 +145,11 @@ def append_line(file: str, line: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def make_guard() -> AddressGuard:
+    """A guard that allows the networks of FOLIOT_PRIVATE_NETWORKS beside public addresses."""
+    return AddressGuard(networks(os.environ.get(SETTING, "")))
 
 
 def make_tracer(provider: Any = None) -> Tracer | None:

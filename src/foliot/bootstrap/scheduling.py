@@ -24,6 +24,7 @@ from foliot.domain.alerts import AlertSettings
 from foliot.domain.instant import SECOND, Duration
 from foliot.domain.store import Duty, JobCard, Store
 from foliot.errors import FoliotError
+from foliot.net import EVERYWHERE, AddressGuard
 from foliot.watch.channels import Hook
 from foliot.watch.duty import OnDuty, Work
 from foliot.watch.heralding import Channel
@@ -51,14 +52,16 @@ async def run_scheduler(
     telling: Telling | None = None,
     alerts: AlertSettings | None = None,
     hooks: Sequence[Hook] = (),
+    guard: AddressGuard | None = None,
 ) -> None:
     """A scheduler process, from its registration until `stop` is set and its shards and duties are given up.
 
     One that the store has declared dead meanwhile (its host slept, say) enters anew: nobody counts on the old number.
     """
     clock = disciplined(store, clock or SystemClock())
-    chosen, pinger = alerts or AlertSettings(), Pinger()
-    alive = Pinger()  # whatever becomes of the others: without this one, somebody raises the alarm
+    chosen, pinger = alerts or AlertSettings(), Pinger(guard or AddressGuard())
+    # Its address is a setting of this process, so it may be private.
+    alive = Pinger(EVERYWHERE)  # whatever becomes of the others: without this one, somebody raises the alarm
     channels = make_channels(chosen, hooks)
     # A file is read by one reader at a time: whoever looks at everything has another one than whoever fires.
     beside = store.again() if store.file is not None else None

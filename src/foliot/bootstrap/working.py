@@ -14,6 +14,7 @@ from foliot.clock import Clock, SystemClock
 from foliot.domain.alerts import AlertSettings
 from foliot.domain.instant import SECOND, Duration
 from foliot.domain.store import Duty, Store, Wish
+from foliot.net import AddressGuard
 from foliot.watch.channels import Hook
 from foliot.watch.duty import OnDuty
 from foliot.watch.pinging import Pinger
@@ -65,6 +66,7 @@ async def run_worker(
     telling: Telling | None = None,
     alerts: AlertSettings | None = None,
     hooks: Sequence[Hook] = (),
+    guard: AddressGuard | None = None,
 ) -> Left:
     """A worker process, from its registration until `stop` is set and it is drained.
 
@@ -76,7 +78,7 @@ async def run_worker(
     if beat_store is not None:
         await open_store(beat_store)
     own = disciplined(store, clock or SystemClock())
-    pinger = Pinger()
+    pinger = Pinger(guard or AddressGuard())
     sentry = make_sentry(store, make_herald(store, make_channels(alerts or AlertSettings(), hooks), clock=own))
     worker = make_worker(
         store,

@@ -105,6 +105,7 @@ def scheduler(
                 telling=telling,
                 alerts=settings.alerts,
                 hooks=loaded.alert_hooks,
+                guard=loaded.guard,
             )
         finally:
             if settling is not None:
@@ -212,6 +213,7 @@ def worker(
             telling=telling,
             alerts=settings.alerts,
             hooks=loaded.alert_hooks,
+            guard=loaded.guard,
         )
 
     left = _until_told(loaded, run, length + AFTER_GRACE, supervised_by, telling)

@@ -21,9 +21,10 @@ from foliot.domain.alerts import EVENTFUL, AlertSettings, Rules
 from foliot.domain.instant import duration
 from foliot.domain.policy import checked_kinds, checked_ping
 from foliot.errors import InvalidInput, StoreError
+from foliot.net import SETTING
 
 FILE = "foliot.toml"
-_KEYS = ("app", "store", "audit_anchor", "log_format", "log_level", "encryption_keys")
+_KEYS = ("app", "store", "audit_anchor", "log_format", "log_level", "encryption_keys", "private_networks")
 _OF_ALERTS = ("urls", "ping", "silent", "grace")
 
 
@@ -43,12 +44,14 @@ class Settings:
     log_level: str | None = None
     encryption_keys: str | None = None
     """What stored values are locked with, with commas between: the first one locks, all unlock."""
+    private_networks: str | None = None
+    """Networks that requests may go to beside public addresses, with commas between."""
     alerts: AlertSettings = _UNTOLD
     """How people want to be told of alerts."""
 
     def load(self) -> Foliot:
         """The app, with the store that was asked for; without an app, one that knows no jobs."""
-        self._set_keys()
+        self._set_environment()
         if self.store is not None:
             os.environ["FOLIOT_STORE"] = (
                 self.store
@@ -63,13 +66,15 @@ class Settings:
     def on_store(self) -> Foliot:
         """For commands that need no jobs. The app is imported only if it alone knows the store: broken code must not
         keep an operator out."""
-        self._set_keys()
+        self._set_environment()
         return Foliot(self.store) if self.store is not None else self.load()
 
-    def _set_keys(self) -> None:
+    def _set_environment(self) -> None:
         """For the app's own code, and for the processes of single attempts."""
         if self.encryption_keys is not None:
             os.environ["FOLIOT_ENCRYPTION_KEYS"] = self.encryption_keys
+        if self.private_networks is not None:
+            os.environ[SETTING] = self.private_networks
 
     def existing(self) -> Foliot:
         """For commands that look or act: they never make a store where there was none."""
@@ -99,6 +104,7 @@ def resolve(app: str | None, store: str | None, environment: Mapping[str, str], 
         environment.get("FOLIOT_LOG_FORMAT") or said.get("log_format"),
         environment.get("FOLIOT_LOG_LEVEL") or said.get("log_level"),
         environment.get("FOLIOT_ENCRYPTION_KEYS") or said.get("encryption_keys"),
+        environment.get(SETTING) or said.get("private_networks"),
         _alerts(said.get("alerts", {}), environment),
     )
 
@@ -151,6 +157,7 @@ _EXAMPLES = {
     "log_format": "json",
     "log_level": "info",
     "encryption_keys": "foliot_key_...",
+    "private_networks": "10.20.0.0/16",
 }
 
 

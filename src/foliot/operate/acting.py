@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
@@ -10,6 +10,7 @@ from foliot.domain.identity import checked_line
 from foliot.domain.instant import LAST, Instant, instant
 from foliot.domain.store import Store
 from foliot.errors import InvalidInput
+from foliot.net import AddressGuard
 from foliot.operate.showing import shown
 
 T = TypeVar("T")
@@ -24,11 +25,18 @@ class Call(Protocol):
 class Acting:
     """Acts on a store on behalf of a person, who is shown no secrets. The plain verbs run their `_async` twins."""
 
-    def __init__(self, opened: Callable[[], Awaitable[Store]], call: Call) -> None:
+    def __init__(self, opened: Callable[[], Awaitable[Store]], call: Call, guard: AddressGuard) -> None:
         self._opened = shown(opened)
         self._stored = opened
         """The store as it is: for verbs that write back what they read. Nothing of it is shown."""
         self._call = call
+        self._guard = guard
+
+    def _check_addresses(self, settings: Iterable[object]) -> None:
+        """Refuses a `ping` to an address that no request may go to."""
+        for given in settings:
+            if isinstance(given, Mapping):
+                self._guard.check_literal("ping", given.get("ping"))
 
 
 def stated(reason: str) -> str:

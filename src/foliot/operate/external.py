@@ -114,6 +114,7 @@ class ExternalVerbs(Acting):
             raise InvalidInput(f"jobs: name 1 to {MOST_JOBS:,} jobs that this worker can do")
         if not isinstance(slots, int) or not 1 <= slots <= MOST_SLOTS:
             raise InvalidInput(f"slots={slots!r:.40}: give a whole number from 1 to {MOST_SLOTS:,}")
+        self._check_addresses(job.settings for job in jobs)
         cards = [_card(job) for job in jobs]
         served = dict.fromkeys(checked_name(queue, "queue") for queue in queues or [card.queue for card in cards])
         guest = Guest(

@@ -83,6 +83,7 @@ class PromiseVerbs(Acting):
     async def promise_many_async(self, wanted: Sequence[Promised], *, actor: str, reason: str = "") -> list[Kept]:
         """All of them or none, in one transaction; answered in the same order."""
         who, note = acting(actor), _note(reason)
+        self._check_addresses(one.settings for one in wanted)
         store = await self._opened()
         cards, now = await store.jobs(), await store.now()
         return await store.promise_as([_promise(one, cards, now) for one in wanted], actor=who, note=note)

@@ -60,6 +60,7 @@ class ScheduleVerbs(Acting):
         settings of the policy beside these. The job must be known to the store.
 
         Said again, nothing happens. Conflict when there is another one of that name: edit it."""
+        self._check_addresses([given])
         store, who, why = await self._stored(), acting(actor), stated(reason)
         [planned] = await _planned(store, [given], OPERATOR, prune=False)
         if planned.outcome == "changed":
@@ -78,11 +79,13 @@ class ScheduleVerbs(Acting):
 
     async def preview_put_async(self, given: Mapping[str, Any]) -> Planned:
         """What `put_schedule` would do now. Nothing is changed."""
+        self._check_addresses([given])
         [planned] = await _planned(await self._stored(), [given], OPERATOR, prune=False)
         return planned
 
     async def preview_edit_async(self, schedule: str, given: Mapping[str, Any]) -> Planned:
         """What `edit_schedule` would change now, and which ticks come before and after. Nothing is changed."""
+        self._check_addresses([given])
         planned, _ = await _edit(await self._stored(), schedule, given)
         return planned
 
@@ -97,6 +100,7 @@ class ScheduleVerbs(Acting):
 
         `revision` is the one that was looked at: Conflict, which says who changed what, when it is no longer that one.
         What is so already is not changed again, whatever the revision."""
+        self._check_addresses([given])
         store, who, why = await self._stored(), acting(actor), stated(reason)
         for _ in range(_TRIES):
             planned, wanted = await _edit(store, schedule, given)
@@ -123,7 +127,9 @@ class ScheduleVerbs(Acting):
         self, given: Sequence[Mapping[str, Any]], *, source: str, prune: bool = False
     ) -> list[Planned]:
         """What `apply_schedules` would do now. Nothing is changed."""
-        return await _planned(await self._stored(), given, _of_a_list(source), prune=prune)
+        planned = await _planned(await self._stored(), given, _of_a_list(source), prune=prune)
+        self._check_addresses(given)
+        return planned
 
     async def apply_schedules_async(
         self, given: Sequence[Mapping[str, Any]], *, source: str, reason: str, actor: str, prune: bool = False
@@ -136,6 +142,7 @@ class ScheduleVerbs(Acting):
         source = _of_a_list(source)
         store, who, why = await self._stored(), acting(actor), stated(reason)
         planned = await _planned(store, given, source, prune=prune)
+        self._check_addresses(given)
         for one in planned:
             if one.outcome == "refused":
                 raise Conflict(one.problem or "")

@@ -11,16 +11,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
-from urllib.error import HTTPError
 from urllib.parse import urlsplit, urlunsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from foliot.net import AddressGuard, AddressRefused, Connector
 
 MOST_WAITING = 1_000
 """For one host."""
 MOST_IN_ALL = 5_000
 MOST_THREADS = 8
 TIMEOUT = 10.0
-"""Seconds that one try may be silent. No further try begins after that: nobody who hangs is asked three times."""
+"""Seconds that one try may take. No further try begins after that: a host that hangs is not asked three times."""
 TRIES = 3
 PAUSE = 1.0
 """Seconds before the second try; twice as long before the third."""
@@ -42,20 +42,18 @@ def address(url: str, what: str) -> str:
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{what}")) if what else url
 
 
-class _Stay(HTTPRedirectHandler):
-    """Follows no redirect: where a ping goes is what was configured, and nothing else."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
+Send = Callable[[str, bytes], int]
+"""Sends one request and answers its status. Raises OSError when it was not answered."""
 
 
-def send(url: str, body: bytes = b"") -> None:
-    """One request; raises OSError when it was not heard."""
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise OSError("only http and https are pinged")
-    request = Request(url, data=body, method="POST", headers={"User-Agent": "foliot"})
-    with build_opener(_Stay).open(request, timeout=TIMEOUT) as answer:
-        answer.read(1_000)
+def sending(connector: Connector) -> Send:
+    """Sends pings with a connector. It follows no redirect: a ping goes to the address that was set."""
+    headers = {"User-Agent": "foliot", "Content-Type": "text/plain; charset=utf-8"}
+
+    def send(url: str, body: bytes) -> int:
+        return connector.request("POST", url, body, headers, timeout=TIMEOUT).status
+
+    return send
 
 
 class Pinger:
@@ -63,11 +61,13 @@ class Pinger:
 
     def __init__(
         self,
-        send: Callable[[str, bytes], None] = send,
+        guard: AddressGuard,
+        *,
+        send: Send | None = None,
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._send = send
+        self._send = send or sending(Connector(guard))
         self._sleep = sleep
         self._monotonic = monotonic
         self._lines: dict[str, deque[Ping]] = {}
@@ -83,8 +83,12 @@ class Pinger:
 
     def ping(self, url: str, what: str = SUCCESS, body: str = "") -> None:
         """Never waits. Where the line is full, the ping is dropped, and counted: the outside watcher notices."""
-        one = Ping(address(url, what), body.encode("utf-8", "replace")[:MOST_BODY])
-        host = urlsplit(url).netloc
+        try:
+            one = Ping(address(url, what), body.encode("utf-8", "replace")[:MOST_BODY])
+            host = urlsplit(url).netloc
+        except ValueError:  # a bracket without its other half, for one
+            self._drop("ping not sent: the host of its URL cannot be read")
+            return
         with self._changed:
             line = self._lines.get(host)
             is_full = self._waiting >= MOST_IN_ALL or len(line or ()) >= MOST_WAITING
@@ -132,26 +136,29 @@ class Pinger:
         begun = self._monotonic()
         for attempt in range(TRIES):
             try:
-                self._send(*one)
-            except HTTPError as error:
-                if error.code < 500:  # it was understood, and refused: saying it again changes nothing
-                    self._drop(f"{host} answers {error.code} to a ping", host)
-                    return
-                told = f"{host} answers {error.code} to a ping"
-            except (OSError, ValueError) as error:
-                told = f"{host} does not hear a ping: {type(error).__name__}"
-            else:
-                self._failing.discard(host)
+                status = self._send(*one)
+            except AddressRefused as error:
+                self._drop(f"ping not sent: {error}", host)
                 return
+            except (OSError, ValueError) as error:
+                problem = f"{host} does not hear a ping: {type(error).__name__}"
+            else:
+                if 200 <= status < 300:
+                    self._failing.discard(host)
+                    return
+                problem = f"{host} answers {status} to a ping"
+                if status < 500:  # the same request would be refused again
+                    self._drop(problem, host)
+                    return
             if attempt + 1 == TRIES or self._monotonic() - begun >= TIMEOUT:
                 break
             self._sleep(PAUSE * (1 << attempt))
-        self._drop(told, host)
+        self._drop(problem, host)
 
-    def _drop(self, told: str, host: str = "") -> None:
+    def _drop(self, problem: str, host: str = "") -> None:
         with self._changed:
             self.dropped += 1
             is_new = host not in self._failing
             self._failing.add(host)
         if is_new:
-            _log.warning("%s", told)
+            _log.warning("%s", problem)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from foliot.errors import InvalidInput
+from foliot.net import is_loopback
 
 HOST = "127.0.0.1"
 PORT = 8300
@@ -35,13 +35,8 @@ class WebSettings:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nobody but this host can come."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        """Whether only this host can connect."""
+        return is_loopback(self.host)
 
     @property
     def is_alone(self) -> bool:
@@ -61,10 +56,4 @@ class WebSettings:
 def is_local_name(host: str) -> bool:
     """Whether a Host header names this very host: whatever else a name resolves to here, somebody may have bent."""
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    name = name.removeprefix("[").removesuffix("]").lower()
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(name.removeprefix("[").removesuffix("]").lower())
