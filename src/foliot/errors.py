@@ -14,6 +14,7 @@
     |   +-- StoreClosed         the store was closed while a request was waiting
     |   +-- NotWritten          nothing of this request was written; the request can be repeated
     |   |   +-- StoreAway       the server cannot be reached, or closed the connection too early
+    |   |   +-- StoreFull       the store's disk has no free space
     |   +-- OutcomeUnknown      the connection was lost, and the server cannot say whether it was written
     |   +-- Locked              what is stored is locked, and its key is not here, or does not open it
     +-- LostOwnership           somebody else owns it now: drop what you hold and ask again
@@ -95,6 +96,10 @@ class NotWritten(StoreError):
 
 class StoreAway(NotWritten):
     """The server cannot be reached now, or the connection ended before the commit. Trying again later may help."""
+
+
+class StoreFull(NotWritten):
+    """The store's disk has no free space. Schedulers and workers go on within a second once it has."""
 
 
 class OutcomeUnknown(StoreError):

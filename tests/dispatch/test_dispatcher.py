@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 from foliot.clock import ManualClock
 from foliot.dispatch.dispatcher import Dispatcher
 from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, SECOND, Instant
-from foliot.errors import StoreError
+from foliot.errors import StoreError, StoreFull
 from foliot.timing import every
 from tests.dispatch.fake_store import FakeStore
 from tests.dispatch.schedules import a_schedule
@@ -568,6 +568,33 @@ def test_the_loop_outlives_trouble_notes_it_once_and_backs_off(caplog: pytest.Lo
             "the dispatcher works again, after 3 failures",
         ]
         assert house.dispatcher.counters.failures == 3
+        stop.set()
+        await turn(house.clock, SECOND)
+        await loop
+
+    run(story())
+
+
+@pytest.mark.parametrize(("error", "longest"), [(StoreFull("full"), SECOND // 2), (StoreError("gone"), 5 * SECOND)])
+def test_the_dispatcher_asks_a_full_store_again_sooner_than_one_that_is_away(error: Exception, longest: int) -> None:
+    async def story() -> None:
+        house = House()
+        asked: list[int] = []
+        answer = house.store.take
+
+        async def take(*arguments: Any) -> Any:
+            asked.append(house.clock.now())
+            if len(asked) <= 20:
+                raise error
+            return await answer(*arguments)
+
+        house.store.take = take  # type: ignore[method-assign, assignment]
+        stop = asyncio.Event()
+        loop = asyncio.create_task(house.dispatcher.run(stop))
+        await turn(house.clock, MINUTE * 2)
+        pauses = [later - sooner for sooner, later in itertools.pairwise(asked[:21])]
+        assert pauses[:3] == [50 * MILLISECOND, 100 * MILLISECOND, 200 * MILLISECOND]
+        assert max(pauses) == longest
         stop.set()
         await turn(house.clock, SECOND)
         await loop

@@ -18,13 +18,15 @@ from foliot.domain.decisions import (
     is_lost,
     misfire,
     retry_delay,
+    store_pause,
     too_late,
     unless_in_doubt,
 )
-from foliot.domain.instant import DAY, HOUR, LAST, MINUTE, SECOND, Duration, Instant
+from foliot.domain.instant import DAY, HOUR, LAST, MILLISECOND, MINUTE, SECOND, Duration, Instant
 from foliot.domain.ledger import Facts, Traits
 from foliot.domain.policy import CatchUp, OnLost, Policy
 from foliot.domain.state import Event, Outcome, Reason
+from foliot.errors import StoreError, StoreFull
 
 NOW: Instant = 1_775_000_000 * SECOND
 
@@ -358,3 +360,11 @@ def test_a_lost_check_is_made_again_until_it_is_found_to_be_poison() -> None:
     assert lost_check(None) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, charged=False, deaths=1)
     assert lost_check(None, alone=False) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, charged=False, deaths=0)
     assert lost_check(1) == Next(Event.CHECK_REFUSED, reason=Reason.POISON)
+
+
+@pytest.mark.parametrize(("error", "longest"), [(StoreFull("full"), SECOND // 2), (StoreError("gone"), 5 * SECOND)])
+def test_pauses_double_and_stay_below_half_a_second_while_the_disk_is_full(error: StoreError, longest: int) -> None:
+    pauses = [store_pause(failures, error) for failures in range(1, 200)]
+    assert pauses[:4] == [50 * MILLISECOND, 100 * MILLISECOND, 200 * MILLISECOND, 400 * MILLISECOND]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == longest

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
 from foliot.domain.instant import HOUR
 from foliot.domain.run import OnConflict, Promise
 from foliot.domain.state import State
-from foliot.errors import NotWritten, OutcomeUnknown, StoreAway
+from foliot.errors import NotWritten, OutcomeUnknown, StoreAway, StoreFull
 from tests.contract.stage import FAR
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Fault
@@ -48,6 +49,22 @@ VERBS: dict[str, tuple[Act, str, str, str]] = {
     "move": (MOVED, MOVE, OUTCOME, f"SELECT fire_at = {FAR} FROM foliot.run"),
 }
 """By verb: the call, a part of its statement, a part of the question about its outcome, and whether it was written."""
+
+
+@asynccontextmanager
+async def full_disk(to: Line, table: str) -> AsyncIterator[None]:
+    """While the block lasts, each change of the table fails as it does on a full disk."""
+    await to.ask(
+        "CREATE FUNCTION foliot.test_full() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$"
+    )
+    try:
+        await to.ask(
+            f"CREATE TRIGGER test_full BEFORE INSERT OR UPDATE ON foliot.{table} EXECUTE FUNCTION foliot.test_full()"
+        )
+        yield
+    finally:
+        await to.ask("DROP FUNCTION foliot.test_full() CASCADE")
 
 
 # -------------------------------------------------------------------------------------------------- asking once more
@@ -160,6 +177,27 @@ async def test_a_statement_that_the_server_refuses_has_written_nothing(postgres:
         finally:
             await to.ask("ALTER TABLE foliot.mislaid RENAME TO run")
         assert not isinstance(refused.value, StoreAway)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_server_without_disk_space_says_so(postgres: PostgresServer, verb: str) -> None:
+    act, _, _, written = VERBS[verb]
+    async with line(postgres) as to:
+        await to.stage.promise("class:7", after=HOUR)
+        async with full_disk(to, "run"):
+            with pytest.raises(StoreFull, match=r"disk is full.*nothing of this request was written"):
+                await act(to)
+        assert await to.ask(written) == [(False,)]
+
+
+async def test_a_firing_that_finds_no_disk_space_says_so_and_loses_nothing(postgres: PostgresServer) -> None:
+    async with line(postgres) as to:
+        await to.stage.promise()
+        await to.stage.scheduler()
+        async with full_disk(to, "handoff"):
+            with pytest.raises(StoreFull):
+                await to.stage.fire()
+        assert (await to.stage.fire()).handed_off == 1
 
 
 # ----------------------------------------------------------------------------------------- transactions of handlers

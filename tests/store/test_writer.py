@@ -14,7 +14,7 @@ import pytest
 
 from foliot.clock import ManualClock
 from foliot.domain.run import Promise
-from foliot.errors import Conflict, StoreClosed, StoreError
+from foliot.errors import Conflict, StoreClosed, StoreError, StoreFull
 from foliot.store.sqlite import SqliteStore, writer
 from foliot.store.sqlite.writer import MOST_AT_ONCE
 from foliot.store.verbs.transaction import Transaction
@@ -104,6 +104,33 @@ async def test_a_request_that_the_engine_refuses_fails_alone_too(store: SqliteSt
         await bad
     assert len(await good) == 1
     assert await store.events_since(0, 10) == []
+
+
+async def test_a_full_disk_fails_requests_with_the_error_that_says_so(store: SqliteStore) -> None:
+    """SQLite may roll the whole transaction back then, also what others had written in it."""
+
+    async def limit(tx: Any, pages: int) -> None:
+        tx._connection.pragma("max_page_count", pages)
+
+    def big(key: str) -> list[Promise]:
+        return [Promise("job", b"x" * 1_000_000, START, key=key)]
+
+    await store.promise(wish("a"))
+    await store.write(lambda tx: limit(tx, 1))  # not below what it has already
+    async with writer_busy(store):
+        tasks = [asyncio.create_task(store.promise(one)) for one in (wish("b"), big("c"), wish("d"), big("e"))]
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    with pytest.raises(StoreFull, match=r"the disk is full.*nothing of this request was written"):
+        await store.promise(big("f"))
+    await store.write(lambda tx: limit(tx, 1_000_000))
+    assert [type(one) for one in answers] == [StoreFull] * 4
+    assert {run.name for run in await store.runs()} == {"a#1"}
+    assert len(await store.promise(big("g"))) == 1
+
+
+def test_shared_memory_that_finds_no_space_is_a_full_disk() -> None:
+    assert isinstance(writer.as_store_error(apsw.exception_for(apsw.SQLITE_IOERR_SHMSIZE)), StoreFull)
+    assert not isinstance(writer.as_store_error(apsw.exception_for(apsw.SQLITE_IOERR_READ)), StoreFull)
 
 
 async def test_a_mistake_in_a_request_reaches_its_caller_as_it_is(store: SqliteStore) -> None:

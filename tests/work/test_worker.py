@@ -9,7 +9,7 @@ from foliot.domain.instant import HOUR, MILLISECOND, SECOND
 from foliot.domain.policy import Policy, choices_to_json
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import Beat
-from foliot.errors import InvalidInput, LostOwnership, StoreClosed, StoreError
+from foliot.errors import InvalidInput, LostOwnership, StoreClosed, StoreError, StoreFull
 from foliot.work.context import Context
 from tests.waiting import soon
 from tests.work.fakes import START, Bench, Liar, run, until
@@ -206,6 +206,29 @@ def test_a_claim_that_fails_is_tried_again():
         await bench.work()
         assert bench.store.finished == []
         await bench.advance(50 * MILLISECOND)
+        assert bench.store.outcomes == [Outcome.SUCCEEDED]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("verb", ["claim", "finish"])
+@pytest.mark.parametrize(("error", "longest"), [(StoreFull("full"), SECOND // 2), (StoreError("gone"), 5 * SECOND)])
+def test_a_worker_asks_a_full_store_again_sooner_than_one_that_is_away(verb, error, longest, caplog):
+    async def scene():
+        bench = Bench(noop)
+        bench.store.hand_off("noop")
+        bench.store.failing[verb] = error
+        await bench.work()
+        pauses = []
+        for _ in range(20):
+            pauses.append(bench.worker.next_deadline() - bench.clock.now())
+            await bench.advance(pauses[-1])
+        assert pauses[:3] == [50 * MILLISECOND, 100 * MILLISECOND, 200 * MILLISECOND]
+        assert max(pauses) == longest
+        assert len(caplog.records) == 1, "the same error is logged once"
+        del bench.store.failing[verb]
+        await bench.advance(longest)
+        await bench.work()
         assert bench.store.outcomes == [Outcome.SUCCEEDED]
 
     run(scene())

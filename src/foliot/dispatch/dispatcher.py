@@ -17,6 +17,7 @@ from foliot.dispatch.lanes import Pace
 from foliot.dispatch.retabling import RetablingStore, retable
 from foliot.dispatch.shards import HeldShard, Shards, Window
 from foliot.dispatch.wheel import Entry
+from foliot.domain.decisions import store_pause
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
 from foliot.domain.metrics import BATCH, LATENESS, Histogram
 from foliot.domain.run import LATE, Lane
@@ -56,8 +57,6 @@ LATE_PIECE = 2_000
 """No more of it is loaded at once, and no more than twice as much is in memory, of each shard: likewise."""
 _BREATH: Duration = MILLISECOND // 2
 """What cannot be fired although it is due is not tried again sooner than this."""
-FIRST_BACKOFF: Duration = 50 * MILLISECOND
-LONGEST_BACKOFF: Duration = 5 * SECOND
 
 _LONG_AGO: Instant = -(1 << 62)
 
@@ -245,8 +244,8 @@ class Dispatcher:
                 wanted = await self.run_once()
                 self._recovered()
                 await self._wait(wanted, stop)
-            except Exception:
-                await self._back_off(stop)
+            except Exception as error:
+                await self._back_off(error, stop)
 
     async def release(self, shards: Collection[int] | None = None) -> None:
         """Gives up these shards, or all, at once: whoever comes next need not wait for the leases to end."""
@@ -590,13 +589,13 @@ class Dispatcher:
             "given up, and taken anew if they are free: shards %s (%s)", sorted(one.shard for one in lost), why
         )
 
-    async def _back_off(self, stop: asyncio.Event) -> None:
+    async def _back_off(self, error: Exception, stop: asyncio.Event) -> None:
         """Notes the first failure of a burst, and waits longer after each."""
         if not self._failures:
             _log.warning("the dispatcher failed, and tries again", exc_info=True)
         self._failures += 1
         self.counters.failures += 1
-        left = min(LONGEST_BACKOFF, FIRST_BACKOFF << min(self._failures - 1, 20))
+        left = store_pause(self._failures, error)
         while left > 0 and not stop.is_set():
             await self._clock.sleep(min(left, POLL_EVERY))
             left -= POLL_EVERY

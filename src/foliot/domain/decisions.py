@@ -6,13 +6,20 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from foliot.domain.breaker import Contact
-from foliot.domain.instant import LAST, Duration, Instant
+from foliot.domain.instant import LAST, MILLISECOND, SECOND, Duration, Instant
 from foliot.domain.ledger import Facts, Stage, Traits, stage_of
 from foliot.domain.policy import CatchUp, OnLost, Policy
 from foliot.domain.state import Event, Outcome, Reason
+from foliot.errors import StoreFull
 
 NOTHING_KNOWN = Facts()
 NO_TRAITS = Traits()
+
+FIRST_PAUSE: Duration = 50 * MILLISECOND
+LONGEST_PAUSE: Duration = 5 * SECOND
+LONGEST_PAUSE_WHILE_FULL: Duration = SECOND // 2
+"""A write that fails for lack of space costs the disk nothing, and an operator who made space waits for the next one.
+Half a second, so that a scheduler and a worker which pause one after the other go on within a second."""
 
 _WHY_AGAIN = {
     Outcome.FAILED: Reason.FAILED,
@@ -43,6 +50,13 @@ def retry_delay(policy: Policy, spent: int, chance: float) -> Duration:
     # 2 ** 63 microseconds is longer than any cap: a larger exponent would only build a huge integer.
     ceiling = min(policy.backoff_cap, policy.backoff << min(max(spent - 1, 0), 63))
     return int(ceiling * chance)
+
+
+def store_pause(failures: int, error: Exception) -> Duration:
+    """How long a scheduler or a worker waits before it asks the store again: twice as long after each failure in a row.
+    `failures` counts this one."""
+    longest = LONGEST_PAUSE_WHILE_FULL if isinstance(error, StoreFull) else LONGEST_PAUSE
+    return min(FIRST_PAUSE << min(max(failures - 1, 0), 30), longest)
 
 
 def after_failure(

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from foliot.clock import Clock
-from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
+from foliot.domain.decisions import store_pause
+from foliot.domain.instant import SECOND, Instant
 from foliot.domain.run import Claimed, Ending, Progress
 from foliot.domain.store import Beat, FleetStore, HandlerStore, LedgerStore, WorkStore
 from foliot.errors import SchemaMismatch, StoreClosed, StoreTooOld
@@ -21,8 +22,6 @@ from foliot.errors import SchemaMismatch, StoreClosed, StoreTooOld
 HOPELESS = (StoreClosed, StoreTooOld, SchemaMismatch)
 """Trying again cannot help: the process must be told."""
 
-_FIRST_PAUSE: Duration = 50 * MILLISECOND
-_LONGEST_PAUSE: Duration = 5 * SECOND
 _MOST = 1 << 20
 
 _log = logging.getLogger("foliot.work")
@@ -46,24 +45,32 @@ class WorkerStore(WorkStore, LedgerStore, HandlerStore, FleetStore, Protocol):
 
 
 class Pause:
-    """After each failure in a row, the next try waits twice as long."""
+    """After each failure in a row, the next try waits longer; see `store_pause`."""
 
-    __slots__ = ("_failures", "_since", "until")
+    __slots__ = ("_failures", "_noted", "_since", "until")
 
     def __init__(self) -> None:
         self._failures = 0
+        self._noted = ""
+        """The error that was logged last: one that stays the same is logged once."""
         self._since: Instant = 0
         self.until: Instant | None = None
         """None while all is well."""
 
     def failed(self, now: Instant, what: str, error: Exception) -> None:
-        length = min(_FIRST_PAUSE << min(self._failures, 30), _LONGEST_PAUSE)
         self._failures += 1
+        length = store_pause(self._failures, error)
         self._since, self.until = now, now + length
-        _log.warning("%s failed, trying again in %g s: %s: %s", what, length / SECOND, type(error).__name__, error)
+        shown = f"{type(error).__name__}: {error}"
+        if shown != self._noted:
+            _log.warning(
+                "%s failed, trying again in %g s, and then until it succeeds: %s", what, length / SECOND, shown
+            )
+            self._noted = shown
 
     def succeeded(self) -> None:
         self._failures = 0
+        self._noted = ""
         self.until = None
 
     def holds(self, now: Instant) -> bool:

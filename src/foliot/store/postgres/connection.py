@@ -18,7 +18,16 @@ from weakref import WeakKeyDictionary
 
 import asyncpg
 
-from foliot.errors import FoliotError, NotWritten, OutcomeUnknown, StoreAway, StoreClosed, StoreError, StoreTooOld
+from foliot.errors import (
+    FoliotError,
+    NotWritten,
+    OutcomeUnknown,
+    StoreAway,
+    StoreClosed,
+    StoreError,
+    StoreFull,
+    StoreTooOld,
+)
 from foliot.store.postgres.address import Address
 from foliot.store.postgres.pool import Pool
 
@@ -270,7 +279,7 @@ def as_store_error(error: BaseException, where: Address) -> FoliotError:
     if isinstance(error, UNREACHABLE):
         return StoreError(f"PostgreSQL at {where.shown} cannot be used now: {_named(error)}")
     if isinstance(error, asyncpg.DiskFullError):
-        return NotWritten(f"the server's disk is full: {error}; nothing of this request was written")
+        return StoreFull(f"the server's disk is full: {error}; nothing of this request was written")
     return NotWritten(f"PostgreSQL: {_named(error)}; nothing of this request was written")
 
 

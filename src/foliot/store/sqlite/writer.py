@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import apsw
 
 from foliot.clock import Clock
-from foliot.errors import FoliotError, NotWritten, StoreClosed, StoreError
+from foliot.errors import FoliotError, NotWritten, StoreClosed, StoreError, StoreFull
 from foliot.portal import finished
 from foliot.store.sqlite.transaction import SqliteTransaction
 from foliot.store.verbs.transaction import Transaction
@@ -184,6 +184,8 @@ def commit_together(
                 request.result = finished(request.work(transaction))
             except BaseException as error:
                 request.error = as_store_error(error)
+                if not connection.in_transaction:
+                    raise  # SQLite itself rolled all of it back, as it may on a full disk
                 if alone:
                     connection.execute("ROLLBACK")
                     return
@@ -198,11 +200,16 @@ def commit_together(
 
 def as_store_error(error: BaseException) -> BaseException:
     """An engine's error in our words; ours stay as they are."""
-    if isinstance(error, apsw.FullError):
-        return NotWritten(f"the disk is full: {error}; nothing of this request was written")
+    if isinstance(error, apsw.FullError) or _lacks_space(error):
+        return StoreFull(f"the disk is full: {error}; nothing of this request was written")
     if isinstance(error, apsw.Error) and not isinstance(error, FoliotError):
         return NotWritten(f"SQLite: {type(error).__name__}: {error}; nothing of this request was written")
     return error
+
+
+def _lacks_space(error: BaseException) -> bool:
+    """Whether it is about the memory that processes share: SQLite has another word for that than for its file."""
+    return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
 
 
 def _answer(batch: list[_Request]) -> None:
