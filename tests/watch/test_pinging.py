@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
 
 from foliot import Foliot, every
+from foliot.bootstrap import make_store, scheduling, working
 from foliot.bootstrap.scheduling import _Heartbeat
 from foliot.clock import ManualClock
 from foliot.domain.instant import MINUTE, SECOND
 from foliot.errors import InvalidInput
-from foliot.net import EVERYWHERE, AddressGuard
+from foliot.net import EVERYWHERE, AddressGuard, networks
 from foliot.testing import virtual_time
 from foliot.watch.pinging import FAIL, MOST_THREADS, MOST_WAITING, START, TIMEOUT, Pinger, address
 from tests.waiting import HANG
@@ -51,6 +53,29 @@ def test_a_ping_to_a_private_address_is_not_sent_and_the_log_says_why(caplog: py
     assert line.startswith("ping not sent: 127.0.0.1 leads to 127.0.0.1, an address of this host, ")
     assert "FOLIOT_PRIVATE_NETWORKS" in line
     assert "secret" not in line
+
+
+def test_scheduler_and_worker_ping_with_the_guard_of_their_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the address of the watch's own ping, a setting of the process, may be any."""
+    guard, used = AddressGuard(networks("127.0.0.1")), list[AddressGuard]()
+
+    def noted(guard: AddressGuard) -> Pinger:
+        used.append(guard)
+        return Pinger(guard)
+
+    for module in (scheduling, working):
+        monkeypatch.setattr(module, "Pinger", noted)
+
+    async def begin_and_end() -> None:
+        store, stop = make_store("sqlite:///:memory:"), asyncio.Event()
+        await store.open()
+        stop.set()
+        await scheduling.run_scheduler(store, stop, guard=guard)
+        await working.run_worker(store, {}, stop, grace=SECOND, queues=["default"], slots=1, guard=guard)
+        await store.close()
+
+    asyncio.run(begin_and_end())
+    assert used == [guard, EVERYWHERE, guard]
 
 
 def test_answers_that_are_not_http_and_hosts_that_cannot_be_read_end_no_thread() -> None:
