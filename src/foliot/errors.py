@@ -5,6 +5,7 @@
     |   +-- InvalidInput        what was given cannot be used (also a ValueError)
     |   |   +-- InvalidRule     a rule of time that cannot be read, or that never fires
     |   +-- UnknownName         no such job, schedule, run or key
+    |   +-- NotAllowed          it lies outside the bound of the caller's token
     |   +-- Conflict            it exists already, has started already, or changed meanwhile
     |   |   +-- TickTaken       a schedule's tick was made already; what follows it is to be counted anew
     |   +-- IllegalTransition   the state table has no such step
@@ -55,6 +56,10 @@ class InvalidRule(InvalidInput):
 
 class UnknownName(Refused):
     """No such job, schedule, run or key."""
+
+
+class NotAllowed(Refused):
+    """It lies outside the bound of the caller's token."""
 
 
 class Conflict(Refused):

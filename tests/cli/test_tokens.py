@@ -42,10 +42,23 @@ def test_a_token_is_revoked_with_a_reason(store: str) -> None:
         (("c i",), "cannot name a token"),
         (("ci", "--tenant", "a b"), "cannot name a tenant"),
         (("ci", "--expires", "soon"), "is not a duration"),
+        (("ci", "--job", "resize"), "bind a token of scope work"),
+        (("ci", "--scope", "work", "--job", "r", "--tenant", "a", "--all-tenants"), "give one of them"),
     ],
 )
 def test_what_cannot_be_a_token_is_refused(store: str, given: tuple[str, ...], told: str) -> None:
     assert told in refused(run("tokens", "create", *given, *WHY, "--store", store), 1)
+
+
+def test_a_token_that_takes_runs_names_its_jobs_or_queues(store: str) -> None:
+    create = ("tokens", "create", "resizer", "--scope", "work", *WHY, "--store", store)
+    assert "bound to jobs or queues" in refused(run(*create), 1)
+    made = run(*create, "--job", "resize", "--job", "crop", "--queue", "gpu", "--tenant", "acme")
+    assert made.stdout.startswith("foliot_work_")
+    assert "resizer may work (jobs resize, crop, queues gpu, tenant acme)" in made.stderr
+    [shape] = run_json("tokens", "list", "--store", store)
+    assert (shape["jobs"], shape["queues"], shape["tenant"]) == (["resize", "crop"], ["gpu"], "acme")
+    assert "job resize, job crop, queue gpu" in run("tokens", "list", "--store", store).stdout
 
 
 def test_an_address_that_others_reach_is_refused_without_a_token(store: str) -> None:

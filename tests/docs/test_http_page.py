@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ class Live:
 
     def __init__(self, folder: Path) -> None:
         self.app = Foliot(f"sqlite:///{folder}/foliot.db")
-        self.address = self.token = ""
+        self.address = self.token = self.work_token = ""
         self._ready, self._over = threading.Event(), asyncio.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._live()))
 
@@ -40,8 +41,10 @@ class Live:
         self.app.schedule("nightly/report", report, every("1d"))
         await self.app.apply_async()
         store = await self.app.opened()
-        made = await self.app.operate.create_token_async("page", reason="why", actor="ana", scope="operate")
-        self.token, self._loop = made.text, asyncio.get_running_loop()
+        create = partial(self.app.operate.create_token_async, reason="why", actor="ana")
+        self.token = (await create("page", scope="operate")).text
+        self.work_token = (await create("resizer", scope="work", jobs=["resize"])).text
+        self._loop = asyncio.get_running_loop()
         await asyncio.gather(
             bootstrap.run_scheduler(store, self._over),
             serve(self.app, WebSettings(port=0), self._over, ready=self._began),
@@ -90,7 +93,7 @@ def test_what_the_page_shows_happens(tmp_path: Path) -> None:
         script = "\n".join(["set -euo pipefail", *shell]).replace(SHOWN, live.address)
         told = subprocess.run(
             ["bash", "-c", script],
-            env={"TOKEN": live.token, "PATH": "/usr/bin:/bin:/usr/local/bin"},
+            env={"TOKEN": live.token, "WORK_TOKEN": live.work_token, "PATH": "/usr/bin:/bin:/usr/local/bin"},
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -103,7 +106,7 @@ def test_what_the_page_shows_happens(tmp_path: Path) -> None:
         assert (run.state, run.result) == (State.SUCCEEDED, b'{"bytes":70123}')
 
         _promise(live, "another")
-        namespace: dict[str, Any] = {"TOKEN": live.token, "FOLIOT_URL": live.address}
+        namespace: dict[str, Any] = {"WORK_TOKEN": live.work_token, "FOLIOT_URL": live.address}
         [block] = pages.python_blocks(PAGE)
         exec(compile("\n" * block.line + block.text, str(PAGE), "exec", dont_inherit=True), namespace)
         assert namespace["work_once"](namespace["worker"]) == 1

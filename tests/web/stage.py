@@ -79,6 +79,8 @@ class Stage:
         self.application = make_application(world.app, settings, self.clock)
 
     def token(self, name: str, scope: str = "operate", **more: Any) -> str:
+        if scope == "work" and not {"jobs", "queues"} & more.keys():
+            more["jobs"] = ["resize"]
         made = self.app.operate.create_token_async(name, reason="a test", actor="ana", scope=scope, **more)
         return self.world.call(made).text
 

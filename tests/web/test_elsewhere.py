@@ -215,7 +215,7 @@ def test_what_is_too_large_to_be_kept_is_refused_and_the_attempt_goes_on(guest: 
 
 
 def test_a_job_that_code_declares_keeps_the_settings_of_the_code(stage: Stage) -> None:
-    caller = stage.caller("resizer", "work")
+    caller = stage.caller("reporter", "work", jobs=["report"])
     caller.post("/external/workers", 201, name="laptop", jobs=[{"name": "report", "settings": {"attempts": 99}}])
     assert stage.caller("reader", "read").get("/jobs/report")["policy"]["attempts"] == 1
 

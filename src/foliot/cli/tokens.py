@@ -20,7 +20,7 @@ from foliot.cli.options import (
     with_store,
 )
 from foliot.cli.output import Column, complain, print_json, print_table, say
-from foliot.domain.access import Token
+from foliot.domain.access import Scope, Token
 from foliot.domain.instant import Instant
 from foliot.operate.tokens import Minted, token_shape, token_state
 from foliot.operate.words import to_the_second
@@ -34,6 +34,7 @@ _COLUMNS = (
     Column("name"),
     Column("scope"),
     Column("tenant"),
+    Column("bound to", rank=1, shrinks=True),
     Column("state", coloured=True),
     Column("expires", rank=1),
     Column("last used"),
@@ -49,8 +50,8 @@ def create(
         str,
         typer.Option(
             "--scope",
-            help="What it allows: read; work (take runs, as a worker elsewhere); operate (read, work and act); admin "
-            "(all that, and tokens).",
+            help="What it allows: read; operate (read and act); admin (operate, and tokens); work (only take runs, as "
+            "a worker elsewhere, of the jobs or queues that --job and --queue name).",
             metavar="SCOPE",
             callback=legible,
         ),
@@ -59,9 +60,27 @@ def create(
         str | None,
         typer.Option(
             "--tenant",
-            help="Nobody else's runs, schedules and promises exist for it.",
+            help="Only this tenant's runs, schedules and promises exist for it. A token of scope work without it takes "
+            "runs that have no tenant.",
             metavar="TENANT",
             callback=legible,
+        ),
+    ] = None,
+    all_tenants: Annotated[
+        bool, typer.Option("--all-tenants", help="For the scope work: takes runs of all tenants.")
+    ] = False,
+    job: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--job", help="For the scope work: takes only runs of this job; several times: of these.", metavar="JOB"
+        ),
+    ] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue",
+            help="For the scope work: takes only runs of this queue; several times: of these.",
+            metavar="QUEUE",
         ),
     ] = None,
     expires: Annotated[
@@ -79,7 +98,15 @@ def create(
 
     async def make(foliot: Foliot) -> tuple[Minted, Instant]:
         made = await foliot.operate.create_token_async(
-            name, reason=why, actor=acting(actor), scope=scope, tenant=tenant, expires_in=expires
+            name,
+            reason=why,
+            actor=acting(actor),
+            scope=scope,
+            tenant=tenant,
+            all_tenants=all_tenants,
+            jobs=job or (),
+            queues=queue or (),
+            expires_in=expires,
         )
         return made, await foliot.operate.now_async()
 
@@ -88,7 +115,9 @@ def create(
         print_json(token_shape(made.token, now) | {"token": made.text})
         return
     say(made.text)
+    work = made.token.bound
     bound = f", for {made.token.tenant} alone" if made.token.tenant else ""
+    bound = f" ({work.words})" if work else bound
     until = f", until {to_the_second(made.token.expires_at)}" if made.token.expires_at else ""
     complain(
         f"{made.token.name} may {made.token.scope}{bound}{until}; nobody can tell this token again, so keep it now"
@@ -117,13 +146,21 @@ def _row(one: Token, now: Instant) -> tuple[str, ...]:
     return (
         one.name,
         str(one.scope),
-        one.tenant or "-",
+        one.tenant or ("all" if one.all_tenants else "-"),
+        _bound(one),
         state,
         expires,
         when(one.used_at),
         one.made_by,
         when(one.made_at),
     )
+
+
+def _bound(one: Token) -> str:
+    if one.scope is not Scope.WORK:
+        return "-"
+    names = [f"job {name}" for name in one.jobs] + [f"queue {name}" for name in one.queues]
+    return ", ".join(names) or "nothing: takes no runs"
 
 
 @commands.command("revoke")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple
 
 from foliot.domain.instant import DAY, MINUTE, Duration, Instant
-from foliot.errors import InvalidInput
+from foliot.errors import InvalidInput, NotAllowed
 
 PREFIX = "foliot_"
-"""What every token begins with: whoever finds one in a log knows what it is, and so do scanners."""
+"""Every token begins with it, so that people and scanners recognise one in a log."""
+WORK_PREFIX = f"{PREFIX}work_"
+"""The beginning of a token of scope `work`. Releases that know no bounds do not take such a text for a token."""
+MOST_BOUNDS = 100
+"""Jobs, and queues, that one token can name."""
 SESSION: Duration = DAY
 """How long a browser stays logged in."""
 KEPT: Duration = DAY
@@ -32,7 +37,8 @@ takes turns, whose results it waits for, where its worker calls, and how many wo
 LOCAL = 0
 """What stands for the local user, where a token's number would."""
 
-_TOKEN = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}", re.ASCII)
+_TOKEN = re.compile(rf"{PREFIX}(work_)?[A-Za-z0-9_-]{{43}}", re.ASCII)
+_MAKE_ONE = "foliot tokens create NAME --scope work --job JOB --tenant TENANT"
 
 
 class Scope(StrEnum):
@@ -41,23 +47,82 @@ class Scope(StrEnum):
     READ = "read"
     """Look at everything."""
     WORK = "work"
-    """Take runs and say how they ended, as a worker; nothing else."""
+    """Take runs within the token's bound, as a worker, and report their outcomes; nothing else."""
     OPERATE = "operate"
-    """Act as an operator, and whatever read and work allow."""
+    """Act as an operator; includes read."""
     ADMIN = "admin"
-    """All that, and tokens."""
+    """Create and revoke tokens; includes operate."""
 
 
 _INCLUDED = {
     Scope.READ: frozenset({Scope.READ}),
     Scope.WORK: frozenset({Scope.WORK}),
-    Scope.OPERATE: frozenset({Scope.READ, Scope.WORK, Scope.OPERATE}),
-    Scope.ADMIN: frozenset(Scope),
+    Scope.OPERATE: frozenset({Scope.READ, Scope.OPERATE}),
+    Scope.ADMIN: frozenset({Scope.READ, Scope.OPERATE, Scope.ADMIN}),
 }
+"""No other scope includes `work`: a claim answers with arguments as they are, and readers see them redacted."""
 
 
 def allows(given: Scope, wanted: Scope) -> bool:
     return wanted in _INCLUDED[given]
+
+
+class WorkBound(NamedTuple):
+    """The runs that a token of scope `work` reaches."""
+
+    jobs: tuple[str, ...] = ()
+    """Empty: all jobs."""
+    queues: tuple[str, ...] = ()
+    """Empty: all queues."""
+    tenant: str | None = None
+    """None: runs without a tenant, unless `all_tenants`."""
+    all_tenants: bool = False
+
+    def covers(self, job: str, queue: str, tenant: str | None) -> bool:
+        return self._has_job(job) and self._has_queue(queue) and (self.all_tenants or tenant == self.tenant)
+
+    def narrowed(self, jobs: Iterable[str], queues: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Those of a worker's jobs and queues that lie within the bound."""
+        return [job for job in jobs if self._has_job(job)], [queue for queue in queues if self._has_queue(queue)]
+
+    def check(self, jobs: Iterable[tuple[str, str, Iterable[str]]], queues: Iterable[str]) -> None:
+        """NotAllowed when a worker registers a job (name, queue, names of settings) or a queue outside the bound."""
+        for job, queue, settings in jobs:
+            if not self._has_job(job):
+                raise NotAllowed(
+                    f"job {job!r}: the token is bound to the jobs {_listed(self.jobs)}; register only these"
+                )
+            self._check_queue(queue, f"job {job!r} has the queue {queue!r}")
+            shared = sorted((SHARED - {"queue"}) & set(settings))
+            if shared and self.tenant is not None:
+                raise NotAllowed(
+                    f"job {job!r}, settings {', '.join(shared)}: they reach beyond tenant {self.tenant!r}, and the "
+                    f"token is bound to it; leave them out, or have the job declared in code"
+                )
+        for queue in queues:
+            self._check_queue(queue, f"queue {queue!r}")
+
+    def _check_queue(self, queue: str, given: str) -> None:
+        if not self._has_queue(queue):
+            raise NotAllowed(f"{given}: the token is bound to the queues {_listed(self.queues)}; name only these")
+
+    def _has_job(self, job: str) -> bool:
+        return not self.jobs or job in self.jobs
+
+    def _has_queue(self, queue: str) -> bool:
+        return not self.queues or queue in self.queues
+
+    @property
+    def words(self) -> str:
+        """For people: `jobs resize, queues gpu, tenant acme`."""
+        parts = [f"jobs {_listed(self.jobs)}"] if self.jobs else []
+        parts += [f"queues {_listed(self.queues)}"] if self.queues else []
+        whose = "all tenants" if self.all_tenants else "no tenant" if self.tenant is None else f"tenant {self.tenant}"
+        return ", ".join([*parts, whose])
+
+
+UNBOUNDED = WorkBound(all_tenants=True)
+"""The bound of the local user, who needs no token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +134,24 @@ class Token:
     """Also the actor of whatever is done with it."""
     scope: Scope
     tenant: str | None
-    """The only one whose runs, schedules and promises exist for it; None: all do."""
+    """The only one whose runs, schedules and promises exist for it; None: all do. A token of scope `work` reaches the
+    runs of this tenant; None: those without a tenant, unless `all_tenants`."""
     made_at: Instant
     made_by: str
     expires_at: Instant | None = None
     used_at: Instant | None = None
     """To the minute."""
     revoked_at: Instant | None = None
+    jobs: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    all_tenants: bool = False
+
+    @property
+    def bound(self) -> WorkBound | None:
+        """The runs that it takes; None: none. Older releases made tokens of scope `work` without jobs and queues."""
+        if self.scope is not Scope.WORK or not (self.jobs or self.queues):
+            return None
+        return WorkBound(self.jobs, self.queues, self.tenant, self.all_tenants)
 
     def is_good(self, now: Instant) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
@@ -87,6 +163,9 @@ class NewToken(NamedTuple):
     scope: Scope
     tenant: str | None
     expires_at: Instant | None
+    jobs: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    all_tenants: bool = False
 
 
 class Answer(NamedTuple):
@@ -121,6 +200,37 @@ class Request(NamedTuple):
 def hashed(secret: str) -> bytes:
     """What is kept of a secret of 256 random bits: nobody finds those by trying, so the hash may be a fast one."""
     return sha256(secret.encode()).digest()
+
+
+def check_bound(scope: Scope, bound: WorkBound) -> None:
+    """InvalidInput unless a token of scope `work`, and no other, names jobs or queues, and one tenant or all."""
+    if scope is not Scope.WORK:
+        if bound.jobs or bound.queues or bound.all_tenants:
+            raise InvalidInput(
+                f"job, queue and all_tenants bind a token of scope work, and this one has {scope}; leave them out"
+            )
+        return
+    if not (bound.jobs or bound.queues):
+        raise InvalidInput(f"a token of scope work is bound to jobs or queues; name them: {_MAKE_ONE}")
+    if bound.all_tenants and bound.tenant is not None:
+        raise InvalidInput(f"tenant={bound.tenant!r:.80} and all_tenants: give one of them")
+    for names, kind in ((bound.jobs, "jobs"), (bound.queues, "queues")):
+        if len(names) > MOST_BOUNDS:
+            raise InvalidInput(f"{len(names)} {kind}: a token names at most {MOST_BOUNDS}; make several tokens")
+
+
+def why_no_work(name: str, scope: Scope) -> str:
+    """Why a token takes no runs, and how to make one that does."""
+    if scope is Scope.WORK:
+        return (
+            f"token {name!r} names neither jobs nor queues, because an older release made it, and takes no runs; "
+            f"make another: {_MAKE_ONE}"
+        )
+    return f"this needs a token with the scope work, and {name!r} has {scope}; make one: {_MAKE_ONE}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
 
 
 def is_token(text: str) -> bool:

@@ -236,6 +236,8 @@ class SilentAttempt(NamedTuple):
     ending: Outcome | None = None
     """How the attempt has ended if its process has; see `Progress.ending`."""
     facts: Facts = Facts()
+    tenant: str | None = None
+    queue: str | None = None
 
 
 class Loss(NamedTuple):

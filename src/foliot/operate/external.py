@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from foliot.domain.access import WorkBound
 from foliot.domain.conditions import job_policy
 from foliot.domain.decisions import Next, after_failure, contact, unless_in_doubt
 from foliot.domain.elsewhere import (
@@ -37,7 +38,7 @@ from foliot.domain.redaction import redacted_text, secret_values
 from foliot.domain.run import Claimed, Ending, Progress, SilentAttempt
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import DEFAULT_QUEUE, JobCard, Store
-from foliot.errors import InvalidInput, Locked, LostOwnership, UnknownName
+from foliot.errors import InvalidInput, Locked, LostOwnership, NotAllowed, UnknownName
 from foliot.operate.acting import Acting
 from foliot.operate.advising import traits_of
 from foliot.operate.shapes import Shape, moment
@@ -96,13 +97,15 @@ class Heard(NamedTuple):
 
 
 class ExternalVerbs(Acting):
-    """For workers elsewhere. `credential` is who speaks: what one has registered, nobody else may use."""
+    """For workers elsewhere. `credential` is the caller's: a worker belongs to the one that registered it. `bound` is
+    that of its token: NotAllowed for what lies outside."""
 
     async def register_guest_async(
         self,
         name: str,
         *,
         credential: int,
+        bound: WorkBound,
         jobs: Sequence[GuestJob],
         queues: Sequence[str] = (),
         slots: int = 1,
@@ -114,6 +117,7 @@ class ExternalVerbs(Acting):
             raise InvalidInput(f"jobs: name 1 to {MOST_JOBS:,} jobs that this worker can do")
         if not isinstance(slots, int) or not 1 <= slots <= MOST_SLOTS:
             raise InvalidInput(f"slots={slots!r:.40}: give a whole number from 1 to {MOST_SLOTS:,}")
+        bound.check([(job.name, job.queue, job.settings) for job in jobs], queues)
         self._check_addresses(job.settings for job in jobs)
         cards = [_card(job) for job in jobs]
         served = dict.fromkeys(checked_name(queue, "queue") for queue in queues or [card.queue for card in cards])
@@ -130,15 +134,15 @@ class ExternalVerbs(Acting):
         entered = await (await self._opened()).register_guest(guest, cards)
         return Registered(entered.number, BEAT_EVERY)
 
-    async def claim_guest_async(self, worker: int, *, credential: int, limit: int = 1) -> list[Taken]:
-        """Takes up to `limit` runs, and no more than the worker has slots. UnknownName when it is not, or no more, a
-        worker of whoever speaks."""
+    async def claim_guest_async(self, worker: int, *, credential: int, bound: WorkBound, limit: int = 1) -> list[Taken]:
+        """Takes up to `limit` runs within the bound, and no more than the worker has slots. UnknownName when it is not,
+        or no more, a worker of the caller."""
         store = await self._opened()
         guest = await _guest(store, worker, credential)
         room = min(limit, guest.slots - len(await store.attempts_of(worker)))
         if room < 1:
             return []
-        found = await store.claim(worker, guest.queues, guest.jobs, room, labels=guest.labels)
+        found = await store.claim_within(worker, bound, guest.queues, guest.jobs, room, guest.labels)
         if not found:
             return []
         cards, now = await store.jobs(), await store.now()
@@ -153,13 +157,13 @@ class ExternalVerbs(Acting):
             raise Locked(f"{shut[0][1]}; whoever serves claims needs it, too (foliot web, foliot up)")
         return [_taken(one, guest, cards, now) for one in readable]
 
-    async def beat_guest_async(self, worker: int, said: Sequence[Said], *, credential: int) -> Heard:
+    async def beat_guest_async(self, worker: int, said: Sequence[Said], *, credential: int, bound: WorkBound) -> Heard:
         """The worker lives; keeps what its attempts say; tells what is to be stopped. An attempt that has taken longer
-        than its timeout and a lease ends here, whatever its worker does."""
+        than its timeout and a lease ends here, whatever its worker does. One outside the bound is answered as lost."""
         store = await self._opened()
         guest = await _guest(store, worker, credential)
         keys = {one.attempt: _key(one.attempt, guest) for one in said}
-        held = {one.number: one for one in await store.attempts_of(worker)}
+        held = {one.number: one for one in await store.attempts_of(worker) if _is_within(one, bound)}
         now = await store.now()
         mine = [one for one in said if _is_held(keys[one.attempt], held)]
         cards, progress = await store.jobs(), []
@@ -181,11 +185,11 @@ class ExternalVerbs(Acting):
             [one.attempt for one in said if one not in mine or keys[one.attempt].number in over],
         )
 
-    async def complete_guest_async(self, attempt: str, result: Any = None, *, credential: int) -> str:
+    async def complete_guest_async(self, attempt: str, result: Any = None, *, credential: int, bound: WorkBound) -> str:
         """The attempt succeeded. LostOwnership when it is the worker's no more. Answers the run's id."""
         encoded = None if result is None else _json(result, "result", MOST_RESULT)
         store = await self._opened()
-        key, held = await _held(store, attempt, credential)
+        key, held = await _held(store, attempt, credential, bound)
         card = (await store.jobs()).get(held.job)
         event = Event.CHECK_DUE if traits_from_json(None if card is None else card.traits).checked else Event.COMPLETED
         now, policy = await store.now(), _merged(card, held.options)
@@ -201,6 +205,7 @@ class ExternalVerbs(Acting):
         error: str,
         *,
         credential: int,
+        bound: WorkBound,
         permanent: bool = False,
         retry_after: str | float | None = None,
         cancelled: bool = False,
@@ -210,7 +215,7 @@ class ExternalVerbs(Acting):
         store = await self._opened()
         now = await store.now()
         not_before = None if retry_after is None else now + duration(retry_after)
-        key, held = await _held(store, attempt, credential)
+        key, held = await _held(store, attempt, credential, bound)
         cards = await store.jobs()
         card, text = cards.get(held.job), _clean(await self._told(error, held, cards), MOST_ERROR)
         if cancelled:
@@ -220,10 +225,10 @@ class ExternalVerbs(Acting):
             ending = _failed(held, card, outcome, now, not_before)
         return await _finish(store, key, held, ending._replace(error=text))
 
-    async def give_back_guest_async(self, attempt: str, *, credential: int) -> str:
+    async def give_back_guest_async(self, attempt: str, *, credential: int, bound: WorkBound) -> str:
         """The worker cannot do it now: it is handed to somebody else at once, and costs no attempt."""
         store = await self._opened()
-        key, held = await _held(store, attempt, credential)
+        key, held = await _held(store, attempt, credential, bound)
         ending = _ending(held, Next(Event.GIVEN_BACK), Outcome.INTERRUPTED, await store.now())
         return await _finish(store, key, held, ending)
 
@@ -253,8 +258,8 @@ async def _guest(store: Store, worker: int, credential: int) -> GuestWorker:
     return found
 
 
-async def _held(store: Store, attempt: str, credential: int) -> tuple[AttemptKey, SilentAttempt]:
-    """The attempt as it stands; LostOwnership when it is not the worker's any more."""
+async def _held(store: Store, attempt: str, credential: int, bound: WorkBound) -> tuple[AttemptKey, SilentAttempt]:
+    """The attempt as it stands. LostOwnership when it is not the worker's any more; NotAllowed outside the bound."""
     read = opened_key(attempt)
     if read is None:
         raise InvalidInput(f"attempt={attempt!r:.80}: that is no attempt; give the one that came with the run")
@@ -263,7 +268,13 @@ async def _held(store: Store, attempt: str, credential: int) -> tuple[AttemptKey
     held = {one.number: one for one in await store.attempts_of(guest.number)}
     if not _is_held(key, held):
         raise await _fenced(store, key)
+    if not _is_within(held[key.number], bound):
+        raise NotAllowed(f"this attempt lies outside the token's bound ({bound.words}); drop what you have")
     return key, held[key.number]
+
+
+def _is_within(held: SilentAttempt, bound: WorkBound) -> bool:
+    return bound.covers(held.job, held.queue or DEFAULT_QUEUE, held.tenant)
 
 
 def _key(attempt: str, guest: GuestWorker) -> AttemptKey:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -10,10 +11,14 @@ from foliot.domain.access import (
     MOST_KEYS,
     PREFIX,
     SESSION,
+    WORK_PREFIX,
     Answer,
     NewToken,
     Request,
+    Scope,
     Token,
+    WorkBound,
+    check_bound,
     hashed,
     is_token,
     read_scope,
@@ -51,12 +56,17 @@ class TokenVerbs(Acting):
         actor: str,
         scope: str = "read",
         tenant: str | None = None,
+        all_tenants: bool = False,
+        jobs: Sequence[str] = (),
+        queues: Sequence[str] = (),
         expires_in: str | timedelta | None = None,
         expires_at: datetime | Instant | None = None,
     ) -> Minted:
         """Makes a token. Only a hash of it is kept: its text is told here, once.
 
-        `scope`: read, work, operate or admin. `tenant`: nobody else's runs, schedules and promises exist for it.
+        `scope`: read, work, operate or admin. `tenant`: only this tenant's runs, schedules and promises exist for it.
+        `jobs`, `queues`: for the scope work alone, which needs one of them: the runs that a worker takes. It takes
+        those of `tenant`; without it those that have no tenant, or with `all_tenants` those of all.
         Conflict when there is, or was, one of this name.
         """
         store, who, why = await self._opened(), acting(actor), stated(reason)
@@ -67,14 +77,17 @@ class TokenVerbs(Acting):
         end = end if expires_in is None else now + duration(expires_in)
         if end is not None and end <= now:
             raise InvalidInput("the token would be of no use: it expires before it is made; give a later time")
-        text = PREFIX + secrets.token_urlsafe(32)
-        wanted = NewToken(
-            checked_name(name, "token"),
-            hashed(text),
-            read_scope(scope),
+        bound = WorkBound(
+            tuple(dict.fromkeys(checked_name(job, "job") for job in jobs)),
+            tuple(dict.fromkeys(checked_name(queue, "queue") for queue in queues)),
             None if tenant is None else checked_tenant(tenant),
-            end,
+            all_tenants,
         )
+        kind = read_scope(scope)
+        check_bound(kind, bound)
+        text = (WORK_PREFIX if kind is Scope.WORK else PREFIX) + secrets.token_urlsafe(32)
+        named = checked_name(name, "token")
+        wanted = NewToken(named, hashed(text), kind, bound.tenant, end, bound.jobs, bound.queues, all_tenants)
         return Minted(await store.add_token(wanted, actor=who, note=why), text)
 
     def create_token(self, name: str, *, reason: str, actor: str, **more: object) -> Minted:
@@ -160,6 +173,9 @@ def token_shape(token: Token, now: Instant) -> Shape:
         "name": token.name,
         "scope": str(token.scope),
         "tenant": token.tenant,
+        "all_tenants": token.all_tenants,
+        "jobs": list(token.jobs),
+        "queues": list(token.queues),
         "state": token_state(token, now),
         "made_at": moment(token.made_at),
         "made_by": token.made_by,

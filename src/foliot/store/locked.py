@@ -195,6 +195,9 @@ class LockedStore(_Around):
     async def claim(self, *wanted: Any, **more: Any) -> list[Claimed]:
         return [self._open.claimed(one) for one in await self._inner.claim(*wanted, **more)]
 
+    async def claim_within(self, *wanted: Any, **more: Any) -> list[Claimed]:
+        return [self._open.claimed(one) for one in await self._inner.claim_within(*wanted, **more)]
+
     def transaction(self, connection: Any = None) -> OpenTransaction:
         return cast(OpenTransaction, LockedTransaction(self._inner.transaction(connection), self._keys))
 

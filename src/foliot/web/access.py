@@ -133,13 +133,13 @@ _API: dict[str, Access] = {
     "POST /tokens": Access(ADMIN, ALL),
     "DELETE /tokens/{token}": Access(ADMIN, ALL),
     # Work that is done elsewhere
-    "POST /external/workers": Access(WORK, ALL),
-    "DELETE /external/workers/{worker}": Access(WORK, ALL),
-    "POST /external/workers/{worker}/claim": Access(WORK, ALL),
-    "POST /external/workers/{worker}/beat": Access(WORK, ALL),
-    "POST /external/attempts/{attempt}/complete": Access(WORK, ALL),
-    "POST /external/attempts/{attempt}/fail": Access(WORK, ALL),
-    "POST /external/attempts/{attempt}/give-back": Access(WORK, ALL),
+    "POST /external/workers": Access(WORK, OWN),
+    "DELETE /external/workers/{worker}": Access(WORK, OWN),
+    "POST /external/workers/{worker}/claim": Access(WORK, OWN),
+    "POST /external/workers/{worker}/beat": Access(WORK, OWN),
+    "POST /external/attempts/{attempt}/complete": Access(WORK, OWN),
+    "POST /external/attempts/{attempt}/fail": Access(WORK, OWN),
+    "POST /external/attempts/{attempt}/give-back": Access(WORK, OWN),
 }
 
 TABLE: dict[tuple[str, str], Access] = {

@@ -14,7 +14,7 @@ from http.cookies import CookieError, SimpleCookie
 from starlette.datastructures import Headers
 
 from foliot.clock import Clock
-from foliot.domain.access import LOCAL, USED_EVERY, Scope, Token
+from foliot.domain.access import LOCAL, UNBOUNDED, USED_EVERY, Scope, Token, WorkBound
 from foliot.domain.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from foliot.errors import FoliotError
 from foliot.operate import Operator
@@ -44,6 +44,8 @@ class Principal:
     """The token's number, or LOCAL."""
     csrf: str
     """What a page's forms, and its scripts, must say."""
+    bound: WorkBound | None = None
+    """The runs that it takes as a worker; None: none."""
     session: str | None = None
     """The browser's, where it is one: then whatever changes something needs `csrf`."""
 
@@ -77,7 +79,7 @@ class Entrance:
             await self._note_use(token)
             return _principal(token, _mark(session.encode()), session)
         if await self.is_open():
-            return Principal(local_user(), Scope.ADMIN, None, LOCAL, _mark(self._secret))
+            return Principal(local_user(), Scope.ADMIN, None, LOCAL, _mark(self._secret), UNBOUNDED)
         return None
 
     async def stands(self, principal: Principal, headers: Headers) -> bool:
@@ -155,7 +157,7 @@ def is_csrf_right(principal: Principal, given: str | None) -> bool:
 
 
 def _principal(token: Token, csrf: str, session: str | None = None) -> Principal:
-    return Principal(token.name, token.scope, token.tenant, token.number, csrf, session)
+    return Principal(token.name, token.scope, token.tenant, token.number, csrf, token.bound, session)
 
 
 def _mark(secret: bytes) -> str:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from foliot.errors import FoliotError, InvalidInput, Locked, LostOwnership, Refused, StoreError, UnknownName
+from foliot.errors import FoliotError, InvalidInput, Locked, LostOwnership, NotAllowed, Refused, StoreError, UnknownName
 
 TYPE = "urn:foliot:problem:"
 MEDIA = "application/problem+json"
@@ -86,6 +86,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem("invalid", str(error))
         case LostOwnership():
             return Problem("fenced", str(error))
+        case NotAllowed():
+            return Problem("not-allowed", str(error))
         case Refused():
             return Problem("refused", str(error))
         case Locked():

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from foliot.domain.access import MOST_KEYS, Answer, Asked, allows
+from foliot.domain.access import MOST_KEYS, Answer, Asked, Scope, allows, why_no_work
 from foliot.operate import Operator
 from foliot.web.access import TABLE, Access, Tenants
 from foliot.web.entrance import Principal
@@ -70,7 +70,10 @@ def check_allowed(request: Request, access: Access | None) -> Principal:
     principal: Principal | None = request.scope.get(PRINCIPAL)
     if access is None or principal is None:
         raise Problem("not-allowed", "nobody may ask for this")
-    if not allows(principal.scope, access.scope):
+    if access.scope is Scope.WORK:
+        if principal.bound is None:
+            raise Problem("not-allowed", why_no_work(principal.name, principal.scope))
+    elif not allows(principal.scope, access.scope):
         raise Problem(
             "not-allowed", f"this needs a token with the scope {access.scope}; {principal.name} has {principal.scope}"
         )

@@ -63,6 +63,12 @@ class Server(Protocol):
     def lead(self) -> Duration: ...
 
 
+class Within(NamedTuple):
+    """The tenant that a claim is bound to; None: to runs without one."""
+
+    tenant: str | None
+
+
 class Wanted(NamedTuple):
     """What a claim may take: see `foliot.domain.store.WorkStore.claim`."""
 
@@ -76,6 +82,7 @@ class Wanted(NamedTuple):
     labels: Sequence[str] = ()
     ahead: int = 0
     called: bool = False
+    within: Within | None = None
 
     def beside(self, found: Sequence[Claimed]) -> Wanted:
         """What is left of it when these are taken."""
@@ -138,7 +145,9 @@ class Claimer:
 
     async def _take(self, wanted: Wanted, now: Instant, found: list[Claimed], named: Sequence[int] = ()) -> bool:
         """One claim, added to `found`; answers whether what lay aside was looked at, so that there may be more."""
-        chunks = len(named) or max(1, min(_MOST_CHUNKS, round(wanted.limit / self._mean + 0.5)))
+        # Of each chunk, a bound claim may take one run alone.
+        mean = self._mean if wanted.within is None else 1.0
+        chunks = len(named) or max(1, min(_MOST_CHUNKS, round(wanted.limit / mean + 0.5)))
         tokens = self._server.numbers.draw(chunks, now)
         asked = asyncio.get_running_loop().time()
         try:
@@ -164,6 +173,8 @@ class Claimer:
                 aside = False
         if named:
             found += self._waiting(rows, asked)
+        elif wanted.within is not None:
+            found += map(new_claimed, sorted(rows, key=_ORDER))
         elif rows:
             rows.sort(key=_ORDER)
             taken = len({row[4] for row in rows})
@@ -183,6 +194,18 @@ class Claimer:
     async def _state(
         self, wanted: Wanted, tokens: Sequence[int], named: Sequence[int], *, carefully: bool
     ) -> list[Row]:
+        if wanted.within is not None:
+            return await self._server.statement(
+                "claim_within",
+                worker=wanted.worker,
+                tenant=wanted.within.tenant,
+                queues=wanted.queues,
+                jobs=wanted.jobs,
+                limit=wanted.limit,
+                tokens=tokens,
+                suspects=wanted.suspects,
+                labels=wanted.labels,
+            )
         return await self._server.statement(
             "claim_runs",
             worker=wanted.worker,

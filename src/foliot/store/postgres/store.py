@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 import asyncpg
 
 from foliot.clock import Clock, ManualClock
+from foliot.domain.access import WorkBound
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Claimed, Ending, Kept, Lane, Progress, Promise
 from foliot.domain.store import (
@@ -523,6 +524,20 @@ class PostgresStore(Verbs):
         called: bool = False,
     ) -> list[Claimed]:
         wanted = claiming.Wanted(worker, queues, jobs, limit, suspects, backlog, put_off, labels, ahead, called)
+        return await self._claimer.claim(wanted, self._about_now())
+
+    async def claim_within(
+        self,
+        worker: int,
+        bound: WorkBound,
+        queues: Sequence[str],
+        jobs: Sequence[str],
+        limit: int,
+        labels: Sequence[str] = (),
+    ) -> list[Claimed]:
+        jobs, queues = bound.narrowed(jobs, queues)
+        within = None if bound.all_tenants else claiming.Within(bound.tenant)
+        wanted = claiming.Wanted(worker, queues, jobs, limit, labels=labels, within=within)
         return await self._claimer.claim(wanted, self._about_now())
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -18,6 +19,7 @@ from foliot.domain.access import (
     Request,
     Scope,
     Token,
+    WorkBound,
 )
 from foliot.domain.elsewhere import Guest, GuestWorker
 from foliot.domain.instant import SECOND, Duration, Instant
@@ -98,12 +100,16 @@ class AccessVerbs(ActVerbs):
 
 
 async def add_token(tx: Transaction, wanted: NewToken, actor: str, note: str) -> Token:
-    row = await tx.one("add_token", **wanted._asdict() | {"scope": str(wanted.scope)}, now=tx.now, actor=actor)
+    lists = {"jobs": as_json(wanted.jobs), "queues": as_json(wanted.queues)}
+    given = wanted._asdict() | {"scope": str(wanted.scope)} | lists
+    row = await tx.one("add_token", **given, now=tx.now, actor=actor)
     if row is None:
         raise Conflict(
             f"there is, or was, a token {wanted.name!r}: the audit log tells by its name who acted; choose another"
         )
-    await tx.audit(actor, "create_token", f"token:{wanted.name}", note)
+    bound = WorkBound(wanted.jobs, wanted.queues, wanted.tenant, wanted.all_tenants)
+    told = f" ({bound.words})" if wanted.scope is Scope.WORK else ""
+    await tx.audit(actor, "create_token", f"token:{wanted.name}", f"{note}{told}")
     return _token(row)
 
 
@@ -124,8 +130,10 @@ async def begin_session(tx: Transaction, hash: bytes, token: int, until: Instant
 
 
 def _token(row: Row) -> Token:
-    number, name, scope, *rest = row
-    return Token(number, name, Scope(scope), *rest)
+    *known, jobs, queues, all_tenants = row
+    number, name, scope, *rest = known
+    token = Token(number, name, Scope(scope), *rest)
+    return replace(token, jobs=_texts(jobs), queues=_texts(queues), all_tenants=bool(all_tenants))
 
 
 # Requests

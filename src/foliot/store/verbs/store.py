@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from foliot.domain.access import WorkBound
 from foliot.domain.backfill import (
     Backfill,
     BackfillProgress,
@@ -196,6 +197,25 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
     ) -> list[Claimed]:
         return await self.write(
             lambda tx: working.claim(tx, worker, queues, jobs, limit, suspects, backlog, put_off, labels)
+        )
+
+    async def claim_within(
+        self,
+        worker: int,
+        bound: WorkBound,
+        queues: Sequence[str],
+        jobs: Sequence[str],
+        limit: int,
+        labels: Sequence[str] = (),
+    ) -> list[Claimed]:
+        jobs, queues = bound.narrowed(jobs, queues)
+        if bound.all_tenants:
+            return await self.claim(worker, queues, jobs, limit, labels=labels)
+        # Looked for beside the writer, which serves all: it takes long while many runs of other tenants wait.
+        found = await self.read(lambda tx: working.chunks_within(tx, bound.tenant, queues, jobs, labels))
+        within = working.Within(bound.tenant, found)
+        return await self.write(
+            lambda tx: working.claim(tx, worker, queues, jobs, limit, True, labels=labels, within=within)
         )
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:

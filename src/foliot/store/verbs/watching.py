@@ -56,9 +56,9 @@ async def _with_facts(tx: Transaction, attempts: Sequence[SilentAttempt]) -> lis
 
 
 def _silent(row: Row, worker: int, beat_at: Instant, gone: bool) -> SilentAttempt:
-    *known, phase, deaths, ending = row
+    *known, phase, deaths, ending, tenant, queue = row
     ended_as = None if ending is None else Outcome(ending)
-    return SilentAttempt._make((*known, beat_at, gone, worker, phase, deaths, ended_as, Facts()))
+    return SilentAttempt._make((*known, beat_at, gone, worker, phase, deaths, ended_as, Facts(), tenant, queue))
 
 
 async def lose(tx: Transaction, losses: Sequence[Loss]) -> int:

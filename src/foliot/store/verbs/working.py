@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 from foliot.domain.decisions import TOO_LATE, too_late
 from foliot.domain.fairness import UNRANKED, is_put_off
@@ -32,6 +33,13 @@ _WITHOUT_WORKER = 5 * MINUTE
 """How long a check waits for a worker that has it."""
 
 
+class Within(NamedTuple):
+    """The tenant that a claim is bound to, and the chunks that have runs of it."""
+
+    tenant: str | None
+    chunks: Sequence[int]
+
+
 async def claim(
     tx: Transaction,
     worker: int,
@@ -42,9 +50,10 @@ async def claim(
     backlog: int | None = None,
     put_off: int | None = None,
     labels: Sequence[str] = (),
+    within: Within | None = None,
 ) -> list[Claimed]:
     """Takes chunks in order until a limit is reached; a chunk that is larger than what is left is taken in part. One
-    run under suspicion at most, under a token of its own."""
+    run under suspicion at most, under a token of its own. `within`: leaves runs of other tenants in their chunks."""
     if await tx.one("is_live_instance", number=worker) is None:
         raise LostOwnership(f"worker {worker} was declared dead; it has to register anew")
     claimed: list[Claimed] = []
@@ -57,6 +66,8 @@ async def claim(
     takes = known + await _labelled(tx, known, labels) if labels else known
     wanted = {"queues": list(queues), "jobs": takes, "now": tx.now, "suspects": suspects, "limit": _CHUNKS_AT_ONCE}
     found_by = "ready_chunks" if put_off > 0 else "ready_light_chunks"
+    if within is not None:
+        found_by, wanted = "ready_chunks_among", wanted | {"named": longs(within.chunks)}
     for chunk in await tx.all(found_by, most_lane=Lane.BACKFILL if late > 0 else Lane.LIVE, **wanted):
         room = limit - len(claimed) if chunk[1] == Lane.LIVE else min(limit - len(claimed), late)
         if room <= 0:
@@ -67,9 +78,12 @@ async def claim(
         alone = bool(chunk[7])
         if alone and (not suspects or True in tokens):
             continue
+        foreign = frozenset[int]() if within is None else await _foreign(tx, chunk, within.tenant)
+        numbers = await _take_numbers(tx, chunk, room, foreign)
+        if not numbers:
+            continue  # another claim took them since they were looked for
         token = tokens.get(alone) or await tx.token()
         tokens[alone] = token
-        numbers = await _take_numbers(tx, chunk, room)
         rows = await tx.all(
             "claim_runs",
             numbers=longs(numbers),
@@ -123,13 +137,38 @@ def chunks_of(
     ]
 
 
-async def _take_numbers(tx: Transaction, chunk: Row, limit: int) -> array[int]:
+async def chunks_within(
+    tx: Transaction, tenant: str | None, queues: Sequence[str], jobs: Sequence[str], labels: Sequence[str]
+) -> list[int]:
+    """The first chunks that a worker bound to a tenant can take runs of, by their numbers."""
+    known, found = list(jobs), list[int]()
+    takes = known + await _labelled(tx, known, labels) if labels else known
+    wanted = {"queues": list(queues), "jobs": takes, "now": tx.now, "suspects": True, "limit": -1}
+    for chunk in await tx.all("ready_chunks", most_lane=Lane.BACKFILL, **wanted):
+        if len(await _foreign(tx, chunk, tenant)) < len(tx.unpacked(chunk[3])):
+            found.append(chunk[0])
+        if len(found) == _CHUNKS_AT_ONCE:
+            break
+    return found
+
+
+async def _foreign(tx: Transaction, chunk: Row, tenant: str | None) -> frozenset[int]:
+    """The runs of a chunk that wait for workers of other tenants. Runs that wait no more are not among them, so that
+    whoever takes the chunk clears it of them."""
+    rows = await tx.all("pending_of_others", numbers=longs(tx.unpacked(chunk[3])), tenant=tenant)
+    return frozenset(row[0] for row in rows)
+
+
+async def _take_numbers(tx: Transaction, chunk: Row, limit: int, foreign: Collection[int] = ()) -> array[int]:
+    """Takes up to `limit` runs of a chunk, in its order, and leaves the others in it."""
     numbers = tx.unpacked(chunk[3])
-    if len(numbers) > limit:
-        await tx.run("shrink_chunk", n=chunk[0], numbers=tx.packed(numbers[limit:]))
-        return numbers[:limit]
-    await tx.run("drop_chunk", n=chunk[0])
-    return numbers
+    taken = array("q", [number for number in numbers if number not in foreign][:limit]) if foreign else numbers[:limit]
+    if len(taken) == len(numbers):
+        await tx.run("drop_chunk", n=chunk[0])
+    elif taken:
+        left = set(numbers).difference(taken)
+        await tx.run("shrink_chunk", n=chunk[0], numbers=tx.packed(number for number in numbers if number in left))
+    return taken
 
 
 async def put_aside(tx: Transaction) -> None:

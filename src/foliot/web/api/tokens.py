@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from foliot.domain.access import Scope
+from foliot.domain.access import MOST_BOUNDS, Scope
 from foliot.operate.tokens import token_shape
 from foliot.web import models
 from foliot.web.api.parts import page, problems, router
@@ -22,7 +22,18 @@ TokenName = Annotated[Key, named("The token's name", "ci")]
 class TokenBody(Act):
     name: Name
     scope: Scope = Scope.READ
-    tenant: Annotated[Name | None, Field(description="Nobody else's runs, schedules and promises exist for it.")] = None
+    tenant: Annotated[
+        Name | None, Field(description="Only this tenant's runs, schedules and promises exist for it.")
+    ] = None
+    all_tenants: Annotated[
+        bool, Field(description="Scope work: takes runs of all tenants. Without tenant and this, runs of no tenant.")
+    ] = False
+    jobs: Annotated[
+        list[Name], Field(max_length=MOST_BOUNDS, description="Scope work: takes only runs of these jobs.")
+    ] = []
+    queues: Annotated[
+        list[Name], Field(max_length=MOST_BOUNDS, description="Scope work: takes only runs of these queues.")
+    ] = []
     expires_in: Annotated[Length | None, Field(description="By default it does not.")] = None
 
 
@@ -42,6 +53,9 @@ async def create_token(asking: Asking, body: TokenBody) -> Any:
         actor=asking.actor,
         scope=body.scope,
         tenant=body.tenant,
+        all_tenants=body.all_tenants,
+        jobs=body.jobs,
+        queues=body.queues,
         expires_in=body.expires_in,
     )
     shape = token_shape(made.token, await asking.operate.now_async())

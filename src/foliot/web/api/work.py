@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from fastapi import Path
 from pydantic import Field
 
+from foliot.domain.access import WorkBound
 from foliot.domain.instant import SECOND
 from foliot.domain.store import DEFAULT_QUEUE
 from foliot.operate.external import MOST_JOBS, MOST_SLOTS, GuestJob, Said, taken_shape
 from foliot.web import models
 from foliot.web.api.parts import problems, router
-from foliot.web.caller import Asking
+from foliot.web.caller import Asking, Caller
 from foliot.web.fields import Body, Length, Name, Number
 from foliot.web.routing import Answered
 
@@ -78,12 +79,23 @@ class GiveBackBody(Body):
 ACT = problems(404, 409, body=True)
 
 
+class _Speaker(TypedDict):
+    credential: int
+    bound: WorkBound
+
+
+def _speaker(asking: Caller) -> _Speaker:
+    principal = asking.principal
+    assert principal.bound is not None  # the route's access says so
+    return {"credential": principal.credential, "bound": principal.bound}
+
+
 @routes.post("/external/workers", status_code=201, response_model=models.Registered, responses=problems(body=True))
 async def register_worker(asking: Asking, body: WorkerBody) -> Any:
     """Enters one start of a worker. It is declared dead when it is not heard of for the lease of what it runs."""
     entered = await asking.operate.register_guest_async(
         body.name,
-        credential=asking.principal.credential,
+        **_speaker(asking),
         jobs=[GuestJob(job.name, job.queue, job.settings) for job in body.jobs],
         queues=body.queues,
         slots=body.slots,
@@ -96,7 +108,7 @@ async def register_worker(asking: Asking, body: WorkerBody) -> Any:
 @routes.post("/external/workers/{worker}/claim", response_model=models.Claims, responses=ACT)
 async def claim(asking: Asking, worker: Number, body: ClaimBody) -> Any:
     """Takes runs, as many as there are, up to `limit` and the free slots. Ask again when there were none."""
-    taken = await asking.operate.claim_guest_async(worker, credential=asking.principal.credential, limit=body.limit)
+    taken = await asking.operate.claim_guest_async(worker, **_speaker(asking), limit=body.limit)
     return Answered({"attempts": [taken_shape(one) for one in taken]})
 
 
@@ -104,7 +116,7 @@ async def claim(asking: Asking, worker: Number, body: ClaimBody) -> Any:
 async def beat(asking: Asking, worker: Number, body: BeatBody) -> Any:
     """The worker lives; what its attempts say is kept. Tells which of them should stop, and which are lost."""
     said = [Said(one.attempt, one.done, one.of, one.note, one.checkpoint) for one in body.attempts]
-    heard = await asking.operate.beat_guest_async(worker, said, credential=asking.principal.credential)
+    heard = await asking.operate.beat_guest_async(worker, said, **_speaker(asking))
     return Answered({"stop": heard.stop, "lost": heard.lost})
 
 
@@ -118,7 +130,7 @@ async def leave(asking: Asking, worker: Number) -> Any:
 @routes.post("/external/attempts/{attempt}/complete", response_model=models.Ended, responses=ACT)
 async def complete(asking: Asking, attempt: AttemptToken, body: CompleteBody) -> Any:
     """The attempt succeeded. 409 when it is yours no more: then nothing was recorded but that you came too late."""
-    run = await asking.operate.complete_guest_async(attempt, body.result, credential=asking.principal.credential)
+    run = await asking.operate.complete_guest_async(attempt, body.result, **_speaker(asking))
     return Answered({"run": run, "outcome": "completed"})
 
 
@@ -128,7 +140,7 @@ async def fail(asking: Asking, attempt: AttemptToken, body: FailBody) -> Any:
     run = await asking.operate.fail_guest_async(
         attempt,
         body.error,
-        credential=asking.principal.credential,
+        **_speaker(asking),
         permanent=body.permanent,
         retry_after=body.retry_after,
         cancelled=body.cancelled,
@@ -139,5 +151,5 @@ async def fail(asking: Asking, attempt: AttemptToken, body: FailBody) -> Any:
 @routes.post("/external/attempts/{attempt}/give-back", response_model=models.Ended, responses=ACT)
 async def give_back(asking: Asking, attempt: AttemptToken, body: GiveBackBody) -> Any:
     """You cannot do it now: somebody else gets it at once, and it costs no attempt."""
-    run = await asking.operate.give_back_guest_async(attempt, credential=asking.principal.credential)
+    run = await asking.operate.give_back_guest_async(attempt, **_speaker(asking))
     return Answered({"run": run, "outcome": "given back"})

@@ -14,6 +14,9 @@ class Token(Shape):
     name: str
     scope: str
     tenant: str | None
+    all_tenants: bool
+    jobs: list[str]
+    queues: list[str]
     state: str
     made_at: datetime
     made_by: str

@@ -1,10 +1,10 @@
 -- part: a_token
-number, name, scope, tenant, made_at, made_by, expires_at, used_at, revoked_at
+number, name, scope, tenant, made_at, made_by, expires_at, used_at, revoked_at, jobs, queues, all_tenants
 
 -- name: add_token
 -- Nothing, where the name is taken.
-INSERT INTO foliot.token (name, hash, scope, tenant, made_at, made_by, expires_at)
-VALUES (:name, :hash, :scope, :tenant, :now, :actor, :expires_at) ON CONFLICT (name) DO NOTHING
+INSERT INTO foliot.token (name, hash, scope, tenant, made_at, made_by, expires_at, jobs, queues, all_tenants)
+VALUES (:name, :hash, :scope, :tenant, :now, :actor, :expires_at, :jobs, :queues, :all_tenants) ON CONFLICT (name) DO NOTHING
 RETURNING {a_token}
 
 -- name: all_tokens

@@ -8,7 +8,8 @@ SELECT token, numbers FROM foliot.claim WHERE worker = :worker
 
 -- name: claimed_runs
 SELECT r.number, r.name, r.job, c.token, r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END, r.spent,
-    coalesce(r.nominal, r.fire_at), r.options, greatest(c.claimed_at, r.fire_at), r.phase, r.deaths, r.ending
+    coalesce(r.nominal, r.fire_at), r.options, greatest(c.claimed_at, r.fire_at), r.phase, r.deaths, r.ending,
+    r.tenant, r.queue
 FROM foliot.claim c CROSS JOIN foliot.run r
 WHERE c.token = :token AND r.number = ANY(:numbers::bigint[])
     AND ((r.state = 4 AND r.token = c.token) OR (r.state < 2 AND NOT c.written))

@@ -1,6 +1,9 @@
 -- name: claim_runs
 SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer, :put_off::integer, :labels::text[], :carefully, :named::bigint[], :ahead)
 
+-- name: claim_within
+SELECT * FROM foliot.claim_within(:worker, :tenant::text, :queues::text[], :jobs::text[], :limit, :tokens::bigint[], :suspects, :labels::text[])
+
 -- name: write_claims
 SELECT foliot.write_claims(:tokens::bigint[], :numbers::bigint[])
 

@@ -7,7 +7,8 @@ LEFT JOIN instance i ON i.number = c.worker
 SELECT token, numbers FROM claim WHERE worker = :worker
 
 -- name: claimed_runs
-SELECT number, name, job, token, attempt, spent, coalesce(nominal, fire_at), options, claimed_at, phase, deaths, ending
+SELECT number, name, job, token, attempt, spent, coalesce(nominal, fire_at), options, claimed_at, phase, deaths, ending,
+    tenant, queue
 FROM run
 WHERE number IN carray(:numbers) AND token = :token AND state = 4
 
