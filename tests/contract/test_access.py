@@ -12,6 +12,7 @@ from foliot.domain.elsewhere import Guest
 from foliot.domain.instant import DAY, MINUTE, SECOND
 from foliot.domain.store import JobCard, Store
 from foliot.errors import Conflict, UnknownName
+from foliot.store.verbs import access
 from tests.contract.stage import START, Stage
 
 SECRET = hashed("foliot_whatever")
@@ -69,6 +70,21 @@ async def test_a_session_ends_when_it_is_ended_or_its_time_has_come(stage: Stage
     assert await store.session(hashed("long")) == made
     await store.end_session(hashed("long"))
     assert await store.session(hashed("long")) is None
+
+
+async def test_with_one_session_too_many_the_oldest_of_that_token_ends(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "MOST_SESSIONS", 3)
+    store = stage.store
+    shared, other = [await store.add_token(_wanted(name), actor="ana", note="why") for name in ("shared", "other")]
+    await store.begin_session(hashed("other"), other.number, START + DAY)
+    for number in range(5):
+        await store.begin_session(hashed(f"browser-{number}"), shared.number, START + DAY)
+        stage.clock.advance(SECOND)
+    left = [number for number in range(5) if await store.session(hashed(f"browser-{number}"))]
+    assert left == [2, 3, 4]
+    assert await store.session(hashed("other")) == other
 
 
 async def test_the_last_use_of_a_token_is_written_once_a_minute(stage: Stage) -> None:

@@ -181,6 +181,19 @@ def test_a_form_that_is_sent_twice_is_done_once(house: Stage) -> None:
     assert _sent(somebody, path, **(fields | {"reason": "another"})).status_code == 409
 
 
+@pytest.mark.parametrize(
+    "key", ["k" * 201, "k" * 500_000, "two words", "\N{SNOWMAN}"], ids=["longer", "large", "space", "no-ascii"]
+)
+def test_a_form_stores_no_key_that_a_header_could_not_give(house: Stage, key: str) -> None:
+    somebody = house.somebody()
+    fields = _looked_at(somebody, "/act/schedules/plain/trigger")
+    before = len(somebody.get("/runs", schedule="plain")["items"])
+    refused = _sent(somebody, "/act/schedules/plain/trigger", **fields | {"request": key, "reason": "why"})
+    assert refused.status_code == 422
+    assert "visible ASCII characters" in refused.text
+    assert len(somebody.get("/runs", schedule="plain")["items"]) == before
+
+
 def test_an_action_without_a_reason_is_refused_and_can_be_sent_again(house: Stage) -> None:
     somebody, path = house.somebody(), "/act/schedules/plain/trigger"
     fields = _looked_at(somebody, path)

@@ -20,6 +20,11 @@ MOST_BOUNDS = 100
 """Jobs, and queues, that one token can name."""
 SESSION: Duration = DAY
 """How long a browser stays logged in."""
+MOST_SESSIONS = 50
+"""Browsers that one token can be logged in with at a time; with one more, the oldest session ends."""
+MOST_KEY = 200
+KEY_PATTERN = "[!-~]+"
+"""A request's key, whether a header, a form or a command gives it: up to `MOST_KEY` visible ASCII characters."""
 KEPT: Duration = DAY
 """How long an answer is kept for whoever asks again under the same Idempotency-Key."""
 MOST_KEYS = 10_000
@@ -38,6 +43,7 @@ LOCAL = 0
 """What stands for the local user, where a token's number would."""
 
 _TOKEN = re.compile(rf"{PREFIX}(work_)?[A-Za-z0-9_-]{{43}}", re.ASCII)
+_KEY = re.compile(KEY_PATTERN, re.ASCII)
 _MAKE_ONE = "foliot tokens create NAME --scope work --job JOB --tenant TENANT"
 
 
@@ -231,6 +237,15 @@ def why_no_work(name: str, scope: Scope) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
+
+
+def checked_request_key(key: str) -> str:
+    """The key under which a request is done once."""
+    if not isinstance(key, str) or len(key) > MOST_KEY or not _KEY.fullmatch(key):
+        raise InvalidInput(
+            f"{key!r:.80} cannot be the key of a request; give 1 to {MOST_KEY} visible ASCII characters, such as a UUID"
+        )
+    return key
 
 
 def is_token(text: str) -> bool:

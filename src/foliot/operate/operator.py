@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from foliot.domain.identity import checked_key, series_name
+from foliot.domain.access import checked_request_key
+from foliot.domain.identity import series_name
 from foliot.domain.instant import Instant
 from foliot.domain.run import Kept, RunView
 from foliot.domain.schedule import ScheduleView
@@ -92,7 +93,7 @@ class Operator(
 
         Said twice it is two runs, unless both say the same `key` within a day."""
         store, who, note = await self._opened(), acting(actor), stated(reason)
-        once = None if key is None else checked_key(key)
+        once = None if key is None else checked_request_key(key)
         since = last_tick(await store.schedule(schedule), await store.now())
         return await store.trigger(schedule, since=since, actor=who, note=note, key=once)
 

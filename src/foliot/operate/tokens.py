@@ -19,6 +19,7 @@ from foliot.domain.access import (
     Token,
     WorkBound,
     check_bound,
+    checked_request_key,
     hashed,
     is_token,
     read_scope,
@@ -148,7 +149,7 @@ class TokenVerbs(Acting):
     # What was asked before
 
     async def begin_request_async(self, credential: int, key: str, digest: bytes, *, most: int = MOST_KEYS) -> Request:
-        return await (await self._opened()).begin_request(credential, key, digest, most=most)
+        return await (await self._opened()).begin_request(credential, checked_request_key(key), digest, most=most)
 
     async def end_request_async(self, credential: int, key: str, answer: Answer) -> None:
         await (await self._opened()).end_request(credential, key, answer)

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from foliot import __version__
+from foliot.domain.access import KEY_PATTERN, MOST_KEY
 from foliot.web.access import TABLE
 from foliot.web.models import ProblemShape
 from foliot.web.routing import KEY, REPLAYED
@@ -22,7 +23,7 @@ _IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]+$"},
+    "schema": {"type": "string", "minLength": 1, "maxLength": MOST_KEY, "pattern": f"^{KEY_PATTERN}$"},
     "description": "The same request under the same key is done once, and answered again for a day.",
 }
 

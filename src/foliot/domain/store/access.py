@@ -30,7 +30,8 @@ class AccessStore(Protocol):
         """It was used now. May be forgotten in a crash, and is written once a minute at most."""
 
     async def begin_session(self, hash: bytes, token: int, until: Instant) -> None:
-        """A browser was logged in with a token. Sessions that have ended are swept away."""
+        """A browser was logged in with a token. Deletes sessions that have ended. When the token has `MOST_SESSIONS`,
+        the oldest of them ends."""
 
     async def session(self, hash: bytes) -> Token | None:
         """The token that a session stands for, whether that is good or not; None when there is no such session, or it

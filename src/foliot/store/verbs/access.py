@@ -11,6 +11,7 @@ from foliot.domain.access import (
     KEPT,
     LOCAL,
     MOST_KEYS,
+    MOST_SESSIONS,
     UNDER_WAY,
     USED_EVERY,
     Answer,
@@ -125,8 +126,11 @@ async def revoke_token(tx: Transaction, name: str, actor: str, note: str) -> Tok
 
 
 async def begin_session(tx: Transaction, hash: bytes, token: int, until: Instant) -> None:
+    """Ends the token's oldest sessions, so that this one is within `MOST_SESSIONS`."""
+    await tx.all("lock_token", number=token)
     await tx.run("sweep_sessions", now=tx.now)
-    await tx.run("add_session", hash=hash, token=token, until=until)
+    await tx.run("end_oldest_sessions", token=token, kept=MOST_SESSIONS - 1)
+    await tx.run("add_session", hash=hash, token=token, until=until, now=tx.now)
 
 
 def _token(row: Row) -> Token:

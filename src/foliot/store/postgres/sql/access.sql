@@ -25,8 +25,16 @@ UPDATE foliot.token SET revoked_at = :now WHERE name = :name AND revoked_at IS N
 -- name: use_token
 UPDATE foliot.token SET used_at = :now WHERE number = :number AND (used_at IS NULL OR used_at < :before)
 
+-- name: lock_token
+-- Two logins at once count one after the other.
+SELECT 1 FROM foliot.token WHERE number = :number FOR NO KEY UPDATE
+
 -- name: add_session
-INSERT INTO foliot.session (hash, token, until) VALUES (:hash, :token, :until)
+INSERT INTO foliot.session (hash, token, until, began_at) VALUES (:hash, :token, :until, :now)
+
+-- name: end_oldest_sessions
+DELETE FROM foliot.session WHERE token = :token AND hash NOT IN (
+    SELECT s.hash FROM foliot.session s WHERE s.token = :token ORDER BY s.began_at DESC, s.until DESC LIMIT :kept)
 
 -- name: sweep_sessions
 DELETE FROM foliot.session WHERE until < :now

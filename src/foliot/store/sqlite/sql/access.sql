@@ -25,8 +25,16 @@ UPDATE token SET revoked_at = :now WHERE name = :name AND revoked_at IS NULL
 -- name: use_token
 UPDATE token SET used_at = :now WHERE number = :number AND (used_at IS NULL OR used_at < :before)
 
+-- name: lock_token
+-- There is one writer at a time.
+SELECT :number
+
 -- name: add_session
-INSERT INTO session (hash, token, until) VALUES (:hash, :token, :until)
+INSERT INTO session (hash, token, until, began_at) VALUES (:hash, :token, :until, :now)
+
+-- name: end_oldest_sessions
+DELETE FROM session WHERE token = :token AND hash NOT IN (
+    SELECT s.hash FROM session s WHERE s.token = :token ORDER BY s.began_at DESC, s.until DESC LIMIT :kept)
 
 -- name: sweep_sessions
 DELETE FROM session WHERE until < :now
