@@ -140,7 +140,7 @@ def test_a_worker_leaves_a_thread_that_does_not_end_within_its_grace(tmp_path: P
         run_json("schedules", "trigger", "obstinate", *WHY, "--store", scheduled)
         until(lambda: states(scheduled, "--state", "running", "--job", "obstinate"), "it runs")
         assert worker.end() == 0
-        assert "left without waiting any longer for obstinate@" in worker.err.read_text("utf-8")
+        assert "interrupted obstinate@" in worker.err.read_text("utf-8")
 
 
 def test_a_scheduler_without_an_app_serves_what_is_in_the_store(tmp_path: Path, store: str):

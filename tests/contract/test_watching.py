@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from foliot.domain.instant import HOUR, MINUTE, SECOND
 from foliot.domain.run import Progress
 from foliot.domain.state import Event, Outcome, Reason, State
 from foliot.domain.store import JobCard
+from foliot.store import process
 from tests.contract.stage import START, TTL, Stage, declared, fires_hourly, holds
 
 # ----------------------------------------------------------------------------------------------------------------- beat
@@ -120,6 +123,35 @@ async def test_a_silent_attempt_tells_when_its_run_was_first_due(stage: Stage) -
     assert (attempt.nominal, attempt.attempt, attempt.spent) == (START, 2, 1)
 
 
+async def test_an_attempt_whose_worker_is_shutting_down_ends_as_interrupted(stage: Stage) -> None:
+    await stage.running()
+    await stage.store.beat(await stage.worker(), [], leaving=True)
+    await stage.store.beat(await stage.worker(), [])
+    [attempt] = await stage.store.silent(stage.now + 1)
+    assert attempt.ending is Outcome.INTERRUPTED
+
+
+async def test_an_attempt_that_is_past_its_time_ends_so_although_its_worker_is_shutting_down(stage: Stage) -> None:
+    run = await stage.running()
+    said = Progress(run.number, run.token, START, None, None, ending=Outcome.TIMED_OUT)
+    await stage.store.beat(await stage.worker(), [said], leaving=True)
+    [attempt] = await stage.store.silent(stage.now + 1)
+    assert attempt.ending is Outcome.TIMED_OUT
+
+
+async def test_the_watch_learns_from_a_process_that_starts_on_the_same_host_that_a_worker_has_ended(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.running()
+    [attempt] = await stage.store.silent(stage.now + 1)
+    assert attempt.gone is False
+    with monkeypatch.context() as same_host:
+        same_host.setattr(process, "is_gone", lambda *_: True)
+        await stage.register()
+    [attempt] = await stage.store.silent(START)
+    assert attempt.gone is True, "this process itself cannot see that"
+
+
 # ----------------------------------------------------------------------------------------------------------------- lose
 
 
@@ -169,6 +201,19 @@ async def test_a_lost_attempt_is_tried_again_no_sooner_than_decided(stage: Stage
     [again] = await stage.claim(worker=await stage.register())
     assert (again.attempt, again.spent) == (2, 1)
     assert again.token > run.token
+
+
+async def test_an_interrupted_attempt_is_due_again_at_once_and_costs_nothing(stage: Stage) -> None:
+    run = await stage.running()
+    stage.clock.advance(SECOND)
+    given_back = stage.lost(run, Event.GIVEN_BACK, outcome=Outcome.INTERRUPTED, charged=False)
+    assert await stage.store.lose([given_back]) == 1
+    view = await stage.run(run)
+    assert (view.state, view.spent, view.deaths) == (State.SCHEDULED, 0, None)
+    assert [attempt.outcome for attempt in view.attempts] == [Outcome.INTERRUPTED]
+    await stage.fire()
+    [again] = await stage.claim(worker=await stage.register())
+    assert (again.attempt, again.spent) == (2, 0)
 
 
 async def test_an_attempt_that_finished_meanwhile_keeps_its_verdict(stage: Stage) -> None:

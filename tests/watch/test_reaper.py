@@ -305,6 +305,34 @@ def test_a_run_under_suspicion_answers_for_the_worker_that_died_with_it_and_its_
     asyncio.run(story())
 
 
+def test_an_interrupted_attempt_costs_nothing_and_raises_no_suspicion() -> None:
+    async def story() -> None:
+        watch = Watch()
+        watch.store.knows("send", Policy(attempts=1))
+        for number, deaths in ((1, None), (2, 2)):
+            watch.store.runs(number, gone=True, worker=number, deaths=deaths, ending=Outcome.INTERRUPTED)
+        watch.store.runs(3, gone=True, worker=3, phase=Phase.CHECK, deaths=2, ending=Outcome.INTERRUPTED)
+        await watch.look()
+        assert [(one.event, one.outcome, one.charged, one.retry_at, one.deaths) for one in watch.store.lost] == [
+            (Event.GIVEN_BACK, Outcome.INTERRUPTED, False, None, deaths) for deaths in (None, 2, 2)
+        ]
+        assert watch.store.lost[0].error == "its worker was shut down before it could end"
+
+    asyncio.run(story())
+
+
+def test_an_interrupted_attempt_whose_effect_may_have_escaped_is_left_to_a_person() -> None:
+    async def story() -> None:
+        watch = Watch()
+        watch.store.knows("careful", Policy(on_lost=OnLost.ASK))
+        watch.store.runs(1, gone=True, ending=Outcome.INTERRUPTED, facts=Facts(maybe=1))
+        watch.store.runs(2, job="careful", gone=True, ending=Outcome.INTERRUPTED)
+        await watch.look()
+        assert [one.event for one in watch.store.lost] == [Event.MAYBE_FOUND, Event.MAYBE_FOUND]
+
+    asyncio.run(story())
+
+
 def test_an_effect_that_may_have_escaped_is_left_to_a_person_or_to_the_jobs_check() -> None:
     async def story() -> None:
         watch = Watch()

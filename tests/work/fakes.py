@@ -50,6 +50,8 @@ class FakeStore:
         self.registered: list[tuple[str, tuple[str, ...], int, tuple[JobCard, ...]]] = []
         self.retired: list[int] = []
         self.dead: set[int] = set()
+        self.leaving: set[int] = set()
+        """Workers that said that their process is shutting down."""
         self.wishes: dict[int, Wish | None] = {}
         self.claims: list[int] = []
         self.finishes: list[int] = []
@@ -171,8 +173,12 @@ class FakeStore:
                 self.given_back.append(run)
         return len(claimed)
 
-    async def beat(self, worker: int, progress: Sequence[Progress], *, patient: bool = False) -> Beat:
+    async def beat(
+        self, worker: int, progress: Sequence[Progress], *, patient: bool = False, leaving: bool = False
+    ) -> Beat:
         await self._turn("beat")
+        if leaving:
+            self.leaving.add(worker)
         self.beats.append((worker, list(progress)))
         unheard = set()
         for word in progress:

@@ -210,3 +210,20 @@ def test_where_the_process_is_not_the_workers_own_people_are_only_told():
         assert not bench.worker.recycling
 
     run(scene())
+
+
+def test_a_process_that_shuts_down_records_what_a_blocked_loop_keeps_from_ending():
+    async def scene():
+        gate = Gate()
+        bench = Blocked(patient, gate.ignorant)
+        bench.store.hand_off("patient")
+        bench.store.hand_off("ignorant")
+        await begin(bench, gate)
+        finished(bench.worker.heartbeat.blockade.record_interrupted())
+        assert bench.store.leaving == {1}
+        _, words = bench.store.beats[-1]
+        assert [(word.number, word.checkpoint, word.ending) for word in words] == [(1, b"7", None), (2, None, None)]
+        assert bench.store.finished == []
+        gate.open.set()
+
+    run(scene())

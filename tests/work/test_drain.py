@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from foliot.domain.instant import HOUR, MINUTE, SECOND
 from foliot.domain.state import Event, Outcome
 from foliot.domain.store import Wish
-from foliot.errors import StoreError
+from foliot.errors import Cancelled, StoreError
 from foliot.work.context import Context
 from tests.work.fakes import START, Bench, Gate, begin, occupy, run, until
 
@@ -218,7 +219,97 @@ def test_threads_that_outlive_the_drain_stay_owned_and_are_named():
         assert await draining == ["books#1"]
         assert bench.store.outcomes == [Outcome.INTERRUPTED]
         assert bench.store.retired == [], "it still owns a run"
+        assert bench.store.leaving == {1}, "the store knows that the run will be interrupted"
         gate.open.set()
+
+    run(scene())
+
+
+def test_the_store_hears_of_a_shutdown_with_the_next_heartbeat():
+    async def scene():
+        bench = Bench(forever)
+        bench.store.hand_off("forever")
+        await bench.work()
+        await bench.worker.heartbeat.run_once()
+        assert bench.store.leaving == set()
+        draining = asyncio.create_task(bench.worker.drain(HOUR))
+        await until(lambda: bench.worker.draining)
+        await bench.worker.heartbeat.run_once()
+        assert bench.store.leaving == {1}, "it may be killed before its grace has ended"
+        for attempt in list(bench.worker.running):
+            attempt.task.cancel()
+        await draining
+
+    run(scene())
+
+
+async def drained_around_a_thread(bench: Bench) -> None:
+    """A drain that ends although a thread goes on."""
+    draining = asyncio.create_task(bench.worker.drain(0))
+
+    def has_drained() -> bool:
+        moment = bench.clock.next_sleeper()
+        if moment is not None:
+            bench.clock.set(moment)
+        return draining.done()
+
+    await until(has_drained)
+
+
+def test_after_an_attempt_is_recorded_as_interrupted_each_call_of_its_context_raises():
+    gate = Gate()
+    calls: list[Callable[[Context], object]] = [
+        lambda ctx: ctx.check(),
+        lambda ctx: ctx.progress(1),
+        lambda ctx: ctx.checkpoint(1),
+        lambda ctx: ctx.each([1]),
+        lambda ctx: ctx.item_failed("broken"),
+        lambda ctx: ctx.effect("pay", key=1),
+        lambda ctx: ctx.transaction(),
+    ]
+    raised: list[str] = []
+
+    def deaf(ctx: Context) -> None:
+        gate.ignorant()
+        for call in calls:
+            try:
+                call(ctx)
+            except Cancelled as error:
+                raised.append(str(error))
+
+    async def scene():
+        bench = Bench(deaf)
+        bench.store.hand_off("deaf", name="books#1")
+        await begin(bench, gate)
+        (attempt,) = bench.worker.running
+        await drained_around_a_thread(bench)
+        gate.open.set()
+        await asyncio.wrap_future(attempt.future)
+        assert raised == ["books#1/1 was interrupted: its worker is shutting down"] * len(calls)
+
+    run(scene())
+
+
+def test_the_record_of_an_interrupted_attempt_contains_each_item_whose_report_did_not_raise():
+    gate = Gate()
+    finished: list[int] = []
+
+    def settle(ctx: Context) -> None:
+        for number in ctx.each(range(3)):
+            if finished:
+                gate.ignorant()
+            finished.append(number)
+
+    async def scene():
+        bench = Bench(settle)
+        run = bench.store.hand_off("settle")
+        await begin(bench, gate)
+        (attempt,) = bench.worker.running
+        await drained_around_a_thread(bench)
+        gate.open.set()
+        await asyncio.wrap_future(attempt.future)
+        assert finished == [0, 1], "the loop raised when it reported the second item"
+        assert [key for _, key in bench.store.items[run.number]] == ["0"]
 
     run(scene())
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ class Left(NamedTuple):
     """How a worker left."""
 
     executing: list[str]
-    """Runs whose threads outlived everything: only `os._exit` ends them."""
+    """Runs whose handlers go on: only `os._exit` ends them. They are recorded as interrupted."""
     recycled: bool
     """It left because of such a handler, and another process is to take its place at once, unless it was `drained`."""
     drained: bool = False
@@ -63,6 +64,7 @@ async def run_worker(
     reserved: Mapping[str, int] | None = None,
     recycle_after: Duration = RECYCLE_AFTER,
     end_process: EndProcess | None = None,
+    at_last: Callable[[Callable[[Duration], object]], object] | None = None,
     telling: Telling | None = None,
     alerts: AlertSettings | None = None,
     hooks: Sequence[Hook] = (),
@@ -73,6 +75,10 @@ async def run_worker(
     It also leaves by itself, in order, when a handler goes on that cannot be ended alone. When that handler blocks the
     event loop there is no order to keep to: `end_process` is called, if this process is nothing else. The heartbeat
     has a handle of its own, because one long request must not keep the worker from saying that it lives.
+
+    `at_last` is given the last act of a process that is about to end although its event loop is blocked: it records
+    the running attempts as interrupted, and takes at most the time that it is given. When handlers go on after the
+    drain, `end_process` is called before their leases end.
     """
     beat_store = store.again()
     if beat_store is not None:
@@ -99,7 +105,10 @@ async def run_worker(
         telling=telling,
         ping=pinger.ping,
     )
+    code = 1
     try:
+        if at_last is not None:
+            at_last(worker.heartbeat.record_interrupted)
         if telling is not None:
             telling.worker(own, worker)
         await worker.start()
@@ -117,12 +126,24 @@ async def run_worker(
             drained = worker.wish is Wish.DRAIN and not stop.is_set()
             executing = await worker.drain(grace)
             await working
-            return Left(executing, worker.recycling and not stop.is_set(), drained)
+            left = Left(executing, worker.recycling and not stop.is_set(), drained)
+            code = left.exit_code
+            return left
     finally:
+        if worker.running and end_process is not None:
+            _end_within(worker.policies.shortest_lease // 3, end_process, code)
         await asyncio.to_thread(pinger.close)
         if beat_store is not None:
             await worker.heartbeat.stop()
             await beat_store.close()
+
+
+def _end_within(length: Duration, end_process: EndProcess, code: int) -> None:
+    """The heartbeat ends with this process, and then the leases: no handler may go on longer, whatever else has to be
+    closed before."""
+    timer = threading.Timer(length / SECOND, end_process, (code,))
+    timer.daemon = True
+    timer.start()
 
 
 @asynccontextmanager

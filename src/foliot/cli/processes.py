@@ -65,6 +65,8 @@ SETTLE_EVERY = 60.0
 """Seconds between two looks at whether the store's schedules are those of the app."""
 AFTER_GRACE: Duration = 7 * SECOND
 """What ending in order may take beyond the grace: interrupted handlers tidy up, and the store is told."""
+LAST_ACT: Duration = 2 * SECOND
+"""The end of that time belongs to the record of what a blocked event loop keeps from ending."""
 
 _log = logging.getLogger("foliot")
 
@@ -193,9 +195,9 @@ def worker(
     telling = _telling("worker", loaded, log, metrics_port, metrics_host)
     handlers = {name: job.handler for name, job in loaded.jobs.items()}
 
-    async def run(stop: asyncio.Event) -> bootstrap.Left:
+    async def run(stop: _Stop) -> bootstrap.Left:
         opened = await opening.opened(loaded, stop)
-        return await bootstrap.run_worker(
+        left = await bootstrap.run_worker(
             opened,
             handlers,
             stop,
@@ -210,17 +212,21 @@ def worker(
             release=loaded.release,
             recycle_after=patience,
             end_process=lambda code: os._exit(_exit_code(code, supervised_by)),
+            at_last=stop.keep,
             telling=telling,
             alerts=settings.alerts,
             hooks=loaded.alert_hooks,
             guard=loaded.guard,
         )
+        if left.executing:
+            complain(f"interrupted {', '.join(left.executing)}: the handlers did not stop, and end with this process")
+            telling.close()
+            sys.stdout.flush()
+            # At once: the event loop would wait for those tasks, and the interpreter for those threads.
+            os._exit(_exit_code(left.exit_code, supervised_by))
+        return left
 
     left = _until_told(loaded, run, length + AFTER_GRACE, supervised_by, telling)
-    if left.executing:
-        complain(f"left without waiting any longer for {', '.join(left.executing)}; tried again when the lease ends")
-        sys.stdout.flush()
-        os._exit(_exit_code(left.exit_code, supervised_by))  # the interpreter would wait for those threads
     raise typer.Exit(_exit_code(left.exit_code, supervised_by))
 
 
@@ -300,7 +306,7 @@ def _begin(role: str, app: Foliot, log: logs.Log, supervised_by: int | None) -> 
 
 def _until_told(
     app: Foliot,
-    run: Callable[[asyncio.Event], Awaitable[T]],
+    run: Callable[[_Stop], Awaitable[T]],
     longest: Duration,
     supervised_by: int | None,
     telling: bootstrap.Telling | None = None,
@@ -308,7 +314,7 @@ def _until_told(
     """Runs until a signal came or the supervisor is gone, and for `longest` after that at the most."""
 
     async def begin() -> T:
-        stop = asyncio.Event()
+        stop = _Stop()
         ending = _Ending(asyncio.get_running_loop(), stop, longest)
         signal.signal(signal.SIGTERM, ending.on_signal)
         signal.signal(signal.SIGINT, ending.on_signal)
@@ -326,10 +332,21 @@ def _until_told(
             telling.close()
 
 
+class _Stop(asyncio.Event):
+    """Set when the process is to end. Keeps the last act of a process that cannot end in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last_act: Callable[[Duration], object] | None = None
+
+    def keep(self, last_act: Callable[[Duration], object]) -> None:
+        self.last_act = last_act
+
+
 class _Ending:
     """Knows how this process is to end."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event, longest: Duration) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, stop: _Stop, longest: Duration) -> None:
         self._loop = loop
         self._stop = stop
         self._longest = longest
@@ -354,6 +371,10 @@ class _Ending:
 
     def _at_last(self) -> None:
         """A handler that blocks the event loop must not keep the process for ever."""
-        time.sleep(self._longest / SECOND)
-        complain("could not end in order in time; what was running is tried again when its lease ends")
+        end = time.monotonic() + self._longest / SECOND
+        time.sleep(max(self._longest - LAST_ACT, 0) / SECOND)
+        if self._stop.last_act is not None:
+            self._stop.last_act(LAST_ACT)
+        time.sleep(max(end - time.monotonic(), 0))
+        complain("could not end in order in time; the attempts that ran are interrupted, and end with this process")
         os._exit(1)

@@ -140,10 +140,11 @@ def after_loss(
     1. An effect that may have escaped decides before everything else.
     2. A job whose effects are in the ledger goes by that. One that declares nothing, and may not simply be repeated,
        goes by `on_lost`.
-    3. A run that was lost among others may not have killed its worker, and is charged nothing: from now on it is under
+    3. An attempt whose worker was shutting down is interrupted: that costs nothing, and raises no suspicion.
+    4. A run that was lost among others may not have killed its worker, and is charged nothing: from now on it is under
        suspicion, and is tried again at once, without others that are (a job with a process of its own cannot have, and
        is not suspected).
-    4. One that was alone, or is under suspicion already, is charged, and the worker's death is on its account; with
+    5. One that was alone, or is under suspicion already, is charged, and the worker's death is on its account; with
        enough of them it is poison.
     """
     known = traits.tracked or traits.repeatable
@@ -151,6 +152,8 @@ def after_loss(
         return unless_in_doubt(Next(Event.MAYBE_FOUND), facts, traits)
     if not known and policy.on_lost is OnLost.ASK:
         return Next(Event.DOUBTED if traits.checked else Event.MAYBE_FOUND, reason=Reason.LOST)
+    if outcome is Outcome.INTERRUPTED:
+        return unless_in_doubt(Next(Event.GIVEN_BACK, charged=False, deaths=deaths), facts, traits)
     if outcome is Outcome.LOST and not alone:
         suspicion = None if traits.isolated else 0
         return Next(Event.RETRY_GRANTED, retry_at=now, reason=Reason.LOST, charged=False, deaths=suspicion)
@@ -188,8 +191,19 @@ def is_lost(*, beat_at: Instant, watched_since: Instant, lease: Duration, gone: 
     return gone or heard_at + lease < now
 
 
-def after_lost_check(policy: Policy, *, in_doubt: bool, deaths: int | None, alone: bool, now: Instant) -> Next:
-    """What follows a check whose worker vanished: it is made again, alone, unless it is what kills the workers."""
+def after_lost_check(
+    policy: Policy,
+    *,
+    in_doubt: bool,
+    deaths: int | None,
+    alone: bool,
+    now: Instant,
+    outcome: Outcome = Outcome.LOST,
+) -> Next:
+    """What follows a check whose worker vanished: it is made again, alone, unless it is what kills the workers. One
+    whose worker was shutting down is made again, and raises no suspicion."""
+    if outcome is Outcome.INTERRUPTED:
+        return Next(Event.GIVEN_BACK, charged=False, deaths=deaths)
     died = (deaths or 0) + 1 if alone else deaths or 0
     if died >= policy.poison_after:
         return Next(Event.MAYBE_FOUND if in_doubt else Event.CHECK_REFUSED, reason=Reason.POISON)

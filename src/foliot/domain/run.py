@@ -212,7 +212,7 @@ class Progress(NamedTuple):
     checkpoint: bytes | None
     items: tuple[Item, ...] = ()
     ending: Outcome | None = None
-    """How the attempt will have ended once its process has: it was told to stop, and does not heed that."""
+    """The outcome to record once the process has ended: the attempt was asked to stop, and does not stop."""
 
 
 class SilentAttempt(NamedTuple):
@@ -234,7 +234,7 @@ class SilentAttempt(NamedTuple):
     phase: int | None = None
     deaths: int | None = None
     ending: Outcome | None = None
-    """How the attempt has ended if its process has; see `Progress.ending`."""
+    """The outcome to record if the process has ended; see `Progress.ending`. `interrupted`: it was shutting down."""
     facts: Facts = Facts()
     tenant: str | None = None
     queue: str | None = None

@@ -180,14 +180,16 @@ class LockedStore(_Around):
         refused: list[Ending] = await self._inner.finish(worker, [self._lock.ending(one) for one in endings])
         return refused
 
-    async def beat(self, worker: int, progress: Sequence[Progress], *, patient: bool = False) -> Beat:
+    async def beat(
+        self, worker: int, progress: Sequence[Progress], *, patient: bool = False, leaving: bool = False
+    ) -> Beat:
         said = [
             one
             if one.checkpoint is None
             else one._replace(checkpoint=self._lock.checkpoint(one.checkpoint, one.number))
             for one in progress
         ]
-        beat: Beat = await self._inner.beat(worker, said, patient=patient)
+        beat: Beat = await self._inner.beat(worker, said, patient=patient, leaving=leaving)
         return beat
 
     # What comes out

@@ -50,7 +50,7 @@ class Reaper:
     ) -> None:
         """`recorder`: is told of every lost attempt. `ping`: tells the outside watcher of a run that has one."""
         self.lost = 0
-        """Attempts that it took away."""
+        """Attempts that it took away, but for interrupted ones."""
         self._recorder = recorder
         self._ping = ping
         self._store = store
@@ -95,7 +95,8 @@ class Reaper:
 
     async def _lose(self, losses: Sequence[tuple[SilentAttempt, Loss]]) -> None:
         lost = await self._store.lose([loss for _, loss in losses])
-        self.lost += lost
+        interrupted = sum(loss.outcome is Outcome.INTERRUPTED for _, loss in losses)
+        self.lost += max(lost - interrupted, 0)
         # Where one finished meanwhile, nobody can say which: that is told by their events alone.
         if self._recorder is not None and lost == len(losses):
             self._recorder.lost(losses)
@@ -124,10 +125,9 @@ class Reaper:
             error = "the worker's process has ended"
         else:
             error = f"the worker was not heard of for {_seconds(now - heard_at)}; its lease is {spell(policy.lease)}"
-        # An attempt that did not heed its end, and whose process was ended for that, is not lost: it ended so.
+        # The worker recorded the outcome before its process ended: then the attempt is not lost.
         outcome = attempt.ending or Outcome.LOST
-        if outcome is not Outcome.LOST:
-            error = f"it {_ENDED[outcome]} and did not stop; its worker's process was ended"
+        error = _ENDED.get(outcome, error)
         if attempt.phase is None:
             # `spent` is what earlier attempts cost; this one is charged now.
             following = after_loss(
@@ -144,8 +144,9 @@ class Reaper:
             )
             stage = stage_of(attempt.facts)
         else:
+            in_doubt = attempt.phase == Phase.DOUBT
             following = after_lost_check(
-                policy, in_doubt=attempt.phase == Phase.DOUBT, deaths=attempt.deaths, alone=alone, now=now
+                policy, in_doubt=in_doubt, deaths=attempt.deaths, alone=alone, now=now, outcome=outcome
             )
             stage = Stage.CHECK
         return Loss(
@@ -164,11 +165,11 @@ class Reaper:
         )
 
     def _tell_outside(self, losses: Sequence[tuple[SilentAttempt, Loss]], policies: _Policies) -> None:
-        """A worker that vanished can tell nobody."""
+        """A worker that vanished can tell nobody. An interrupted attempt is no news, as in a worker."""
         if self._ping is None:
             return
         for attempt, loss in losses:
-            if (url := policies.of(attempt).ping) is not None:
+            if loss.event is not Event.GIVEN_BACK and (url := policies.of(attempt).ping) is not None:
                 what = "log" if loss.event in (Event.RETRY_GRANTED, Event.DOUBTED) else "fail"
                 told = f"{run_id(loss.number, attempt.name)}/{loss.attempt}: {loss.outcome}: {loss.error}"
                 self._ping(url, what, told)
@@ -183,7 +184,11 @@ class Reaper:
             self._noted.add((subject, detail))
 
 
-_ENDED = {Outcome.TIMED_OUT: "timed out", Outcome.STALLED: "stalled"}
+_ENDED = {
+    Outcome.TIMED_OUT: "it timed out and did not stop; its worker's process was ended",
+    Outcome.STALLED: "it stalled and did not stop; its worker's process was ended",
+    Outcome.INTERRUPTED: "its worker was shut down before it could end",
+}
 
 
 def _was_alone(attempt: SilentAttempt, company: Mapping[int, int]) -> bool:

@@ -98,6 +98,12 @@ class Attempt:
         if self.context is not None:
             self.context._stopping = True
 
+    def interrupt(self) -> None:
+        """The process is about to end, and the attempt with it: from now on its context raises. From any thread."""
+        self.ask_to_stop(Stop.DRAIN)
+        if self.context is not None:
+            self.context._over = True
+
     def saw_stop(self) -> bool:
         """Whether the handler noticed: an async one is told by an exception, a thread must have asked its context."""
         return self.task is not None or (self.context is not None and self.context._saw_stop)

@@ -37,6 +37,9 @@ class Recorder(Protocol):
     def has_past(self) -> bool:
         """Whether an earlier attempt, or another run of the lineage, may have done some of the items."""
 
+    def refuse_if_over(self) -> None:
+        """Raises Cancelled once the attempt is recorded as ended."""
+
     def moved_to(self, done: int, of: int | None, failed: int) -> None:
         """How far the outermost loop is."""
 
@@ -167,6 +170,7 @@ class Batches:
     async def _keep(self, ask: Ask, item: Item, durable: bool) -> None:
         if not durable:
             self.unsaid.append(item)
+            self._recorder.refuse_if_over()
             return
         try:
             await self._recorder.keep_now(ask, item)

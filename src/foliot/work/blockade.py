@@ -125,16 +125,27 @@ class Blockade:
             self._end_process(code)
 
     async def _last_words(self, run: str, detail: str) -> None:
+        await self._record(leaving=False)
+        if self._worker.number is not None:
+            await self._store.note("blocked", run, f"{detail}; its worker's process was ended for that")
+
+    async def record_interrupted(self) -> None:
+        """Records what runs in this process, which is shutting down and ends at once."""
+        for attempt in list(self._worker.running):
+            attempt.interrupt()
+        await self._record(leaving=True)
+
+    async def _record(self, *, leaving: bool) -> None:
         worker = self._worker
         if worker.number is None:
             return
         words = [parting_word(attempt) or attempt.news() for attempt in list(worker.running)]
-        await self._store.beat(worker.number, [word for word in words if word is not None], patient=True)
+        said = [word for word in words if word is not None]
+        await self._store.beat(worker.number, said, patient=True, leaving=leaving)
         # The loop may be about to say some of this itself: said twice, it changes nothing.
         endings = [*worker.outbox.endings, *filter(None, map(_ending_of, list(worker.running)))]
         if endings:
             await self._store.finish(worker.number, endings)
-        await self._store.note("blocked", run, f"{detail}; its worker's process was ended for that")
 
     def _blamed(self, overdue: Sequence[Attempt]) -> tuple[str, str]:
         """Which run to tell of, and what: the one whose own task the loop is in, if that can be seen."""

@@ -54,6 +54,7 @@ class Context:
         "_is_checked",
         "_moved_at",
         "_note",
+        "_over",
         "_reports",
         "_saw_stop",
         "_started_at",
@@ -96,6 +97,8 @@ class Context:
         self._checkpoint = claimed.checkpoint
         self._stopping = False
         self._saw_stop = False
+        self._over = False
+        """Whether the attempt is recorded as ended although its handler goes on: see `_refuse_if_over`."""
 
     @property
     def run_id(self) -> str:
@@ -184,6 +187,7 @@ class Context:
 
     def check(self) -> None:
         """Raises Cancelled when this attempt should stop. Call it where stopping is safe."""
+        self._refuse_if_over()
         if self.cancelled:
             raise Cancelled(f"{self.run_id} was asked to stop")
 
@@ -199,6 +203,14 @@ class Context:
             raise InvalidInput(f"progress is told in numbers, as progress(3, of=10); not in {done!r:.40}, {of!r:.40}")
         self._note = _as_json({"done": done, "of": of, "note": note, "at": self._clock.now()}, "progress")
         self._move()
+        self._refuse_if_over()
+
+    def _refuse_if_over(self) -> None:
+        """Raises Cancelled once the attempt is recorded as ended. After a write, not before it: the record contains
+        every write that did not raise."""
+        if self._over:
+            self._saw_stop = True
+            raise Cancelled(f"{self._claimed.id}/{self.attempt} was interrupted: its worker is shutting down")
 
     def _move(self) -> None:
         self._moved_at = self._clock.monotonic()
@@ -214,6 +226,7 @@ class Context:
             )
         self._checkpoint = encoded
         self._move()
+        self._refuse_if_over()
 
     @property
     def last_checkpoint(self) -> Any:
@@ -242,6 +255,7 @@ class Context:
         `probe(key)`; else Maybe is raised, and the run waits for a person. `undo` names what takes it back.
         """
         self._refuse_in_check("an effect")
+        self._refuse_if_over()
         if self._in_transaction:
             raise InvalidInput(
                 "a transaction is open, and no rollback takes back what was done outside of it: do that before, in a "
@@ -261,12 +275,14 @@ class Context:
         with the next heartbeat; with `durable` before the next item.
         """
         self._refuse_in_check("a batch")
+        self._refuse_if_over()
         if self._batches is None:
             self._batches = Batches(_Recorder(self))
         return self._batches.each(items, key, name, durable)
 
     def item_failed(self, reason: object) -> None:
         """Says that the item which the innermost loop over `each` is at has failed; the loop goes on."""
+        self._refuse_if_over()
         if self._batches is None:
             raise InvalidInput("item_failed says something of the item that a loop over ctx.each is at; there is none")
         self._batches.item_failed(reason)
@@ -284,6 +300,7 @@ class Context:
         LostOwnership is raised, and nothing is kept.
         """
         self._refuse_in_check("a transaction")
+        self._refuse_if_over()
         if self._completion is not None:
             raise InvalidInput("this run is completed already; a second transaction could not be part of that")
         if self._in_transaction:
@@ -367,6 +384,9 @@ class _Recorder:
 
     def hidden(self, text: str) -> str:
         return self._context._hide(text)
+
+    def refuse_if_over(self) -> None:
+        self._context._refuse_if_over()
 
     def moved_to(self, done: int, of: int | None, failed: int) -> None:
         context = self._context

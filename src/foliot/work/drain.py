@@ -25,13 +25,14 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
     1. Claim no more, and give back what was claimed and has not begun.
     2. Let running work finish until the grace ends.
     3. Interrupt the rest. That costs a run none of its attempts, and its last checkpoint is kept. Processes that do
-       not heed are killed.
-    4. Tell the store everything, and leave the fleet.
+       not stop are killed.
+    4. Record the rest in the store, and leave the fleet.
 
-    A thread cannot be ended. One that outlives all this stays owned, so that nobody starts its run anew while it
-    still works; its lease ends when the process does. In that case the instance does not retire either, and the
-    caller must end the process with `os._exit`, because the interpreter would wait for the thread. If it should have
-    ended long ago, the store is told what to record of it then.
+    A thread cannot be ended, nor can a task that swallows its cancellation. The record says that the process is
+    shutting down, and contains every item and checkpoint that was reported. From then on the context of the attempt
+    raises. The run stays owned until the process has ended: two attempts never overlap. So the instance does not
+    retire, its heartbeat goes on, and the caller must end the process with `os._exit`. Then the store counts the
+    attempt as interrupted, or as timed out or stalled if it should have ended before.
     """
     worker.draining = True
     worker.alarm.ring()
@@ -50,14 +51,25 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
                 worker.stop(attempt, Stop.DRAIN)
             await _work_until(worker, worker.clock.monotonic() + LAST_MOMENT)
             await _processes_ended(worker)
-            worker.outbox.last_words += filter(None, map(parting_word, worker.running))
+            _record_interrupted(worker)
             await _deliver_until(worker, worker.clock.monotonic() + LAST_DELIVERY)
             if worker.idle:
                 await worker.store.retire(worker.number)
     finally:
-        await worker.heartbeat.stop()
+        if not worker.running:
+            await worker.heartbeat.stop()
         worker.pool.shutdown(wait=False, cancel_futures=True)
     return [attempt.claimed.id for attempt in worker.running]
+
+
+def _record_interrupted(worker: Worker) -> None:
+    """Contexts end first: an item that is reported later raises in the handler, and is not taken for finished."""
+    for attempt in worker.running:
+        attempt.interrupt()
+        word = parting_word(attempt) or attempt.last_words()
+        if word is not None:
+            worker.outbox.last_words.append(word)
+    worker.outbox.leaving = bool(worker.running)
 
 
 async def _processes_ended(worker: Worker) -> None:
@@ -69,7 +81,8 @@ async def _processes_ended(worker: Worker) -> None:
 
 
 def parting_word(attempt: Attempt) -> Progress | None:
-    """How an attempt will have ended that goes on although it should not, once this process is gone; None for others.
+    """The outcome of an attempt that is past its time and goes on, to be recorded once this process is gone; None for
+    others.
 
     Not before that: until then it may still do something, and its slot and key stay taken."""
     outcome = {Stop.TIMEOUT: Outcome.TIMED_OUT, Stop.STALL: Outcome.STALLED}.get(attempt.stop or Stop.DRAIN)

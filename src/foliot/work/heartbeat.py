@@ -41,6 +41,7 @@ class Heartbeat:
         """The last beat that the store heard."""
         self.beats = 0
         self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = threading.Event()
 
     @property
@@ -61,7 +62,7 @@ class Heartbeat:
         now = worker.clock.now()
         told = [(attempt, news) for attempt in list(worker.running) if (news := attempt.news()) is not None]
         try:
-            beat = await self._store.beat(number, [news for _, news in told])
+            beat = await self._store.beat(number, [news for _, news in told], leaving=worker.draining)
         except HOPELESS:
             raise
         except Exception as error:  # the next one is not far; the store decides whether it came too late
@@ -86,6 +87,17 @@ class Heartbeat:
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
 
+    def record_interrupted(self, patience: Duration) -> None:
+        """Records what still runs as interrupted, for a process that ends at once because its event loop is blocked.
+        From any other thread; returns after `patience` at the latest."""
+        loop = self._loop
+        if loop is None or loop.is_closed() or not self._worker.running:
+            return
+        try:
+            asyncio.run_coroutine_threadsafe(self.blockade.record_interrupted(), loop).result(patience / SECOND)
+        except Exception as error:  # the store is away
+            _log.warning("interrupted attempts were not recorded: %s: %s", type(error).__name__, error)
+
     def _main(self) -> None:
         try:
             asyncio.run(self._live())
@@ -93,6 +105,7 @@ class Heartbeat:
             self._worker.fail(error)
 
     async def _live(self) -> None:
+        self._loop = asyncio.get_running_loop()
         watching = asyncio.create_task(self._watch())
         try:
             await self._beat_until_stopped()

@@ -89,6 +89,8 @@ class Outbox:
         self.endings: list[Ending] = []
         self.last_words: list[Progress] = []
         self.unbegun: list[Claimed] = []
+        self.leaving = False
+        """Whether the store is to hear that this process is shutting down."""
         self.events: list[tuple[str, str, str]] = []
         self.delivery: asyncio.Task[None] | None = None
         self.pause = Pause()
@@ -101,7 +103,7 @@ class Outbox:
 
     def __bool__(self) -> bool:
         """Whether anything waits or is under way."""
-        return bool(self.delivery or self.endings or self.unbegun or self.events or self.last_words)
+        return bool(self.delivery or self.endings or self.unbegun or self.events or self.last_words or self.leaving)
 
     @property
     def numbers(self) -> set[int]:
@@ -121,7 +123,7 @@ class Outbox:
         self.is_behind = True
         try:
             # 1. Last words before endings: an ending gives the token away that they are fenced by.
-            if self.last_words:
+            if self.last_words or self.leaving:
                 beat = await self._say(worker)
             # 2. Endings, and with them whatever they set free.
             if self.endings:
@@ -143,10 +145,11 @@ class Outbox:
             self._on_delivered(worker, beat)
 
     async def _say(self, worker: int) -> Beat:
-        count = len(self.last_words)
+        count, leaving = len(self.last_words), self.leaving
         # Whose run somebody's open transaction holds has to wait: what is not heard now never will be.
-        beat = await self._store.beat(worker, self.last_words[:count], patient=True)
+        beat = await self._store.beat(worker, self.last_words[:count], patient=True, leaving=leaving)
         del self.last_words[:count]
+        self.leaving = self.leaving and not leaving
         return beat
 
     async def _finish(self, worker: int) -> None:

@@ -16,7 +16,10 @@ class WatchStore(Protocol):
     """What must not be silent."""
 
     async def silent(self, beat_before: Instant) -> list[SilentAttempt]:
-        """Attempts whose worker's last beat is older than `beat_before`, or whose process is known to be gone."""
+        """Attempts whose worker's last beat is older than `beat_before`, or whose process is known to be gone.
+
+        A process is gone when a process of the same host has seen that: the one that asks now, or one that registered
+        since. Of no other process can anybody know; it counts as living until its lease has ended."""
 
     async def lose(self, losses: Sequence[Loss]) -> int:
         """Takes attempts away from vanished workers; each leaves an attempt `lost` and an event.

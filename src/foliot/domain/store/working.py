@@ -56,10 +56,13 @@ class WorkStore(Protocol):
     async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
         """Returns claims that never began: handed off again, no trace, no attempt. Fenced ones are passed over."""
 
-    async def beat(self, worker: int, progress: Sequence[Progress], *, patient: bool = False) -> Beat:
+    async def beat(
+        self, worker: int, progress: Sequence[Progress], *, patient: bool = False, leaving: bool = False
+    ) -> Beat:
         """The instance lives; keeps what its attempts said of themselves, items too; tells what is to be stopped.
 
-        A heart waits for nobody: what somebody's open transaction has its hands on is not heard, unless `patient`."""
+        A heart waits for nobody: what somebody's open transaction has its hands on is not heard, unless `patient`.
+        `leaving`: the process is shutting down. Attempts that end with it are `interrupted`, not lost."""
 
 
 class LedgerStore(Protocol):

@@ -296,7 +296,9 @@ async def give_back(tx: PostgresTransaction, worker: int, claimed: Sequence[Clai
     return await working.give_back(tx, worker, claimed)
 
 
-async def beat(tx: PostgresTransaction, worker: int, progress: Sequence[Progress], patient: bool) -> Beat:
+async def beat(
+    tx: PostgresTransaction, worker: int, progress: Sequence[Progress], patient: bool, leaving: bool
+) -> Beat:
     tokens = list({one.token for one in progress})
     await tx.all("write_old_claims", worker=worker, before=tx.now - _BRIEF, tokens=tokens)
-    return await working.beat(tx, worker, progress, patient)
+    return await working.beat(tx, worker, progress, patient, leaving)

@@ -549,8 +549,11 @@ class PostgresStore(Verbs):
             self.ring({"handoff"})  # whoever looks now is told when it is ready
         return returned
 
-    async def beat(self, worker: int, progress: Sequence[Progress], *, patient: bool = False) -> Beat:
-        return await self.write(lambda tx: claiming.beat(tx, worker, progress, patient), lazily=not progress)
+    async def beat(
+        self, worker: int, progress: Sequence[Progress], *, patient: bool = False, leaving: bool = False
+    ) -> Beat:
+        lazily = not (progress or leaving)
+        return await self.write(lambda tx: claiming.beat(tx, worker, progress, patient, leaving), lazily=lazily)
 
     # Fleet
 

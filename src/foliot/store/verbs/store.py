@@ -224,8 +224,10 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
     async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
         return await self.write(lambda tx: working.give_back(tx, worker, claimed))
 
-    async def beat(self, worker: int, progress: Sequence[Progress], *, patient: bool = False) -> Beat:
-        return await self.write(lambda tx: working.beat(tx, worker, progress, patient))
+    async def beat(
+        self, worker: int, progress: Sequence[Progress], *, patient: bool = False, leaving: bool = False
+    ) -> Beat:
+        return await self.write(lambda tx: working.beat(tx, worker, progress, patient, leaving))
 
     # Ledger
 

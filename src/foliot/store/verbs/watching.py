@@ -29,12 +29,15 @@ from foliot.store.verbs.working import close_claims
 
 async def silent(tx: Transaction, beat_before: Instant) -> list[SilentAttempt]:
     attempts: list[SilentAttempt] = []
-    for worker, host, pid, birth, beat_at in await tx.all("working_instances"):
-        gone = host is None or process.is_gone(host, pid, birth)
+    for worker, host, pid, birth, beat_at, gone_at, leaving_at in await tx.all("working_instances"):
+        gone = host is None or gone_at is not None or process.is_gone(host, pid, birth)
         # A beat from the future was made by a clock that has been set back since: it says nothing.
         if not gone and beat_before <= beat_at <= tx.now:
             continue
-        attempts += await _claimed(tx, worker, beat_at, gone)
+        claimed = await _claimed(tx, worker, beat_at, gone)
+        if leaving_at is not None:
+            claimed = [one._replace(ending=one.ending or Outcome.INTERRUPTED) for one in claimed]
+        attempts += claimed
     return await _with_facts(tx, attempts)
 
 
@@ -192,10 +195,13 @@ def _taken(card: JobCard) -> list[str]:
 
 
 async def _tidy_instances(tx: Transaction) -> None:
-    """A killed process never says goodbye: those that are known to be gone, and own nothing, are ended here."""
+    """A killed process never says goodbye: those that are known to be gone, and own nothing, are ended here.
+
+    Of those that own runs this is recorded: the watch may be on a host that cannot see their processes."""
     for number, host, pid, birth in await tx.all("unended_instances"):
-        if process.is_gone(host, pid, birth) and not await tx.value("open_claims_of", worker=number):
-            await tx.run("end_instance", number=number, now=tx.now)
+        if process.is_gone(host, pid, birth):
+            owns = await tx.value("open_claims_of", worker=number)
+            await tx.run("record_gone" if owns else "end_instance", number=number, now=tx.now)
     await tx.run("forget_instances", before=tx.now - WEEK)
 
 

@@ -511,8 +511,10 @@ async def give_back(tx: Transaction, worker: int, claimed: Sequence[Claimed]) ->
     return len(returned)
 
 
-async def beat(tx: Transaction, worker: int, progress: Sequence[Progress], patient: bool) -> Beat:
-    row = await tx.one("beat_worker", number=worker, now=tx.now)
+async def beat(
+    tx: Transaction, worker: int, progress: Sequence[Progress], patient: bool, leaving: bool = False
+) -> Beat:
+    row = await tx.one("beat_worker", number=worker, now=tx.now, leaving_at=tx.now if leaving else None)
     known = row is not None
     unheard: list[int] = []
     if known and progress:

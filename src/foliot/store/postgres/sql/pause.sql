@@ -43,4 +43,5 @@ SELECT wish FROM foliot.instance WHERE number = :number AND ended_at IS NULL AND
 UPDATE foliot.instance SET wish = :wish, wish_note = :note WHERE number = :number
 
 -- name: beat_worker
-UPDATE foliot.instance SET beat_at = :now WHERE number = :number AND ended_at IS NULL RETURNING wish
+UPDATE foliot.instance SET beat_at = :now, leaving_at = coalesce(leaving_at, :leaving_at)
+WHERE number = :number AND ended_at IS NULL RETURNING wish

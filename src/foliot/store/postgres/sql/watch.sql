@@ -1,6 +1,6 @@
 -- name: working_instances
 -- Whoever owns claims; a worker that is not in the table any more is gone.
-SELECT c.worker, i.host, i.pid, i.birth, coalesce(i.beat_at, 0) FROM (SELECT DISTINCT worker FROM foliot.claim) c
+SELECT c.worker, i.host, i.pid, i.birth, coalesce(i.beat_at, 0), i.gone_at, i.leaving_at FROM (SELECT DISTINCT worker FROM foliot.claim) c
 LEFT JOIN foliot.instance i ON i.number = c.worker
 
 -- name: claims_of
@@ -34,6 +34,9 @@ RETURNING number
 
 -- name: unended_instances
 SELECT number, host, pid, birth FROM foliot.instance WHERE ended_at IS NULL
+
+-- name: record_gone
+UPDATE foliot.instance SET gone_at = :now WHERE number = :number AND gone_at IS NULL
 
 -- name: forget_instances
 -- Starts that ended long ago; what they did is told by runs and attempts.

@@ -43,4 +43,5 @@ SELECT wish FROM instance WHERE number = :number AND ended_at IS NULL AND role =
 UPDATE instance SET wish = :wish, wish_note = :note WHERE number = :number
 
 -- name: beat_worker
-UPDATE instance SET beat_at = :now WHERE number = :number AND ended_at IS NULL RETURNING wish
+UPDATE instance SET beat_at = :now, leaving_at = coalesce(leaving_at, :leaving_at)
+WHERE number = :number AND ended_at IS NULL RETURNING wish
