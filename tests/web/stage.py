@@ -43,19 +43,20 @@ class Hurried:
 
 
 class Caller:
-    """Somebody who asks, with what they always say."""
+    """Sends requests with the same headers, from one address: a loopback address if the base is local."""
 
     def __init__(self, stage: Stage, headers: dict[str, str], base: str) -> None:
         self._stage = stage
         self.headers = headers
         self._base = base
+        self.peer = "127.0.0.1" if base == LOCAL else "192.0.2.7"
 
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
         headers = self.headers | more.pop("headers", {})
         return self._stage.world.call(self._ask(method, path, headers, more))
 
     async def _ask(self, method: str, path: str, headers: dict[str, str], more: dict[str, Any]) -> httpx.Response:
-        transport = httpx.ASGITransport(self._stage.application, client=("192.0.2.7", 4711))
+        transport = httpx.ASGITransport(self._stage.application, client=(self.peer, 4711))
         async with httpx.AsyncClient(transport=transport, base_url=self._base) as client:
             return await client.request(method, path, headers=headers, **more)
 

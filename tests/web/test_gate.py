@@ -49,8 +49,46 @@ def test_a_name_that_was_bent_to_this_host_opens_nothing(house: Stage, host: str
     assert response.status_code == 421
 
 
-def test_what_a_proxy_passes_on_may_be_anybodys(house: Stage) -> None:
-    assert house.somebody(x_forwarded_for="192.0.2.1").ask("GET", "/api/v1/runs").status_code == 401
+PROXY_HEADERS = {
+    "forwarded": "for=192.0.2.1",
+    "via": "1.1 proxy",
+    "x_forwarded_for": "192.0.2.1",
+    "x_forwarded_host": "jobs.example.com",
+    "x_forwarded_port": "443",
+    "x_forwarded_proto": "https",
+    "x_forwarded_anything": "",
+    "x_real_ip": "192.0.2.1",
+}
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/api/v1/runs"])
+def test_a_request_with_a_proxy_header_needs_a_token_though_its_host_is_local(house: Stage, path: str) -> None:
+    assert house.somebody().ask("GET", path).status_code == 200
+    for name, value in PROXY_HEADERS.items():
+        assert house.somebody(**{name: value}).ask("GET", path).status_code == 401, name
+        assert house.somebody(host="localhost", **{name: value}).ask("GET", path).status_code == 401, name
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/api/v1/runs"])
+@pytest.mark.parametrize("peer", ["192.0.2.1", "::ffff:192.0.2.1", "fe80::1", "somewhere"])
+def test_a_request_from_another_host_needs_a_token_though_its_host_is_local(house: Stage, path: str, peer: str) -> None:
+    caller = house.somebody()
+    caller.peer = peer
+    assert caller.ask("GET", path).status_code == 401
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
+def test_a_program_on_this_host_reads_metrics_without_a_token(peer: str, house: Stage) -> None:
+    caller = house.somebody(host="localhost:8300")
+    caller.peer = peer
+    assert caller.ask("GET", "/metrics").status_code == 200
+
+
+def test_metrics_need_a_token_where_a_proxy_is_announced() -> None:
+    with staged(WebSettings(public_url="https://jobs.example.com"), lived=False) as stage:
+        said = {"authorization": f"Bearer {stage.token('scraper', 'read')}"}
+        for caller, status in ((stage.somebody(), 401), (stage.somebody(**said), 200)):
+            assert caller.ask("GET", "/metrics").status_code == status
 
 
 @pytest.mark.parametrize(

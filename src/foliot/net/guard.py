@@ -111,13 +111,15 @@ def literal(host: str) -> Address | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is `localhost` or a loopback address in its usual spelling."""
+    """Whether a host is `localhost` or a loopback address in its usual spelling, or as `::ffff:127.0.0.1`."""
     if host == _LOCAL_NAME:
         return True
     try:
-        return ip_address(host).is_loopback
+        address = ip_address(host)
     except ValueError:
         return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def _target(address: Address) -> Address:

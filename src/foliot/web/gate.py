@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from foliot.domain.access import LOCAL
 from foliot.domain.access import Scope as Access
+from foliot.net import is_loopback
 from foliot.web.access import OPEN
 from foliot.web.entrance import CSRF_HEADER, Entrance, Principal, is_csrf_right
 from foliot.web.problems import Problem, problem_of
@@ -34,8 +35,11 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 
-_PROXIES = frozenset({"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"})
-"""What a proxy adds: behind one, who comes from this host may come from anywhere."""
+_PROXY_HEADERS = frozenset(
+    {"forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip"}
+)
+_PROXY_PREFIX = "x-forwarded-"
+"""Headers that proxies add. A request with one of them may come from any host."""
 
 
 class Gate:
@@ -102,16 +106,30 @@ class Gate:
             raise Problem("wrong-host", f"Host {host!r:.80} is not this server")
 
     async def _principal(self, scope: Scope, headers: Headers) -> Principal | None:
-        address = _address(scope)
-        if scope["path"] == "/metrics" and self._settings.is_loopback and is_local_name(headers.get("host", "")):
-            return Principal("metrics", Access.READ, None, LOCAL, "")  # whoever scrapes from this host needs no token
-        principal = await self._entrance.principal(headers, address)
-        if principal is not None and principal.credential == LOCAL and not _PROXIES.isdisjoint(headers.keys()):
+        is_local = _is_local(scope, headers, self._settings)
+        if is_local and scope["path"] == "/metrics":
+            return Principal("metrics", Access.READ, None, LOCAL, "")
+        principal = await self._entrance.principal(headers, _address(scope))
+        if principal is not None and principal.credential == LOCAL and not is_local:
             raise Problem(
                 "no-credential",
-                "this request was passed on by a proxy, so it may be anybody's; make a token: foliot tokens create",
+                "a proxy or another host sent this request, so it needs a token: foliot tokens create makes one",
             )
         return principal
+
+
+def _is_local(scope: Scope, headers: Headers, settings: WebSettings) -> bool:
+    """Whether a program on this host sent the request directly: only such a request may come without a token.
+
+    A proxy on this host connects from a loopback address too, and may write a local Host header. Not every proxy adds
+    a header, so a server that has a public URL treats no request as local.
+    """
+    return (
+        settings.is_alone
+        and is_loopback(_address(scope))
+        and is_local_name(headers.get("host", ""))
+        and not any(name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIX) for name in headers)
+    )
 
 
 def _check_sizes(scope: Scope, headers: Headers, most_body: int) -> None:
