@@ -5,6 +5,7 @@
     settings     where it listens, and what it lets in
     access       who may ask for what: every route, in one table
     gate         what comes first: sizes, host, origin, who it is; and headers on whatever goes out
+    slots        how much may be open at the same time
     entrance     whose token or session it is
     routing      what every route has in common: scope, tenant, JSON, Idempotency-Key
     caller       who asks, and what exists for them

@@ -19,11 +19,12 @@ from foliot.web.access import OPEN, TABLE
 from foliot.web.entrance import Entrance
 from foliot.web.gate import Gate
 from foliot.web.openapi import description
-from foliot.web.pages import static
+from foliot.web.pages import live, static
 from foliot.web.pages.forms import told_as_page
 from foliot.web.problems import unanswered
 from foliot.web.routing import Answered, GuardedRoute
 from foliot.web.settings import WebSettings
+from foliot.web.slots import Slots
 
 
 def make_application(foliot: Foliot, settings: WebSettings | None = None, clock: Clock | None = None) -> Gate:
@@ -32,6 +33,7 @@ def make_application(foliot: Foliot, settings: WebSettings | None = None, clock:
     entrance = Entrance(foliot.operate, settings, clock or foliot.clock)
     inner = inner_application()
     inner.state.foliot, inner.state.settings, inner.state.entrance = foliot, settings, entrance
+    inner.state.streams = Slots(live.MOST_OPEN, live.MOST_OF_ONE, of="live streams", owner="this token")
     return Gate(inner, settings, entrance, static.paths())
 
 

@@ -36,9 +36,11 @@ TITLES = {
     "invalid": (422, "What was given cannot be used"),
     "key-reused": (422, "The Idempotency-Key was used for something else"),
     "no-revision": (428, "Say which revision you saw"),
+    "too-many": (429, "There are too many at the same time"),
     "too-many-keys": (429, "There are too many Idempotency-Keys"),
     "headers-too-large": (431, "The headers are too large"),
     "failed": (500, "A mistake of ours"),
+    "busy": (503, "The server is busy"),
     "store": (503, "The store cannot do that now"),
     "locked": (503, "It is locked, and this server has no key for it"),
 }

@@ -104,13 +104,20 @@ function shine(on) {
   light.textContent = on ? "live" : "not connected";
 }
 if (document.querySelector("[data-live]") && window.EventSource) {
-  const source = new EventSource("/live");
-  let waiting = null;
-  source.addEventListener("open", () => shine(true));
-  source.addEventListener("error", () => shine(false));
-  source.addEventListener("changed", () => {
-    waiting ??= setTimeout(() => { waiting = null; if (!document.hidden && !dialog?.open) refresh(); }, 700);
-  });
+  let source = null, waiting = null;
+  const connect = () => {
+    source = new EventSource("/live");
+    source.addEventListener("open", () => shine(true));
+    source.addEventListener("error", () => {
+      shine(false);
+      // A browser does not ask again after a refusal, such as 429 where the token has too many pages open.
+      if (source.readyState === EventSource.CLOSED) setTimeout(connect, 30000);
+    });
+    source.addEventListener("changed", () => {
+      waiting ??= setTimeout(() => { waiting = null; if (!document.hidden && !dialog?.open) refresh(); }, 700);
+    });
+  };
+  connect();
   document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
   addEventListener("pagehide", () => source.close());
 }
