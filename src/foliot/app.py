@@ -54,6 +54,8 @@ class Foliot:
     says whether anything is traced, by OpenTelemetry's own variables.
     `encryption`: keys with which arguments, results and checkpoints are locked before they are stored: the first one
     locks, all unlock; without it, FOLIOT_ENCRYPTION_KEYS says which, and else nothing is locked.
+    `audit`: keys with which rows of the audit log are signed: the first one signs, all verify; without it,
+    FOLIOT_AUDIT_KEYS says which, and else rows are not signed.
     `secret`: names of keys whose values are shown nowhere, beside those that never are (`password`, `api_key`, …).
     """
 
@@ -65,6 +67,7 @@ class Foliot:
         tracer_provider: Any = None,
         secret: Iterable[str] = (),
         encryption: str | Iterable[str] | None = None,
+        audit: str | Iterable[str] | None = None,
         **settings: Any,
     ) -> None:
         if not isinstance(store, str | None) and not hasattr(store, "promise"):
@@ -72,8 +75,9 @@ class Foliot:
         self.clock: Clock = clock or SystemClock()
         self._is_open: bool = store is not None and not isinstance(store, str)
         self.encryption_keys = bootstrap.encryption_keys(encryption)
+        self.audit_keys = bootstrap.audit_keys(audit)
         self.store: Store = (
-            bootstrap.make_store(store, self.clock, self.encryption_keys)
+            bootstrap.make_store(store, self.clock, self.encryption_keys, self.audit_keys)
             if isinstance(store, str | None)
             else bootstrap.with_keys(store, self.encryption_keys)
         )
@@ -448,7 +452,7 @@ class Foliot:
         """To another store, before anybody else uses this app: what it did so far stays in the one that it had."""
         self.close()
         self._unintroduced = {name for name, job in self.jobs.items() if job.handler.secrets != NO_SECRETS}
-        self.store = bootstrap.make_store(store, self.clock, self.encryption_keys)
+        self.store = bootstrap.make_store(store, self.clock, self.encryption_keys, self.audit_keys)
 
     def close(self) -> None:
         """As `close_async`; plain verbs that are under way in other threads have some seconds to end."""

@@ -125,3 +125,27 @@ def test_a_file_that_holds_no_anchors_is_refused_with_its_line(acted: str, tmp_p
     (tmp_path / "notes.txt").write_text("# mine\nremember the milk\n", "utf-8")
     told = refused(run("audit", "verify", "--anchor", "notes.txt", "--store", acted), 1)
     assert "notes.txt: line 2, 'remember the milk', is no anchor" in told
+
+
+def test_a_row_that_was_inserted_without_the_key_is_told_by_verify(acted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = run("keys", "new").stdout.strip()
+    assert "no key is here" in run("audit", "verify", "--store", acted).stdout
+    monkeypatch.setenv("FOLIOT_AUDIT_KEYS", key)
+    run("schedules", "pause", "greetings", *WHY, "--store", acted)
+    assert run_json("audit", "list", "--limit", "1", "--store", acted)[0]["signed"] == "yes"
+    report = run_json("audit", "verify", "--store", acted)
+    assert (report["ok"], report["signed"], report["signed_from"]) == (True, 1, 6)
+    _tamper(acted, "INSERT INTO audit (at, actor, action, subject, note) VALUES (1, 'ana', 'limit', 'job:z', 'agreed')")
+    found = run("audit", "verify", "--json", "--store", acted)
+    assert found.exit_code == 1
+    assert '"problem": "unsigned"' in found.stdout
+    monkeypatch.delenv("FOLIOT_AUDIT_KEYS")
+    told = refused(run("schedules", "resume", "greetings", *WHY, "--store", acted), 1)
+    assert "set FOLIOT_AUDIT_KEYS" in told
+
+
+def test_a_wrong_audit_key_is_refused_and_not_repeated(acted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOLIOT_AUDIT_KEYS", "foliot_key_short")
+    told = refused(run("audit", "verify", "--store", acted), 1)
+    assert "an audit key has 32 bytes" in told
+    assert "short" not in told

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import apsw
 import asyncpg
 import pytest
 
-from foliot.domain.audit import GENESIS, AuditFilter, ChainCheck, SealedRow, sealed
+from foliot.domain.audit import GENESIS, Anchor, AuditFilter, AuditKeys, ChainCheck, SealedRow, Signed, sealed
 from foliot.domain.gates import Gate
 from foliot.domain.instant import MINUTE, rfc3339
 from foliot.domain.run import OnConflict, Promise
 from foliot.domain.store import Store
-from foliot.errors import Conflict
+from foliot.errors import Conflict, Locked
 from tests.contract.stage import START, Stage
 
 ANY = AuditFilter()
@@ -55,8 +57,8 @@ async def _undisturbed(store: Store, statement: str) -> None:
     await _by_hand(store, "; ".join(f"DROP TRIGGER IF EXISTS {name}" for name in tables) + f"; {statement}")
 
 
-async def _checked(store: Store) -> str | None:
-    check = ChainCheck()
+async def _checked(store: Store, anchors: Sequence[Anchor] = ()) -> str | None:
+    check = ChainCheck(anchors)
     check.follow(await store.seals(0, 1_000))
     check.end()
     return check.problem and f"{check.problem.breach} at {check.problem.position}"
@@ -184,6 +186,86 @@ async def test_rows_without_a_seal_that_wait_for_none_are_found_and_those_that_v
     gone, end = await stage.store.unsealed(last or 0, 1_000)
     assert [(one.seals, one.at) for one in gone] == [(0, None)]
     assert end is None
+
+
+KEYS, OTHERS = AuditKeys([b"k" * 32]), AuditKeys([b"x" * 32])
+FORGED = "INSERT INTO audit (at, actor, action, subject, note) VALUES (1, 'ana', 'limit', 'job:z', 'as agreed')"
+COPIED = (
+    "INSERT INTO audit (at, actor, action, subject, note, signature) "
+    "SELECT at, actor, action, subject, note, signature FROM foliot.audit WHERE subject = 'job:a'"
+)
+NOTED = "INSERT INTO unsealed SELECT max(n) FROM foliot.audit"
+
+
+@pytest.mark.parametrize("anchored", [False, True], ids=["no-anchor", "anchor"])
+@pytest.mark.parametrize(
+    "forge",
+    [
+        pytest.param((_by_hand, FORGED), id="inserted"),
+        pytest.param((_undisturbed, f"{FORGED}; {NOTED}"), id="noted-by-hand"),
+        pytest.param((_by_hand, COPIED), id="copied"),
+    ],
+)
+async def test_a_row_that_was_inserted_without_the_key_is_found(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, forge: Any, anchored: bool
+) -> None:
+    monkeypatch.setattr(stage.store, "audit_keys", KEYS)
+    await _limited(stage, "job:a")
+    await stage.store.seal()
+    [first] = await stage.store.seals(0, 10)
+    assert first.seal is not None
+    anchors = [Anchor(stage.now, *first.seal)] if anchored else []
+    by_whom, statement = forge
+    await by_whom(stage.store, statement)
+    assert await stage.store.seal() == 1
+    await _limited(stage, "job:b")
+    await stage.store.seal()
+    assert await _checked(stage.store, anchors) == "unsigned at 2"
+    [event] = await stage.events("unsigned_audit")
+    forged = (await stage.store.seals(0, 10))[1]
+    assert event.subject == f"audit:{forged.number}"
+    monkeypatch.setattr(stage.store, "audit_keys", None)
+    assert await _checked(stage.store, anchors) is None, "only the key tells"
+
+
+async def test_rows_are_signed_as_they_are_stored(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage.store, "audit_keys", KEYS)
+    await _limited(stage, "job:a", note="a NUL \0 and \N{SNOWMAN}")
+    many = [Promise("job", b"{}", stage.now + MINUTE) for _ in range(3)]
+    await stage.store.promise_as(many, actor="ana", note="asked for")
+    found = await stage.store.audit(ANY)
+    assert [one.signed for one in found] == [Signed.YES] * 4
+    await stage.store.seal()
+    assert await _checked(stage.store) is None
+
+
+async def test_rows_from_before_the_first_signature_stay_as_they_are(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _limited(stage, "job:a")
+    monkeypatch.setattr(stage.store, "audit_keys", KEYS)
+    await _limited(stage, "job:b")
+    await stage.store.seal()
+    assert [one.signed for one in await stage.store.seals(0, 10)] == [Signed.NO, Signed.YES]
+    assert await _checked(stage.store) is None
+    assert await stage.events("unsigned_audit") == []
+    monkeypatch.setattr(stage.store, "audit_keys", OTHERS)
+    assert await _checked(stage.store) == "unsigned at 2", "its key is not here"
+
+
+async def test_a_process_without_the_key_does_nothing_once_the_log_is_signed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage.store, "audit_keys", KEYS)
+    await _limited(stage, "job:a")
+    monkeypatch.setattr(stage.store, "audit_keys", None)
+    with pytest.raises(Locked, match="FOLIOT_AUDIT_KEYS"):
+        await _limited(stage, "job:b")
+    with pytest.raises(Locked, match="FOLIOT_AUDIT_KEYS"):
+        await stage.store.promise_as([Promise("job", b"{}", stage.now, key="k")], actor="ana", note="asked for")
+    assert [gate.gate.name for gate in await stage.store.limits()] == ["job:a"]
+    assert await stage.store.runs() == []
+    assert len(await stage.store.audit(ANY)) == 1
 
 
 async def test_a_row_that_commits_late_is_sealed_behind_those_that_came_before_its_commit(stage: Stage) -> None:

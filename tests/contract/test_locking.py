@@ -11,7 +11,8 @@ from foliot.domain.locking import DAMAGED, Place, is_shut, key_of
 from foliot.domain.run import Claimed, Ending, Progress, Promise
 from foliot.domain.state import Event, Outcome, State
 from foliot.domain.store import Store
-from foliot.store.keyring import Keyring, new_key
+from foliot.store.keyring import Keyring
+from foliot.store.keys import new_key
 from foliot.store.locked import locked_store
 from tests.contract.stage import START, Stage, declared
 

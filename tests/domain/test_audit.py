@@ -7,12 +7,14 @@ import pytest
 from foliot.domain.audit import (
     START,
     Anchor,
+    AuditKeys,
     AuditRow,
     Breach,
     ChainCheck,
     Problem,
     Seal,
     SealedRow,
+    Signed,
     Unsealed,
     read_anchors,
     sealed,
@@ -126,6 +128,43 @@ def test_a_chain_that_was_cut_off_is_found_by_an_anchor_alone() -> None:
     chain = _chain("a", "b", "c")
     assert _breach(chain[:2]) is None
     assert _breach(chain[:2], _anchor(chain, 3)) == (Breach.ANCHOR, 3)
+
+
+KEYS = AuditKeys([b"k" * 32])
+
+
+def test_the_signature_of_a_row_never_changes_from_release_to_release() -> None:
+    row = AuditRow(1_775_217_600_000_000, "ana", "pause", "Übung: 50 %", "daily", 7)
+    assert KEYS.sign(row) == "8f2410db:b9b0f01f64f39daaa699bb33443715c903a84574b5b235cdb8a2420d5b0c197b"
+
+
+def test_a_signature_is_that_of_one_row_in_one_place_by_one_key() -> None:
+    row = _row(7)
+    signed = row._replace(signature=KEYS.sign(row))
+    assert KEYS.judge(signed) is Signed.YES
+    assert AuditKeys([b"n" * 32, b"k" * 32]).judge(signed) is Signed.YES, "a key that came before the newest"
+    assert AuditKeys([b"n" * 32]).judge(signed) is Signed.UNKNOWN
+    assert KEYS.judge(row) is Signed.NO
+    for changed in ({"number": 8}, {"at": 1}, {"actor": "eve"}, {"action": "x"}, {"subject": "x"}, {"note": "x"}):
+        assert KEYS.judge(signed._replace(**changed)) is Signed.WRONG, changed
+    for text in ("", "nonsense", f"{(signed.signature or '').partition(':')[0]}:\N{SNOWMAN}"):
+        assert KEYS.judge(row._replace(signature=text)) is not Signed.YES, text
+
+
+@pytest.mark.parametrize(
+    ("signed", "wrong_at"),
+    [
+        ([None, None, None], None),
+        ([Signed.NO, Signed.NO, Signed.NO], None),
+        ([Signed.NO, Signed.YES, Signed.YES], None),
+        ([Signed.YES, Signed.NO, Signed.YES], 2),
+        ([Signed.NO, Signed.WRONG, Signed.NO], 2),
+        ([Signed.NO, Signed.NO, Signed.UNKNOWN], 3),
+    ],
+)
+def test_from_the_first_signed_row_on_every_row_is_signed(signed: list[Signed | None], wrong_at: int | None) -> None:
+    chain = [one._replace(signed=how) for one, how in zip(_chain("a", "b", "c"), signed, strict=True)]
+    assert _breach(chain) == (None if wrong_at is None else (Breach.UNSIGNED, wrong_at))
 
 
 def test_rows_that_are_oddly_sealed_are_told() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from foliot import Foliot
-from foliot.store.keyring import new_key
+from foliot.store.keys import new_key
 from tests.cli.support import process, run, run_json, until
 
 VAULT = Path(__file__).with_name("vault.py")

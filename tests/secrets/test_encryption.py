@@ -26,7 +26,8 @@ from foliot.domain.standing import ScheduleFacts, SchedulePage
 from foliot.domain.state import Reason, State
 from foliot.domain.store import OpenTransaction, Store
 from foliot.errors import InvalidInput
-from foliot.store.keyring import PREFIX, Keyring, new_key
+from foliot.store.keyring import Keyring
+from foliot.store.keys import PREFIX, new_key
 from foliot.store.locked import LockedStore
 from foliot.testing import World, virtual_time
 

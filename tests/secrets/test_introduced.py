@@ -9,7 +9,7 @@ import pytest
 
 from foliot import Foliot, every
 from foliot.errors import InvalidInput
-from foliot.store.keyring import new_key
+from foliot.store.keys import new_key
 from foliot.testing import virtual_time
 
 

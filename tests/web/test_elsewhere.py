@@ -11,7 +11,8 @@ from foliot.domain.elsewhere import MOST_ERROR
 from foliot.domain.instant import MINUTE, SECOND, rfc3339
 from foliot.domain.run import Promise
 from foliot.domain.state import Outcome, Reason, State
-from foliot.store.keyring import Keyring, new_key
+from foliot.store.keyring import Keyring
+from foliot.store.keys import new_key
 from tests.web.stage import Caller, Stage, staged
 
 JOB = {"name": "resize", "settings": {"attempts": 3, "timeout": "5m", "backoff": "1s", "lease": "30s"}}

@@ -29,15 +29,16 @@ from foliot.bootstrap.parts import (
 from foliot.bootstrap.scheduling import run_scheduler
 from foliot.bootstrap.stores import (
     DEFAULT_STORE,
+    audit_keys,
     encryption_keys,
     make_store,
     migrate_store,
-    new_key,
     open_store,
     with_keys,
 )
 from foliot.bootstrap.working import RECYCLE_AFTER, Left, run_worker
 from foliot.logs import guard
+from foliot.store.keys import new_key
 from foliot.watch.telling import Telling
 from foliot.work.blockade import DRAINED, RECYCLED
 from foliot.work.room import HEADROOM, RESERVE, checked_reserved
@@ -53,6 +54,7 @@ __all__ = [
     "Left",
     "Telling",
     "append_line",
+    "audit_keys",
     "checked_reserved",
     "encryption_keys",
     "make_alarm",

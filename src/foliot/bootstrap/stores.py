@@ -7,17 +7,27 @@ import re
 from collections.abc import Iterable, Sequence
 
 from foliot.clock import Clock
+from foliot.domain.audit import AuditKeys
 from foliot.domain.store import Schema, Store
 from foliot.errors import InvalidInput, StoreError
+from foliot.store.keys import read_key
 from foliot.store.sqlite import SqliteStore
 
 DEFAULT_STORE = "sqlite:///foliot.db"
 
 
-def make_store(url: str | None, clock: Clock | None = None, keys: Sequence[str] = ()) -> Store:
-    """The store behind a URL; it is not open yet. Without one, FOLIOT_STORE says which, and else `foliot.db` here. With
-    keys, what it is given is stored locked."""
-    return with_keys(_plain_store(url, clock), keys)
+def make_store(
+    url: str | None, clock: Clock | None = None, keys: Sequence[str] = (), audit: Sequence[str] | None = None
+) -> Store:
+    """The store behind a URL; it is not open yet. Without one, FOLIOT_STORE says which, and else `foliot.db` here.
+
+    `keys` encrypt values before they are stored. `audit`: keys that sign rows of the audit log; None: those of
+    FOLIOT_AUDIT_KEYS."""
+    store = _plain_store(url, clock)
+    signing = audit_keys(None) if audit is None else audit
+    if signing:
+        store.audit_keys = AuditKeys([read_key(key, "an audit") for key in signing])
+    return with_keys(store, keys)
 
 
 def with_keys(store: Store, keys: Sequence[str]) -> Store:
@@ -31,16 +41,19 @@ def with_keys(store: Store, keys: Sequence[str]) -> Store:
 
 def encryption_keys(given: str | Iterable[str] | None) -> tuple[str, ...]:
     """As an app states them; without that, as FOLIOT_ENCRYPTION_KEYS does, with commas between."""
+    return _listed(given, "FOLIOT_ENCRYPTION_KEYS")
+
+
+def audit_keys(given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """As an app states them; without that, as FOLIOT_AUDIT_KEYS does, with commas between."""
+    return _listed(given, "FOLIOT_AUDIT_KEYS")
+
+
+def _listed(given: str | Iterable[str] | None, variable: str) -> tuple[str, ...]:
     if given is None:
-        given = os.environ.get("FOLIOT_ENCRYPTION_KEYS", "")
-    keys = given.split(",") if isinstance(given, str) else list(given)
-    return tuple(key.strip() if isinstance(key, str) else key for key in keys if key != "")
-
-
-def new_key() -> str:
-    from foliot.store import keyring
-
-    return keyring.new_key()
+        given = os.environ.get(variable, "")
+    listed = given.split(",") if isinstance(given, str) else list(given)
+    return tuple(key.strip() if isinstance(key, str) else key for key in listed if key != "")
 
 
 def _plain_store(url: str | None, clock: Clock | None) -> Store:

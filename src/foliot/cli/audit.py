@@ -138,6 +138,14 @@ def _read(file: str) -> list[Anchor]:
         raise InvalidInput(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
+def _signed(report: AuditReport) -> str:
+    if report.signed is None:
+        return "no key is here: who can insert into the store could have inserted rows (FOLIOT_AUDIT_KEYS)"
+    if report.signed_from is None:
+        return "no row: who can insert into the store could have inserted rows"
+    return f"{words.counted(report.signed, 'row')}, and every one from seal {report.signed_from:,} on has to be"
+
+
 def _facts(report: AuditReport) -> dict[str, str]:
     problem = report.problem
     facts = {"verdict": "ok" if problem is None else "wrong", "checked": words.counted(report.rows, "row")}
@@ -152,6 +160,7 @@ def _facts(report: AuditReport) -> dict[str, str]:
         )
     elif not report.anchors:
         facts["anchored"] = "no anchor was given: who can write all of the store could have written all of this anew"
+    facts["signed"] = _signed(report)
     return facts
 
 

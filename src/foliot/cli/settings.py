@@ -24,7 +24,7 @@ from foliot.errors import InvalidInput, StoreError
 from foliot.net import SETTING
 
 FILE = "foliot.toml"
-_KEYS = ("app", "store", "audit_anchor", "log_format", "log_level", "encryption_keys", "private_networks")
+_KEYS = ("app", "store", "audit_anchor", "log_format", "log_level", "encryption_keys", "audit_keys", "private_networks")
 _OF_ALERTS = ("urls", "ping", "silent", "grace")
 
 
@@ -44,6 +44,8 @@ class Settings:
     log_level: str | None = None
     encryption_keys: str | None = None
     """What stored values are locked with, with commas between: the first one locks, all unlock."""
+    audit_keys: str | None = None
+    """Keys that rows of the audit log are signed with, with commas between: the first one signs, all verify."""
     private_networks: str | None = None
     """Networks that requests may go to beside public addresses, with commas between."""
     alerts: AlertSettings = _UNTOLD
@@ -73,6 +75,8 @@ class Settings:
         """For the app's own code, and for the processes of single attempts."""
         if self.encryption_keys is not None:
             os.environ["FOLIOT_ENCRYPTION_KEYS"] = self.encryption_keys
+        if self.audit_keys is not None:
+            os.environ["FOLIOT_AUDIT_KEYS"] = self.audit_keys
         if self.private_networks is not None:
             os.environ[SETTING] = self.private_networks
 
@@ -104,6 +108,7 @@ def resolve(app: str | None, store: str | None, environment: Mapping[str, str], 
         environment.get("FOLIOT_LOG_FORMAT") or said.get("log_format"),
         environment.get("FOLIOT_LOG_LEVEL") or said.get("log_level"),
         environment.get("FOLIOT_ENCRYPTION_KEYS") or said.get("encryption_keys"),
+        environment.get("FOLIOT_AUDIT_KEYS") or said.get("audit_keys"),
         environment.get(SETTING) or said.get("private_networks"),
         _alerts(said.get("alerts", {}), environment),
     )
@@ -157,6 +162,7 @@ _EXAMPLES = {
     "log_format": "json",
     "log_level": "info",
     "encryption_keys": "foliot_key_...",
+    "audit_keys": "foliot_key_...",
     "private_networks": "10.20.0.0/16",
 }
 

@@ -5,13 +5,18 @@
     anchor        a seal that was written down elsewhere: history up to it cannot be rewritten without notice
 
 Rows are sealed after the fact, so that operators never wait for one another. The chain is in the order of sealing.
+
+A seal says where a row stands, and that it is unchanged since. It does not say who wrote the row: whoever can insert
+into the tables can have a row sealed. A signature does: an HMAC over the row and its number, by a key that only
+processes of Foliot have. Once a row is signed, every row that is sealed after it has to be.
 """
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from typing import NamedTuple
 
 from foliot.domain.instant import Instant, parse_rfc3339, rfc3339
@@ -31,6 +36,8 @@ class AuditRow(NamedTuple):
     subject: str = ""
     """The run, schedule, job, limit, worker, ... that it was done to."""
     number: int = 0
+    signature: str | None = None
+    """`key:hex` as `AuditKeys.sign` makes it; no part of what is sealed."""
 
 
 class AuditFilter(NamedTuple):
@@ -55,12 +62,26 @@ class Seal(NamedTuple):
 START = Seal(0, GENESIS)
 
 
+class Signed(StrEnum):
+    """Whether a process that has a key wrote a row."""
+
+    YES = "yes"
+    NO = "no"
+    """The row has no signature."""
+    WRONG = "wrong"
+    """The signature is not that of this row with this number."""
+    UNKNOWN = "unknown"
+    """The key that the signature names is not here."""
+
+
 class SealedRow(NamedTuple):
     """A row with its seal. One of the two may be missing: the row has no seal yet, or is gone."""
 
     number: int
     row: AuditRow | None
     seal: Seal | None
+    signed: Signed | None = None
+    """None: no key is here that could tell."""
 
 
 class Unsealed(NamedTuple):
@@ -80,6 +101,58 @@ class Standing(NamedTuple):
     """Rows that have no seal yet."""
     since: Instant | None
     """When the first of those was written."""
+
+
+class AuditKeys:
+    """Keys that sign rows: the first one signs, all verify."""
+
+    def __init__(self, secrets: Sequence[bytes]) -> None:
+        self._keys = {_key_name(secret): hmac.digest(secret, _PURPOSE, "sha256") for secret in secrets}
+        self._first = next(iter(self._keys))
+
+    def sign(self, row: AuditRow) -> str:
+        """The signature of a row with its number: no other row, and none in another place, has the same."""
+        return f"{self._first}:{_signature(self._keys[self._first], row)}"
+
+    def judge(self, row: AuditRow) -> Signed:
+        if row.signature is None:
+            return Signed.NO
+        name, _, signature = row.signature.partition(":")
+        key = self._keys.get(name)
+        if key is None:
+            return Signed.UNKNOWN
+        is_right = hmac.compare_digest(signature.encode("utf-8", "replace"), _signature(key, row).encode())
+        return Signed.YES if is_right else Signed.WRONG
+
+
+def _key_name(secret: bytes) -> str:
+    return blake2b(secret, digest_size=4, person=b"foliot-audit").hexdigest()
+
+
+def _signature(key: bytes, row: AuditRow) -> str:
+    """Of the row as it is read back: where a store cannot hold a NUL, it holds the symbol for it."""
+    texts = {name: getattr(row, name).replace("\0", "\N{SYMBOL FOR NULL}") for name in _TEXTS}
+    return hmac.digest(key, _canonical(row._replace(**texts)), "sha256").hex()
+
+
+def is_unsigned(signed: Signed | None, is_begun: bool) -> bool:
+    """Whether a row lacks a signature that it must have: some row before it was signed, or its own is not right."""
+    return signed in (Signed.WRONG, Signed.UNKNOWN) or (signed is Signed.NO and is_begun)
+
+
+def why_unsigned(number: int, signed: Signed | None) -> str:
+    return f"row {number} {_UNSIGNED[signed or Signed.NO]}"
+
+
+_PURPOSE = b"foliot audit"
+_TEXTS = ("actor", "action", "subject", "note")
+_UNSIGNED = {
+    Signed.NO: "is not signed, and rows before it are: it was inserted by somebody without the key, or by a process "
+    "that lacks FOLIOT_AUDIT_KEYS",
+    Signed.WRONG: "has a signature that is not its own: it was inserted by somebody without the key",
+    Signed.UNKNOWN: "is signed with a key that is not here: add that key to FOLIOT_AUDIT_KEYS, or it was inserted by "
+    "somebody who has none of yours",
+}
 
 
 def sealed(before: Seal, row: AuditRow) -> Seal:
@@ -112,6 +185,8 @@ class Breach(StrEnum):
     """A row has more than one seal."""
     UNSEALED = "unsealed"
     """A row has no seal, and never will."""
+    UNSIGNED = "unsigned"
+    """A row has no right signature, and rows before it are signed."""
     ANCHOR = "anchor"
     """The chain does not hold what an anchor says."""
 
@@ -148,6 +223,10 @@ class ChainCheck:
         self.problem: Problem | None = None
         self.proven: Anchor | None = None
         """The last anchor that the chain holds."""
+        self.signed = 0
+        """Rows with a right signature."""
+        self.signed_from: int | None = None
+        """The position of the first of them."""
 
     @property
     def head(self) -> Seal:
@@ -182,6 +261,15 @@ class ChainCheck:
             self._suspect = one
             return
         self._before = one.seal
+        if self.problem is None:
+            self._look_at_signature(one, one.seal)
+
+    def _look_at_signature(self, one: SealedRow, seal: Seal) -> None:
+        if one.signed is Signed.YES:
+            self.signed += 1
+            self.signed_from = seal.position if self.signed_from is None else self.signed_from
+        elif is_unsigned(one.signed, self.signed_from is not None):
+            self.problem = Problem(Breach.UNSIGNED, seal.position, one.number, why_unsigned(one.number, one.signed))
 
     def _compared(self, seal: Seal) -> Problem | None:
         """With the anchors of this position."""

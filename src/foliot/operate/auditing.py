@@ -43,6 +43,10 @@ class AuditReport(NamedTuple):
     """So many were given."""
     proven: Anchor | None
     """The last of these that the chain holds: nothing before it was rewritten."""
+    signed: int | None = None
+    """Rows with a right signature; None: no key is here that could tell."""
+    signed_from: int | None = None
+    """The position of the first of them: every row behind it has to be signed."""
 
 
 class AuditVerbs(Acting):
@@ -89,7 +93,7 @@ class AuditVerbs(Acting):
         """Looks through the whole log, page by page, from its beginning up to the first thing that is wrong.
 
         1. What has no seal yet gets one. 2. Every seal fits its row and the seal before, and the anchors. 3. Every row
-        has one seal.
+        behind the first signed one is signed, where the process has keys. 4. Every row has one seal.
         """
         store, given = await self._opened(), list(anchors)
         await _seal_all(store)
@@ -104,7 +108,10 @@ class AuditVerbs(Acting):
             page = [] if last is None else await store.seals(last.position, _PAGE)
         check.end()
         problem = check.problem or await _oddly_sealed(store)
-        return AuditReport(check.head.position, check.head, problem, len(given), check.proven)
+        signed = None if store.audit_keys is None else check.signed
+        return AuditReport(
+            check.head.position, check.head, problem, len(given), check.proven, signed, check.signed_from
+        )
 
     def verify_audit(self, *, anchors: Iterable[Anchor] = ()) -> AuditReport:
         return self._call(lambda: self.verify_audit_async(anchors=anchors), "verify_audit_async")
@@ -136,6 +143,7 @@ def sealed_shape(one: SealedRow) -> Shape:
         "note": None if row is None else row.note,
         "position": None if one.seal is None else one.seal.position,
         "hash": None if one.seal is None else one.seal.hash,
+        "signed": None if one.signed is None else str(one.signed),
         "cursor": str(one.number),
     }
 
@@ -157,4 +165,6 @@ def audit_report_shape(report: AuditReport) -> Shape:
         "row": None if problem is None else problem.row,
         "anchors": report.anchors,
         "proven": None if report.proven is None else anchor_shape(report.proven),
+        "signed": report.signed,
+        "signed_from": report.signed_from,
     }

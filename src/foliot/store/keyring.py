@@ -7,7 +7,6 @@ result of one run to another, by somebody who can write to the database and has 
 from __future__ import annotations
 
 import os
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from hashlib import blake2b
 
 from foliot.domain.locking import DAMAGED, LOCKED
 from foliot.errors import InvalidInput
+from foliot.store.keys import read_key
 
 try:
     from cryptography.exceptions import InvalidTag
@@ -24,13 +24,7 @@ except ModuleNotFoundError as error:  # it is an extra, which not everybody has
         raise
     raise InvalidInput('encryption needs a library that is not installed here; pip install "foliot[crypto]"') from None
 
-PREFIX = "foliot_key_"
-_BYTES = 32
 _NONCE = 12
-
-
-def new_key() -> str:
-    return PREFIX + urlsafe_b64encode(os.urandom(_BYTES)).decode().rstrip("=")
 
 
 class Keyring:
@@ -39,7 +33,7 @@ class Keyring:
     def __init__(self, keys: Iterable[str]) -> None:
         self._ciphers: dict[str, AESGCM] = {}
         for key in keys:
-            secret = _read(key)
+            secret = read_key(key, "an encryption")
             # Named by what they are: two processes that give one name to two keys would damage what they share.
             name = blake2b(secret, digest_size=4, person=b"foliot-key").hexdigest()
             self._ciphers.setdefault(name, AESGCM(secret))
@@ -73,19 +67,3 @@ class Keyring:
 
     def is_newest(self, data: bytes) -> bool:
         return data.startswith(self._mark)
-
-
-def _read(key: str) -> bytes:
-    """No message repeats a key, not even one that is wrong."""
-    if not isinstance(key, str) or not key.startswith(PREFIX):
-        raise InvalidInput(f"an encryption key begins with {PREFIX}; this one does not. `foliot keys new` makes one")
-    text = key.removeprefix(PREFIX)
-    try:
-        secret = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except (NotBase64, ValueError):
-        secret = b""
-    if len(secret) != _BYTES:
-        raise InvalidInput(
-            f"an encryption key has {_BYTES} bytes behind {PREFIX}, in base64; this one was cut off, or is none"
-        )
-    return secret

@@ -272,7 +272,7 @@ def virtual_time(
 ) -> Iterator[World]:
     """Puts the app on a store in memory and on a clock that moves only when told to; gives it back as it was."""
     clock = ManualClock(instant(start))
-    store = bootstrap.make_store("sqlite:///:memory:", clock, app.encryption_keys)
+    store = bootstrap.make_store("sqlite:///:memory:", clock, app.encryption_keys, app.audit_keys)
     asyncio.run(store.open())
     with app.standing_on(store, clock):
         world = World(app, store, clock, slots=slots, labels=labels)

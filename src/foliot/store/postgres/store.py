@@ -165,7 +165,9 @@ class PostgresStore(Verbs):
         return True
 
     def again(self) -> PostgresStore:
-        return PostgresStore(self.url, self._virtual)
+        another = PostgresStore(self.url, self._virtual)
+        another.audit_keys = self.audit_keys
+        return another
 
     @property
     def has_own_clock(self) -> bool:
@@ -310,6 +312,7 @@ class PostgresStore(Verbs):
 
     async def write(self, work: Work[T], *, lazily: bool = False, hot: bool = False) -> T:
         """Runs a verb in a transaction, again if it has to go back. An answer to COMMIT that was lost is asked for."""
+        work = self.with_audit_keys(work)
         for left in reversed(range(_TRIES)):
             try:
                 return await self._transact(work, lazily, hot)
@@ -387,6 +390,7 @@ class PostgresStore(Verbs):
 
     async def read(self, work: Work[T]) -> T:
         """All queries of one look see one moment."""
+        work = self.with_audit_keys(work)
         for left in reversed(range(2)):
             try:
                 async with self.connections.acquired() as used:

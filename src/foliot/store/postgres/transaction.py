@@ -101,6 +101,7 @@ class PostgresTransaction(Transaction):
         self._queries = queries
         self._numbers = numbers
         self.now = now
+        self.audit_keys = None
         self.rings: set[str] = set()
         """Who should be woken once this has committed."""
         self.told: set[str] = set()
@@ -144,6 +145,9 @@ class PostgresTransaction(Transaction):
 
     async def numbers(self, count: int) -> list[int]:
         return self._numbers.draw(count, self.now)
+
+    async def audit_numbers(self, count: int) -> list[int]:
+        return [row[0] for row in await self.all("audit_numbers", count=count)]
 
     async def token(self) -> int:
         return self._numbers.draw(1, self.now)[0]

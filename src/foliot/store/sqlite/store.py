@@ -147,7 +147,11 @@ class SqliteStore(Verbs):
         return False
 
     def again(self) -> SqliteStore | None:
-        return None if self.path == MEMORY else SqliteStore(self.path, self._clock)
+        if self.path == MEMORY:
+            return None
+        another = SqliteStore(self.path, self._clock)
+        another.audit_keys = self.audit_keys
+        return another
 
     @property
     def has_own_clock(self) -> bool:
@@ -173,13 +177,14 @@ class SqliteStore(Verbs):
     async def write(self, work: Work[T], *, lazily: bool = False) -> T:
         if self._writer is None:
             raise StoreClosed("the store is closed")
-        return await self._writer.submit(work)
+        return await self._writer.submit(self.with_audit_keys(work))
 
     async def read(self, work: Work[T]) -> T:
         if self._threads is None:
             return await self.write(work)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._snapshot, work)
+            look = self.with_audit_keys(work)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._snapshot, look)
         except apsw.Error as error:
             raise as_store_error(error) from error
 

@@ -27,6 +27,7 @@ class SqliteTransaction(Transaction):
         self._connection = connection
         self._queries = queries
         self.now = now
+        self.audit_keys = None
 
     async def run(self, query: str, /, **values: Any) -> int:
         self._connection.execute(self._queries[query], _bound(values))
@@ -51,6 +52,10 @@ class SqliteTransaction(Transaction):
         candidate = number_at(self.now, random.randrange(SPREAD // 2))
         last = int(await self.value("take_numbers", candidate=candidate, count=count))
         return range(last - count + 1, last + 1)
+
+    async def audit_numbers(self, count: int) -> range:
+        last = int(await self.value("last_audit"))
+        return range(last + 1, last + 1 + count)
 
     async def token(self) -> int:
         return int(await self.value("take_token"))

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from foliot.domain.audit import AuditFilter, SealedRow, Standing, Unsealed
+from foliot.domain.audit import AuditFilter, AuditKeys, SealedRow, Standing, Unsealed
 from foliot.domain.instant import Instant
 from foliot.domain.pauses import Pause, What
 from foliot.domain.run import Kept
@@ -16,6 +16,7 @@ from foliot.store.verbs import auditing, editing, pausing, promises, schedules, 
 from foliot.store.verbs.transaction import Transaction
 
 T = TypeVar("T")
+Tx = TypeVar("Tx", bound=Transaction)
 
 Work = Callable[[Transaction], Coroutine[Any, Any, T]]
 """A verb, bound to what was asked."""
@@ -23,6 +24,21 @@ Work = Callable[[Transaction], Coroutine[Any, Any, T]]
 
 class ActVerbs(ABC):
     """What an engine has to be able to do, and what operators do with that."""
+
+    audit_keys: AuditKeys | None = None
+    """Keys that rows of the audit log are signed with; None: this process signs none."""
+
+    def with_audit_keys(self, work: Callable[[Tx], Coroutine[Any, Any, T]]) -> Callable[[Tx], Coroutine[Any, Any, T]]:
+        """A verb whose transaction knows the keys."""
+        keys = self.audit_keys
+        if keys is None:
+            return work
+
+        def known(tx: Tx) -> Coroutine[Any, Any, T]:
+            tx.audit_keys = keys
+            return work(tx)
+
+        return known
 
     @abstractmethod
     async def write(self, work: Work[T], *, lazily: bool = False) -> T:

@@ -9,10 +9,17 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from foliot.domain.audit import AuditKeys, AuditRow
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Kept, Promise
+from foliot.errors import Locked
 
 Row = Sequence[Any]
+
+_NO_AUDIT_KEY = (
+    "the audit log of this store is signed, and this process has no key for it, so nothing was done; "
+    "set FOLIOT_AUDIT_KEYS, or audit_keys in foliot.toml"
+)
 
 
 class Transaction(ABC):
@@ -22,9 +29,11 @@ class Transaction(ABC):
     `as_json(...)`: each dialect unfolds them in its own way.
     """
 
-    __slots__ = ("now",)
+    __slots__ = ("audit_keys", "now")
 
     now: Instant
+    audit_keys: AuditKeys | None
+    """Keys of the process for the audit log; None: it has none."""
     lately: ClassVar[Sequence[Duration]] = ()
     """How far back to look at history first, longer and longer; then at all of it. Where it lies in pieces by days, a
     look at the latest costs less than one at every piece."""
@@ -112,12 +121,31 @@ class Transaction(ABC):
         await self.run("add_event", at=self.now, kind=kind, subject=subject, detail=detail)
 
     async def audit(self, actor: str, action: str, subject: str, note: str) -> None:
-        """Who did what, and why: beside the action, in its own transaction."""
-        await self.run("add_audit", at=self.now, actor=actor, action=action, subject=subject, note=note)
+        """Who did what, and why: beside the action, in its own transaction. Signed, if the process has a key; Locked,
+        if it has none and the log is signed."""
+        if self.audit_keys is not None:
+            await self.audit_each(actor, action, [(subject, note)])
+        elif not await self.run("add_audit", at=self.now, actor=actor, action=action, subject=subject, note=note):
+            raise Locked(_NO_AUDIT_KEY)
 
     async def audit_each(self, actor: str, action: str, told: Iterable[tuple[str, str]]) -> None:
         """The same done to many things: subject and note of each."""
-        await self.run_each("add_audit", [(self.now, actor, action, subject, note) for subject, note in told])
+        rows = [AuditRow(self.now, actor, action, note, subject) for subject, note in told]
+        keys = self.audit_keys
+        if keys is None:
+            if rows and await self.value("any_signed"):
+                raise Locked(_NO_AUDIT_KEY)
+            await self.run_each("add_audit", [(row.at, actor, action, row.subject, row.note) for row in rows])
+            return
+        numbered = [row._replace(number=n) for row, n in zip(rows, await self.audit_numbers(len(rows)), strict=True)]
+        await self.run_each(
+            "add_signed_audit",
+            [(row.number, row.at, actor, action, row.subject, row.note, keys.sign(row)) for row in numbered],
+        )
+
+    @abstractmethod
+    async def audit_numbers(self, count: int) -> Sequence[int]:
+        """Fresh numbers for rows of the audit log."""
 
 
 def longs(numbers: Iterable[int]) -> array[int]:

@@ -21,6 +21,7 @@ class AuditRow(Shape):
     note: str | None
     position: int | None
     hash: str | None
+    signed: str | None
     cursor: str
 
 
@@ -41,6 +42,8 @@ class AuditReport(Shape):
     row: int | None
     anchors: int
     proven: Anchor | None
+    signed: int | None
+    signed_from: int | None
 
 
 class Statement(Shape):

@@ -1,5 +1,5 @@
 -- name: audit_rows
-SELECT a.n, a.at, a.actor, a.action, a.subject, a.note, s.position, s.hash
+SELECT a.n, a.at, a.actor, a.action, a.subject, a.note, a.signature, s.position, s.hash
 FROM foliot.audit a LEFT JOIN foliot.seal s ON s.audit = a.n
 WHERE a.n < :before AND (:actor::text IS NULL OR a.actor = :actor) AND (:action::text IS NULL OR a.action = :action)
     AND (:since::bigint IS NULL OR a.at >= :since) AND (:until::bigint IS NULL OR a.at < :until)
@@ -8,7 +8,7 @@ ORDER BY a.n DESC LIMIT :limit
 
 -- name: audit_rows_of
 -- By the index of subjects.
-SELECT a.n, a.at, a.actor, a.action, a.subject, a.note, s.position, s.hash
+SELECT a.n, a.at, a.actor, a.action, a.subject, a.note, a.signature, s.position, s.hash
 FROM foliot.audit a LEFT JOIN foliot.seal s ON s.audit = a.n
 WHERE a.subject = :subject AND a.n < :before AND (:actor::text IS NULL OR a.actor = :actor)
     AND (:action::text IS NULL OR a.action = :action)
@@ -27,7 +27,7 @@ SELECT EXISTS (SELECT 1 FROM foliot.unsealed)
 SELECT position, hash FROM foliot.seal ORDER BY position DESC LIMIT 1
 
 -- name: rows_to_seal
-SELECT a.n, a.at, a.actor, a.action, a.subject, a.note FROM foliot.unsealed u JOIN foliot.audit a ON a.n = u.audit
+SELECT a.n, a.at, a.actor, a.action, a.subject, a.note, a.signature FROM foliot.unsealed u JOIN foliot.audit a ON a.n = u.audit
 ORDER BY u.audit LIMIT :limit
 
 -- name: add_seal
@@ -40,7 +40,7 @@ INSERT INTO foliot.seal (position, audit, hash) SELECT * FROM unnest($1::bigint[
 DELETE FROM foliot.unsealed WHERE audit = ANY(:numbers::bigint[])
 
 -- name: seals_after
-SELECT s.audit, s.position, s.hash, a.at, a.actor, a.action, a.subject, a.note
+SELECT s.audit, s.position, s.hash, a.at, a.actor, a.action, a.subject, a.note, a.signature
 FROM foliot.seal s LEFT JOIN foliot.audit a ON a.n = s.audit
 WHERE s.position > :position ORDER BY s.position LIMIT :limit
 
@@ -61,3 +61,7 @@ ORDER BY o.n
 
 -- name: gone_unsealed
 SELECT u.audit FROM foliot.unsealed u WHERE NOT EXISTS (SELECT 1 FROM foliot.audit a WHERE a.n = u.audit)
+
+-- name: any_signed_seal
+-- Whether a row that is sealed has a signature.
+SELECT EXISTS (SELECT 1 FROM foliot.audit a JOIN foliot.seal s ON s.audit = a.n WHERE a.signature IS NOT NULL)

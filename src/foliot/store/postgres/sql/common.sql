@@ -52,7 +52,24 @@ SELECT pg_advisory_xact_lock(x'466F6C69'::integer, 1)
 INSERT INTO foliot.event (at, kind, subject, detail) VALUES (:at, :kind, :subject, :detail)
 
 -- name: add_audit
-INSERT INTO foliot.audit (at, actor, action, subject, note) VALUES (:at, :actor, :action, :subject, :note)
+-- Nothing, where rows are signed: this one is not.
+INSERT INTO foliot.audit (at, actor, action, subject, note)
+SELECT :at::bigint, :actor::text, :action::text, :subject::text, :note::text
+WHERE NOT EXISTS (SELECT 1 FROM foliot.audit WHERE signature IS NOT NULL)
+
+-- name: audit_numbers
+SELECT nextval(pg_get_serial_sequence('foliot.audit', 'n')) FROM generate_series(1, :count)
+
+-- name: any_signed
+SELECT EXISTS (SELECT 1 FROM foliot.audit WHERE signature IS NOT NULL)
+
+-- name: add_signed_audit
+INSERT INTO foliot.audit (n, at, actor, action, subject, note, signature) OVERRIDING SYSTEM VALUE
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+
+-- name: add_signed_audit_many
+INSERT INTO foliot.audit (n, at, actor, action, subject, note, signature) OVERRIDING SYSTEM VALUE
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
 
 -- name: add_stirs
 -- Runs that were changed are told of whenever they are due.

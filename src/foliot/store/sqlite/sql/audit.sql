@@ -1,5 +1,5 @@
 -- name: audit_rows
-SELECT a.n, a.at, a.actor, a.action, a.subject, a.note, s.position, s.hash FROM audit a LEFT JOIN seal s ON s.audit = a.n
+SELECT a.n, a.at, a.actor, a.action, a.subject, a.note, a.signature, s.position, s.hash FROM audit a LEFT JOIN seal s ON s.audit = a.n
 WHERE a.n < :before AND (:actor IS NULL OR a.actor = :actor) AND (:action IS NULL OR a.action = :action)
     AND (:since IS NULL OR a.at >= :since) AND (:until IS NULL OR a.at < :until)
     AND (:text IS NULL OR instr(foliot_lower(a.subject || char(10) || a.note || char(10) || a.actor), foliot_lower(:text)) > 0)
@@ -7,7 +7,7 @@ ORDER BY a.n DESC LIMIT :limit
 
 -- name: audit_rows_of
 -- By the index of subjects.
-SELECT a.n, a.at, a.actor, a.action, a.subject, a.note, s.position, s.hash FROM audit a LEFT JOIN seal s ON s.audit = a.n
+SELECT a.n, a.at, a.actor, a.action, a.subject, a.note, a.signature, s.position, s.hash FROM audit a LEFT JOIN seal s ON s.audit = a.n
 WHERE a.subject = :subject AND a.n < :before AND (:actor IS NULL OR a.actor = :actor)
     AND (:action IS NULL OR a.action = :action) AND (:since IS NULL OR a.at >= :since) AND (:until IS NULL OR a.at < :until)
     AND (:text IS NULL OR instr(foliot_lower(a.subject || char(10) || a.note || char(10) || a.actor), foliot_lower(:text)) > 0)
@@ -24,7 +24,7 @@ SELECT EXISTS (SELECT 1 FROM unsealed)
 SELECT position, hash FROM seal ORDER BY position DESC LIMIT 1
 
 -- name: rows_to_seal
-SELECT a.n, a.at, a.actor, a.action, a.subject, a.note FROM unsealed u JOIN audit a ON a.n = u.audit
+SELECT a.n, a.at, a.actor, a.action, a.subject, a.note, a.signature FROM unsealed u JOIN audit a ON a.n = u.audit
 ORDER BY u.audit LIMIT :limit
 
 -- name: add_seal
@@ -34,7 +34,7 @@ INSERT INTO seal (position, audit, hash) VALUES (?, ?, ?)
 DELETE FROM unsealed WHERE audit IN carray(:numbers)
 
 -- name: seals_after
-SELECT s.audit, s.position, s.hash, a.at, a.actor, a.action, a.subject, a.note FROM seal s LEFT JOIN audit a ON a.n = s.audit
+SELECT s.audit, s.position, s.hash, a.at, a.actor, a.action, a.subject, a.note, a.signature FROM seal s LEFT JOIN audit a ON a.n = s.audit
 WHERE s.position > :position ORDER BY s.position LIMIT :limit
 
 -- name: unsealed_now
@@ -51,3 +51,7 @@ ORDER BY a.n
 
 -- name: gone_unsealed
 SELECT audit FROM unsealed WHERE audit NOT IN (SELECT n FROM audit)
+
+-- name: any_signed_seal
+-- Whether a row that is sealed has a signature.
+SELECT EXISTS (SELECT 1 FROM audit a JOIN seal s ON s.audit = a.n WHERE a.signature IS NOT NULL)

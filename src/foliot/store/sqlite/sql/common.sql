@@ -12,7 +12,18 @@ UPDATE sequence SET token = token + 1 RETURNING token
 INSERT INTO event (at, kind, subject, detail) VALUES (:at, :kind, :subject, :detail)
 
 -- name: add_audit
-INSERT INTO audit (at, actor, action, subject, note) VALUES (:at, :actor, :action, :subject, :note)
+-- Nothing, where rows are signed: this one is not.
+INSERT INTO audit (at, actor, action, subject, note) SELECT :at, :actor, :action, :subject, :note
+WHERE NOT EXISTS (SELECT 1 FROM audit WHERE signature IS NOT NULL)
+
+-- name: last_audit
+SELECT coalesce(max(n), 0) FROM audit
+
+-- name: any_signed
+SELECT EXISTS (SELECT 1 FROM audit WHERE signature IS NOT NULL)
+
+-- name: add_signed_audit
+INSERT INTO audit (n, at, actor, action, subject, note, signature) VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: add_stir
 INSERT INTO stir (seq, number) VALUES (?, ?)
