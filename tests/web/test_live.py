@@ -90,15 +90,16 @@ def test_a_token_and_its_sessions_together_have_a_limit_of_streams(
 
 
 def test_all_streams_together_have_a_limit(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    _slots(stage, monkeypatch, total=2, each=2)
+    slots = _slots(stage, monkeypatch, total=2, each=2)
     first, second = stage.caller("one", "read"), stage.caller("two", "read")
 
     async def played() -> None:
         async with streams() as opened:
-            asked = [opened.open(one) for one in (first, first, second)]
-            refused = await soon(asked[-1])
+            held = [opened.open(first), opened.open(first)]
+            await until_async(lambda: slots.taken == 2, "both streams are counted")
+            refused = await soon(opened.open(second))
             assert refused.status_code == 503
-            assert not asked[0].done()
+            assert not any(task.done() for task in held)
 
     stage.world.call(played())
 
