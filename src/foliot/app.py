@@ -11,15 +11,16 @@ import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
-from hashlib import blake2b
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, overload
 from weakref import WeakSet
 
 from foliot import bootstrap
 from foliot.clock import Clock, SystemClock
+from foliot.domain import fingerprint_0
 from foliot.domain.alerts import Alert
+from foliot.domain.fingerprint import is_applied, release_of, signed, wire, wire_policy
 from foliot.domain.gates import Gate, stated_gate
 from foliot.domain.identity import checked_key, checked_line, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import Instant, instant
@@ -27,7 +28,7 @@ from foliot.domain.policy import Policy, choices, choices_to_json, refuse_of_job
 from foliot.domain.redaction import NO_SECRETS, stated_secrets
 from foliot.domain.rule import Rule
 from foliot.domain.run import Kept, Promise, checked_due
-from foliot.domain.schedule import Applied, Declaration, Schedule
+from foliot.domain.schedule import Applied, Declaration, Release, Schedule
 from foliot.domain.signals import Tracer, with_trace
 from foliot.domain.store import Store
 from foliot.errors import Conflict, InvalidInput, StoreError, TickTaken, UnknownName
@@ -282,43 +283,51 @@ class Foliot:
         """The declared schedules, as the store wants them. `known`: as it has them; `taken`: ticks that exist there."""
         now = self.clock.now()
         found = []
-        for name, (job, rule, payload, described, _, bound, carried) in self._schedules.items():
-            policy = job.handler.policy.merged(carried)
+        for name, stated in self._schedules.items():
             before = (known or {}).get(name)
             # Never again what was decided already, also when the clock was set back since.
             begin = max(now, (before and before.evaluated_through) or 0, (taken or {}).get(name, 0))
-            extra = bound.encoded() if bound.arguments else {}
-            declaration = Declaration(
-                id=name,
-                job=job.name,
-                rule=rule.encode(),
-                payload=payload,
-                policy=policy,
-                options=choices_to_json(carried | extra),
-                delay=rule.delay,
-                fingerprint=self._fingerprint(name),
-                **described,
-            )
-            found.append(armed(declaration, rule, begin, before))
+            found.append(armed(self._declaration(name), stated.rule, begin, before))
         return found
 
-    def _fingerprint(self, name: str) -> str:
+    def _declaration(self, name: str) -> Declaration:
+        """A declared schedule with its fingerprints, without a first tick."""
         job, rule, payload, described, chosen, bound, carried = self._schedules[name]
-        policy = job.handler.policy.merged(chosen)
-        # Only what differs from the defaults: a release that adds a setting changes nobody's declaration.
-        apart = [(one, value) for one, value in asdict(policy).items() if value != getattr(_DEFAULTS, one)]
-        words: tuple[Any, ...]
-        stated = sorted((one, value) for one, value in described.items() if one != "over" or value is not None)
-        words = (name, job.name, rule.encode(), payload, stated, sorted(chosen.items()), apart)
-        words += (bound.encoded(),) if bound.arguments else ()
-        words += (sorted(carried.items()),) if carried != chosen else ()
-        return blake2b(repr(words).encode(), digest_size=16).hexdigest()
+        policy = job.handler.policy
+        said = self._chosen_by[job.name] | chosen.keys() | carried.keys()
+        extra = bound.encoded() if bound.arguments else {}
+        declaration = Declaration(
+            id=name,
+            job=job.name,
+            rule=rule.encode(),
+            payload=payload,
+            policy=policy.merged(carried),
+            options=choices_to_json(carried | extra),
+            delay=rule.delay,
+            said=said,
+            **described,
+        )
+        former = fingerprint_0.of_code(
+            name=name,
+            job=job.name,
+            rule=declaration.rule,
+            payload=payload,
+            described=described,
+            chosen=wire(chosen),
+            policy=wire_policy(policy.merged(chosen), said),
+            bound=extra,
+            carried=wire(carried),
+        )
+        return signed(declaration, former)
 
     @property
     def release(self) -> str:
         """All that is declared here, as one word: processes whose code declares the same are of one release."""
-        words = sorted((name, self._fingerprint(name)) for name in self._schedules)
-        return blake2b(repr(words).encode(), digest_size=8).hexdigest()
+        return self._release.name
+
+    @property
+    def _release(self) -> Release:
+        return release_of([self._declaration(name) for name in self._schedules])
 
     # Acting
 
@@ -339,9 +348,9 @@ class Foliot:
     async def settle_async(self, *, actor: str = "code") -> Applied:
         """As `apply`, for what the store holds otherwise than declared here: an older release has its way again once no
         newer one is left. Makes no schedule that is not there: somebody removed it."""
-        stored = await (await self.opened()).fingerprints()
-        mine = {name: self._fingerprint(name) for name in self._schedules}
-        differing = {name for name, fingerprint in mine.items() if stored.get(name, fingerprint) != fingerprint}
+        applied = await (await self.opened()).fingerprints()
+        mine = [self._declaration(name) for name in self._schedules]
+        differing = {one.id for one in mine if one.id in applied and not is_applied(one, applied[one.id])}
         return await self._apply(differing, prune=False, actor=actor) if differing else Applied()
 
     async def _apply(self, names: Collection[str], *, prune: bool, actor: str) -> Applied:
@@ -352,7 +361,7 @@ class Foliot:
             stated = [one for one in self.declarations(known, ticks) if one.id in names]
             try:
                 return await store.apply(
-                    stated, prune=prune, actor=actor, release=self.release, standing=standing(stated, known)
+                    stated, prune=prune, actor=actor, release=self._release, standing=standing(stated, known)
                 )
             except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
                 ticks[taken.schedule] = taken.nominal
@@ -519,7 +528,6 @@ class Foliot:
             ) from None
 
 
-_DEFAULTS = Policy()
 _TRIES = 10_000
 _HANDLER_SETTINGS = (
     "name",

@@ -35,7 +35,7 @@ async def deployed(app: Foliot) -> int:
 
 
 async def in_force(app: Foliot) -> str:
-    return (await (await app.opened()).fingerprints())["report"]
+    return (await (await app.opened()).fingerprints())["report"].hash
 
 
 @asynccontextmanager

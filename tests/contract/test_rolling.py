@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from foliot.domain.instant import HOUR, MINUTE
-from foliot.domain.schedule import Applied, Declaration
+from foliot.domain.schedule import FORMAT, Applied, Declaration, Fingerprint, Release
 from foliot.domain.store import DEFAULT_QUEUE, JobCard
 from foliot.errors import UnknownName
 from tests.contract.stage import START, Stage, declared
@@ -17,15 +19,19 @@ def says(fingerprint: str, name: str = "report") -> Declaration:
     return declared(name, START + HOUR, fingerprint=fingerprint, rule=f'{{"{fingerprint}":1}}')
 
 
-async def deployed(stage: Stage, release: str, *declarations: Declaration, prune: bool = False) -> tuple[int, Applied]:
+async def deployed(
+    stage: Stage, release: str | Release, *declarations: Declaration, prune: bool = False
+) -> tuple[int, Applied]:
     """A scheduler of this release is started: it applies what its code declares."""
-    applied = await stage.store.apply(declarations, prune=prune, actor="code", release=release)
-    instance = await stage.store.register("scheduler", version="", queues=(), slots=0, jobs=(), release=release)
+    known = release if isinstance(release, Release) else Release(release)
+    applied = await stage.store.apply(declarations, prune=prune, actor="code", release=known)
+    instance = await stage.store.register("scheduler", version="", queues=(), slots=0, jobs=(), release=known.name)
     return instance.number, applied
 
 
 async def in_force(stage: Stage, name: str = "report") -> str | None:
-    return (await stage.store.fingerprints()).get(name)
+    found = (await stage.store.fingerprints()).get(name)
+    return found and found.hash
 
 
 async def test_a_new_release_has_its_way_while_the_old_one_still_runs(stage: Stage) -> None:
@@ -176,8 +182,93 @@ async def test_what_is_declared_otherwise_is_told_with_the_processes_that_do(sta
 async def test_what_is_in_force_is_told_by_who_stated_it(stage: Stage) -> None:
     await stage.apply(says("v1"))
     await stage.store.apply([says("w1", "line")], prune=False, actor="ana", source="crontab")
-    assert await stage.store.fingerprints() == {"report": "v1"}
-    assert await stage.store.fingerprints("crontab") == {"line": "w1"}
+    assert await stage.store.fingerprints() == {"report": Fingerprint("v1", FORMAT, "v1")}
+    assert await stage.store.fingerprints("crontab") == {"line": Fingerprint("w1", FORMAT, "w1")}
+
+
+# --------------------------------------------------------------------------------------------------- formats of hashes
+
+
+def in_format_0(one: Declaration) -> Declaration:
+    """As a release states it that has no number of a format."""
+    return replace(one, format=0, former=one.fingerprint)
+
+
+async def test_a_release_with_another_name_and_the_same_hash_is_as_old_as_the_first(stage: Stage) -> None:
+    await deployed(stage, Release("old", "h1"), says("v1"))
+    await deployed(stage, Release("new", "h2"), says("v2"))
+    for name in ("old", "old, written otherwise"):
+        _, applied = await deployed(stage, Release(name, "h1"), says("v1"))
+        assert (applied.outdated, applied.changed) == (["report"], []), name
+    assert await in_force(stage) == "v2"
+
+
+async def test_a_release_of_an_older_format_is_known_again_by_all_that_it_declares(stage: Stage) -> None:
+    await deployed(stage, Release("old", "", 0), in_format_0(says("v1")))
+    await deployed(stage, Release("new", "", 0), in_format_0(says("v1")), in_format_0(says("w1", "other")))
+    again = replace(says("v1"), fingerprint="present", former="written otherwise")
+    _, applied = await deployed(stage, Release("old, written otherwise", "h1"), again, prune=True)
+    assert (applied.unchanged, applied.vanished, applied.pruned) == (["report"], ["other"], [])
+    _, applied = await deployed(stage, Release("old", "", 0), in_format_0(says("v1")))
+    assert applied.unchanged == ["report"], "the older one finds its own fingerprint"
+
+
+async def test_a_declaration_in_an_older_format_is_compared_by_content_and_takes_the_present_one(stage: Stage) -> None:
+    await deployed(stage, "old", in_format_0(says("v1")), in_format_0(says("v1", "other")))
+    present = [replace(says("v1", name), fingerprint="present", former="unknown") for name in ("report", "other")]
+    _, applied = await deployed(stage, "new", present[0], replace(present[1], queue="q"))
+    assert (applied.unchanged, applied.changed) == (["report"], ["other"])
+    found = await stage.store.fingerprints()
+    assert found == {"report": Fingerprint("present", FORMAT, "v1"), "other": Fingerprint("present", FORMAT, "unknown")}
+    assert (await stage.store.schedule("report")).schedule.revision == 1
+    _, applied = await deployed(stage, "new", *(replace(one, fingerprint="changed") for one in present))
+    assert applied.changed == ["report", "other"], "in one format the hash decides"
+
+
+async def test_an_edit_keeps_the_format_of_the_declaration_that_was_applied(stage: Stage) -> None:
+    await deployed(stage, "old", in_format_0(says("v1")))
+    edited = replace(says("edited"), former="edited too")
+    await stage.store.edit(edited, 1, fields=["rule"], actor="ana", note="sooner")
+    assert await stage.store.fingerprints() == {"report": Fingerprint("v1", 0, "v1")}
+    again = replace(says("v1"), fingerprint="present", former="unknown")
+    _, applied = await deployed(stage, "new", again)
+    assert (applied.unchanged, applied.overwritten) == (["report"], [])
+    view = await stage.store.schedule("report")
+    assert (view.schedule.rule, view.schedule.revision) == (edited.rule, 2)
+    assert view.edit is not None
+
+
+async def test_a_release_that_writes_the_same_declaration_otherwise_keeps_it_and_is_no_drift(stage: Stage) -> None:
+    await deployed(stage, Release("one", "h1"), replace(says("v1"), former="a,b"))
+    same = replace(says("v1"), former="b,a")
+    _, applied = await deployed(stage, Release("two", "h2"), same, says("w1", "other"))
+    assert applied.unchanged == ["report"]
+    assert await stage.store.declared_otherwise("report") == []
+    _, applied = await deployed(stage, Release("one", "h1"), says("v0"))
+    assert (applied.outdated, applied.changed) == (["report"], [])
+    assert await in_force(stage) == "v1"
+
+
+async def test_an_edit_of_what_a_newer_release_declares_is_not_adopted_by_an_older_one(stage: Stage) -> None:
+    """The content cannot show it: the field that they declare otherwise is the one that was edited."""
+    await deployed(stage, "old", in_format_0(says("v1")))
+    newer, _ = await deployed(stage, "new", in_format_0(says("v2")))
+    await stage.store.edit(says("edited"), 2, fields=["rule"], actor="ana", note="sooner")
+    again = replace(says("v1"), fingerprint="present", former="unknown")
+    _, applied = await deployed(stage, "old", again)
+    assert (applied.outdated, applied.unchanged, applied.changed) == (["report"], [], [])
+    assert await stage.store.fingerprints() == {"report": Fingerprint("v2", 0, "v2")}
+    await stage.store.retire(newer)
+    _, applied = await deployed(stage, "old", again)
+    assert (applied.unchanged, applied.overwritten) == (["report"], [])
+
+
+async def test_a_newer_format_is_left_as_it_is_where_the_declaration_is_the_same(stage: Stage) -> None:
+    newer = replace(says("v1"), fingerprint="newer", format=FORMAT + 1, former="common")
+    await deployed(stage, "new", newer)
+    _, applied = await deployed(stage, "old", replace(says("v1"), fingerprint="present", former="common"))
+    assert applied.unchanged == ["report"]
+    assert await stage.store.fingerprints() == {"report": Fingerprint("newer", FORMAT + 1, "common")}
 
 
 # ------------------------------------------------------------------------------------------------- jobs of one release

@@ -10,6 +10,31 @@ from foliot.domain.policy import Policy
 from foliot.domain.run import Lane, Origin
 from foliot.domain.state import Reason, State
 
+FORMAT = 1
+"""The format of fingerprints that this release makes. Format 0: releases that stored no number."""
+
+
+class Fingerprint(NamedTuple):
+    """What identifies a declaration: a hash of its canonical data. See `foliot.domain.fingerprint`."""
+
+    hash: str
+    format: int
+    former: str
+    """The same declaration in format 0, which every release can compare."""
+
+
+class Release(NamedTuple):
+    """What identifies a release of an app: all that it declares."""
+
+    name: str
+    """In format 0. Instances register by it, so that older releases see which release they run."""
+    hash: str = ""
+    """Of the fingerprints; an empty one is compared with nothing."""
+    format: int = FORMAT
+
+
+NO_RELEASE = Release("")
+
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
@@ -44,12 +69,18 @@ class Declaration:
     runbook: str | None = None
     changes: str | None = None
     fingerprint: str = ""
+    """The hash of its canonical data, in `format`."""
     paused: str | None = None
     """Why it begins its life paused; None when it does not. What operators said later survives."""
     fault: str | None = None
     """Why it has no first tick, although its rule has not ended; None when all is well."""
     over: str | None = None
     """The set of members that each tick makes a run for; None: the tick itself runs."""
+    said: frozenset[str] | None = None
+    """The settings of `policy` that app, job or schedule chose; None: those that are not the defaults."""
+    format: int = FORMAT
+    former: str = ""
+    """Its fingerprint in format 0; where that is empty, `fingerprint` stands for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +102,7 @@ class Schedule:
     changes: str | None
     revision: int
     fingerprint: str
+    """Of the declaration that was applied last, in `format`. An edit leaves it as it is."""
     made_at: Instant
     paused_at: Instant | None = None
     paused_until: Instant | None = None
@@ -95,6 +127,14 @@ class Schedule:
     """The set of members that each tick makes a run for."""
     paused_by: str | None = None
     """Who paused it; None where that was not written down yet."""
+    format: int = 0
+    former: str = ""
+    """The fingerprint in format 0."""
+
+    @property
+    def applied(self) -> Fingerprint:
+        """The declaration that was applied last."""
+        return Fingerprint(self.fingerprint, self.format, self.former)
 
     def paused(self, now: Instant) -> bool:
         return self.paused_at is not None and (self.paused_until is None or now < self.paused_until)

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
+from foliot.domain import fingerprint_0
+from foliot.domain.fingerprint import signed, wire
 from foliot.domain.identity import checked_name
 from foliot.domain.instant import DAY, SECOND, Instant, rfc3339
 from foliot.domain.policy import CatchUp, OnLost, Overlap, Policy, choices_to_json
@@ -117,20 +119,21 @@ def _declaration(command: Command, schedule: str) -> Declaration:
     rule = command.rule.named(schedule)
     chosen = _AS_CRON | ({"jitter": command.jitter} if command.jitter else {})
     payload = json.dumps(arguments(command), separators=(",", ":"), ensure_ascii=False).encode()
-    options = choices_to_json(chosen)
-    return Declaration(
+    declaration = Declaration(
         id=schedule,
         job=JOB,
         rule=rule.encode(),
         payload=payload,
         policy=Policy().merged(chosen),
-        options=options,
+        options=choices_to_json(chosen),
         delay=None,
-        fingerprint=blake2b(
-            repr((schedule, JOB, rule.encode(), payload, options)).encode(), digest_size=16
-        ).hexdigest(),
         paused=PAUSED,
+        said=frozenset(chosen),
     )
+    former = fingerprint_0.of_crontab(
+        name=schedule, job=JOB, rule=declaration.rule, payload=payload, chosen=wire(chosen)
+    )
+    return signed(declaration, former)
 
 
 def arguments(command: Command) -> dict[str, Any]:

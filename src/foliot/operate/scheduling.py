@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from foliot.domain.fingerprint import is_declared
 from foliot.domain.instant import Instant, rfc3339
 from foliot.domain.redaction import Secrets
 from foliot.domain.schedule import Applied, Declaration, Schedule, ScheduleView
@@ -257,7 +258,7 @@ def _plan(one: Declaration, view: ScheduleView | None, source: str, now: Instant
     ticks = ticks_of(known, one, now)
     if known.source != source:
         return Planned(one.id, "refused", [], ticks, known.revision, f"{_belongs(known)}; that has to change it")
-    if known.fingerprint == one.fingerprint:
+    if is_declared(one, known, None if view.edit is None else view.edit.fields):
         problem = None if view.edit is None else f"as {view.edit.actor} edited it: {', '.join(view.edit.fields)}"
         return Planned(one.id, "unchanged", [], ticks._replace(after=ticks.before), known.revision, problem)
     gives_way = None if view.edit is None else f"what {view.edit.actor} edited gives way: {', '.join(view.edit.fields)}"

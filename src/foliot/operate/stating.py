@@ -10,9 +10,10 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
+from foliot.domain import fingerprint_0
+from foliot.domain.fingerprint import signed, wire, wire_policy
 from foliot.domain.identity import checked_line, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import Instant
 from foliot.domain.locking import SHOWN_SHUT, is_shut, why_shut
@@ -267,22 +268,30 @@ def _declaration(
                 )
         carried = templates.choices(_told(f"schedule {name!r}", payload))
     extra = bound.encoded() if bound.arguments else {}
-    whole, options = policy.merged(carried), choices_to_json(carried | extra)
-    apart = [(one, str(getattr(whole, one))) for one in _POLICY if getattr(whole, one) != getattr(_DEFAULTS, one)]
-    words = (name, job, rule.encode(), payload, options, sorted(described.items(), key=lambda one: one[0]), over, apart)
-    return Declaration(
+    declaration = Declaration(
         id=name,
         job=job,
         rule=rule.encode(),
         payload=payload,
-        policy=whole,
-        options=options,
+        policy=policy.merged(carried),
+        options=choices_to_json(carried | extra),
         delay=rule.delay,
-        fingerprint=blake2b(repr(words).encode(), digest_size=16).hexdigest(),
         over=over,
         paused=paused,
         **described,
     )
+    former = fingerprint_0.of_stated(
+        name=name,
+        job=job,
+        rule=declaration.rule,
+        payload=payload,
+        described=described,
+        over=over,
+        policy=wire_policy(declaration.policy, None),
+        bound=extra,
+        carried=wire(carried),
+    )
+    return signed(declaration, former)
 
 
 def _needed(given: Mapping[str, Any], name: str, what: str) -> Any:

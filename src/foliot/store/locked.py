@@ -167,7 +167,7 @@ class LockedStore(_Around):
 
     async def apply(self, declarations: Sequence[Declaration], **more: Any) -> Applied:
         wanted = [replace(one, payload=self._lock.arguments(one.payload, one.job)) for one in declarations]
-        applied: Applied = await self._inner.apply(wanted, **more)
+        applied: Applied = await self._inner.apply(wanted, read=self._open.arguments, **more)
         return applied
 
     async def edit(self, edited: Declaration, revision: int, **more: Any) -> int:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from foliot.domain.instant import Instant
 from foliot.domain.run import Kept
-from foliot.domain.schedule import Applied, Declaration, ScheduleView
+from foliot.domain.schedule import NO_RELEASE, Applied, Declaration, Fingerprint, Release, ScheduleView
 
 
 class ScheduleStore(Protocol):
@@ -20,12 +20,13 @@ class ScheduleStore(Protocol):
         prune: bool,
         actor: str,
         source: str = "code",
-        release: str = "",
+        release: Release = NO_RELEASE,
         note: str = "",
         fresh: bool = False,
         standing: Sequence[Declaration] = (),
     ) -> Applied:
-        """Brings schedules to what is declared, where the declaration differs from the one last applied.
+        """Brings schedules to what is declared, where the declaration differs from the one last applied: by its
+        fingerprint, or by content where that has another format. Fields that operators edited are not compared then.
 
         With `fresh` all of them are new, or are as they are stated: Conflict when one is another one's, or otherwise.
 
@@ -43,8 +44,8 @@ class ScheduleStore(Protocol):
         (or has removed) that a live instance runs, an older one leaves as it is, and reports as outdated.
         """
 
-    async def fingerprints(self, source: str = "code") -> dict[str, str]:
-        """By schedule, which declaration is in force: a cheap look, for whoever wants to know if it is theirs."""
+    async def fingerprints(self, source: str = "code") -> dict[str, Fingerprint]:
+        """By schedule, the declaration that was applied last: a cheap look that shows which ones to apply."""
 
     async def declared_otherwise(self, schedule_id: str) -> list[str]:
         """The live instances whose code declares the schedule otherwise than it is stored, each in a few words.

@@ -23,7 +23,8 @@ async def edit(
     await tx.lock([edited.id])
     known = await _at(tx, edited.id, revision)
     made_here = known.source == OPERATOR
-    wanted = edited if made_here else replace(edited, fingerprint=known.fingerprint)
+    as_applied = replace(edited, fingerprint=known.fingerprint, format=known.format, former=known.former)
+    wanted = edited if made_here else as_applied
     await schedules.put(tx, [wanted], known.source)
     await schedules.arm(tx, [wanted])
     if wanted.fault is not None:

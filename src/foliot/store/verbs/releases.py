@@ -1,8 +1,11 @@
 """Which release of an app declares what, so that an older one that is started again takes nothing back.
 
-A release is known by a hash of all that it declares. The store remembers in which order releases were first applied:
-that is their age. While a process lives that runs a newer release, an older one leaves alone what the newer one
-declares; once none is left (a rollback) it has its way again.
+A release is known by a hash of all that it declares (`foliot.domain.fingerprint.release_of`). Instances register by the
+hash in format 0, and declarations are remembered by theirs, because releases without a format number compare these.
+
+The store remembers in which order releases were first applied: that is their age. While a process lives that runs a
+newer release, an older one leaves alone what the newer one declares; once none is left (a rollback) it has its way
+again.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Collection
 import msgspec
 
 from foliot.domain.instant import MINUTE
-from foliot.domain.schedule import Declaration
+from foliot.domain.schedule import Release
 from foliot.store import process
 from foliot.store.verbs.transaction import Transaction, as_json
 
@@ -20,30 +23,60 @@ ALIVE = MINUTE
 """Whoever was heard of within this time still runs its release."""
 
 Declared = tuple[str, str]
-"""A schedule, and the fingerprint of its declaration; an empty one where it was removed."""
+"""A schedule, and the fingerprint of its declaration in format 0; an empty one where it was removed."""
 
 
-async def enter(tx: Transaction, release: str, declarations: Collection[Declaration]) -> set[Declared]:
-    """Remembers what a release declares; answers with what newer releases do that are running now."""
-    if not release:
+async def enter(tx: Transaction, release: Release, stated: dict[str, str]) -> set[Declared]:
+    """Remembers which declarations a release has, by schedule. Answers with those of newer releases that run."""
+    if not release.name:
         return set()
-    row = await tx.one("declared_by", release=release)
-    if row is None:
-        # Nobody else enters one meanwhile, so this is the newest.
-        await tx.run("add_release", release=release, now=tx.now, declares=as_json(_stated(declarations)))
-        await tx.run("forget_declarations", release=release)
-        return set()
-    await _add(tx, release, _stated(declarations))
+    age, is_entered = await _place(tx, release, stated)
+    if is_entered:
+        await _add(tx, release.name, stated)
+    else:
+        digest = release.hash or None
+        values = {"declares": as_json(stated), "hash": digest, "format": release.format, "age": age}
+        await tx.run("add_release", release=release.name, now=tx.now, **values)
+        await tx.run("forget_declarations", release=release.name)
+    if age is None:
+        return set()  # Nobody else enters one meanwhile, so this is the newest.
     newer: set[Declared] = set()
-    for other in await _running(tx, after=row[0]):
+    for other in await _running(tx, after=age):
         newer |= set((await _declares(tx, other)).items())
     return newer
 
 
-async def remove(tx: Transaction, release: str, schedules: Collection[str]) -> None:
+async def _place(tx: Transaction, release: Release, stated: dict[str, str]) -> tuple[int | None, bool]:
+    """The place of a release in the order, and whether it is entered by its name.
+
+    It can be entered by another name: a release that writes the same data otherwise has another hash in format 0. Then
+    the hash in the present format is the same, or all that was declared is, which is compared for older formats.
+    """
+    rows = await tx.all("known_releases", release=release.name, hash=release.hash, format=release.format)
+    for name, age, _, format, _ in rows:
+        if name == release.name:
+            if release.hash and format < release.format:
+                await tx.run("put_release", release=name, hash=release.hash, format=release.format)
+            return age, True
+    if release.hash:
+        for _, age, digest, format, declares in rows:
+            if (digest, format) == (release.hash, release.format):
+                return age, False
+            if format < release.format and _present(declares) == stated:
+                return age, False
+    return None, False
+
+
+def _present(declares: str) -> dict[str, str]:
+    """Without schedules that the release removed."""
+    found = msgspec.json.decode(declares, type=dict[str, str])
+    return {schedule: fingerprint for schedule, fingerprint in found.items() if fingerprint}
+
+
+async def remove(tx: Transaction, release: Release, schedules: Collection[str]) -> None:
     """The release says that these shall not exist."""
-    if release and schedules:
-        await _add(tx, release, dict.fromkeys(schedules, ""))
+    if release.name and schedules:
+        await _add(tx, release.name, dict.fromkeys(schedules, ""))
 
 
 async def otherwise(tx: Transaction, schedule: str, fingerprint: str) -> list[str]:
@@ -66,14 +99,10 @@ async def _running(tx: Transaction, after: int) -> dict[str, list[str]]:
 
 async def _declares(tx: Transaction, release: str) -> dict[str, str]:
     row = await tx.one("declared_by", release=release)
-    return {} if row is None else msgspec.json.decode(row[1], type=dict[str, str])
+    return {} if row is None else msgspec.json.decode(row[0], type=dict[str, str])
 
 
 async def _add(tx: Transaction, release: str, stated: dict[str, str]) -> None:
     known = await _declares(tx, release)
     if stated.items() - known.items():
         await tx.run("declares", release=release, declares=as_json(known | stated))
-
-
-def _stated(declarations: Collection[Declaration]) -> dict[str, str]:
-    return {declaration.id: declaration.fingerprint for declaration in declarations}

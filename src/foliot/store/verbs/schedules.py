@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
 
+from foliot.domain.fingerprint import former_of, has_content, is_applied
 from foliot.domain.identity import run_id, tick_name, trigger_name
 from foliot.domain.instant import Instant, rfc3339
 from foliot.domain.pauses import Pause, What
 from foliot.domain.policy import Policy, policy_from_json, policy_to_json
 from foliot.domain.run import Kept, Lane, Origin
-from foliot.domain.schedule import Applied, Armed, Declaration, Edit, NewTick, Rearming, Schedule, ScheduleView
+from foliot.domain.schedule import (
+    Applied,
+    Armed,
+    Declaration,
+    Edit,
+    Fingerprint,
+    NewTick,
+    Rearming,
+    Release,
+    Schedule,
+    ScheduleView,
+)
 from foliot.domain.standing import EndedTick
 from foliot.domain.state import OCCUPYING, Reason, State
 from foliot.errors import Conflict, TickTaken, UnknownName
@@ -21,6 +33,20 @@ from foliot.store.verbs.transaction import Row, Transaction, longs
 
 _COLUMNS = [field.name for field in fields(Schedule)]
 """The queries give them in this order."""
+ReadPayload = Callable[[bytes, str], bytes]
+"""Arguments as they are without encryption, where this process has the key; by payload and job."""
+
+
+def as_stored(payload: bytes, job: str) -> bytes:
+    return payload
+
+
+class _Version(NamedTuple):
+    """What is compared of a stored schedule."""
+
+    fault: str | None
+    source: str
+    applied: Fingerprint
 
 
 def schedule_of(row: Row) -> Schedule:
@@ -40,39 +66,51 @@ async def apply(
     prune: bool,
     actor: str,
     source: str,
-    release: str,
+    release: Release,
     note: str = "",
     fresh: bool = False,
     standing: Sequence[Declaration] = (),
+    read: ReadPayload = as_stored,
 ) -> Applied:
     applied = Applied()
     await tx.lock_all()
     await tx.lock([declaration.id for declaration in declarations])
-    known = {row[0]: row[1:] for row in await tx.all("schedule_versions")}
+    known = await _versions(tx)
     edited = await edits(tx)
-    newer = await releases.enter(tx, release, declarations)
+    by_hash = {one.id for one in declarations if one.id in known and is_applied(one, known[one.id].applied)}
+    by_content = await _by_content(tx, declarations, known, edited, read)
+    # Of an edited schedule the content does not show whether a newer release declares the edited fields otherwise.
+    certain = by_hash | (by_content - edited.keys())
+    same = by_hash | by_content
+    # Releases compare these with the stored fingerprint, so the same declaration has the stored one.
+    stated = {one.id: known[one.id].applied.former if one.id in same else former_of(one) for one in declarations}
+    newer = await releases.enter(tx, release, stated)
     changed: list[Declaration] = []
     kept: list[Declaration] = []
+    adopted: list[Declaration] = []
     for declaration in declarations:
-        fingerprint, _, stated_by = known.get(declaration.id, (None, None, source))
-        if fresh and declaration.id in known and (stated_by, fingerprint) != (source, declaration.fingerprint):
+        version = known.get(declaration.id)
+        if fresh and version is not None and (version.source != source or declaration.id not in same):
             raise Conflict(f"there is a schedule {declaration.id!r} already: somebody made it just now; edit it")
-        if stated_by != source:
-            applied.refused[declaration.id] = stated_by
-        elif fingerprint == declaration.fingerprint:
+        if version is not None and version.source != source:
+            applied.refused[declaration.id] = version.source
+        elif declaration.id not in certain and (declaration.id, version.applied.former if version else "") in newer:
+            applied.outdated.append(declaration.id)
+        elif version is not None and declaration.id in same:
             applied.unchanged.append(declaration.id)
             kept += [declaration] if declaration.id not in edited else []
-        elif (declaration.id, fingerprint or "") in newer:
-            applied.outdated.append(declaration.id)
+            adopted += [declaration] if version.applied.format < declaration.format else []
         else:
-            (applied.created if fingerprint is None else applied.changed).append(declaration.id)
+            (applied.created if version is None else applied.changed).append(declaration.id)
             changed.append(declaration)
+    await tx.run_each("put_fingerprint", [(one.fingerprint, one.format, one.id) for one in adopted])
+    lead = f"{note}: " if note else ""
+    notes = {one.id: lead + _keeping(edited[one.id]) for one in adopted if one.id in by_content & edited.keys()}
     kept += await _still_standing(tx, standing, edited.keys() & set(applied.unchanged))
     applied.overwritten.extend(one.id for one in changed if one.id in edited)
     await put(tx, changed, source)
-    lead = f"{note}: " if note else ""
-    told = {one.id: lead + (_overwriting(edited[one.id]) if one.id in edited else "") + one.rule for one in changed}
-    await tx.run_each("add_audit", [(tx.now, actor, "apply", name, text) for name, text in told.items()])
+    notes |= {one.id: lead + (_overwriting(edited[one.id]) if one.id in edited else "") + one.rule for one in changed}
+    await tx.run_each("add_audit", [(tx.now, actor, "apply", name, text) for name, text in notes.items()])
     await tx.run("drop_edits", ids=applied.overwritten)
     created = set(applied.created)
     for declaration in changed:
@@ -81,17 +119,19 @@ async def apply(
     # Also an unchanged one may need its next run: it was set aside by a release that could not read its rule.
     await arm(tx, [*changed, *kept])
     for declaration in (*changed, *kept):
-        fault = known[declaration.id][1] if declaration.id in known else None
+        fault = known[declaration.id].fault if declaration.id in known else None
         if fault is not None or declaration.fault is not None:
             await tx.run("set_fault", id=declaration.id, fault=declaration.fault)
     declared = {declaration.id for declaration in declarations}
     # Who never declared a schedule cannot have dropped it. One made at run time has no fingerprint.
     applied.vanished.extend(
-        sorted(name for name, (print_, _, by) in known.items() if print_ and by == source and name not in declared)
+        sorted(
+            name for name, one in known.items() if one.applied.former and one.source == source and name not in declared
+        )
     )
     if prune:
         for name in applied.vanished:
-            if (name, known[name][0]) in newer:
+            if (name, known[name].applied.former) in newer:
                 continue  # not dropped by this release: added by a newer one
             await delete(tx, name, actor, f"{lead}no longer declared")
             applied.pruned.append(name)
@@ -116,15 +156,51 @@ def _overwriting(edit: Edit) -> str:
     return f"in place of what {edit.actor} had edited ({', '.join(edit.fields)}): "
 
 
-async def fingerprints(tx: Transaction, source: str) -> dict[str, str]:
-    return {row[0]: row[1] for row in await tx.all("schedule_versions") if row[3] == source}
+def _keeping(edit: Edit) -> str:
+    """A declaration that changed in edited fields alone cannot be distinguished from one that did not change."""
+    return (
+        f"kept what {edit.actor} had edited ({', '.join(edit.fields)}): an older release applied the declaration, and "
+        f"nothing else differs from it"
+    )
+
+
+async def fingerprints(tx: Transaction, source: str) -> dict[str, Fingerprint]:
+    return {name: version.applied for name, version in (await _versions(tx)).items() if version.source == source}
 
 
 async def otherwise(tx: Transaction, schedule: str) -> list[str]:
-    for name, fingerprint, _, _ in await tx.all("schedule_versions"):
-        if name == schedule:
-            return await releases.otherwise(tx, schedule, fingerprint)
-    raise UnknownName(f"there is no schedule {schedule!r}")
+    version = (await _versions(tx)).get(schedule)
+    if version is None:
+        raise UnknownName(f"there is no schedule {schedule!r}")
+    return await releases.otherwise(tx, schedule, version.applied.former)
+
+
+async def _versions(tx: Transaction) -> dict[str, _Version]:
+    rows = await tx.all("schedule_versions")
+    return {name: _Version(fault, source, Fingerprint(*applied)) for name, fault, source, *applied in rows}
+
+
+async def _by_content(
+    tx: Transaction,
+    declarations: Sequence[Declaration],
+    known: Mapping[str, _Version],
+    edited: Mapping[str, Edit],
+    read: ReadPayload,
+) -> set[str]:
+    """The declarations whose fingerprints show nothing, and whose schedules are as declared but for edited fields."""
+    undecided = {
+        one.id: one for one in declarations if one.id in known and is_applied(one, known[one.id].applied) is None
+    }
+    if not undecided:
+        return set()
+    found = set()
+    for row in await tx.all("schedules_by_id", ids=sorted(undecided)):
+        stored, wanted = schedule_of(row), undecided[row[0]]
+        stored = replace(stored, payload=read(stored.payload, stored.job))
+        wanted = replace(wanted, payload=read(wanted.payload, wanted.job))
+        if has_content(wanted, stored, edited[stored.id].fields if stored.id in edited else None):
+            found.add(stored.id)
+    return found
 
 
 async def delete(tx: Transaction, schedule: str, actor: str, note: str) -> None:
@@ -177,11 +253,13 @@ def _template(declaration: Declaration, source: str, now: Instant) -> tuple[Any,
         declaration.owner,
         declaration.runbook,
         declaration.changes,
-        declaration.fingerprint,
+        former_of(declaration),
         now,
         declaration.after,
         source,
         declaration.over,
+        declaration.fingerprint,
+        declaration.format,
     )
 
 

@@ -24,7 +24,7 @@ from foliot.domain.members import Member, MembersChanged, MemberSet
 from foliot.domain.members import Standing as MemberStanding
 from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
 from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise, RunView, SilentAttempt
-from foliot.domain.schedule import Applied, Armed, Declaration, Rearming, ScheduleView
+from foliot.domain.schedule import NO_RELEASE, Applied, Armed, Declaration, Fingerprint, Rearming, Release, ScheduleView
 from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, QueueView, Standing
 from foliot.errors import UnknownName
 from foliot.store.verbs import (
@@ -119,16 +119,17 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
         prune: bool,
         actor: str,
         source: str = "code",
-        release: str = "",
+        release: Release = NO_RELEASE,
         note: str = "",
         fresh: bool = False,
         standing: Sequence[Declaration] = (),
+        read: schedules.ReadPayload = schedules.as_stored,
     ) -> Applied:
         return await self.write(
-            lambda tx: schedules.apply(tx, declarations, prune, actor, source, release, note, fresh, standing)
+            lambda tx: schedules.apply(tx, declarations, prune, actor, source, release, note, fresh, standing, read)
         )
 
-    async def fingerprints(self, source: str = "code") -> dict[str, str]:
+    async def fingerprints(self, source: str = "code") -> dict[str, Fingerprint]:
         return await self.read(lambda tx: schedules.fingerprints(tx, source))
 
     async def declared_otherwise(self, schedule_id: str) -> list[str]:

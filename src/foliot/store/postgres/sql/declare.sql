@@ -1,8 +1,17 @@
+-- name: known_releases
+-- Under its own name, or under another one with the same hash; or in an older format, with all that it declares.
+SELECT release, coalesce(age, n), hash, format, declares FROM foliot.declared
+WHERE release = :release OR (hash = :hash AND format = :format) OR (format < :format AND declares <> '{}') ORDER BY n
+
 -- name: declared_by
-SELECT n, declares FROM foliot.declared WHERE release = :release
+SELECT declares FROM foliot.declared WHERE release = :release
 
 -- name: add_release
-INSERT INTO foliot.declared (release, first_at, declares) VALUES (:release, :now, :declares)
+INSERT INTO foliot.declared (release, first_at, declares, hash, format, age) VALUES (:release, :now, :declares, :hash, :format, :age)
+
+-- name: put_release
+-- The same release in the present format.
+UPDATE foliot.declared SET hash = :hash, format = :format WHERE release = :release
 
 -- name: declares
 UPDATE foliot.declared SET declares = :declares WHERE release = :release
@@ -16,4 +25,4 @@ UPDATE foliot.declared SET declares = '{}' WHERE release <> :release AND declare
 -- Who runs a release that was first applied after this place in the order.
 SELECT d.release, i.number, i.role, i.host, i.pid, i.birth FROM foliot.instance i
 JOIN foliot.declared d ON d.release = i.release
-WHERE i.ended_at IS NULL AND i.beat_at >= :since AND d.n > :after ORDER BY i.number
+WHERE i.ended_at IS NULL AND i.beat_at >= :since AND coalesce(d.age, d.n) > :after ORDER BY i.number

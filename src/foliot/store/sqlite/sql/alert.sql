@@ -61,8 +61,9 @@ RETURNING version
 
 -- name: schedule_page
 SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
-    fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
-    tables, last_wall, next_wall, source, skip_through, member_set, paused_by
+    CASE WHEN declared_for = fingerprint THEN declared ELSE fingerprint END, made_at, paused_at, paused_until, paused_note,
+    evaluated_through, last_created, fault, tables, last_wall, next_wall, source, skip_through, member_set, paused_by,
+    CASE WHEN declared_for = fingerprint THEN declared_format ELSE 0 END, fingerprint
 FROM schedule WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: useful_ticks

@@ -1,17 +1,18 @@
+-- part: columns
+id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
+    CASE WHEN declared_for = fingerprint THEN declared ELSE fingerprint END, made_at, paused_at, paused_until, paused_note,
+    evaluated_through, last_created, fault, tables, last_wall, next_wall, source, skip_through, member_set, paused_by,
+    CASE WHEN declared_for = fingerprint THEN declared_format ELSE 0 END, fingerprint
+
 -- name: schedule_columns
-SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
-    fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
-    tables, last_wall, next_wall, source, skip_through, member_set, paused_by
-FROM schedule ORDER BY id
+SELECT {columns} FROM schedule ORDER BY id
 
 -- name: schedules_by_id
-SELECT id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes, revision,
-    fingerprint, made_at, paused_at, paused_until, paused_note, evaluated_through, last_created, fault,
-    tables, last_wall, next_wall, source, skip_through, member_set, paused_by
-FROM schedule WHERE id IN (SELECT value FROM json_each(:ids))
+SELECT {columns} FROM schedule WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: schedule_versions
-SELECT id, fingerprint, fault, source FROM schedule
+SELECT id, fault, source, CASE WHEN declared_for = fingerprint THEN declared ELSE fingerprint END,
+    CASE WHEN declared_for = fingerprint THEN declared_format ELSE 0 END, fingerprint FROM schedule
 
 -- name: set_fault
 UPDATE schedule SET fault = :fault WHERE id = :id
@@ -19,13 +20,14 @@ UPDATE schedule SET fault = :fault WHERE id = :id
 -- name: put_schedule
 -- Pauses and the cursor survive an edit; a fault does not.
 INSERT INTO schedule (id, job, rule, payload, policy, options, delay, queue, priority, tenant, owner, runbook, changes,
-    revision, fingerprint, made_at, evaluated_through, source, member_set)
+    revision, fingerprint, made_at, evaluated_through, source, member_set, declared, declared_format, declared_for)
 VALUES (:id, :job, :rule, :payload, :policy, :options, :delay, :queue, :priority, :tenant, :owner, :runbook, :changes,
-    1, :fingerprint, :now, :after, :source, :member_set)
+    1, :former, :now, :after, :source, :member_set, :fingerprint, :format, :former)
 ON CONFLICT (id) DO UPDATE SET job = excluded.job, rule = excluded.rule, payload = excluded.payload,
     policy = excluded.policy, options = excluded.options, delay = excluded.delay, queue = excluded.queue,
     priority = excluded.priority, tenant = excluded.tenant, owner = excluded.owner, runbook = excluded.runbook,
     changes = excluded.changes, revision = revision + 1, fingerprint = excluded.fingerprint, fault = NULL,
+    declared = excluded.declared, declared_format = excluded.declared_format, declared_for = excluded.declared_for,
     member_set = excluded.member_set,
     evaluated_through = coalesce(max(evaluated_through, excluded.evaluated_through), evaluated_through,
         excluded.evaluated_through),
@@ -33,6 +35,10 @@ ON CONFLICT (id) DO UPDATE SET job = excluded.job, rule = excluded.rule, payload
     tables = CASE WHEN rule = excluded.rule THEN tables END,
     last_wall = CASE WHEN rule = excluded.rule THEN last_wall END,
     next_wall = CASE WHEN rule = excluded.rule THEN next_wall END
+
+-- name: put_fingerprint
+-- The same declaration in the present format. Its fingerprint in format 0 stays as older releases know it.
+UPDATE schedule SET declared = :fingerprint, declared_format = :format, declared_for = fingerprint WHERE id = :id
 
 -- name: schedule_armed
 -- With the tick that now waits, and what that was computed with.
@@ -84,9 +90,11 @@ WITH otherwise AS MATERIALIZED (
     ORDER BY id LIMIT :limit
 )
 SELECT s.id, s.job, s.rule, s.payload, s.policy, s.options, s.delay, s.queue, s.priority, s.tenant, s.owner, s.runbook,
-    s.changes, s.revision, s.fingerprint, s.made_at, s.paused_at, s.paused_until, s.paused_note, s.evaluated_through,
+    s.changes, s.revision, CASE WHEN s.declared_for = s.fingerprint THEN s.declared ELSE s.fingerprint END, s.made_at,
+    s.paused_at, s.paused_until, s.paused_note, s.evaluated_through,
     s.last_created, s.fault, s.tables, s.last_wall, s.next_wall, s.source, s.skip_through, s.member_set,
-    s.paused_by, coalesce(r.nominal, r.fire_at)
+    s.paused_by, CASE WHEN s.declared_for = s.fingerprint THEN s.declared_format ELSE 0 END, s.fingerprint,
+    coalesce(r.nominal, r.fire_at)
 FROM otherwise o CROSS JOIN schedule s ON s.id = o.id
 LEFT JOIN run r ON r.schedule = s.id AND r.state IN (0, 2) AND r.origin = 0 AND r.attempt = 0 AND r.fired_at IS NULL AND r.decided IS NOT 1
 ORDER BY s.id

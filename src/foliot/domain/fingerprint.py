@@ -1,0 +1,247 @@
+"""Fingerprints of declarations: canonical data, its hash, and whether a declaration is the one applied last. Pure.
+
+Canonical data is JSON with names and values of its own. It follows no name of a Python attribute, class or enum member,
+and no `repr`. Keys are sorted, durations are whole microseconds, and a field without a value is left out. So neither a
+rename nor a new field changes any hash. A setting is part of it where app, job or schedule chose it and it is not the
+baseline, so a default that changes in a later release changes no declaration.
+
+A rule stands in it as `Rule.encode` writes it, because stored rules and older releases fix that form. If a later
+release writes a rule otherwise, `_rule` must turn that into the form written before. A change of the canonical data
+needs the next format number. Fingerprints of another format are compared in format 0, and then by content.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
+from enum import Enum
+from hashlib import blake2b
+from typing import Any
+
+from foliot.domain import fingerprint_0
+from foliot.domain.gates import Rate
+from foliot.domain.locking import is_shut
+from foliot.domain.policy import (
+    AtCutoff,
+    BlocksUntil,
+    CatchUp,
+    OnLost,
+    OnStall,
+    Overlap,
+    Policy,
+    choices_from_json,
+)
+from foliot.domain.schedule import FORMAT, Declaration, Fingerprint, Release, Schedule
+from foliot.errors import InvalidInput
+
+SETTINGS: Mapping[str, str] = {
+    "attempts": "attempts",
+    "attempts_after_effect": "attempts_after_effect",
+    "attempts_inside_effect": "attempts_inside_effect",
+    "retries_per_hour": "retries_per_hour",
+    "poison_after": "poison_after",
+    "backoff": "backoff",
+    "backoff_cap": "backoff_cap",
+    "give_up_after": "give_up_after",
+    "timeout": "timeout",
+    "stall_after": "stall_after",
+    "on_stall": "on_stall",
+    "lease": "lease",
+    "on_lost": "on_lost",
+    "overlap": "overlap",
+    "queue_limit": "queue_limit",
+    "blocks_until": "blocks_until",
+    "concurrency_key": "concurrency_key",
+    "key_limit": "key_limit",
+    "destination": "destination",
+    "breaker_after": "breaker_after",
+    "breaker_probe": "breaker_probe",
+    "labels": "labels",
+    "concurrency": "concurrency",
+    "rate": "rate",
+    "catch_up": "catch_up",
+    "catch_up_window": "catch_up_window",
+    "missed_after": "missed_after",
+    "requires": "requires",
+    "cutoff": "cutoff",
+    "at_cutoff": "at_cutoff",
+    "complete": "complete",
+    "useful_until": "useful_until",
+    "jitter": "jitter",
+    "expect_every": "expect_every",
+    "expect_within": "expect_within",
+    "ping": "ping",
+    "no_alerts": "no_alerts",
+}
+"""By attribute of `Policy`, the wire name. A rename changes the left side alone."""
+
+BASELINE: Mapping[str, Any] = {**fingerprint_0.SETTINGS}
+"""By wire name, the value that is left out. It is fixed when a setting is added, and does not follow the default."""
+
+VALUES: Mapping[type[Enum], Mapping[Enum, str]] = {
+    Overlap: {
+        Overlap.SKIP: "skip",
+        Overlap.QUEUE: "queue",
+        Overlap.COALESCE: "coalesce",
+        Overlap.REPLACE: "replace",
+        Overlap.ALLOW: "allow",
+    },
+    BlocksUntil: {
+        BlocksUntil.ENDED: "ended",
+        BlocksUntil.SUCCEEDED: "succeeded",
+        BlocksUntil.VERIFIED: "verified",
+    },
+    CatchUp: {CatchUp.ONCE: "once", CatchUp.ALL: "all", CatchUp.SKIP: "skip"},
+    AtCutoff: {AtCutoff.SKIP: "skip", AtCutoff.RUN: "run"},
+    OnLost: {OnLost.RETRY: "retry", OnLost.ASK: "ask"},
+    OnStall: {OnStall.ALERT: "alert", OnStall.CANCEL: "cancel", OnStall.KILL: "kill"},
+}
+"""Wire values of enum members."""
+
+CARRIED = ("concurrency_key", "key_limit", "blocks_until", "destination", "labels")
+"""Settings that a run carries also where its job chose them: `settings` has them, so `own` does not."""
+
+_DEFAULTS = Policy()
+
+
+# ----------------------------------------------------------------------------------------------------------- wire forms
+
+
+def wire(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by wire name, with wire values, in the given order."""
+    return {SETTINGS[attribute]: _wire_value(value) for attribute, value in settings.items()}
+
+
+def wire_policy(policy: Policy, said: Collection[str] | None) -> dict[str, Any]:
+    """The settings of a policy that `said` names and that are not the baseline. None: those that are not the defaults
+    count as chosen."""
+    if said is None:
+        said = [field.name for field in fields(policy) if getattr(policy, field.name) != getattr(_DEFAULTS, field.name)]
+    found = wire({attribute: getattr(policy, attribute) for attribute in SETTINGS if attribute in said})
+    return {name: value for name, value in found.items() if value != BASELINE[name]}
+
+
+def _wire_value(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return VALUES[type(value)][value]
+    if isinstance(value, Rate):
+        return value.every
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _rule(encoded: str) -> Any:
+    return _loaded(encoded.encode())
+
+
+def _loaded(text: bytes) -> Any:
+    """A JSON value; text that is no JSON stands for itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return {"bytes": text.hex()}
+
+
+def _choices(options: bytes | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings and the binding among a schedule's options, in wire form."""
+    try:
+        chosen = wire(choices_from_json(options))
+    except InvalidInput:
+        chosen = {"unreadable": (options or b"").hex()}
+    stored = _loaded(options or b"{}")
+    bound = stored.get("bind") if isinstance(stored, dict) else None
+    return chosen, bound if isinstance(bound, dict) else {}
+
+
+# ------------------------------------------------------------------------------------------------------- canonical data
+
+
+def canonical(declaration: Declaration | Schedule) -> dict[str, Any]:
+    """The data of a declaration, or of a schedule as it is stored, in format 1."""
+    said = declaration.said if isinstance(declaration, Declaration) else None
+    chosen, bound = _choices(declaration.options)
+    given = {
+        "name": declaration.id,
+        "job": declaration.job,
+        "rule": _rule(declaration.rule),
+        "args": _loaded(declaration.payload or b"{}"),
+        "bind": bound,
+        "settings": wire_policy(declaration.policy, said),
+        "own": {name: value for name, value in chosen.items() if name not in CARRIED},
+        "queue": declaration.queue,
+        "priority": declaration.priority or None,
+        "tenant": declaration.tenant,
+        "owner": declaration.owner,
+        "runbook": declaration.runbook,
+        "changes": declaration.changes,
+        "over": declaration.over,
+    }
+    return {name: value for name, value in given.items() if value not in (None, {})}
+
+
+def canonical_json(data: Any) -> bytes:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def signed(declaration: Declaration, former: str) -> Declaration:
+    """With its fingerprints: in the present format, and `former`, which is that of format 0."""
+    digest = blake2b(canonical_json(canonical(declaration)), digest_size=16).hexdigest()
+    return replace(declaration, fingerprint=digest, format=FORMAT, former=former)
+
+
+def release_of(declarations: Collection[Declaration]) -> Release:
+    """The release that declares all of these."""
+    stated = {one.id: one.fingerprint for one in declarations}
+    digest = blake2b(canonical_json(stated), digest_size=16).hexdigest()
+    return Release(fingerprint_0.of_release({one.id: one.former for one in declarations}), digest, FORMAT)
+
+
+# ----------------------------------------------------------------------------------------------------------- comparing
+
+
+def former_of(declaration: Declaration) -> str:
+    return declaration.former or declaration.fingerprint
+
+
+def is_applied(declaration: Declaration, applied: Fingerprint) -> bool | None:
+    """Whether this declaration is the one applied last, by their fingerprints. None: only the content can show it.
+
+    A hash that differs in another format shows nothing: a release that writes the same data otherwise has another hash.
+    """
+    if not applied.former:
+        return False  # it was never declared
+    if applied.format == declaration.format:
+        return applied.hash == declaration.fingerprint
+    return True if applied.former == former_of(declaration) else None
+
+
+def is_declared(declaration: Declaration, schedule: Schedule, edited: Collection[str] | None) -> bool:
+    """Whether a stored schedule has this declaration. `edited`: the fields that operators edited since it was applied;
+    None when there are none."""
+    by_hash = is_applied(declaration, schedule.applied)
+    return has_content(declaration, schedule, edited) if by_hash is None else by_hash
+
+
+def has_content(declaration: Declaration, schedule: Schedule, edited: Collection[str] | None) -> bool:
+    """Whether a stored schedule is as declared, in all that operators did not edit."""
+    return not differences(declaration, schedule, edited)
+
+
+def differences(declaration: Declaration, schedule: Schedule, edited: Collection[str] | None) -> set[str]:
+    """The wire names of what differs. Edited fields are left out: of these the store holds the edit alone."""
+    ours, theirs = _fields(declaration), _fields(schedule)
+    found = {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
+    if is_shut(schedule.payload) or is_shut(declaration.payload):
+        # Arguments that cannot be read cannot be compared. Without an edit nothing is lost by writing them again.
+        found = found - {"args"} if edited is not None else found | {"args"}
+    if edited is None:
+        return found
+    # An edit writes settings of the job into the schedule's own; `settings` shows their effect.
+    return {name for name in found if not name.startswith("own.")} - {SETTINGS.get(name, name) for name in edited}
+
+
+def _fields(one: Declaration | Schedule) -> dict[str, Any]:
+    data = canonical(one)
+    settings: dict[str, Any] = data.pop("settings", {})
+    own: dict[str, Any] = data.pop("own", {})
+    return data | settings | {f"own.{name}": value for name, value in own.items()}

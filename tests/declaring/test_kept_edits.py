@@ -1,0 +1,219 @@
+"""No edit is lost by a deploy of this release to a store of an older one, also while both apply by turns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from foliot import Foliot, every
+from foliot.domain.schedule import FORMAT, Applied, ScheduleView
+from foliot.domain.store import Store
+from foliot.operate.scheduling import Planned
+from foliot.store.keys import new_key
+from foliot.store.postgres import PostgresStore
+from tests.declaring.shop import EDITS, FILE, MADE, NOW, PAUSED, STATED, crontab, shop
+from tests.declaring.stores import (
+    HERE,
+    changed_by_the_older_release,
+    fingerprints_in,
+    opened_file,
+    record_database,
+    recorded_file,
+)
+
+OLD = json.loads((HERE / "ed5b06f.json").read_text())
+SAID: dict[str, Any] = {"reason": "a deploy", "actor": "bob"}
+EDITED = sorted(EDITS.keys() - {MADE["name"]})
+"""What an operator made has no declaration beside the edit."""
+
+
+@asynccontextmanager
+async def opened(file: Path, **declared: Any) -> AsyncIterator[tuple[Foliot, Store]]:
+    app = shop(f"sqlite:///{file}", **declared)
+    yield app, await app.opened()
+    await app.close_async()
+
+
+async def views_of(store: Store) -> dict[str, ScheduleView]:
+    return {view.schedule.id: view for view in await store.schedules()}
+
+
+def as_said(view: ScheduleView) -> tuple[Any, ...]:
+    """All of a schedule that an operator or a declaration says."""
+    one = view.schedule
+    template = (one.rule, one.payload, one.policy, one.options, one.queue, one.priority, one.owner, one.over)
+    return (*template, one.revision, one.paused_note, view.edit)
+
+
+async def applied_by_all_channels(app: Foliot) -> tuple[Applied, list[Planned], Applied]:
+    return (
+        await app.apply_async(),
+        await app.operate.apply_schedules_async(STATED, source=FILE, **SAID),
+        await app.operate.import_schedules_async(crontab(), source="crontab", actor="bob"),
+    )
+
+
+async def assert_all_is_kept(app: Foliot, store: Store, before: dict[str, ScheduleView]) -> None:
+    code, file, lines = await applied_by_all_channels(app)
+    assert (code.created, code.changed, code.overwritten, code.outdated, code.vanished) == ([], [], [], [], [])
+    assert sorted(code.unchanged) == sorted(OLD["code"])
+    assert {one.outcome for one in file} == {"unchanged"}
+    assert (lines.changed, sorted(lines.unchanged)) == ([], sorted(OLD["crontab"]))
+    assert await app.settle_async() == Applied()
+    after = await views_of(store)
+    assert {name: as_said(view) for name, view in after.items()} == {
+        name: as_said(view) for name, view in before.items()
+    }
+    assert sorted(name for name, view in after.items() if view.edit is not None) == EDITED
+    assert all(after[name].schedule.paused(NOW) for name in PAUSED)
+
+
+async def test_a_file_of_an_older_release_keeps_every_edit(tmp_path: Path) -> None:
+    file = recorded_file(tmp_path)
+    async with opened(file) as (app, store):
+        before = await views_of(store)
+        assert sorted(name for name, view in before.items() if view.edit is not None) == EDITED
+        assert {view.schedule.format for view in before.values()} == {0}
+        for _ in range(2):
+            await assert_all_is_kept(app, store, before)
+            after = await views_of(store)
+            assert {name for name, view in after.items() if view.schedule.format != FORMAT} == {MADE["name"]}
+        made = after[MADE["name"]].schedule
+        assert (made.format, made.former == OLD["operator"][MADE["name"]]) == (0, False), "it is as edited"
+    assert fingerprints_in(file) == {name: row[1] for name, row in OLD["stored"].items()}, "as the older one knows them"
+
+
+async def test_a_database_of_an_older_release_keeps_every_edit(database: str) -> None:
+    await record_database(database)
+    store = PostgresStore(database)
+    await store.open()
+    try:
+        before = await views_of(store)
+        assert {name: view.schedule.former for name, view in before.items()} == {
+            name: row[1] for name, row in OLD["stored"].items()
+        }
+        app = shop(store)
+        for _ in range(2):
+            await assert_all_is_kept(app, store, before)
+        assert {view.schedule.former for view in (await views_of(store)).values()} == {
+            row[1] for row in OLD["stored"].values()
+        }
+    finally:
+        await store.close()
+
+
+async def test_a_hash_that_this_code_cannot_reproduce_is_no_change(tmp_path: Path) -> None:
+    file = recorded_file(tmp_path)
+    async with opened(file):
+        pass
+    with opened_file(file) as connection:
+        connection.execute("UPDATE schedule SET fingerprint = 'other ' || id")
+        connection.execute(
+            "UPDATE declared SET release = 'another', "
+            "declares = (SELECT json_group_object(id, fingerprint) FROM schedule WHERE source = 'code')"
+        )
+    async with opened(file) as (app, store):
+        before = await views_of(store)
+        for _ in range(2):
+            await assert_all_is_kept(app, store, before)
+        note = (await store.audit_of("nightly"))[-1]
+        assert (note.action, note.actor) == ("apply", "code")
+        assert note.note.startswith("kept what ada had edited (rule): ")
+        assert [row.action for row in await store.audit_of("plain")] == ["apply"]
+    assert fingerprints_in(file)["nightly"] == "other nightly"
+    with opened_file(file) as connection:
+        ages = connection.execute("SELECT release, coalesce(age, n), format FROM declared ORDER BY n").fetchall()
+    assert ages == [("another", 1, 0), (OLD["release"], 1, FORMAT)], "the same release, as old as before"
+
+
+async def test_a_declaration_that_changed_has_its_way_and_the_log_says_so(tmp_path: Path) -> None:
+    """In the deploy that brings the present format, and in the one after it."""
+    file = recorded_file(tmp_path)
+    async with opened(file, region="east") as (app, store):
+        applied = await app.apply_async()
+        assert (applied.changed, applied.overwritten) == (["nightly"], ["nightly"])
+        view = await store.schedule("nightly")
+        assert (view.edit, json.loads(view.schedule.payload)["region"]) == (None, "east")
+        assert (await store.audit_of("nightly"))[-1].note.startswith("in place of what ada had edited (rule): ")
+        edited = {"rule": "45 3 * * *", "tz": "Europe/Paris"}
+        await app.operate.edit_schedule_async("nightly", edited, revision=view.schedule.revision, **SAID)
+        assert (await app.apply_async()).changed == []
+    async with opened(file, region="east", nightly="0 7 * * *") as (app, _):
+        assert (await app.apply_async()).overwritten == ["nightly"]
+
+
+async def test_a_declaration_that_changed_in_edited_fields_alone_gives_way_once(tmp_path: Path) -> None:
+    """An older format cannot show that it changed: the edit is kept, once. The next change has its way."""
+    file = recorded_file(tmp_path)
+    async with opened(file, nightly="0 6 * * *") as (app, store):
+        before = as_said(await store.schedule("nightly"))
+        applied = await app.apply_async()
+        assert (applied.changed, applied.overwritten) == ([], [])
+        assert as_said(await store.schedule("nightly")) == before
+        assert (await store.audit_of("nightly"))[-1].note.startswith("kept what ada had edited (rule): ")
+    async with opened(file, nightly="0 7 * * *") as (app, _):
+        assert (await app.apply_async()).overwritten == ["nightly"]
+
+
+async def test_an_older_release_that_changes_a_declaration_is_not_overlooked(tmp_path: Path) -> None:
+    """It leaves the columns that it does not know: these speak of another declaration then."""
+    file = recorded_file(tmp_path)
+    async with opened(file) as (app, _):
+        await app.apply_async()
+    east = shop(f"sqlite:///{file}", region="east")
+    [stated] = [one for one in east.declarations() if one.id == "nightly"]
+    as_stated = {"rule": stated.rule, "payload": stated.payload, "fingerprint": OLD["other"]["code"]["nightly"]}
+    changed_by_the_older_release(file, "nightly", **as_stated)
+    async with opened(file) as (app, store):
+        assert (await store.schedule("nightly")).schedule.format == 0
+        assert (await app.apply_async()).changed == ["nightly"]
+        edited = {"rule": "45 3 * * *", "tz": "Europe/Paris"}
+        revision = (await store.schedule("nightly")).schedule.revision
+        await app.operate.edit_schedule_async("nightly", edited, revision=revision, **SAID)
+        assert (await app.apply_async()).changed == []
+    assert fingerprints_in(file)["nightly"] == OLD["code"]["nightly"], "the older release finds its own"
+
+
+async def test_the_older_release_finds_its_name_and_its_fingerprints(tmp_path: Path) -> None:
+    file = recorded_file(tmp_path)
+    async with opened(file) as (app, _):
+        await app.apply_async()
+    with opened_file(file) as connection:
+        rows = connection.execute("SELECT release, declares, format, age FROM declared").fetchall()
+    [(release, declares, format, age)] = rows
+    assert (release, json.loads(str(declares)), format, age) == (OLD["release"], OLD["code"], FORMAT, None)
+
+
+async def test_encrypted_arguments_are_compared_in_the_clear(tmp_path: Path) -> None:
+    file, key = tmp_path / "foliot.db", new_key()
+
+    async def applied(region: str) -> Applied:
+        app = Foliot(f"sqlite:///{file}", encryption=key)
+
+        @app.job
+        def report(region: str) -> None: ...
+
+        for name in ("edited", "plain"):
+            app.schedule(name, report, every("1h"), args={"region": region})
+        found = await app.apply_async()
+        store = await app.opened()
+        if found.created:
+            await store.register("worker", version="", queues=(), slots=1, jobs=[report.handler.card()])
+            await app.operate.edit_schedule_async("edited", {"rule": "every 2h"}, revision=1, **SAID)
+        await app.close_async()
+        return found
+
+    def made_older() -> None:
+        with opened_file(file) as connection:
+            connection.execute("UPDATE schedule SET fingerprint = 'other ' || id")
+
+    await applied("west")
+    made_older()
+    again = await applied("west")
+    assert (again.changed, sorted(again.unchanged)) == ([], ["edited", "plain"])
+    made_older()
+    changed = await applied("east")
+    assert (sorted(changed.changed), changed.overwritten) == (["edited", "plain"], ["edited"])
