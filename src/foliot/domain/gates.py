@@ -246,7 +246,7 @@ def waiting_for(name: str) -> str:
 
 # ------------------------------------------------------------------------------------------------------ what people say
 
-_MOST_AT_A_TIME, _MOST_BURST, _MOST_WEIGHT = 1_000_000, 10_000, 1_000.0
+MOST_AT_A_TIME, MOST_BURST, MOST_WEIGHT = 1_000_000, 10_000, 1_000.0
 _MOST_LETTERS = 200
 _ABOUT = ("job", "queue", "schedule")
 
@@ -268,9 +268,9 @@ def stated_gate(
     if concurrency is None and every is None and weight is None:
         raise InvalidInput(f'{name}: say what is allowed: a concurrency such as 5, or a rate such as "10/s"')
     if concurrency is not None:
-        _check_count(name, "concurrency", concurrency, 0, _MOST_AT_A_TIME)
+        _check_count(name, "concurrency", concurrency, 0, MOST_AT_A_TIME)
     if burst is not None:
-        _check_count(name, "burst", burst, 1, _MOST_BURST)
+        _check_count(name, "burst", burst, 1, MOST_BURST)
         if every is None:
             raise InvalidInput(f"{name}: burst={burst}: a burst is more than a rate allows, and there is none here")
     if weight is not None:
@@ -310,8 +310,8 @@ def _check_weight(name: str, given: Any) -> None:
         raise InvalidInput(
             f"{name}: weight={given!r:.80}: weights are for tenants: tenant:X, or tenant:* for all others"
         )
-    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given <= _MOST_WEIGHT:
-        raise InvalidInput(f"{name}: weight={given!r:.80}: give a number above 0, up to {_MOST_WEIGHT:g}")
+    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given <= MOST_WEIGHT:
+        raise InvalidInput(f"{name}: weight={given!r:.80}: give a number above 0, up to {MOST_WEIGHT:g}")
 
 
 def in_words(gate: Gate) -> str:

@@ -29,8 +29,12 @@ _SPREAD_BITS = 22
 SPREAD = 1 << _SPREAD_BITS
 """How many numbers one millisecond has."""
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,199}", re.ASCII)
-_TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,99}", re.ASCII)
+NAME_PATTERN = "[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,199}"
+"""Names of jobs, schedules and queues."""
+TENANT_PATTERN = "[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,99}"
+MOST_PRIORITY = 1_000
+_NAME = re.compile(NAME_PATTERN, re.ASCII)
+_TENANT = re.compile(TENANT_PATTERN, re.ASCII)
 _RERUN = re.compile(r"#r[0-9]+$", re.ASCII)
 _NO_LETTERS = ("Cc", "Cs", "Zl", "Zp")
 """Unicode's control characters, halves of letters, and ends of lines and paragraphs."""
@@ -157,8 +161,10 @@ def checked_line(text: str, what: str) -> str:
 
 
 def checked_priority(priority: int) -> int:
-    if not isinstance(priority, int) or isinstance(priority, bool) or not -1_000 <= priority <= 1_000:
-        raise InvalidInput(f"priority={priority!r:.40}: give a whole number from -1000 to 1000; higher goes first")
+    is_number = isinstance(priority, int) and not isinstance(priority, bool)
+    if not is_number or not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
+        bounds = f"from -{MOST_PRIORITY} to {MOST_PRIORITY}"
+        raise InvalidInput(f"priority={priority!r:.40}: give a whole number {bounds}; higher goes first")
     return priority
 
 

@@ -3,23 +3,85 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from datetime import date
+from enum import Enum
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_args
 from urllib.parse import unquote
 
 from fastapi import Path, Query
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
+from foliot.domain.identity import MOST_PRIORITY, NAME_PATTERN, TENANT_PATTERN
 from foliot.domain.instant import Instant, parse_rfc3339
 from foliot.web.routing import check_text
 
 MOST_LISTED = 1_000
+_DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
 
-class Body(BaseModel):
-    """What is sent. A name that is not known is a mistake, and told."""
+class Strict(BaseModel):
+    """A JSON object whose values have exactly the types of the OpenAPI document: 1 and "yes" are no booleans."""
+
+    model_config = ConfigDict(strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        types = _types(cls)
+        return {name: cls._value(types.get(name, ()), value) for name, value in given.items()}
+
+    @classmethod
+    def _value(cls, types: tuple[Any, ...], value: Any) -> Any:
+        """JSON has one type of numbers: 5.0 is an integer, too."""
+        return int(value) if int in types and isinstance(value, float) and value.is_integer() else value
+
+
+class Body(Strict):
+    """The body of a request. An unknown name is an error."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+class Asked(Body):
+    """The query of a request: its texts are read as JSON where the document has a number or a boolean."""
+
+    @classmethod
+    def _value(cls, types: tuple[Any, ...], value: Any) -> Any:
+        if bool in types:
+            return _FLAGS.get(value, value)
+        return int(value) if int in types and isinstance(value, str) and _INTEGER.fullmatch(value) else value
+
+
+_FLAGS = {"true": True, "false": False}
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,30})", re.ASCII)
+
+
+@cache
+def _types(model: type[BaseModel]) -> dict[str, tuple[Any, ...]]:
+    """By the name that a request gives a field, the types that its value may have."""
+    return {field.alias or name: _parts(field.annotation) for name, field in model.model_fields.items()}
+
+
+def _parts(annotation: Any) -> tuple[Any, ...]:
+    """The types in an annotation, such as `int` in `Annotated[int, ...] | None`."""
+    return tuple(part for one in get_args(annotation) for part in _parts(one)) or (annotation,)
+
+
+def _integer(given: Any) -> int:
+    if not isinstance(given, str) or not _INTEGER.fullmatch(given):
+        raise ValueError("give a whole number in digits")
+    return int(given)
+
+
+def _day(given: Any) -> date:
+    try:
+        return date.fromisoformat(given if isinstance(given, str) and _DAY.fullmatch(given) else "")
+    except ValueError:
+        raise ValueError("give a date, such as 2026-04-03") from None
 
 
 def _decoded(given: str) -> str:
@@ -44,6 +106,10 @@ Moment = Annotated[
 """An instant; read as microseconds."""
 Line = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(check_text)]
 Name = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(check_text)]
+Identifier = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
+"""The name of a job, a schedule or a queue that a request makes."""
+TenantName = Annotated[str, Field(pattern=f"^{TENANT_PATTERN}$")]
+Priority = Annotated[int, Field(ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="Higher goes first.")]
 Length = Annotated[str, Field(min_length=1, max_length=100, examples=["90s", "10m", "1h30m"])]
 Rate = Annotated[str, Field(min_length=1, max_length=50, examples=["10/s", "500/h"])]
 Reason = Annotated[
@@ -74,7 +140,11 @@ def named(what: str, example: str) -> Any:
 ScheduleId = Annotated[Key, named("The schedule's id", "daily-revenue")]
 RunId = Annotated[Key, named("The run's id", "daily-revenue@2026-04-03T02:00:00Z")]
 JobName = Annotated[Key, named("The job's name", "send_reminder")]
-Number = Annotated[int, Path(ge=1, le=(1 << 31) - 1)]
+Number = Annotated[int, Path(ge=1, le=(1 << 31) - 1), BeforeValidator(_integer)]
+Day = Annotated[date, BeforeValidator(_day)]
+E = TypeVar("E", bound=Enum)
+Choice = Annotated[E, Field(strict=False)]
+"""One of the texts of an Enum: a strict model takes only its members."""
 
 
 DryRun = Annotated[bool, Field(description="Change nothing; tell what would be done.")]
@@ -86,7 +156,7 @@ class Act(Body):
     reason: Reason
 
 
-class Paged(Body):
+class Paged(Asked):
     """What lists take."""
 
     cursor: Annotated[

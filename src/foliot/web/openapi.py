@@ -11,7 +11,7 @@ from foliot import __version__
 from foliot.domain.access import KEY_PATTERN, MOST_KEY
 from foliot.web.access import TABLE
 from foliot.web.models import ProblemShape
-from foliot.web.routing import KEY, REPLAYED
+from foliot.web.routing import KEY, NEVER_KEPT, REPLAYED
 
 DESCRIPTION = """Operators' verbs over HTTP, the same ones that the command line has.
 
@@ -54,7 +54,7 @@ def _describe(operation: dict[str, Any], method: str, path: str) -> None:
     operation["security"] = [{"token": []}, {"session": []}]
     operation["x-foliot-scope"] = str(access.scope)
     operation["x-foliot-tenants"] = access.tenants.value
-    if method == "POST" and path.startswith("/api/"):
+    if method == "POST" and path.startswith("/api/") and not path.endswith(NEVER_KEPT):
         operation.setdefault("parameters", []).append(_IDEMPOTENCY)
         for status, answer in operation["responses"].items():
             if status.startswith("2"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from math import isfinite
-from typing import Any
+from typing import Any, get_origin
 
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,7 +26,7 @@ REPLAYED = "idempotency-replayed"
 DEEPEST = 100
 """Levels of JSON inside one another."""
 _KEPT_HEADERS = ("content-type", "etag", "location")
-_NEVER_KEPT = "/claim"
+NEVER_KEPT = "/claim"
 """Its answer has arguments as they are, and what an attempt is owned by."""
 
 Handle = Callable[[Request], Awaitable[Response]]
@@ -48,7 +50,7 @@ class GuardedRoute(APIRoute):
     """Asks the table of access before anything is read, and answers whatever is raised."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
-        handle = super().get_route_handler()
+        handle, lists = super().get_route_handler(), _query_lists(self)
 
         async def guarded(request: Request) -> Response:
             request = _Checked(request.scope, request.receive)
@@ -57,11 +59,30 @@ class GuardedRoute(APIRoute):
                 if request.method in ("POST", "PUT", "PATCH"):
                     _check_json(request)
                     await request.body()
+                _check_given_once(request, lists)
                 return await _once(request, principal, handle)
             except Exception as error:
                 return problem_of(error).response(request.scope["path"])
 
         return guarded
+
+
+def _query_lists(route: APIRoute) -> frozenset[str]:
+    """Names of query parameters that a request may give several times."""
+    models = [parameter.field_info.annotation for parameter in route.dependant.query_params]
+    fields = [model.model_fields for model in models if isinstance(model, type) and issubclass(model, BaseModel)]
+    return frozenset(name for one in fields for name, field in one.items() if get_origin(field.annotation) is list)
+
+
+def _check_given_once(request: Request, lists: frozenset[str]) -> None:
+    """The framework takes the last one of several values, and the caller may have meant another."""
+    counts = Counter(name for name, _ in request.query_params.multi_items())
+    several = [name for name, count in counts.items() if count > 1 and name not in lists]
+    if several:
+        errors = [{"where": f"query.{name}", "problem": "give it once"} for name in several]
+        raise Problem(
+            "invalid", f"query: {', '.join(several):.200}: given several times; give each once", errors=errors
+        )
 
 
 def check_allowed(request: Request, access: Access | None) -> Principal:
@@ -156,7 +177,7 @@ async def _once(request: Request, principal: Principal, handle: Handle) -> Respo
     key = request.headers.get(KEY)
     if request.method != "POST" or key is None:
         return await handle(request)
-    if request.scope["path"].endswith(_NEVER_KEPT):
+    if request.scope["path"].endswith(NEVER_KEPT):
         raise Problem("invalid", "a claim takes no Idempotency-Key: what it answers is kept nowhere")
     operate: Operator = request.app.state.foliot.operate
     found = await operate.begin_request_async(principal.credential, key, await _digest(request))

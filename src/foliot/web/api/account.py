@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import date
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -19,7 +18,7 @@ from foliot.timing.load import load, width_for
 from foliot.web import models
 from foliot.web.api.parts import next_cursor, page, problems, router
 from foliot.web.caller import Asking
-from foliot.web.fields import Body, Key, Length, Moment, Name, Paged, named
+from foliot.web.fields import Asked, Day, Key, Length, Moment, Name, Paged, named
 from foliot.web.problems import Problem
 from foliot.web.routing import Answered
 
@@ -29,7 +28,7 @@ Subject = Annotated[Key, named("A schedule's id, or a job's name", "daily-revenu
 MOST_BUCKETS = 20_000
 
 
-class EventQuery(Body):
+class EventQuery(Asked):
     after: Annotated[str | None, Field(pattern="^[0-9]{1,18}$", description="Where the last answer ended.")] = None
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
 
@@ -44,12 +43,12 @@ class AuditQuery(Paged):
     text: Name | None = None
 
 
-class ReportQuery(Body):
-    on: Annotated[date | None, Field(description="The day; by default today.")] = None
+class ReportQuery(Asked):
+    on: Annotated[Day | None, Field(description="The day; by default today.")] = None
     tz: Name | None = None
 
 
-class LoadQuery(Body):
+class LoadQuery(Asked):
     start: Annotated[Moment | None, Field(alias="from")] = None
     length: Annotated[Length, Field(alias="for")] = "24h"
     per: Annotated[Length | None, Field(description="In what stretches; by default what fits the time.")] = None

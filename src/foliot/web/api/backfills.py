@@ -12,7 +12,7 @@ from foliot.operate.backfilling import backfill_shape, preview_shape, progress_s
 from foliot.web import models
 from foliot.web.api.parts import page, problems, router
 from foliot.web.caller import Asking
-from foliot.web.fields import Act, Body, DryRun, Moment, Name, Number, Rate
+from foliot.web.fields import Act, Asked, DryRun, Moment, Name, Number, Rate
 from foliot.web.problems import Problem
 from foliot.web.routing import Answered
 
@@ -22,7 +22,7 @@ Window = Annotated[str, Field(max_length=50, examples=["22:00-06:00"])]
 AtOnce = Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
 
 
-class BackfillQuery(Body):
+class BackfillQuery(Asked):
     schedule: Annotated[Name | None, Field(description="A token that is bound to a tenant has to name one.")] = None
     limit: Annotated[int, Field(ge=1, le=1_000)] = 50
 

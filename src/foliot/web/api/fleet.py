@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import Field
 
+from foliot.domain.gates import MOST_AT_A_TIME, MOST_BURST, MOST_WEIGHT
 from foliot.operate.fleet import queue_shape
 from foliot.operate.jobs import card_shape, job_shape
 from foliot.operate.limits import gate_shape, limit_shape
@@ -15,7 +16,7 @@ from foliot.operate.tenants import tenant_shape
 from foliot.web import models
 from foliot.web.api.parts import page, problems, router
 from foliot.web.caller import Asking
-from foliot.web.fields import Act, Body, JobName, Key, Rate, ReasonQuery, named
+from foliot.web.fields import Act, Asked, JobName, Key, Rate, ReasonQuery, named
 from foliot.web.routing import Answered
 
 routes = router("fleet")
@@ -23,17 +24,17 @@ routes = router("fleet")
 LimitName = Annotated[Key, named("What is limited", "tenant:acme")]
 
 
-class TenantQuery(Body):
+class TenantQuery(Asked):
     limit: Annotated[int, Field(ge=1, le=10_000)] = 100
 
 
 class LimitBody(Act):
     """What is not given stays as it is."""
 
-    concurrency: Annotated[int | None, Field(ge=0, le=1_000_000)] = None
+    concurrency: Annotated[int | None, Field(ge=0, le=MOST_AT_A_TIME)] = None
     rate: Rate | None = None
-    burst: Annotated[int | None, Field(ge=1, le=10_000)] = None
-    weight: Annotated[float | None, Field(gt=0, le=1_000_000)] = None
+    burst: Annotated[int | None, Field(ge=1, le=MOST_BURST)] = None
+    weight: Annotated[float | None, Field(gt=0, le=MOST_WEIGHT)] = None
 
 
 @routes.get("/jobs", response_model=models.Page[models.Job], responses=problems())

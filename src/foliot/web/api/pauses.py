@@ -13,7 +13,7 @@ from foliot.operate.shapes import pause_shape
 from foliot.web import models
 from foliot.web.api.parts import page, problems, router
 from foliot.web.caller import Asking, Caller
-from foliot.web.fields import Act, JobName, Key, Length, Moment, Number, named
+from foliot.web.fields import Act, Choice, JobName, Key, Length, Moment, Number, named
 from foliot.web.problems import Problem
 from foliot.web.routing import Answered
 
@@ -21,7 +21,7 @@ routes = router("pauses")
 
 QueueName = Annotated[Key, named("The queue's name", "default")]
 TenantName = Annotated[Key, named("The tenant's name", "acme")]
-Whats = Annotated[list[What], Field(min_length=1, max_length=3, description="Of it; by default what is usual.")]
+Whats = Annotated[list[Choice[What]], Field(min_length=1, max_length=3, description="Of it; by default what is usual.")]
 
 
 class PauseBody(Act):

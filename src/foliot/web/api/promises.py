@@ -12,14 +12,16 @@ from foliot.operate.shapes import kept_shape
 from foliot.web import models
 from foliot.web.api.parts import page, problems, router
 from foliot.web.caller import Asking, Caller
-from foliot.web.fields import Act, Body, Key, Length, Moment, Name, named
+from foliot.web.fields import Act, Body, Identifier, Key, Length, Moment, Name, Priority, TenantName, named
 from foliot.web.routing import Answered, check_text
 
 routes = router("promises")
 
 MOST_PROMISED = 10_000
 PromiseKey = Annotated[Key, named("The promise's key", "class:7")]
-Whose = Annotated[Name | None, Field(description="Whose it is; a token that is bound to a tenant need not say it.")]
+Whose = Annotated[
+    TenantName | None, Field(description="Its tenant; a token that is bound to a tenant need not name it.")
+]
 
 Why = Annotated[
     str,
@@ -31,14 +33,14 @@ Why = Annotated[
 class PromiseBody(Body):
     """One run of a job, due `at` a time, after a `delay`, or now."""
 
-    job: Name
+    job: Identifier
     args: Annotated[dict[str, Any], Field(description="By name.", examples=[{"class_id": 7}])] = {}
     at: Moment | None = None
     delay: Length | None = None
     key: Annotated[Name | None, Field(description="Said again under it, it is the same promise.")] = None
     tenant: Whose = None
-    queue: Name | None = None
-    priority: Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)] = 0
+    queue: Identifier | None = None
+    priority: Priority = 0
     on_conflict: Annotated[str, Field(pattern="^(keep|replace|error|renew)$")] = "keep"
     unique_for: Length | None = None
     useful_until: Annotated[Moment | None, Field(description="Past it, it is skipped.")] = None

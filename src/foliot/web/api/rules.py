@@ -16,13 +16,13 @@ from foliot.timing.preview import preview
 from foliot.web import models
 from foliot.web.api.parts import problems, router
 from foliot.web.caller import Asking, Caller
-from foliot.web.fields import Body, Moment, Name
+from foliot.web.fields import Asked, Moment, Name
 from foliot.web.routing import Answered
 
 routes = router("rules")
 
 
-class RuleQuery(Body):
+class RuleQuery(Asked):
     rule: Annotated[str, Field(min_length=1, max_length=2_000, examples=["0 2 * * *", "every 15m"])]
     tz: Name = "UTC"
     start: Annotated[Moment | None, Field(alias="from", description="By default now.")] = None

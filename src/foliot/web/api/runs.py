@@ -21,7 +21,7 @@ from foliot.operate.surveyed import listed_shape
 from foliot.web import models
 from foliot.web.api.parts import page, problems, router
 from foliot.web.caller import Asking
-from foliot.web.fields import Act, Body, DryRun, Line, Moment, Name, Paged, Rate, Reason, RunId
+from foliot.web.fields import Act, Body, Choice, DryRun, Line, Moment, Name, Paged, Rate, Reason, RunId
 from foliot.web.routing import Answered
 
 routes = router("runs")
@@ -57,7 +57,7 @@ class RunFilters(Body):
     """Each narrows; nothing said means all."""
 
     state: Annotated[list[StateName], Field(max_length=20)] = []
-    condition: Annotated[list[Condition], Field(max_length=10)] = []
+    condition: Annotated[list[Choice[Condition]], Field(max_length=10)] = []
     schedule: Name | None = None
     member: Annotated[Name | None, Field(description="With `schedule`: the runs of this member.")] = None
     job: Name | None = None
@@ -97,7 +97,7 @@ class RunFilters(Body):
 
 
 class RunQuery(Paged, RunFilters):
-    order: Order = Order.NEWEST
+    order: Choice[Order] = Order.NEWEST
 
     def wanted(self, tenant: str | None) -> RunFilter:
         return replace(super().wanted(tenant), order=self.order)

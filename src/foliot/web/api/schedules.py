@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Any
 
 from fastapi import Header, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.standing import ScheduleFilter, ScheduleOrder
@@ -21,7 +21,22 @@ from foliot.web.api.parts import next_cursor, page, problems, router
 from foliot.web.api.pauses import PauseBody, ResumeBody, paused, resumed
 from foliot.web.api.runs import StateName
 from foliot.web.caller import Asking, Caller
-from foliot.web.fields import Act, Body, DryRun, Length, Line, Name, Paged, ReasonQuery, ScheduleId
+from foliot.web.fields import (
+    Act,
+    Asked,
+    Choice,
+    DryRun,
+    Identifier,
+    Length,
+    Line,
+    Name,
+    Paged,
+    Priority,
+    ReasonQuery,
+    ScheduleId,
+    Strict,
+    TenantName,
+)
 from foliot.web.problems import Problem
 from foliot.web.routing import Answered
 
@@ -47,7 +62,7 @@ class ScheduleQuery(Paged):
     )
     last: Annotated[list[StateName], Field(max_length=20, description="How their last run stands.")] = []
     text: Annotated[Name | None, Field(description="What stands in their ids, jobs or owners.")] = None
-    order: Annotated[ScheduleOrder, Field(description="`next`: by when each is due.")] = ScheduleOrder.NAME
+    order: Annotated[Choice[ScheduleOrder], Field(description="`next`: by when each is due.")] = ScheduleOrder.NAME
 
     def wanted(self, tenant: str | None) -> ScheduleFilter:
         return ScheduleFilter(
@@ -61,24 +76,24 @@ class ScheduleQuery(Paged):
         )
 
 
-class Described(BaseModel):
+class Described(Strict):
     """What a schedule says beside its job and rule. Settings of its policy, such as `overlap`, stand beside these."""
 
     model_config = ConfigDict(extra="allow")
     tz: Name | None = None
     args: Arguments | None = None
     bind: Annotated[dict[str, str] | None, Field(examples=[{"day": "tick.date"}])] = None
-    queue: Name | None = None
-    priority: Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)] = 0
-    tenant: Name | None = None
+    queue: Identifier | None = None
+    priority: Priority = 0
+    tenant: TenantName | None = None
     owner: Line | None = None
     runbook: Line | None = None
     changes: Line | None = None
 
 
 class Stated(Described):
-    name: Name
-    job: Name
+    name: Identifier
+    job: Identifier
     rule: RuleText
     over: Annotated[Name | None, Field(description="The set of members that each tick makes a run for.")] = None
     paused: Annotated[Line | None, Field(description="Why it begins its life paused.")] = None
@@ -100,7 +115,7 @@ class EditBody(Act):
     dry_run: DryRun = False
 
 
-class NextQuery(Body):
+class NextQuery(Asked):
     count: Annotated[int, Field(ge=1, le=1_000)] = 5
 
 

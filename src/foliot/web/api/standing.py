@@ -18,24 +18,24 @@ from foliot.operate.surveying import Kind
 from foliot.web import models
 from foliot.web.api.parts import page, problems, router
 from foliot.web.caller import Asking, Caller
-from foliot.web.fields import Act, Body, Length, Name, Number, Paged
+from foliot.web.fields import Act, Asked, Choice, Length, Name, Number, Paged
 from foliot.web.routing import Answered
 
 routes = router("standing")
 
 
 class NeedQuery(Paged):
-    kind: Annotated[list[Kind], Field(max_length=10)] = []
+    kind: Annotated[list[Choice[Kind]], Field(max_length=10)] = []
     tenant: Name | None = None
 
 
-class KeptQuery(Body):
+class KeptQuery(Asked):
     minutes: Annotated[int, Field(ge=1, le=1_440)] = 60
 
 
 class AlertQuery(Paged):
     everything: Annotated[bool, Field(description="Those that are resolved, too, the newest first.")] = False
-    kind: AlertKind | None = None
+    kind: Choice[AlertKind] | None = None
     subject: Annotated[Name | None, Field(description="As alerts have it: `schedule:X`, `job:X`, `run:X`.")] = None
     tenant: Name | None = None
     cursor: Annotated[str | None, Field(pattern="^[0-9]{1,18}$")] = None

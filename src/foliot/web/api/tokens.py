@@ -11,7 +11,7 @@ from foliot.operate.tokens import token_shape
 from foliot.web import models
 from foliot.web.api.parts import page, problems, router
 from foliot.web.caller import Asking
-from foliot.web.fields import Act, Key, Length, Name, ReasonQuery, named
+from foliot.web.fields import Act, Choice, Key, Length, Name, ReasonQuery, named
 from foliot.web.routing import Answered
 
 routes = router("tokens")
@@ -21,7 +21,7 @@ TokenName = Annotated[Key, named("The token's name", "ci")]
 
 class TokenBody(Act):
     name: Name
-    scope: Scope = Scope.READ
+    scope: Choice[Scope] = Scope.READ
     tenant: Annotated[
         Name | None, Field(description="Only this tenant's runs, schedules and promises exist for it.")
     ] = None

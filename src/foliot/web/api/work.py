@@ -14,7 +14,7 @@ from foliot.operate.external import MOST_JOBS, MOST_SLOTS, GuestJob, Said, taken
 from foliot.web import models
 from foliot.web.api.parts import problems, router
 from foliot.web.caller import Asking, Caller
-from foliot.web.fields import Body, Length, Name, Number
+from foliot.web.fields import Body, Identifier, Length, Name, Number
 from foliot.web.routing import Answered
 
 routes = router("work elsewhere")
@@ -27,8 +27,8 @@ AttemptToken = Annotated[
 class JobBody(Body):
     """A job that this worker can do. Its settings hold where no code of the fleet declares it."""
 
-    name: Name
-    queue: Name = DEFAULT_QUEUE
+    name: Identifier
+    queue: Identifier = DEFAULT_QUEUE
     settings: Annotated[
         dict[str, Any], Field(description="Policies, as for @app.job.", examples=[{"attempts": 3, "timeout": "5m"}])
     ] = {}
