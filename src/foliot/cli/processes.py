@@ -52,6 +52,7 @@ from foliot.domain.labels import checked_labels
 from foliot.domain.schedule import Applied
 from foliot.domain.store import DEFAULT_QUEUE
 from foliot.errors import FoliotError
+from foliot.net import networks
 
 T = TypeVar("T")
 
@@ -251,6 +252,15 @@ def web(
             callback=legible,
         ),
     ] = None,
+    trusted_proxies: Annotated[
+        str | None,
+        typer.Option(
+            "--trusted-proxies",
+            help="Networks of proxies whose X-Forwarded-For names the client: 127.0.0.1,10.0.0.0/8.",
+            metavar="NETWORKS",
+            callback=legible,
+        ),
+    ] = None,
     max_body: Annotated[
         int,
         typer.Option("--max-body", min=1_024, max=1 << 30, help="The largest request, in bytes.", metavar="BYTES"),
@@ -266,7 +276,8 @@ def web(
     from foliot.web.settings import WebSettings
 
     length = read_duration(grace, "--grace")
-    wanted = WebSettings(host, port, most_body=max_body, public_url=public_url)
+    trusted = networks(trusted_proxies or "", "--trusted-proxies")
+    wanted = WebSettings(host, port, most_body=max_body, public_url=public_url, trusted_proxies=trusted)
     settings = settings_of(app, store)
     log = logs.chosen(log_format, log_level, settings, supervised=supervised_by is not None)
     loaded = settings.load() if supervised_by is not None else settings.existing()

@@ -81,15 +81,15 @@ EVERYWHERE = AddressGuard((IPv4Network("0.0.0.0/0"), IPv6Network("::/0")))
 """For URLs that the owner of the process gave."""
 
 
-def networks(text: str) -> tuple[Network, ...]:
-    """Reads networks and addresses, separated by commas or spaces."""
+def networks(text: str, setting: str = SETTING) -> tuple[Network, ...]:
+    """Reads networks and addresses, separated by commas or spaces. An error names the setting."""
     found: list[Network] = []
     for word in text.replace(",", " ").split():
         try:
             found.append(ip_network(word))
         except ValueError as error:
             raise InvalidInput(
-                f"{SETTING}: {word!r:.80} is not a network ({error}); give networks such as 10.20.0.0/16 or addresses "
+                f"{setting}: {word!r:.80} is not a network ({error}); give networks such as 10.20.0.0/16 or addresses "
                 f"such as 10.20.0.5, separated by commas"
             ) from None
     return tuple(found)

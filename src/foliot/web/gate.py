@@ -7,6 +7,7 @@ nothing beyond this host's own files.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -17,13 +18,18 @@ from foliot.domain.access import LOCAL
 from foliot.domain.access import Scope as Access
 from foliot.net import is_loopback
 from foliot.web.access import OPEN
+from foliot.web.addresses import client_address, counted_as
 from foliot.web.entrance import CSRF_HEADER, Entrance, Principal, is_csrf_right
 from foliot.web.problems import Problem, problem_of
+from foliot.web.protocol import CONNECTION
 from foliot.web.settings import MOST_HEADERS, MOST_URL, WebSettings, is_local_name
+from foliot.web.slots import Slots
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 PRINCIPAL = "foliot.principal"
 """Where, in the scope, it stands who asks."""
+_COUNTED = "foliot.counted"
+"""The slot of the request, in its scope."""
 
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -50,6 +56,8 @@ class Gate:
         self._settings = settings
         self._entrance = entrance
         self._open = OPEN | {("GET", path) for path in files}
+        limits = settings.limits
+        self._requests = Slots(limits.requests, limits.requests_of_one, of="requests", owner="this address")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -63,16 +71,27 @@ class Gate:
         scope["path"] = raw.decode("latin-1")
         headers = Headers(scope=scope)
         guarded = _guarded(send, scope["path"])
-        try:
-            await self._admit(scope, headers)
-            receive = _limited(receive, self._settings.most_body)
-        except Problem as problem:
-            await _turned_away(problem, scope, headers)(scope, receive, guarded)
-            return
-        except Exception as error:
-            await problem_of(error).response(scope["path"])(scope, receive, guarded)
-            return
-        await self._app(scope, receive, guarded)
+        self._name_client(scope, headers)
+        with ExitStack() as counted:
+            scope[_COUNTED] = counted
+            try:
+                counted.enter_context(self._requests.slot(counted_as(_address(scope))))
+                await self._admit(scope, headers)
+                receive = _limited(receive, self._settings.most_body)
+            except Problem as problem:
+                await _turned_away(problem, scope, headers)(scope, receive, guarded)
+                return
+            except Exception as error:
+                await problem_of(error).response(scope["path"])(scope, receive, guarded)
+                return
+            await self._app(scope, receive, guarded)
+
+    def _name_client(self, scope: Scope, headers: Headers) -> None:
+        """Replaces a trusted proxy by the client that it names, for all that follows: counts, logs and delays."""
+        peer = _address(scope)
+        client = client_address(peer, headers.getlist("x-forwarded-for"), self._settings.trusted_proxies)
+        if client != peer:
+            scope["client"] = (client, 0)
 
     async def _admit(self, scope: Scope, headers: Headers) -> None:
         """1. Sizes. 2. Host and origin. 3. Who it is, unless it does not matter. 4. A browser's own mark."""
@@ -116,6 +135,15 @@ class Gate:
                 "a proxy or another host sent this request, so it needs a token: foliot tokens create makes one",
             )
         return principal
+
+
+def leave_counts(scope: Scope) -> None:
+    """Ends the count of a request that has become a live stream: its own limits count it from now on."""
+    if _COUNTED in scope:
+        scope[_COUNTED].close()
+    connection = scope.get("state", {}).get(CONNECTION)
+    if connection is not None:
+        connection.become_stream()
 
 
 def _is_local(scope: Scope, headers: Headers, settings: WebSettings) -> bool:

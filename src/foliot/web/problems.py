@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from foliot.errors import FoliotError, InvalidInput, Locked, LostOwnership, NotAllowed, Refused, StoreError, UnknownName
@@ -24,6 +24,7 @@ TITLES = {
     "from-elsewhere": (403, "The request comes from another site"),
     "unknown": (404, "There is no such thing"),
     "no-such-method": (405, "Not with this method"),
+    "too-slow": (408, "The request came too slowly"),
     "refused": (409, "It is refused as things stand"),
     "fenced": (409, "It is somebody else's now"),
     "under-way": (409, "The same request is under way"),
@@ -97,6 +98,8 @@ def problem_of(error: Exception) -> Problem:
         case StoreError() | FoliotError():
             _log.warning("a request failed: %s", error)
             return Problem("store", "the store cannot do that now; ask again", headers={"retry-after": "1"})
+        case ClientDisconnect():
+            return Problem("unreadable", "the connection ended before the request did")
         case HTTPException():
             return _of_the_framework(error)
     _log.error("a request failed", exc_info=error)

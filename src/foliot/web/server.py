@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
+from typing import cast
 
 import uvicorn
 
@@ -13,10 +18,13 @@ from foliot.app import Foliot
 from foliot.domain.instant import SECOND, Duration
 from foliot.errors import InvalidInput
 from foliot.web.application import make_application
+from foliot.web.protocol import GuardedProtocol, Guards
 from foliot.web.settings import MOST_HEADERS, MOST_URL, WebSettings
 
-_MOST_AT_ONCE = 1_000
-"""Requests; whoever comes beyond that is told to come again."""
+_ACCEPTED_AT_ONCE = 128
+"""In one turn of the event loop. Each is an open file before the next turn can close another one."""
+_QUEUED = 2_048
+"""Connections that the system holds until they are accepted."""
 _KEPT_ALIVE = 30
 """Seconds that a connection may do nothing."""
 
@@ -31,12 +39,14 @@ async def serve(
 ) -> None:
     """Serves until `stop` is set; requests that are under way have the grace to end. `ready` is told the address."""
     await check_address(foliot, settings)
+    settings = replace(settings, limits=settings.limits.within(_open_files()))
+    guards = Guards(settings.limits, settings.trusted_proxies)
     listening = listen(settings)
     ready(address_of(settings, listening))
     server = _Server(
         uvicorn.Config(
             make_application(foliot, settings),
-            http="h11",
+            http=cast(type[asyncio.Protocol], partial(GuardedProtocol, guards)),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -44,7 +54,7 @@ async def serve(
             server_header=False,
             proxy_headers=False,
             h11_max_incomplete_event_size=MOST_HEADERS + MOST_URL + 4_096,
-            limit_concurrency=_MOST_AT_ONCE,
+            backlog=_ACCEPTED_AT_ONCE,
             timeout_keep_alive=_KEPT_ALIVE,
             timeout_graceful_shutdown=max(grace // SECOND, 1),
         )
@@ -64,6 +74,17 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Signals are whose process it is: see `foliot.cli.processes`."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        for listening in sockets or ():
+            listening.listen(_QUEUED)  # asyncio uses one number for both: this queue, and accepts in one turn
+
+
+def _open_files() -> int:
+    """How many files this process may have open."""
+    soft, _ = getrlimit(RLIMIT_NOFILE)
+    return sys.maxsize if soft == RLIM_INFINITY else soft
 
 
 async def check_address(foliot: Foliot, settings: WebSettings) -> None:

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from foliot.errors import InvalidInput
 from foliot.net import is_loopback
+from foliot.net.guard import Network
+from foliot.web.connections import LIMITS, Limits
 
 HOST = "127.0.0.1"
 PORT = 8300
@@ -25,6 +27,10 @@ class WebSettings:
     public_url: str | None = None
     """What people type, where a proxy stands in front: the only host that is answered then, beside this one's own."""
 
+    trusted_proxies: tuple[Network, ...] = ()
+    """Proxies that append the address of their client to `X-Forwarded-For`."""
+    limits: Limits = LIMITS
+
     def __post_init__(self) -> None:
         if self.public_url is not None:
             parts = urlsplit(self.public_url)
@@ -40,8 +46,8 @@ class WebSettings:
 
     @property
     def is_alone(self) -> bool:
-        """Whether only this host can come: it listens to nobody else, and no proxy is said to stand in front."""
-        return self.is_loopback and self.public_url is None
+        """Whether only this host can connect: it listens on a loopback address, and no setting names a proxy."""
+        return self.is_loopback and self.public_url is None and not self.trusted_proxies
 
     @property
     def public_host(self) -> str | None:

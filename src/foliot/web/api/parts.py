@@ -12,12 +12,11 @@ from foliot.web.models import ProblemShape
 from foliot.web.problems import MEDIA, TITLES
 from foliot.web.routing import Answered, GuardedRoute
 
-ALWAYS = (400, 401, 403, 414, 421, 422, 431, 503)
+ALWAYS = (400, 401, 403, 408, 414, 421, 422, 429, 431, 503)
 """What any route may answer."""
 
-WITH_BODY = (409, 413, 415, 429)
-"""What one may answer that is sent something; 409 also where the same request is under
-way, 429 where there are too many keys."""
+WITH_BODY = (409, 413, 415)
+"""Further statuses of a route that takes a body; 409 also where the same request is under way."""
 
 
 def router(tag: str) -> APIRouter:

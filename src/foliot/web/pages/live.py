@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from foliot.errors import FoliotError
 from foliot.web.caller import Asking, Caller
+from foliot.web.gate import leave_counts
 from foliot.web.pages.forms import PageRoute
 from foliot.web.problems import Problem
 from foliot.web.slots import Slots
@@ -67,6 +68,7 @@ class _Stream(StreamingResponse):
             except Problem as full:
                 await full.response(scope["path"])(scope, receive, send)
             else:
+                leave_counts(scope)
                 await super().__call__(scope, receive, send)
 
 
