@@ -15,6 +15,7 @@ from typing import Protocol
 SPARE_FILES = 512
 """Open files beside connections: the store, logs, and connections that are accepted before others are closed."""
 FEWEST = 64
+"""Connections of a process that may open few files: without any it would serve nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Limits:
 
     def within(self, open_files: int) -> Limits:
         """The limits of a process that may open this many files."""
-        connections = max(min(self.connections, open_files - SPARE_FILES), FEWEST)
+        connections = min(self.connections, max(open_files - SPARE_FILES, FEWEST))
         share = connections / self.connections
         return replace(
             self,

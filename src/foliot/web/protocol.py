@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 from enum import Enum
 from typing import Any
 
@@ -28,6 +30,7 @@ from foliot.web.problems import Problem
 CONNECTION = "foliot.connection"
 """The connection of a request, in the state of its scope."""
 _WARN_EVERY = 60.0
+_NO_LINGERING = struct.pack("ii", 1, 0)
 
 _log = logging.getLogger("foliot.web")
 
@@ -208,6 +211,8 @@ class GuardedProtocol(H11Protocol):
         if left > 0:
             self._unsent_timer = self.loop.call_later(left, self._check_unsent)
         else:
+            # Without this the kernel keeps what the peer does not take, for as long as the peer likes.
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
             self.transport.abort()
 
     def _refuse(self, problem: Problem) -> None:
