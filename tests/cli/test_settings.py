@@ -122,3 +122,9 @@ def test_a_file_that_is_no_store_is_refused_in_one_line():
 def test_a_store_in_memory_cannot_be_shared_by_processes():
     write("jobs_d.py", APP)
     assert "in memory" in refused(run("up", "--app", "jobs_d.py", "--store", "sqlite:///:memory:"), 1)
+
+
+def test_networks_of_proxies_that_cannot_be_read_are_refused_by_their_option():
+    assert "--trusted-proxies: 'proxy.example.com' is not a network" in refused(
+        run("web", "--trusted-proxies", "proxy.example.com"), 1
+    )

@@ -52,6 +52,11 @@ def test_a_name_that_was_bent_to_this_host_opens_nothing(house: Stage, host: str
 PROXY_HEADERS = {
     "forwarded": "for=192.0.2.1",
     "via": "1.1 proxy",
+    "cdn-loop": "cdn",
+    "client-ip": "203.0.113.7",
+    "x-original-forwarded-for": "203.0.113.7",
+    "x-azure-clientip": "203.0.113.7",
+    "x-envoy-external-address": "203.0.113.7",
     "x_forwarded_for": "192.0.2.1",
     "x_forwarded_host": "jobs.example.com",
     "x_forwarded_port": "443",

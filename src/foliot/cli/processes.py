@@ -256,7 +256,7 @@ def web(
         str | None,
         typer.Option(
             "--trusted-proxies",
-            help="Networks of proxies whose X-Forwarded-For names the client: 127.0.0.1,10.0.0.0/8.",
+            help="Networks of proxies whose X-Forwarded-For names the client: 127.0.0.1,172.16.0.0/12.",
             metavar="NETWORKS",
             callback=legible,
         ),

@@ -6,6 +6,7 @@ nothing beyond this host's own files.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from contextlib import ExitStack
 from urllib.parse import urlsplit
@@ -41,11 +42,11 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 
-_PROXY_HEADERS = frozenset(
-    {"forwarded", "via", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cf-connecting-ip"}
+_PROXY_HEADER = re.compile(
+    r"forwarded|(client|real|connecting|user|external|remote|original)[-_]?(ip|addr|address|host)\b"
+    r"|^(via|cdn-loop|x-(envoy|amzn|azure|original)-.*)$"
 )
-_PROXY_PREFIX = "x-forwarded-"
-"""Headers that proxies add. A request with one of them may come from any host."""
+"""Names of headers that proxies add. A request with one of them may come from any host."""
 
 
 class Gate:
@@ -156,7 +157,7 @@ def _is_local(scope: Scope, headers: Headers, settings: WebSettings) -> bool:
         settings.is_alone
         and is_loopback(_address(scope))
         and is_local_name(headers.get("host", ""))
-        and not any(name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIX) for name in headers)
+        and not any(_PROXY_HEADER.search(name) for name in headers)
     )
 
 
