@@ -129,12 +129,12 @@ def test_a_file_that_holds_no_anchors_is_refused_with_its_line(acted: str, tmp_p
 
 def test_a_row_that_was_inserted_without_the_key_is_told_by_verify(acted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     key = run("keys", "new").stdout.strip()
-    assert "no key is here" in run("audit", "verify", "--store", acted).stdout
     monkeypatch.setenv("FOLIOT_AUDIT_KEYS", key)
     run("schedules", "pause", "greetings", *WHY, "--store", acted)
     assert run_json("audit", "list", "--limit", "1", "--store", acted)[0]["signed"] == "yes"
     report = run_json("audit", "verify", "--store", acted)
-    assert (report["ok"], report["signed"], report["signed_from"]) == (True, 1, 6)
+    assert (report["ok"], report["signed"], report["unsigned"], report["signed_from"]) == (True, 1, 0, 6)
+    assert report["warning"].startswith("rows before seal 6 are not authenticated")
     _tamper(acted, "INSERT INTO audit (at, actor, action, subject, note) VALUES (1, 'ana', 'limit', 'job:z', 'agreed')")
     found = run("audit", "verify", "--json", "--store", acted)
     assert found.exit_code == 1
@@ -149,3 +149,19 @@ def test_a_wrong_audit_key_is_refused_and_not_repeated(acted: str, monkeypatch: 
     told = refused(run("audit", "verify", "--store", acted), 1)
     assert "an audit key has 32 bytes" in told
     assert "short" not in told
+
+
+def test_verify_says_that_rows_without_signatures_are_not_authenticated(
+    acted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anyone who can write to the store can add such rows, and no check finds them."""
+    _tamper(acted, "INSERT INTO audit (at, actor, action, subject, note) VALUES (1, 'ana', 'limit', 'job:z', 'agreed')")
+    shown = run("audit", "verify", "--store", acted)
+    assert shown.exit_code == 0
+    assert "rows are not authenticated" in " ".join(shown.stdout.split())
+    assert "set FOLIOT_AUDIT_KEYS" in " ".join(shown.stdout.split())
+    assert "set FOLIOT_AUDIT_KEYS" in run_json("audit", "verify", "--store", acted)["warning"]
+    monkeypatch.setenv("FOLIOT_AUDIT_KEYS", run("keys", "new").stdout.strip())
+    unsigned = run("audit", "verify", "--json", "--store", acted)
+    assert unsigned.exit_code == 1
+    assert "no row is signed" in unsigned.stdout

@@ -228,6 +228,36 @@ async def test_a_row_that_was_inserted_without_the_key_is_found(
     assert await _checked(stage.store, anchors) is None, "only the key tells"
 
 
+async def test_removing_all_signatures_does_not_hide_a_row_that_was_inserted_without_the_key(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage.store, "audit_keys", KEYS)
+    await _limited(stage, "job:a", "job:b")
+    await stage.store.seal()
+    await _undisturbed(stage.store, f"UPDATE audit SET signature = NULL; {FORGED}; {NOTED}")
+    assert await stage.store.seal() == 1
+    assert await _checked(stage.store) == "broken at 1"
+
+
+async def test_a_log_that_was_rewritten_without_signatures_is_found_by_a_process_with_the_key(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage.store, "audit_keys", KEYS)
+    await _limited(stage, "job:a", "job:b")
+    await stage.store.seal()
+    anchor = Anchor(stage.now, *(await stage.store.sealing()).head)
+    await _undisturbed(
+        stage.store,
+        f"UPDATE audit SET signature = NULL; DELETE FROM foliot.seal; {FORGED}; "
+        "DELETE FROM foliot.unsealed; INSERT INTO unsealed SELECT n FROM foliot.audit",
+    )
+    assert await stage.store.seal() == 3
+    assert await _checked(stage.store, [anchor]) == "anchor at 2"
+    assert await _checked(stage.store) == "unsigned at None"
+    monkeypatch.setattr(stage.store, "audit_keys", None)
+    assert await _checked(stage.store) is None, "without a key and an anchor, nothing shows it"
+
+
 async def test_rows_are_signed_as_they_are_stored(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage.store, "audit_keys", KEYS)
     await _limited(stage, "job:a", note="a NUL \0 and \N{SNOWMAN}")

@@ -155,7 +155,6 @@ def test_a_signature_is_that_of_one_row_in_one_place_by_one_key() -> None:
     ("signed", "wrong_at"),
     [
         ([None, None, None], None),
-        ([Signed.NO, Signed.NO, Signed.NO], None),
         ([Signed.NO, Signed.YES, Signed.YES], None),
         ([Signed.YES, Signed.NO, Signed.YES], 2),
         ([Signed.NO, Signed.WRONG, Signed.NO], 2),
@@ -165,6 +164,52 @@ def test_a_signature_is_that_of_one_row_in_one_place_by_one_key() -> None:
 def test_from_the_first_signed_row_on_every_row_is_signed(signed: list[Signed | None], wrong_at: int | None) -> None:
     chain = [one._replace(signed=how) for one, how in zip(_chain("a", "b", "c"), signed, strict=True)]
     assert _breach(chain) == (None if wrong_at is None else (Breach.UNSIGNED, wrong_at))
+
+
+def _signed_chain(*notes: str, sealed_without: int | None = None) -> list[SealedRow]:
+    """Signed rows. A scheduler that does not know signatures sealed the one at `sealed_without`."""
+    chain, before = list[SealedRow](), START
+    for number, note in enumerate(notes, 1):
+        row = _row(number, note)
+        row = row._replace(signature=KEYS.sign(row))
+        before = sealed(before, row._replace(signature=None) if number == sealed_without else row)
+        chain.append(SealedRow(number, row, before, Signed.YES))
+    return chain
+
+
+def test_the_hash_of_a_signed_row_never_changes_from_release_to_release() -> None:
+    row = AuditRow(1_775_217_600_000_000, "ana", "pause", "Übung: 50 %", "daily", 7)
+    row = row._replace(signature=KEYS.sign(row))
+    assert sealed(START, row).hash == "26e7b0edec602750c455122b6bb600cf139990f49f1035f2e66ddafbd16f9540"
+
+
+def test_the_seal_of_a_signed_row_shows_that_its_signature_was_removed() -> None:
+    chain = _signed_chain("a", "b", "c")
+    assert _breach(chain) is None
+    assert chain[1].row is not None
+    chain[1] = chain[1]._replace(row=chain[1].row._replace(signature=None), signed=Signed.NO)
+    assert _breach(chain) == (Breach.EDITED, 2)
+
+
+@pytest.mark.parametrize("place", [1, 2, 3])
+def test_a_signed_row_that_an_earlier_release_sealed_keeps_its_seal(place: int) -> None:
+    assert _breach(_signed_chain("a", "b", "c", sealed_without=place)) is None
+
+
+def test_a_log_without_any_signed_row_is_wrong_where_a_key_is_set() -> None:
+    chain = [one._replace(signed=Signed.NO) for one in _chain("a", "b", "c")]
+    assert _breach(chain) == (Breach.UNSIGNED, None)
+    assert _breach([]) is None
+
+
+def test_an_unsigned_row_hides_no_later_change() -> None:
+    chain = _signed_chain("a", "b", "c", "d")
+    signed = [Signed.YES, Signed.NO, Signed.NO, Signed.YES]
+    chain = [one._replace(signed=how) for one, how in zip(chain, signed, strict=True)]
+    check = _checked(chain)
+    assert check.problem is not None
+    assert (check.problem.breach, check.problem.position, check.unsigned, check.signed) == (Breach.UNSIGNED, 2, 2, 2)
+    assert _breach([*chain[:3], chain[3]._replace(row=_row(4, "other"))]) == (Breach.EDITED, 4)
 
 
 def test_rows_that_are_oddly_sealed_are_told() -> None:

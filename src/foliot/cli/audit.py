@@ -106,8 +106,9 @@ def verify(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Looks through the whole log: whether rows were changed, removed or added behind our back. Exit 1 when it finds
-    the first such place. What nobody has anchored could have been written anew, or cut off at its end."""
+    """Checks the whole log for rows that were changed or removed, and with FOLIOT_AUDIT_KEYS for rows that were
+    inserted without a key. Exits with 1 at the first such row. Only an anchor shows that the log was rewritten or cut
+    off."""
     anchors = [one for file in _files(anchor, app, store) for one in _read(file)]
     with _bar(is_shown=not as_json) as progress:
         report = with_store(
@@ -140,10 +141,11 @@ def _read(file: str) -> list[Anchor]:
 
 def _signed(report: AuditReport) -> str:
     if report.signed is None:
-        return "no key is here: who can insert into the store could have inserted rows (FOLIOT_AUDIT_KEYS)"
+        return "not checked: this process has no key"
+    unsigned = f", {report.unsigned:,} lack the signature that they must have" if report.unsigned else ""
     if report.signed_from is None:
-        return "no row: who can insert into the store could have inserted rows"
-    return f"{words.counted(report.signed, 'row')}, and every one from seal {report.signed_from:,} on has to be"
+        return f"no row{unsigned}"
+    return f"{words.counted(report.signed, 'row')}, from seal {report.signed_from:,} on{unsigned}"
 
 
 def _facts(report: AuditReport) -> dict[str, str]:
@@ -159,8 +161,10 @@ def _facts(report: AuditReport) -> dict[str, str]:
             f"nothing before {rfc3339(report.proven.at)} was rewritten (seal {report.proven.position:,})"
         )
     elif not report.anchors:
-        facts["anchored"] = "no anchor was given: who can write all of the store could have written all of this anew"
+        facts["anchored"] = "no anchor was given: anyone who can write to all tables can have rewritten the whole log"
     facts["signed"] = _signed(report)
+    if report.warning is not None:
+        facts["warning"] = report.warning
     return facts
 
 

@@ -1,14 +1,16 @@
-"""The operators' log, and the chain of seals that tells whether anybody changed it. Pure.
+"""The audit log: its rows, the chain of seals over them, their signatures, and the check of all three. Pure.
 
-    audit row     who did what to what, and why; written beside the action, in its own transaction
-    seal          of one row: its place in the chain, and a hash over the seal before it and the row
-    anchor        a seal that was written down elsewhere: history up to it cannot be rewritten without notice
+    audit row     records who did what to what, and why; written in the transaction of the action
+    seal          gives a row its position in the chain, and a hash over the previous seal and the row
+    signature     an HMAC over the row and its number, by a key that only processes of Foliot have
+    anchor        a copy of a seal outside the store: it shows any change to the chain up to that seal
 
-Rows are sealed after the fact, so that operators never wait for one another. The chain is in the order of sealing.
+Rows are sealed after their transaction, so that operators never wait for one another. The chain is in the order of
+sealing.
 
-A seal says where a row stands, and that it is unchanged since. It does not say who wrote the row: whoever can insert
-into the tables can have a row sealed. A signature does: an HMAC over the row and its number, by a key that only
-processes of Foliot have. Once a row is signed, every row that is sealed after it has to be.
+A seal proves that a row did not change after it was sealed. It does not prove who wrote the row: the scheduler seals
+any row of the table. A signature proves that. Once a row is signed, each row that is sealed after it must be signed.
+The hash of a signed row covers its signature, so that a removed signature breaks the chain.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class AuditRow(NamedTuple):
     """The run, schedule, job, limit, worker, ... that it was done to."""
     number: int = 0
     signature: str | None = None
-    """`key:hex` as `AuditKeys.sign` makes it; no part of what is sealed."""
+    """`key:hex` as `AuditKeys.sign` makes it; None: the process that wrote the row had no key."""
 
 
 class AuditFilter(NamedTuple):
@@ -81,7 +83,7 @@ class SealedRow(NamedTuple):
     row: AuditRow | None
     seal: Seal | None
     signed: Signed | None = None
-    """None: no key is here that could tell."""
+    """None: this process has no key."""
 
 
 class Unsealed(NamedTuple):
@@ -132,11 +134,11 @@ def _key_name(secret: bytes) -> str:
 def _signature(key: bytes, row: AuditRow) -> str:
     """Of the row as it is read back: where a store cannot hold a NUL, it holds the symbol for it."""
     texts = {name: getattr(row, name).replace("\0", "\N{SYMBOL FOR NULL}") for name in _TEXTS}
-    return hmac.digest(key, _canonical(row._replace(**texts)), "sha256").hex()
+    return hmac.digest(key, _canonical(row._replace(**texts, signature=None)), "sha256").hex()
 
 
 def is_unsigned(signed: Signed | None, is_begun: bool) -> bool:
-    """Whether a row lacks a signature that it must have: some row before it was signed, or its own is not right."""
+    """Whether a row lacks a signature that it must have. `is_begun`: a row before it is signed."""
     return signed in (Signed.WRONG, Signed.UNKNOWN) or (signed is Signed.NO and is_begun)
 
 
@@ -147,22 +149,33 @@ def why_unsigned(number: int, signed: Signed | None) -> str:
 _PURPOSE = b"foliot audit"
 _TEXTS = ("actor", "action", "subject", "note")
 _UNSIGNED = {
-    Signed.NO: "is not signed, and rows before it are: it was inserted by somebody without the key, or by a process "
-    "that lacks FOLIOT_AUDIT_KEYS",
-    Signed.WRONG: "has a signature that is not its own: it was inserted by somebody without the key",
-    Signed.UNKNOWN: "is signed with a key that is not here: add that key to FOLIOT_AUDIT_KEYS, or it was inserted by "
-    "somebody who has none of yours",
+    Signed.NO: "is not signed, and rows before it are: it was inserted without a key, or by a process that lacks "
+    "FOLIOT_AUDIT_KEYS",
+    Signed.WRONG: "has a signature that does not fit it: it was inserted without a key",
+    Signed.UNKNOWN: "is signed with a key that this process lacks: add that key to FOLIOT_AUDIT_KEYS; if it is not "
+    "one of yours, the row was forged",
 }
+_NONE_SIGNED = (
+    "this process has a key, and no row is signed: if the key is new, the next action writes the first signed row; "
+    "otherwise all signatures were removed, so compare the log with a backup"
+)
 
 
 def sealed(before: Seal, row: AuditRow) -> Seal:
-    """The seal that follows `before`. Equal rows have equal seals, whatever store they lie in."""
+    """The seal that follows `before`. Equal rows have equal seals in each store."""
     return Seal(before.position + 1, sha256(bytes.fromhex(before.hash) + _canonical(row)).hexdigest())
+
+
+def possible_seals(before: Seal, row: AuditRow) -> tuple[Seal, ...]:
+    """The seals of a row that follow `before`. Schedulers of an earlier release leave the signature out of the hash."""
+    unsigned = () if row.signature is None else (sealed(before, row._replace(signature=None)),)
+    return sealed(before, row), *unsigned
 
 
 def _canonical(row: AuditRow) -> bytes:
     """Each field with its length before it: no two rows look alike, wherever their fields begin and end."""
-    fields = (str(row.number), str(row.at), row.actor, row.action, row.subject, row.note)
+    signature = () if row.signature is None else (row.signature,)
+    fields = (str(row.number), str(row.at), row.actor, row.action, row.subject, row.note, *signature)
     encoded = (field.encode("utf-8", "surrogatepass") for field in fields)
     return b"".join(b"%d:%s" % (len(one), one) for one in encoded)
 
@@ -184,9 +197,9 @@ class Breach(StrEnum):
     EXTRA = "extra"
     """A row has more than one seal."""
     UNSEALED = "unsealed"
-    """A row has no seal, and never will."""
+    """A row has no seal, and waits for none."""
     UNSIGNED = "unsigned"
-    """A row has no right signature, and rows before it are signed."""
+    """A row lacks its signature, and rows before it are signed; or no row at all is signed."""
     ANCHOR = "anchor"
     """The chain does not hold what an anchor says."""
 
@@ -211,22 +224,28 @@ class Anchor(NamedTuple):
 
 
 class ChainCheck:
-    """Follows a chain from its beginning, page by page, and stops at the first thing that is wrong.
+    """Follows a chain from its first seal, page by page, up to the first place where it is broken.
 
-    A seal that does not fit its row says nothing of which of the two was changed: the seal after it does.
+    If a seal does not fit its row, the seal after it shows which of the two was changed. A row without its signature
+    does not end the check: one process without the key must not hide a later change of the chain.
     """
 
     def __init__(self, anchors: Iterable[Anchor] = ()) -> None:
         self._before = START
         self._anchors = sorted(anchors, key=lambda one: (one.position, one.at))
         self._suspect: SealedRow | None = None
+        self._first_unsigned: Problem | None = None
+        self._is_judged = False
+        """Whether this process has a key."""
         self.problem: Problem | None = None
         self.proven: Anchor | None = None
         """The last anchor that the chain holds."""
         self.signed = 0
         """Rows with a right signature."""
+        self.unsigned = 0
+        """Rows that lack a signature which they must have."""
         self.signed_from: int | None = None
-        """The position of the first of them."""
+        """The position of the first row with a right signature."""
 
     @property
     def head(self) -> Seal:
@@ -246,6 +265,10 @@ class ChainCheck:
             first = self._anchors[0]
             detail = f"the chain ends at {self._before.position}, and an anchor of {rfc3339(first.at)} names position"
             self.problem = Problem(Breach.ANCHOR, first.position, None, f"{detail} {first.position}: it was cut off")
+        if self.problem is None:
+            self.problem = self._first_unsigned
+        if self.problem is None and self._is_judged and self.signed_from is None:
+            self.problem = Problem(Breach.UNSIGNED, None, None, _NONE_SIGNED)
 
     def _look(self, one: SealedRow) -> None:
         assert one.seal is not None
@@ -257,7 +280,7 @@ class ChainCheck:
             self.problem = Problem(Breach.BROKEN, self._before.position + 1, None, told)
             return
         self.problem = self._compared(one.seal)
-        if self.problem is None and (one.row is None or sealed(self._before, one.row) != one.seal):
+        if self.problem is None and (one.row is None or one.seal not in possible_seals(self._before, one.row)):
             self._suspect = one
             return
         self._before = one.seal
@@ -265,11 +288,15 @@ class ChainCheck:
             self._look_at_signature(one, one.seal)
 
     def _look_at_signature(self, one: SealedRow, seal: Seal) -> None:
+        self._is_judged = self._is_judged or one.signed is not None
         if one.signed is Signed.YES:
             self.signed += 1
             self.signed_from = seal.position if self.signed_from is None else self.signed_from
         elif is_unsigned(one.signed, self.signed_from is not None):
-            self.problem = Problem(Breach.UNSIGNED, seal.position, one.number, why_unsigned(one.number, one.signed))
+            self.unsigned += 1
+            self._first_unsigned = self._first_unsigned or Problem(
+                Breach.UNSIGNED, seal.position, one.number, why_unsigned(one.number, one.signed)
+            )
 
     def _compared(self, seal: Seal) -> Problem | None:
         """With the anchors of this position."""
@@ -282,15 +309,16 @@ class ChainCheck:
         return None
 
     def _judged(self, suspect: SealedRow, following: SealedRow) -> Problem:
-        """What the seal after a suspicious one says of it: it was made when that one was as it should be."""
+        """Decides by the seal after it which of a row and its seal was changed."""
         if suspect.row is None:
             return _told_of(suspect, Breach.MISSING)
         assert suspect.seal is not None
         assert following.seal is not None
         if following.row is not None:
-            if sealed(suspect.seal, following.row) == following.seal:
+            if following.seal in possible_seals(suspect.seal, following.row):
                 return _told_of(suspect, Breach.EDITED)
-            if sealed(sealed(self._before, suspect.row), following.row) == following.seal:
+            genuine = possible_seals(self._before, suspect.row)
+            if any(following.seal in possible_seals(seal, following.row) for seal in genuine):
                 return _told_of(suspect, Breach.FORGED)
         return _told_of(suspect, Breach.BROKEN)
 

@@ -44,9 +44,24 @@ class AuditReport(NamedTuple):
     proven: Anchor | None
     """The last of these that the chain holds: nothing before it was rewritten."""
     signed: int | None = None
-    """Rows with a right signature; None: no key is here that could tell."""
+    """Rows with a right signature; None: this process has no key."""
+    unsigned: int | None = None
+    """Rows that lack a signature which they must have; None: this process has no key."""
     signed_from: int | None = None
-    """The position of the first of them: every row behind it has to be signed."""
+    """The position of the first row with a right signature: each row behind it must be signed."""
+
+    @property
+    def warning(self) -> str | None:
+        """Which rows this check does not authenticate, and what to set; None: it authenticates all rows."""
+        if not self.rows or self.signed_from == 1:
+            return None
+        if self.signed is None:
+            return (
+                "rows are not authenticated: anyone who can insert into the tables can add a row, and it is sealed "
+                "like any other; to have rows signed, set FOLIOT_AUDIT_KEYS for each process"
+            )
+        before = "" if self.signed_from is None else f" before seal {self.signed_from:,}"
+        return f"rows{before} are not authenticated: they are not signed with a key of this process"
 
 
 class AuditVerbs(Acting):
@@ -93,7 +108,7 @@ class AuditVerbs(Acting):
         """Looks through the whole log, page by page, from its beginning up to the first thing that is wrong.
 
         1. What has no seal yet gets one. 2. Every seal fits its row and the seal before, and the anchors. 3. Every row
-        behind the first signed one is signed, where the process has keys. 4. Every row has one seal.
+        behind the first signed one is signed, if this process has keys. 4. Every row has one seal.
         """
         store, given = await self._opened(), list(anchors)
         await _seal_all(store)
@@ -108,9 +123,9 @@ class AuditVerbs(Acting):
             page = [] if last is None else await store.seals(last.position, _PAGE)
         check.end()
         problem = check.problem or await _oddly_sealed(store)
-        signed = None if store.audit_keys is None else check.signed
+        signed, unsigned = (None, None) if store.audit_keys is None else (check.signed, check.unsigned)
         return AuditReport(
-            check.head.position, check.head, problem, len(given), check.proven, signed, check.signed_from
+            check.head.position, check.head, problem, len(given), check.proven, signed, unsigned, check.signed_from
         )
 
     def verify_audit(self, *, anchors: Iterable[Anchor] = ()) -> AuditReport:
@@ -166,5 +181,7 @@ def audit_report_shape(report: AuditReport) -> Shape:
         "anchors": report.anchors,
         "proven": None if report.proven is None else anchor_shape(report.proven),
         "signed": report.signed,
+        "unsigned": report.unsigned,
         "signed_from": report.signed_from,
+        "warning": report.warning,
     }

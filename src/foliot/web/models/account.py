@@ -43,7 +43,9 @@ class AuditReport(Shape):
     anchors: int
     proven: Anchor | None
     signed: int | None
+    unsigned: int | None
     signed_from: int | None
+    warning: str | None
 
 
 class Statement(Shape):
