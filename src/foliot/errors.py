@@ -16,7 +16,7 @@
     |   +-- NotWritten          nothing of this request was written; the request can be repeated
     |   |   +-- StoreAway       the server cannot be reached, or closed the connection too early
     |   |   +-- StoreFull       the store's disk has no free space
-    |   +-- OutcomeUnknown      the connection was lost, and the server cannot say whether it was written
+    |   +-- OutcomeUnknown      the connection or the file system failed during the commit: it was written, or not
     |   +-- Locked              what is stored is locked, and its key is not here, or does not open it
     +-- LostOwnership           somebody else owns it now: drop what you hold and ask again
 
@@ -108,7 +108,8 @@ class StoreFull(NotWritten):
 
 
 class OutcomeUnknown(StoreError):
-    """The connection was lost during the commit, and the server did not say in time whether it was written.
+    """The connection was lost during the commit, and the server did not say in time whether it was written; or the file
+    system failed while SQLite committed.
 
     A promise with a key can be made again without harm; without one, look before you try again."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import asyncpg
 import pytest
 
 from foliot.domain.instant import HOUR
@@ -248,3 +249,18 @@ async def test_a_handler_whose_transaction_cannot_begin_gets_an_error_of_ours(po
         with pytest.raises(StoreAway):
             await to.store.transaction().begin()
         assert lost.happened
+
+
+async def test_a_handler_that_goes_on_after_a_failed_statement_is_answered_that_nothing_was_written(
+    postgres: PostgresServer,
+) -> None:
+    async with line(postgres) as to:
+        run = await to.stage.running()
+        transaction = to.store.transaction()
+        await transaction.begin()
+        assert await transaction.finish(await to.stage.worker(), to.stage.succeeded(run))
+        with pytest.raises(asyncpg.DivisionByZeroError):
+            await transaction.connection.execute("SELECT 1 / 0")
+        with pytest.raises(NotWritten, match="rolled the transaction back"):
+            await transaction.commit()
+        assert await to.stage.state(run) is State.RUNNING

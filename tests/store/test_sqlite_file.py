@@ -21,7 +21,7 @@ from foliot.clock import ManualClock, SystemClock
 from foliot.domain.instant import HOUR
 from foliot.domain.run import Promise
 from foliot.domain.state import State
-from foliot.errors import SchemaMismatch, StoreError, StoreTooOld
+from foliot.errors import NotWritten, SchemaMismatch, StoreError, StoreTooOld
 from foliot.store.sqlite import SqliteStore, connection
 from tests.contract.stage import START, Stage, declared
 from tests.tiers import by_tier
@@ -516,7 +516,7 @@ def test_nothing_is_acknowledged_once_the_file_was_deleted_or_replaced(path: Pat
     async def use(store: SqliteStore) -> None:
         await store.promise([Promise("job", b"{}", START)])
         os.rename(path, f"{path}.moved")
-        with pytest.raises(StoreError, match="deleted or replaced"):
+        with pytest.raises(NotWritten, match="deleted or replaced"):
             await store.promise([Promise("job", b"{}", START)])
         os.rename(f"{path}.moved", path)
         await store.promise([Promise("job", b"{}", START)])

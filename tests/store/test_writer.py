@@ -14,8 +14,9 @@ import pytest
 
 from foliot.clock import ManualClock
 from foliot.domain.run import Promise
-from foliot.errors import Conflict, StoreClosed, StoreError, StoreFull
+from foliot.errors import Conflict, NotWritten, OutcomeUnknown, StoreClosed, StoreError, StoreFull
 from foliot.store.sqlite import SqliteStore, writer
+from foliot.store.sqlite import connection as sqlite_connection
 from foliot.store.sqlite.writer import MOST_AT_ONCE
 from foliot.store.verbs.transaction import Transaction
 from tests.contract.stage import START, Stage, declared
@@ -100,7 +101,7 @@ async def test_a_request_that_the_engine_refuses_fails_alone_too(store: SqliteSt
     async with writer_busy(store):
         bad = asyncio.create_task(store.write(nonsense))
         good = asyncio.create_task(store.promise(wish("a")))
-    with pytest.raises(StoreError, match="nothing of this request was written"):
+    with pytest.raises(NotWritten, match="nothing of this request was written"):
         await bad
     assert len(await good) == 1
     assert await store.events_since(0, 10) == []
@@ -126,6 +127,53 @@ async def test_a_full_disk_fails_requests_with_the_error_that_says_so(store: Sql
     assert [type(one) for one in answers] == [StoreFull] * 4
     assert {run.name for run in await store.runs()} == {"a#1"}
     assert len(await store.promise(big("g"))) == 1
+
+
+async def test_a_write_lock_that_another_process_keeps_writes_nothing(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_connection, "BUSY_LIMIT", 0)
+    stopped = apsw.Connection(store.path)
+    stopped.execute("BEGIN IMMEDIATE")
+    try:
+        with pytest.raises(NotWritten, match=r"database is locked.*nothing of this request was written"):
+            await store.promise(wish("a"))
+        with pytest.raises(NotWritten, match="database is locked"):
+            await store.transaction().begin()
+    finally:
+        stopped.close()
+    assert len(await store.promise(wish("a"))) == 1
+
+
+class _FailingDisk:
+    """A connection on a file system that fails when SQLite commits."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        if statement == "COMMIT":
+            raise apsw.exception_for(apsw.SQLITE_IOERR_FSYNC)
+        return self._connection.execute(statement, *values)
+
+
+async def test_a_file_system_that_fails_during_a_commit_leaves_the_outcome_unknown(store: SqliteStore) -> None:
+    """SQLite may have written all of it before, and reads it after a crash."""
+    running: Any = store._writer
+    connection = running.connection
+    running.connection = _FailingDisk(connection)
+    with pytest.raises(OutcomeUnknown, match="not known whether this request was written"):
+        await store.promise(wish("a"))
+    running.connection = connection
+    assert len(await store.promise(wish("b"))) == 1
+    lent: Any = store.transaction()
+    await lent.begin()
+    lent._lent = _FailingDisk(lent._lent)
+    with pytest.raises(OutcomeUnknown):
+        await lent.commit()
 
 
 def test_shared_memory_that_finds_no_space_is_a_full_disk() -> None:
@@ -254,6 +302,8 @@ async def test_a_store_in_memory_closes_although_a_handler_never_gave_its_connec
     await store.open()
     lent = store.transaction()
     await lent.begin()
+    with pytest.raises(NotWritten, match="nothing of this request was written"):
+        await store.promise(wish("a"))
     await store.close()
     with pytest.raises(StoreClosed):
         store.version()

@@ -76,6 +76,23 @@ def test_what_was_not_heard_is_said_again():
     run(scene())
 
 
+def test_a_heartbeat_that_fails_again_for_the_same_reason_is_logged_once(caplog):
+    async def scene():
+        bench = Bench(silent)
+        bench.store.hand_off("silent")
+        await bench.work()
+        for error in (StoreError("full"), StoreError("full"), StoreError("away")):
+            bench.store.failing["beat"] = error
+            assert not await bench.worker.heartbeat.run_once()
+        del bench.store.failing["beat"]
+        assert await bench.worker.heartbeat.run_once()
+        bench.store.failing["beat"] = StoreError("away")
+        assert not await bench.worker.heartbeat.run_once()
+        assert [line.rpartition(": ")[2] for line in caplog.messages] == ["full", "away", "away"]
+
+    run(scene())
+
+
 def test_before_it_is_registered_a_worker_has_nothing_to_say():
     async def scene():
         bench = Bench(noop)

@@ -40,6 +40,8 @@ class Heartbeat:
         self.beat_at: Instant | None = None
         """The last beat that the store heard."""
         self.beats = 0
+        self._noted = ""
+        """The error that was logged last: one that stays the same is logged once."""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = threading.Event()
@@ -66,8 +68,12 @@ class Heartbeat:
         except HOPELESS:
             raise
         except Exception as error:  # the next one is not far; the store decides whether it came too late
-            _log.warning("a heartbeat failed: %s: %s", type(error).__name__, error)
+            shown = f"{type(error).__name__}: {error}"
+            if shown != self._noted:
+                _log.warning("a heartbeat failed, trying again until it succeeds: %s", shown)
+                self._noted = shown
             return False
+        self._noted = ""
         for attempt, news in told:
             attempt.was_told(news, unheard=news.number in beat.unheard)
         self.beat_at = now

@@ -13,7 +13,7 @@ import msgspec
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
 from foliot.domain.run import Ending
 from foliot.domain.state import Event
-from foliot.errors import LostOwnership, StoreError
+from foliot.errors import LostOwnership, NotWritten, StoreError
 from foliot.store.postgres import callers
 from foliot.store.postgres.connection import UNREACHABLE, Connections, away
 from foliot.store.postgres.transaction import PostgresTransaction
@@ -157,7 +157,10 @@ class LentTransaction:
         else:
             await self._end(None)
             if status != "COMMIT":  # a statement in it had failed, and somebody went on
-                raise StoreError("the transaction had failed, and was rolled back: nothing of it was written")
+                raise NotWritten(
+                    "a statement of the transaction failed, and the block went on; PostgreSQL rolled the transaction "
+                    "back, so nothing of it was written. Let the error leave the block, or use a savepoint"
+                )
         self._server.heard(tx.told)
         self._server.ring(tx.rings)
 

@@ -15,7 +15,7 @@ from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
 from foliot.domain.run import Ending
 from foliot.errors import StoreError
 from foliot.store.sqlite.transaction import SqliteTransaction
-from foliot.store.sqlite.writer import as_store_error
+from foliot.store.sqlite.writer import as_store_error, commit
 from foliot.store.verbs import ledger, working
 
 
@@ -74,7 +74,7 @@ class LentTransaction:
 
     async def commit(self) -> None:
         try:
-            self.connection.execute("COMMIT")
+            commit(self.connection)
         except apsw.Error as error:
             raise as_store_error(error) from error
         finally:

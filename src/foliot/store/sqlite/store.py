@@ -28,7 +28,7 @@ from foliot.domain.store import (
     Lease,
     Schema,
 )
-from foliot.errors import InvalidInput, StoreClosed, StoreError
+from foliot.errors import InvalidInput, NotWritten, StoreClosed
 from foliot.portal import finished
 from foliot.store import queries
 from foliot.store.migrations import refuse_pending
@@ -100,9 +100,9 @@ class SqliteStore(Verbs):
         except FileNotFoundError:
             same = False
         if not same:
-            raise StoreError(
-                f"{self.path} was deleted or replaced while it was in use; nothing was written. Stop all processes, "
-                f"put the file back, and start again"
+            raise NotWritten(
+                f"{self.path} was deleted or replaced while it was in use; nothing of this request was written. "
+                f"Stop all processes, put the file back, and start again"
             )
 
     async def close(self) -> None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import apsw
 
 from foliot.clock import Clock
-from foliot.errors import FoliotError, NotWritten, StoreClosed, StoreError, StoreFull
+from foliot.errors import FoliotError, NotWritten, OutcomeUnknown, StoreClosed, StoreFull
 from foliot.portal import finished
 from foliot.store.sqlite.transaction import SqliteTransaction
 from foliot.store.verbs.transaction import Transaction
@@ -133,9 +133,9 @@ class InlineWriter:
         until = time.monotonic() + _LENT_FOR
         while not self._lock.acquire(blocking=False):
             if time.monotonic() > until:
-                raise StoreError(
-                    "a handler waits inside ctx.transaction(), and keeps a store in memory for itself meanwhile; let "
-                    "it wait outside of the block, or use a store in a file"
+                raise NotWritten(
+                    "a handler waits inside ctx.transaction(), and keeps a store in memory for itself meanwhile; "
+                    "nothing of this request was written. Let it wait outside of the block, or use a store in a file"
                 )
             await asyncio.sleep(0)
         try:
@@ -192,10 +192,23 @@ def commit_together(
                 connection.execute("ROLLBACK TO request")
             if not alone:
                 connection.execute("RELEASE request")
-        connection.execute("COMMIT")
+        commit(connection)
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def commit(connection: apsw.Connection) -> None:
+    """Commits. OutcomeUnknown when the file system fails: SQLite may have written the whole transaction to its log
+    before that, and reads the log again after a crash."""
+    try:
+        connection.execute("COMMIT")
+    except apsw.IOError as error:
+        raise OutcomeUnknown(
+            f"SQLite: {type(error).__name__}: {error}; the file system failed during the commit, and it is not known "
+            f"whether this request was written. Look before you repeat it; with a key, a promise can be made again "
+            f"without harm"
+        ) from error
 
 
 def as_store_error(error: BaseException) -> BaseException:
