@@ -13,10 +13,11 @@ import pytest
 from foliot.domain.audit import GENESIS, Anchor, AuditFilter, AuditKeys, ChainCheck, SealedRow, Signed, sealed
 from foliot.domain.gates import Gate
 from foliot.domain.instant import MINUTE, rfc3339
+from foliot.domain.replay import Fate
 from foliot.domain.run import OnConflict, Promise
 from foliot.domain.store import Store
 from foliot.errors import Conflict, Locked
-from tests.contract.stage import START, Stage
+from tests.contract.stage import START, Stage, declared
 
 ANY = AuditFilter()
 
@@ -267,6 +268,26 @@ async def test_rows_are_signed_as_they_are_stored(stage: Stage, monkeypatch: pyt
     assert [one.signed for one in found] == [Signed.YES] * 4
     await stage.store.seal()
     assert await _checked(stage.store) is None
+
+
+async def test_schedules_that_are_applied_and_runs_that_are_replayed_leave_signed_rows(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage.store, "audit_keys", KEYS)
+    await stage.apply(declared("daily", START + MINUTE))
+    await stage.apply(declared("daily", START + MINUTE, fingerprint="v2"))
+    dead = await stage.running("a")
+    await stage.finish(stage.died(dead))
+    again: dict[str, Any] = {"due_at": stage.now, "every": 0, "override": False, "actor": "ana", "note": "why"}
+    assert [one.fate for one in await stage.store.replay([dead.number], **again)] == [Fate.REPLAYED]
+    rows = await stage.store.audit(ANY)
+    assert [one.row.action for one in rows if one.row] == ["replay", "apply", "apply"]
+    assert {one.signed for one in rows} == {Signed.YES}
+    monkeypatch.setattr(stage.store, "audit_keys", None)
+    with pytest.raises(Locked, match="FOLIOT_AUDIT_KEYS"):
+        await stage.apply(declared("daily", START + MINUTE, fingerprint="v3"))
+    await stage.apply(declared("daily", START + MINUTE, fingerprint="v2"))  # nothing changes
+    assert len(await stage.store.audit(ANY)) == 3
 
 
 async def test_rows_from_before_the_first_signature_stay_as_they_are(

@@ -35,3 +35,12 @@ def test_every_query_that_is_used_exists_and_every_one_that_exists_is_used() -> 
     called = set(re.findall(r"""\.(?:run|run_each|all|one|value)\(\s*"(\w+)\"""", code))
     assert called - known == {"aside_chunks"}, "which only engines ask for that claim in one statement"
     assert {name for name in known if f'"{name}"' not in code} == set()
+
+
+def test_rows_of_the_audit_log_are_written_in_one_place() -> None:
+    """Any other statement would write rows without a signature, and skip the check for the key."""
+    writes = re.compile(r"INSERT INTO (?:foliot\.)?audit\b")
+    store = VERBS.parent
+    assert {file.name for file in store.glob("*/sql/*.sql") if writes.search(file.read_text())} == {"common.sql"}
+    named = [file.name for file in store.rglob("*.py") if re.search(r'"add_(?:signed_)?audit', file.read_text())]
+    assert named == ["transaction.py"]

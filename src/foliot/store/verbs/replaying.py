@@ -56,8 +56,7 @@ async def replay(
     if override:
         for row in going:
             await ledger.settle_maybes(tx, row[3], EffectState.NOT_DONE, f"{actor} overrode it: {note}")
-    subjects = [run_id(row[0], row[1]) for row in going]
-    await tx.run("audit_each", now=tx.now, actor=actor, action="replay", subjects=subjects, note=note)
+    await tx.audit_each(actor, "replay", [(run_id(row[0], row[1]), note) for row in going])
     return told
 
 

@@ -110,7 +110,7 @@ async def apply(
     applied.overwritten.extend(one.id for one in changed if one.id in edited)
     await put(tx, changed, source)
     notes |= {one.id: lead + (_overwriting(edited[one.id]) if one.id in edited else "") + one.rule for one in changed}
-    await tx.run_each("add_audit", [(tx.now, actor, "apply", name, text) for name, text in notes.items()])
+    await tx.audit_each(actor, "apply", notes.items())
     await tx.run("drop_edits", ids=applied.overwritten)
     created = set(applied.created)
     for declaration in changed:

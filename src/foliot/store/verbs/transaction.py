@@ -121,8 +121,8 @@ class Transaction(ABC):
         await self.run("add_event", at=self.now, kind=kind, subject=subject, detail=detail)
 
     async def audit(self, actor: str, action: str, subject: str, note: str) -> None:
-        """Who did what, and why: beside the action, in its own transaction. Signed, if the process has a key; Locked,
-        if it has none and the log is signed."""
+        """Records who did what to what, and why, in the transaction of the action. Signs the row if the process has a
+        key. Locked if it has none and the log is signed. Only this and `audit_each` write rows of the audit log."""
         if self.audit_keys is not None:
             await self.audit_each(actor, action, [(subject, note)])
         elif not await self.run("add_audit", at=self.now, actor=actor, action=action, subject=subject, note=note):
@@ -133,9 +133,10 @@ class Transaction(ABC):
         rows = [AuditRow(self.now, actor, action, note, subject) for subject, note in told]
         keys = self.audit_keys
         if keys is None:
+            await self.run_each("add_audit", [(row.at, actor, action, row.subject, row.note) for row in rows])
+            # Asked afterwards: a row that was signed before the insert, which then did nothing, is visible now.
             if rows and await self.value("any_signed"):
                 raise Locked(_NO_AUDIT_KEY)
-            await self.run_each("add_audit", [(row.at, actor, action, row.subject, row.note) for row in rows])
             return
         numbered = [row._replace(number=n) for row, n in zip(rows, await self.audit_numbers(len(rows)), strict=True)]
         await self.run_each(

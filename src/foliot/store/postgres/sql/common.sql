@@ -52,9 +52,14 @@ SELECT pg_advisory_xact_lock(x'466F6C69'::integer, 1)
 INSERT INTO foliot.event (at, kind, subject, detail) VALUES (:at, :kind, :subject, :detail)
 
 -- name: add_audit
--- Nothing, where rows are signed: this one is not.
+-- Inserts nothing if a row is signed: the new row would not be.
 INSERT INTO foliot.audit (at, actor, action, subject, note)
 SELECT :at::bigint, :actor::text, :action::text, :subject::text, :note::text
+WHERE NOT EXISTS (SELECT 1 FROM foliot.audit WHERE signature IS NOT NULL)
+
+-- name: add_audit_many
+INSERT INTO foliot.audit (at, actor, action, subject, note)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])
 WHERE NOT EXISTS (SELECT 1 FROM foliot.audit WHERE signature IS NOT NULL)
 
 -- name: audit_numbers

@@ -35,7 +35,3 @@ UPDATE foliot.run SET state = 0, lane = 2, nominal = coalesce(nominal, fire_at),
     deaths = CASE WHEN reason = 'poison' THEN 0 END, result = NULL,
     decided = CASE WHEN schedule IS NULL OR attempt = 0 THEN decided ELSE true END
 WHERE number = $2 AND state = 21
-
--- name: audit_each
-INSERT INTO foliot.audit (at, actor, action, subject, note)
-SELECT :now, :actor, :action, s.subject, :note FROM unnest(:subjects::text[]) AS s(subject)

@@ -12,7 +12,7 @@ UPDATE sequence SET token = token + 1 RETURNING token
 INSERT INTO event (at, kind, subject, detail) VALUES (:at, :kind, :subject, :detail)
 
 -- name: add_audit
--- Nothing, where rows are signed: this one is not.
+-- Inserts nothing if a row is signed: the new row would not be.
 INSERT INTO audit (at, actor, action, subject, note) SELECT :at, :actor, :action, :subject, :note
 WHERE NOT EXISTS (SELECT 1 FROM audit WHERE signature IS NOT NULL)
 

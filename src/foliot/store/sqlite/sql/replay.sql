@@ -34,7 +34,3 @@ UPDATE run SET state = 0, lane = 2, nominal = coalesce(nominal, fire_at), fire_a
     deaths = CASE WHEN reason = 'poison' THEN 0 END, result = NULL,
     decided = CASE WHEN schedule IS NULL OR attempt = 0 THEN decided ELSE 1 END
 WHERE number = ?2 AND state = 21
-
--- name: audit_each
-INSERT INTO audit (at, actor, action, subject, note)
-SELECT :now, :actor, :action, value, :note FROM json_each(:subjects)
