@@ -55,8 +55,8 @@ class Foliot:
     says whether anything is traced, by OpenTelemetry's own variables.
     `encryption`: keys with which arguments, results and checkpoints are locked before they are stored: the first one
     locks, all unlock; without it, FOLIOT_ENCRYPTION_KEYS says which, and else nothing is locked.
-    `audit`: keys with which rows of the audit log are signed: the first one signs, all verify; without it,
-    FOLIOT_AUDIT_KEYS says which, and else rows are not signed.
+    `audit`: keys that sign rows of the audit log: the first one signs, all verify. Default: those of
+    FOLIOT_AUDIT_KEYS; without any, rows are not signed.
     `secret`: names of keys whose values are shown nowhere, beside those that never are (`password`, `api_key`, …).
     """
 
@@ -106,7 +106,7 @@ class Foliot:
         """Whether the store was open, in a file, when this process was forked off."""
         _apps.add(self)
         self.guard = bootstrap.make_guard()
-        """Which addresses requests may go to that tenants and operators name."""
+        """Decides which addresses may be pinged by URLs of tenants, operators and remote workers."""
         self.operate = Operator(self.opened, self.portal.call, self.guard)
 
     # Declaring

@@ -127,7 +127,7 @@ def test_a_file_that_holds_no_anchors_is_refused_with_its_line(acted: str, tmp_p
     assert "notes.txt: line 2, 'remember the milk', is no anchor" in told
 
 
-def test_a_row_that_was_inserted_without_the_key_is_told_by_verify(acted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verify_reports_a_row_that_was_inserted_without_the_key(acted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     key = run("keys", "new").stdout.strip()
     monkeypatch.setenv("FOLIOT_AUDIT_KEYS", key)
     run("schedules", "pause", "greetings", *WHY, "--store", acted)

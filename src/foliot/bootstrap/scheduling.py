@@ -60,8 +60,9 @@ async def run_scheduler(
     """
     clock = disciplined(store, clock or SystemClock())
     chosen, pinger = alerts or AlertSettings(), Pinger(guard or AddressGuard())
-    # Its address is a setting of this process, so it may be private.
-    alive = Pinger(EVERYWHERE)  # whatever becomes of the others: without this one, somebody raises the alarm
+    # Its URL is a setting of this process, so its address may be private. It has a pinger of its own, so that pings to
+    # other hosts do not delay it: the outside watcher raises an alarm when it does not come.
+    alive = Pinger(EVERYWHERE)
     channels = make_channels(chosen, hooks)
     # A file is read by one reader at a time: whoever looks at everything has another one than whoever fires.
     beside = store.again() if store.file is not None else None

@@ -45,7 +45,7 @@ def encryption_keys(given: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def audit_keys(given: str | Iterable[str] | None) -> tuple[str, ...]:
-    """As an app states them; without that, as FOLIOT_AUDIT_KEYS does, with commas between."""
+    """Keys of the audit log: those given, or by default those of FOLIOT_AUDIT_KEYS, separated by commas."""
     return _listed(given, "FOLIOT_AUDIT_KEYS")
 
 

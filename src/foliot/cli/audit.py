@@ -1,4 +1,4 @@
-"""`foliot audit`: list, verify, anchor: what people did, and whether anybody has changed the log of it."""
+"""`foliot audit`: lists, verifies and anchors the log of operators' actions."""
 
 from __future__ import annotations
 

@@ -341,7 +341,7 @@ def told_of_unsealed(one: Unsealed) -> Problem:
         return Problem(Breach.EXTRA, None, one.number, f"row {one.number} has {one.seals} seals; a row has one")
     if one.at is None:
         return Problem(Breach.MISSING, None, one.number, f"row {one.number} was removed before it was sealed")
-    told = f"row {one.number} of {rfc3339(one.at)} has no seal and waits for none: it was put there behind our back"
+    told = f"row {one.number} of {rfc3339(one.at)} has no seal and waits for none: it was not inserted by Foliot"
     return Problem(Breach.UNSEALED, None, one.number, told)
 
 

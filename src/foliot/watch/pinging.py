@@ -86,7 +86,7 @@ class Pinger:
         try:
             one = Ping(address(url, what), body.encode("utf-8", "replace")[:MOST_BODY])
             host = urlsplit(url).netloc
-        except ValueError:  # a bracket without its other half, for one
+        except ValueError:  # an unmatched bracket, for example
             self._drop("ping not sent: the host of its URL cannot be read")
             return
         with self._changed:
@@ -141,12 +141,12 @@ class Pinger:
                 self._drop(f"ping not sent: {error}", host)
                 return
             except (OSError, ValueError) as error:
-                problem = f"{host} does not hear a ping: {type(error).__name__}"
+                problem = f"{host} did not answer a ping: {type(error).__name__}"
             else:
                 if 200 <= status < 300:
                     self._failing.discard(host)
                     return
-                problem = f"{host} answers {status} to a ping"
+                problem = f"{host} answered a ping with status {status}"
                 if status < 500:  # the same request would be refused again
                     self._drop(problem, host)
                     return

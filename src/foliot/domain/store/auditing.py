@@ -1,4 +1,4 @@
-"""The operators' log, and its seals."""
+"""The audit log and its seals: the port."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from foliot.domain.audit import AuditFilter, AuditKeys, SealedRow, Standing, Uns
 
 
 class AuditStore(Protocol):
-    """What people did, in a log that is only added to, and whose rows are sealed one after another.
+    """Holds a row for each action of a person. Rows are only added, and sealed one after another.
 
-    Rows and seals can neither be changed nor removed through the store's tables; who can take that refusal away is
-    found out by the chain of seals, and who can write all of that anew by an anchor that lies elsewhere. Where the
-    process has keys, each row is signed as it is written, and whoever inserts a row without them is found out.
-    Locked, and nothing is done, where the log is signed and the process that acts has no key."""
+    Triggers refuse changes and removals of rows and seals. If a person removes the triggers, the chain of seals shows a
+    change, and an anchor outside the store shows that the chain was rewritten. A process with keys signs each row that
+    it writes, so that a row that was inserted without a key is found. If the log is signed, an action of a process
+    without a key raises Locked and changes nothing."""
 
     audit_keys: AuditKeys | None
-    """Set before the store is opened; None: this process signs nothing, and cannot tell who wrote a row."""
+    """Set before the store is opened. None: this process signs no rows and checks no signatures."""
 
     async def audit(self, wanted: AuditFilter, *, before: int | None = None, limit: int = 50) -> list[SealedRow]:
         """Newest first, by their numbers; `before` continues after a page. Each has its seal, if it has one yet."""
 
     async def seal(self, limit: int = 1_000) -> int:
-        """Seals rows that have no seal yet, so many at most, oldest first; returns how many. One at a time does so, and
-        those who write rows wait for nobody. Cheap when there are none: asked every second. A row that lacks the
-        signature that it should have is sealed, too, with an event `unsigned_audit`, where the process has keys."""
+        """Seals at most `limit` rows that have no seal yet, oldest first; answers how many. One process seals at a
+        time; processes that write rows do not wait for it. Cheap if there are none, because it is called each second.
+        A row that lacks its signature is sealed too; if this process has keys, it writes an event `unsigned_audit`."""
 
     async def seals(self, after: int, limit: int) -> list[SealedRow]:
         """The chain in its order, behind a position; each with its row, if that is there."""

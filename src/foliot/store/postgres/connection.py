@@ -65,7 +65,7 @@ _GONE = (OSError, asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError, a
 """Of these, what tells of the server more than of one statement."""
 
 _TOO_SLOW = (asyncio.TimeoutError, asyncpg.QueryCanceledError)
-"""Of these, those that a statement waited for at length: repeating it would wait as long again."""
+"""Of these, errors of a statement that waited long: a repetition would wait as long again."""
 
 AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 """Two transactions stood in one another's way, and this one was chosen to go back: nothing of it was done."""

@@ -133,8 +133,8 @@ async def insert(server: Server, promises: Sequence[Promise], now: Instant) -> l
 
 
 def _failure(server: Server, error: StoreError, is_open: bool) -> StoreError:
-    """The error for the caller. `is_open`: a statement whose answer was lost may still be executed. The store ended it
-    otherwise, and has looked since; through a pooler the store cannot end it."""
+    """The error for the caller. `is_open`: a statement whose answer was lost may still be executed, because the store
+    cannot end it through a pooler. Otherwise the store ended it and then found nothing that it wrote."""
     if is_open:
         return unknown(error, server.where)
     return error if isinstance(error, NotWritten) else away(error.__cause__ or error, server.where)
@@ -145,7 +145,7 @@ def _numbers_taken() -> StoreError:
 
 
 async def _found(server: Server, promises: Sequence[Promise], numbers: Sequence[int]) -> bool:
-    """Whether a statement made them whose answer was lost. OutcomeUnknown when the server does not say so."""
+    """Whether a statement whose answer was lost made the promises. OutcomeUnknown if the server does not say so."""
     try:
         await server.settle()
         return await server.asked(partial(_are_ours, server, promises, numbers))
@@ -214,7 +214,7 @@ async def insert_keyed(server: Server, promises: Sequence[Promise], now: Instant
 async def _settled(
     server: Server, wanted: Sequence[Promise], numbers: Sequence[int], places: Sequence[int]
 ) -> dict[int, Kept | Exception]:
-    """Those of these places that a statement made whose answer was lost; for all of them OutcomeUnknown, when the
+    """The promises, by place, that a statement whose answer was lost has made. OutcomeUnknown for each place if the
     server does not say so."""
     try:
         await server.settle()

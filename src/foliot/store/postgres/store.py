@@ -355,7 +355,7 @@ class PostgresStore(Verbs):
                 is_sent = True
                 await used.execute("COMMIT")
         except UNREACHABLE as error:
-            # Out here, so that the connection's loss is noted first: what it left on the server has to be ended.
+            # Caught here, after `acquired` noted the lost connection: `settle` ends its statement on the server.
             if is_sent:
                 raise _Unanswered(xid, life, tx.rings, result, error) from error
             raise
@@ -371,7 +371,7 @@ class PostgresStore(Verbs):
 
     async def was_committed(self, xid: str, life: str | None) -> bool:
         """Whether a transaction was committed whose answer to COMMIT was lost. OutcomeUnknown when the server does not
-        say so in time: it stays away, or it is another one, or it crashed and has forgotten."""
+        say so in time: it stays away, it is a different server, or it crashed and lost the record."""
         try:
             await self.settle()
             return await self.asked(partial(self._is_committed, xid, life))

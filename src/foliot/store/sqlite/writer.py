@@ -221,7 +221,7 @@ def as_store_error(error: BaseException) -> BaseException:
 
 
 def _lacks_space(error: BaseException) -> bool:
-    """Whether it is about the memory that processes share: SQLite has another word for that than for its file."""
+    """Whether there is no space for the shared memory of the processes: SQLite reports that as an I/O error."""
     return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
 
 

@@ -212,7 +212,7 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
         jobs, queues = bound.narrowed(jobs, queues)
         if bound.all_tenants:
             return await self.claim(worker, queues, jobs, limit, labels=labels)
-        # Looked for beside the writer, which serves all: it takes long while many runs of other tenants wait.
+        # The search reads beside the writer, because it takes long while many runs of other tenants wait.
         found = await self.read(lambda tx: working.chunks_within(tx, bound.tenant, queues, jobs, labels))
         within = working.Within(bound.tenant, found)
         return await self.write(

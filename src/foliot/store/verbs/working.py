@@ -81,7 +81,7 @@ async def claim(
         foreign = frozenset[int]() if within is None else await _foreign(tx, chunk, within.tenant)
         numbers = await _take_numbers(tx, chunk, room, foreign)
         if not numbers:
-            continue  # another claim took them since they were looked for
+            continue  # another claim took them after the search
         token = tokens.get(alone) or await tx.token()
         tokens[alone] = token
         rows = await tx.all(
@@ -153,8 +153,8 @@ async def chunks_within(
 
 
 async def _foreign(tx: Transaction, chunk: Row, tenant: str | None) -> frozenset[int]:
-    """The runs of a chunk that wait for workers of other tenants. Runs that wait no more are not among them, so that
-    whoever takes the chunk clears it of them."""
+    """The runs of a chunk that wait for workers of other tenants. Runs that no longer wait are left out, so that the
+    claim removes them from the chunk."""
     rows = await tx.all("pending_of_others", numbers=longs(tx.unpacked(chunk[3])), tenant=tenant)
     return frozenset(row[0] for row in rows)
 

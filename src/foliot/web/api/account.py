@@ -89,7 +89,7 @@ async def list_audit(asking: Asking, query: Annotated[AuditQuery, Query()]) -> A
 
 @routes.get("/audit/verify", response_model=models.AuditReport, responses=problems())
 async def verify_audit(asking: Asking) -> Any:
-    """Looks through the whole log: whether rows were changed, removed or added behind our back."""
+    """Checks the whole log for rows that were changed, removed, or inserted without a key."""
     return Answered(audit_report_shape(await asking.operate.verify_audit_async()))
 
 

@@ -15,7 +15,7 @@ WHERE NOT (rank > 1 AND rank % 2 = 1)
 ORDER BY lane, priority DESC, rank, n LIMIT :limit
 
 -- name: ready_chunks_among
--- The same, of chunks that were looked for before.
+-- As `ready_chunks`, of these chunks only.
 SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank FROM handoff
 WHERE n IN carray(:named)
     AND ready_at <= :now AND queue IN (SELECT value FROM json_each(:queues)) AND (job IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
@@ -23,7 +23,7 @@ WHERE n IN carray(:named)
 ORDER BY lane, priority DESC, rank, n LIMIT :limit
 
 -- name: pending_of_others
--- Runs that wait, and are not of this tenant.
+-- Waiting runs of other tenants.
 SELECT number FROM run WHERE number IN carray(:numbers) AND state <= 1 AND tenant IS NOT :tenant
 
 -- name: shrink_chunk
