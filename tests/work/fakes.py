@@ -104,6 +104,7 @@ class FakeStore:
         release: str = "",
         labels: Sequence[str] = (),
         reserved: Mapping[str, int] | None = None,
+        recycles: bool = False,
     ) -> Instance:
         await self._turn("register")
         self.registered.append((role, tuple(queues), slots, tuple(jobs)))

@@ -72,7 +72,8 @@ async def run_worker(
 ) -> Left:
     """A worker process, from its registration until `stop` is set and it is drained.
 
-    It also leaves by itself, in order, when a handler goes on that cannot be ended alone. When that handler blocks the
+    It also leaves by itself, in order, when a handler goes on that cannot be ended alone; without a grace when an
+    operator forced its cancellation. When that handler blocks the
     event loop there is no order to keep to: `end_process` is called, if this process is nothing else. The heartbeat
     has a handle of its own, because one long request must not keep the worker from saying that it lives.
 
@@ -124,7 +125,7 @@ async def run_worker(
                 await working  # it ends by itself to be recycled, or when it cannot go on, and then this raises
             # Also where a handler made it leave sooner: who is wanted away must not come back for that.
             drained = worker.wish is Wish.DRAIN and not stop.is_set()
-            executing = await worker.drain(grace)
+            executing = await worker.drain(0 if worker.recycling_now else grace)
             await working
             left = Left(executing, worker.recycling and not stop.is_set(), drained)
             code = left.exit_code

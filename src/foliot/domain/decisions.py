@@ -140,7 +140,8 @@ def after_loss(
     1. An effect that may have escaped decides before everything else.
     2. A job whose effects are in the ledger goes by that. One that declares nothing, and may not simply be repeated,
        goes by `on_lost`.
-    3. An attempt whose worker was shutting down is interrupted: that costs nothing, and raises no suspicion.
+    3. An attempt whose worker was shutting down is interrupted: that costs nothing, and raises no suspicion. One whose
+       cancellation was forced goes the same way; the request that is stored with the run then ends it.
     4. A run that was lost among others may not have killed its worker, and is charged nothing: from now on it is under
        suspicion, and is tried again at once, without others that are (a job with a process of its own cannot have, and
        is not suspected).
@@ -152,7 +153,7 @@ def after_loss(
         return unless_in_doubt(Next(Event.MAYBE_FOUND), facts, traits)
     if not known and policy.on_lost is OnLost.ASK:
         return Next(Event.DOUBTED if traits.checked else Event.MAYBE_FOUND, reason=Reason.LOST)
-    if outcome is Outcome.INTERRUPTED:
+    if outcome in (Outcome.INTERRUPTED, Outcome.CANCELLED):
         return unless_in_doubt(Next(Event.GIVEN_BACK, charged=False, deaths=deaths), facts, traits)
     if outcome is Outcome.LOST and not alone:
         suspicion = None if traits.isolated else 0

@@ -50,7 +50,7 @@ class Reaper:
     ) -> None:
         """`recorder`: is told of every lost attempt. `ping`: tells the outside watcher of a run that has one."""
         self.lost = 0
-        """Attempts that it took away, but for interrupted ones."""
+        """Attempts that it took away, but for interrupted and cancelled ones."""
         self._recorder = recorder
         self._ping = ping
         self._store = store
@@ -95,8 +95,8 @@ class Reaper:
 
     async def _lose(self, losses: Sequence[tuple[SilentAttempt, Loss]]) -> None:
         lost = await self._store.lose([loss for _, loss in losses])
-        interrupted = sum(loss.outcome is Outcome.INTERRUPTED for _, loss in losses)
-        self.lost += max(lost - interrupted, 0)
+        expected = sum(loss.outcome in (Outcome.INTERRUPTED, Outcome.CANCELLED) for _, loss in losses)
+        self.lost += max(lost - expected, 0)
         # Where one finished meanwhile, nobody can say which: that is told by their events alone.
         if self._recorder is not None and lost == len(losses):
             self._recorder.lost(losses)
@@ -169,8 +169,10 @@ class Reaper:
         if self._ping is None:
             return
         for attempt, loss in losses:
-            if loss.event is not Event.GIVEN_BACK and (url := policies.of(attempt).ping) is not None:
-                what = "log" if loss.event in (Event.RETRY_GRANTED, Event.DOUBTED) else "fail"
+            is_news = loss.event is not Event.GIVEN_BACK or loss.outcome is Outcome.CANCELLED
+            if is_news and (url := policies.of(attempt).ping) is not None:
+                goes_on = loss.event in (Event.RETRY_GRANTED, Event.DOUBTED, Event.GIVEN_BACK)
+                what = "log" if goes_on else "fail"
                 told = f"{run_id(loss.number, attempt.name)}/{loss.attempt}: {loss.outcome}: {loss.error}"
                 self._ping(url, what, told)
 
@@ -188,6 +190,7 @@ _ENDED = {
     Outcome.TIMED_OUT: "it timed out and did not stop; its worker's process was ended",
     Outcome.STALLED: "it stalled and did not stop; its worker's process was ended",
     Outcome.INTERRUPTED: "its worker was shut down before it could end",
+    Outcome.CANCELLED: "an operator forced its cancellation, and its worker ended or fell silent",
 }
 
 

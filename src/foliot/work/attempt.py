@@ -41,6 +41,7 @@ class Attempt:
         "claimed",
         "context",
         "draining",
+        "force_at",
         "forced",
         "future",
         "handler",
@@ -71,6 +72,8 @@ class Attempt:
         """The note and checkpoint that the store knows; None until it knows that the handler began."""
         self.asked_at: Instant | None = None
         """When it was told to stop or be ended; None while nothing of the kind threatens. Monotonic."""
+        self.force_at: Instant | None = None
+        """When the worker heard that an operator forces its cancellation. Monotonic."""
         self.overrun = False
         """It did not heed that, and people know."""
         self.forced = False

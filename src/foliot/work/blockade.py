@@ -6,7 +6,8 @@ its time, the loop is asked for a sign of life:
     told     none for a second: people hear which handler blocks it, and threads that should end are asked from here
     ended    none for `recycle_after` more: the store hears the last words, and the process ends at once
 
-What else ran there is lost with it, and begun anew elsewhere. A handler that keeps even threads from running (code in C
+What else ran there is lost with it, and begun anew elsewhere. When an operator forced the cancellation of an attempt, the
+process ends after the first second, and what else ran there is recorded as interrupted. A handler that keeps even threads from running (code in C
 that holds the interpreter's lock) is not seen by this: its worker falls silent, and loses its leases.
 """
 
@@ -75,8 +76,9 @@ class Blockade:
         if silent_for >= HEED and not self._told:
             self._told = True
             await self._tell(overdue, now)
-        if self._recycle_after is not None and silent_for >= HEED + self._recycle_after:
-            await self._end(overdue, now)
+        is_forced = any(attempt.force_at is not None for attempt in overdue)
+        if self._recycle_after is not None and silent_for >= HEED + (0 if is_forced else self._recycle_after):
+            await self._end(overdue, now, is_forced=is_forced)
 
     def _ask(self, now: Instant) -> None:
         loop = self._worker.loop
@@ -90,7 +92,7 @@ class Blockade:
 
     async def _tell(self, overdue: Sequence[Attempt], now: Instant) -> None:
         for attempt in overdue:
-            if attempt.future is not None and attempt.asked_at is None:
+            if attempt.future is not None and attempt.asked_at is None and attempt.force_at is None:
                 attempt.asked_at = now
                 attempt.ask_to_stop(_reason(attempt, now))
         run, detail = self._blamed(overdue)
@@ -99,12 +101,13 @@ class Blockade:
         except Exception as error:  # it is in the log at least
             _log.warning("%s: %s (%s: %s)", run, detail, type(error).__name__, error)
 
-    async def _end(self, overdue: Sequence[Attempt], now: Instant) -> None:
+    async def _end(self, overdue: Sequence[Attempt], now: Instant, *, is_forced: bool) -> None:
         """1. Should the loop turn after all, it takes no more work, and the process ends in order. 2. The last words.
         3. The end."""
         if self._end_process is None:
             return
         self._worker.recycling = True
+        self._worker.recycling_now |= is_forced
         # Whoever is wanted away must not come back for having left in a hurry.
         code, then = (DRAINED, "stays away") if self._worker.last_wish is Wish.DRAIN else (RECYCLED, _AGAIN)
         run, detail = self._blamed(overdue)
@@ -118,14 +121,18 @@ class Blockade:
             attempt.stop = attempt.stop or _reason(attempt, now)
         try:
             async with asyncio.timeout(LAST_DELIVERY / SECOND):
-                await self._last_words(run, detail)
+                await self._last_words(run, detail, is_forced=is_forced)
         except Exception as error:
             _log.warning("the store could not be told: %s: %s", type(error).__name__, error)
-        if self._asked_at is not None:
+        # What was recorded as interrupted must not go on, even if the loop turns again.
+        if self._asked_at is not None or is_forced:
             self._end_process(code)
 
-    async def _last_words(self, run: str, detail: str) -> None:
-        await self._record(leaving=False)
+    async def _last_words(self, run: str, detail: str, *, is_forced: bool) -> None:
+        if is_forced:
+            await self.record_interrupted()
+        else:
+            await self._record(leaving=False)
         if self._worker.number is not None:
             await self._store.note("blocked", run, f"{detail}; its worker's process was ended for that")
 
@@ -168,6 +175,8 @@ def _is_overdue(attempt: Attempt, now: Instant) -> bool:
 
 
 def _reason(attempt: Attempt, now: Instant) -> Stop:
+    if attempt.force_at is not None:
+        return Stop.CANCEL
     deadline = attempt.deadline()
     return Stop.TIMEOUT if deadline is not None and deadline <= now else Stop.STALL
 

@@ -5,6 +5,8 @@ for each.
     overrun     a second later, people are told that it did not heed that; one in a process of its own is killed
     forced      one in this process cannot be ended alone: some seconds later, the whole process is given up for it
 
+When an operator forces the cancellation of an attempt, it has a second to end, and then the process is given up.
+
 All this is done by the worker's event loop; blockade.py is for handlers that do not let it turn.
 
 Every moment here is one of the monotonic clock: setting the host's clock must neither cancel work nor prolong it.
@@ -87,6 +89,14 @@ class Deadlines:
         deadline = attempt.deadline()
         if deadline is None or attempt.forced:
             return None
+        due = self._due_by_policy(attempt, deadline)
+        if attempt.force_at is None:
+            return due
+        if attempt.overrun and self._recycle_after is None:
+            return None
+        return attempt.force_at + HEED if due is None else min(due, attempt.force_at + HEED)
+
+    def _due_by_policy(self, attempt: Attempt, deadline: Instant) -> Instant | None:
         if attempt.asked_at is None:
             standstill = _standstill(attempt)
             return deadline if standstill is None else min(deadline, standstill)
@@ -96,7 +106,7 @@ class Deadlines:
 
     def _act(self, attempt: Attempt, now: Instant) -> None:
         deadline = attempt.deadline()
-        if attempt.asked_at is not None:
+        if attempt.asked_at is not None or (attempt.force_at is not None and attempt.force_at + HEED <= now):
             self._insist(attempt)
         elif deadline is not None and deadline <= now:
             attempt.asked_at = now
@@ -109,14 +119,12 @@ class Deadlines:
 
     def _insist(self, attempt: Attempt) -> None:
         """It was asked, and goes on."""
-        if attempt.overrun or attempt.isolated:
-            attempt.overrun = attempt.forced = True
+        is_reported, attempt.overrun = attempt.overrun, True
+        if not (is_reported or attempt.isolated):
+            self._report(("overrun", attempt.claimed.id, _overrun(attempt)))
+        if is_reported or attempt.isolated or (attempt.force_at is not None and self._recycle_after is not None):
+            attempt.forced = True
             self._force(attempt)
-            return
-        attempt.overrun = True
-        why = "after it stood still" if attempt.stop is Stop.STALL else f"after its {spell(attempt.policy.timeout)}"
-        detail = f"attempt {attempt.claimed.attempt} of {attempt.handler.name} goes on {why}"
-        self._report(("overrun", attempt.claimed.id, detail))
 
     def _found_stuck(self, attempt: Attempt, now: Instant) -> None:
         policy = attempt.policy
@@ -131,8 +139,20 @@ class Deadlines:
             self._stop(attempt, Stop.STALL)
 
 
+def _overrun(attempt: Attempt) -> str:
+    if attempt.force_at is not None:
+        why = "after its cancellation was forced"
+    elif attempt.stop is Stop.STALL:
+        why = "after it stood still"
+    else:
+        why = f"after its {spell(attempt.policy.timeout)}"
+    return f"attempt {attempt.claimed.attempt} of {attempt.handler.name} goes on {why}"
+
+
 def ends_at(attempt: Attempt) -> Instant | None:
     """When an attempt has to end, or had to; None before it has begun."""
+    if attempt.force_at is not None:
+        return attempt.force_at
     deadline = attempt.deadline()
     if attempt.asked_at is not None or deadline is None:
         return attempt.asked_at

@@ -23,7 +23,7 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
     """Ends the worker; answers the runs that could not be ended.
 
     1. Claim no more, and give back what was claimed and has not begun.
-    2. Let running work finish until the grace ends.
+    2. Let running work finish until the grace ends. There is none when an operator forced a cancellation.
     3. Interrupt the rest. That costs a run none of its attempts, and its last checkpoint is kept. Processes that do
        not stop are killed.
     4. Record the rest in the store, and leave the fleet.
@@ -46,7 +46,7 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
             worker.stop(attempt, Stop.DRAIN)
     try:
         if worker.number is not None:
-            await _work_until(worker, worker.clock.monotonic() + grace)
+            await _work_until(worker, worker.clock.monotonic() + grace, within_grace=True)
             for attempt in list(worker.running):
                 worker.stop(attempt, Stop.DRAIN)
             await _work_until(worker, worker.clock.monotonic() + LAST_MOMENT)
@@ -93,9 +93,12 @@ def parting_word(attempt: Attempt) -> Progress | None:
     return said._replace(ending=outcome)
 
 
-async def _work_until(worker: Worker, end: Instant) -> None:
-    """Goes on without claiming until nothing runs that may end, or until `end`, by the monotonic clock."""
+async def _work_until(worker: Worker, end: Instant, *, within_grace: bool = False) -> None:
+    """Goes on without claiming until nothing runs that may end, or until `end`, by the monotonic clock. An operator
+    who forces a cancellation ends the grace."""
     while any(not attempt.forced or attempt.isolated for attempt in worker.running) and worker.clock.monotonic() < end:
+        if within_grace and worker.recycling_now:
+            return
         await worker.run_once()
         await _sleep(worker, end)
 

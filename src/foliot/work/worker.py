@@ -120,6 +120,8 @@ class Worker:
         """What the heartbeat heard last; `wish` follows when the loop turns."""
         self.recycling = False
         """A handler goes on that cannot be ended alone: this process has to end, and another one to take its place."""
+        self.recycling_now = False
+        """It is recycling because an operator forced a cancellation: what else runs is interrupted, without a grace."""
         self.running: dict[Attempt, None] = {}
         """Attempts that hold a slot, in the order in which they were claimed."""
         self.begun = 0
@@ -147,6 +149,7 @@ class Worker:
         beside = beat_store or store
         self.heartbeat = Heartbeat(self, beside, Blockade(self, beside, recycle_after, end_process))
         self._deadlines = Deadlines(self.running, self.stop, self.outbox.events.append, self.force, recycle_after)
+        self._recycles = recycle_after is not None and end_process is not None
         self._version = version
         self._release = release
         self._chance = chance
@@ -182,6 +185,7 @@ class Worker:
             release=self._release,
             labels=self.labels,
             reserved=self.room.reserved,
+            recycles=self._recycles,
         )
         self.number = instance.number
         self._lost = False
@@ -526,6 +530,7 @@ class Worker:
                 RECYCLED,
             )
         self.recycling = True
+        self.recycling_now |= attempt.force_at is not None
         self.alarm.ring()
 
     def heard(self, number: int, beat: Beat) -> None:
@@ -540,6 +545,7 @@ class Worker:
         # Threads are told at once, even if some async handler blocks the loop. Tasks are not: between being marked
         # and being cancelled one could complete, and would be taken for stopped.
         if number == self.number:
+            self._note_forced(beat)  # for the heartbeat's thread, which ends the process if the loop is blocked
             for attempt in list(self.running):
                 if attempt.future is not None and (not beat.known or attempt.claimed.number in beat.cancel):
                     attempt.ask_to_stop(Stop.CANCEL if beat.known else Stop.LOST)
@@ -563,6 +569,17 @@ class Worker:
             # The store repeats the request with every beat until the attempt ends; a task is cancelled once.
             if attempt.claimed.number in wanted and (attempt.stop is None or attempt.future is not None):
                 self.stop(attempt, Stop.CANCEL)
+        for attempt in self._note_forced(beat):
+            assert attempt.force_at is not None
+            self._deadlines.nearest = min(self._deadlines.nearest, attempt.force_at + HEED)
+
+    def _note_forced(self, beat: Beat) -> list[Attempt]:
+        """The attempts whose cancellation an operator forces. From any thread: plain assignments only."""
+        forced = [attempt for attempt in list(self.running) if attempt.claimed.number in beat.force]
+        for attempt in forced:
+            if attempt.force_at is None:
+                attempt.force_at = self.clock.monotonic()
+        return forced
 
     def _wished(self, wish: Wish | None) -> None:
         told = {

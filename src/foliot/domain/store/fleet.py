@@ -27,8 +27,10 @@ class FleetStore(Protocol):
         release: str = "",
         labels: Sequence[str] = (),
         reserved: Mapping[str, int] | None = None,
+        recycles: bool = False,
     ) -> Instance:
-        """Enters one start of a process, and what it knows of jobs. `release`: what its code declares; see `apply`."""
+        """Enters one start of a process, and what it knows of jobs. `release`: what its code declares; see `apply`.
+        `recycles`: it ends its process when a forced cancellation cannot be done otherwise."""
 
     async def retire(self, instance: int) -> None:
         """The process ends in order: its claims are already given back."""

@@ -44,12 +44,16 @@ class PromiseStore(Protocol):
     async def cancel_promise(self, key: str, tenant: str | None, *, actor: str, note: str) -> Kept:
         """Like `cancel`, by key: the latest generation. UnknownName if absent."""
 
-    async def cancel(self, run_id: str, *, actor: str, note: str) -> Kept:
+    async def cancel(self, run_id: str, *, actor: str, note: str, force: bool = False) -> Kept:
         """Ends a run that no attempt owns as `cancelled`; asks the worker of a running one to stop (`asked`, and the
         state says running). The next run of a calendar rule carries its schedule on: it is withdrawn, and ends as
         skipped when it is due, at once if it is held. Conflict when it has ended already; UnknownName if there is none.
 
-        No run ends while an effect of it is open: it is parked as ambiguous instead."""
+        No run ends while an effect of it is open: it is parked as ambiguous instead.
+
+        `force`: if the attempt does not stop, its worker ends its whole process (`forced`). Once that process is gone,
+        or the lease has ended, the run ends as cancelled. Conflict unless an attempt owns the run, and when its worker
+        is one that does not end its process for this; then nothing is written."""
 
     async def skip(self, run_id: str, *, actor: str, note: str) -> Kept:
         """Ends a run that nobody has begun as `skipped: operator`; the next run of a calendar rule is withdrawn, as by

@@ -52,6 +52,8 @@ class Instance:
     wish: Wish | None = None
     wish_note: str | None = None
     """Who wants that, and why."""
+    recycles: bool = False
+    """It ends its process when a forced cancellation cannot be done otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,8 @@ class Beat(NamedTuple):
     """Runs of whose progress nothing was kept: say it again. If they are another's by now, that is in vain."""
     wish: Wish | None = None
     """What a person wants of it; None: that it works."""
+    force: frozenset[int] = frozenset()
+    """Those of `cancel` that an operator forces: the worker ends its process if the attempt does not stop."""
 
 
 class EventRow(NamedTuple):

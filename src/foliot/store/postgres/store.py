@@ -572,9 +572,12 @@ class PostgresStore(Verbs):
         release: str = "",
         labels: Sequence[str] = (),
         reserved: Mapping[str, int] | None = None,
+        recycles: bool = False,
     ) -> Instance:
         instance: Instance = await self.write(
-            lambda tx: watching.register(tx, role, version, queues, slots, jobs, release, labels, reserved or {})
+            lambda tx: watching.register(
+                tx, role, version, queues, slots, jobs, release, labels, reserved or {}, recycles=recycles
+            )
         )
         self._here().bell.listen(_HEARS.get(role, set()), instance.number)
         await self._rehearse(role, instance.number)

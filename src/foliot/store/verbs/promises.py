@@ -146,11 +146,13 @@ async def cancel_promise(tx: Transaction, key: str, tenant: str | None, actor: s
     return await _cancel(tx, (await _by_key(tx, key, tenant)).id, actor, note, Reason.REQUESTED)
 
 
-async def cancel(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
-    return await _cancel(tx, identifier, actor, note, Reason.OPERATOR)
+async def cancel(tx: Transaction, identifier: str, actor: str, note: str, *, force: bool = False) -> Kept:
+    return await _cancel(tx, identifier, actor, note, Reason.OPERATOR, force=force)
 
 
-async def _cancel(tx: Transaction, identifier: str, actor: str, note: str, reason: Reason) -> Kept:
+async def _cancel(
+    tx: Transaction, identifier: str, actor: str, note: str, reason: Reason, *, force: bool = False
+) -> Kept:
     found = await by_id(tx, identifier)
     if found.schedule is not None:
         await tx.lock([found.schedule])
@@ -160,10 +162,14 @@ async def _cancel(tx: Transaction, identifier: str, actor: str, note: str, reaso
     is_spread = await tx.value("spreads", number=found.number)
     if found.state is State.VERIFYING and not is_spread:
         raise Conflict(f"{found.id} is verifying: its work is done, and only its check is still to come")
-    await tx.audit(actor, "cancel", found.id, note)
+    if force:
+        await _check_can_be_forced(tx, found)
+    await tx.audit(actor, "force_cancel" if force else "cancel", found.id, note)
     if found.state is State.RUNNING:
         await tx.run("ask_to_stop", number=found.number, worker=found.worker, reason=reason, note=note)
-        return found.kept("asked")
+        if force:
+            await tx.run("force_stop", number=found.number, now=tx.now)
+        return found.kept("forced" if force else "asked")
     if await _withdraw(tx, found, note or reason):
         return found.kept("withdrawn")._replace(state=State.SCHEDULED)
     if is_spread:
@@ -175,6 +181,19 @@ async def _cancel(tx: Transaction, identifier: str, actor: str, note: str, reaso
     if await tx.one("find_live", number=found.number, name=None) is not None:
         return Kept(found.number, found.name, "parked", after(found.state, Event.MAYBE_FOUND), found.fire_at)
     return Kept(found.number, found.name, "cancelled", ended, found.fire_at)
+
+
+async def _check_can_be_forced(tx: Transaction, found: Found) -> None:
+    """A worker that has ended is not asked: the watch takes its runs from it."""
+    if found.state is not State.RUNNING:
+        raise Conflict(f"{found.id} is {found.state}: force is for a run that a worker executes; cancel it without")
+    row = await tx.one("worker_recycles", worker=found.worker)
+    if row is not None and not row[0]:
+        raise Conflict(
+            f"{found.id}: its worker {found.worker} does not end its process for a forced cancellation, as a worker over "
+            f"HTTP, of an earlier release, or inside another program; cancel the run without force, and end the process "
+            f"yourself: foliot workers list names its host"
+        )
 
 
 async def skip(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:

@@ -72,8 +72,8 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
     async def cancel_promise(self, key: str, tenant: str | None, *, actor: str, note: str) -> Kept:
         return await self.write(lambda tx: promises.cancel_promise(tx, key, tenant, actor, note))
 
-    async def cancel(self, run_id: str, *, actor: str, note: str) -> Kept:
-        return await self.write(lambda tx: promises.cancel(tx, run_id, actor, note))
+    async def cancel(self, run_id: str, *, actor: str, note: str, force: bool = False) -> Kept:
+        return await self.write(lambda tx: promises.cancel(tx, run_id, actor, note, force=force))
 
     async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
         return await self.write(lambda tx: recovering.retry(tx, run_id, actor, note, override))
@@ -344,9 +344,12 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
         release: str = "",
         labels: Sequence[str] = (),
         reserved: Mapping[str, int] | None = None,
+        recycles: bool = False,
     ) -> Instance:
         return await self.write(
-            lambda tx: watching.register(tx, role, version, queues, slots, jobs, release, labels, reserved or {})
+            lambda tx: watching.register(
+                tx, role, version, queues, slots, jobs, release, labels, reserved or {}, recycles=recycles
+            )
         )
 
     async def retire(self, instance: int) -> None:

@@ -37,8 +37,16 @@ async def silent(tx: Transaction, beat_before: Instant) -> list[SilentAttempt]:
         claimed = await _claimed(tx, worker, beat_at, gone)
         if leaving_at is not None:
             claimed = [one._replace(ending=one.ending or Outcome.INTERRUPTED) for one in claimed]
+        forced = await _forced(tx, worker) if claimed else set()
+        # The operator decided after whatever the worker recorded.
+        claimed = [one._replace(ending=Outcome.CANCELLED) if one.number in forced else one for one in claimed]
         attempts += claimed
     return await _with_facts(tx, attempts)
+
+
+async def _forced(tx: Transaction, worker: int) -> set[int]:
+    """The runs of a worker whose cancellation an operator forced."""
+    return {number for number, forced in await tx.all("cancellations_of", worker=worker) if forced}
 
 
 async def attempts_of(tx: Transaction, worker: int) -> list[SilentAttempt]:
@@ -156,6 +164,8 @@ async def register(
     labels: Sequence[str],
     reserved: Mapping[str, int],
     identity: Identity | None = None,
+    *,
+    recycles: bool = False,
 ) -> Instance:
     await _tidy_instances(tx)
     host, pid, birth = identity or _this_process()
@@ -173,12 +183,13 @@ async def register(
         release=release,
         labels=as_json(list(labels)),
         reserved=as_json(dict(reserved)),
+        recycles=recycles,
     )
     await put_cards(tx, cards)
     if cards:
         await gates.declare_jobs(tx, {card.name: _policy(card) for card in cards})
     entered = Instance(number, role, host, pid, version, tx.now, tx.now, tuple(queues), slots)
-    return replace(entered, labels=tuple(labels), reserved=dict(reserved))
+    return replace(entered, labels=tuple(labels), reserved=dict(reserved), recycles=recycles)
 
 
 def _policy(card: JobCard) -> Policy:
@@ -215,11 +226,11 @@ async def instances(tx: Transaction) -> list[Instance]:
     for row in await tx.all("live_instances"):
         number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, *more = row
         if not process.is_gone(host, pid, birth):
-            low, high, fenced, labels, reserved, wish, note = more
+            low, high, fenced, labels, reserved, wish, note, recycles = more
             known = Instance(number, role, host, pid, version, started_at, beat_at, _listed(queues), slots)
             kept = msgspec.json.decode(reserved, type=dict[str, int])
             known = replace(known, ended_at=ended_at, labels=_listed(labels), reserved=kept)
-            known = replace(known, wish=None if wish is None else Wish(wish), wish_note=note)
+            known = replace(known, wish=None if wish is None else Wish(wish), wish_note=note, recycles=bool(recycles))
             living.append(replace(known, offset_low=low, offset_high=high, fenced=bool(fenced)))
     return living
 

@@ -529,4 +529,6 @@ async def beat(
             if one.items:
                 await ledger.put_items(tx, await ledger.lineage_of(tx, one.number), one.items)
     wish = None if row is None or row[0] is None else Wish(row[0])
-    return Beat(known, [one[0] for one in await tx.all("cancellations_of", worker=worker)], frozenset(unheard), wish)
+    asked = await tx.all("cancellations_of", worker=worker)
+    forced = frozenset(number for number, is_forced in asked if is_forced)
+    return Beat(known, [number for number, _ in asked], frozenset(unheard), wish, forced)

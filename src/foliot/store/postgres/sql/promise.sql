@@ -98,6 +98,10 @@ WHERE number = :number::bigint OR number = (SELECT n.number FROM foliot.named n 
 INSERT INTO foliot.cancellation (number, worker, reason, note) VALUES (:number, :worker, :reason, :note)
 ON CONFLICT (number) DO UPDATE SET worker = excluded.worker, reason = excluded.reason, note = excluded.note
 
+-- name: force_stop
+-- A cancellation that was forced stays forced.
+UPDATE foliot.cancellation SET forced_at = coalesce(forced_at, :now) WHERE number = :number
+
 -- name: revive_run
 -- A parked run is due again now, with its attempts renewed.
 UPDATE foliot.run SET state = 0, nominal = coalesce(nominal, fire_at), fire_at = :now, useful_until = NULL, spent = 0,

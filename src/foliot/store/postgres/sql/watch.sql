@@ -28,8 +28,8 @@ SELECT EXISTS (SELECT 1 FROM foliot.claim WHERE worker = :worker)
 SELECT name, policy, queue, owner, runbook, changes, traits FROM foliot.job
 
 -- name: add_instance
-INSERT INTO foliot.instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at, release, labels, reserved)
-VALUES (:role, :host, :pid, :birth, :version, :queues, :jobs, :slots, :now, :now, :release, :labels, :reserved)
+INSERT INTO foliot.instance (role, host, pid, birth, version, queues, jobs, slots, started_at, beat_at, release, labels, reserved, recycles)
+VALUES (:role, :host, :pid, :birth, :version, :queues, :jobs, :slots, :now, :now, :release, :labels, :reserved, :recycles)
 RETURNING number
 
 -- name: unended_instances
@@ -53,7 +53,7 @@ ON CONFLICT (name) DO UPDATE SET policy = excluded.policy, queue = excluded.queu
 
 -- name: live_instances
 SELECT number, role, host, pid, version, started_at, beat_at, queues, slots, ended_at, birth, offset_low, offset_high,
-    fenced, labels, reserved, wish, wish_note
+    fenced, labels, reserved, wish, wish_note, recycles
 FROM foliot.instance WHERE ended_at IS NULL ORDER BY number
 
 -- name: report_clock

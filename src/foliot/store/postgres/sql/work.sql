@@ -173,8 +173,11 @@ WHERE c.number = ANY(:numbers::bigint[]) AND r.number = ANY(:numbers::bigint[])
 -- name: drop_cancellations
 DELETE FROM foliot.cancellation WHERE number = ANY(:numbers::bigint[])
 
+-- name: worker_recycles
+SELECT recycles FROM foliot.instance WHERE number = :worker AND ended_at IS NULL
+
 -- name: cancellations_of
-SELECT number FROM foliot.cancellation WHERE worker = :worker
+SELECT number, forced_at IS NOT NULL FROM foliot.cancellation WHERE worker = :worker
 
 -- name: add_progress
 UPDATE foliot.run SET started_at = CASE WHEN phase IS NULL THEN foliot.begun($1, claimed_at, fire_at) ELSE started_at END,

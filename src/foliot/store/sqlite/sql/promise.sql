@@ -49,7 +49,12 @@ WHERE number = :number AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fi
 SELECT number, name, state, fire_at FROM history WHERE number = :number OR name = :name
 
 -- name: ask_to_stop
-INSERT OR REPLACE INTO cancellation (number, worker, reason, note) VALUES (:number, :worker, :reason, :note)
+INSERT INTO cancellation (number, worker, reason, note) VALUES (:number, :worker, :reason, :note)
+ON CONFLICT (number) DO UPDATE SET worker = excluded.worker, reason = excluded.reason, note = excluded.note
+
+-- name: force_stop
+-- A cancellation that was forced stays forced.
+UPDATE cancellation SET forced_at = coalesce(forced_at, :now) WHERE number = :number
 
 -- name: revive_run
 -- A parked run is due again now, with its attempts renewed.

@@ -173,8 +173,11 @@ WHERE c.number IN carray(:numbers)
 -- name: drop_cancellations
 DELETE FROM cancellation WHERE number IN carray(:numbers)
 
+-- name: worker_recycles
+SELECT recycles FROM instance WHERE number = :worker AND ended_at IS NULL
+
 -- name: cancellations_of
-SELECT number FROM cancellation WHERE worker = :worker
+SELECT number, forced_at IS NOT NULL FROM cancellation WHERE worker = :worker
 
 -- name: add_progress
 UPDATE run SET started_at = CASE WHEN phase IS NULL THEN ?1 ELSE started_at END, progress = coalesce(?2, progress),
