@@ -31,7 +31,9 @@ from foliot.cli.runs import RunArgument, commands, states_named
 from foliot.domain.listing import RunFilter
 from foliot.domain.run import Kept
 from foliot.domain.state import State
+from foliot.operate.advising import quoted
 from foliot.operate.bulk import MOST_RUNS
+from foliot.operate.cancelling import ForcedCancel, forced_shape, forced_words
 from foliot.operate.replaying import Outcome
 from foliot.operate.settling import Reconciled, reconciled_shape
 from foliot.operate.shapes import kept_shape
@@ -67,6 +69,10 @@ def cancel(
     queue: OfQueueOption = None,
     prefix: PrefixOption = None,
     limit: BulkLimitOption = MOST_RUNS,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Of one run: if it does not stop, end its worker's process; shown first."),
+    ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     reason: ReasonOption = None,
@@ -79,13 +85,58 @@ def cancel(
     many first, and asks."""
     why_ = "" if dry_run else stated_reason(reason)
     wanted = _filter(state, schedule, job, tenant, queue, prefix)
+    if force:
+        if run is None or wanted != RunFilter():
+            raise WrongUsage("--force: name one run; its worker's process may end, and other runs with it")
+        _Force(run, why_, acting(actor), Place(app, store), as_json).cancel(dry_run=dry_run, yes=yes)
+        return
     if are_many(run, "run", dry_run, said=wanted != RunFilter()):
         Bulk("cancel", dry_run, yes, as_json, Place(app, store)).of_runs(wanted, limit, why_, acting(actor))
         return
     name = run or ""
     kept = with_store(app, store, lambda foliot: foliot.operate.cancel_async(name, reason=why_, actor=acting(actor)))
-    asked = f"asked {kept.id} to stop; it runs until its handler heeds that"
+    asked = (
+        f"asked {kept.id} to stop; it runs until its handler reacts. "
+        f"If it does not: foliot runs cancel {quoted(kept.id)} --force"
+    )
     _tell(kept, asked if kept.state is State.RUNNING else f"{kept.outcome} {kept.id}", as_json)
+
+
+class _Force(NamedTuple):
+    """A forced cancellation, as it was asked for."""
+
+    run: str
+    reason: str
+    actor: str
+    place: Place
+    as_json: bool
+
+    def cancel(self, *, dry_run: bool, yes: bool) -> None:
+        """1. Look what would end. 2. Show that, and ask. 3. Request it."""
+        refuse_blind(dry_run=dry_run, yes=yes, as_json=self.as_json)
+        seen = self.place.call(lambda foliot: foliot.operate.preview_force_async(self.run))
+        if not self.as_json:
+            _print_forced(seen)
+        elif dry_run:
+            print_json(forced_shape(seen))
+        if dry_run or not (yes or typer.confirm(f"cancel {seen.view.id} with force?")):
+            return
+        kept = self.place.call(
+            lambda foliot: foliot.operate.cancel_async(self.run, reason=self.reason, actor=self.actor, force=True)
+        )
+        if self.as_json:
+            print_json(forced_shape(seen, kept))
+        else:
+            say(f"requested; foliot runs show {quoted(kept.id)} says when it has ended")
+
+
+def _print_forced(seen: ForcedCancel) -> None:
+    for line in forced_words(seen):
+        say(line)
+    if seen.others:
+        columns = (Column("run"), Column("job"), Column("age"))
+        rows = [(one.run, one.job, words.length(seen.age(one))) for one in seen.others]
+        print_table(columns, rows, nothing="")
 
 
 @commands.command("skip")

@@ -50,6 +50,8 @@ class Action(StrEnum):
     VERIFY = "verify"
     RECONCILE = "reconcile"
     CANCEL = "cancel"
+    FORCE_CANCEL = "force_cancel"
+    """End it, if it must be with its worker's process."""
 
 
 class Advice(NamedTuple):
@@ -75,6 +77,9 @@ class Situation(NamedTuple):
     on_lost: OnLost
     begun: bool
     stuck: bool = False
+    asked_to_stop: bool = False
+    forced: bool = False
+    """An operator forced its cancellation."""
 
 
 _WORDS = {
@@ -95,6 +100,9 @@ def advise(situation: Situation) -> Advice | None:
     why = _WORDS[recovery]
     if state is State.RETRYING:
         return Advice(recovery, why, Action.WAIT, (Action.CANCEL,))
+    if situation.asked_to_stop and state is State.RUNNING:
+        also = () if situation.forced else (Action.FORCE_CANCEL,)
+        return Advice(recovery, f"it was asked to stop, and goes on; {why}", Action.WAIT, also)
     if situation.stuck and state is State.RUNNING:
         return Advice(recovery, f"it lives and does not move; {why}", Action.CANCEL, (Action.WAIT,))
     if state is State.DEAD:

@@ -101,8 +101,9 @@ class Kept(NamedTuple):
     name: str | None
     outcome: str
     """`made`, `kept` (it existed already), `replaced`, `renewed`, `moved`, `cancelled`, `asked` (to stop), `forced`
-    (asked to stop; if it does not, its worker ends its process), `withdrawn` (a schedule's next run: skipped when due), `parked` (it was to end, and an effect of it is open), `retried`,
-    `rerun`, `rechecked`, `reconciled`, `released`, `skipped`; `would`, where nothing was done."""
+    (asked to stop; if it does not, its worker ends its process), `withdrawn` (a schedule's next run: skipped when due),
+    `parked` (it was to end, and an effect of it is open), `retried`, `rerun`, `rechecked`, `reconciled`, `released`,
+    `skipped`; `would`, where nothing was done."""
     state: State
     fire_at: Instant
 
@@ -308,6 +309,8 @@ class RunView:
     span_until: Instant | None = None
     span_count: int = 1
     cancel_requested: bool = False
+    cancel_forced: bool = False
+    """An operator forced its cancellation. Given for a single run only."""
     position: int = 0
     """For ended runs, its place in the order of endings: where `ended_since` goes on."""
     options: bytes | None = None

@@ -67,6 +67,8 @@ def situation(view: RunView, card: JobCard | None, now: Instant, known: ParkedRu
         on_lost=policy.on_lost,
         begun=_has_begun(view) if known is None else known.begun,
         stuck=is_stuck(view, policy, now),
+        asked_to_stop=view.cancel_requested,
+        forced=view.cancel_forced,
     )
 
 
@@ -159,6 +161,13 @@ def _lead(view: RunView, now: Instant) -> str:
             return f"Its handler finished, and its check says no{said}."
         case State.RETRYING:
             return f"Its last attempt did not succeed. It is tried again by itself at {to_the_second(view.fire_at)}."
+        case State.RUNNING if view.cancel_forced:
+            return (
+                "Its cancellation was forced: its worker ends its process if it does not stop. If nothing happens, "
+                f"end the process of worker {view.worker} yourself; foliot workers list names its host."
+            )
+        case State.RUNNING if view.cancel_requested:
+            return "It was asked to stop, and has not stopped."
         case State.RUNNING:
             return f"It lives, and has said nothing of its progress for {length(silent_for(view, now))}."
     known = _DEAD.get(view.reason or "", "It was given up.")
@@ -204,6 +213,8 @@ _DOES = {
     Action.VERIFY: "asks the job's check again, which changes nothing",
     Action.RECONCILE: "when you have settled it otherwise: ends it, and keeps your evidence",
     Action.CANCEL: "ends it; one that runs is asked to stop",
+    Action.FORCE_CANCEL: "if it does not stop: ends it with its worker's process; shows first which other runs end as "
+    "interrupted with it, and start again",
 }
 _VERBS = {
     Action.RETRY: "retry",
@@ -213,6 +224,7 @@ _VERBS = {
     Action.VERIFY: "verify",
     Action.RECONCILE: "reconcile",
     Action.CANCEL: "cancel",
+    Action.FORCE_CANCEL: "cancel",
 }
 
 
@@ -220,7 +232,7 @@ def _command(view: RunView, action: Action, *extra: str) -> str | None:
     if action not in _VERBS:
         return None
     words = ["foliot", "runs", _VERBS[action], quoted(view.id), *extra]
-    words += ["--repair"] if action is Action.REPAIR else []
+    words += {Action.REPAIR: ["--repair"], Action.FORCE_CANCEL: ["--force"]}.get(action, [])
     words += ["--evidence" if action is Action.RECONCILE else "--reason", '"..."']
     return " ".join(words)
 

@@ -19,6 +19,7 @@ from foliot.operate.alerting import AlertVerbs
 from foliot.operate.auditing import AuditVerbs
 from foliot.operate.backfilling import BackfillVerbs
 from foliot.operate.bulk import BulkVerbs
+from foliot.operate.cancelling import CancelVerbs
 from foliot.operate.external import ExternalVerbs
 from foliot.operate.fleet import FleetVerbs
 from foliot.operate.keeping import KeepVerbs
@@ -40,6 +41,7 @@ from foliot.operate.tokens import TokenVerbs
 
 
 class Operator(
+    CancelVerbs,
     RecoveryVerbs,
     ReplayVerbs,
     TellingVerbs,
@@ -100,10 +102,6 @@ class Operator(
     def trigger(self, schedule: str, *, reason: str, actor: str, key: str | None = None) -> Kept:
         return self._call(lambda: self.trigger_async(schedule, reason=reason, actor=actor, key=key), "trigger_async")
 
-    async def cancel_async(self, run: str, *, reason: str, actor: str) -> Kept:
-        """Ends a run that has not begun; asks a running one to stop."""
-        return await (await self._opened()).cancel(run, actor=acting(actor), note=stated(reason))
-
     async def skip_async(self, run: str, *, reason: str, actor: str) -> Kept:
         """Ends a run that nobody has begun, whether it is still to come, held or ready. A schedule's next tick is
         skipped when it is due. What was begun is cancelled instead."""
@@ -111,9 +109,6 @@ class Operator(
 
     def skip(self, run: str, *, reason: str, actor: str) -> Kept:
         return self._call(lambda: self.skip_async(run, reason=reason, actor=actor), "skip_async")
-
-    def cancel(self, run: str, *, reason: str, actor: str) -> Kept:
-        return self._call(lambda: self.cancel_async(run, reason=reason, actor=actor), "cancel_async")
 
     # Seeing
 

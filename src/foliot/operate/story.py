@@ -322,6 +322,7 @@ def _person(row: AuditRow) -> StoryLine:
 
 _DID = {
     "cancel": "cancelled it",
+    "force_cancel": "cancelled it with force",
     "skip": "skipped it",
     "retry": "ordered another try",
     "replay": "replayed it, with others",

@@ -6,9 +6,10 @@ its time, the loop is asked for a sign of life:
     told     none for a second: people hear which handler blocks it, and threads that should end are asked from here
     ended    none for `recycle_after` more: the store hears the last words, and the process ends at once
 
-What else ran there is lost with it, and begun anew elsewhere. When an operator forced the cancellation of an attempt, the
-process ends after the first second, and what else ran there is recorded as interrupted. A handler that keeps even threads from running (code in C
-that holds the interpreter's lock) is not seen by this: its worker falls silent, and loses its leases.
+What else ran there is lost with it, and begun anew elsewhere. When an operator forced the cancellation of an attempt,
+the process ends after the first second, and what else ran there is recorded as interrupted. A handler that keeps even
+threads from running (code in C that holds the interpreter's lock) is not seen by this: its worker falls silent, and
+loses its leases.
 """
 
 from __future__ import annotations

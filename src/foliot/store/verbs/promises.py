@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from foliot.domain.forcing import check_can_be_forced
 from foliot.domain.identity import generation, made_at, promise_stem, run_id, run_number
 from foliot.domain.instant import Instant, rfc3339
 from foliot.domain.run import Kept, OnConflict, Promise
@@ -184,16 +185,8 @@ async def _cancel(
 
 
 async def _check_can_be_forced(tx: Transaction, found: Found) -> None:
-    """A worker that has ended is not asked: the watch takes its runs from it."""
-    if found.state is not State.RUNNING:
-        raise Conflict(f"{found.id} is {found.state}: force is for a run that a worker executes; cancel it without")
-    row = await tx.one("worker_recycles", worker=found.worker)
-    if row is not None and not row[0]:
-        raise Conflict(
-            f"{found.id}: its worker {found.worker} does not end its process for a forced cancellation, as a worker over "
-            f"HTTP, of an earlier release, or inside another program; cancel the run without force, and end the process "
-            f"yourself: foliot workers list names its host"
-        )
+    row = None if found.worker is None else await tx.one("worker_recycles", worker=found.worker)
+    check_can_be_forced(found.id, found.state, found.worker, recycles=None if row is None else bool(row[0]))
 
 
 async def skip(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:

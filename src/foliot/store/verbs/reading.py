@@ -64,10 +64,12 @@ async def run(tx: Transaction, identifier: str) -> RunView:
     attempts = [_attempt(row) for row in await tx.all("attempts_of", number=view.number)]
     lineage = await lineage_number(tx, view.id)
     stem = rerun_stem(view.id)
+    asked = await tx.one("cancellation_of", number=view.number) if view.cancel_requested else None
     repair = view.repair or (view.origin is Origin.RERUN and await _was_repair(tx, view.id))
     return replace(
         view,
         repair=repair,
+        cancel_forced=asked is not None and bool(asked[2]),
         attempts=attempts + _last_attempt(view, attempts),
         effects=await ledger.effects_of(tx, lineage),
         batches=await ledger.batches_of(tx, lineage),

@@ -13,6 +13,8 @@ from foliot.domain.instant import FIRST, LAST
 from foliot.domain.listing import Order, RunFilter
 from foliot.domain.run import Lane, Origin
 from foliot.domain.state import State
+from foliot.errors import InvalidInput
+from foliot.operate.cancelling import forced_shape
 from foliot.operate.replaying import outcomes_shape
 from foliot.operate.settling import reconciled_shape
 from foliot.operate.shapes import kept_shape
@@ -22,6 +24,7 @@ from foliot.web import models
 from foliot.web.api.parts import page, problems, router
 from foliot.web.caller import Asking
 from foliot.web.fields import Act, Body, Choice, DryRun, Line, Moment, Name, Paged, Rate, Reason, RunId
+from foliot.web.problems import Problem
 from foliot.web.routing import Answered
 
 routes = router("runs")
@@ -103,6 +106,13 @@ class RunQuery(Paged, RunFilters):
         return replace(super().wanted(tenant), order=self.order)
 
 
+class CancelBody(Act):
+    force: Annotated[
+        bool, Field(description="If it does not stop, its worker ends its process, and the other runs in it with it.")
+    ] = False
+    dry_run: Annotated[bool, Field(description="With `force`: change nothing; tell what would end.")] = False
+
+
 class RetryBody(Act):
     override: Annotated[bool, Field(description="Against advice: somebody answers for what may happen twice.")] = False
 
@@ -153,11 +163,23 @@ async def get_run(asking: Asking, run: RunId) -> Any:
     return Answered(lineage_shape(await asking.operate.lineage_async(run)))
 
 
-@routes.post("/runs/{run}/cancel", response_model=models.Kept, responses=ACT)
-async def cancel_run(asking: Asking, run: RunId, body: Act) -> Any:
-    """Ends a run that has not begun; asks a running one to stop."""
+@routes.post("/runs/{run}/cancel", response_model=models.Cancelled, responses=ACT)
+async def cancel_run(asking: Asking, run: RunId, body: CancelBody) -> Any:
+    """Ends a run that has not begun; asks a running one to stop. With `force`, a worker that cannot stop it ends its
+    process. That is refused for a token that is bound to a tenant, because the process may have runs of others."""
     await asking.run(run)
-    return Answered(kept_shape(await asking.operate.cancel_async(run, reason=body.reason, actor=asking.actor)))
+    if not body.force:
+        if body.dry_run:
+            raise InvalidInput("dry_run: a cancellation has a preview only with force; leave dry_run out")
+        kept = await asking.operate.cancel_async(run, reason=body.reason, actor=asking.actor)
+        return Answered({**kept_shape(kept), "process": None})
+    if asking.tenant is not None:
+        raise Problem("not-allowed", "force: it may end runs of other tenants; the token is bound to a tenant")
+    seen = await asking.operate.preview_force_async(run)
+    if body.dry_run:
+        return Answered(forced_shape(seen))
+    kept = await asking.operate.cancel_async(run, reason=body.reason, actor=asking.actor, force=True)
+    return Answered(forced_shape(seen, kept))
 
 
 @routes.post("/runs/{run}/skip", response_model=models.Kept, responses=ACT)

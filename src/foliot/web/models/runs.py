@@ -19,6 +19,29 @@ class Kept(Shape):
     fire_at: datetime
 
 
+class HeldRun(Shape):
+    """Another run that the worker holds. It would end as interrupted, and start again."""
+
+    id: str
+    job: str
+    claimed_at: datetime
+
+
+class WorkerProcess(Shape):
+    """The process that a forced cancellation ends if the run does not stop."""
+
+    worker: int
+    host: str
+    pid: int
+    others: list[HeldRun]
+
+
+class Cancelled(Kept):
+    """`process`: with `force`, of a worker that has not ended."""
+
+    process: WorkerProcess | None
+
+
 class Run(Shape):
     id: str
     state: str

@@ -32,7 +32,9 @@ _WORDS = {
     "verify": "Ask its check again",
     "reconcile": "Settle it",
     "cancel": "Cancel",
+    "force_cancel": "Cancel with force",
 }
+_FOR_ALL = frozenset({"force_cancel"})
 _ALWAYS = {
     # What can be asked for in which state, beside what is advised.
     "scheduled": ("cancel", "skip"),
@@ -50,14 +52,16 @@ _ALWAYS = {
 _NAMED = {"cancel": "Cancel…", "skip": "Skip…", "release": "Let it go…", "rerun": "Rerun…"}
 
 
-def run_page(shape: Shape, card: Shape | None) -> dict[str, Any]:
+def run_page(shape: Shape, card: Shape | None, *, is_bound: bool = False) -> dict[str, Any]:
+    """`is_bound`: the caller is bound to a tenant, and is not offered what reaches beyond it."""
     advice = shape["advice"]
+    steps = [] if advice is None else [one for one in advice["steps"] if not (is_bound and one["action"] in _FOR_ALL)]
     return {
         "heading": shape["id"],
         "run": shape,
         "card": card,
         "advice": advice,
-        "advice_steps": [] if advice is None else list(_steps(shape, advice["steps"])),
+        "advice_steps": list(_steps(shape, steps)),
         "unsafe_steps": [] if advice is None else list(_steps(shape, advice["refused"], risky=True)),
         "acts": _acts(shape),
         "story": [line | {"mark": _mark(shape, line)} for line in shape["story"]],

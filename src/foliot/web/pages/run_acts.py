@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from foliot.domain.run import Kept
+from foliot.errors import Conflict
 from foliot.operate.advising import open_effects, shown_effect
+from foliot.operate.cancelling import forced_words, held_words
 from foliot.operate.replaying import Outcome
 from foliot.web.pages.acting import Acts, Desk, Example, Field, Prospect
 
@@ -17,6 +19,7 @@ SHOWN = 12
 
 def add_run_acts(acts: Acts) -> None:
     acts.add("runs", "cancel", _look_cancel, _cancel)
+    acts.add("runs", "force_cancel", _look_force_cancel, _force_cancel, is_for_all=True)
     acts.add("runs", "skip", _look_skip, _skip)
     acts.add("runs", "release", _look_release, _release)
     acts.add("runs", "retry", _look_retry, _retry)
@@ -38,6 +41,22 @@ async def _look_cancel(desk: Desk) -> Prospect:
 
 async def _cancel(desk: Desk) -> str:
     return _told(await desk.operate.cancel_async(desk.subject, **desk.said))
+
+
+async def _look_force_cancel(desk: Desk) -> Prospect:
+    heading = f"Cancel {desk.subject} with force"
+    try:
+        seen = await desk.operate.preview_force_async(desk.subject)
+    except Conflict as problem:
+        return Prospect(heading, [f"It cannot be done: {problem}"], "", may_go=False)
+    held = held_words(seen)
+    sample = [Example(run, note) for run, note in held[:SHOWN]]
+    sample += [Example(f"and {len(held) - SHOWN:,} more")] if len(held) > SHOWN else []
+    return Prospect(heading, forced_words(seen), "Cancel it with force", sample=sample, unsafe=True)
+
+
+async def _force_cancel(desk: Desk) -> str:
+    return _told(await desk.operate.cancel_async(desk.subject, force=True, **desk.said))
 
 
 async def _look_skip(desk: Desk) -> Prospect:
@@ -144,6 +163,7 @@ def _told(kept: Kept) -> str:
 _OUTCOMES = {
     "cancelled": "it will not run",
     "asked": "its worker was asked to stop it",
+    "forced": "its worker stops it, or ends its process",
     "withdrawn": "this tick will be skipped",
     "parked": "an effect of it is open, so it waits for a person now",
     "retried": "it is tried again",

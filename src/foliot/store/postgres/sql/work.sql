@@ -164,7 +164,7 @@ DELETE FROM foliot.claim WHERE token = ANY(:tokens::bigint[]) AND open <= 0
 SELECT EXISTS (SELECT 1 FROM foliot.cancellation)
 
 -- name: cancellation_of
-SELECT reason, nullif(note, '') FROM foliot.cancellation WHERE number = :number
+SELECT reason, nullif(note, ''), forced_at IS NOT NULL FROM foliot.cancellation WHERE number = :number
 
 -- name: cancelled_among
 SELECT c.number, c.reason, nullif(c.note, ''), r.schedule FROM foliot.cancellation c JOIN foliot.run r ON r.number = c.number

@@ -164,7 +164,7 @@ DELETE FROM claim WHERE token IN carray(:tokens) AND open <= 0
 SELECT EXISTS (SELECT 1 FROM cancellation)
 
 -- name: cancellation_of
-SELECT reason, nullif(note, '') FROM cancellation WHERE number = :number
+SELECT reason, nullif(note, ''), forced_at IS NOT NULL FROM cancellation WHERE number = :number
 
 -- name: cancelled_among
 SELECT c.number, c.reason, nullif(c.note, ''), r.schedule FROM cancellation c JOIN run r ON r.number = c.number
