@@ -86,10 +86,14 @@ class Stage:
     # Who is there
 
     async def register(
-        self, role: str = "worker", jobs: Sequence[str] = ("job",), queues: Sequence[str] = (DEFAULT_QUEUE,)
+        self,
+        role: str = "worker",
+        jobs: Sequence[str] = ("job",),
+        queues: Sequence[str] = (DEFAULT_QUEUE,),
+        **more: Any,
     ) -> int:
         cards = [JobCard(name, b"{}", DEFAULT_QUEUE) for name in jobs]
-        return (await self.store.register(role, version="test", queues=queues, slots=10, jobs=cards)).number
+        return (await self.store.register(role, version="test", queues=queues, slots=10, jobs=cards, **more)).number
 
     async def scheduler(self) -> int:
         return await self._actor("scheduler")

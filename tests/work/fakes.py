@@ -46,6 +46,10 @@ class FakeStore:
         self.given_back: list[Claimed] = []
         self.beats: list[tuple[int, list[Progress]]] = []
         self.cancel: list[int] = []
+        self.recycling: list[bool] = []
+        """Of each start, whether it ends its process for a forced cancellation."""
+        self.force: list[int] = []
+        """Those of `cancel` that an operator forces."""
         self.notes: list[tuple[str, str, str]] = []
         self.registered: list[tuple[str, tuple[str, ...], int, tuple[JobCard, ...]]] = []
         self.retired: list[int] = []
@@ -107,6 +111,7 @@ class FakeStore:
         recycles: bool = False,
     ) -> Instance:
         await self._turn("register")
+        self.recycling.append(recycles)
         self.registered.append((role, tuple(queues), slots, tuple(jobs)))
         return Instance(next(self._instances), role, "here", 1, version, START, START, tuple(queues), slots)
 
@@ -192,7 +197,8 @@ class FakeStore:
             for item in word.items:
                 self.items.setdefault(_lineage(run), {})[item.batch, item.key] = item
         cancel = [n for n in self.cancel if n in self.owned]
-        return Beat(worker not in self.dead, cancel, frozenset(unheard), self.wishes.get(worker))
+        forced = frozenset(self.force).intersection(cancel)
+        return Beat(worker not in self.dead, cancel, frozenset(unheard), self.wishes.get(worker), forced)
 
     # The ledger, as the contract has it.
 

@@ -572,6 +572,7 @@ class Worker:
         for attempt in self._note_forced(beat):
             assert attempt.force_at is not None
             self._deadlines.nearest = min(self._deadlines.nearest, attempt.force_at + HEED)
+            self.alarm.ring()  # a drain rests until a deadline that it knows
 
     def _note_forced(self, beat: Beat) -> list[Attempt]:
         """The attempts whose cancellation an operator forces. From any thread: plain assignments only."""
