@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from foliot.bootstrap import RECYCLED
 from foliot.domain.run import RunView
-from foliot.domain.state import Outcome
-from tests.cli.support import is_alive, process
-from tests.faults import stubborn
+from foliot.domain.state import Outcome, Reason, State
+from tests.cli.support import is_alive, process, run
+from tests.faults import blocking, stubborn
 from tests.faults.processes import Fleet
+from tests.tiers import full_only
 from tests.waiting import until
 
 pytestmark = pytest.mark.faults
 
 APP = Path(stubborn.__file__)
+BLOCKING = Path(blocking.__file__)
 GAVE_UP = "gave itself up for a handler that could not be ended; starts again"
 
 
@@ -100,3 +104,78 @@ def test_a_process_of_a_handler_ends_with_its_worker_and_with_all_that_it_starte
     run = fleet.run(lingering)
     assert outcomes(run) == [Outcome.LOST, Outcome.INTERRUPTED]
     assert run.spent == 1, "only the loss was charged"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def forced(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """A fleet on each store, whose handlers write down when they begin."""
+    fleet = Fleet(tmp_path, request.getfixturevalue("database") if request.param == "postgres" else None)
+    (tmp_path / "begun").mkdir()
+    yield fleet
+    fleet.close()
+
+
+def begin(fleet: Fleet, folder: Path, hanging: str) -> tuple[str, dict[str, str]]:
+    """A run that is to be cancelled, and by name two others that go on until their process ends. All have begun."""
+    begun = folder / "begun"
+
+    def await_begun(*names: str) -> None:
+        until(lambda: {f"{name}-1" for name in names} <= {path.name for path in begun.iterdir()}, f"{names} have begun")
+
+    others = {name: fleet.promise("block", folder=str(begun), name=name, lives=1) for name in ("one", "two")}
+    await_begun(*others)  # before it, which may keep its worker from claiming more
+    hangs = fleet.promise(hanging, folder=str(begun), name="hangs", lives=9)
+    await_begun("hangs")
+    return hangs, others
+
+
+def force(fleet: Fleet, hangs: str) -> Any:
+    told = run(
+        *("runs", "cancel", hangs, "--force", "--yes", "--json", "--reason", "hangs", "--actor", "ada"),
+        *("--store", fleet.store),
+    )
+    assert told.exit_code == 0, told.output
+    return json.loads(told.stdout)
+
+
+def assert_ended_alone(fleet: Fleet, folder: Path, hangs: str, others: dict[str, str]) -> None:
+    """One is cancelled, and the others were interrupted at no cost."""
+    until(lambda: fleet.run(hangs).state is State.CANCELLED, "the run is cancelled")
+    view = fleet.run(hangs)
+    assert (view.reason, view.detail, outcomes(view)) == (Reason.OPERATOR, "hangs", [Outcome.CANCELLED])
+    for one in map(fleet.succeeded, others.values()):
+        assert outcomes(one) == [Outcome.INTERRUPTED, Outcome.SUCCEEDED]
+        assert (one.spent, one.deaths) == (1, None), "only the success was charged"
+    begun = folder / "begun"
+    assert not (begun / "overlap").exists(), (begun / "overlap").read_text()
+    assert not (begun / "hangs-2").exists(), "it was not tried again"
+
+
+def test_an_operator_ends_a_thread_with_its_process_and_the_other_runs_start_again(
+    forced: Fleet, tmp_path: Path
+) -> None:
+    forced.start_scheduler(app=BLOCKING)
+    worker = forced.start_worker("worker", "--grace", "10m", "--recycle-after", "10m", app=BLOCKING)
+    hangs, others = begin(forced, tmp_path, "block")
+    told = force(forced, hangs)
+    assert (told["id"], told["outcome"], told["process"]["pid"]) == (hangs, "forced", worker.pid)
+    assert {one["id"] for one in told["process"]["others"]} == set(others.values())
+    assert worker.wait() == RECYCLED
+    del forced.alive["worker"]
+    assert not is_alive(worker.pid)
+    forced.start_worker("another", app=BLOCKING)
+    assert_ended_alone(forced, tmp_path, hangs, others)
+
+
+@full_only
+def test_a_supervisor_replaces_a_worker_whose_event_loop_is_blocked_when_an_operator_forces_a_cancellation(
+    forced: Fleet, tmp_path: Path
+) -> None:
+    options = ("--store", forced.store, "--grace", "10m", "--recycle-after", "10m", "--json")
+    with process(tmp_path, "up", "--app", BLOCKING, *options) as up:
+        hangs, others = begin(forced, tmp_path, "block_loop")
+        force(forced, hangs)
+        assert_ended_alone(forced, tmp_path, hangs, others)
+        first, _ = up.started("worker")
+        assert not is_alive(first)
+        assert up.end() == 0
