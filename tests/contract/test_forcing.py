@@ -68,7 +68,7 @@ async def test_only_a_running_run_is_cancelled_with_force(stage: Stage) -> None:
 async def test_force_is_refused_where_the_worker_does_not_end_its_process(stage: Stage) -> None:
     """A worker of an earlier release registers without saying that it does, as one over HTTP."""
     run = await stage.running("class:7")
-    with pytest.raises(Conflict, match="its worker .* does not end its process for a forced cancellation"):
+    with pytest.raises(Conflict, match=r"its worker \d+ does not end its process for a forced cancellation"):
         await stage.store.cancel(run.id, **FORCE)
     assert (await stage.store.beat(await stage.worker(), [])).cancel == []
     assert await stage.store.audit_of(run.id) == []

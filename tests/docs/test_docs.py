@@ -43,6 +43,7 @@ from foliot.operate import replaying, shapes
 from foliot.operate.advising import guidance, guidance_shape
 from foliot.operate.alerting import alert_story_shape, alerts_shape
 from foliot.operate.auditing import audit_report_shape, sealed_shape
+from foliot.operate.cancelling import ForcedCancel, forced_shape
 from foliot.operate.jobs import job_shape
 from foliot.operate.limits import limit_shape
 from foliot.operate.replaying import Judged, ReplayPreview, dead_shape, outcomes_shape, replay_preview_shape
@@ -356,6 +357,7 @@ def test_every_field_of_the_json_forms_is_documented() -> None:
             "A job": list(job_shape(job.card, job.counts, job.taken)),
             "A report": [*day, *map(str, Verdict)],
             "What an action did": list(shapes.kept_shape(kept)),
+            "What a forced cancellation did": list(forced_shape(ForcedCancel(run, None, [], now), kept)),
             "A limit": list(limit_shape(GateView(Gate("job:report"), 0, 0))),
             "A token": list(token_shape(app.operate.create_token("x", reason="y", actor="z").token, now)),
             "A row of the log": list(sealed_shape(world.call(app.operate.audit_async())[0])),

@@ -156,6 +156,20 @@ def test_a_run_that_lives_and_says_nothing_for_too_long_is_stuck() -> None:
     assert guidance(running(), card({"stall_after": "5m"}), NOW) is not None
 
 
+def test_a_run_that_was_asked_to_stop_and_goes_on_offers_force_with_the_command_to_type() -> None:
+    told = guidance(running(cancel_requested=True), card(), NOW)
+    assert told is not None
+    assert (told.lead, told.advice.action) == ("It was asked to stop, and has not stopped.", Action.WAIT)
+    assert [step.command for step in told.steps] == [
+        None,
+        f'foliot runs cancel "{running().id}" --force --reason "..."',
+    ]
+    told = guidance(running(cancel_requested=True, cancel_forced=True, worker=7), card(), NOW)
+    assert told is not None
+    assert "end the process of worker 7 yourself" in told.lead
+    assert [step.action for step in told.steps] == [Action.WAIT]
+
+
 @pytest.mark.parametrize("form", [int, rfc3339])
 def test_whoever_reports_progress_is_not_stuck(form: Any) -> None:
     said = json.dumps({"done": 1, "at": form(NOW - MINUTE)}).encode()

@@ -333,6 +333,25 @@ def test_an_interrupted_attempt_whose_effect_may_have_escaped_is_left_to_a_perso
     asyncio.run(story())
 
 
+def test_an_attempt_whose_cancellation_was_forced_is_no_loss_and_its_outside_watcher_hears_of_it() -> None:
+    async def story() -> None:
+        watch, pings = Watch(), list[str]()
+        watch.store.knows("send", Policy(attempts=1, ping="https://hc.example/send"))
+        watch.store.runs(1, gone=True, ending=Outcome.CANCELLED)
+        watch.store.runs(2, gone=True, ending=Outcome.INTERRUPTED)
+        reaper = Reaper(watch.store, watch.clock, ping=lambda url, what, text: pings.append(f"{what} {text}"))
+        await reaper.run_once()
+        assert [(one.event, one.outcome, one.charged, one.deaths) for one in watch.store.lost] == [
+            (Event.GIVEN_BACK, outcome, False, None) for outcome in (Outcome.CANCELLED, Outcome.INTERRUPTED)
+        ]
+        assert reaper.lost == 0
+        (ping,) = pings
+        assert ping.startswith("log ")
+        assert "an operator forced its cancellation" in ping
+
+    asyncio.run(story())
+
+
 def test_an_effect_that_may_have_escaped_is_left_to_a_person_or_to_the_jobs_check() -> None:
     async def story() -> None:
         watch = Watch()

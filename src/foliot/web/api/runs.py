@@ -165,8 +165,8 @@ async def get_run(asking: Asking, run: RunId) -> Any:
 
 @routes.post("/runs/{run}/cancel", response_model=models.Cancelled, responses=ACT)
 async def cancel_run(asking: Asking, run: RunId, body: CancelBody) -> Any:
-    """Ends a run that has not begun; asks a running one to stop. With `force`, a worker that cannot stop it ends its
-    process. That is refused for a token that is bound to a tenant, because the process may have runs of others."""
+    """Ends a run that has not begun; asks a running one to stop; with `force`, its worker's process ends if it goes on.
+    Force is refused for a token that is bound to a tenant: the process may have runs of others."""
     await asking.run(run)
     if not body.force:
         if body.dry_run:
