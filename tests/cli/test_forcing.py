@@ -75,15 +75,15 @@ def test_force_needs_a_reason_and_one_run_that_a_worker_executes(held: str) -> N
     force = ("--force", "--yes", "--store", held)
     assert "--reason" in refused(run("runs", "cancel", "class:1#1", *force), 2)
     assert "--force: name one run" in refused(run("runs", "cancel", "--job", "job", *WHY, *force), 2)
-    told = refused(run("runs", "cancel", "class:3#1", *WHY, *force), 1)
-    assert "class:3#1 is scheduled: force is for a run that a worker executes" in told
+    reply = refused(run("runs", "cancel", "class:3#1", *WHY, *force), 1)
+    assert "class:3#1 is scheduled: force is for a run that a worker executes" in reply
 
 
 def test_a_run_that_was_asked_to_stop_shows_how_to_force_that(held: str) -> None:
     typed = 'foliot runs cancel "class:1#1" --force --reason "..."'
     assert typed not in run("runs", "show", "class:1#1", "--store", held).stdout
-    told = run("runs", "cancel", "class:1#1", *WHY, "--store", held)
-    assert 'foliot runs cancel "class:1#1" --force' in told.stdout
+    reply = run("runs", "cancel", "class:1#1", *WHY, "--store", held)
+    assert 'foliot runs cancel "class:1#1" --force' in reply.stdout
     shown = run("runs", "show", "class:1#1", "--store", held).stdout
     assert "It was asked to stop, and has not stopped." in shown
     assert typed in shown

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from foliot.domain.instant import SECOND
@@ -13,7 +15,7 @@ from foliot.store import process
 from foliot.watch.reaper import Reaper
 from tests.contract.stage import START, Stage
 
-FORCE = {"actor": "ada", "note": "hangs", "force": True}
+FORCE: dict[str, Any] = {"actor": "ada", "note": "hangs", "force": True}
 
 
 async def held(stage: Stage, count: int = 1) -> tuple[int, list[Claimed]]:

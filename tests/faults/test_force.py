@@ -130,12 +130,12 @@ def begin(fleet: Fleet, folder: Path, hanging: str) -> tuple[str, dict[str, str]
 
 
 def force(fleet: Fleet, hangs: str) -> Any:
-    told = run(
+    answer = run(
         *("runs", "cancel", hangs, "--force", "--yes", "--json", "--reason", "hangs", "--actor", "ada"),
         *("--store", fleet.store),
     )
-    assert told.exit_code == 0, told.output
-    return json.loads(told.stdout)
+    assert answer.exit_code == 0, answer.output
+    return json.loads(answer.stdout)
 
 
 def assert_ended_alone(fleet: Fleet, folder: Path, hangs: str, others: dict[str, str]) -> None:
@@ -157,9 +157,9 @@ def test_an_operator_ends_a_thread_with_its_process_and_the_other_runs_start_aga
     forced.start_scheduler(app=BLOCKING)
     worker = forced.start_worker("worker", "--grace", "10m", "--recycle-after", "10m", app=BLOCKING)
     hangs, others = begin(forced, tmp_path, "block")
-    told = force(forced, hangs)
-    assert (told["id"], told["outcome"], told["process"]["pid"]) == (hangs, "forced", worker.pid)
-    assert {one["id"] for one in told["process"]["others"]} == set(others.values())
+    shown = force(forced, hangs)
+    assert (shown["id"], shown["outcome"], shown["process"]["pid"]) == (hangs, "forced", worker.pid)
+    assert {one["id"] for one in shown["process"]["others"]} == set(others.values())
     assert worker.wait() == RECYCLED
     del forced.alive["worker"]
     assert not is_alive(worker.pid)

@@ -157,17 +157,17 @@ def test_a_run_that_lives_and_says_nothing_for_too_long_is_stuck() -> None:
 
 
 def test_a_run_that_was_asked_to_stop_and_goes_on_offers_force_with_the_command_to_type() -> None:
-    told = guidance(running(cancel_requested=True), card(), NOW)
-    assert told is not None
-    assert (told.lead, told.advice.action) == ("It was asked to stop, and has not stopped.", Action.WAIT)
-    assert [step.command for step in told.steps] == [
+    advice = guidance(running(cancel_requested=True), card(), NOW)
+    assert advice is not None
+    assert (advice.lead, advice.advice.action) == ("It was asked to stop, and has not stopped.", Action.WAIT)
+    assert [step.command for step in advice.steps] == [
         None,
         f'foliot runs cancel "{running().id}" --force --reason "..."',
     ]
-    told = guidance(running(cancel_requested=True, cancel_forced=True, worker=7), card(), NOW)
-    assert told is not None
-    assert "end the process of worker 7 yourself" in told.lead
-    assert [step.action for step in told.steps] == [Action.WAIT]
+    advice = guidance(running(cancel_requested=True, cancel_forced=True, worker=7), card(), NOW)
+    assert advice is not None
+    assert "end the process of worker 7 yourself" in advice.lead
+    assert [step.action for step in advice.steps] == [Action.WAIT]
 
 
 @pytest.mark.parametrize("form", [int, rfc3339])

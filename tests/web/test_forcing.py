@@ -36,7 +36,8 @@ class Held:
 
     def __init__(self, stage: Stage, *, recycles: bool = True) -> None:
         self.stage, world = stage, stage.world
-        cards, takes = [JobCard("resize", b"{}", "default")], {"version": "1", "queues": ("default",), "slots": 9}
+        cards = [JobCard("resize", b"{}", "default")]
+        takes: dict[str, Any] = {"version": "1", "queues": ("default",), "slots": 9}
         self.worker = world.call(world.store.register("worker", jobs=cards, recycles=recycles, **takes)).number
         self.run, self.other = (stage.promise("resize", "picture", tenant=tenant) for tenant in ("acme", "globex"))
         world.run_for("1s")
@@ -53,15 +54,15 @@ def path(run: str) -> str:
 
 def test_a_forced_cancellation_is_shown_before_it_is_requested(stage: Stage, root: Caller) -> None:
     held = Held(stage)
-    told = root.post(path(held.run), dry_run=True, **FORCE)
-    models.Cancelled.model_validate(told)
-    assert (told["id"], told["outcome"], told["state"]) == (held.run, "would", "running")
-    assert (told["process"]["worker"], told["process"]["pid"]) == (held.worker, os.getpid())
-    assert [(one["id"], one["job"]) for one in told["process"]["others"]] == [(held.other, "resize")]
+    answer = root.post(path(held.run), dry_run=True, **FORCE)
+    models.Cancelled.model_validate(answer)
+    assert (answer["id"], answer["outcome"], answer["state"]) == (held.run, "would", "running")
+    assert (answer["process"]["worker"], answer["process"]["pid"]) == (held.worker, os.getpid())
+    assert [(one["id"], one["job"]) for one in answer["process"]["others"]] == [(held.other, "resize")]
     assert held.beat().cancel == [], "nothing was changed"
 
-    told = root.post(path(held.run), **FORCE)
-    assert (told["outcome"], told["process"]["worker"]) == ("forced", held.worker)
+    answer = root.post(path(held.run), **FORCE)
+    assert (answer["outcome"], answer["process"]["worker"]) == ("forced", held.worker)
     assert len(held.beat().force) == 1
     shape = root.get(f"/runs/{quote(held.run, safe='')}")
     assert [(one["actor"], one["action"], one["note"]) for one in shape["audit"]] == [("root", "force_cancel", "hangs")]
@@ -70,8 +71,8 @@ def test_a_forced_cancellation_is_shown_before_it_is_requested(stage: Stage, roo
 def test_a_cancellation_without_force_names_no_process_and_has_no_preview(stage: Stage, root: Caller) -> None:
     held = Held(stage)
     root.post(path(held.run), 422, reason="why", dry_run=True)
-    told = root.post(path(held.run), reason="why")
-    assert (told["outcome"], told["process"]) == ("asked", None)
+    answer = root.post(path(held.run), reason="why")
+    assert (answer["outcome"], answer["process"]) == ("asked", None)
     assert held.beat().force == frozenset()
 
 
@@ -79,8 +80,8 @@ def test_force_is_refused_to_a_token_of_a_tenant_because_others_have_runs_in_the
     held = Held(stage)
     acme = stage.caller("acme-operator", tenant="acme")
     for more in ({}, {"dry_run": True}):
-        told = acme.post(path(held.run), 403, **FORCE, **more)
-        assert held.other not in str(told)
+        answer = acme.post(path(held.run), 403, **FORCE, **more)
+        assert held.other not in str(answer)
     assert held.beat().cancel == []
 
 
@@ -89,8 +90,8 @@ def test_force_is_refused_where_nothing_runs_or_the_worker_does_not_end_its_proc
     held = Held(stage, recycles=False)
     for more in ({}, {"dry_run": True}):
         assert "force is for a run that a worker executes" in root.post(path(waiting), 409, **FORCE, **more)["detail"]
-        told = root.post(path(held.run), 409, **FORCE, **more)["detail"]
-        assert f"its worker {held.worker} does not end its process" in told
+        answer = root.post(path(held.run), 409, **FORCE, **more)["detail"]
+        assert f"its worker {held.worker} does not end its process" in answer
     assert held.beat().cancel == []
 
 

@@ -1,4 +1,4 @@
-"""An operator forces the cancellation of an attempt: what does not stop within a second ends with the process."""
+"""An operator forces the cancellation of an attempt. If it goes on for a second, it ends with its process."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_an_attempt_that_was_cancelled_before_has_another_second_when_that_is_fo
         bench.store.cancel = [1]
         await bench.worker.heartbeat.run_once()
         await pass_by(bench, MINUTE)
-        assert not bench.worker.recycling, "nobody asked for that"
+        assert not bench.worker.recycling, "a plain cancellation costs no process"
         await force(bench, 1)
         assert not bench.worker.recycling
         await pass_by(bench, SECOND)

@@ -112,7 +112,7 @@ class _Force(NamedTuple):
     as_json: bool
 
     def cancel(self, *, dry_run: bool, yes: bool) -> None:
-        """1. Look what would end. 2. Show that, and ask. 3. Request it."""
+        """1. Read the preview. 2. Show it, and ask. 3. Request the cancellation."""
         refuse_blind(dry_run=dry_run, yes=yes, as_json=self.as_json)
         seen = self.place.call(lambda foliot: foliot.operate.preview_force_async(self.run))
         if not self.as_json:

@@ -179,7 +179,7 @@ KINDS: dict[Kind, Traits] = {
         "an attempt lives and does not move, or goes on past its timeout",
         "no progress for longer than `stall_after`; or a minute past `timeout`",
         "it moves, or has ended",
-        "foliot runs show RUN says how far it is; foliot runs cancel RUN asks it to stop",
+        "foliot runs show RUN says how far it is; foliot runs cancel RUN asks it to stop, --force ends it",
     ),
     Kind.FAILING: Traits(
         _W,

@@ -23,7 +23,7 @@ class HeldRun(NamedTuple):
 
 
 class ForcedCancel(NamedTuple):
-    """What a forced cancellation may end: the process of a run's worker, and the other runs in it."""
+    """Preview of a forced cancellation: the process of a run's worker, and the other runs in it."""
 
     view: RunView
     worker: Instance | None
@@ -49,7 +49,7 @@ class CancelVerbs(Acting):
         return self._call(lambda: self.cancel_async(run, reason=reason, actor=actor, force=force), "cancel_async")
 
     async def preview_force_async(self, run: str) -> ForcedCancel:
-        """What `cancel` with `force` may end. Nothing is changed; Conflict where it would be refused."""
+        """Lists the runs that `cancel` with `force` may end. Changes nothing; Conflict where it would be refused."""
         store = await self._opened()
         view = await store.run(run)
         worker = next((one for one in await store.instances() if one.number == view.worker), None)
@@ -95,7 +95,7 @@ def process_shape(seen: ForcedCancel) -> Shape | None:
 
 
 def forced_shape(seen: ForcedCancel, kept: Kept | None = None) -> Shape:
-    """What became of the run, or would, with the process that it may end. `kept` is None for a preview."""
+    """The run with the process that may end with it. `kept` is None for a preview."""
     view = seen.view
     kept = kept or Kept(view.number, view.name, "would", view.state, view.fire_at)
     return {**kept_shape(kept), "process": process_shape(seen)}

@@ -7,7 +7,7 @@ its time, the loop is asked for a sign of life:
     ended    none for `recycle_after` more: the store hears the last words, and the process ends at once
 
 What else ran there is lost with it, and begun anew elsewhere. When an operator forced the cancellation of an attempt,
-the process ends after the first second, and what else ran there is recorded as interrupted. A handler that keeps even
+the process ends after the first second, and the other runs in it are recorded as interrupted. A handler that keeps even
 threads from running (code in C that holds the interpreter's lock) is not seen by this: its worker falls silent, and
 loses its leases.
 """
@@ -125,7 +125,7 @@ class Blockade:
                 await self._last_words(run, detail, is_forced=is_forced)
         except Exception as error:
             _log.warning("the store could not be told: %s: %s", type(error).__name__, error)
-        # What was recorded as interrupted must not go on, even if the loop turns again.
+        # Attempts that are recorded as interrupted must not go on, even if the loop turns again.
         if self._asked_at is not None or is_forced:
             self._end_process(code)
 

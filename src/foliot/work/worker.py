@@ -121,7 +121,7 @@ class Worker:
         self.recycling = False
         """A handler goes on that cannot be ended alone: this process has to end, and another one to take its place."""
         self.recycling_now = False
-        """It is recycling because an operator forced a cancellation: what else runs is interrupted, without a grace."""
+        """An operator forced a cancellation: it is recycling, and interrupts its other attempts without a grace."""
         self.running: dict[Attempt, None] = {}
         """Attempts that hold a slot, in the order in which they were claimed."""
         self.begun = 0

@@ -110,7 +110,7 @@ class CancelBody(Act):
     force: Annotated[
         bool, Field(description="If it does not stop, its worker ends its process, and the other runs in it with it.")
     ] = False
-    dry_run: Annotated[bool, Field(description="With `force`: change nothing; tell what would end.")] = False
+    dry_run: Annotated[bool, Field(description="With `force`: change nothing; list the runs that would end.")] = False
 
 
 class RetryBody(Act):

@@ -53,7 +53,7 @@ _NAMED = {"cancel": "Cancel…", "skip": "Skip…", "release": "Let it go…", "
 
 
 def run_page(shape: Shape, card: Shape | None, *, is_bound: bool = False) -> dict[str, Any]:
-    """`is_bound`: the caller is bound to a tenant, and is not offered what reaches beyond it."""
+    """`is_bound`: the caller is bound to a tenant, and is not offered actions that reach beyond it."""
     advice = shape["advice"]
     steps = [] if advice is None else [one for one in advice["steps"] if not (is_bound and one["action"] in _FOR_ALL)]
     return {
