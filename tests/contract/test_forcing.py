@@ -102,8 +102,9 @@ async def test_a_forced_run_ends_as_cancelled_with_its_process_and_the_others_st
 
 
 async def test_a_forced_run_that_had_timed_out_ends_as_cancelled(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would be tried again, or be a dead letter."""
-    worker, [run] = await held(stage)
+    """Else it would be a dead letter."""
+    worker = await stage.register(recycles=True)
+    run = await stage.running("class:7", worker=worker, options=b'{"attempts":1}')
     said = Progress(run.number, run.token, START, None, None, ending=Outcome.TIMED_OUT)
     await stage.store.beat(worker, [said], leaving=True)
     await stage.store.cancel(run.id, **FORCE)
