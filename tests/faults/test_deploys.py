@@ -44,7 +44,8 @@ def test_a_run_that_blocks_the_event_loop_of_its_worker_survives_a_graceful_rest
 
 
 def restart(fleet: Fleet, folder: Path, handlers: Sequence[str], lives: int, code: int = 0) -> None:
-    """Each worker is told to end while an attempt of each run goes on. The one after it brings them to their end."""
+    """Each worker is told to end while an attempt of each run goes on. The next one already waits for work then, as in
+    a rolling deploy, and no attempt may begin in it before the process of the old one has ended."""
     begun = folder / "begun"
     begun.mkdir()
     names = [f"{handler}{number}" for number, handler in enumerate(handlers)]
@@ -53,13 +54,19 @@ def restart(fleet: Fleet, folder: Path, handlers: Sequence[str], lives: int, cod
         for handler, name in zip(handlers, names, strict=True)
     ]
     fleet.start_scheduler(app=APP)
+    fleet.start_worker("worker-1", "--grace", "0s", app=APP)
     for life in range(1, lives + 1):
-        fleet.start_worker("worker", "--grace", "0s", app=APP)
         here = {f"{name}-{life}" for name in names}
         until(lambda here=here: here <= {path.name for path in begun.iterdir()}, "each run has begun")  # type: ignore[misc]
-        assert fleet.kill("worker", signal.SIGTERM) == code
-    fleet.start_worker("last", app=APP)
+        fleet.start_worker(f"worker-{life + 1}", "--grace", "0s", app=APP)
+        until(lambda: workers(fleet) == 2, "the next worker waits for work")
+        assert fleet.kill(f"worker-{life}", signal.SIGTERM) == code
     for run in map(fleet.succeeded, runs):
         assert [one.outcome for one in run.attempts] == [Outcome.INTERRUPTED] * lives + [Outcome.SUCCEEDED]
         assert (run.spent, run.deaths) == (1, None), "only the success was charged"
     assert not (begun / "overlap").exists(), (begun / "overlap").read_text()
+
+
+def workers(fleet: Fleet) -> int:
+    """How many workers are there."""
+    return sum(one.role == "worker" for one in fleet.ask(lambda app: app.operate.instances_async()))
