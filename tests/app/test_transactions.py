@@ -345,3 +345,19 @@ def test_an_async_handler_that_would_block_is_told_how_to_write_it(world: World)
     world.start()
     world.run_for("1m")
     assert "async with ctx.transaction()" in errors[0]
+
+
+def test_items_that_were_done_before_it_are_part_of_it(world: World) -> None:
+    @world.app.job
+    async def settle(ctx: Context) -> None:
+        async for _ in ctx.each([1, 2], key=str):
+            pass
+        async with ctx.transaction():
+            pass
+
+    kept = settle.using(key="books").now()
+    world.start()
+    world.run_for("1m")
+    run = world.run(kept.id)
+    assert run.state is State.SUCCEEDED
+    assert [(one.of, one.done, one.failed) for one in run.batches] == [(2, 2, 0)]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from foliot.domain.instant import HOUR, MINUTE, SECOND
-from foliot.domain.run import Claimed
+from foliot.domain.ledger import Item, ItemState
+from foliot.domain.run import Claimed, Progress
 from foliot.domain.state import Event, Outcome, Reason, State
 from tests.contract.stage import START, Stage, declared, fires_hourly, holds
 
@@ -105,6 +106,78 @@ async def test_an_unreadable_payload_is_set_aside_and_told(stage: Stage) -> None
     await stage.finish(stage.ending(run, Event.GAVE_UP, Outcome.PERMANENT, reason=Reason.BAD_PAYLOAD, error="not JSON"))
     [event] = await stage.events("run_set_aside")
     assert (event.subject, event.detail) == ("class:7#1", "not JSON")
+
+
+OUTCOMES = {
+    Outcome.FAILED: Event.RETRY_GRANTED,
+    Outcome.TIMED_OUT: Event.RETRY_GRANTED,
+    Outcome.STALLED: Event.EXHAUSTED,
+    Outcome.PERMANENT: Event.GAVE_UP,
+    Outcome.INTERRUPTED: Event.GIVEN_BACK,
+    Outcome.CANCELLED: Event.CANCEL,
+    Outcome.SUCCEEDED: Event.COMPLETED,
+}
+"""Every outcome that a worker records, with an event that may follow."""
+
+
+def reported(run: Claimed, *items: Item, checkpoint: bytes | None = None, note: bytes | None = None) -> Progress:
+    return Progress(run.number, run.token, START, note, checkpoint, items)
+
+
+async def next_attempt(stage: Stage, run: Claimed) -> Claimed:
+    if await stage.state(run) is State.DEAD:
+        await stage.store.retry((await stage.run(run)).id, override=False, actor="ann", note="")
+    stage.clock.advance(MINUTE)
+    await stage.fire()
+    [again] = await stage.claim()
+    return again
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=str)
+async def test_an_ending_keeps_what_its_attempt_reported(stage: Stage, outcome: Outcome) -> None:
+    run = await stage.running()
+    await stage.store.beat(await stage.worker(), [reported(run, Item("", "a", ItemState.DONE), checkpoint=b"1")])
+    report = reported(
+        run,
+        Item("", "b", ItemState.DONE, None, 3),
+        Item("", "c", ItemState.FAILED, "no", 3),
+        Item("pages", "1", ItemState.DONE),
+        checkpoint=b"2",
+        note=b'{"done":2}',
+    )
+    retry_at = START + MINUTE if OUTCOMES[outcome] is Event.RETRY_GRANTED else None
+    ending = stage.ending(run, OUTCOMES[outcome], outcome, retry_at=retry_at, report=report)
+    assert await stage.finish(ending) == []
+    assert await stage.finish(ending) == [], "told again, it changes nothing"
+    assert await stage.store.done_items(run.number, "") == {"a", "b"}
+    assert await stage.store.done_items(run.number, "pages") == {"1"}
+    view = await stage.run(run)
+    assert [(one.name, one.of, one.done, one.failed) for one in view.batches] == [("", 3, 2, 1), ("pages", None, 1, 0)]
+    assert (view.progress or view.attempts[0].progress) == b'{"done":2}'
+    if view.state not in (State.SUCCEEDED, State.CANCELLED):
+        assert (await next_attempt(stage, run)).checkpoint == b"2"
+
+
+async def test_a_heartbeat_that_comes_after_the_ending_changes_nothing(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.finish(stage.failed(run, report=reported(run, Item("", "a", ItemState.DONE), checkpoint=b"2")))
+    late = reported(run, Item("", "b", ItemState.DONE), checkpoint=b"1")
+    assert (await stage.store.beat(await stage.worker(), [late])).unheard == {run.number}
+    assert await stage.store.done_items(run.number, "") == {"a"}
+    view = await stage.run(run)
+    assert (view.state, view.spent) == (State.RETRYING, 1)
+    assert (await next_attempt(stage, run)).checkpoint == b"2"
+
+
+async def test_a_fenced_ending_keeps_nothing_of_its_report(stage: Stage) -> None:
+    run = await stage.running()
+    await stage.finish(stage.interrupted(run))
+    again = await next_attempt(stage, run)
+    late = stage.failed(run, report=reported(run, Item("", "a", ItemState.DONE), checkpoint=b"1"))
+    assert await stage.finish(late) == [late]
+    assert await stage.store.done_items(run.number, "") == set()
+    await stage.finish(stage.interrupted(again))
+    assert (await next_attempt(stage, run)).checkpoint is None
 
 
 async def test_an_interruption_costs_no_attempt(stage: Stage) -> None:

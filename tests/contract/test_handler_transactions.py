@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from foliot.domain.instant import HOUR
-from foliot.domain.ledger import Effect, EffectState
-from foliot.domain.run import Claimed, Promise
+from foliot.domain.ledger import Effect, EffectState, Item, ItemState
+from foliot.domain.run import Claimed, Progress, Promise
 from foliot.domain.state import State
 from foliot.domain.store import OpenTransaction
 from foliot.errors import StoreError
@@ -66,6 +66,18 @@ async def worked(stage: Stage, run: Claimed, transaction: OpenTransaction) -> bo
     else:
         await stage.store.promise_within_async(transaction.connection, [promise])
     return await transaction.finish(await stage.worker(), stage.succeeded(run, result=b"150"))
+
+
+async def test_items_that_were_reported_before_it_are_part_of_it(stage: Stage, run: Claimed) -> None:
+    report = Progress(run.number, run.token, stage.now, None, None, (Item("", "a", ItemState.DONE),))
+    transaction = await begun(stage)
+    assert await transaction.finish(await stage.worker(), stage.succeeded(run, report=report))
+    await transaction.roll_back()
+    assert await stage.store.done_items(run.number, "") == set()
+    transaction = await begun(stage)
+    assert await transaction.finish(await stage.worker(), stage.succeeded(run, report=report))
+    await transaction.commit()
+    assert await stage.store.done_items(run.number, "") == {"a"}
 
 
 async def test_all_of_it_is_there_once_it_is_committed(stage: Stage, run: Claimed) -> None:

@@ -164,6 +164,8 @@ class FakeStore:
         for ending in endings:
             if ending in refused:
                 continue
+            if ending.report is not None:
+                self._keep(ending.report)
             run = self.owned.pop(ending.number)
             self.finished.append(ending)
             if ending.event is Event.GIVEN_BACK:
@@ -188,17 +190,21 @@ class FakeStore:
         self.beats.append((worker, list(progress)))
         unheard = set()
         for word in progress:
-            run = self.owned.get(word.number)
-            if run is None or run.token != word.token:
+            if not self._keep(word):
                 unheard.add(word.number)
-                continue
-            if word.checkpoint is not None:
-                self.owned[word.number] = run._replace(checkpoint=word.checkpoint)
-            for item in word.items:
-                self.items.setdefault(_lineage(run), {})[item.batch, item.key] = item
         cancel = [n for n in self.cancel if n in self.owned]
         forced = frozenset(self.force).intersection(cancel)
         return Beat(worker not in self.dead, cancel, frozenset(unheard), self.wishes.get(worker), forced)
+
+    def _keep(self, report: Progress) -> bool:
+        run = self.owned.get(report.number)
+        if run is None or run.token != report.token:
+            return False
+        if report.checkpoint is not None:
+            self.owned[report.number] = run._replace(checkpoint=report.checkpoint)
+        for item in report.items:
+            self.items.setdefault(_lineage(run), {})[item.batch, item.key] = item
+        return True
 
     # The ledger, as the contract has it.
 
@@ -267,6 +273,11 @@ class FakeStore:
     def take_away(self) -> None:
         """Declares every attempt lost: what its worker still says of it is fenced."""
         self.owned.clear()
+
+    @property
+    def reports(self) -> list[Progress]:
+        """Those that came with endings."""
+        return [ending.report for ending in self.finished if ending.report is not None]
 
     @property
     def outcomes(self) -> list[Outcome]:

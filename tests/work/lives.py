@@ -86,7 +86,7 @@ class Life:
     @property
     def said(self) -> list[Item]:
         """What the last attempt says of its items before its ending is told."""
-        words = self.last.last_words()
+        words = self.last.report()
         return [] if words is None else list(words.items)
 
     def told(self) -> None:

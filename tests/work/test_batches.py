@@ -251,7 +251,7 @@ def test_loops_nest_and_a_failure_is_that_of_the_innermost_that_is_still_gone_ov
 # ---------------------------------------------------------------------------------------------------- what is told when
 
 
-def test_items_are_told_once_with_the_heartbeat_and_the_rest_before_the_ending():
+def test_items_are_told_once_with_the_heartbeat_and_the_rest_with_the_ending():
     async def scene() -> None:
         go = asyncio.Event()
 
@@ -271,7 +271,8 @@ def test_items_are_told_once_with_the_heartbeat_and_the_rest_before_the_ending()
         go.set()
         await bench.work()
         told = [[item.key for item in word.items] for _, words in bench.store.beats for word in words]
-        assert told == [["1", "2"], ["3"]]
+        assert told == [["1", "2"]]
+        assert [item.key for report in bench.store.reports for item in report.items] == ["3"]
         assert bench.store.outcomes == [Outcome.SUCCEEDED]
 
     run(scene())
@@ -280,11 +281,11 @@ def test_items_are_told_once_with_the_heartbeat_and_the_rest_before_the_ending()
 def test_items_that_the_store_did_not_hear_are_said_again():
     life = Life(over(ignore)[0])
     life.attempt()
-    words = life.last.last_words()
+    words = life.last.report()
     life.last.was_told(words, unheard=True)
-    assert life.last.last_words().items == words.items
+    assert life.last.report().items == words.items
     life.last.was_told(words)
-    assert life.last.last_words() is None
+    assert life.last.report() is None
 
 
 @both

@@ -117,12 +117,12 @@ def test_news_are_told_once_and_only_what_is_new():
     assert (msgspec.json.decode(later.note)["done"], later.checkpoint) == (6, None)
 
 
-def test_last_words_are_what_was_said_since_the_last_beat():
+def test_a_report_is_what_was_said_since_the_last_beat():
     attempt = attempt_with_context()
     attempt.started_at = START
-    assert attempt.last_words() is None  # that it began is said by its ending
+    assert attempt.report() is None  # that it began is said by its ending
     attempt.context.checkpoint({"done": 3})
-    assert attempt.last_words().checkpoint == b'{"done":3}'
+    assert attempt.report().checkpoint == b'{"done":3}'
 
 
 def test_the_first_reason_to_stop_counts():

@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from foliot.domain.instant import HOUR, MINUTE, SECOND
 from foliot.domain.state import Event, Outcome
 from foliot.domain.store import Wish
 from foliot.errors import Cancelled, StoreError
+from foliot.work import drain
 from foliot.work.context import Context
+from foliot.work.worker import Worker
+from tests.waiting import HANG
 from tests.work.fakes import START, Bench, Gate, begin, occupy, run, until
 
 
@@ -310,6 +316,61 @@ def test_the_record_of_an_interrupted_attempt_contains_each_item_whose_report_di
         await asyncio.wrap_future(attempt.future)
         assert finished == [0, 1], "the loop raised when it reported the second item"
         assert [key for _, key in bench.store.items[run.number]] == ["0"]
+
+    run(scene())
+
+
+def test_interrupted_attempts_are_recorded_before_processes_are_waited_for(monkeypatch: pytest.MonkeyPatch):
+    gate = Gate()
+    seen: list[tuple[bool, list[bytes | None]]] = []
+
+    def settle(ctx: Context) -> None:
+        ctx.checkpoint(1)
+        gate.ignorant()
+
+    async def look(worker: Worker) -> None:
+        reports = [report.checkpoint for report in worker.outbox.parting]
+        seen.extend((attempt.context is not None and attempt.context._over, reports) for attempt in worker.running)
+
+    async def scene():
+        monkeypatch.setattr(drain, "_processes_ended", look)
+        bench = Bench(settle)
+        bench.store.hand_off("settle")
+        await begin(bench, gate)
+        await drained_around_a_thread(bench)
+        assert seen == [(True, [b"1"])]
+
+    run(scene())
+
+
+def test_a_heartbeat_that_is_under_way_does_not_overwrite_the_last_record():
+    gate = Gate()
+    go = threading.Event()
+
+    def settle(ctx: Context) -> None:
+        ctx.checkpoint(1)
+        gate.begun.release()
+        assert go.wait(HANG)
+        ctx.checkpoint(2)
+        gate.ignorant()
+
+    async def scene():
+        bench = Bench(settle)
+        run = bench.store.hand_off("settle")
+        await begin(bench, gate)
+        bench.store.slow["beat"] = asyncio.Event()
+        beating = asyncio.create_task(bench.worker.heartbeat.run_once())
+        await asyncio.sleep(0)
+        go.set()
+        await asyncio.to_thread(gate.begun.acquire)
+        slow = bench.store.slow.pop("beat")
+        draining = asyncio.create_task(drained_around_a_thread(bench))
+        await until(lambda: all(attempt.context._over for attempt in bench.worker.running))
+        assert not bench.store.beats, "the record waits for the beat that began before it"
+        slow.set()
+        assert await beating
+        await draining
+        assert bench.store.owned[run.number].checkpoint == b"2"
 
     run(scene())
 

@@ -453,12 +453,12 @@ def test_what_a_process_says_is_kept_until_the_store_was_told():
     assert told == Progress(1, 10, START, b"2", b"c", (one, two))
     attempt.hear(wire.Said(Progress(1, 10, START, b"3", None, (three,)), moved_at=7))
     attempt.was_told(told, unheard=True)
-    assert attempt.news() == Progress(1, 10, START, b"3", None, (one, two, three)), "items are said until heard"
+    assert attempt.news() == Progress(1, 10, START, b"3", b"c", (one, two, three)), "all is said until heard"
     attempt.was_told(told)
     rest = Progress(1, 10, START, b"3", None, (three,))
-    assert attempt.last_words() == rest
+    assert attempt.report() == rest
     attempt.was_told(rest)
-    assert (attempt.news(), attempt.last_words(), attempt.moved_at()) == (None, None, 7)
+    assert (attempt.news(), attempt.report(), attempt.moved_at()) == (None, None, 7)
 
 
 def test_in_virtual_time_an_isolated_job_runs_here_like_any_other():

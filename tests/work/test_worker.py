@@ -482,7 +482,7 @@ def test_a_fenced_ending_is_counted_and_nothing_else():
     run(scene())
 
 
-def test_last_words_reach_the_store_before_the_ending():
+def test_an_ending_contains_what_its_attempt_reported():
     async def fails(ctx: Context) -> None:
         ctx.progress(3, of=9)
         ctx.checkpoint({"page": 3})
@@ -493,12 +493,71 @@ def test_last_words_reach_the_store_before_the_ending():
         bench.store.hand_off("fails")
         bench.store.failing["beat"] = StoreError("busy")
         await bench.work()
-        assert bench.store.finished == []
-        del bench.store.failing["beat"]
-        await bench.advance(SECOND)
-        ((_, (word,)),) = bench.store.beats
-        assert word.checkpoint == b'{"page":3}'
+        (report,) = bench.store.reports
+        assert report.checkpoint == b'{"page":3}'
+        assert report.note is not None
         assert bench.store.outcomes == [Outcome.FAILED]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("verb", ["finish", "beat"])
+def test_an_attempt_that_ends_while_the_store_is_busy_loses_none_of_its_reports(verb):
+    gates = {1: asyncio.Event(), 2: asyncio.Event()}
+
+    async def fails(ctx: Context) -> None:
+        await gates[ctx.number].wait()
+        ctx.checkpoint({"page": ctx.number})
+        async for _ in ctx.each(["a"], name=f"run-{ctx.number}"):
+            pass
+        raise ValueError("broken")
+
+    async def scene():
+        bench = Bench(fails)
+        for _ in gates:
+            bench.store.hand_off("fails")
+        await bench.work()
+        bench.store.slow[verb] = asyncio.Event()
+        beating = asyncio.create_task(bench.worker.heartbeat.run_once()) if verb == "beat" else None
+        for gate in gates.values():
+            gate.set()
+            for _ in range(10):  # the second attempt ends while the ending of the first is on its way
+                await asyncio.sleep(0)
+                await bench.worker.run_once()
+        bench.store.slow.pop(verb).set()
+        if beating is not None:
+            await beating
+        await bench.work()
+        assert bench.store.outcomes == [Outcome.FAILED] * 2
+        assert [report.checkpoint for report in bench.store.reports] == [b'{"page":1}', b'{"page":2}']
+        assert {key for items in bench.store.items.values() for key in items} == {("run-1", "a"), ("run-2", "a")}
+
+    run(scene())
+
+
+def test_a_report_that_a_beat_takes_while_its_attempt_ends_is_in_the_ending():
+    gate = asyncio.Event()
+
+    async def fails(ctx: Context) -> None:
+        ctx.checkpoint({"page": 1})
+        await gate.wait()
+        raise ValueError("broken")
+
+    async def scene():
+        bench = Bench(fails)
+        bench.store.hand_off("fails")
+        await bench.work()
+        bench.store.slow["beat"] = asyncio.Event()
+        beating = asyncio.create_task(bench.worker.heartbeat.run_once())
+        await asyncio.sleep(0)
+        gate.set()
+        await bench.work()
+        (report,) = bench.store.reports
+        assert report.checkpoint == b'{"page":1}'
+        bench.store.slow.pop("beat").set()
+        assert await beating
+        assert bench.store.outcomes == [Outcome.FAILED]
+        assert bench.worker.idle
 
     run(scene())
 

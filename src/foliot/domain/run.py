@@ -178,6 +178,21 @@ class Verdict(NamedTuple):
     """What it looked at: "412 of 412 accounts"."""
 
 
+class Progress(NamedTuple):
+    """What an attempt reported since the store last kept a report of it. Sent with a heartbeat, or with its ending."""
+
+    number: int
+    token: int
+    started_at: Instant
+    """When the handler began: until then the run is shown as claimed."""
+    note: bytes | None
+    """JSON `{"done": …, "of": …, "note": …, "at": …}`; None when it has said nothing new."""
+    checkpoint: bytes | None
+    items: tuple[Item, ...] = ()
+    ending: Outcome | None = None
+    """The outcome to record once the process has ended: the attempt was asked to stop, and does not stop."""
+
+
 class Ending(NamedTuple):
     """How a worker says that an attempt ended: the decision already taken, and what to remember of it."""
 
@@ -199,21 +214,8 @@ class Ending(NamedTuple):
     """The job's budget of retries, where it has one."""
     contact: Contact | None = None
     """What it found out about its destination, where it has one."""
-
-
-class Progress(NamedTuple):
-    """What a running attempt last said of itself; travels with the heartbeat."""
-
-    number: int
-    token: int
-    started_at: Instant
-    """When the handler began: until then the run is shown as claimed."""
-    note: bytes | None
-    """JSON `{"done": …, "of": …, "note": …, "at": …}`; None when it has said nothing new."""
-    checkpoint: bytes | None
-    items: tuple[Item, ...] = ()
-    ending: Outcome | None = None
-    """The outcome to record once the process has ended: the attempt was asked to stop, and does not stop."""
+    report: Progress | None = None
+    """Progress, checkpoint and items that a heartbeat may not have brought; None when there are none."""
 
 
 class SilentAttempt(NamedTuple):

@@ -55,7 +55,14 @@ class _Locks:
         return [one._replace(payload=self.arguments(one.payload, one.job)) for one in promises]
 
     def ending(self, ending: Ending) -> Ending:
-        return ending if ending.result is None else ending._replace(result=self.result(ending.result, ending.number))
+        if ending.result is not None:
+            ending = ending._replace(result=self.result(ending.result, ending.number))
+        return ending if ending.report is None else ending._replace(report=self.progress(ending.report))
+
+    def progress(self, progress: Progress) -> Progress:
+        if progress.checkpoint is None:
+            return progress
+        return progress._replace(checkpoint=self.checkpoint(progress.checkpoint, progress.number))
 
 
 class _Opened:
@@ -183,12 +190,7 @@ class LockedStore(_Around):
     async def beat(
         self, worker: int, progress: Sequence[Progress], *, patient: bool = False, leaving: bool = False
     ) -> Beat:
-        said = [
-            one
-            if one.checkpoint is None
-            else one._replace(checkpoint=self._lock.checkpoint(one.checkpoint, one.number))
-            for one in progress
-        ]
+        said = [self._lock.progress(one) for one in progress]
         beat: Beat = await self._inner.beat(worker, said, patient=patient, leaving=leaving)
         return beat
 

@@ -10,7 +10,7 @@ from typing import Any
 from foliot.domain.instant import Instant
 from foliot.domain.ledger import Item
 from foliot.domain.policy import Policy
-from foliot.domain.run import Claimed, Progress
+from foliot.domain.run import Claimed, Ending, Progress
 from foliot.work.context import Context
 from foliot.work.handler import Handler
 
@@ -120,10 +120,19 @@ class Attempt:
             return None
         return Progress(self.claimed.number, self.claimed.token, self.started_at, note, checkpoint, items)
 
-    def last_words(self) -> Progress | None:
-        """What must reach the store before the ending does: afterwards the token is worth nothing any more."""
-        # That it began needs no word: the ending says so itself.
+    def report(self) -> Progress | None:
+        """Everything that the handler reported and the store may not have; None when there is nothing.
+
+        It may be part of a heartbeat that is under way: kept twice, it changes nothing."""
+        # That it began needs no report: the ending says so itself.
         return self.news() if self.context is not None and self._unsaid() != (None, None, ()) else None
+
+    def reported(self, ending: Ending) -> Ending:
+        """The ending with the last report of its attempt: once it is recorded, the store keeps no other."""
+        if self.context is None and not self.isolated:
+            return ending
+        report = self.report()
+        return ending if report is None else ending._replace(report=report)
 
     def was_told(self, progress: Progress, *, unheard: bool = False) -> None:
         """`unheard`: the store has kept nothing of it, and it is to be said again."""

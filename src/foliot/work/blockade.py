@@ -39,6 +39,8 @@ DRAINED = 77
 EndProcess = Callable[[int], object]
 """Ends this process at once, with this exit code."""
 
+_SETTLING: Duration = SECOND // 2
+"""How long to wait for a heartbeat that is under way: the process ends soon, and the record must be made before."""
 _AGAIN = "is to be started again"
 _MOST_FRAMES = 12
 
@@ -141,6 +143,7 @@ class Blockade:
         """Records what runs in this process, which is shutting down and ends at once."""
         for attempt in list(self._worker.running):
             attempt.interrupt()
+        await self._worker.heartbeat.settled(_SETTLING)
         await self._record(leaving=True)
 
     async def _record(self, *, leaving: bool) -> None:
@@ -188,7 +191,7 @@ def _ending_of(attempt: Attempt) -> Ending | None:
     if future is None or not future.done() or future.cancelled() or future.exception() is not None:
         return None
     ending: Ending | None = future.result()
-    return ending
+    return None if ending is None else attempt.reported(ending)
 
 
 def _stack(thread: int) -> list[traceback.FrameSummary]:

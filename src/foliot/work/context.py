@@ -346,6 +346,14 @@ class _Completer:
     def hidden(self, text: str) -> str:
         return self._context._hide(text)
 
+    def report(self) -> Progress | None:
+        context = self._context
+        items = () if context._batches is None else tuple(context._batches.unsaid)
+        if context._note is None and not items:
+            return None
+        claimed = context._claimed
+        return Progress(claimed.number, claimed.token, context._started_at, context._note, None, items)
+
     @property
     def desk(self) -> Desk:
         return self._context._at_desk()

@@ -24,9 +24,9 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
 
     1. Claim no more, and give back what was claimed and has not begun.
     2. Let running work finish until the grace ends. There is none when an operator forced a cancellation.
-    3. Interrupt the rest. That costs a run none of its attempts, and its last checkpoint is kept. Processes that do
-       not stop are killed.
-    4. Record the rest in the store, and leave the fleet.
+    3. Interrupt the rest. That costs a run none of its attempts, and its last checkpoint is kept.
+    4. Record in the store what still runs. Processes that do not stop are killed, and their ends are recorded.
+    5. Leave the fleet.
 
     A thread cannot be ended, nor can a task that swallows its cancellation. The record says that the process is
     shutting down, and contains every item and checkpoint that was reported. From then on the context of the attempt
@@ -50,8 +50,8 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
             for attempt in list(worker.running):
                 worker.stop(attempt, Stop.DRAIN)
             await _work_until(worker, worker.clock.monotonic() + LAST_MOMENT)
+            await _record_interrupted(worker)
             await _processes_ended(worker)
-            _record_interrupted(worker)
             await _deliver_until(worker, worker.clock.monotonic() + LAST_DELIVERY)
             if worker.idle:
                 await worker.store.retire(worker.number)
@@ -62,13 +62,15 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
     return [attempt.claimed.id for attempt in worker.running]
 
 
-def _record_interrupted(worker: Worker) -> None:
-    """Contexts end first: an item that is reported later raises in the handler, and is not taken for finished."""
+async def _record_interrupted(worker: Worker) -> None:
+    """Has recorded what still runs. Contexts end first: an item that is reported later raises in the handler, and is
+    not taken for finished. Before any process is waited for: the time to shut down may end meanwhile."""
     for attempt in worker.running:
         attempt.interrupt()
-        word = parting_word(attempt) or attempt.last_words()
-        if word is not None:
-            worker.outbox.last_words.append(word)
+    if worker.running:
+        await worker.heartbeat.settled(LAST_MOMENT)
+    reports = [parting_word(attempt) or attempt.report() for attempt in worker.running]
+    worker.outbox.parting.extend(report for report in reports if report is not None)
     worker.outbox.leaving = bool(worker.running)
 
 

@@ -42,6 +42,9 @@ class Heartbeat:
         self.beats = 0
         self._noted = ""
         """The error that was logged last: one that stays the same is logged once."""
+        self._is_idle = threading.Event()
+        """Set while no beat is under way."""
+        self._is_idle.set()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = threading.Event()
@@ -62,6 +65,7 @@ class Heartbeat:
         if number is None:
             return False
         now = worker.clock.now()
+        self._is_idle.clear()
         told = [(attempt, news) for attempt in list(worker.running) if (news := attempt.news()) is not None]
         try:
             beat = await self._store.beat(number, [news for _, news in told], leaving=worker.draining)
@@ -73,6 +77,8 @@ class Heartbeat:
                 _log.warning("a heartbeat failed, trying again until it succeeds: %s", shown)
                 self._noted = shown
             return False
+        finally:
+            self._is_idle.set()
         self._noted = ""
         for attempt, news in told:
             attempt.was_told(news, unheard=news.number in beat.unheard)
@@ -80,6 +86,14 @@ class Heartbeat:
         self.beats += 1
         worker.heard(number, beat)
         return True
+
+    async def settled(self, patience: Duration) -> None:
+        """Returns when no beat is under way, and after `patience` at the latest.
+
+        After the contexts have ended, each new beat contains the last reports. A beat that began earlier may contain
+        older ones, and must not overwrite the last record."""
+        if not self._is_idle.is_set():
+            await asyncio.to_thread(self._is_idle.wait, patience / SECOND)
 
     def start(self) -> None:
         """Begins to beat, in a thread. Once: a second call changes nothing."""

@@ -92,10 +92,12 @@ class IsolatedAttempt(Attempt):
             return Progress(self.claimed.number, self.claimed.token, self.started_at, None, None)
         return new
 
-    def last_words(self) -> Progress | None:
+    def report(self) -> Progress | None:
         return self._new
 
     def was_told(self, progress: Progress, *, unheard: bool = False) -> None:
+        if unheard:
+            return
         self.told = (None, None)
         with self._lock:
             new = self._new
@@ -104,7 +106,7 @@ class IsolatedAttempt(Attempt):
             rest = new._replace(
                 note=None if new.note is progress.note else new.note,
                 checkpoint=None if new.checkpoint is progress.checkpoint else new.checkpoint,
-                items=new.items if unheard else new.items[len(progress.items) :],
+                items=new.items[len(progress.items) :],
             )
             self._new = rest if rest.note or rest.checkpoint or rest.items else None
 

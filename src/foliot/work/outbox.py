@@ -1,4 +1,4 @@
-"""What the store must still hear of: endings above all, and around them last words, unbegun claims and events.
+"""What the store must still record: endings with the last reports of their attempts, unbegun claims and events.
 
 One delivery is under way at a time; what comes meanwhile goes with the next, so that commits are shared. Whatever a
 delivery could not bring stays here and is tried again, with growing pauses: an ending is never lost while the process
@@ -87,7 +87,8 @@ class Outbox:
         self._clock = clock
         self._on_delivered = on_delivered
         self.endings: list[Ending] = []
-        self.last_words: list[Progress] = []
+        self.parting: list[Progress] = []
+        """Reports of attempts that go on although this process shuts down."""
         self.unbegun: list[Claimed] = []
         self.leaving = False
         """Whether the store is to hear that this process is shutting down."""
@@ -103,7 +104,7 @@ class Outbox:
 
     def __bool__(self) -> bool:
         """Whether anything waits or is under way."""
-        return bool(self.delivery or self.endings or self.unbegun or self.events or self.last_words or self.leaving)
+        return bool(self.delivery or self.endings or self.unbegun or self.events or self.parting or self.leaving)
 
     @property
     def numbers(self) -> set[int]:
@@ -122,13 +123,13 @@ class Outbox:
         before = self.finished + len(self.endings)
         self.is_behind = True
         try:
-            # 1. Last words before endings: an ending gives the token away that they are fenced by.
-            if self.last_words or self.leaving:
-                beat = await self._say(worker)
-            # 2. Endings, and with them whatever they set free.
+            # 1. That this process shuts down, and the reports of attempts that go on.
+            if self.parting or self.leaving:
+                beat = await self._part(worker)
+            # 2. Endings, and with them whatever they set free. Each contains the last report of its attempt.
             if self.endings:
                 await self._finish(worker)
-            # 3. What nobody waits for.
+            # 3. Records that no process waits for.
             if self.unbegun:
                 await self._give_back(worker)
             while self.events:
@@ -144,11 +145,11 @@ class Outbox:
             self.delivery = None
             self._on_delivered(worker, beat)
 
-    async def _say(self, worker: int) -> Beat:
-        count, leaving = len(self.last_words), self.leaving
-        # Whose run somebody's open transaction holds has to wait: what is not heard now never will be.
-        beat = await self._store.beat(worker, self.last_words[:count], patient=True, leaving=leaving)
-        del self.last_words[:count]
+    async def _part(self, worker: int) -> Beat:
+        count, leaving = len(self.parting), self.leaving
+        # Patient: waits for runs that an open transaction holds, because there is no later heartbeat.
+        beat = await self._store.beat(worker, self.parting[:count], patient=True, leaving=leaving)
+        del self.parting[:count]
         self.leaving = self.leaving and not leaving
         return beat
 

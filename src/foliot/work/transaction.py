@@ -22,7 +22,7 @@ from foliot.domain.depth import MOST_DEPTH, is_too_deep
 from foliot.domain.identity import first_of_lineage
 from foliot.domain.instant import Instant
 from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
-from foliot.domain.run import Claimed, Ending
+from foliot.domain.run import Claimed, Ending, Progress
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import OpenTransaction
 from foliot.errors import InvalidInput, LostOwnership
@@ -68,6 +68,9 @@ class Owner(Protocol):
     def lineage(self) -> str: ...
     def now(self) -> Instant: ...
     def hidden(self, text: str) -> str: ...
+    def report(self) -> Progress | None:
+        """What the store may not have of the attempt's progress and items."""
+
     def opened(self, is_open: bool) -> None:
         """While it is open, nothing else of the attempt may write."""
 
@@ -207,6 +210,7 @@ class TransactionBlock:
             now,
             reason=Reason.COMMITTED,
             result=kept,
+            report=self._owner.report(),
         )
 
     def _left(self) -> None:

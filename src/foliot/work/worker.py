@@ -458,13 +458,9 @@ class Worker:
         if ending is None:
             self.outbox.unbegun.append(attempt.claimed)
         else:
-            self.outbox.endings.append(ending)
+            self.outbox.endings.append(attempt.reported(ending))
             if attempt.policy.ping is not None and self._ping is not None:
                 pings.ended(self._ping, attempt, ending)
-            if attempt.context is not None or attempt.isolated:
-                words = attempt.last_words()
-                if words is not None:
-                    self.outbox.last_words.append(words)
         if self.appointments and not self._left_some and ending is not None and _is_unawaited(attempt, ending):
             self.appointments.linger()
         else:

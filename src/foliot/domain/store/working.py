@@ -50,6 +50,9 @@ class WorkStore(Protocol):
         of what was held. Returns those that were refused because the token is no longer the run's: each is recorded
         as a `fenced` attempt and changes nothing else.
 
+        One transaction records an ending and keeps its report. A report that a heartbeat brought too changes nothing,
+        and so does a heartbeat that comes after the ending.
+
         A run that is put to its check is handed off for that at once. One whose check passes has its open effects
         written down as done. Retries beyond the job's `retries_per_hour` are put off to the next hour (`budget`)."""
 

@@ -263,7 +263,8 @@ class Claimer:
 
 
 async def finish(server: Server, worker: int, endings: Sequence[Ending]) -> list[Ending]:
-    """Runs that ended well, and from whose end nothing follows, go in one statement; it says which were left."""
+    """Runs that ended well, without a report, and from whose end nothing follows, go in one statement; it says which
+    were left."""
     plain = [one for one in endings if _is_plain(one)]
     left = {(row[0], row[1]) for row in await _finish_runs(server, plain)} if plain else set()
     if not left and len(plain) == len(endings):
@@ -275,7 +276,7 @@ async def finish(server: Server, worker: int, endings: Sequence[Ending]) -> list
 
 
 def _is_plain(one: Ending) -> bool:
-    return one.event in _ENDS_WELL and one.outcome is Outcome.SUCCEEDED and one.contact is None
+    return one.event in _ENDS_WELL and one.outcome is Outcome.SUCCEEDED and one.contact is None and one.report is None
 
 
 async def _finish_runs(server: Server, plain: Sequence[Ending]) -> list[Row]:

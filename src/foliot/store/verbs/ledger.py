@@ -153,13 +153,15 @@ async def done_items(tx: Transaction, number: int, batch: str) -> set[str]:
     return {row[0] for row in await tx.all("done_items", lineage=lineage, batch=batch)}
 
 
-async def put_items(tx: Transaction, lineage: int, items: Sequence[Item]) -> None:
-    """The last word about an item counts, but for one that is done."""
-    latest = {(one.batch, one.key): one for one in items}
-    rows = [(one.batch, one.key, one.state, one.error) for one in latest.values()]
-    await tx.run("put_items", lineage=lineage, items=as_json(rows), now=tx.now)
-    for batch, size in {one.batch: one.of for one in items}.items():
-        await tx.run("put_batch", lineage=lineage, name=batch, size=size)
+async def put_items(tx: Transaction, items: Sequence[tuple[int, Item]]) -> None:
+    """Keeps items of live runs, each with the number of its run. The last report of an item counts, except that an item
+    that is done stays done."""
+    if not items:
+        return
+    latest = {(run, item.batch, item.key): (item.state, item.error) for run, item in items}
+    sizes = {(run, item.batch): (item.of,) for run, item in items}
+    await tx.run("put_items", items=as_json([key + rest for key, rest in latest.items()]), now=tx.now)
+    await tx.run("put_batches", batches=as_json([key + rest for key, rest in sizes.items()]))
 
 
 async def batches_of(tx: Transaction, lineage: int) -> list[BatchView]:

@@ -304,9 +304,9 @@ def _missing_labels(job: str, needed: Sequence[str]) -> str:
 
 
 async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> list[Ending]:
-    """1. Compare each token with the store's; what does not match is fenced. 2. Terminal endings move to history.
-    3. The others go on: to a retry, back to the hand-off, or to a person. 4. What follows: claims close, waiters are
-    released, fixed delays get their next run."""
+    """1. Compare each token with the store's; what does not match is fenced. 2. Keep the reports of the others.
+    3. Terminal endings move to history. 4. The others go on: to a retry, back to the hand-off, or to a person. 5. What
+    follows: claims close, waiters are released, fixed delays get their next run."""
     endings = [ending if ending.error is None else _visible(ending) for ending in endings]
     numbers = array("q", [ending.number for ending in endings])
     tokens = longs({ending.token for ending in endings})
@@ -317,6 +317,7 @@ async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> lis
     schedules: set[str] = set()
     closed: defaultdict[int, list[int]] = defaultdict(list)
     matched: set[int] = set()
+    reports: list[Progress] = []
     for ending in endings:
         token, schedule, phase = owned.get(ending.number, (None, None, None))
         if token != ending.token:
@@ -328,6 +329,8 @@ async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> lis
             continue  # said twice in one breath
         matched.add(ending.number)
         closed[token].append(ending.number)
+        if ending.report is not None:
+            reports.append(ending.report)
         state = after(State.RUNNING if phase is None else State.VERIFYING, ending.event)
         if state in TERMINAL:
             ended.append((ending, state))
@@ -338,6 +341,7 @@ async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> lis
     # Schedules first, then slots, as firing takes them: nobody waits for another in a circle.
     await tx.lock(schedules)
     await tx.lock_slots(matched)
+    await _keep_reports(tx, reports)
     await _end(tx, worker, ended)
     await _go_on(tx, worker, going_on)
     await close_claims(tx, closed)
@@ -521,14 +525,18 @@ async def beat(
         owned = {"numbers": longs([p.number for p in progress]), "tokens": longs({p.token for p in progress})}
         rows = await tx.all("owned_runs" if patient else "free_runs", **owned)
         tokens = {row[0]: row[1] for row in rows}
-        heard = [p for p in progress if tokens.get(p.number) == p.token]
         unheard = [p.number for p in progress if tokens.get(p.number) != p.token]
-        said = [(p.started_at, p.note, p.checkpoint, p.number, p.token, p.ending) for p in heard]
-        await tx.run_each("add_progress", said)
-        for one in heard:
-            if one.items:
-                await ledger.put_items(tx, await ledger.lineage_of(tx, one.number), one.items)
+        await _keep_reports(tx, [p for p in progress if tokens.get(p.number) == p.token])
     wish = None if row is None or row[0] is None else Wish(row[0])
     asked = await tx.all("cancellations_of", worker=worker)
     forced = frozenset(number for number, is_forced in asked if is_forced)
     return Beat(known, [number for number, _ in asked], frozenset(unheard), wish, forced)
+
+
+async def _keep_reports(tx: Transaction, reports: Sequence[Progress]) -> None:
+    """Keeps progress, checkpoints and items of attempts that own their runs."""
+    if not reports:
+        return
+    rows = [(p.started_at, p.note, p.checkpoint, p.number, p.token, p.ending) for p in reports]
+    await tx.run_each("add_progress", rows)
+    await ledger.put_items(tx, [(p.number, item) for p in reports for item in p.items])

@@ -68,14 +68,20 @@ WHERE e.state = 'started' AND r.state >= 20 AND (:job::text IS NULL OR r.job = :
 ORDER BY r.number, e.n LIMIT :limit
 
 -- name: put_items
--- As a JSON array of [batch, key, state, error]. What is done stays done.
+-- As a JSON array of [run, batch, key, state, error]. What is done stays done. Of a lineage, one run is live at most.
 INSERT INTO foliot.item (lineage, batch, key, state, error, at)
-SELECT :lineage, i->>0, i->>1, i->>2, i->>3, :now FROM jsonb_array_elements(:items::text::jsonb) i
+SELECT coalesce(r.lineage, r.number), i->>1, i->>2, i->>3, i->>4, :now
+FROM jsonb_array_elements(:items::text::jsonb) i JOIN foliot.run r ON r.number = (i->>0)::bigint
+WHERE r.number = ANY(ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(:items::text::jsonb) v))
 ON CONFLICT (lineage, batch, key) DO UPDATE SET state = excluded.state, error = excluded.error, at = excluded.at
 WHERE item.state <> 'done'
 
--- name: put_batch
-INSERT INTO foliot.batch (lineage, name, size) VALUES (:lineage, :name, :size)
+-- name: put_batches
+-- As a JSON array of [run, batch, size].
+INSERT INTO foliot.batch (lineage, name, size)
+SELECT coalesce(r.lineage, r.number), b->>1, (b->>2)::bigint
+FROM jsonb_array_elements(:batches::text::jsonb) b JOIN foliot.run r ON r.number = (b->>0)::bigint
+WHERE r.number = ANY(ARRAY(SELECT (v->>0)::bigint FROM jsonb_array_elements(:batches::text::jsonb) v))
 ON CONFLICT (lineage, name) DO UPDATE SET size = coalesce(excluded.size, batch.size)
 
 -- name: done_items

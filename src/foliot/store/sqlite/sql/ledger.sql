@@ -68,14 +68,18 @@ WHERE e.state = 'started' AND r.state >= 20 AND (:job IS NULL OR r.job = :job) A
 ORDER BY r.number, e.n LIMIT :limit
 
 -- name: put_items
--- As a JSON array of [batch, key, state, error]. What is done stays done.
+-- As a JSON array of [run, batch, key, state, error]. What is done stays done.
 INSERT INTO item (lineage, batch, key, state, error, at)
-SELECT :lineage, value->>0, value->>1, value->>2, value->>3, :now FROM json_each(:items) WHERE true
+SELECT coalesce(r.lineage, r.number), i.value->>1, i.value->>2, i.value->>3, i.value->>4, :now
+FROM json_each(:items) i CROSS JOIN run r ON r.number = i.value->>0 WHERE true
 ON CONFLICT (lineage, batch, key) DO UPDATE SET state = excluded.state, error = excluded.error, at = excluded.at
 WHERE item.state <> 'done'
 
--- name: put_batch
-INSERT INTO batch (lineage, name, size) VALUES (:lineage, :name, :size)
+-- name: put_batches
+-- As a JSON array of [run, batch, size].
+INSERT INTO batch (lineage, name, size)
+SELECT coalesce(r.lineage, r.number), b.value->>1, b.value->>2
+FROM json_each(:batches) b CROSS JOIN run r ON r.number = b.value->>0 WHERE true
 ON CONFLICT (lineage, name) DO UPDATE SET size = coalesce(excluded.size, batch.size)
 
 -- name: done_items
