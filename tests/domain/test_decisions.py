@@ -26,6 +26,7 @@ from foliot.domain.instant import DAY, HOUR, LAST, MILLISECOND, MINUTE, SECOND, 
 from foliot.domain.ledger import Facts, Traits
 from foliot.domain.policy import CatchUp, OnLost, Policy
 from foliot.domain.state import Event, Outcome, Reason
+from foliot.domain.suspicion import APART_FROM, Suspicion
 from foliot.errors import StoreError, StoreFull
 
 NOW: Instant = 1_775_000_000 * SECOND
@@ -158,12 +159,10 @@ def test_a_retry_is_never_in_the_past_never_too_early_and_never_too_old(
 
 def test_a_lost_attempt_is_tried_again_or_asked_about() -> None:
     facts: dict[str, Any] = {"spent": 1, "due_at": NOW, "now": NOW}
-    retried = after_loss(Policy(on_lost=OnLost.RETRY), **facts, chance=0.0)
-    assert retried == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, deaths=1)
+    retried = after_loss(Policy(on_lost=OnLost.RETRY, attempts=1), **facts, chance=0.0)
+    assert retried == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, charged=False)
     asked = after_loss(Policy(on_lost=OnLost.ASK, attempts=1), **facts, chance=0.0)
     assert asked == Next(Event.MAYBE_FOUND, reason=Reason.LOST)
-    exhausted = after_loss(Policy(attempts=1), **facts, chance=0.0)
-    assert exhausted == Next(Event.EXHAUSTED, reason=Reason.ATTEMPTS, deaths=1)
 
 
 # --------------------------------------------------------------------------------------------------------------- leases
@@ -279,9 +278,21 @@ def test_no_verdict_hides_an_effect_that_may_have_escaped(event: Event, facts: F
         assert verdict == Next(event)
 
 
-@given(policies, some.integers(1, 200), chances, ledgers, natures, some.none() | some.integers(0, 5), some.booleans())
+suspicions = some.builds(Suspicion, losses=some.integers(0, 60), deaths=some.none() | some.integers(0, 5))
+
+
+@given(
+    policies, some.integers(1, 200), chances, ledgers, natures, suspicions, some.integers(1, 10_000), some.booleans()
+)
 def test_a_lost_run_with_a_maybe_is_never_tried_again_without_a_person_or_a_check(
-    policy: Policy, spent: int, chance: float, facts: Facts, traits: Traits, deaths: int | None, alone: bool
+    policy: Policy,
+    spent: int,
+    chance: float,
+    facts: Facts,
+    traits: Traits,
+    suspicion: Suspicion,
+    slots: int,
+    alone: bool,
 ) -> None:
     verdict = after_loss(
         policy,
@@ -291,47 +302,78 @@ def test_a_lost_run_with_a_maybe_is_never_tried_again_without_a_person_or_a_chec
         chance=chance,
         facts=facts,
         traits=traits,
-        deaths=deaths,
+        suspicion=suspicion,
+        slots=slots,
         alone=alone,
     )
     if facts.maybe:
         assert verdict.event in IN_DOUBT
     if facts.open and verdict.event not in IN_DOUBT:
         assert verdict.event is Event.RETRY_GRANTED
-    if not alone and verdict.event is Event.RETRY_GRANTED:
-        assert not verdict.charged
+    if not alone:
+        assert verdict.reason is not Reason.POISON, "only a process that died alone counts as poison"
+    if not alone and suspicion.losses < APART_FROM and verdict.event not in IN_DOUBT:
+        assert (verdict.event, verdict.charged) == (Event.RETRY_GRANTED, False)
 
 
-def lost_alone(policy: Policy = Policy(), **more: Any) -> Next:  # noqa: B008 - a frozen value
-    return after_loss(policy, **{"spent": 1, "due_at": NOW, "now": NOW, "chance": 0.0} | more)
+def lost_run(policy: Policy = Policy(), **more: Any) -> Next:  # noqa: B008 - a frozen value
+    given: dict[str, Any] = {"spent": 1, "due_at": NOW, "now": NOW, "chance": 0.0, "slots": 100}
+    return after_loss(policy, **(given | more))
 
 
-def test_a_run_that_was_lost_among_others_is_tried_alone_at_no_cost() -> None:
-    assert lost_alone(alone=False) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, charged=False, deaths=0)
+def test_the_first_loss_with_a_worker_costs_nothing_and_raises_no_suspicion() -> None:
+    assert lost_run(Policy(attempts=1)) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, charged=False, deaths=None)
+
+
+def test_the_second_loss_in_a_row_raises_suspicion_and_costs_nothing() -> None:
+    again = Next(Event.RETRY_GRANTED, NOW, Reason.LOST, charged=False, deaths=0)
+    assert lost_run(Policy(attempts=1), suspicion=Suspicion(1)) == again
+    assert lost_run(Policy(attempts=1), suspicion=Suspicion(5, 0)) == again
 
 
 def test_a_run_with_a_process_of_its_own_is_never_suspected() -> None:
     isolated = Traits(isolated=True)
-    assert lost_alone(alone=False, traits=isolated).deaths is None
-    assert lost_alone(traits=isolated).deaths is None
+    assert [lost_run(traits=isolated, suspicion=Suspicion(n)).deaths for n in range(6)] == [None] * 6
 
 
-def test_a_run_that_kills_its_workers_alone_is_poison() -> None:
+def test_three_losses_of_its_worker_cost_no_run_an_attempt_whatever_its_worker_has_slots() -> None:
+    for slots in (1, 2, 4, 100):
+        for traits in (Traits(), Traits(isolated=True)):
+            lost = [lost_run(Policy(attempts=1), slots=slots, traits=traits, suspicion=Suspicion(n)) for n in range(3)]
+            assert {verdict.charged for verdict in lost} == {False}
+
+
+def test_a_worker_that_dies_of_the_process_of_a_run_again_and_again_costs_that_run_attempts() -> None:
+    """The kernel may end a whole container when one process has no memory left."""
+    apart = Suspicion(7, 0)
+    assert lost_run(suspicion=apart) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, charged=True, deaths=0)
+    exhausted = Next(Event.EXHAUSTED, reason=Reason.ATTEMPTS, deaths=0)
+    assert lost_run(Policy(attempts=3), spent=3, suspicion=apart) == exhausted
+    isolated = lost_run(Policy(attempts=3), spent=3, suspicion=Suspicion(3), traits=Traits(isolated=True))
+    assert isolated == Next(Event.EXHAUSTED, reason=Reason.ATTEMPTS)
+
+
+def test_a_run_whose_own_process_dies_is_poison() -> None:
     policy = Policy(attempts=100, poison_after=3)
-    assert lost_alone(policy, deaths=1) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, deaths=2)
-    assert lost_alone(policy, deaths=2) == Next(Event.GAVE_UP, reason=Reason.POISON, deaths=3)
-    assert lost_alone(policy, deaths=2, facts=Facts(open=1)).event is Event.MAYBE_FOUND
+
+    def died(deaths: int, **more: Any) -> Next:
+        return lost_run(policy, suspicion=Suspicion(7, deaths), alone=True, **more)
+
+    assert died(0) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, deaths=1)
+    assert died(1) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, deaths=2)
+    assert died(2) == Next(Event.GAVE_UP, reason=Reason.POISON, deaths=3)
+    assert died(2, facts=Facts(open=1)).event is Event.MAYBE_FOUND
 
 
 def test_a_job_whose_effects_are_in_the_ledger_goes_by_that_and_not_by_on_lost() -> None:
     asking = Policy(on_lost=OnLost.ASK)
     for traits in (Traits(effects=()), Traits(idempotent=True), Traits(rewritable=True)):
-        assert lost_alone(asking, traits=traits).event is Event.RETRY_GRANTED
-    assert lost_alone(asking, traits=Traits(checked=True)).event is Event.DOUBTED
+        assert lost_run(asking, traits=traits).event is Event.RETRY_GRANTED
+    assert lost_run(asking, traits=Traits(checked=True)).event is Event.DOUBTED
 
 
 def test_an_attempt_that_was_ended_with_its_process_is_not_held_against_the_worker() -> None:
-    verdict = lost_alone(outcome=Outcome.TIMED_OUT)
+    verdict = lost_run(outcome=Outcome.TIMED_OUT)
     assert (verdict.event, verdict.reason, verdict.deaths) == (Event.RETRY_GRANTED, Reason.TIMED_OUT, None)
 
 
@@ -354,12 +396,16 @@ def test_a_check_that_broke_is_made_again_while_it_has_tries_left() -> None:
 
 
 def test_a_lost_check_is_made_again_until_it_is_found_to_be_poison() -> None:
-    def lost_check(deaths: int | None, alone: bool = True) -> Next:
-        return after_lost_check(Policy(poison_after=2), in_doubt=False, deaths=deaths, alone=alone, now=NOW)
+    def lost_check(losses: int, deaths: int | None) -> Next:
+        suspicion = Suspicion(losses, deaths)
+        return after_lost_check(Policy(poison_after=2), in_doubt=False, now=NOW, suspicion=suspicion, slots=8)
 
-    assert lost_check(None) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, charged=False, deaths=1)
-    assert lost_check(None, alone=False) == Next(Event.RETRY_GRANTED, NOW, Reason.LOST, charged=False, deaths=0)
-    assert lost_check(1) == Next(Event.CHECK_REFUSED, reason=Reason.POISON)
+    def again(deaths: int | None) -> Next:
+        return Next(Event.RETRY_GRANTED, NOW, Reason.LOST, charged=False, deaths=deaths)
+
+    assert [lost_check(0, None), lost_check(1, None), lost_check(3, 0)] == [again(None), again(0), again(0)]
+    assert lost_check(4, 0) == again(1), "it was the only suspected run of its worker"
+    assert lost_check(5, 1) == Next(Event.CHECK_REFUSED, reason=Reason.POISON)
 
 
 @pytest.mark.parametrize(("error", "longest"), [(StoreFull("full"), SECOND // 2), (StoreError("gone"), 5 * SECOND)])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from foliot.clock import ManualClock
-from foliot.domain.instant import HOUR, MILLISECOND, SECOND, Instant
+from foliot.domain.instant import HOUR, SECOND, Instant
 from foliot.domain.ledger import Facts, Stage, Traits, traits_to_json
 from foliot.domain.policy import OnLost, Policy, policy_to_json
 from foliot.domain.run import Loss, Phase, SilentAttempt
@@ -115,13 +115,13 @@ def test_an_attempt_is_lost_when_its_lease_has_ended_and_not_before() -> None:
             10,
             1,
             Event.RETRY_GRANTED,
-            watch.clock.now() + 2_500 * MILLISECOND,
+            watch.clock.now(),
             Reason.LOST,
             "the worker was not heard of for 31.0 s; its lease is 30s",
             Outcome.LOST,
             Stage.BEFORE_EFFECT,
-            charged=True,
-            deaths=1,
+            charged=False,
+            deaths=None,
             facts=Facts(),
         )
 
@@ -254,53 +254,37 @@ def test_the_job_and_then_the_run_choose_the_lease_and_what_a_loss_means() -> No
     asyncio.run(story())
 
 
-def test_the_lost_attempt_counts_among_the_attempts() -> None:
+def test_a_run_that_was_lost_again_and_again_in_a_process_of_its_own_spends_attempts() -> None:
     async def story() -> None:
         watch = Watch()
         watch.store.knows("send", Policy(attempts=2))
-        watch.store.runs(1, spent=0, gone=True, worker=1)
-        watch.store.runs(2, spent=1, attempt=2, gone=True, worker=2)
+        watch.store.runs(1, spent=0, gone=True, worker=1, slots=8, losses=4, deaths=0)
+        watch.store.runs(2, spent=1, gone=True, worker=2, slots=8, losses=4, deaths=0)
+        watch.store.runs(3, spent=1, gone=True, worker=3, slots=8, losses=3, deaths=0)
         await watch.look()
-        first, second = watch.store.lost
-        assert first.event is Event.RETRY_GRANTED
-        assert (second.event, second.reason) == (Event.EXHAUSTED, Reason.ATTEMPTS)
+        assert [(one.event, one.reason, one.charged, one.deaths) for one in watch.store.lost] == [
+            (Event.RETRY_GRANTED, Reason.LOST, True, 0),
+            (Event.EXHAUSTED, Reason.ATTEMPTS, True, 0),
+            (Event.RETRY_GRANTED, Reason.LOST, False, 0),
+        ]
 
     asyncio.run(story())
 
 
-def test_runs_that_were_lost_together_are_charged_nothing_and_are_tried_alone() -> None:
+@pytest.mark.parametrize("company", [1, 2])
+@pytest.mark.parametrize(("losses", "deaths"), [(0, None), (1, 0)])
+def test_a_loss_with_the_worker_costs_nothing_and_is_suspicious_from_the_second_in_a_row_on(
+    company: int, losses: int, deaths: int | None
+) -> None:
     async def story() -> None:
         watch = Watch()
-        for number in (1, 2):
-            watch.store.runs(number, gone=True, worker=1)
+        watch.store.knows("send", Policy(attempts=1))
+        for number in range(1, company + 1):
+            watch.store.runs(number, gone=True, worker=1, losses=losses, slots=100)
         await watch.look()
         assert [(one.event, one.charged, one.deaths, one.retry_at) for one in watch.store.lost] == [
-            (Event.RETRY_GRANTED, False, 0, watch.clock.now())
-        ] * 2
-
-    asyncio.run(story())
-
-
-def test_a_run_that_was_alone_answers_for_the_worker_that_died_with_it() -> None:
-    async def story() -> None:
-        watch = Watch()
-        watch.store.runs(1, gone=True, worker=1, deaths=2)
-        await watch.look()
-        [poison] = watch.store.lost
-        assert (poison.event, poison.reason, poison.deaths) == (Event.GAVE_UP, Reason.POISON, 3)
-
-    asyncio.run(story())
-
-
-def test_a_run_under_suspicion_answers_for_the_worker_that_died_with_it_and_its_neighbours_do_not() -> None:
-    async def story() -> None:
-        watch = Watch()
-        watch.store.runs(1, gone=True, worker=1, deaths=1)
-        watch.store.runs(2, gone=True, worker=1)
-        await watch.look()
-        suspect, neighbour = watch.store.lost
-        assert (suspect.event, suspect.charged, suspect.deaths) == (Event.RETRY_GRANTED, True, 2)
-        assert (neighbour.event, neighbour.charged, neighbour.deaths) == (Event.RETRY_GRANTED, False, 0)
+            (Event.RETRY_GRANTED, False, deaths, watch.clock.now())
+        ] * company
 
     asyncio.run(story())
 
@@ -371,8 +355,8 @@ def test_a_lost_check_is_made_again_and_ends_as_poison_when_it_kills_its_workers
     async def story() -> None:
         watch = Watch()
         watch.store.runs(1, gone=True, worker=1, phase=Phase.CHECK)
-        watch.store.runs(2, gone=True, worker=2, phase=Phase.CHECK, deaths=2)
-        watch.store.runs(3, gone=True, worker=3, phase=Phase.DOUBT, deaths=2)
+        watch.store.runs(2, gone=True, worker=2, phase=Phase.CHECK, losses=5, deaths=2)
+        watch.store.runs(3, gone=True, worker=3, phase=Phase.DOUBT, losses=5, deaths=2)
         await watch.look()
         assert [(one.event, one.reason, one.stage, one.charged) for one in watch.store.lost] == [
             (Event.RETRY_GRANTED, Reason.LOST, Stage.CHECK, False),

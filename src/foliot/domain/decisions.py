@@ -10,10 +10,12 @@ from foliot.domain.instant import LAST, MILLISECOND, SECOND, Duration, Instant
 from foliot.domain.ledger import Facts, Stage, Traits, stage_of
 from foliot.domain.policy import CatchUp, OnLost, Policy
 from foliot.domain.state import Event, Outcome, Reason
+from foliot.domain.suspicion import APART_FROM, Suspicion, is_tried_apart
 from foliot.errors import StoreFull
 
 NOTHING_KNOWN = Facts()
 NO_TRAITS = Traits()
+NO_SUSPICION = Suspicion()
 
 FIRST_PAUSE: Duration = 50 * MILLISECOND
 LONGEST_PAUSE: Duration = 5 * SECOND
@@ -38,7 +40,7 @@ class Next(NamedTuple):
     charged: bool = True
     """Whether the attempt counts towards those that the run may spend."""
     deaths: int | None = None
-    """How many workers have died of the run when they tried it alone; None: it is under no suspicion."""
+    """How many processes died that executed this run alone; None: it is under no suspicion."""
 
 
 def retry_delay(policy: Policy, spent: int, chance: float) -> Duration:
@@ -132,21 +134,23 @@ def after_loss(
     facts: Facts = NOTHING_KNOWN,
     traits: Traits = NO_TRAITS,
     outcome: Outcome = Outcome.LOST,
-    deaths: int | None = None,
-    alone: bool = True,
+    suspicion: Suspicion = NO_SUSPICION,
+    slots: int = 1,
+    alone: bool = False,
 ) -> Next:
-    """What follows an attempt whose worker vanished; `spent` counts it already, as if it were charged.
+    """What follows an attempt that was lost; `spent` counts it already, as if it were charged. `suspicion`: what was
+    known before. `slots`: those of its worker. `alone`: the attempt's own process died, and its worker lives.
 
     1. An effect that may have escaped decides before everything else.
     2. A job whose effects are in the ledger goes by that. One that declares nothing, and may not simply be repeated,
        goes by `on_lost`.
     3. An attempt whose worker was shutting down is interrupted: that costs nothing, and raises no suspicion. One whose
        cancellation was forced goes the same way; the request that is stored with the run then ends it.
-    4. A run that was lost among others may not have killed its worker, and is charged nothing: from now on it is under
-       suspicion, and is tried again at once, without others that are (a job with a process of its own cannot have, and
-       is not suspected).
-    5. One that was alone, or is under suspicion already, is charged, and the worker's death is on its account; with
-       enough of them it is poison.
+    4. One that was ended with its worker's process, because it timed out or stalled, is charged like any such attempt.
+    5. One that died alone is charged, and its death is counted; with `poison_after` of them it is poison.
+    6. One that was lost with its worker may not be the cause. It is charged nothing and tried again at once, under the
+       rule of suspicion. Only a loss in a process of its own is charged from the fourth loss in a row on: the worker
+       may die of that process, too, and the run must not kill workers for ever.
     """
     known = traits.tracked or traits.repeatable
     if facts.maybe:
@@ -154,17 +158,19 @@ def after_loss(
     if not known and policy.on_lost is OnLost.ASK:
         return Next(Event.DOUBTED if traits.checked else Event.MAYBE_FOUND, reason=Reason.LOST)
     if outcome in (Outcome.INTERRUPTED, Outcome.CANCELLED):
-        return unless_in_doubt(Next(Event.GIVEN_BACK, charged=False, deaths=deaths), facts, traits)
-    if outcome is Outcome.LOST and not alone:
-        suspicion = None if traits.isolated else 0
-        return Next(Event.RETRY_GRANTED, retry_at=now, reason=Reason.LOST, charged=False, deaths=suspicion)
-    blamed = outcome is Outcome.LOST and not traits.isolated
-    deaths = (deaths or 0) + 1 if blamed else deaths
-    if blamed and deaths is not None and deaths >= policy.poison_after:
-        verdict = Next(Event.GAVE_UP, reason=Reason.POISON)
-    else:
+        return unless_in_doubt(Next(Event.GIVEN_BACK, charged=False, deaths=suspicion.deaths), facts, traits)
+    after = suspicion.lost(alone=alone, isolated=traits.isolated)
+    apart = traits.isolated or is_tried_apart(slots, suspicion.losses)
+    if outcome is not Outcome.LOST:
         verdict = after_failure(policy, outcome, spent=spent, due_at=due_at, now=now, chance=chance, facts=facts)
-    return unless_in_doubt(verdict._replace(deaths=deaths), facts, traits)
+    elif alone and (after.deaths or 0) >= policy.poison_after:
+        verdict = Next(Event.GAVE_UP, reason=Reason.POISON, deaths=after.deaths)
+    elif alone or (apart and suspicion.losses >= APART_FROM):
+        verdict = after_failure(policy, outcome, spent=spent, due_at=due_at, now=now, chance=chance, facts=facts)
+        verdict = verdict._replace(deaths=after.deaths)
+    else:
+        verdict = Next(Event.RETRY_GRANTED, retry_at=now, reason=Reason.LOST, charged=False, deaths=after.deaths)
+    return unless_in_doubt(verdict, facts, traits)
 
 
 def after_check(
@@ -196,19 +202,23 @@ def after_lost_check(
     policy: Policy,
     *,
     in_doubt: bool,
-    deaths: int | None,
-    alone: bool,
     now: Instant,
     outcome: Outcome = Outcome.LOST,
+    suspicion: Suspicion = NO_SUSPICION,
+    slots: int = 1,
 ) -> Next:
-    """What follows a check whose worker vanished: it is made again, alone, unless it is what kills the workers. One
-    whose worker was shutting down is made again, and raises no suspicion."""
+    """What follows a check whose worker vanished: it is made again, under the rule of suspicion. One whose worker was
+    shutting down is made again, and raises no suspicion.
+
+    A check has no process of its own. Where an attempt would have one, the check is the only suspected run of its
+    worker, and that worker's death counts.
+    """
     if outcome is Outcome.INTERRUPTED:
-        return Next(Event.GIVEN_BACK, charged=False, deaths=deaths)
-    died = (deaths or 0) + 1 if alone else deaths or 0
-    if died >= policy.poison_after:
+        return Next(Event.GIVEN_BACK, charged=False, deaths=suspicion.deaths)
+    after = suspicion.lost(alone=is_tried_apart(slots, suspicion.losses), isolated=False)
+    if (after.deaths or 0) >= policy.poison_after:
         return Next(Event.MAYBE_FOUND if in_doubt else Event.CHECK_REFUSED, reason=Reason.POISON)
-    return Next(Event.RETRY_GRANTED, retry_at=now, reason=Reason.LOST, charged=False, deaths=died)
+    return Next(Event.RETRY_GRANTED, retry_at=now, reason=Reason.LOST, charged=False, deaths=after.deaths)
 
 
 class Misfire(StrEnum):

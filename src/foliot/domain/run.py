@@ -141,9 +141,11 @@ class Claimed(NamedTuple):
     repair: bool = False
     """A rerun that is to write again what an earlier run wrote wrongly."""
     deaths: int | None = None
-    """Not None: it may have killed a worker, and is tried alone."""
+    """Not None: it may have killed a worker, and is executed under the rule of suspicion; see `domain.suspicion`."""
     early: Duration = 0
     """It was claimed before its time, and begins after so long, counted from the claim's answer."""
+    losses: int = 0
+    """How often in a row it was lost. Read only of runs under suspicion."""
 
     @property
     def id(self) -> str:
@@ -216,6 +218,8 @@ class Ending(NamedTuple):
     """What it found out about its destination, where it has one."""
     report: Progress | None = None
     """Progress, checkpoint and items that a heartbeat may not have brought; None when there are none."""
+    deaths: int | None = None
+    """How many processes died that executed the run alone; None: it is under no suspicion from now on."""
 
 
 class SilentAttempt(NamedTuple):
@@ -241,6 +245,10 @@ class SilentAttempt(NamedTuple):
     facts: Facts = Facts()
     tenant: str | None = None
     queue: str | None = None
+    slots: int = 1
+    """Of its worker."""
+    losses: int = 0
+    """How often in a row the run was lost before this attempt."""
 
 
 class Loss(NamedTuple):
@@ -320,7 +328,7 @@ class RunView:
     phase: int | None = None
     repair: bool = False
     deaths: int | None = None
-    """Not None: it may have killed a worker, and is tried alone."""
+    """Not None: it may have killed a worker. So many processes died that executed it alone."""
     attempts: list[AttemptView] = field(default_factory=list)
     effects: list[EffectView] = field(default_factory=list)
     """The ledger of its lineage, in the order in which it was begun. Like attempts, given for a single run only."""

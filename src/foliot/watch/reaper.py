@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from random import random
 from typing import Any
 
@@ -19,6 +18,7 @@ from foliot.domain.run import Loss, Phase, SilentAttempt
 from foliot.domain.signals import Recorder
 from foliot.domain.state import Event, Outcome
 from foliot.domain.store import JobCard, WatchStore
+from foliot.domain.suspicion import Suspicion
 from foliot.errors import InvalidInput
 from foliot.watch.duty import rest
 
@@ -78,11 +78,8 @@ class Reaper:
             self._watched_since = now
         if silent:
             policies = _Policies(await self._store.jobs())
-            company = Counter(attempt.worker for attempt in silent)
             losses = [
-                (attempt, loss)
-                for attempt in silent
-                if (loss := self._judge(attempt, policies, now, alone=_was_alone(attempt, company))) is not None
+                (attempt, loss) for attempt in silent if (loss := self._judge(attempt, policies, now)) is not None
             ]
             if losses:
                 await self._lose(losses)
@@ -113,8 +110,9 @@ class Reaper:
                 self._failing = True
             await rest(self._clock, LOOK_EVERY, stop)
 
-    def _judge(self, attempt: SilentAttempt, policies: _Policies, now: Instant, *, alone: bool) -> Loss | None:
+    def _judge(self, attempt: SilentAttempt, policies: _Policies, now: Instant) -> Loss | None:
         policy, traits = policies.of(attempt), policies.traits_of(attempt)
+        suspicion = Suspicion(attempt.losses, attempt.deaths)
         # A claim is a sign of life too: the worker spoke to the store when it took it.
         heard_at = max(attempt.beat_at, attempt.claimed_at)
         if not is_lost(
@@ -139,14 +137,14 @@ class Reaper:
                 facts=attempt.facts,
                 traits=traits,
                 outcome=outcome,
-                deaths=attempt.deaths,
-                alone=alone,
+                suspicion=suspicion,
+                slots=attempt.slots,
             )
             stage = stage_of(attempt.facts)
         else:
             in_doubt = attempt.phase == Phase.DOUBT
             following = after_lost_check(
-                policy, in_doubt=in_doubt, deaths=attempt.deaths, alone=alone, now=now, outcome=outcome
+                policy, in_doubt=in_doubt, now=now, outcome=outcome, suspicion=suspicion, slots=attempt.slots
             )
             stage = Stage.CHECK
         return Loss(
@@ -192,12 +190,6 @@ _ENDED = {
     Outcome.INTERRUPTED: "its worker was shut down before it could end",
     Outcome.CANCELLED: "an operator forced its cancellation, and its worker ended or fell silent",
 }
-
-
-def _was_alone(attempt: SilentAttempt, company: Mapping[int, int]) -> bool:
-    """Whether the worker's death is laid to this run alone: it had nothing else in hand, or this was the one run under
-    suspicion that it tried. The others were there for one death, and it has been there for two."""
-    return attempt.deaths is not None or company[attempt.worker] == 1
 
 
 class _Policies:

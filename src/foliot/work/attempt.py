@@ -34,6 +34,8 @@ class Attempt:
 
     isolated = False
     """Whether it has a process of its own."""
+    on_trial = False
+    """Whether it has that process because its run may be poison, and not because its job asks for it."""
 
     __slots__ = (
         "asked_at",

@@ -14,12 +14,21 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from foliot.clock import Clock
-from foliot.domain.decisions import NOTHING_KNOWN, Next, after_check, after_failure, contact, unless_in_doubt
+from foliot.domain.decisions import (
+    NOTHING_KNOWN,
+    Next,
+    after_check,
+    after_failure,
+    after_loss,
+    contact,
+    unless_in_doubt,
+)
 from foliot.domain.depth import MOST_DEPTH, is_too_deep
 from foliot.domain.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant, duration, instant
 from foliot.domain.ledger import EffectState, EffectView, Facts, Stage, stage_of
 from foliot.domain.run import Ending, Phase
 from foliot.domain.state import Event, Outcome, Reason
+from foliot.domain.suspicion import Suspicion
 from foliot.errors import Cancelled, InvalidInput, ItemsFailed, Locked, LostOwnership, Permanent, RetryAfter
 from foliot.work.attempt import Attempt, Stop
 from foliot.work.check import verdict_of
@@ -318,6 +327,8 @@ def decided(
         finding.scope,
         policy.retries_per_hour if granted else None,
         contact(policy, finding.outcome) if claimed.phase is None else None,
+        # An interruption says nothing about what the run does to its worker.
+        claimed.deaths if finding.outcome is Outcome.INTERRUPTED else verdict.deaths,
     )
 
 
@@ -325,11 +336,24 @@ def _following(attempt: Attempt, finding: Finding, facts: Facts, now: Instant, c
     if finding.event is not None:
         return Next(finding.event, finding.not_before, finding.reason)
     claimed = attempt.claimed
+    due_at = claimed.fire_at if claimed.nominal is None else claimed.nominal
+    if finding.outcome is Outcome.LOST:  # its own process died, which executed this run alone
+        return after_loss(
+            attempt.policy,
+            spent=claimed.spent + 1,
+            due_at=due_at,
+            now=now,
+            chance=chance(),
+            facts=facts,
+            traits=attempt.handler.traits(),
+            suspicion=Suspicion(claimed.losses, claimed.deaths),
+            alone=True,
+        )
     return after_failure(
         attempt.policy,
         finding.outcome,
         spent=claimed.spent + 1,
-        due_at=claimed.fire_at if claimed.nominal is None else claimed.nominal,
+        due_at=due_at,
         now=now,
         chance=chance(),
         not_before=finding.not_before,

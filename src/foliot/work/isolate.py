@@ -4,8 +4,9 @@
     converse   it is told what to do, says how far it is, asks the store through us, and says how it ended
     reap       nothing is concluded before the process has ended and was waited for
 
-A process that ends without a word has failed. One that was told to stop and does not is killed, with all that it
-started; its attempt then ended in the way in which it was told to.
+A process that ends without a word has failed. Where it executed a run that may be poison, the run was lost alone.
+One that was told to stop and does not is killed, with all that it started; its attempt then ended in the way in which
+it was told to.
 """
 
 from __future__ import annotations
@@ -41,16 +42,21 @@ LAST_WORDS = 1.0
 """Seconds: how long a process may take to end after it said how its attempt did, or to be heard after it ended."""
 
 
+class NotIsolable(Exception):
+    """A job whose attempts usually share their worker's process cannot have one of its own; the message says why."""
+
+
 class IsolatedAttempt(Attempt):
     """What its process said is kept here until the store was told. The heartbeat's thread reads while the worker's
     loop writes, and both take away and add: so there is a lock."""
 
     isolated = True
 
-    __slots__ = ("_lock", "_new", "cell", "conducting", "moved")
+    __slots__ = ("_lock", "_new", "cell", "conducting", "moved", "on_trial")
 
-    def __init__(self, claimed: Claimed, handler: Handler, policy: Policy) -> None:
+    def __init__(self, claimed: Claimed, handler: Handler, policy: Policy, *, on_trial: bool = False) -> None:
         super().__init__(claimed, handler, policy)
+        self.on_trial = on_trial
         self.cell: Cell | None = None
         self.conducting: asyncio.Task[None] | None = None
         self.moved: Instant | None = None
@@ -115,7 +121,8 @@ async def execute_isolated(
     attempt: IsolatedAttempt, clock: Clock, chance: Chance, desks: Desks, store: str | None
 ) -> Ending | None:
     """One attempt, in a process that has ended when this returns. None for an attempt that never began. `store`: the
-    URL by which that process can open it."""
+    URL by which that process can open it. NotIsolable: the handler did not begin, and its job did not ask for a process
+    of its own."""
     if attempt.asked():
         return await unbegun(attempt, clock, chance, desks, uninterrupted)
     cell = Cell(attempt, clock, desks(attempt.claimed))
@@ -130,6 +137,8 @@ async def execute_isolated(
         return said.ending
     if attempt.started_at is None and attempt.stop in (Stop.DRAIN, Stop.LOST, Stop.CANCEL):
         return await unbegun(attempt, clock, chance, desks, uninterrupted)
+    if attempt.on_trial and attempt.started_at is None and isinstance(said, wire.Broken):
+        raise NotIsolable(said.error)
     attempt.started_at = attempt.started_at or cell.spawned_at
     finding = _found(attempt, said, cell, clock)
     return await concluded(attempt, finding, clock, chance, desks, uninterrupted)
@@ -141,7 +150,7 @@ def _found(attempt: IsolatedAttempt, said: wire.Ended | wire.Broken | None, cell
         return Finding(Outcome.PERMANENT if said.permanent else Outcome.FAILED, clean(hider(attempt)(said.error)))
     how = cell.how_it_died() if said is None else "its process was still starting"
     if attempt.stop is None:
-        return Finding(Outcome.FAILED, how)
+        return Finding(Outcome.LOST if attempt.on_trial else Outcome.FAILED, how)
     finding = stopped(attempt, attempt.stop, None, clock)
     return finding._replace(error=f"{finding.error}; {how}" if finding.error else how)
 

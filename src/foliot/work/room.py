@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import ceil
 
-from foliot.domain.run import Lane
+from foliot.domain.run import Claimed, Lane
 from foliot.domain.store import DEFAULT_QUEUE, check_of
+from foliot.domain.suspicion import SUSPECTED_FROM, is_tried_apart, may_begin
 from foliot.errors import InvalidInput
 from foliot.work.attempt import Attempt
 from foliot.work.confinement import PROCESS
@@ -75,8 +76,10 @@ class Room:
         self._taken_processes = 0
         self._late = self._late_threads = self._late_processes = 0
         """What is taken by others than live runs."""
-        self._suspects: set[int] = set()
-        """Runs that may kill this worker, from their claim until the store has heard of their end."""
+        self._suspects: dict[int, int] = {}
+        """Losses of runs that may kill this worker, by number, from their claim until the store has their outcome."""
+        self._seen: tuple[int, bool] = (SUSPECTED_FROM, False)
+        """Losses of the suspected run that was claimed last, and whether it got a process: the next is likely alike."""
 
     def isolates(self, handler: Handler) -> bool:
         """Whether a handler has a process of its own here."""
@@ -142,19 +145,38 @@ class Room:
 
     @property
     def takes_suspects(self) -> bool:
-        """Whether a run may be tried that may kill this worker: one at a time."""
-        return not self._suspects
+        """Whether a claim may bring a run that may kill this worker. One that then does not fit is given back."""
+        return self._has_room_for(*self._seen)
 
-    def suspect(self, numbers: Iterable[int]) -> None:
-        self._suspects.update(numbers)
+    def tries_apart(self, run: Claimed) -> bool:
+        """Whether a suspected run is due to have a process of its own; its worker decides whether it can have one."""
+        return is_tried_apart(self.slots, run.losses)
+
+    def admits(self, run: Claimed, *, apart: bool) -> bool:
+        """Whether a suspected run may begin now. `apart`: it gets a process of its own, so that it cannot kill this
+        worker; else it is counted until `settle_suspects`."""
+        # A release before this one suspected a run after its first loss.
+        self._seen = max(run.losses, SUSPECTED_FROM), apart
+        if not self._has_room_for(*self._seen):
+            return False
+        if not apart:
+            self._suspects[run.number] = self._seen[0]
+        return True
+
+    def _has_room_for(self, losses: int, apart: bool) -> bool:
+        if apart:
+            return self._taken_processes < self.processes
+        return may_begin(self.slots, self._suspects.values(), losses)
 
     def settle_suspects(self, unheard: Callable[[], Collection[int]]) -> bool:
-        """Only what the store has heard of is over (`unheard` are the others): were the next one begun before, and
-        killed this worker, that death would be on both accounts. Answers whether another one may be tried now."""
+        """Only what the store has the outcome of is over (`unheard` are the others): if the next one began before, and
+        killed this worker, that loss would be counted for both. Answers whether there is room for another one."""
         if not self._suspects:
             return False
-        self._suspects.intersection_update(unheard())
-        return not self._suspects
+        over = self._suspects.keys() - unheard()
+        for number in over:
+            del self._suspects[number]
+        return bool(over) and self.takes_suspects
 
     def take(self, attempt: Attempt) -> None:
         self._count(attempt, 1)

@@ -21,7 +21,7 @@ from functools import partial
 from foliot.clock import Clock
 from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.labels import checked_labels
-from foliot.domain.policy import labels_of
+from foliot.domain.policy import Policy, labels_of
 from foliot.domain.run import Claimed, Ending, Lane
 from foliot.domain.signals import Recorder, Tracer
 from foliot.domain.state import Event
@@ -39,9 +39,10 @@ from foliot.work.endings import may_have_ledger
 from foliot.work.execute import execute, execute_in_thread, never_began
 from foliot.work.handler import Handler
 from foliot.work.heartbeat import Heartbeat
-from foliot.work.isolate import IsolatedAttempt, execute_isolated
+from foliot.work.isolate import IsolatedAttempt, NotIsolable, execute_isolated
 from foliot.work.outbox import HOPELESS, Outbox, Pause, WorkerStore
 from foliot.work.pings import Ping
+from foliot.work.place import place_of
 from foliot.work.policies import Policies
 from foliot.work.room import HEADROOM, RESERVE, Room, checked_reserved
 from foliot.work.settle import settle
@@ -154,6 +155,9 @@ class Worker:
         self._release = release
         self._chance = chance
         self._ping = ping
+        self._isolates = isolates
+        self._not_isolable: set[str] = set()
+        """Jobs of which no other process can execute a run; see `_never_isolate`."""
         self.claiming: asyncio.Task[int] | None = None
         self._claimed_at: Instant = 0
         self._claimed_version: int | None = None
@@ -365,7 +369,10 @@ class Worker:
             self._tell_soon()
             return None
         self._begin(claimed)
-        if len(claimed) >= limit and self._left()[1] > 0:
+        # A claim brings one suspected run at most: another one may wait behind it.
+        is_next_wanted = any(one.deaths is not None for one in claimed) and self.room.takes_suspects
+        self._left_some |= is_next_wanted
+        if (len(claimed) >= limit or is_next_wanted) and self._left()[1] > 0:
             self.alarm.ring()  # there was room for more than it asked for
         if backlog is not None and sum(one.lane != Lane.LIVE for one in claimed) >= backlog:
             self._left_some |= bool(self.room.left_for_backlog())  # some of the backlog ended meanwhile
@@ -375,7 +382,6 @@ class Worker:
         """What was claimed before its time is ours from now on, and begins at it."""
         now = self.clock.monotonic()
         begun: list[Attempt] = []
-        self.room.suspect(item.number for item in claimed if item.deaths is not None)
         for item in claimed:
             attempt = self._attempt(item)
             if attempt is None:  # not ours, whatever the store thinks
@@ -405,7 +411,39 @@ class Worker:
             if check is None:  # of another release
                 return None
             handler, policy = check
+        if item.deaths is not None:
+            return self._suspected_attempt(item, handler, policy)
         return (IsolatedAttempt if self.room.isolates(handler) else Attempt)(item, handler, policy)
+
+    def _suspected_attempt(self, item: Claimed, handler: Handler, policy: Policy) -> Attempt | None:
+        """None where this worker executes as many suspected runs as it may: the store hands the run off again."""
+        isolates = self.room.isolates(handler)
+        apart = isolates or (self.room.tries_apart(item) and self._can_isolate(item, handler))
+        if not self.room.admits(item, apart=apart):
+            return None
+        if apart:
+            return IsolatedAttempt(item, handler, policy, on_trial=not isolates)
+        return Attempt(item, handler, policy)
+
+    def _can_isolate(self, item: Claimed, handler: Handler) -> bool:
+        """Whether an attempt whose job does not ask for a process of its own can have one here. A check cannot, nor can
+        anything in virtual time, or on a store in this process's memory."""
+        if not self._isolates or self.store.url is None or item.phase is not None or item.job in self._not_isolable:
+            return False
+        try:
+            place_of(handler)
+        except InvalidInput as error:
+            self._never_isolate(item.job, error)
+            return False
+        return True
+
+    def _never_isolate(self, job: str, error: Exception) -> None:
+        self._not_isolable.add(job)
+        _log.warning(
+            "a run of %s may have killed its workers, and no process of its own can execute it (%s): this worker "
+            "executes such runs itself, one at a time",
+            *(job, error),
+        )
 
     def _start(self, attempt: Attempt, now: Instant) -> None:
         """Its time has come. If somebody asked it to stop meanwhile, it finds that out by itself."""
@@ -444,7 +482,12 @@ class Worker:
         return ending
 
     async def _execute_isolated(self, attempt: IsolatedAttempt) -> None:
-        self._end(attempt, await execute_isolated(attempt, self.clock, self._chance, self.desks, self.store.url))
+        try:
+            ending = await execute_isolated(attempt, self.clock, self._chance, self.desks, self.store.url)
+        except NotIsolable as error:
+            self._never_isolate(attempt.claimed.job, error)
+            ending = None
+        self._end(attempt, ending)
 
     def _end(self, attempt: Attempt, ending: Ending | None) -> None:
         """The slot is free, and the outcome is on its way; None when the attempt never began."""
@@ -453,8 +496,8 @@ class Worker:
         self.room.give_back(attempt)
         if self.recorder is not None:
             self.recorder.ended(attempt, ending)
-        if attempt.claimed.lane != Lane.LIVE:
-            self._left_some = True  # another one of the backlog may have waited for this
+        if attempt.claimed.lane != Lane.LIVE or attempt.on_trial:
+            self._left_some = True  # another one of the backlog, or under suspicion, may have waited for this
         if ending is None:
             self.outbox.unbegun.append(attempt.claimed)
         else:

@@ -29,12 +29,14 @@ from foliot.store.verbs.working import close_claims
 
 async def silent(tx: Transaction, beat_before: Instant) -> list[SilentAttempt]:
     attempts: list[SilentAttempt] = []
-    for worker, host, pid, birth, beat_at, gone_at, leaving_at in await tx.all("working_instances"):
+    for worker, host, pid, birth, beat_at, gone_at, leaving_at, slots in await tx.all("working_instances"):
         gone = host is None or gone_at is not None or process.is_gone(host, pid, birth)
         # A beat from the future was made by a clock that has been set back since: it says nothing.
         if not gone and beat_before <= beat_at <= tx.now:
             continue
         claimed = await _claimed(tx, worker, beat_at, gone)
+        if slots is not None:
+            claimed = [one._replace(slots=slots) for one in claimed]
         if leaving_at is not None:
             claimed = [one._replace(ending=one.ending or Outcome.INTERRUPTED) for one in claimed]
         forced = await _forced(tx, worker) if claimed else set()
@@ -62,14 +64,16 @@ async def _claimed(tx: Transaction, worker: int, beat_at: Instant, gone: bool) -
 
 
 async def _with_facts(tx: Transaction, attempts: Sequence[SilentAttempt]) -> list[SilentAttempt]:
-    facts = await ledger.facts_of(tx, [one.number for one in attempts])
-    return [one._replace(facts=facts.get(one.number, one.facts)) for one in attempts]
+    numbers = [one.number for one in attempts]
+    facts = await ledger.facts_of(tx, numbers)
+    losses = {row[0]: row[1] for row in await tx.all("losses_of", numbers=longs(numbers))} if numbers else {}
+    return [one._replace(facts=facts.get(one.number, one.facts), losses=losses.get(one.number, 0)) for one in attempts]
 
 
 def _silent(row: Row, worker: int, beat_at: Instant, gone: bool) -> SilentAttempt:
     *known, phase, deaths, ending, tenant, queue = row
     ended_as = None if ending is None else Outcome(ending)
-    return SilentAttempt._make((*known, beat_at, gone, worker, phase, deaths, ended_as, Facts(), tenant, queue))
+    return SilentAttempt(*known, beat_at, gone, worker, phase, deaths, ended_as, Facts(), tenant, queue)
 
 
 async def lose(tx: Transaction, losses: Sequence[Loss]) -> int:

@@ -416,6 +416,7 @@ async def _go_on(tx: Transaction, worker: int, endings: Sequence[tuple[Ending, S
             spent,
             ending.reason,
             _first_line(ending.scope or ending.error),
+            ending.deaths,
         )
         if state in (State.RETRYING, State.SCHEDULED, State.VERIFYING):
             pending.append(ending.number)

@@ -1,6 +1,6 @@
 -- name: working_instances
 -- Whoever owns claims; a worker that is not in the table any more is gone.
-SELECT c.worker, i.host, i.pid, i.birth, coalesce(i.beat_at, 0), i.gone_at, i.leaving_at FROM (SELECT DISTINCT worker FROM foliot.claim) c
+SELECT c.worker, i.host, i.pid, i.birth, coalesce(i.beat_at, 0), i.gone_at, i.leaving_at, i.slots FROM (SELECT DISTINCT worker FROM foliot.claim) c
 LEFT JOIN foliot.instance i ON i.number = c.worker
 
 -- name: claims_of
@@ -13,6 +13,15 @@ SELECT r.number, r.name, r.job, c.token, r.attempt + CASE WHEN r.state < 2 THEN 
 FROM foliot.claim c CROSS JOIN foliot.run r
 WHERE c.token = :token AND r.number = ANY(:numbers::bigint[])
     AND ((r.state = 4 AND r.token = c.token) OR (r.state < 2 AND NOT c.written))
+
+-- name: losses_of
+-- How often in a row runs were lost: since their last attempt that ended in another way than by a loss or an interruption.
+-- An attempt with a negative token is the refused report of one that was lost before. Runs without losses are left out.
+SELECT a.run, count(*) FROM foliot.attempt a
+WHERE a.run = ANY(:numbers::bigint[]) AND a.outcome = 'lost' AND a.token > 0 AND NOT EXISTS (
+    SELECT 1 FROM foliot.attempt b
+    WHERE b.run = a.run AND b.attempt > a.attempt AND b.token > 0 AND b.outcome NOT IN ('lost', 'interrupted'))
+GROUP BY a.run
 
 -- name: lost_run
 SELECT number, name, worker, schedule, phase FROM foliot.own_runs(ARRAY[:number::bigint], ARRAY[:token::bigint])

@@ -1,8 +1,17 @@
+-- part: losses
+-- As `losses_of`. A run without suspicion, which is nearly every run, does not pay for the count.
+CASE WHEN c.deaths IS NULL THEN 0 ELSE (
+    SELECT count(*) FROM foliot.attempt a
+    WHERE a.run = c.number AND a.outcome = 'lost' AND a.token > 0 AND NOT EXISTS (
+        SELECT 1 FROM foliot.attempt b WHERE b.run = a.run AND b.attempt > a.attempt AND b.token > 0
+            AND b.outcome NOT IN ('lost', 'interrupted')))
+END
+
 -- name: claim_runs
-SELECT * FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer, :put_off::integer, :labels::text[], :carefully, :named::bigint[], :ahead)
+SELECT c.*, {losses} FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer, :put_off::integer, :labels::text[], :carefully, :named::bigint[], :ahead) c
 
 -- name: claim_within
-SELECT * FROM foliot.claim_within(:worker, :tenant::text, :queues::text[], :jobs::text[], :limit, :tokens::bigint[], :suspects, :labels::text[])
+SELECT c.*, {losses} FROM foliot.claim_within(:worker, :tenant::text, :queues::text[], :jobs::text[], :limit, :tokens::bigint[], :suspects, :labels::text[]) c
 
 -- name: write_claims
 SELECT foliot.write_claims(:tokens::bigint[], :numbers::bigint[])
@@ -22,13 +31,15 @@ SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank FROM foliot
 
 -- name: claimed_under
 -- What a claim took whose answer was lost.
-SELECT r.number, r.name, r.job, r.payload, c.token, r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END, r.spent,
-    r.fire_at, r.nominal, r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, c.lane, r.options,
-    r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths, greatest(r.fire_at - foliot.now(), 0)
-FROM foliot.claim c CROSS JOIN LATERAL unnest(c.numbers) AS u(number) JOIN foliot.run r ON r.number = u.number
-WHERE c.token = ANY(:tokens::bigint[])
-    AND ((r.state = 4 AND r.token = c.token) OR (r.state < 2 AND NOT c.written))
-ORDER BY r.fire_at, r.number
+WITH c AS (
+    SELECT r.number, r.name, r.job, r.payload, c.token, r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END, r.spent,
+        r.fire_at, r.nominal, r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, c.lane, r.options,
+        r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths, greatest(r.fire_at - foliot.now(), 0)
+    FROM foliot.claim c CROSS JOIN LATERAL unnest(c.numbers) AS u(number) JOIN foliot.run r ON r.number = u.number
+    WHERE c.token = ANY(:tokens::bigint[])
+        AND ((r.state = 4 AND r.token = c.token) OR (r.state < 2 AND NOT c.written))
+)
+SELECT c.*, {losses} FROM c ORDER BY c.fire_at, c.number
 
 -- name: drop_chunk
 DELETE FROM foliot.handoff WHERE n = :n

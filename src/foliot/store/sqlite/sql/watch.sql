@@ -1,6 +1,6 @@
 -- name: working_instances
 -- Whoever owns claims; a worker that is not in the table any more is gone.
-SELECT c.worker, i.host, i.pid, i.birth, coalesce(i.beat_at, 0), i.gone_at, i.leaving_at FROM (SELECT DISTINCT worker FROM claim) c
+SELECT c.worker, i.host, i.pid, i.birth, coalesce(i.beat_at, 0), i.gone_at, i.leaving_at, i.slots FROM (SELECT DISTINCT worker FROM claim) c
 LEFT JOIN instance i ON i.number = c.worker
 
 -- name: claims_of
@@ -11,6 +11,15 @@ SELECT number, name, job, token, attempt, spent, coalesce(nominal, fire_at), opt
     tenant, queue
 FROM run
 WHERE number IN carray(:numbers) AND token = :token AND state = 4
+
+-- name: losses_of
+-- How often in a row runs were lost: since their last attempt that ended in another way than by a loss or an interruption.
+-- An attempt with a negative token is the refused report of one that was lost before. Runs without losses are left out.
+SELECT a.run, count(*) FROM attempt a
+WHERE a.run IN carray(:numbers) AND a.outcome = 'lost' AND a.token > 0 AND NOT EXISTS (
+    SELECT 1 FROM attempt b
+    WHERE b.run = a.run AND b.attempt > a.attempt AND b.token > 0 AND b.outcome NOT IN ('lost', 'interrupted'))
+GROUP BY a.run
 
 -- name: lost_run
 SELECT number, name, worker, schedule, phase FROM run WHERE number = :number AND token = :token AND state = 4

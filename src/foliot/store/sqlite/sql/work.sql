@@ -48,7 +48,14 @@ WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :now
     AND (:paused = '[]' OR number NOT IN (SELECT p.number FROM pausable p WHERE p.number IN carray(:numbers)
         AND p.pause IN (SELECT value FROM json_each(:paused))))
 RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, since, schedule, revision, tenant,
-    queue, priority, origin, lane, options, checkpoint, phase, lineage, coalesce(repair, 0), deaths, 0
+    queue, priority, origin, lane, options, checkpoint, phase, lineage, coalesce(repair, 0), deaths, 0,
+    -- As `losses_of`. A run without suspicion, which is nearly every run, does not pay for the count.
+    CASE WHEN deaths IS NULL THEN 0 ELSE (
+        SELECT count(*) FROM attempt a
+        WHERE a.run = run.number AND a.outcome = 'lost' AND a.token > 0 AND NOT EXISTS (
+            SELECT 1 FROM attempt b WHERE b.run = a.run AND b.attempt > a.attempt AND b.token > 0
+                AND b.outcome NOT IN ('lost', 'interrupted')))
+    END
 
 -- name: unclaimed_runs
 -- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or
