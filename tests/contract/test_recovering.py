@@ -10,7 +10,7 @@ import pytest
 from foliot.domain.instant import HOUR, MINUTE, SECOND
 from foliot.domain.ledger import EffectState, Item, ItemState, Settled, Settles
 from foliot.domain.ledger import Stage as Where
-from foliot.domain.run import Claimed, OnConflict, Origin, Progress
+from foliot.domain.run import Claimed, OnConflict, Origin, Progress, SilentAttempt
 from foliot.domain.state import Event, Outcome, Reason, State
 from foliot.errors import Conflict, UnknownName
 from foliot.store.verbs import reading
@@ -292,6 +292,67 @@ async def test_suspicion_stays_when_a_claim_is_given_back_and_goes_when_the_run_
     assert alone.deaths == 1
     await stage.finish(stage.failed(alone, 0))
     assert (await stage.run(run)).deaths is None
+
+
+async def lose(stage: Stage, run: Claimed, deaths: int | None = 0) -> Claimed:
+    """The next attempt of a run whose worker vanished."""
+    await stage.store.lose([stage.lost(run, retry_at=stage.now, charged=False, deaths=deaths)])
+    await stage.fire()
+    [again] = await stage.claim()
+    return again
+
+
+async def silent(stage: Stage) -> SilentAttempt:
+    stage.clock.advance(2 * SECOND)
+    [attempt] = await stage.store.silent(stage.now)
+    return attempt
+
+
+async def test_losses_in_a_row_are_counted_for_the_watch_and_for_the_worker(stage: Stage) -> None:
+    run = await stage.running()
+    assert (await silent(stage)).losses == 0
+    run = await lose(stage, run, deaths=None)
+    assert (run.deaths, run.losses) == (None, 0), "of a run without suspicion nobody needs the number"
+    assert (await silent(stage)).losses == 1
+    run = await lose(stage, run)
+    run = await lose(stage, run)
+    assert (run.deaths, run.losses) == (0, 3)
+    seen = await silent(stage)
+    assert (seen.losses, seen.deaths, seen.slots) == (3, 0, 10)
+
+
+async def test_an_interruption_keeps_the_count_of_losses_and_any_other_end_clears_it(stage: Stage) -> None:
+    run = await lose(stage, await lose(stage, await stage.running()))
+    await stage.finish(stage.ending(run, Event.GIVEN_BACK, Outcome.INTERRUPTED, deaths=run.deaths))
+    await stage.fire()
+    [run] = await stage.claim()
+    assert (run.deaths, run.losses) == (0, 2)
+    await stage.finish(stage.failed(run, 0))
+    await stage.fire()
+    [run] = await stage.claim()
+    assert (run.deaths, (await silent(stage)).losses) == (None, 0)
+    run = await lose(stage, run, deaths=None)
+    assert (await silent(stage)).losses == 1
+
+
+async def test_the_refused_report_of_a_lost_attempt_clears_no_suspicion(stage: Stage) -> None:
+    first = await stage.running()
+    run = await lose(stage, first)
+    await stage.finish(stage.failed(first, 0))
+    assert (await lose(stage, run)).losses == 2
+
+
+async def test_a_process_that_died_alone_is_kept_with_its_run(stage: Stage) -> None:
+    run = await lose(stage, await lose(stage, await stage.running()))
+    retry = {"retry_at": stage.now, "reason": Reason.LOST}
+    await stage.finish(stage.ending(run, Event.RETRY_GRANTED, Outcome.LOST, deaths=1, **retry))
+    await stage.fire()
+    assert await stage.claim(suspects=False) == []
+    [run] = await stage.claim()
+    assert (run.deaths, run.losses, run.spent) == (1, 3, 1)
+    await stage.finish(stage.ending(run, Event.GAVE_UP, Outcome.LOST, deaths=2, reason=Reason.POISON))
+    view = await stage.run(run)
+    assert (view.state, view.reason, view.deaths) == (State.DEAD, Reason.POISON, 2)
 
 
 async def test_a_run_that_was_poison_is_tried_alone_when_somebody_has_it_tried_again(stage: Stage) -> None:

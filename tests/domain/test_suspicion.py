@@ -21,8 +21,14 @@ def test_a_run_gets_a_process_of_its_own_when_it_would_be_the_only_suspected_one
         return next(losses for losses in range(100) if is_tried_apart(slots, losses))
 
     assert {slots: first(slots) for slots in (1, 2, 3, 4, 8, 20, 100, 1_000)} == {
-        1: 3, 2: 3, 3: 3, 4: 3,
-        8: 4, 20: 5, 100: 7, 1_000: 10,
+        1: 3,
+        2: 3,
+        3: 3,
+        4: 3,
+        8: 4,
+        20: 5,
+        100: 7,
+        1_000: 10,
     }
 
 

@@ -36,7 +36,7 @@ FLOOD = "flood"
 
 
 class FakeStore:
-    url = None
+    url: str | None = None
 
     def __init__(self) -> None:
         self.ready: list[Claimed] = []
@@ -148,6 +148,9 @@ class FakeStore:
         known = {card.name for *_, cards in self.registered for card in cards}
         fitting = [run for run in self.ready if run.job in jobs or run.job not in known]
         fitting = [run for run in fitting if not queues or (run.queue or "default") in queues]
+        suspected = [run for run in fitting if run.deaths is not None]
+        for run in suspected[1 if suspects else 0 :]:
+            fitting.remove(run)
         live = [run for run in fitting if run.lane == Lane.LIVE and run.tenant != FLOOD]
         live += [run for run in fitting if run.tenant == FLOOD][
             : None if put_off is None else max(put_off - len(live), 0)
@@ -179,6 +182,8 @@ class FakeStore:
         for run in claimed:
             if self.owned.pop(run.number, None):
                 self.given_back.append(run)
+                if run.deaths is not None:
+                    self.ready.append(run._replace(token=run.token + 1))
         return len(claimed)
 
     async def beat(

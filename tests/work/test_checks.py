@@ -157,51 +157,6 @@ def test_a_worker_asks_for_the_checks_that_it_has_and_gives_back_those_that_it_h
     run(scene())
 
 
-def test_one_run_that_may_kill_its_worker_is_tried_at_a_time():
-    async def work() -> None:
-        await asyncio.sleep(3600)
-
-    async def scene() -> None:
-        bench = Bench(work)
-        await bench.worker.start()
-        bench.store.hand_off("work", deaths=1)
-        await bench.worker.run_once()
-        await bench.worker.run_once()
-        assert bench.store.suspects == [True, False]
-        await bench.advance(10 * SECOND)
-        assert bench.store.suspects[-1] is True
-
-    run(scene())
-
-
-def test_the_next_one_is_not_tried_before_the_store_has_heard_how_the_last_one_ended():
-    """Were it, and it killed the worker, the last one would be charged for that: it seems to have been at work."""
-
-    async def work() -> None: ...
-
-    async def scene() -> None:
-        bench = Bench(work)
-        await bench.worker.start()
-        heard = bench.store.slow["finish"] = asyncio.Event()
-        bench.store.hand_off("work", deaths=0)
-        await bench.worker.run_once()
-        await asyncio.sleep(0)  # it has ended
-        for _ in range(3):
-            bench.store.hand_off("work")
-            await bench.worker.run_once()
-        assert bench.store.suspects == [True, False, False, False]
-        heard.set()
-        await bench.worker.settle()
-        bench.store.hand_off("work")
-        await bench.worker.run_once()
-        assert bench.store.suspects[-1] is True
-
-    run(scene())
-
-
-# ------------------------------------------------------------------------------------------------ what a check is given
-
-
 def test_a_check_takes_any_of_the_jobs_arguments_by_name_as_the_job_would_see_them():
     seen: list[Any] = []
 

@@ -148,6 +148,11 @@ class Room:
         """Whether a claim may bring a run that may kill this worker. One that then does not fit is given back."""
         return self._has_room_for(*self._seen)
 
+    @property
+    def takes_some_suspects(self) -> bool:
+        """The same, if the run may be another one than is likely."""
+        return self._has_room_for(SUSPECTED_FROM, apart=False)
+
     def tries_apart(self, run: Claimed) -> bool:
         """Whether a suspected run is due to have a process of its own; its worker decides whether it can have one."""
         return is_tried_apart(self.slots, run.losses)

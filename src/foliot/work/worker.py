@@ -61,6 +61,9 @@ _AHEAD = 2
 _CLAIM_ANYWAY: Duration = SECOND
 """A worker with free slots claims this often even if nothing seems to be new: a hint that is lost costs a second."""
 
+_OTHER_SUSPECTS: Duration = 5 * SECOND
+"""Between two looks for a suspected run that fits, while the one that was seen last does not."""
+
 _log = logging.getLogger("foliot.work")
 
 
@@ -156,6 +159,7 @@ class Worker:
         self._chance = chance
         self._ping = ping
         self._isolates = isolates
+        self._other_suspects_at: Instant = 0
         self._not_isolable: set[str] = set()
         """Jobs of which no other process can execute a run; see `_never_isolate`."""
         self.claiming: asyncio.Task[int] | None = None
@@ -345,7 +349,7 @@ class Worker:
         self, queues: Sequence[str], jobs: Sequence[str], limit: int, ahead: int, is_told: bool
     ) -> int | None:
         """How many were begun; None when there is no use in going on."""
-        number, suspects, backlog = self.number, self.room.takes_suspects, self.room.left_for_backlog()
+        number, suspects, backlog = self.number, self._takes_suspects(), self.room.left_for_backlog()
         put_off = self.room.left_for_put_off()
         assert number is not None
         try:
@@ -377,6 +381,17 @@ class Worker:
         if backlog is not None and sum(one.lane != Lane.LIVE for one in claimed) >= backlog:
             self._left_some |= bool(self.room.left_for_backlog())  # some of the backlog ended meanwhile
         return len(claimed)
+
+    def _takes_suspects(self) -> bool:
+        """Whether a claim may bring a suspected run. Where the likely one would not fit, this worker looks now and then
+        for one that does: those of few losses must not wait until one of many losses has ended."""
+        if self.room.takes_suspects:
+            return True
+        now = self.clock.monotonic()
+        if now < self._other_suspects_at or not self.room.takes_some_suspects:
+            return False
+        self._other_suspects_at = now + _OTHER_SUSPECTS
+        return True
 
     def _begin(self, claimed: list[Claimed]) -> None:
         """What was claimed before its time is ours from now on, and begins at it."""

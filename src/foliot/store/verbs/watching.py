@@ -73,7 +73,9 @@ async def _with_facts(tx: Transaction, attempts: Sequence[SilentAttempt]) -> lis
 def _silent(row: Row, worker: int, beat_at: Instant, gone: bool) -> SilentAttempt:
     *known, phase, deaths, ending, tenant, queue = row
     ended_as = None if ending is None else Outcome(ending)
-    return SilentAttempt(*known, beat_at, gone, worker, phase, deaths, ended_as, Facts(), tenant, queue)
+    said = (*known, beat_at, gone, worker, phase, deaths, ended_as, Facts(), tenant, queue)
+    slots, losses = 1, 0  # read later, for all at once
+    return SilentAttempt._make((*said, slots, losses))
 
 
 async def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
