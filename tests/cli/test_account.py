@@ -164,13 +164,18 @@ def test_a_summary_of_a_longer_span_says_so():
         (State.AMBIGUOUS, "effect", "an effect began and has no recorded end: CardError: no"),
         (State.UNVERIFIED, "check", "its check says no: CardError: no"),
         (State.UNVERIFIED, "check_failed", "its check broke: CardError: no"),
-        (State.DEAD, "poison", "poison: 3 workers died of it: CardError: no"),
+        (State.DEAD, "poison", "poison: the process that executed it alone died 3 times: CardError: no"),
         (State.DEAD, "permanent", "trying again cannot help: CardError: no"),
     ],
 )
 def test_what_waits_for_a_person_says_why_in_words(state: State, reason: str, told: str):
     waiting = view(state, reason=reason, deaths=3, attempts=failed("shop.CardError: no"))
     assert told in text(account.parked(waiting, NOW))
+
+
+def test_a_retry_under_suspicion_says_so():
+    again = view(State.RETRYING, reason="lost", fire_at=NOW, deaths=0, attempts=failed("its worker vanished"))
+    assert text(account.retrying(again, NOW)).endswith("(under suspicion of killing its worker)")
 
 
 def test_a_retry_that_waits_for_the_next_hour_says_so():

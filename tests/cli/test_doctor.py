@@ -49,6 +49,13 @@ def test_what_nobody_takes_is_told_with_why() -> None:
     assert "untaken" not in {one.name for one in judge(SOUND)}
 
 
+def test_runs_that_wait_under_suspicion_are_counted_with_what_that_means() -> None:
+    [check] = [one for one in judge(SOUND._replace(counts={"early": 0, "suspected": 7})) if one.name == "suspicion"]
+    assert check.verdict == "warning"
+    assert check.detail.startswith("7 runs under suspicion wait: lost with their workers at least twice in a row")
+    assert "suspicion" not in {one.name for one in judge(SOUND)}
+
+
 def computed_with(tables: str) -> ScheduleView:
     schedule = Schedule(
         "report",

@@ -342,6 +342,19 @@ async def test_the_refused_report_of_a_lost_attempt_clears_no_suspicion(stage: S
     assert (await lose(stage, run)).losses == 2
 
 
+async def test_runs_that_wait_under_suspicion_are_counted_until_a_worker_has_them(stage: Stage) -> None:
+    for key in "abc":
+        await stage.promise(key)
+    await stage.fire()
+    runs = await stage.claim()
+    await stage.store.lose([stage.lost(run, retry_at=stage.now, charged=False, deaths=0) for run in runs[:2]])
+    await stage.store.lose([stage.lost(run, retry_at=stage.now, charged=False) for run in runs[2:]])
+    await stage.fire()
+    assert (await stage.store.counts())["suspected"] == 2
+    assert len(await stage.claim()) == 2, "one of them, and the one without suspicion"
+    assert (await stage.store.counts())["suspected"] == 1
+
+
 async def test_a_process_that_died_alone_is_kept_with_its_run(stage: Stage) -> None:
     run = await lose(stage, await lose(stage, await stage.running()))
     retry = {"retry_at": stage.now, "reason": Reason.LOST}

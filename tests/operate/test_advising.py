@@ -101,8 +101,9 @@ def test_an_attempt_that_was_lost_may_have_begun_although_nobody_saw_it() -> Non
     assert not situation(never, card(), NOW).begun
 
 
-def test_a_poisonous_run_says_how_many_workers_it_cost() -> None:
-    assert told(dead(reason=Reason.POISON, deaths=3)).lead.startswith("3 workers died while running it alone")
+def test_a_poisonous_run_says_how_often_its_own_process_died() -> None:
+    lead = told(dead(reason=Reason.POISON, deaths=3)).lead
+    assert lead.startswith("The process that executed it alone died 3 times.")
 
 
 def test_a_result_that_its_check_refused_is_repaired_where_doing_it_again_does_no_harm() -> None:

@@ -179,6 +179,21 @@ def test_a_running_one_says_how_far_it_is_and_how_long_it_has_been_silent() -> N
     assert texts(run)[-1] == "attempt 1 is running, at 3 of 4; it last said something 2 min ago"
 
 
+@pytest.mark.parametrize(
+    ("slots", "told"),
+    [
+        (100, "a worker with 100 slots executes at most 25 such runs together"),
+        (8, "a worker with 8 slots executes at most 2 such runs together"),
+        (4, "a worker with 4 slots tries it in a process of its own"),
+        (None, "a worker executes at most slots / 4 such runs together, at least one"),
+    ],
+)
+def test_a_run_that_waits_under_suspicion_says_why(slots: int | None, told: str) -> None:
+    lost = [attempt(number, Outcome.LOST, "its worker vanished") for number in (1, 2, 3)]
+    run = view(State.READY, reason=Reason.LOST, deaths=0, finished_at=None, attempts=lost)
+    assert texts(run, slots=slots)[-1] == f"waits under suspicion: lost 3 times in a row; {told}"
+
+
 def test_a_skipped_row_says_how_many_ticks_it_stands_for() -> None:
     run = view(State.SKIPPED, reason="misfire", detail="nothing was there", span_count=1_200, span_until=NOW)
     assert of_kind(Kind.ENDED, run) == [

@@ -48,7 +48,7 @@ _PARKED = {
     "too_old": "gave up, too old after {tries}",
     "permanent": "trying again cannot help",
     "lost": "its worker vanished",
-    "poison": "poison: {deaths} died of it",
+    "poison": "poison: the process that executed it alone died {deaths}",
     "effect": "an effect began and has no recorded end",
     "check": "its check says no",
     "check_failed": "its check broke",
@@ -58,7 +58,6 @@ _AGAIN = {
     "budget": " (its job has spent this hour's retries)",
     "asked_to_wait": " (the other side asked to wait)",
     "locked": " (it waits for a worker that has the key)",
-    "lost": " (alone, if it may have killed its worker)",
 }
 _NOTE = "·"
 _INDENT = 9
@@ -108,7 +107,7 @@ def parked(view: RunView, now: Instant) -> Line:
     """A run that waits for a person; `view` has its attempts."""
     last = _last(view)
     known = _PARKED.get(view.reason or "", view.reason or "given up").format(
-        tries=counted(view.attempt, "attempt"), deaths=counted(view.deaths or 0, "worker")
+        tries=counted(view.attempt, "attempt"), deaths=counted(view.deaths or 0, "time")
     )
     why = f"{known}: {_error(view, last)}"
     return _attempted(view, last, "parked", one_line(why), now)
@@ -119,7 +118,8 @@ def retrying(view: RunView, now: Instant) -> Line:
     last = _last(view)
     outcome = "failed" if last is None or last.outcome is None else str(last.outcome).replace("_", " ")
     why = f"attempt {view.attempt} {outcome}: {_error(view, last)}"
-    again = f"again {relative(view.fire_at, now)}{_AGAIN.get(view.reason or '', '')}"
+    suspected = " (under suspicion of killing its worker)" if view.deaths is not None else ""
+    again = f"again {relative(view.fire_at, now)}{suspected or _AGAIN.get(view.reason or '', '')}"
     return _attempted(view, last, "retrying", f"{one_line(why, 300)}; {again}", now)
 
 

@@ -118,6 +118,7 @@ def judge(findings: Findings) -> list[Check]:
         _fleet(findings, "worker", "nothing runs: start `foliot up`, or `foliot worker --app ...`"),
         _due(findings),
         *_untaken(findings),
+        *_suspected(findings.counts),
         *_encryption(findings),
         _versions(findings.instances),
         _schedules(findings),
@@ -226,6 +227,16 @@ def _untaken(findings: Findings) -> list[Check]:
     """Told by whoever watches, about once an hour: by now somebody may be there."""
     told = [f"{one.detail} ({words.relative(one.at, findings.store_now)})" for one in findings.untaken]
     return [Check("untaken", "warning", "; ".join(told))] if told else []
+
+
+def _suspected(counts: Mapping[str, int]) -> list[Check]:
+    if not (count := counts.get("suspected", 0)):
+        return []
+    told = (
+        f"{words.counted(count, 'run')} under suspicion wait: lost with their workers at least twice in a row, so a "
+        "worker executes only some of them together; foliot runs show says how many"
+    )
+    return [Check("suspicion", "warning", told)]
 
 
 def _encryption(findings: Findings) -> list[Check]:

@@ -90,7 +90,7 @@ class Policy:
     retries_per_hour: int | None = None
     """Of all runs of the job together; what comes on top waits for the next hour."""
     poison_after: int = 3
-    """So many workers may die of a run that they tried alone, before it goes to the dead letters."""
+    """How many processes may die that execute a run alone, until the run goes to the dead letters."""
     backoff: Duration = 5 * SECOND
     """The ceiling of the first delay; it doubles with every attempt spent."""
     backoff_cap: Duration = HOUR

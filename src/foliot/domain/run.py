@@ -14,6 +14,7 @@ from foliot.domain.instant import LAST, MINUTE, Duration, Instant
 from foliot.domain.ledger import BatchView, EffectView, Facts, Item, Stage
 from foliot.domain.members import Interval
 from foliot.domain.state import Event, Outcome, Reason, State
+from foliot.domain.suspicion import losses_in
 from foliot.errors import InvalidInput
 
 
@@ -340,6 +341,11 @@ class RunView:
     """Whom it is for, where its schedule goes over many."""
     interval: Interval | None = None
     """Of a tick over many members: how complete it is. Given for a single run only."""
+
+    @property
+    def losses(self) -> int:
+        """How often in a row it was lost. Known for a single run only."""
+        return losses_in(attempt.outcome for attempt in self.attempts)
 
     @property
     def id(self) -> str:

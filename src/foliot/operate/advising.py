@@ -171,14 +171,14 @@ def _lead(view: RunView, now: Instant) -> str:
         case State.RUNNING:
             return f"It lives, and has said nothing of its progress for {length(silent_for(view, now))}."
     known = _DEAD.get(view.reason or "", "It was given up.")
-    return known.format(tries=counted(view.attempt, "attempt"), deaths=counted(view.deaths or 0, "worker"))
+    return known.format(tries=counted(view.attempt, "attempt"), deaths=counted(view.deaths or 0, "time"))
 
 
 _DEAD: dict[str, str] = {
     Reason.ATTEMPTS: "It was given up after {tries}. Read the last error, and remove its cause first.",
     Reason.PERMANENT: "The handler said that trying again cannot help. Remove the cause first.",
     Reason.TOO_OLD: "It was given up because it had become too old (give_up_after).",
-    Reason.POISON: "{deaths} died while running it alone. Find out why before it takes down another one.",
+    Reason.POISON: "The process that executed it alone died {deaths}. Find out why before it is tried again.",
     Reason.BAD_PAYLOAD: "Its arguments do not fit the job's signature. Deploy code that accepts them first.",
     Reason.BAD_ROW: "Its row holds what this release cannot read; a newer one may have written it.",
 }

@@ -38,6 +38,7 @@ from foliot.domain.redaction import redacted_text, secret_values
 from foliot.domain.run import Claimed, Ending, Progress, SilentAttempt
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.domain.store import DEFAULT_QUEUE, JobCard, Store
+from foliot.domain.suspicion import SUSPECTED_FROM, may_begin
 from foliot.errors import InvalidInput, Locked, LostOwnership, NotAllowed, UnknownName
 from foliot.operate.acting import Acting
 from foliot.operate.advising import traits_of
@@ -139,18 +140,20 @@ class ExternalVerbs(Acting):
         or no more, a worker of the caller."""
         store = await self._opened()
         guest = await _guest(store, worker, credential)
-        room = min(limit, guest.slots - len(await store.attempts_of(worker)))
+        held = await store.attempts_of(worker)
+        room = min(limit, guest.slots - len(held))
         if room < 1:
             return []
-        found = await store.claim_within(worker, bound, guest.queues, guest.jobs, room, guest.labels)
+        suspected = [max(one.losses, SUSPECTED_FROM) for one in held if one.deaths is not None]
+        suspects = may_begin(guest.slots, suspected, SUSPECTED_FROM)
+        found = await store.claim_within(worker, bound, guest.queues, guest.jobs, room, guest.labels, suspects)
         if not found:
             return []
         cards, now = await store.jobs(), await store.now()
-        # A check is asked by calling a function: nobody elsewhere has that.
-        checks = [one for one in found if one.phase is not None]
-        if checks:
-            await store.give_back(worker, checks)
-        readable, shut = _parted([one for one in found if one.phase is None])
+        unfit = [one for one in found if not _is_for_guests(one, guest, suspected)]
+        if unfit:
+            await store.give_back(worker, unfit)
+        readable, shut = _parted([one for one in found if one not in unfit])
         if shut:
             await store.finish(worker, [_put_off(one, why, now) for one, why in shut])
         if shut and not readable:
@@ -384,6 +387,14 @@ def _deadline(held: SilentAttempt, cards: Mapping[str, JobCard]) -> Instant:
 def _card(job: GuestJob) -> JobCard:
     policy = Policy().merged(choices(dict(job.settings)))
     return JobCard(checked_name(job.name, "job"), policy_to_json(policy), checked_name(job.queue, "queue"))
+
+
+def _is_for_guests(claimed: Claimed, guest: GuestWorker, suspected: Sequence[int]) -> bool:
+    """Whether a worker elsewhere may execute it. A check is made by calling a function, which is not there.
+    `suspected`: the losses of those runs under suspicion that the worker executes."""
+    return claimed.phase is None and (
+        claimed.deaths is None or may_begin(guest.slots, suspected, max(claimed.losses, SUSPECTED_FROM))
+    )
 
 
 def _parted(found: Sequence[Claimed]) -> tuple[list[Claimed], list[tuple[Claimed, str]]]:

@@ -389,7 +389,7 @@ _REASONS: dict[str, str] = {
     Reason.REQUESTED: "on request",
     Reason.ATTEMPTS: "",
     Reason.PERMANENT: "trying again cannot help",
-    Reason.POISON: "workers died of it",
+    Reason.POISON: "its own process died each time",
     Reason.LOST: "its worker vanished",
     Reason.EFFECT: "an effect began and has no recorded end",
     Reason.CHECK: "",

@@ -378,7 +378,9 @@ def _optional_words(policy: Policy) -> dict[str, str]:
     if policy.stall_after is not None:
         words["if stuck"] = f"after {spell(policy.stall_after)} without progress {_ON_STALL[policy.on_stall]}"
     if policy.poison_after != Policy().poison_after:
-        words["poison"] = f"given up when {policy.poison_after} workers have died of it"
+        words["poison"] = (
+            f"given up when the process that executes it alone died {counted(policy.poison_after, 'time')}"
+        )
     if policy.useful_until is not None:
         words["useful"] = f"skipped when it cannot start within {spell(policy.useful_until)} of its time"
     if policy.concurrency_key is not None:

@@ -19,6 +19,7 @@ from foliot.domain.policy import labels_of
 from foliot.domain.run import AttemptView, Origin, Phase, RunView
 from foliot.domain.state import PARKED, Outcome, Reason, State
 from foliot.domain.store import AuditRow, EventRow, JobCard
+from foliot.domain.suspicion import SUSPECTED_FROM, is_tried_apart, most_together
 from foliot.operate.advising import (
     Guidance,
     guidance,
@@ -80,6 +81,8 @@ class Lineage(NamedTuple):
     """What people did to it."""
     maker: AuditRow | None = None
     """Who made it, where a person did."""
+    slots: int | None = None
+    """Those of the largest live worker. Read only where the run waits under suspicion."""
 
     @property
     def guidance(self) -> Guidance | None:
@@ -231,7 +234,7 @@ _FOLLOWED: dict[str, str] = {
     Reason.ATTEMPTS: "no attempts are left",
     Reason.PERMANENT: "it is not tried again",
     Reason.TOO_OLD: "it is too old to be tried again",
-    Reason.POISON: "too many workers died of it",
+    Reason.POISON: "each time its own process died",
     Reason.BUDGET: "its job has spent this hour's retries, and it waits for the next hour",
     Reason.ASKED_TO_WAIT: "to be tried again when the other side allows it",
     Reason.LOCKED: "it waits for a worker that has the key",
@@ -368,7 +371,7 @@ def _because(view: RunView) -> str:
 def _today(lineage: Lineage) -> Iterator[StoryLine]:
     """What holds at this moment."""
     view, now = lineage.view, lineage.now
-    if text := _standing(view, now):
+    if text := _suspected(view, lineage.slots) or _standing(view, now):
         yield StoryLine(now, text, Kind.NOW)
     if again := [name for name in view.reruns if name != view.id]:
         yield StoryLine(now, f"reruns: {listed(again)}", Kind.NOW)
@@ -398,6 +401,20 @@ def _standing(view: RunView, now: Instant) -> str | None:
         case State.SCHEDULED:
             return f"due {_in(view.fire_at - now)}{_needing(view)}"
     return None
+
+
+def _suspected(view: RunView, slots: int | None) -> str | None:
+    """The reason why a worker with free slots may leave a run to wait; None where it is under no suspicion."""
+    if view.deaths is None or view.state is not State.READY:
+        return None
+    losses = max(view.losses, SUSPECTED_FROM)
+    lost = f"waits under suspicion: lost {losses} times in a row"
+    if slots is None:
+        return f"{lost}; a worker executes at most slots / {2 ** (losses - 1):,} such runs together, at least one"
+    if is_tried_apart(slots, losses):
+        return f"{lost}; a worker with {counted(slots, 'slot')} tries it in a process of its own"
+    most = counted(most_together(slots, losses), "such run")
+    return f"{lost}; a worker with {counted(slots, 'slot')} executes at most {most} together"
 
 
 def _needing(view: RunView) -> str:

@@ -60,6 +60,7 @@ class TellingVerbs(Acting):
             events=[*await store.events_of(view.id), *await _why_untaken(store, view)],
             audit=[row for row in audit if row != maker],
             maker=maker,
+            slots=None if view.deaths is None else await _most_slots(store),
         )
 
     async def untaken_async(self) -> list[EventRow]:
@@ -203,3 +204,7 @@ async def _spans(store: Store, schedules: Sequence[ScheduleView]) -> list[RunVie
         found = await store.runs(states=[State.SKIPPED], schedule=one.schedule.id, limit=_SPANS)
         spans += [view for view in found if view.span_until is not None]
     return spans
+
+
+async def _most_slots(store: Store) -> int | None:
+    return max((one.slots for one in await store.instances() if one.role == "worker"), default=None)

@@ -26,6 +26,7 @@ class ElsewhereStore(Protocol):
         jobs: Sequence[str],
         limit: int,
         labels: Sequence[str] = (),
+        suspects: bool = True,
     ) -> list[Claimed]:
         """As `WorkStore.claim`, of the bound's jobs, queues and tenant alone. Runs of other tenants stay where they
         are, in their order."""

@@ -538,10 +538,11 @@ class PostgresStore(Verbs):
         jobs: Sequence[str],
         limit: int,
         labels: Sequence[str] = (),
+        suspects: bool = True,
     ) -> list[Claimed]:
         jobs, queues = bound.narrowed(jobs, queues)
         within = None if bound.all_tenants else claiming.Within(bound.tenant)
-        wanted = claiming.Wanted(worker, queues, jobs, limit, labels=labels, within=within)
+        wanted = claiming.Wanted(worker, queues, jobs, limit, suspects, labels=labels, within=within)
         return await self._claimer.claim(wanted, self._about_now())
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:

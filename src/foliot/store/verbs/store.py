@@ -208,15 +208,16 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
         jobs: Sequence[str],
         limit: int,
         labels: Sequence[str] = (),
+        suspects: bool = True,
     ) -> list[Claimed]:
         jobs, queues = bound.narrowed(jobs, queues)
         if bound.all_tenants:
-            return await self.claim(worker, queues, jobs, limit, labels=labels)
+            return await self.claim(worker, queues, jobs, limit, suspects, labels=labels)
         # The search reads beside the writer, because it takes long while many runs of other tenants wait.
         found = await self.read(lambda tx: working.chunks_within(tx, bound.tenant, queues, jobs, labels))
         within = working.Within(bound.tenant, found)
         return await self.write(
-            lambda tx: working.claim(tx, worker, queues, jobs, limit, True, labels=labels, within=within)
+            lambda tx: working.claim(tx, worker, queues, jobs, limit, suspects, labels=labels, within=within)
         )
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:

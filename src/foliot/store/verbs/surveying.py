@@ -201,6 +201,8 @@ async def counts(tx: Transaction) -> dict[str, int]:
     found = {str(state): count for state, count in (await live_counts(tx)).items()}
     found["history"] = await tx.value("count_history")
     found["early"] = await tx.value("count_early")
+    suspected = [number for (stored,) in await tx.all("suspected_chunks") for number in tx.unpacked(stored)]
+    found["suspected"] = await tx.value("count_suspected", numbers=longs(suspected))
     return found
 
 

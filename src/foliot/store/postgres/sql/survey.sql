@@ -95,6 +95,13 @@ WHERE r.number = ANY(:numbers::bigint[]) AND e.state = 'started' ORDER BY e.n
 -- name: count_parked
 SELECT state, count(*) FROM foliot.run WHERE state >= 20 GROUP BY state
 
+-- name: suspected_chunks
+SELECT numbers FROM foliot.handoff WHERE alone
+
+-- name: count_suspected
+-- Runs under suspicion that wait for a worker.
+SELECT count(*) FROM foliot.run WHERE number = ANY(:numbers::bigint[]) AND state <= 1 AND deaths IS NOT NULL
+
 -- name: count_held
 SELECT count(*) FROM foliot.run WHERE waits_for IS NOT NULL AND (state = 2 OR (state < 2 AND phase IS NULL))
 

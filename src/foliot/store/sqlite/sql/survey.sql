@@ -85,6 +85,13 @@ WHERE r.number IN carray(:numbers) AND e.state = 'started' ORDER BY e.n
 -- name: count_parked
 SELECT state, count(*) FROM run WHERE state >= 20 GROUP BY state
 
+-- name: suspected_chunks
+SELECT numbers FROM handoff WHERE alone
+
+-- name: count_suspected
+-- Runs under suspicion that wait for a worker.
+SELECT count(*) FROM run WHERE number IN carray(:numbers) AND state <= 1 AND deaths IS NOT NULL
+
 -- name: count_held
 SELECT count(*) FROM run INDEXED BY run_held WHERE waits_for IS NOT NULL AND (state = 2 OR (state < 2 AND phase IS NULL))
 
