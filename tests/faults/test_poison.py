@@ -1,8 +1,8 @@
-"""A run that kills its workers is found and set aside, and those beside it are charged nothing."""
+"""What a killed worker costs: a run that kills its workers is found, and the others go on at once and uncharged."""
 
 from __future__ import annotations
 
-import signal
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.faults
 
 APP = Path(venom.__file__)
+CROWD = 100
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -29,33 +30,61 @@ def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
     fleet.close()
 
 
-def test_a_run_that_kills_its_workers_is_set_aside_and_its_neighbours_are_charged_nothing(
-    fleet: Fleet, tmp_path: Path
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    folder = tmp_path / "begun"
+    folder.mkdir()
+    return folder
+
+
+def test_all_runs_of_a_killed_worker_execute_together_in_the_one_that_is_left(fleet: Fleet, begun: Path) -> None:
+    """No run ends before all have begun again, so a worker that tried them one after the other would never come to an
+    end."""
+    life = venom.LIVES + 1
+    runs = [fleet.promise("neighbour", life=life, n=n, begun=str(begun)) for n in range(CROWD)]
+
+    def have_begun(attempt: int) -> bool:
+        return {f"{life}-{n}-{attempt}" for n in range(CROWD)} <= set(os.listdir(begun))
+
+    fleet.start_scheduler(app=APP)
+    fleet.start_worker("killed", "--slots", str(CROWD), app=APP)
+    until(lambda: have_begun(1), "the first worker executes all runs")
+    fleet.start_worker("left", "--slots", str(CROWD), app=APP)
+    fleet.kill("killed")
+    until(lambda: have_begun(2), "the worker that is left executes all runs")
+    (begun / venom.RELEASE).touch()
+    for run in map(fleet.succeeded, runs):
+        assert [one.outcome for one in run.attempts] == [Outcome.LOST, Outcome.SUCCEEDED]
+        assert (run.spent, run.deaths) == (1, None), "the success alone was charged"
+
+
+def test_a_run_that_kills_its_workers_is_poison_and_its_neighbours_are_charged_nothing(
+    fleet: Fleet, begun: Path, request: pytest.FixtureRequest
 ) -> None:
-    begun = tmp_path / "begun"
-    begun.mkdir()
+    def neighbours(life: int) -> list[str]:
+        return [fleet.promise("neighbour", life=life, n=n, begun=str(begun)) for n in range(venom.NEIGHBOURS)]
 
-    def neighbours(life: int, count: int) -> list[str]:
-        return [fleet.promise("neighbour", life=life, n=n, begun=str(begun)) for n in range(count)]
-
-    poison = fleet.promise("sting", begun=str(begun))
+    how = "segfault" if "postgres" in request.node.name else "exit"
+    poison = fleet.promise("sting", begun=str(begun), how=how)
     harmed: list[str] = []
     fleet.start_scheduler(app=APP)
-    for life, count in venom.NEIGHBOURS.items():
-        beside = neighbours(life, count)
-        fleet.start_worker("worker", "--slots", "50", app=APP)
-        assert fleet.alive.pop("worker").wait() == -signal.SIGKILL, f"the poison did not end worker {life}"
-        # No worker runs now, so each run stays as the watch has left it.
+    for life in range(1, venom.LIVES + 1):
+        harmed += neighbours(life)
+        fleet.start_worker("worker", "--slots", str(venom.SLOTS), app=APP)
+        assert fleet.alive.pop("worker").wait() != 0, f"the poison did not end worker {life}"
         suspect = lost(fleet, poison, life)
-        assert suspect.deaths == life - 1, f"the watch did not charge the right run for the death of worker {life}"
-        assert {lost(fleet, one, 1).spent for one in beside} == {0}, f"worker {life}: a neighbour was charged"
-        harmed += beside
-    assert fleet.run(poison).state is State.DEAD
-    late = neighbours(5, 3)
-    fleet.start_worker("last", "--slots", "50", app=APP)
-    ended = [fleet.succeeded(one) for one in [*harmed, *late]]
-    assert fleet.fallen() == [], "a worker died although the poison was set aside"
-    judge(*fleet.ask(lambda app: look(app, poison)), ended[: len(harmed)], ended[len(harmed) :])
+        assert (suspect.spent, suspect.deaths) == (0, None if life == 1 else 0)
+    beside = neighbours(venom.LIVES + 1)
+    fleet.start_worker("last", "--slots", str(venom.SLOTS), app=APP)
+    until(lambda: fleet.run(poison).state is State.DEAD, "the run is poison")
+    until(lambda: {f"{venom.LIVES + 1}-{n}-1" for n in range(venom.NEIGHBOURS)} <= set(os.listdir(begun)), "all began")
+    states = {fleet.run(run_id).state for run_id in beside}
+    assert states == {State.RUNNING}, "the worker executes others beside the processes that die"
+    (begun / venom.RELEASE).touch()
+    judge(*fleet.ask(lambda app: look(app, poison)), list(map(fleet.succeeded, harmed)))
+    for run in map(fleet.succeeded, beside):
+        assert [one.outcome for one in run.attempts] == [Outcome.SUCCEEDED], "the worker outlived the poison"
+    assert fleet.fallen() == []
 
 
 def lost(fleet: Fleet, run_id: str, attempt: int) -> RunView:
@@ -74,14 +103,14 @@ async def look(app: Foliot, poison: str) -> tuple[RunView, Guidance | None]:
     return await app.operate.run_async(poison), await app.operate.advice_async(poison)
 
 
-def judge(poison: RunView, advice: Guidance | None, harmed: list[RunView], late: list[RunView]) -> None:
+def judge(poison: RunView, advice: Guidance | None, harmed: list[RunView]) -> None:
     assert (poison.state, poison.reason, poison.deaths) == (State.DEAD, Reason.POISON, 3)
-    assert [one.outcome for one in poison.attempts] == [Outcome.LOST] * 4
-    assert poison.spent == 3, "each neighbour could have been the cause of the first death"
+    assert [one.outcome for one in poison.attempts] == [Outcome.LOST] * (venom.LIVES + 3)
+    assert poison.spent == 3, "any of its neighbours could have been the cause when a worker died"
     assert advice is not None
-    assert (advice.advice.action, "3 workers died" in advice.lead) == (Action.RECONCILE, True)
+    assert (advice.advice.action, "died 3 times" in advice.lead) == (Action.RECONCILE, True)
     for run in harmed:
-        assert [one.outcome for one in run.attempts] == [Outcome.LOST, Outcome.SUCCEEDED]
-    for run in late:
-        assert [one.outcome for one in run.attempts] == [Outcome.SUCCEEDED]
-    assert {run.spent for run in [*harmed, *late]} == {1}, "each was charged for its success alone"
+        *before, last = [one.outcome for one in run.attempts]
+        assert (set(before), last) == ({Outcome.LOST}, Outcome.SUCCEEDED)
+        assert len(before) <= venom.LIVES, "an innocent run is repeated at most as often as a worker dies"
+        assert run.spent == 1, "the success alone was charged"
