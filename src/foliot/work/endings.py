@@ -328,7 +328,7 @@ def decided(
         policy.retries_per_hour if granted else None,
         contact(policy, finding.outcome) if claimed.phase is None else None,
         # An interruption says nothing about what the run does to its worker.
-        claimed.deaths if finding.outcome is Outcome.INTERRUPTED else verdict.deaths,
+        deaths=claimed.deaths if finding.outcome is Outcome.INTERRUPTED else verdict.deaths,
     )
 
 
