@@ -325,6 +325,27 @@ async def test_a_worker_gets_its_runs_although_the_answer_to_its_claim_was_lost(
         assert await to.count("claim") == 0
 
 
+async def test_a_suspected_run_is_found_with_its_losses_although_the_answer_to_its_claim_was_lost(
+    postgres: PostgresServer,
+) -> None:
+    async with line(postgres) as to:
+        await to.stage.running()  # so that the worker itself is not given up
+        await to.stage.promise()
+        run = None
+        for _ in range(3):
+            await to.stage.fire()
+            [run] = await to.stage.claim()
+            await to.store.lose([to.stage.lost(run, retry_at=to.stage.now, charged=False, deaths=0)])
+        await to.stage.fire()
+        fault = cut(to, "after", "foliot.claim_runs(")
+        with pytest.raises(StoreError):
+            await to.stage.claim()
+        assert fault.happened
+        [again] = await to.stage.claim()
+        assert run is not None
+        assert (again.number, again.deaths, again.losses) == (run.number, 0, 3)
+
+
 @each_moment(after="as through a pooler")
 async def test_a_claim_whose_answer_was_lost_is_finished_by_somebody_else_when_its_worker_dies(
     postgres: PostgresServer, options: str, moment: str
