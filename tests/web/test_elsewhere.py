@@ -87,6 +87,21 @@ def test_a_worker_takes_no_more_than_its_slots(guest: Guest) -> None:
     assert len(guest.claim()) == 1
 
 
+def test_a_worker_takes_only_a_part_of_its_slots_full_of_runs_that_were_lost_twice(guest: Guest) -> None:
+    for number in range(2):
+        guest.stage.promise("resize", f"picture-{number}")
+    for _ in range(2):
+        assert len(guest.claim(limit=10)) == 2, "the first loss raises no suspicion"
+        guest.stage.world._orphans = True
+        guest.stage.world.run_for("1m")
+        guest = Guest(guest.stage, guest.caller)
+    [first] = guest.claim(limit=10)
+    assert guest.claim(limit=10) == []
+    assert guest.run(first).spent == 0
+    guest.say(first, "complete")
+    assert len(guest.claim(limit=10)) == 1
+
+
 def test_what_an_attempt_says_of_itself_is_kept_for_the_next(guest: Guest) -> None:
     taken = guest.claimed()
     said = {"attempt": taken["attempt_token"], "done": 3, "of": 9, "note": "tiles", "checkpoint": {"tile": 3}}

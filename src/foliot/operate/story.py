@@ -219,7 +219,7 @@ _OUTCOMES = {
     Outcome.PERMANENT: "failed for good",
     Outcome.TIMED_OUT: "was out of time",
     Outcome.STALLED: "stalled",
-    Outcome.LOST: "was lost with its worker",
+    Outcome.LOST: "was lost",
     Outcome.CANCELLED: "stopped, as it was asked to",
     Outcome.INTERRUPTED: "was interrupted: its worker was shut down",
     Outcome.FENCED: "came back too late, and was refused",
