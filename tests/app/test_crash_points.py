@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from foliot.operate.advising import guidance
 from foliot.store.verbs import working
 from foliot.testing import World, virtual_time
-from tests.faults.crash_table import CRASHES, Crash
+from tests.faults.crash_table import CRASHES, Crash, unhurried
 from tests.faults.till import Bank, Point, make_till
 
 HERE = [crash for crash in CRASHES if crash.point is not Point.ROWS]
@@ -75,7 +76,8 @@ def test_what_is_known_after_a_crash_and_how_it_ends(
         fuse.point = None
         world.kill_worker()
         world.run_for("31s")
-        run, advice = world.run(kept.id), app.operate.advice(kept.id)
+        run = unhurried(world.run(kept.id))
+        advice = guidance(run, world.call(world.store.jobs()).get(crash.job), world.clock.now())
         known = (None, None) if advice is None else (advice.advice.recovery, advice.advice.action)
         assert (run.state, *known) == (crash.state, crash.recovery, crash.action)
         world.add_worker()

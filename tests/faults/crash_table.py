@@ -3,6 +3,7 @@ with real processes and in virtual time; the documentation shows it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from foliot.domain.ledger import EffectState
@@ -38,6 +39,11 @@ class Crash(NamedTuple):
         in_rows = self.job == "settle_in_rows"
         paid = sum(one.state is EffectState.DONE for one in ended.effects) if in_rows else bank.paid()
         assert (ended.state, paid, ended.attempt) == (self.final, self.paid, self.attempts)
+
+
+def unhurried(run: RunView) -> RunView:
+    """A run that is due again at once is handed off again at once: as it was in the moment between."""
+    return replace(run, state=State.RETRYING) if run.state is State.READY and run.attempt else run
 
 
 _S, _R, _A = State, Recovery, Action

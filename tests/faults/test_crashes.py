@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from foliot.domain.run import RunView
 from foliot.domain.state import PARKED, TERMINAL, State
 from foliot.operate.advising import Guidance, guidance
 from tests.faults import till
-from tests.faults.crash_table import CRASHES, Crash
+from tests.faults.crash_table import CRASHES, Crash, unhurried
 from tests.faults.processes import Fleet
 from tests.faults.till import Bank, Point, make_till
 from tests.tiers import FULL
@@ -107,10 +106,8 @@ class Scene:
         store = await app.opened()
         cards, now, found = await store.jobs(), await store.now(), {}
         for crash, run_id in self.runs.items():
-            run = await app.operate.run_async(run_id)
-            # One that is due again at once is handed off again at once: what was advised in the moment between.
-            was = State.RETRYING if run.state is State.READY and run.attempt else run.state
-            found[crash] = Found(replace(run, state=was), guidance(replace(run, state=was), cards.get(run.job), now))
+            run = unhurried(await app.operate.run_async(run_id))
+            found[crash] = Found(run, guidance(run, cards.get(run.job), now))
         return found
 
 

@@ -17,6 +17,7 @@ from foliot.domain.policy import Policy
 from foliot.domain.run import Phase
 from foliot.domain.state import Event, Outcome, Reason
 from foliot.work.handler import Handler
+from tests.tiers import only_in_full
 from tests.work import commons
 from tests.work.fakes import Bench, run, until
 from tests.work.test_isolation import Prison, prison
@@ -179,7 +180,7 @@ def test_a_run_that_may_be_poison_has_a_process_of_its_own_and_runs_without_susp
     run(scene())
 
 
-@pytest.mark.parametrize("how", ["exit", "segfault", "kill"])
+@pytest.mark.parametrize("how", [only_in_full("exit"), "segfault", only_in_full("kill")])
 def test_the_death_of_that_process_is_the_runs_own_loss(how: str, tmp_path: Path) -> None:
     async def scene() -> None:
         async with isolating(tmp_path, shared("fall"), slots=8) as made:
