@@ -114,8 +114,8 @@ def test_a_run_that_waits_under_suspicion_says_so_and_the_doctor_counts_it(offic
     assert counts["suspected"] == CROWD - executing
     waiting = next(n for n in range(CROWD) if n not in office.executing)
     losses = outcomes(office, waiting).count(Outcome.LOST)
-    told = operate.story(f"run-{waiting}#1")[-1].text
-    assert told == (
+    text = operate.story(f"run-{waiting}#1")[-1].text
+    assert text == (
         f"waits under suspicion: lost {losses} times in a row; a worker with 100 slots executes at most "
         f"{100 >> (losses - 1)} such runs together"
     )

@@ -312,7 +312,7 @@ async def test_losses_in_a_row_are_counted_for_the_watch_and_for_the_worker(stag
     run = await stage.running()
     assert (await silent(stage)).losses == 0
     run = await lose(stage, run, deaths=None)
-    assert (run.deaths, run.losses) == (None, 0), "of a run without suspicion nobody needs the number"
+    assert (run.deaths, run.losses) == (None, 0), "the number is read only under suspicion"
     assert (await silent(stage)).losses == 1
     run = await lose(stage, run)
     run = await lose(stage, run)

@@ -14,7 +14,7 @@ from tests.waiting import until_async
 
 SLOTS = 12
 LIVES = 4
-"""How many workers with so many slots the job kills, until its attempts have processes of their own."""
+"""How many of these workers the job kills, until its attempts have processes of their own."""
 NEIGHBOURS = 10
 """How many neighbours each worker executes for the first time when it dies, and how many the last one executes beside
 those processes."""

@@ -180,7 +180,7 @@ def test_a_running_one_says_how_far_it_is_and_how_long_it_has_been_silent() -> N
 
 
 @pytest.mark.parametrize(
-    ("slots", "told"),
+    ("slots", "rule"),
     [
         (100, "a worker with 100 slots executes at most 25 such runs together"),
         (8, "a worker with 8 slots executes at most 2 such runs together"),
@@ -188,10 +188,10 @@ def test_a_running_one_says_how_far_it_is_and_how_long_it_has_been_silent() -> N
         (None, "a worker executes at most slots / 4 such runs together, at least one"),
     ],
 )
-def test_a_run_that_waits_under_suspicion_says_why(slots: int | None, told: str) -> None:
+def test_a_run_that_waits_under_suspicion_says_why(slots: int | None, rule: str) -> None:
     lost = [attempt(number, Outcome.LOST, "its worker vanished") for number in (1, 2, 3)]
     run = view(State.READY, reason=Reason.LOST, deaths=0, finished_at=None, attempts=lost)
-    assert texts(run, slots=slots)[-1] == f"waits under suspicion: lost 3 times in a row; {told}"
+    assert texts(run, slots=slots)[-1] == f"waits under suspicion: lost 3 times in a row; {rule}"
 
 
 def test_a_skipped_row_says_how_many_ticks_it_stands_for() -> None:

@@ -232,11 +232,11 @@ def _untaken(findings: Findings) -> list[Check]:
 def _suspected(counts: Mapping[str, int]) -> list[Check]:
     if not (count := counts.get("suspected", 0)):
         return []
-    told = (
+    detail = (
         f"{words.counted(count, 'run')} under suspicion wait: lost with their workers at least twice in a row, so a "
         "worker executes only some of them together; foliot runs show says how many"
     )
-    return [Check("suspicion", "warning", told)]
+    return [Check("suspicion", "warning", detail)]
 
 
 def _encryption(findings: Findings) -> list[Check]:

@@ -329,7 +329,7 @@ class RunView:
     phase: int | None = None
     repair: bool = False
     deaths: int | None = None
-    """Not None: it may have killed a worker. So many processes died that executed it alone."""
+    """Not None: it may have killed a worker. The number of processes that died executing it alone."""
     attempts: list[AttemptView] = field(default_factory=list)
     effects: list[EffectView] = field(default_factory=list)
     """The ledger of its lineage, in the order in which it was begun. Like attempts, given for a single run only."""

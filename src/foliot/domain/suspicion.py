@@ -55,7 +55,7 @@ def losses_in(outcomes: Iterable[Outcome | None]) -> int:
 
 
 def most_together(slots: int, losses: int) -> int:
-    """How many runs with so many losses, or more, a worker executes together."""
+    """The largest number of runs with `losses` or more losses that a worker executes together."""
     return max(slots >> min(max(losses - 1, 0), slots.bit_length()), 1)
 
 
@@ -68,5 +68,5 @@ def may_begin(slots: int, executing: Collection[int], losses: int) -> bool:
 
 
 def is_tried_apart(slots: int, losses: int) -> bool:
-    """Whether a worker with so many slots executes the run in a process of its own."""
+    """Whether a worker with this number of slots executes the run in a process of its own."""
     return losses >= APART_FROM and most_together(slots, losses) == 1

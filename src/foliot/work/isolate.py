@@ -5,8 +5,7 @@
     reap       nothing is concluded before the process has ended and was waited for
 
 A process that ends without a word has failed. Where it executed a run that may be poison, the run was lost alone.
-One that was told to stop and does not is killed, with all that it started; its attempt then ended in the way in which
-it was told to.
+One that was asked to stop and does not is killed, with all that it started; the request then decides its outcome.
 """
 
 from __future__ import annotations
