@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from foliot.clock import ManualClock
 from foliot.domain.identity import tick_name
 from foliot.domain.instant import Duration, Instant
+from foliot.domain.lanes import DueKind
 from foliot.domain.run import Lane, Origin
 from foliot.domain.schedule import Armed, NewTick, Rearming, Schedule, TickFacts
 from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease, Shard, Standing, shard_of
@@ -62,6 +63,8 @@ class FakeStore:
     """Runs per second of the whole fleet."""
     looked_ahead: list[tuple[Instant, set[int]]] = field(default_factory=list)
     """When, and with the leases of which shards."""
+    kinds: list[tuple[DueKind, int]] = field(default_factory=list)
+    """What was fired, in order, and as what."""
     fired_with: list[set[int]] = field(default_factory=list)
     """The shards whose leases came with each firing."""
 
@@ -171,6 +174,7 @@ class FakeStore:
         cursor: int,
         decide: Decide,
         soon: Sequence[tuple[Instant, int]] = (),
+        kind: DueKind = DueKind.LIVE,
     ) -> Fired:
         self._called("fire")
         if lost := self._lost(leases):
@@ -198,6 +202,7 @@ class FakeStore:
             row.state = "ready"
             self.fired.append((now, row.fire_at, row.number))
         self.batches.append(len(entries))
+        self.kinds += [(kind, row.number) for row in valid]
         self.commits += 1
         stale = len(reached) - len(valid)
         fired = Fired(now, len(valid) + len(ahead), len(due) - len(reached), stale, 0, 0, created, [])

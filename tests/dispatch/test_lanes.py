@@ -17,6 +17,7 @@ from foliot.dispatch.dispatcher import HERD_BATCH, HERD_REST, LATE_BATCH, LATE_P
 from foliot.dispatch.lanes import SAVED, STEP, UNLIMITED, Pace
 from foliot.dispatch.shards import Shards
 from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, SECOND, Instant
+from foliot.domain.lanes import DueKind
 from foliot.domain.run import LATE
 from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease
 from tests.dispatch.fake_store import BEGINNING, FakeStore
@@ -126,7 +127,7 @@ def loading(shards: Shards) -> tuple[Any, Any]:
 
 def test_the_first_window_is_cut_where_lateness_begins_and_the_live_part_is_loaded_first() -> None:
     shards = held(NOON + MINUTE)
-    shards.age(NOON - LATE)
+    shards.age(NOON)
     shard, window = loading(shards)
     assert (window.loaded_to, window.until) == ((NOON - LATE, -1), None)
     shard.add(window, Cells(array("q", [NOON]), array("q", [1]), (NOON, 1), exhausted=True))
@@ -142,10 +143,10 @@ def test_of_a_mark_that_is_raised_after_a_long_sleep_only_the_last_minute_is_liv
     shard, window = loading(shards)
     shard.add(window, Cells(array("q"), array("q"), window.loaded_to, exhausted=True))
     shards.renew([Lease(0, 1, 1, 0, NOON + 2 * HOUR, 0)])
-    shards.age(NOON + HOUR)
+    shards.age(NOON + HOUR + LATE)
     _, window = loading(shards)
     assert (window.loaded_to, window.until) == ((NOON + HOUR, -1), None)
-    shards.age(NOON + HOUR + SECOND)  # it still waits to be loaded
+    shards.age(NOON + HOUR + LATE + SECOND)  # it still waits to be loaded
     [past] = shard.past
     assert (past.loaded_to, past.until) == ((NOON, -1), NOON + HOUR + SECOND)
 
@@ -155,14 +156,14 @@ def test_entries_that_were_live_and_became_late_are_backlog() -> None:
     shards.put_back([(1, 1), (2, 2), (3, 3)])
     shard, window = loading(shards)
     shard.add(window, Cells(array("q", [1, 3]), array("q", [4, 5]), (3, 5), exhausted=True))
-    shards.age(3)
+    shards.age(LATE + 3)
     assert shards.due(9, 9) == [(3, 3), (3, 5)]
     assert shards.overdue(9, 9) == [(1, 1), (1, 4), (2, 2)]
 
 
 def test_arrivals_that_are_late_join_the_backlog() -> None:
     shards = held()
-    shards.age(10)
+    shards.age(LATE + 10)
     shards.add_arrivals(Arrivals(array("q", [9, 10]), array("q", [1, 2]), 7))
     assert (shards.due(99, 9), shards.overdue(99, 9)) == ([(10, 2)], [(9, 1)])
 
@@ -180,8 +181,9 @@ class Costly(FakeStore):
         cursor: int,
         decide: Decide,
         soon: Sequence[tuple[Instant, int]] = (),
+        kind: DueKind = DueKind.LIVE,
     ) -> Fired:
-        fired = await super().fire(leases, due, cursor, decide, soon)
+        fired = await super().fire(leases, due, cursor, decide, soon, kind)
         self.clock.advance(COST)
         return fired
 
@@ -220,10 +222,11 @@ class Trickling(Costly):
         cursor: int,
         decide: Decide,
         soon: Sequence[tuple[Instant, int]] = (),
+        kind: DueKind = DueKind.LIVE,
     ) -> Fired:
         if self.latest not in self.pending() or self.latest in dict(due).values():
             self.latest = self.promise(self.clock.now())
-        return await super().fire(leases, due, cursor, decide, soon)
+        return await super().fire(leases, due, cursor, decide, soon, kind)
 
 
 def test_what_comes_beside_a_herd_is_fired_before_it_is_over_and_the_herd_goes_on() -> None:

@@ -15,6 +15,7 @@ from foliot.clock import ManualClock
 from foliot.dispatch.dispatcher import Dispatcher
 from foliot.dispatch.shards import Shards
 from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, SECOND, Instant
+from foliot.domain.run import LATE
 from foliot.domain.store import Arrivals, Cells, Lease, shard_of
 from foliot.errors import LostOwnership
 from tests.dispatch.fake_store import BEGINNING, FakeStore
@@ -127,7 +128,7 @@ def test_a_batch_is_shared_by_the_shards_and_what_one_leaves_the_others_use() ->
     held.hold(Lease(0, 1, 1, 0, BEGINNING, 0))
     held.hold(Lease(1, 1, 1, 0, BEGINNING, 0))
     even, odd = [(n, 2 * n) for n in range(100)], [(n, 2 * n + 1) for n in range(3)]
-    held.age(1_000)
+    held.age(LATE + 1_000)
     held.put_back(even + odd)
     assert held.overdue(99, 10) == sorted(even[:7] + odd)
     assert held.overdue(99, 10) == even[7:17]
@@ -178,7 +179,7 @@ def test_a_herd_that_is_late_is_backlog() -> None:
     held.hold(Lease(0, 1, 1, 0, BEGINNING, 0))
     held.put_back((0, number) for number in range(100))
     held.due(0, 10)
-    held.age(1)
+    held.age(LATE + 1)
     assert held.due(1, 100) == []
     assert len(held.overdue(1, 100)) == 90
 

@@ -19,8 +19,9 @@ from foliot.dispatch.shards import HeldShard, Shards, Window
 from foliot.dispatch.wheel import Entry
 from foliot.domain.decisions import store_pause
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
+from foliot.domain.lanes import BURST, DueKind
 from foliot.domain.metrics import BATCH, LATENESS, Histogram
-from foliot.domain.run import LATE, Lane
+from foliot.domain.run import Lane
 from foliot.domain.signals import Tracer
 from foliot.domain.store import DispatchStore, Fired, shard_of
 from foliot.errors import FoliotError, LostOwnership, StoreError
@@ -122,9 +123,10 @@ class Dispatcher:
     see `Shards` for what is in memory, and why nothing is missing there. The store knows better than this memory who
     owns what: it says so in `renew` and in `fire`, and then what was lost is dropped, and the rest goes on.
 
-    What is late by more than a minute, after an outage say, is the backlog. It is loaded and fired beside what is live,
-    at the rate of the catch-up lane, of which each scheduler has the share of the shards that it holds; without a rate,
-    whenever nothing live is due. A live run waits for no more of it than one small batch.
+    What is late by more than a minute, or was due before this scheduler took its shard, is the backlog. It is loaded
+    and fired beside what is live, at the rate of the catch-up lane, of which each scheduler has the share of the shards
+    that it holds; without a rate, whenever nothing live is due. A burst is fired then, too, before the backlog, and
+    without that rate. A live run waits for no more of them than one small batch. See `foliot.domain.lanes`.
     """
 
     def __init__(
@@ -136,9 +138,11 @@ class Dispatcher:
         lease_ttl: Duration = 5 * SECOND,
         slice_size: int = 50_000,
         batch: int = 500,
+        burst: int = BURST,
         tracer: Tracer | None = None,
     ) -> None:
-        """`slice_size` is how much of each shard's window is in memory at most, late arrivals apart."""
+        """`slice_size` is how much of each shard's window is in memory at most, late arrivals and the backlog apart.
+        `burst` is the most live runs that may be due and wait to be handed off."""
         self.counters = DispatchCounters()
         self._store = store
         self._clock = clock
@@ -152,7 +156,7 @@ class Dispatcher:
         self._room = slice_size - self._piece
         self._late_piece = min(self._piece, LATE_PIECE)
         self._pace = Pace(min(batch, LATE_BATCH))
-        self._shards = Shards(store.shard_count)
+        self._shards = Shards(store.shard_count, burst)
         self._balance = Balance(owner)
         self._version: int | None = None
         self._shared_at = _LONG_AGO
@@ -162,10 +166,11 @@ class Dispatcher:
         self._store_behind: Duration = 0
         self._rests_until = _LONG_AGO
         self._fresh_at = _LONG_AGO
-        """When something was last due beside a herd, and went before the rest of it."""
+        """When something was last due beside a herd or a burst, and went before the rest of it."""
         self._has_had_turn = False
         """Whether that was the last batch: then it is the herd's turn."""
         self._herd_rests_until = _LONG_AGO
+        self._burst_rests_until = _LONG_AGO
         self._looks_again = _LONG_AGO
         self._is_called = False
         self._stop: asyncio.Event | None = None
@@ -192,7 +197,12 @@ class Dispatcher:
         """When something can happen if nobody makes a new promise: a run is due, or the next cells are to be leased."""
         if not self._shards:
             return None
-        moments = (next_lease_at(min(self._shards.marks())), self._shards.next_at(), self._next_overdue())
+        moments = (
+            next_lease_at(min(self._shards.marks())),
+            self._shards.next_at(),
+            self._shards.next_burst(),
+            self._next_overdue(),
+        )
         return min(moment for moment in moments if moment is not None)
 
     async def run_once(self) -> Instant:
@@ -203,7 +213,8 @@ class Dispatcher:
            gives it its first window.
         3. Read arrivals when anything was committed since the last look, and every 250 ms in any case.
         4. Load the next piece of a leased window while there is room for it; of the past, when the rest has enough.
-        5. Fire what is due, batch after batch, for a little while: what is live, a batch of the backlog, and again.
+        5. Fire what is due, batch after batch, for a little while: what is live, a batch of a burst or of the backlog,
+           and again.
            Also in between: what is due waits for none of this.
         6. Let the store make ready what falls due within a moment.
         7. After a takeover, see whether ticks were computed with older tables of zones and holidays, page by page.
@@ -306,7 +317,7 @@ class Dispatcher:
         if lease is None:
             return  # somebody got there first
         self.counters.takeovers += 1
-        self._shards.hold(lease)
+        self._shards.hold(lease, taken_at=lease.until - self._lease_ttl)
         self._version, self._retabling = None, ""
 
     async def _look(self, now: Instant) -> None:
@@ -329,7 +340,7 @@ class Dispatcher:
         if found is None:
             return
         held, window = found
-        limit = self._piece if window.until is None else self._late_piece
+        limit = self._late_piece if window.wheel is held.backlog else self._piece
         cells = await self._store.load(held.lease, window.loaded_to, limit, window.until)
         if cells.last <= window.loaded_to and not cells.exhausted:
             raise StoreError("the store gives nothing of a window that it says is not exhausted")
@@ -342,12 +353,12 @@ class Dispatcher:
         """Fires until nothing is due or allowed, or its time is used up. True when more may be due already. Raises what
         went wrong with firing since it was last asked."""
         self._tell_failure()
-        while await self._fire_live() or await self._fire_backlog():
+        while await self._fire_live() or await self._fire_burst() or await self._fire_backlog():
             now = self._clock.now()
             if not began <= now < began + POLL_EVERY:
                 return True
-            if self._shards.has_herd():
-                await self._look(now)  # a herd is fired for seconds, and what comes meanwhile does not wait for it
+            if self._shards.has_herd() or self._shards.has_burst():
+                await self._look(now)  # so much is fired for seconds, and what comes meanwhile does not wait for it
                 self._tell_failure()
         return False
 
@@ -388,7 +399,7 @@ class Dispatcher:
 
     async def _try_to_fire(self) -> None:
         try:
-            await self._fire_live()
+            await self._fire_live() or await self._fire_burst()
         except Exception as error:
             self._failure = error
 
@@ -396,13 +407,15 @@ class Dispatcher:
         """One batch. True when it was full: more may be due already."""
         # Whatever woke us (timers wake early here and there): the clock is read again before firing.
         now = self._clock.now()
-        self._shards.age(now - self._store_behind - LATE)
+        self._shards.age(now - self._store_behind)
         if now < self._rests_until <= now + MOST_REST:
             return False
         due, is_all = self._due(now)
         soon, is_all_soon = self._soon(now, len(due)) if is_all else ([], True)
         if not due and not soon:
             return False
+        if due and self._shards.has_burst():
+            self._fresh_at = now
         await self._fire(due, now, soon)
         if not is_all_soon:
             return True
@@ -445,16 +458,36 @@ class Dispatcher:
         return soon, len(soon) < most
 
     def _next_soon(self) -> Instant | None:
-        """When the next batch of it is to go; None when nothing waits for it. Beside a herd, nothing goes early."""
-        lead = self._store.lead
+        """When the next batch of it is to go; None when nothing waits for it. Beside a herd, nothing goes early; nor does
+        a burst, which is not live when it is due."""
+        lead, clock = self._store.lead, self._clock.now() - self._store_behind
         first = None if not lead or self._shards.has_herd() else self._shards.next_soon()
-        return None if first is None else first - lead // AHEAD
+        if first is None or (first <= clock + lead and self._shards.is_burst_by(clock + lead)):
+            return None
+        return first - lead // AHEAD
 
     def _is_fresh_beside_herd(self, now: Instant) -> bool:
         return self._shards.has_herd() and not _passed(self._fresh_at, FRESH_FOR, now)
 
     def _is_resting_from_herd(self, now: Instant) -> bool:
         return now < self._herd_rests_until <= now + MOST_HERD_REST and self._shards.has_herd()
+
+    async def _fire_burst(self) -> bool:
+        """One batch. True when there may be more. Beside what is live, it is a small one, and the dispatcher rests from
+        the burst after it, as it does from a herd."""
+        now = self._clock.now()
+        if now < self._burst_rests_until <= now + MOST_HERD_REST:
+            return False
+        is_alone = _passed(self._fresh_at, FRESH_FOR, now)
+        most = self._most if is_alone else min(self._most, HERD_BATCH)
+        burst = self._shards.burst(now - self._store_behind, most)
+        if not burst:
+            return False
+        await self._fire(burst, now, kind=DueKind.BURST)
+        if not is_alone:
+            after = self._clock.now()
+            self._burst_rests_until = after + min(HERD_REST * max(after - now, 0), MOST_HERD_REST)
+        return len(burst) == most
 
     async def _fire_backlog(self) -> bool:
         """One batch, as large as the rate allows. True when there may be more."""
@@ -463,7 +496,7 @@ class Dispatcher:
         late = self._shards.overdue(now - self._store_behind, most)
         if not late:
             return False
-        fired = await self._fire(late, now)
+        fired = await self._fire(late, now, kind=DueKind.BACKLOG)
         # What was moved, or cannot be fired now, was no load on anybody.
         self._pace.spend(len(late) - fired.early - fired.stale - len(fired.busy), now)
         return len(late) == most
@@ -473,12 +506,14 @@ class Dispatcher:
         now = self._clock.now()
         return now + min(REST * max(now - since, 0), MOST_REST)
 
-    async def _fire(self, due: list[Entry], now: Instant, soon: Sequence[Entry] = ()) -> Fired:
+    async def _fire(
+        self, due: list[Entry], now: Instant, soon: Sequence[Entry] = (), kind: DueKind = DueKind.LIVE
+    ) -> Fired:
         count, entries = self._store.shard_count, [*due, *soon]
         leases = self._shards.leases({shard_of(number, count) for _, number in entries})
         began = self._clock.monotonic()
         try:
-            fired = await self._store.fire(leases, due, self._shards.cursor, decide_ticks, soon)
+            fired = await self._store.fire(leases, due, self._shards.cursor, decide_ticks, soon, kind)
         except (FoliotError, asyncio.CancelledError):
             # Nothing was fired. After LostOwnership the wheels of what was lost are dropped as a whole.
             self._shards.put_back(entries)
@@ -521,11 +556,15 @@ class Dispatcher:
         return wanted if late is None else min(wanted, late)
 
     def _next_due(self) -> Instant | None:
-        """When the next live batch can be fired; None when nothing waits for it."""
-        due, soon = self._next_live(), self._next_soon()
+        """When the next batch of what is live, or of a burst, can be fired; None when nothing waits for it."""
+        due, soon, burst = self._next_live(), self._next_soon(), self._shards.next_burst()
         if due is not None and soon is not None:
             due = min(due, soon)
-        return None if due is None else max(due + self._store_behind, self._rests_until)
+        live = None if due is None else max(due + self._store_behind, self._rests_until)
+        if burst is None:
+            return live
+        burst = max(burst + self._store_behind, self._burst_rests_until)
+        return burst if live is None else min(live, burst)
 
     def _next_live(self) -> Instant | None:
         """When the next live entry is due; those of a herd are when the dispatcher has rested from it."""

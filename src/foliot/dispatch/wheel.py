@@ -184,6 +184,22 @@ class Wheel:
         loaded = first.fire_at[first.position]
         return loaded if arrived is None or loaded < arrived else arrived
 
+    def count_due(self, now: Instant, limit: int) -> int:
+        """How many entries have a time that is not after `now`. Counts to `limit` at most, and looks at few others."""
+        count = 0
+        for piece in self._slices:
+            count += bisect_right(piece.fire_at, now, piece.position) - piece.position
+            if count >= limit or piece.fire_at[-1] > now:
+                break
+        # From the top of the heap down: below an entry that is later there are only later ones.
+        heap, bound, below = self._heap, (now << _NUMBER_BITS) | _NUMBER_MASK, [0]
+        while below and count < limit:
+            place = below.pop()
+            if place < len(heap) and heap[place] <= bound:
+                count += 1
+                below += (2 * place + 1, 2 * place + 2)
+        return min(count, limit)
+
     def clear(self) -> None:
         self._slices.clear()
         self._last = None

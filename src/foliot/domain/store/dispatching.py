@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from foliot.domain.instant import Duration, Instant
+from foliot.domain.lanes import DueKind
 from foliot.domain.run import Lane
 from foliot.domain.schedule import Armed, Rearming
 from foliot.domain.store.values import (
@@ -82,6 +83,7 @@ class DispatchStore(Protocol):
         cursor: int,
         decide: Decide,
         soon: Sequence[tuple[Instant, int]] = (),
+        kind: DueKind = DueKind.LIVE,
     ) -> Fired:
         """One transaction: checks the epochs, refuses what the clock has not reached, hands off the rest in chunks.
 
@@ -90,6 +92,8 @@ class DispatchStore(Protocol):
         recurrence's next run is inserted here. `cursor`: arrivals up to there need not be told again.
         `soon` falls due within the store's `lead`. Of it, what nothing has to be decided about is handed off, too, and
         no claim takes it before its time has come by the store's clock; the rest is `patient`.
+        `kind` says what all of `due` is, and so in which lane it is handed off: see `foliot.domain.lanes`. With `soon`,
+        it is live.
         LostOwnership, with the shards in question, when an epoch is no longer the store's; then nothing was fired.
         """
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from foliot.domain.fairness import UNRANKED, FairShares, Heads, Placing
 from foliot.domain.instant import MILLISECOND, MINUTE, Duration, Instant
-from foliot.domain.run import LATE
+from foliot.domain.lanes import DueKind, live_until
 from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease, shard_of
 from foliot.errors import LostOwnership, StoreError
 from foliot.store.postgres import ahead, snapshot
@@ -181,13 +181,14 @@ class CellReader:
         decide: Decide,
         about_now: Instant,
         soon: Sequence[Entry] = (),
+        kind: DueKind = DueKind.LIVE,
     ) -> Fired:
         """First what was made ready; the rest after that."""
         ticks = [entry for entry in soon if self.ahead.is_tick(entry)]
         plain = [entry for entry in soon if not self.ahead.is_tick(entry)] if ticks else list(soon)
         made_ready, entries = await self.ahead.fire(list(dict.fromkeys(due)))
         if entries or plain or (made_ready is None and not ticks):
-            fired = await self._fire(leases, entries, plain, cursor, decide, about_now)
+            fired = await self._fire(leases, entries, plain, cursor, decide, about_now, kind)
             fired = fired if made_ready is None else ahead.together(made_ready, fired)
         else:
             fired = made_ready or _NOTHING
@@ -201,22 +202,23 @@ class CellReader:
         cursor: int,
         decide: Decide,
         about_now: Instant,
+        kind: DueKind,
     ) -> Fired:
         """Plain runs in one statement, after a look at whose they are if there are tenants; a batch with ticks in it,
         or with what is too late, in one transaction, and what is due soon goes with the next."""
         if due and self._ticks_till > time.monotonic():
-            return await self._fire_with_thought(leases, due, soon, decide)
+            return await self._fire_with_thought(leases, due, soon, decide, kind)
         entries, lead = [*due, *soon], LEAD if soon else 0
         seen, told = snapshot.at(cursor), self._told
         self._told = False  # what is told from now on is not for this firing to forget
         has_forgotten = False
         placing = Placing(self._shares)
         try:
-            ranks = await self._ranks(entries, about_now, placing) if self._shares.is_used(about_now) else []
-            [row] = await self._fire_runs(leases, entries, seen, told, ranks, lead)
+            ranks = await self._ranks(entries, about_now, placing, kind) if self._shares.is_used(about_now) else []
+            [row] = await self._fire_runs(leases, entries, seen, told, ranks, lead, kind)
             if row[4]:
-                ranks = await self._ranks(entries, about_now, placing)
-                [row] = await self._fire_runs(leases, entries, seen, told, ranks, lead)
+                ranks = await self._ranks(entries, about_now, placing, kind)
+                [row] = await self._fire_runs(leases, entries, seen, told, ranks, lead, kind)
             now, reached, needs_thought, lost, _, patient = row
             has_forgotten = not lost and not needs_thought
         except StoreError as error:
@@ -231,7 +233,7 @@ class CellReader:
         if needs_thought:
             # Which may be due by the store's clock alone, and would be offered as soon again and again.
             due = [*due, *(entry for entry in soon if entry[0] <= now)]
-            return await self._fire_with_thought(leases, due, [entry for entry in soon if entry[0] > now], decide)
+            return await self._fire_with_thought(leases, due, [entry for entry in soon if entry[0] > now], decide, kind)
         if told:
             self._forgot_at = time.monotonic()
         placing.keep()
@@ -256,10 +258,12 @@ class CellReader:
             patient=left,
         )
 
-    async def _ranks(self, entries: Sequence[tuple[Instant, int]], now: Instant, placing: Placing) -> list[int]:
+    async def _ranks(
+        self, entries: Sequence[tuple[Instant, int]], now: Instant, placing: Placing, kind: DueKind
+    ) -> list[int]:
         """Where the runs of a batch stand among those of other tenants; of runs that are gone, anywhere."""
         order = {number: place for place, (_, number) in enumerate(entries)}
-        rows = await self._server.statement("due_tenants", numbers=list(order), late=LATE)
+        rows = await self._server.statement("due_tenants", numbers=list(order), late=live_until(kind))
         if self._shares.is_used(now, (row[1] for row in rows)) and self._shares.is_to_learn(now):
             await self._server.read(lambda tx: sharing.learn(tx, self._shares))
         placed = {}
@@ -268,11 +272,11 @@ class CellReader:
         return [placed.get(number, UNRANKED) for _, number in entries]
 
     async def _fire_with_thought(
-        self, leases: Sequence[Lease], due: Sequence[Entry], soon: Sequence[Entry], decide: Decide
+        self, leases: Sequence[Lease], due: Sequence[Entry], soon: Sequence[Entry], decide: Decide, kind: DueKind
     ) -> Fired:
         placing = Placing(self._shares)
         fired: Fired = await self._server.write(
-            lambda tx: firing.fire(tx, leases, due, decide, placing), lazily=True, hot=True
+            lambda tx: firing.fire(tx, leases, due, decide, placing, kind), lazily=True, hot=True
         )
         placing.keep()
         # Ticks come in herds: where there were some, more follow at once.
@@ -285,7 +289,7 @@ class CellReader:
         return json.dumps({queue: _from(self._turn, workers)[:CALLED] for queue, workers in self.workers.items()})
 
     async def rehearse(self) -> None:
-        await self._fire_runs([], [], snapshot.BEFORE_ALL, True, [], LEAD)
+        await self._fire_runs([], [], snapshot.BEFORE_ALL, True, [], LEAD, DueKind.LIVE)
 
     async def _fire_runs(
         self,
@@ -295,13 +299,14 @@ class CellReader:
         told: bool,
         ranks: Sequence[int],
         lead: Duration,
+        kind: DueKind,
     ) -> list[Row]:
         return await self._server.statement(
             "fire_runs",
             **ahead.under(leases),
             fire_ats=[fire_at for fire_at, _ in entries],
             numbers=[number for _, number in entries],
-            late=LATE,
+            late=live_until(kind),
             chunk=CHUNK,
             life=seen.life,
             told=seen.text if told else None,

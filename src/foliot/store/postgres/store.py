@@ -25,6 +25,7 @@ import asyncpg
 from foliot.clock import Clock, ManualClock
 from foliot.domain.access import WorkBound
 from foliot.domain.instant import Duration, Instant
+from foliot.domain.lanes import DueKind
 from foliot.domain.run import Claimed, Ending, Kept, Lane, Progress, Promise
 from foliot.domain.store import (
     Arrivals,
@@ -501,8 +502,9 @@ class PostgresStore(Verbs):
         cursor: int,
         decide: Decide,
         soon: Sequence[tuple[Instant, int]] = (),
+        kind: DueKind = DueKind.LIVE,
     ) -> Fired:
-        return await self._cells.fire(leases, due, cursor, decide, self._about_now(), soon)
+        return await self._cells.fire(leases, due, cursor, decide, self._about_now(), soon, kind)
 
     def look_ahead(self, leases: Sequence[Lease], decide: Decide) -> None:
         self._cells.look_ahead(leases, decide, self._about_now())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from foliot.domain.fairness import Placing
 from foliot.domain.instant import Duration, Instant
+from foliot.domain.lanes import DueKind
 from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease
 from foliot.store.verbs import dispatching, firing
 from foliot.store.verbs.dispatching import NOTHING, HandedOff
@@ -51,7 +52,8 @@ async def fire(
     cursor: int,
     decide: Decide,
     placing: Placing,
+    kind: DueKind,
 ) -> Fired:
-    fired = await firing.fire(tx, leases, due, decide, placing)
+    fired = await firing.fire(tx, leases, due, decide, placing, kind)
     await tx.run("forget_stirs", cursor=cursor)
     return fired

@@ -19,6 +19,7 @@ import apsw
 from foliot.clock import Clock, SystemClock
 from foliot.domain.fairness import FairShares, Placing
 from foliot.domain.instant import Duration, Instant
+from foliot.domain.lanes import DueKind
 from foliot.domain.run import Kept, Promise
 from foliot.domain.store import (
     Arrivals,
@@ -283,9 +284,10 @@ class SqliteStore(Verbs):
         cursor: int,
         decide: Decide,
         soon: Sequence[tuple[Instant, int]] = (),
+        kind: DueKind = DueKind.LIVE,
     ) -> Fired:
         placing = Placing(self._shares)
-        fired = await self.write(lambda tx: cells.fire(tx, leases, due, cursor, decide, placing))
+        fired = await self.write(lambda tx: cells.fire(tx, leases, due, cursor, decide, placing, kind))
         placing.keep()
         return fired._replace(patient=soon)
 

@@ -9,7 +9,8 @@ from typing import Any
 from foliot.domain.decisions import TOO_LATE, too_late
 from foliot.domain.fairness import UNRANKED, Placing
 from foliot.domain.instant import MILLISECOND, Instant
-from foliot.domain.run import LATE, Lane, Origin
+from foliot.domain.lanes import DueKind, lane_of, limited_lane
+from foliot.domain.run import Lane, Origin
 from foliot.domain.schedule import Busy, TickDecision, TickFacts
 from foliot.domain.state import Reason, State
 from foliot.domain.store import DEFAULT_QUEUE, Decide, Fired, Lease
@@ -32,7 +33,12 @@ Decided = Sequence[tuple[TickFacts, TickDecision]]
 
 
 async def fire(
-    tx: Transaction, leases: Sequence[Lease], due: Sequence[tuple[Instant, int]], decide: Decide, placing: Placing
+    tx: Transaction,
+    leases: Sequence[Lease],
+    due: Sequence[tuple[Instant, int]],
+    decide: Decide,
+    placing: Placing,
+    kind: DueKind,
 ) -> Fired:
     """1. The epochs are still mine, or nothing happens. 2. What the clock has not reached is refused. 3. Rows that are
     no longer pending at that time are passed over. 4. Ticks are decided, too late runs end. 5. Who needs a slot takes
@@ -41,7 +47,7 @@ async def fire(
     await hold(tx, leases)
     reached = [entry for entry in due if entry[0] <= tx.now]
     rows = await due_runs(tx, [number for _, number in reached])
-    firing = Firing(tx, placing)
+    firing = Firing(tx, placing, kind)
     ticks: list[int] = []
     plain: list[tuple[Due, Lane]] = []
     missing = await tx.passed_over({entry for entry in reached if entry[1] not in rows})
@@ -60,7 +66,7 @@ async def fire(
             firing.tried.update((number,) if row.was_tried else ())
             firing.skip(number, Reason.TOO_LATE, TOO_LATE)
         else:
-            plain.append((row, firing.lane_of(row)))
+            plain.append((row, _LANES[row.lane]))
     await firing.decide_ticks(ticks, decide)
     await firing.hand_off(plain)
     await firing.write()
@@ -83,9 +89,10 @@ async def fire(
 class Firing:
     """What one firing transaction gathers before it writes."""
 
-    def __init__(self, tx: Transaction, placing: Placing) -> None:
+    def __init__(self, tx: Transaction, placing: Placing, kind: DueKind = DueKind.LIVE) -> None:
         self.tx = tx
         self.placing = placing
+        self.kind = kind
         self.keeper = Gatekeeper(tx)
         self.rows: dict[int, Due] = {}
         """The due rows of ticks."""
@@ -106,14 +113,16 @@ class Firing:
         """Ticks that have made runs for some of their members, and go on."""
         self.spread_runs = 0
 
-    def lane_of(self, row: Due) -> Lane:
-        return Lane.CATCH_UP if row.lane == 0 and self.tx.now - row.fire_at > LATE else _LANES[row.lane]
-
     async def hand_off(self, rows: Sequence[tuple[Due, Lane]]) -> Sequence[tuple[Due, Lane]]:
-        """Those that have their slots, or need none; the others are held. A check takes nothing more than its run."""
+        """Hands off the runs that have their slots, or need none, and holds the others. A check takes nothing more than
+        its run. Takes each run with its own lane, and returns it with the lane that it was handed off in."""
+        now, kind = self.tx.now, self.kind
+        rows = [(row, limited_lane(lane, kind, now - row.fire_at)) for row, lane in rows]
         lanes = await self.keeper.limits() if rows else ()
         asking = [one for one in rows if one[1] in lanes or one[0].options is not None or one[0].slots is not None]
-        handed = await self._let_through(rows, asking) if asking else rows
+        if asking:
+            rows = await self._let_through(rows, asking)
+        handed = [(row, lane_of(lane, kind)) for row, lane in rows]
         groups, tenants = self.groups, self.tenants
         for row, lane in handed:
             number, _, queue, _, priority, _, _, label, is_suspected, _, tenant, job, options, *_ = row
