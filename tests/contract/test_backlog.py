@@ -51,8 +51,8 @@ async def promise_many(stage: Stage, due_in: Duration, count: int = MANY) -> Non
     await stage.store.promise([Promise("job", b"{}", stage.now + due_in) for _ in range(count)])
 
 
-async def apply_many(stage: Stage, due_in: Duration, count: int = MANY, **more: Duration) -> None:
-    policy = Policy(overlap=Overlap.ALLOW, **more)
+async def apply_many(stage: Stage, due_in: Duration, count: int = MANY, missed_after: Duration = MINUTE) -> None:
+    policy = Policy(overlap=Overlap.ALLOW, missed_after=missed_after)
     first = stage.now + due_in
     await stage.apply(*(declared(f"tick{n}", first, rule=HOURLY, policy=policy) for n in range(count)))
 
@@ -77,7 +77,7 @@ async def lanes(stage: Stage) -> dict[Lane, int]:
     return {lane: runs.count(lane) for lane in Lane if lane in runs}
 
 
-# --------------------------------------------------------------------------------------------------------------- backlog
+# -------------------------------------------------------------------------------------------------------------- backlog
 
 
 async def test_a_later_live_run_is_claimed_before_promises_that_were_due_before_the_scheduler_started(
@@ -152,7 +152,7 @@ async def test_promises_and_ticks_that_grow_late_while_the_scheduler_runs_are_ba
     assert await lanes(stage) == {Lane.CATCH_UP: 6}
 
 
-# ----------------------------------------------------------------------------------------------------------------- burst
+# ---------------------------------------------------------------------------------------------------------------- burst
 
 
 async def test_a_later_live_run_is_claimed_before_a_burst_of_promises(stage: Stage) -> None:

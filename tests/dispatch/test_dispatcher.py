@@ -608,7 +608,7 @@ def test_a_run_that_cannot_be_fired_is_left_out_alone_and_its_neighbours_fire(le
     """Whatever it is that the store's code cannot read about it: the batch is halved until it stands alone."""
 
     class Poisoned(FakeStore):
-        async def fire(self, leases: Any, due: Any, cursor: int, decide: Any, soon: Any, kind: Any) -> Any:
+        async def fire(self, leases: Any, due: Any, cursor: int, decide: Any, soon: Any = (), kind: Any = None) -> Any:
             if any(number == poison for _, number in (*due, *soon)):
                 raise ValueError("this row cannot be read")
             return await super().fire(leases, due, cursor, decide, soon, kind)

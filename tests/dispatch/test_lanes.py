@@ -17,7 +17,7 @@ from foliot.dispatch.dispatcher import HERD_BATCH, HERD_REST, LATE_BATCH, LATE_P
 from foliot.dispatch.lanes import SAVED, STEP, UNLIMITED, Pace
 from foliot.dispatch.shards import Shards
 from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, SECOND, Instant
-from foliot.domain.lanes import DueKind
+from foliot.domain.lanes import BURST, DueKind
 from foliot.domain.run import LATE
 from foliot.domain.store import Arrivals, Cells, Decide, Fired, Lease
 from tests.dispatch.fake_store import BEGINNING, FakeStore
@@ -168,6 +168,87 @@ def test_arrivals_that_are_late_join_the_backlog() -> None:
     assert (shards.due(99, 9), shards.overdue(99, 9)) == ([(10, 2)], [(9, 1)])
 
 
+# Bursts
+
+
+def test_a_burst_is_set_apart_whole_and_what_falls_due_after_it_is_not() -> None:
+    shards = Shards(2, burst=20)
+    for shard in range(2):
+        shards.hold(Lease(shard, 1, 1, 0, BEGINNING, 0))
+    shards.put_back([(0, number) for number in range(21)])
+    shards.put_back([(1, 100), (2, 101)])
+    assert shards.due(2, 10) == [(1, 100), (2, 101)]
+    assert shards.has_burst()
+    assert (shards.due(2, 10), shards.burst(2, 100)) == ([], [(0, number) for number in range(21)])
+    assert not shards.has_burst()
+
+
+def test_as_many_as_are_allowed_are_no_burst() -> None:
+    shards = Shards(1, burst=20)
+    shards.hold(Lease(0, 1, 1, 0, BEGINNING, 0))
+    shards.put_back((0, number) for number in range(20))
+    assert not shards.is_burst_by(0)
+    assert len(shards.due(0, 10)) == 10
+    assert not shards.has_burst()
+
+
+def test_what_is_too_much_for_the_live_lane_is_known_before_it_is_due() -> None:
+    shards = held(NOON + MINUTE)
+    shards.age(NOON)
+    shards.put_back((NOON + 5, number) for number in range(BURST))
+    shard, window = loading(shards)
+    times = array("q", [NOON + 3, NOON + 9])
+    shard.add(window, Cells(times, array("q", [100_000, 100_001]), (NOON + 9, 100_001), exhausted=True))
+    assert [shards.is_burst_by(NOON + moment) for moment in (2, 4, 5, 9)] == [False, False, True, True]
+
+
+def test_the_rest_of_a_burst_is_loaded_after_what_falls_due_later() -> None:
+    shards = Shards(1, burst=20)
+    shards.hold(Lease(0, 1, 1, 0, BEGINNING, 0), taken_at=NOON - HOUR)
+    shards.renew([Lease(0, 1, 1, 0, NOON + MINUTE, 0)])
+    shards.age(NOON)
+    shard, window = loading(shards)
+    numbers = array("q", range(30))
+    shard.add(window, Cells(array("q", [NOON]) * 30, numbers, (NOON, 29), exhausted=False))
+    assert shards.due(NOON, 10) == []
+    assert shard.ahead.loaded_to == (NOON + 1, -1)
+    shard.add(shard.ahead, Cells(array("q", [NOON + 5]), array("q", [77]), (NOON + 5, 77), exhausted=True))
+    found = shards.to_load(30, -1)
+    assert found is None, "as much of the burst is in memory as may be"
+    assert len(shards.burst(NOON, 10)) == 10
+    found = shards.to_load(30, -1)
+    assert found is not None
+    assert (found[1].loaded_to, found[1].until) == ((NOON, 29), NOON + 1)
+    shard.add(found[1], Cells(array("q", [NOON]), array("q", [30]), (NOON, 30), exhausted=True))
+    assert (len(shards.burst(NOON, 100)), shards.due(NOON + 5, 9)) == (21, [(NOON + 5, 77)])
+
+
+def test_the_rest_of_a_burst_that_grows_late_is_backlog_loaded_or_not() -> None:
+    shards = Shards(1, burst=20)
+    shards.hold(Lease(0, 1, 1, 0, BEGINNING, 0), taken_at=NOON - HOUR)
+    shards.renew([Lease(0, 1, 1, 0, NOON + HOUR, 0)])
+    shards.age(NOON)
+    shard, window = loading(shards)
+    shard.add(window, Cells(array("q", [NOON]) * 30, array("q", range(30)), (NOON, 29), exhausted=False))
+    assert shards.due(NOON, 10) == []
+    shards.age(NOON + LATE + SECOND)
+    assert (shards.has_burst(), len(shards.overdue(NOON + HOUR, 100))) == (False, 30)
+    assert all(window.wheel is shard.backlog for window in shard.past)
+
+
+def test_a_clock_that_is_set_back_makes_no_backlog_and_no_burst_of_what_is_on_time() -> None:
+    shards = Shards(1, burst=20)
+    shards.hold(Lease(0, 1, 1, 0, BEGINNING, 0), taken_at=NOON)
+    shards.age(NOON)
+    shards.put_back((NOON, number) for number in range(21))
+    shards.due(NOON, 10)
+    assert len(shards.burst(NOON, 100)) == 21
+    now = NOON - HOUR
+    shards.age(now)
+    shards.put_back([(now - 3 * SECOND, 50)])
+    assert shards.due(now, 10) == [(now - 3 * SECOND, 50)]
+
+
 # The dispatcher
 
 
@@ -280,6 +361,73 @@ def test_a_live_run_waits_for_no_more_than_one_batch_of_the_backlog() -> None:
         assert len(after.store.fired) == 5_040
         # One batch that was under way when it fell due, the rest after a small batch, and its own firing.
         assert max(after.lateness()) < 2 * COST + 3 * MILLISECOND
+
+    run(story())
+
+
+def test_what_was_due_before_its_shard_was_taken_is_backlog_but_for_what_a_restart_takes() -> None:
+    async def story() -> None:
+        after = Aftermath(0)
+        kinds = {}
+        for late_by in (0, 1, 2, 3, 17, 59, 61):
+            kinds[after.store.promise(NOON - late_by * SECOND)] = DueKind.LIVE if late_by <= 2 else DueKind.BACKLOG
+        await after.live_for(SECOND)
+        assert {number: kind for kind, number in after.store.kinds} == kinds
+        live = {after.store.promise(NOON - late_by * SECOND) for late_by in (1, 0)}
+        await after.live_for(30 * SECOND)
+        assert {number for kind, number in after.store.kinds if kind is DueKind.LIVE} >= live
+
+    run(story())
+
+
+def test_a_live_run_waits_for_no_more_than_one_small_batch_of_a_burst() -> None:
+    async def story() -> None:
+        scene = Aftermath(0, store=Costly)
+        await scene.live_for(SECOND)
+        burst = {scene.store.promise(NOON + 2 * SECOND) for _ in range(BURST + 1)}
+        live = {scene.store.promise(NOON + 2 * SECOND + n * 5_300) for n in range(1, 41)}
+        await scene.live_for(5 * SECOND)
+        kinds = {number: kind for kind, number in scene.store.kinds}
+        assert {kinds[number] for number in burst} == {DueKind.BURST}
+        assert {kinds[number] for number in live} == {DueKind.LIVE}
+        late = [at - due for at, due, number in scene.store.fired if number in live]
+        assert max(late) < 2 * COST + 3 * MILLISECOND
+        times = sorted({at for at, _, number in scene.store.fired if number in burst and at < NOON + 3 * SECOND})
+        rests = [after - before for before, after in pairwise(times)][3:]
+        assert min(rests) >= (1 + HERD_REST) * COST, "after each batch of the burst it rests from it"
+        assert max(scene.store.batches) == 500, "once nothing live was due for a while, it goes in whole batches"
+
+    run(story())
+
+
+def test_a_burst_that_is_alone_is_fired_in_whole_batches_and_keeps_no_rate() -> None:
+    async def story() -> None:
+        scene = Aftermath(0, rate=10)
+        await scene.live_for(SECOND)
+        for _ in range(BURST + 500):
+            scene.store.promise(NOON + 2 * SECOND)
+        await scene.live_for(2 * SECOND)
+        assert scene.store.batches == [500] * (BURST // 500 + 1)
+        assert {kind for kind, _ in scene.store.kinds} == {DueKind.BURST}
+
+    run(story())
+
+
+def test_a_burst_that_is_larger_than_a_slice_keeps_nothing_that_falls_due_after_it_from_being_loaded() -> None:
+    async def story() -> None:
+        clock = ManualClock(NOON)
+        store = Costly(clock)
+        burst = {store.promise(NOON + SECOND) for _ in range(3_000)}
+        live = {store.promise(NOON + SECOND + n * MILLISECOND) for n in range(50, 60)}
+        scene = Aftermath(0)
+        scene.clock, scene.store = clock, store
+        scene.dispatcher = Dispatcher(store, clock, owner=1, slice_size=1_000, batch=100, burst=300)
+        await scene.live_for(2 * SECOND)
+        assert {kind for kind, number in store.kinds if number in burst} == {DueKind.BURST}
+        order = [number in live for _, number in store.kinds]
+        assert order.index(True) < len(burst) // 2
+        late = [at - due for at, due, number in store.fired if number in live]
+        assert max(late) < 2 * COST + 3 * MILLISECOND
 
     run(story())
 
@@ -417,15 +565,23 @@ moments = some.integers(0, 100).map(lambda n: n * 900 * MILLISECOND)
     changes=some.lists(
         some.tuples(moments, some.sampled_from(["join", "leave", "die", "stop", "slow", "fast"])), max_size=8
     ),
+    crowds=some.lists(some.tuples(moments, some.integers(-10, 60), some.integers(2, 15)), max_size=4),
     slice_size=some.integers(1, 8),
     batch=some.integers(1, 4),
+    burst=some.integers(1, 12),
 )
 def test_whoever_sleeps_or_goes_and_whatever_the_rate_every_run_is_fired_once(
-    promises: list[tuple[int, int]], changes: list[tuple[int, str]], slice_size: int, batch: int
+    promises: list[tuple[int, int]],
+    changes: list[tuple[int, str]],
+    crowds: list[tuple[int, int, int]],
+    slice_size: int,
+    batch: int,
+    burst: int,
 ) -> None:
     async def story() -> None:
-        town = Town(slice_size=slice_size, batch=batch)
+        town = Town(slice_size=slice_size, batch=batch, burst=burst)
         steps: list[tuple[int, str, int]] = [(at, "promise", due) for at, due in promises]
+        steps += [(at, "promise", at + wait * SECOND) for at, wait, count in crowds for _ in range(count)]
         steps += [(at, what, 0) for at, what in changes]
         for at, what, due in sorted(steps):
             await town.live_until(NOON + at)

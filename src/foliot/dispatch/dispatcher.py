@@ -414,7 +414,7 @@ class Dispatcher:
         soon, is_all_soon = self._soon(now, len(due)) if is_all else ([], True)
         if not due and not soon:
             return False
-        if due and self._shards.has_burst():
+        if self._shards.has_burst():
             self._fresh_at = now
         await self._fire(due, now, soon)
         if not is_all_soon:
@@ -458,8 +458,8 @@ class Dispatcher:
         return soon, len(soon) < most
 
     def _next_soon(self) -> Instant | None:
-        """When the next batch of it is to go; None when nothing waits for it. Beside a herd, nothing goes early; nor does
-        a burst, which is not live when it is due."""
+        """When the next batch of it is to go; None when nothing waits for it. Beside a herd, nothing goes early. Nor
+        does a burst: it is known as one when it is due."""
         lead, clock = self._store.lead, self._clock.now() - self._store_behind
         first = None if not lead or self._shards.has_herd() else self._shards.next_soon()
         if first is None or (first <= clock + lead and self._shards.is_burst_by(clock + lead)):

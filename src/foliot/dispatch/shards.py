@@ -146,9 +146,9 @@ class Shards:
     3. *A window is still being loaded when a mark is raised.* Outside the open windows there is nothing to add: cells
        held what the old K had seen, arrivals told the rest, because it lay below the old mark. Inside, cells are loaded
        as of the new K, and may bring runs that arrivals told before.
-    4. *A window is cut in two*, because its older part is backlog or of a burst. Every fire time below the mark is either outside all
-       windows or inside one: the part begins where the window began, and ends where the rest goes on. So 3 holds for
-       each of them, whichever is loaded first, and however long the other waits.
+    4. *A window is cut in two*, because its older part is backlog or of a burst. Every fire time below the mark is
+       either outside all windows or inside one: the part begins where the window began, and ends where the rest goes
+       on. So 3 holds for each of them, whichever is loaded first, and however long the other waits.
     5. *An entry is backlog or of a burst* before it was fired. It goes from one wheel of its shard to another, and is
        fired there.
     6. *Other shards are lost or given up.* C does not move.
@@ -298,9 +298,7 @@ class Shards:
         just after the runs of one moment is not of their burst. Where not all that is due was loaded, the burst is all
         that is due now."""
         newest = sorted(newest)
-        is_loaded = all(
-            held.fresh or not held.is_open or held.ahead.loaded_to[0] > now for held in self._held.values()
-        )
+        is_loaded = all(held.fresh or not held.is_open or held.ahead.loaded_to[0] > now for held in self._held.values())
         before = (newest[len(newest) // 2][0] if is_loaded else now) + 1
         for held in self._held.values():
             held.overflow(before)

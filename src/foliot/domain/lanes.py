@@ -11,8 +11,8 @@ Backlog and bursts are handed off in the lane catch-up. Workers claim that lane 
 of their slots free of it. So a later live run waits for neither of them. Only a run of the lane live changes its lane;
 a run of the lane backfill keeps it.
 
-The limits of the lane catch-up (rate, concurrency) are about an outage: the backlog obeys them. A burst is work on time,
-so it obeys the limits of the lane that it would have had.
+The limits of the lane catch-up (rate, concurrency) are for the work of an outage: the backlog obeys them. A burst is
+work on time, so it obeys the limits of the lane that it would have had.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.run import LATE, Lane
 
 HANDOVER: Duration = 2 * SECOND
-"""Longer than an ordinary change of schedulers takes: a graceful restart, or a takeover on the same host. Runs that were
-due within this time before it stay live."""
+"""Longer than an ordinary change of schedulers takes: a graceful restart, or a takeover on the same host. Runs that
+were due within this time before it stay live."""
 
 BURST = 10_000
 """The most live runs that may be due at one scheduler and wait to be handed off. Thousands of schedules with a tick at
