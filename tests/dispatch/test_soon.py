@@ -10,6 +10,7 @@ from hypothesis import strategies as some
 
 from foliot.dispatch.dispatcher import AHEAD, LOOK_EVERY, MOST_HERD_REST, Dispatcher
 from foliot.domain.instant import MILLISECOND, MINUTE, SECOND
+from foliot.domain.lanes import DueKind
 from foliot.domain.store import Fired
 from foliot.errors import StoreError
 from foliot.timing import every
@@ -125,6 +126,26 @@ def test_a_store_whose_clock_differs_is_asked_no_more_than_a_few_times(skew: int
         assert [one for *_, one in (*house.store.ahead, *house.store.fired)] == [number]
         assert all(at >= fire_at - LEAD for at, fire_at, _ in house.store.ahead)
         assert len(house.store.batches) <= 4
+
+    run(story())
+
+
+@pytest.mark.parametrize(("count", "kind"), [(59, DueKind.LIVE), (61, DueKind.BURST)])
+def test_nothing_of_a_burst_is_handed_off_before_its_time(count: int, kind: DueKind) -> None:
+    async def story() -> None:
+        house = a_house()
+        house.dispatcher = Dispatcher(house.store, house.clock, owner=1, batch=20, burst=60)
+        due = NOON + SECOND
+        await house.live_until(NOON)
+        burst = {house.store.promise(due) for _ in range(count)}
+        later = house.store.promise(due + 5 * MILLISECOND)
+        await house.live_until(due + SECOND)
+        ahead = {number for _, _, number in house.store.ahead}
+        assert len(ahead & burst) == (count if kind is DueKind.LIVE else 0)
+        assert {of for of, number in house.store.kinds if number in burst} <= {kind}
+        kinds = {number: of for of, number in house.store.kinds}
+        assert kinds.get(later, DueKind.LIVE) is DueKind.LIVE
+        assert len(house.store.ahead) + len(house.store.fired) == count + 1
 
     run(story())
 

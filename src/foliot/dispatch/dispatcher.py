@@ -171,6 +171,7 @@ class Dispatcher:
         """Whether that was the last batch: then it is the herd's turn."""
         self._herd_rests_until = _LONG_AGO
         self._burst_rests_until = _LONG_AGO
+        self._nothing_early_until = _LONG_AGO
         self._looks_again = _LONG_AGO
         self._is_called = False
         self._stop: asyncio.Event | None = None
@@ -455,16 +456,21 @@ class Dispatcher:
         if begin is None or (begin > clock and not due):
             return [], True
         soon = self._shards.soon(clock + self._store.lead, most)
+        if len(soon) == most and self._shards.is_burst_by(clock + self._store.lead, beside=len(soon)):
+            # It is set apart as a burst when it is due: until then, none of it goes in the lane live.
+            self._shards.put_back(soon)
+            self._nothing_early_until = now + self._store.lead
+            return [], True
         return soon, len(soon) < most
 
     def _next_soon(self) -> Instant | None:
-        """When the next batch of it is to go; None when nothing waits for it. Beside a herd, nothing goes early. Nor
-        does a burst: it is known as one when it is due."""
-        lead, clock = self._store.lead, self._clock.now() - self._store_behind
-        first = None if not lead or self._shards.has_herd() else self._shards.next_soon()
-        if first is None or (first <= clock + lead and self._shards.is_burst_by(clock + lead)):
+        """When the next batch of it is to go; None when nothing waits for it. Beside a herd, and just before a burst,
+        nothing goes early."""
+        lead, now = self._store.lead, self._clock.now()
+        if not lead or self._shards.has_herd() or now < self._nothing_early_until <= now + lead:
             return None
-        return first - lead // AHEAD
+        first = self._shards.next_soon()
+        return None if first is None else first - lead // AHEAD
 
     def _is_fresh_beside_herd(self, now: Instant) -> bool:
         return self._shards.has_herd() and not _passed(self._fresh_at, FRESH_FOR, now)

@@ -305,9 +305,9 @@ class Shards:
         self.put_back(entry for entry in newest if entry[0] < before)
         return [entry for entry in newest if entry[0] >= before]
 
-    def is_burst_by(self, moment: Instant) -> bool:
-        """Whether what is live is too much for that lane when it is due, which it is then."""
-        count = 0
+    def is_burst_by(self, moment: Instant, beside: int = 0) -> bool:
+        """Whether more live runs than are allowed are due by then. `beside` more were taken out to be fired."""
+        count = beside
         for wheel in (*self._coming(), *self._herds()):
             count += wheel.count_due(moment, self._most_live + 1 - count)
             if count > self._most_live:
