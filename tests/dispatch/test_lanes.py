@@ -223,6 +223,18 @@ def test_the_rest_of_a_burst_is_loaded_after_what_falls_due_later() -> None:
     assert (len(shards.burst(NOON, 100)), shards.due(NOON + 5, 9)) == (21, [(NOON + 5, 77)])
 
 
+def test_what_is_due_and_not_loaded_yet_is_of_the_burst_too() -> None:
+    shards = Shards(1, burst=20)
+    shards.hold(Lease(0, 1, 1, 0, BEGINNING, 0), taken_at=NOON - HOUR)
+    shards.renew([Lease(0, 1, 1, 0, NOON + MINUTE, 0)])
+    shards.age(NOON)
+    shard, window = loading(shards)
+    times = array("q", range(NOON - 30, NOON))
+    shard.add(window, Cells(times, array("q", range(30)), (NOON - 1, 29), exhausted=False))
+    assert shards.due(NOON + SECOND, 10) == []
+    assert shard.ahead.loaded_to == (NOON + SECOND + 1, -1)
+
+
 def test_the_rest_of_a_burst_that_grows_late_is_backlog_loaded_or_not() -> None:
     shards = Shards(1, burst=20)
     shards.hold(Lease(0, 1, 1, 0, BEGINNING, 0), taken_at=NOON - HOUR)
@@ -272,10 +284,12 @@ class Costly(FakeStore):
 class Aftermath:
     """A dispatcher that starts after an outage, beside a steady live load."""
 
-    def __init__(self, overdue: int, *, rate: float | None = None, store: type[FakeStore] = FakeStore) -> None:
+    def __init__(
+        self, overdue: int, *, rate: float | None = None, store: type[FakeStore] = FakeStore, **settings: Any
+    ) -> None:
         self.clock = ManualClock(NOON)
         self.store = store(self.clock, catch_up_rate=rate)
-        self.dispatcher = Dispatcher(self.store, self.clock, owner=1)
+        self.dispatcher = Dispatcher(self.store, self.clock, owner=1, **settings)
         self.late = {self.store.promise(NOON - HOUR + n * MILLISECOND) for n in range(overdue)}
 
     async def live_for(self, length: int) -> None:
@@ -292,7 +306,7 @@ class Aftermath:
 
 
 class Trickling(Costly):
-    """While it fires, somebody makes a promise for now, whenever there is none that waits."""
+    """While it fires, a caller makes a promise for just after now, whenever none waits."""
 
     latest = 0
 
@@ -306,7 +320,7 @@ class Trickling(Costly):
         kind: DueKind = DueKind.LIVE,
     ) -> Fired:
         if self.latest not in self.pending() or self.latest in dict(due).values():
-            self.latest = self.promise(self.clock.now())
+            self.latest = self.promise(self.clock.now() + 1)
         return await super().fire(leases, due, cursor, decide, soon, kind)
 
 
@@ -395,7 +409,27 @@ def test_a_live_run_waits_for_no_more_than_one_small_batch_of_a_burst() -> None:
         times = sorted({at for at, _, number in scene.store.fired if number in burst and at < NOON + 3 * SECOND})
         rests = [after - before for before, after in pairwise(times)][3:]
         assert min(rests) >= (1 + HERD_REST) * COST, "after each batch of the burst it rests from it"
+        assert max(rests) <= (3 + HERD_REST) * COST, "and goes on after that"
         assert max(scene.store.batches) == 500, "once nothing live was due for a while, it goes in whole batches"
+
+    run(story())
+
+
+def test_what_is_promised_beside_a_burst_is_fired_before_it_is_over() -> None:
+    async def story() -> None:
+        scene = Aftermath(0, store=Trickling, burst=1_000)
+        await scene.live_for(SECOND)
+        burst = {scene.store.promise(NOON + 2 * SECOND) for _ in range(5_000)}
+        await scene.live_for(4 * SECOND)
+        assert {kind for kind, number in scene.store.kinds if number in burst} == {DueKind.BURST}
+        over_at = max(at for at, _, number in scene.store.fired if number in burst)
+        late = [
+            at - due
+            for at, due, number in scene.store.fired
+            if number not in burst and NOON + 2 * SECOND < due < over_at - 3 * COST
+        ]
+        assert len(late) >= 5
+        assert max(late) <= 3 * COST
 
     run(story())
 
@@ -415,13 +449,10 @@ def test_a_burst_that_is_alone_is_fired_in_whole_batches_and_keeps_no_rate() -> 
 
 def test_a_burst_that_is_larger_than_a_slice_keeps_nothing_that_falls_due_after_it_from_being_loaded() -> None:
     async def story() -> None:
-        clock = ManualClock(NOON)
-        store = Costly(clock)
+        scene = Aftermath(0, store=Costly, slice_size=1_000, batch=100, burst=300)
+        store = scene.store
         burst = {store.promise(NOON + SECOND) for _ in range(3_000)}
         live = {store.promise(NOON + SECOND + n * MILLISECOND) for n in range(50, 60)}
-        scene = Aftermath(0)
-        scene.clock, scene.store = clock, store
-        scene.dispatcher = Dispatcher(store, clock, owner=1, slice_size=1_000, batch=100, burst=300)
         await scene.live_for(2 * SECOND)
         assert {kind for kind, number in store.kinds if number in burst} == {DueKind.BURST}
         order = [number in live for _, number in store.kinds]
