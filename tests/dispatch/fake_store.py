@@ -189,6 +189,7 @@ class FakeStore:
         for _, number in ahead:
             self.rows[number].state = "ready"
             self.ahead.append((now, self.rows[number].fire_at, number))
+            self.kinds.append((kind, number))
         again += [entry for entry in due if entry[0] > now]
         reached = [entry for entry in due if entry[0] <= now]
         valid = [self.rows[number] for fire_at, number in reached if self._fires(fire_at, number)]

@@ -183,6 +183,14 @@ def test_a_burst_is_set_apart_whole_and_what_falls_due_after_it_is_not() -> None
     assert not shards.has_burst()
 
 
+def test_what_had_to_wait_for_its_time_is_of_the_burst_too() -> None:
+    shards = Shards(1, burst=20)
+    shards.hold(Lease(0, 1, 1, 0, BEGINNING, 0))
+    shards.put_off((5, number) for number in range(21))
+    assert shards.due(5, 10) == []
+    assert len(shards.burst(5, 100)) == 21
+
+
 def test_as_many_as_are_allowed_are_no_burst() -> None:
     shards = Shards(1, burst=20)
     shards.hold(Lease(0, 1, 1, 0, BEGINNING, 0))

@@ -171,7 +171,6 @@ class Dispatcher:
         """Whether that was the last batch: then it is the herd's turn."""
         self._herd_rests_until = _LONG_AGO
         self._burst_rests_until = _LONG_AGO
-        self._nothing_early_until = _LONG_AGO
         self._looks_again = _LONG_AGO
         self._is_called = False
         self._stop: asyncio.Event | None = None
@@ -412,12 +411,12 @@ class Dispatcher:
         if now < self._rests_until <= now + MOST_REST:
             return False
         due, is_all = self._due(now)
-        soon, is_all_soon = self._soon(now, len(due)) if is_all else ([], True)
+        soon, is_all_soon, kind = self._soon(now, len(due)) if is_all else ([], True, DueKind.LIVE)
         if not due and not soon:
             return False
         if self._shards.has_burst():
             self._fresh_at = now
-        await self._fire(due, now, soon)
+        await self._fire(due, now, soon, kind)
         if not is_all_soon:
             return True
         if not is_all:
@@ -449,27 +448,24 @@ class Dispatcher:
         first = self._shards.next_fresh()
         return first is not None and first <= clock
 
-    def _soon(self, now: Instant, due: int) -> tuple[list[Entry], bool]:
-        """What may be handed off before its time, once that is worth a batch, or beside what is due; and whether it is
-        all."""
+    def _soon(self, now: Instant, due: int) -> tuple[list[Entry], bool, DueKind]:
+        """What may be handed off before its time, once that is worth a batch, or beside what is due; whether it is all;
+        and of which kind the batch is then. What is due is live: nothing of a burst goes with it."""
         clock, begin, most = now - self._store_behind, self._next_soon(), self._most - due
         if begin is None or (begin > clock and not due):
-            return [], True
+            return [], True, DueKind.LIVE
         soon = self._shards.soon(clock + self._store.lead, most)
-        if len(soon) == most and self._shards.is_burst_by(clock + self._store.lead, beside=len(soon)):
-            # It is set apart as a burst when it is due: until then, none of it goes in the lane live.
+        if len(soon) < most or not self._shards.is_burst_by(clock + self._store.lead, beside=len(soon)):
+            return soon, len(soon) < most, DueKind.LIVE
+        if due:
             self._shards.put_back(soon)
-            self._nothing_early_until = now + self._store.lead
-            return [], True
-        return soon, len(soon) < most
+            return [], False, DueKind.LIVE
+        return soon, False, DueKind.BURST
 
     def _next_soon(self) -> Instant | None:
-        """When the next batch of it is to go; None when nothing waits for it. Beside a herd, and just before a burst,
-        nothing goes early."""
-        lead, now = self._store.lead, self._clock.now()
-        if not lead or self._shards.has_herd() or now < self._nothing_early_until <= now + lead:
-            return None
-        first = self._shards.next_soon()
+        """When the next batch of it is to go; None when nothing waits for it. Beside a herd, nothing goes early."""
+        lead = self._store.lead
+        first = None if not lead or self._shards.has_herd() else self._shards.next_soon()
         return None if first is None else first - lead // AHEAD
 
     def _is_fresh_beside_herd(self, now: Instant) -> bool:

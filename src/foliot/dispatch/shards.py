@@ -286,6 +286,7 @@ class Shards:
         for held in self._held.values():
             moved = Wheel()
             held.live.move_due(now, moved)
+            held.patient.move_due(now, moved)
             joining += [(held, moved)] if len(moved) else []
         newest: list[Entry] = []
         for place, (held, moved) in enumerate(sorted(joining, key=lambda one: len(one[1]))):

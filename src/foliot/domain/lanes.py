@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from foliot.domain.instant import SECOND, Duration, Instant
+from foliot.domain.instant import MINUTE, SECOND, Duration, Instant
 from foliot.domain.run import LATE, Lane
 
 HANDOVER: Duration = 2 * SECOND
@@ -57,5 +57,6 @@ def lane_of(limited: Lane, kind: DueKind) -> Lane:
 
 
 def live_until(kind: DueKind) -> Duration:
-    """How late a run may be and still be handed off in the lane live. Less than zero: no run of this kind may."""
-    return LATE if kind is DueKind.LIVE else -1
+    """How late a run may be and still be handed off in the lane live. Of the other kinds no run may, also when it is
+    handed off a little before its time."""
+    return LATE if kind is DueKind.LIVE else -MINUTE

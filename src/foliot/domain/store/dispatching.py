@@ -92,8 +92,7 @@ class DispatchStore(Protocol):
         recurrence's next run is inserted here. `cursor`: arrivals up to there need not be told again.
         `soon` falls due within the store's `lead`. Of it, what nothing has to be decided about is handed off, too, and
         no claim takes it before its time has come by the store's clock; the rest is `patient`.
-        `kind` says what all of `due` is, and so in which lane it is handed off: see `foliot.domain.lanes`. With `soon`,
-        it is live.
+        `kind` says what all of these are, and so in which lane they are handed off: see `foliot.domain.lanes`.
         LostOwnership, with the shards in question, when an epoch is no longer the store's; then nothing was fired.
         """
 
