@@ -45,14 +45,13 @@ def backlog_before(now: Instant, taken_at: Instant) -> Instant:
     return max(now - LATE, taken_at - HANDOVER) if taken_at <= now else now - LATE
 
 
-def limited_lane(own: Lane, kind: DueKind, late_by: Duration) -> Lane:
-    """The lane whose limits a due run obeys. `own` is the lane that its row has, or that the decision about it gave."""
-    judged_as = DueKind.LIVE if kind is DueKind.BURST else kind
-    return Lane.CATCH_UP if own is Lane.LIVE and late_by > live_until(judged_as) else own
+def limited_before(now: Instant, kind: DueKind) -> Instant:
+    """The due time before which a run of the lane live obeys the limits of the lane catch-up, and rides it."""
+    return now - live_until(DueKind.LIVE if kind is DueKind.BURST else kind)
 
 
 def lane_of(limited: Lane, kind: DueKind) -> Lane:
-    """The lane that a due run is handed off in; `limited` comes from `limited_lane`."""
+    """The lane that a due run is handed off in; `limited` is the lane whose limits it obeys."""
     return Lane.CATCH_UP if limited is Lane.LIVE and kind is DueKind.BURST else limited
 
 

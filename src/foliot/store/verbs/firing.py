@@ -9,7 +9,7 @@ from typing import Any
 from foliot.domain.decisions import TOO_LATE, too_late
 from foliot.domain.fairness import UNRANKED, Placing
 from foliot.domain.instant import MILLISECOND, Instant
-from foliot.domain.lanes import DueKind, lane_of, limited_lane
+from foliot.domain.lanes import DueKind, lane_of, limited_before
 from foliot.domain.run import Lane, Origin
 from foliot.domain.schedule import Busy, TickDecision, TickFacts
 from foliot.domain.state import Reason, State
@@ -116,13 +116,14 @@ class Firing:
     async def hand_off(self, rows: Sequence[tuple[Due, Lane]]) -> Sequence[tuple[Due, Lane]]:
         """Hands off the runs that have their slots, or need none, and holds the others. A check takes nothing more than
         its run. Takes each run with its own lane, and returns it with the lane that it was handed off in."""
-        now, kind = self.tx.now, self.kind
-        rows = [(row, limited_lane(lane, kind, now - row.fire_at)) for row, lane in rows]
+        before = limited_before(self.tx.now, self.kind)
+        rows = [(row, Lane.CATCH_UP if row.fire_at < before and lane is Lane.LIVE else lane) for row, lane in rows]
         lanes = await self.keeper.limits() if rows else ()
         asking = [one for one in rows if one[1] in lanes or one[0].options is not None or one[0].slots is not None]
         if asking:
             rows = await self._let_through(rows, asking)
-        handed = [(row, lane_of(lane, kind)) for row, lane in rows]
+        in_lane = {lane: lane_of(lane, self.kind) for lane in Lane}
+        handed = [(row, in_lane[lane]) for row, lane in rows]
         groups, tenants = self.groups, self.tenants
         for row, lane in handed:
             number, _, queue, _, priority, _, _, label, is_suspected, _, tenant, job, options, *_ = row
