@@ -361,3 +361,19 @@ def test_items_that_were_done_before_it_are_part_of_it(world: World) -> None:
     run = world.run(kept.id)
     assert run.state is State.SUCCEEDED
     assert [(one.of, one.done, one.failed) for one in run.batches] == [(2, 2, 0)]
+
+
+def test_more_transactions_than_the_loop_has_threads_go_one_after_another(world: World) -> None:
+    """Each waits for the one before it in no thread that this one needs to commit."""
+
+    @world.app.job
+    async def book(ctx: Context, n: int) -> None:
+        async with ctx.transaction() as tx:
+            await written_async(tx)
+
+    runs = [book.using(key=f"book-{n}").now(n=n) for n in range(40)]
+    world.start()
+    world.run_for("1m")
+    ends = [(run.state, len(run.attempts), run.detail) for run in (world.run(kept.id) for kept in runs)]
+    assert ends == [(State.SUCCEEDED, 1, None)] * 40
+    assert rows(world) == 40 * 3

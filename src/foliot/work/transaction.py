@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -41,6 +43,12 @@ class _Ask(Protocol):
     """How a verb of the transaction is run."""
 
     async def __call__(self, opened: OpenTransaction, question: Coroutine[Any, Any, T], /) -> T: ...
+
+    async def take_turn(self, opened: OpenTransaction) -> None:
+        """Waits until no other transaction is in the way; `end_turn` comes after it."""
+
+    def end_turn(self) -> None:
+        """Lets the next transaction begin. Does nothing where no turn was taken."""
 
 
 class Completion(NamedTuple):
@@ -84,6 +92,7 @@ class TransactionBlock:
         self._owner = owner
         self._given = connection
         self._open: OpenTransaction | None = None
+        self._ask: _Ask | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         """Where it was begun, and has to be gone on with."""
         self._book: Book | None = None
@@ -123,20 +132,20 @@ class TransactionBlock:
     def __enter__(self) -> TransactionBlock:
         self._loop = loop = self._owner.desk.loop
         refuse_to_block(loop, "async with ctx.transaction()")
-        opened = finished(self._enter(_in_thread(loop), blocking(loop)))
+        opened = finished(self._enter(_InThread(loop), blocking(loop)))
         self._connection = opened.connection_in_thread(loop)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        finished(self._exit(_in_thread(self._owner.desk.loop), error))
+        finished(self._exit(error))
 
     # In an event loop
 
     async def __aenter__(self) -> TransactionBlock:
         self._loop = asyncio.get_running_loop()
-        opened = await self._enter(_in_loop(self._owner.desk), waiting(self._owner.desk.loop))
+        opened = await self._enter(_InLoop(self._owner.desk), waiting(self._owner.desk.loop))
         if opened.is_callers and opened.is_blocking:
             self._left()
             raise InvalidInput("connection= is not async: use it in a job that is not, in `with ctx.transaction(...)`")
@@ -146,25 +155,30 @@ class TransactionBlock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._exit(_in_loop(self._owner.desk), error)
+        await self._exit(error)
 
     # Either way
 
     async def _enter(self, ask: _Ask, ask_desk: Ask) -> OpenTransaction:
         opened = await ask_desk(self._owner.desk.transaction(self._given))
+        await ask.take_turn(opened)
+        self._ask = ask
         self._owner.opened(True)
         try:
             await ask(opened, opened.begin())
-        except BaseException:  # also whoever was cancelled when it had begun already
-            await ask(opened, opened.roll_back())
-            self._owner.opened(False)
+        except BaseException:  # also a cancellation that came when it had begun already
+            try:
+                await ask(opened, opened.roll_back())
+            finally:
+                self._left()
             raise
         self._open = opened
         return opened
 
-    async def _exit(self, ask: _Ask, error: BaseException | None) -> None:
-        opened = self._open
+    async def _exit(self, error: BaseException | None) -> None:
+        opened, ask = self._open, self._ask
         assert opened is not None
+        assert ask is not None
         try:
             if error is None:
                 await self._complete(ask, opened)
@@ -216,6 +230,8 @@ class TransactionBlock:
     def _left(self) -> None:
         self._open = self._connection = self._book = None
         self._owner.opened(False)
+        if self._ask is not None:
+            self._ask.end_turn()
 
 
 def _kept(result: Any) -> bytes:
@@ -235,27 +251,63 @@ def _kept(result: Any) -> bytes:
 # --------------------------------------------------------------------------------------------------- where it is done
 
 
-def _in_thread(loop: asyncio.AbstractEventLoop) -> _Ask:
-    """A blocking transaction is the thread's own; another one lives in the loop."""
+class _InThread:
+    """Runs a blocking transaction in the handler's own thread, and any other one in the event loop."""
 
-    async def ask(opened: OpenTransaction, question: Coroutine[Any, Any, T], /) -> T:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    async def __call__(self, opened: OpenTransaction, question: Coroutine[Any, Any, T], /) -> T:
         if opened.is_blocking:
             return await question
-        return asyncio.run_coroutine_threadsafe(question, loop).result()
+        return asyncio.run_coroutine_threadsafe(question, self._loop).result()
 
-    return ask
+    async def take_turn(self, opened: OpenTransaction) -> None:
+        """The handler's thread waits for the lock itself."""
+
+    def end_turn(self) -> None: ...
 
 
-def _in_loop(desk: Desk) -> _Ask:
-    """A blocking transaction may wait for a lock or for the disk, which the loop must not do. Whoever is cancelled
-    meanwhile waits for the answer all the same: half a transaction would keep the file locked."""
+class _Turns:
+    """The turn of an event loop's blocking transactions, and the one thread that runs them.
 
-    async def ask(opened: OpenTransaction, question: Coroutine[Any, Any, T], /) -> T:
+    SQLite lets one transaction write at a time. If each waited for the lock in a thread of the loop's executor, the
+    waiting ones would take all its threads, and the one with the lock could neither go on nor end.
+    """
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="foliot-transaction")
+
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
+
+
+class _InLoop:
+    """Runs a transaction for an async handler. A blocking one may wait for a lock or for the disk, which the loop must
+    not do. A handler that is cancelled meanwhile still waits for the answer: half a transaction would keep the file
+    locked."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._turns: _Turns | None = None
+
+    async def take_turn(self, opened: OpenTransaction) -> None:
+        if opened.is_blocking and not opened.is_callers:
+            turns = _turns.setdefault(asyncio.get_running_loop(), _Turns())
+            await turns.lock.acquire()
+            self._turns = turns
+
+    def end_turn(self) -> None:
+        if self._turns is not None:
+            self._turns.lock.release()
+            self._turns = None
+
+    async def __call__(self, opened: OpenTransaction, question: Coroutine[Any, Any, T], /) -> T:
         if opened.is_callers:
             return await question
-        work: Coroutine[Any, Any, T] = asyncio.to_thread(finished, question) if opened.is_blocking else question
-        task = asyncio.get_running_loop().create_task(work)
-        desk.expect(task)
+        task = asyncio.get_running_loop().create_task(self._run(question))
+        self._desk.expect(task)
         cancelled: asyncio.CancelledError | None = None
         while not task.done():
             try:
@@ -266,7 +318,10 @@ def _in_loop(desk: Desk) -> _Ask:
             raise cancelled
         return task.result()
 
-    return ask
+    async def _run(self, question: Coroutine[Any, Any, T]) -> T:
+        if self._turns is None:
+            return await question
+        return await asyncio.get_running_loop().run_in_executor(self._turns.thread, finished, question)
 
 
 class _TransactionDesk:
