@@ -41,12 +41,14 @@ from foliot.logs import guard
 from foliot.store.keys import new_key
 from foliot.watch.telling import Telling
 from foliot.work.blockade import DRAINED, RECYCLED
+from foliot.work.drain import LONGEST_END
 from foliot.work.room import HEADROOM, RESERVE, checked_reserved
 
 __all__ = [
     "DEFAULT_STORE",
     "DRAINED",
     "HEADROOM",
+    "LONGEST_END",
     "RECYCLED",
     "RECYCLE_AFTER",
     "RESERVE",

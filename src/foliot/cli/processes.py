@@ -64,10 +64,10 @@ HOST, PORT, MOST_BODY = "127.0.0.1", 8300, 1 << 20
 """Of the web; see `foliot.web.settings`, which only whoever serves imports."""
 SETTLE_EVERY = 60.0
 """Seconds between two looks at whether the store's schedules are those of the app."""
-AFTER_GRACE: Duration = 7 * SECOND
-"""What ending in order may take beyond the grace: interrupted handlers tidy up, and the store is told."""
 LAST_ACT: Duration = 2 * SECOND
-"""The end of that time belongs to the record of what a blocked event loop keeps from ending."""
+"""How long a process whose event loop is blocked may take to record the attempts that end with it."""
+AFTER_GRACE: Duration = bootstrap.LONGEST_END + LAST_ACT + SECOND
+"""How much longer than its grace a process may take to end in order. The last act has the end of that time."""
 
 _log = logging.getLogger("foliot")
 

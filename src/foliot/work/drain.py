@@ -17,6 +17,9 @@ LAST_MOMENT: Duration = SECOND
 """After the grace: how long interrupted handlers have to tidy up."""
 LAST_DELIVERY: Duration = 5 * SECOND
 """How long a store that cannot be reached is asked again before the worker leaves; leases end what it did not tell."""
+LONGEST_END: Duration = 2 * (LAST_MOMENT + LAST_DELIVERY)
+"""The longest that a drain takes after its grace: handlers end, a heartbeat under way ends, processes end, and the
+outcomes are recorded. On a slow machine each step may need all of its time."""
 
 
 async def drain(worker: Worker, grace: Duration) -> list[str]:
