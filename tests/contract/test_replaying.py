@@ -288,7 +288,7 @@ async def test_a_replayed_run_of_a_fixed_delay_neither_stops_its_chain_nor_start
     await stage.finish(stage.succeeded(second))
     assert len(await stage.waiting("chain")) == 2, "the replay, and the next of the chain"
     stage.clock.advance(2 * HOUR)
-    for lane in (Lane.LIVE, Lane.BACKFILL):
+    for lane in (Lane.CATCH_UP, Lane.BACKFILL):  # the next of the chain is an hour late
         run = await _runs_next(stage)
         assert run.lane == lane
         await stage.finish(stage.succeeded(run))
