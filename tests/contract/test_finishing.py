@@ -148,7 +148,7 @@ async def test_an_ending_keeps_what_its_attempt_reported(stage: Stage, outcome: 
     retry_at = START + MINUTE if OUTCOMES[outcome] is Event.RETRY_GRANTED else None
     ending = stage.ending(run, OUTCOMES[outcome], outcome, retry_at=retry_at, report=report)
     assert await stage.finish(ending) == []
-    assert await stage.finish(ending) == [], "told again, it changes nothing"
+    assert await stage.finish(ending) == [], "sent again, it changes nothing"
     assert await stage.store.done_items(run.number, "") == {"a", "b"}
     assert await stage.store.done_items(run.number, "pages") == {"1"}
     view = await stage.run(run)

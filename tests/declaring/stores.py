@@ -15,7 +15,7 @@ from foliot.store.postgres import migrating
 
 HERE = Path(__file__).parent
 KNOWN_STEPS = 12
-"""So many steps of PostgreSQL's schema the release ed5b06f knows."""
+"""How many steps of PostgreSQL's schema the release ed5b06f knows."""
 
 
 def recorded_file(folder: Path) -> Path:

@@ -44,7 +44,7 @@ def test_a_run_that_blocks_the_event_loop_of_its_worker_survives_a_graceful_rest
 
 
 def restart(fleet: Fleet, folder: Path, handlers: Sequence[str], lives: int, code: int = 0) -> None:
-    """Each worker is told to end while an attempt of each run goes on. The next one already waits for work then, as in
+    """Each worker gets SIGTERM while an attempt of each run goes on. The next one already waits for work then, as in
     a rolling deploy, and no attempt may begin in it before the process of the old one has ended."""
     begun = folder / "begun"
     begun.mkdir()

@@ -308,10 +308,10 @@ def test_the_connection_that_waited_longest_gives_its_place() -> None:
     assert [one.is_evicted for one in (first, second, third)] == [False, True, False]
     for one in (first, third):
         connections.serve(one)
-    assert not connections.enter(fourth, "a"), "nobody of this address waits"
+    assert not connections.enter(fourth, "a"), "no connection of this address waits"
     assert connections.enter(fourth, "b")
     connections.serve(fourth)
-    assert not connections.enter(Noted(), "c"), "nobody waits"
+    assert not connections.enter(Noted(), "c"), "no connection waits"
     connections.exempt(first)
     connections.remove(fourth)
     assert connections.enter(Noted(), "a"), "a live stream leaves the count of its address"

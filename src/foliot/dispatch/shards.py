@@ -94,7 +94,7 @@ class HeldShard:
         self.live.put_back(entries)
 
     def age(self, now: Instant) -> None:
-        """What is backlog by now, and was not fired, joins it; so does that part of the live window."""
+        """Runs that have become backlog and were not fired join it, and so does that part of the live window."""
         late_before = self.late_before = backlog_before(now, self.taken_at)
         for wheel in (self.live, self.herd, self.patient, self.burst):
             first = wheel.next_at()

@@ -15,7 +15,7 @@ from typing import Protocol
 SPARE_FILES = 512
 """Open files beside connections: the store, logs, and connections that are accepted before others are closed."""
 FEWEST = 64
-"""Connections of a process that may open few files: without any it would serve nobody."""
+"""Connections of a process that may open few files: without any it could serve no request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ async def enter(tx: Transaction, release: Release, stated: dict[str, str]) -> se
         await tx.run("add_release", release=release.name, now=tx.now, **values)
         await tx.run("forget_declarations", release=release.name)
     if age is None:
-        return set()  # Nobody else enters one meanwhile, so this is the newest.
+        return set()  # The lock keeps out other processes, so this is the newest.
     newer: set[Declared] = set()
     for other in await _running(tx, after=age):
         newer |= set((await _declares(tx, other)).items())
