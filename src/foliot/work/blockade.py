@@ -7,9 +7,9 @@ its time, the loop is asked for a sign of life:
     ended    none for `recycle_after` more: the store hears the last words, and the process ends at once
 
 Other runs of the process are lost with it, and other workers try them again. When an operator forced the cancellation
-of an attempt, the process ends after the first second, and the other runs in it are recorded as interrupted. A handler that keeps even
-threads from running (code in C that holds the interpreter's lock) is not seen by this: its worker falls silent, and
-loses its leases.
+of an attempt, the process ends after the first second, and the other runs in it are recorded as interrupted. A handler
+that keeps even threads from running (code in C that holds the interpreter's lock) is not seen by this: its worker falls
+silent, and loses its leases.
 """
 
 from __future__ import annotations
