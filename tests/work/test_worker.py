@@ -307,6 +307,28 @@ def test_an_attempt_past_its_deadline_is_cancelled_and_has_timed_out():
     run(scene())
 
 
+def test_an_attempt_times_out_while_a_claim_waits_for_the_store():
+    """It may hold the lock that the claim waits for."""
+
+    async def scene():
+        bench = Bench(forever)
+        bench.store.hand_off("forever")
+        await bench.work()
+        [attempt] = bench.worker.running
+        bench.store.hand_off("forever")
+        bench.store.slow["claim"] = asyncio.Event()
+        working = asyncio.create_task(bench.worker.run_once())
+        await until(lambda: bench.worker.claiming is not None)
+        bench.clock.advance(10 * SECOND)
+        await until(lambda: attempt not in bench.worker.running)
+        assert not working.done()
+        bench.store.slow.pop("claim").set()
+        await bench.work()
+        assert bench.store.outcomes == [Outcome.TIMED_OUT]
+
+    run(scene())
+
+
 def test_a_task_that_swallows_its_cancellation_keeps_its_slot_and_is_reported_once():
     async def scene():
         bench = Bench(stubborn, slots=1)

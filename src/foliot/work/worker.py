@@ -315,8 +315,12 @@ class Worker:
                 self._claimed_at = now
             most = None if self.running or self._left_some else _FIRST
             self.claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(most, is_told))
-        # Shielded: whoever stops waiting, what was claimed is begun or given back, never forgotten.
-        return await asyncio.shield(self.claiming)
+        # A caller that stops waiting does not cancel it: what was claimed is begun or given back, never forgotten.
+        claiming = self.claiming
+        # Deadlines hold while it waits for the store: an attempt past its deadline may hold the lock that it waits for.
+        while not (await asyncio.wait({claiming}, timeout=_CALLED_LOOK))[0]:
+            self._deadlines.watch(self.clock.monotonic())
+        return claiming.result()
 
     def _has_all(self, now: Instant) -> bool:
         return self._is_told(now) and self._claimed_version == self._seen_version
