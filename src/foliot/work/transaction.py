@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -35,6 +36,8 @@ from foliot.work.effects import Book, EffectBlock, Failures, checked_failures, d
 T = TypeVar("T")
 
 MOST_RESULT = 64 * 1024
+LONGEST_REST = 0.01
+"""Seconds. Other writers, heartbeats among them, ask for SQLite's lock every 2 ms."""
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _encode = msgspec.json.Encoder().encode
 
@@ -273,11 +276,29 @@ class _Turns:
 
     SQLite lets one transaction write at a time. If each waited for the lock in a thread of the loop's executor, the
     waiting ones would take all its threads, and the one with the lock could neither go on nor end.
+
+    SQLite's lock is not fair. The next transaction begins so soon after the one before it that no other writer would
+    get the lock, and heartbeats would stop. So the lock stays free for half the time of a turn, and not for long.
     """
 
     def __init__(self) -> None:
-        self.lock = asyncio.Lock()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="foliot-transaction")
+        self._lock = asyncio.Lock()
+        self._began = self._rests_until = 0.0
+
+    async def begin(self) -> None:
+        await self._lock.acquire()
+        self._began = max(time.monotonic(), self._rests_until)
+
+    def end(self) -> None:
+        now = time.monotonic()
+        self._rests_until = now + min(max(now - self._began, 0.0) / 2, LONGEST_REST)
+        self._lock.release()
+
+    def perform(self, question: Coroutine[Any, Any, T]) -> T:
+        """Called in the thread."""
+        time.sleep(max(self._rests_until - time.monotonic(), 0.0))
+        return finished(question)
 
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
@@ -295,12 +316,12 @@ class _InLoop:
     async def take_turn(self, opened: OpenTransaction) -> None:
         if opened.is_blocking and not opened.is_callers:
             turns = _turns.setdefault(asyncio.get_running_loop(), _Turns())
-            await turns.lock.acquire()
+            await turns.begin()
             self._turns = turns
 
     def end_turn(self) -> None:
         if self._turns is not None:
-            self._turns.lock.release()
+            self._turns.end()
             self._turns = None
 
     async def __call__(self, opened: OpenTransaction, question: Coroutine[Any, Any, T], /) -> T:
@@ -321,7 +342,7 @@ class _InLoop:
     async def _run(self, question: Coroutine[Any, Any, T]) -> T:
         if self._turns is None:
             return await question
-        return await asyncio.get_running_loop().run_in_executor(self._turns.thread, finished, question)
+        return await asyncio.get_running_loop().run_in_executor(self._turns.thread, self._turns.perform, question)
 
 
 class _TransactionDesk:
