@@ -243,6 +243,21 @@ def test_a_page_follows_the_store_by_itself(screen: Screen, page: Any) -> None:
     page.wait_for_function("before => document.querySelectorAll('tbody tr').length > before", arg=before)
 
 
+def test_a_page_that_is_not_seen_keeps_no_connection(screen: Screen, page: Any) -> None:
+    """A browser has six to a host: a seventh page would never load."""
+    turn = """hidden => {
+        Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.goto(f"{screen.address}/runs")
+    page.wait_for_selector(".live.on")
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/live")):
+        page.evaluate(turn, True)
+    with page.expect_request("**/live"):
+        page.evaluate(turn, False)
+    page.wait_for_selector(".live.on")
+
+
 def test_what_went_wrong_again_and_again_is_one_row(screen: Screen, page: Any) -> None:
     page.goto(screen.address)
     row = page.locator("#person tbody tr", has_text="dead").filter(has_text="certificates")

@@ -105,21 +105,28 @@ function shine(on) {
 }
 if (document.querySelector("[data-live]") && window.EventSource) {
   let source = null, waiting = null;
+  const disconnect = () => { source?.close(); source = null; };
   const connect = () => {
+    // A browser has six connections to a host, for all of its pages together: a page that is not seen takes none.
+    if (source || document.hidden) return;
     source = new EventSource("/live");
     source.addEventListener("open", () => shine(true));
     source.addEventListener("error", () => {
       shine(false);
       // A browser does not ask again after a refusal, such as 429 where the token has too many pages open.
-      if (source.readyState === EventSource.CLOSED) setTimeout(connect, 30000);
+      if (source?.readyState === EventSource.CLOSED) { source = null; setTimeout(connect, 30000); }
     });
     source.addEventListener("changed", () => {
       waiting ??= setTimeout(() => { waiting = null; if (!document.hidden && !dialog?.open) refresh(); }, 700);
     });
   };
   connect();
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
-  addEventListener("pagehide", () => source.close());
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) { disconnect(); return; }
+    refresh();
+    connect();
+  });
+  addEventListener("pagehide", disconnect);
 }
 
 // Actions open beside the page: the same form that the link leads to, in a dialog.
