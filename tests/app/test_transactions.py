@@ -363,6 +363,29 @@ def test_items_that_were_done_before_it_are_part_of_it(world: World) -> None:
     assert [(one.of, one.done, one.failed) for one in run.batches] == [(2, 2, 0)]
 
 
+def test_a_checkpoint_before_it_is_part_of_it_if_a_check_can_refuse_the_run(world: World) -> None:
+    seen = []
+
+    @world.app.job
+    async def settle(ctx: Context) -> None:
+        seen.append(ctx.last_checkpoint)
+        ctx.checkpoint("sent")
+        async with ctx.transaction():
+            pass
+
+    @settle.verify
+    def arrived() -> bool:
+        return len(seen) > 1
+
+    kept = settle.using(key="books").now()
+    world.start()
+    world.run_for("1m")
+    assert world.run(kept.id).state is State.UNVERIFIED
+    world.call(world.app.operate.retry_async(kept.id, reason="it was not sent", actor="ana", override=True))
+    world.run_for("1m")
+    assert (world.run(kept.id).state, seen) == (State.VERIFIED, [None, "sent"])
+
+
 def test_more_transactions_than_the_loop_has_threads_go_one_after_another(world: World) -> None:
     """Each waits for the one before it in no thread that this one needs to commit."""
 

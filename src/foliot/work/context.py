@@ -349,10 +349,12 @@ class _Completer:
     def report(self) -> Progress | None:
         context = self._context
         items = () if context._batches is None else tuple(context._batches.unsaid)
-        if context._note is None and not items:
+        # A run that is completed needs no checkpoint. One that its check refuses can be tried again.
+        checkpoint = context._checkpoint if context._is_checked else None
+        if context._note is None and checkpoint is None and not items:
             return None
         claimed = context._claimed
-        return Progress(claimed.number, claimed.token, context._started_at, context._note, None, items)
+        return Progress(claimed.number, claimed.token, context._started_at, context._note, checkpoint, items)
 
     @property
     def desk(self) -> Desk:
