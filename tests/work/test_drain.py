@@ -206,6 +206,29 @@ def test_a_claim_in_flight_when_the_drain_begins_is_given_back():
     run(scene())
 
 
+def test_a_drain_interrupts_attempts_while_a_claim_waits_for_the_store():
+    """One of them may hold the lock that the claim waits for."""
+
+    async def scene():
+        bench = Bench(forever)
+        bench.store.hand_off("forever")
+        await bench.work()
+        waiting = bench.store.hand_off("forever")
+        answer = bench.store.slow["claim"] = asyncio.Event()
+        running = asyncio.create_task(bench.worker.run())
+        await until(lambda: bench.worker.claiming is not None)
+        draining = asyncio.create_task(bench.worker.drain(0))
+        await until(lambda: bench.store.finished)
+        assert bench.store.outcomes == [Outcome.INTERRUPTED]
+        assert bench.worker.claiming is not None
+        answer.set()
+        await draining
+        await running
+        assert waiting.number in {claimed.number for claimed in bench.store.given_back}
+
+    run(scene())
+
+
 def test_threads_that_outlive_the_drain_stay_owned_and_are_named():
     async def scene():
         gate = Gate()

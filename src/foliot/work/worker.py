@@ -319,6 +319,8 @@ class Worker:
         claiming = self.claiming
         # Deadlines hold while it waits for the store: an attempt past its deadline may hold the lock that it waits for.
         while not (await asyncio.wait({claiming}, timeout=_CALLED_LOOK))[0]:
+            if self.draining or self.recycling:
+                return 0  # the lock may be free only when the drain has interrupted that attempt
             self._deadlines.watch(self.clock.monotonic())
         return claiming.result()
 
@@ -347,6 +349,8 @@ class Worker:
                 begun += claimed
         finally:
             self.claiming = None
+            if self.draining:
+                self.alarm.ring()
         return begun
 
     async def _claim_from(
