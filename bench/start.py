@@ -158,9 +158,7 @@ def _fleet(environment: dict[str, str], workers: int, log: Path) -> Iterator[Non
                 command = [sys.executable, "-m", "foliot", *role, "--app", str(APP), "--log-level", "warning"]
                 command += ["--log-format", "text", "--supervised-by", str(os.getpid())]
                 processes.append(
-                    subprocess.Popen(
-                        command, env=environment, stdin=subprocess.DEVNULL, stdout=written, stderr=written
-                    )
+                    subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=written, stderr=written)
                 )
         yield
         for role, process in zip(roles, processes, strict=True):

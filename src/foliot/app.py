@@ -20,7 +20,7 @@ from foliot import bootstrap
 from foliot.clock import Clock, SystemClock
 from foliot.domain import fingerprint_0
 from foliot.domain.alerts import Alert
-from foliot.domain.fingerprint import is_applied, release_of, signed, wire, wire_policy
+from foliot.domain.fingerprint import digest_of, is_same, release_of, shared_wire_policy, wire
 from foliot.domain.gates import Gate, stated_gate
 from foliot.domain.identity import checked_key, checked_line, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import Instant, instant
@@ -28,10 +28,10 @@ from foliot.domain.policy import Policy, choices, choices_to_json, refuse_of_job
 from foliot.domain.redaction import NO_SECRETS, stated_secrets
 from foliot.domain.rule import Rule
 from foliot.domain.run import Kept, Promise, checked_due
-from foliot.domain.schedule import Applied, Declaration, Release, Schedule
+from foliot.domain.schedule import FORMAT, Applied, Declaration, Fingerprint, Release, Schedule
 from foliot.domain.signals import Tracer, with_trace
 from foliot.domain.store import Store
-from foliot.errors import Conflict, InvalidInput, StoreError, TickTaken, UnknownName
+from foliot.errors import Conflict, InvalidInput, ScheduleChanged, StoreError, TickTaken, UnknownName
 from foliot.job import Job, Moment
 from foliot.members import Members
 from foliot.operate import Operator
@@ -93,6 +93,10 @@ class Foliot:
         self._unintroduced: set[str] = set()
         """Jobs with secrets, of which this process has not told the store yet."""
         self._schedules: dict[str, _Stated] = {}
+        self._signatures: dict[str, Fingerprint] = {}
+        """By schedule, once computed. What a schedule declares never changes after `schedule()`."""
+        self._known_release: tuple[int, Release] | None = None
+        """With the number of schedules that it was computed for."""
         self._limits: dict[str, Gate] = {}
         self.member_sets: dict[str, Members] = {}
         self._tracer = None if tracer_provider is None else bootstrap.make_tracer(tracer_provider)
@@ -182,7 +186,7 @@ class Foliot:
         if not isinstance(rule, Rule) or isinstance(rule, type):
             raise InvalidInput(f'schedule {name!r}: {rule!r:.80} is not a rule; use cron("0 2 * * *") or every("15m")')
         rule = rule.named(name)
-        check_readable(name, rule)
+        encoded = check_readable(name, rule)
         refuse_of_jobs(f"schedule {name!r}", settings, "a schedule makes some of them")
         chosen = choices(settings)
         self._check_chosen(name, job, chosen)
@@ -207,7 +211,7 @@ class Foliot:
         check_complete(name, chosen, over_set)
         payload = card.encode((), dict(args or {}), bound.values("", 0, 0, ""))
         carried = _carried(name, card, chosen, payload, bound)
-        self._schedules[name] = _Stated(job, rule, payload, described, chosen, bound, carried)
+        self._schedules[name] = _Stated(job, rule, encoded, payload, described, chosen, bound, carried)
 
     def members(self, name: str, members: Iterable[str] | None = None) -> Members:
         """A set of members that schedules can go over: `app.schedule(..., over="tenants")`.
@@ -278,47 +282,74 @@ class Foliot:
             )
 
     def declarations(
-        self, known: Mapping[str, Schedule] | None = None, taken: Mapping[str, Instant] | None = None
+        self,
+        known: Mapping[str, Schedule] | None = None,
+        taken: Mapping[str, Instant] | None = None,
+        names: Collection[str] | None = None,
     ) -> list[Declaration]:
-        """The declared schedules, as the store wants them. `known`: as it has them; `taken`: ticks that exist there."""
+        """The declared schedules, as the store wants them. `known`: as it has them; `taken`: ticks that exist there;
+        `names`: of these alone."""
         now = self.clock.now()
         found = []
         for name, stated in self._schedules.items():
+            if names is not None and name not in names:
+                continue
             before = (known or {}).get(name)
             # Never again what was decided already, also when the clock was set back since.
             begin = max(now, (before and before.evaluated_through) or 0, (taken or {}).get(name, 0))
-            found.append(armed(self._declaration(name), stated.rule, begin, before))
+            signature = self._signature(name)
+            declaration = replace(self._unsigned(stated, name), fingerprint=signature.hash, former=signature.former)
+            found.append(armed(declaration, stated.rule, begin, before))
         return found
 
-    def _declaration(self, name: str) -> Declaration:
-        """A declared schedule with its fingerprints, without a first tick."""
-        job, rule, payload, described, chosen, bound, carried = self._schedules[name]
-        policy = job.handler.policy
-        said = self._chosen_by[job.name] | chosen.keys() | carried.keys()
-        extra = bound.encoded() if bound.arguments else {}
-        declaration = Declaration(
+    @property
+    def declared_queues(self) -> set[str]:
+        """The queues that declared schedules name."""
+        return {queue for stated in self._schedules.values() if (queue := stated.described["queue"])}
+
+    @property
+    def schedule_count(self) -> int:
+        """How many schedules are declared here."""
+        return len(self._schedules)
+
+    def _unsigned(self, stated: _Stated, name: str) -> Declaration:
+        """A declared schedule without its fingerprints and its first tick."""
+        return Declaration(
             id=name,
-            job=job.name,
-            rule=rule.encode(),
-            payload=payload,
-            policy=policy.merged(carried),
-            options=choices_to_json(carried | extra),
-            delay=rule.delay,
-            said=said,
-            **described,
+            job=stated.job.name,
+            rule=stated.encoded,
+            payload=stated.payload,
+            policy=stated.job.handler.policy.merged(stated.carried),
+            options=choices_to_json(stated.carried | stated.bound_options),
+            delay=stated.rule.delay,
+            said=self._said(stated),
+            **stated.described,
         )
+
+    def _said(self, stated: _Stated) -> frozenset[str]:
+        chosen = self._chosen_by[stated.job.name]
+        return chosen.union(stated.chosen, stated.carried)
+
+    def _signature(self, name: str) -> Fingerprint:
+        """The fingerprints of a declared schedule. Its first tick is no part of them."""
+        known = self._signatures.get(name)
+        if known is not None:
+            return known
+        stated = self._schedules[name]
         former = fingerprint_0.of_code(
             name=name,
-            job=job.name,
-            rule=declaration.rule,
-            payload=payload,
-            described=described,
-            chosen=wire(chosen),
-            policy=wire_policy(policy.merged(chosen), said),
-            bound=extra,
-            carried=wire(carried),
+            job=stated.job.name,
+            rule=stated.encoded,
+            payload=stated.payload,
+            described=stated.described,
+            chosen=wire(stated.chosen),
+            policy=shared_wire_policy(stated.job.handler.policy.merged(stated.chosen), self._said(stated)),
+            bound=stated.bound_options,
+            carried=wire(stated.carried),
         )
-        return signed(declaration, former)
+        signature = Fingerprint(digest_of(self._unsigned(stated, name)), FORMAT, former)
+        self._signatures[name] = signature
+        return signature
 
     @property
     def release(self) -> str:
@@ -327,7 +358,10 @@ class Foliot:
 
     @property
     def _release(self) -> Release:
-        return release_of([self._declaration(name) for name in self._schedules])
+        count = len(self._schedules)
+        if self._known_release is None or self._known_release[0] != count:
+            self._known_release = count, release_of({name: self._signature(name) for name in self._schedules})
+        return self._known_release[1]
 
     # Acting
 
@@ -349,22 +383,41 @@ class Foliot:
         """As `apply`, for what the store holds otherwise than declared here: an older release has its way again once no
         newer one is left. Makes no schedule that is not there: somebody removed it."""
         applied = await (await self.opened()).fingerprints()
-        mine = [self._declaration(name) for name in self._schedules]
-        differing = {one.id for one in mine if one.id in applied and not is_applied(one, applied[one.id])}
+        differing = {
+            name for name in self._schedules if name in applied and not is_same(self._signature(name), applied[name])
+        }
         return await self._apply(differing, prune=False, actor=actor) if differing else Applied()
 
     async def _apply(self, names: Collection[str], *, prune: bool, actor: str) -> Applied:
+        """Computes and sends in full only what the store has not settled: few schedules change from one start to the
+        next."""
         store = await self.opened()
-        known = {one.id: one for one in await store.templates()}
         ticks: dict[str, Instant] = {}
         for _ in range(_TRIES):
-            stated = [one for one in self.declarations(known, ticks) if one.id in names]
+            stored = await store.settled()
+            # A rule whose tables end may come to that end without any change of its own.
+            settled = {
+                name: declared
+                for name in names
+                if (declared := self._signature(name).hash) == stored.get(name)
+                and self._schedules[name].rule.horizon is None
+            }
+            rest = {name for name in names if name not in settled}
+            known = {one.id: one for one in await store.templates(sorted(rest))} if rest else {}
+            stated = self.declarations(known, ticks, rest)
             try:
                 return await store.apply(
-                    stated, prune=prune, actor=actor, release=self._release, standing=standing(stated, known)
+                    stated,
+                    prune=prune,
+                    actor=actor,
+                    release=self._release,
+                    standing=standing(stated, known),
+                    settled=settled,
                 )
             except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
                 ticks[taken.schedule] = taken.nominal
+            except ScheduleChanged:
+                pass  # edited, removed or set aside between our look and our word
         raise Conflict("the schedules changed again and again while they were being applied; try once more")
 
     def apply(self, *, prune: bool = False, actor: str = "code") -> Applied:
@@ -568,6 +621,8 @@ class _Stated(NamedTuple):
 
     job: Job[..., Any]
     rule: Rule
+    encoded: str
+    """The rule as it is stored."""
     payload: bytes
     described: dict[str, Any]
     chosen: dict[str, Any]
@@ -575,6 +630,10 @@ class _Stated(NamedTuple):
     bound: Binding
     carried: dict[str, Any]
     """That, with its key and destination as its arguments make them."""
+
+    @property
+    def bound_options(self) -> dict[str, Any]:
+        return self.bound.encoded() if self.bound.arguments else {}
 
 
 def _carried(

@@ -75,6 +75,14 @@ class TickTaken(Conflict):
         self.nominal = nominal
 
 
+class ScheduleChanged(Conflict):
+    """A schedule that the caller found unchanged is another one now; compare again."""
+
+    def __init__(self, schedule: str) -> None:
+        super().__init__(f"schedule {schedule!r} changed while it was being applied")
+        self.schedule = schedule
+
+
 class IllegalTransition(Refused):
     """The state table has no such step."""
 

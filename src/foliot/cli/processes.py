@@ -298,8 +298,7 @@ def queues_of(app: Foliot, given: str | None) -> list[str]:
             raise WrongUsage("--queues: give at least one name")
         return [checked_name(name, "queue") for name in named]
     named_by_jobs = {job.handler.queue for job in app.jobs.values()}
-    named_by_schedules = {declared.queue for declared in app.declarations() if declared.queue}
-    return sorted({DEFAULT_QUEUE} | named_by_jobs | named_by_schedules)
+    return sorted({DEFAULT_QUEUE} | named_by_jobs | app.declared_queues)
 
 
 def _begin(role: str, app: Foliot, log: logs.Log, supervised_by: int | None) -> None:

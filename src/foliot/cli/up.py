@@ -219,7 +219,7 @@ class _Up:
             shape = {"version": __version__, "app": self._settings.app, "store": where, "kind": "up"}
             self._print([account.note(self._clock.now(), text, **shape)])
             return
-        jobs, schedules = len(self._app.jobs), len(self._app.declarations())
+        jobs, schedules = len(self._app.jobs), self._app.schedule_count
         workers = sum(child.name.startswith("worker") for child in self._children)
         self._console.print(Text(text, style="bold"), soft_wrap=True)
         self._console.print(

@@ -16,7 +16,9 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from enum import Enum
+from functools import lru_cache
 from hashlib import blake2b
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from foliot.domain import fingerprint_0
@@ -122,6 +124,12 @@ def wire_policy(policy: Policy, said: Collection[str] | None) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value != BASELINE[name]}
 
 
+@lru_cache(maxsize=4_096)
+def shared_wire_policy(policy: Policy, said: frozenset[str] | None) -> Mapping[str, Any]:
+    """`wire_policy`, computed once for all schedules with the same settings. The caller must not change it."""
+    return wire_policy(policy, said)
+
+
 def _wire_value(value: Any) -> Any:
     if isinstance(value, Enum):
         return VALUES[type(value)][value]
@@ -179,21 +187,66 @@ def canonical(declaration: Declaration | Schedule) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value not in (None, {})}
 
 
+_text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
+
+
 def canonical_json(data: Any) -> bytes:
-    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+    return _text(data).encode()
+
+
+def canonical_form(declaration: Declaration) -> bytes:
+    """`canonical_json(canonical(declaration))`, written from parts: schedules of one app share most of them."""
+    own, bound = _shared_choices(declaration.options)
+    fields = (
+        ("args", "" if declaration.payload in (b"", b"{}") else _text(_loaded(declaration.payload))),
+        ("bind", bound),
+        ("changes", _quoted(declaration.changes)),
+        ("job", _quoted(declaration.job)),
+        ("name", _quoted(declaration.id)),
+        ("over", _quoted(declaration.over)),
+        ("own", own),
+        ("owner", _quoted(declaration.owner)),
+        ("priority", _text(declaration.priority) if declaration.priority else ""),
+        ("queue", _quoted(declaration.queue)),
+        ("rule", _text(_rule(declaration.rule))),
+        ("runbook", _quoted(declaration.runbook)),
+        ("settings", _shared_settings(declaration.policy, declaration.said)),
+        ("tenant", _quoted(declaration.tenant)),
+    )
+    return ("{" + ",".join([f'"{name}":{text}' for name, text in fields if text and text != "{}"]) + "}").encode()
+
+
+def _quoted(text: str | None) -> str:
+    return "" if text is None else encode_basestring_ascii(text)
+
+
+@lru_cache(maxsize=4_096)
+def _shared_settings(policy: Policy, said: frozenset[str] | None) -> str:
+    return _text(shared_wire_policy(policy, said))
+
+
+@lru_cache(maxsize=4_096)
+def _shared_choices(options: bytes | None) -> tuple[str, str]:
+    chosen, bound = _choices(options)
+    return _text({name: value for name, value in chosen.items() if name not in CARRIED}), _text(bound)
+
+
+def digest_of(declaration: Declaration) -> str:
+    """The fingerprint in the present format."""
+    return blake2b(canonical_form(declaration), digest_size=16).hexdigest()
 
 
 def signed(declaration: Declaration, former: str) -> Declaration:
     """With its fingerprints: in the present format, and `former`, which is that of format 0."""
-    digest = blake2b(canonical_json(canonical(declaration)), digest_size=16).hexdigest()
-    return replace(declaration, fingerprint=digest, format=FORMAT, former=former)
+    return replace(declaration, fingerprint=digest_of(declaration), format=FORMAT, former=former)
 
 
-def release_of(declarations: Collection[Declaration]) -> Release:
-    """The release that declares all of these."""
-    stated = {one.id: one.fingerprint for one in declarations}
+def release_of(signatures: Mapping[str, Fingerprint]) -> Release:
+    """The release that declares all schedules with these fingerprints, by name."""
+    stated = {name: signature.hash for name, signature in signatures.items()}
     digest = blake2b(canonical_json(stated), digest_size=16).hexdigest()
-    return Release(fingerprint_0.of_release({one.id: one.former for one in declarations}), digest, FORMAT)
+    former = {name: signature.former for name, signature in signatures.items()}
+    return Release(fingerprint_0.of_release(former), digest, FORMAT)
 
 
 # ----------------------------------------------------------------------------------------------------------- comparing
@@ -204,15 +257,20 @@ def former_of(declaration: Declaration) -> str:
 
 
 def is_applied(declaration: Declaration, applied: Fingerprint) -> bool | None:
-    """Whether this declaration is the one applied last, by their fingerprints. None: only the content can show it.
+    """Whether this declaration is the one applied last, by their fingerprints. None: only the content can show it."""
+    return is_same(Fingerprint(declaration.fingerprint, declaration.format, former_of(declaration)), applied)
+
+
+def is_same(declared: Fingerprint, applied: Fingerprint) -> bool | None:
+    """Whether two declarations are the same, by their fingerprints. None: only the content can show it.
 
     A hash that differs in another format shows nothing: a release that writes the same data otherwise has another hash.
     """
     if not applied.former:
         return False  # it was never declared
-    if applied.format == declaration.format:
-        return applied.hash == declaration.fingerprint
-    return True if applied.former == former_of(declaration) else None
+    if applied.format == declared.format:
+        return applied.hash == declared.hash
+    return True if applied.former == declared.former else None
 
 
 def is_declared(declaration: Declaration, schedule: Schedule, edited: Collection[str] | None) -> bool:

@@ -388,10 +388,12 @@ def _bound(options: bytes | None) -> dict[str, str]:
     return {} if found is None else dict(found.arguments)
 
 
-def check_readable(schedule: str, rule: Rule) -> None:
-    """The scheduler knows a rule by its stored text alone: what cannot be read back would never fire."""
+def check_readable(schedule: str, rule: Rule) -> str:
+    """The text of a rule, as it is stored. The scheduler knows a rule by that alone: what cannot be read back would
+    never fire."""
     try:
-        is_read_back = decode(rule.encode()) == rule
+        encoded = rule.encode()
+        is_read_back = decode(encoded) == rule
     except Exception as error:
         raise InvalidInput(f"schedule {schedule!r}: the rule {rule!r:.80} cannot be stored: {error}") from error
     if not is_read_back:
@@ -399,6 +401,7 @@ def check_readable(schedule: str, rule: Rule) -> None:
             f"schedule {schedule!r}: the rule {rule!r:.80} is read back from the store as another one; use cron(...), "
             f"every(...), after(...) or at(...)"
         )
+    return encoded
 
 
 def check_complete(schedule: str, chosen: Mapping[str, Any], over: str | None) -> None:

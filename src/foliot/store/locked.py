@@ -237,8 +237,8 @@ class LockedStore(_Around):
     async def schedule(self, schedule_id: str) -> ScheduleView:
         return self._open.schedule(await self._inner.schedule(schedule_id))
 
-    async def templates(self) -> list[Schedule]:
-        return [self._open.template(one) for one in await self._inner.templates()]
+    async def templates(self, names: Sequence[str] | None = None) -> list[Schedule]:
+        return [self._open.template(one) for one in await self._inner.templates(names)]
 
     async def schedule_page(self, wanted: ScheduleFilter, **more: Any) -> SchedulePage:
         page: SchedulePage = await self._inner.schedule_page(wanted, **more)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from foliot.domain.instant import Instant
 from foliot.domain.run import Kept
 from foliot.domain.schedule import NO_RELEASE, Applied, Declaration, Fingerprint, Release, ScheduleView
+
+NOTHING_SETTLED: Mapping[str, str] = {}
 
 
 class ScheduleStore(Protocol):
@@ -24,6 +26,7 @@ class ScheduleStore(Protocol):
         note: str = "",
         fresh: bool = False,
         standing: Sequence[Declaration] = (),
+        settled: Mapping[str, str] = NOTHING_SETTLED,
     ) -> Applied:
         """Brings schedules to what is declared, where the declaration differs from the one last applied: by its
         fingerprint, or by content where that has another format. Fields that operators edited are not compared then.
@@ -42,7 +45,14 @@ class ScheduleStore(Protocol):
 
         `release` names all that an app declares. Releases are as old as their first `apply`. What a newer one declares
         (or has removed) that a live instance runs, an older one leaves as it is, and reports as outdated.
+
+        `settled`: further declarations, each by its hash, that `settled()` has named. They are unchanged, and nothing
+        is written for them. ScheduleChanged, and nothing is changed, when one of them is not settled any more.
         """
+
+    async def settled(self, source: str = "code") -> dict[str, str]:
+        """By schedule, the hash of the declaration that was applied last: of those with a hash in the present format,
+        a pending run, no fault and no operator's edit. To apply one of these again changes nothing."""
 
     async def fingerprints(self, source: str = "code") -> dict[str, Fingerprint]:
         """By schedule, the declaration that was applied last: a cheap look that shows which ones to apply."""

@@ -14,8 +14,8 @@ class SurveyStore(Protocol):
     """Reads that stay short with ten thousand schedules and a million ended runs, and the one count that is kept for
     them."""
 
-    async def templates(self) -> list[Schedule]:
-        """All schedules by name, without what their runs say of them."""
+    async def templates(self, names: Sequence[str] | None = None) -> list[Schedule]:
+        """All schedules by name, or those that exist among `names`, without what their runs say of them."""
 
     async def schedule_page(
         self, wanted: ScheduleFilter, *, cursor: str | None = None, limit: int = 50, recent: int = STRIP

@@ -46,6 +46,18 @@ async def enter(tx: Transaction, release: Release, stated: dict[str, str]) -> se
     return newer
 
 
+async def is_entered(tx: Transaction, release: Release, stated: dict[str, str]) -> bool:
+    """Whether `enter` would change nothing."""
+    if not release.name:
+        return True
+    rows = await tx.all("known_releases", release=release.name, hash=release.hash, format=release.format)
+    for name, _, _, format, declares in rows:
+        if name == release.name:
+            is_known = not release.hash or format >= release.format
+            return is_known and stated.items() <= msgspec.json.decode(declares, type=dict[str, str]).items()
+    return False
+
+
 async def _place(tx: Transaction, release: Release, stated: dict[str, str]) -> tuple[int | None, bool]:
     """The place of a release in the order, and whether it is entered by its name.
 

@@ -13,6 +13,7 @@ from foliot.domain.pauses import Pause, What
 from foliot.domain.policy import Policy, policy_from_json, policy_to_json
 from foliot.domain.run import Kept, Lane, Origin
 from foliot.domain.schedule import (
+    FORMAT,
     Applied,
     Armed,
     Declaration,
@@ -26,7 +27,8 @@ from foliot.domain.schedule import (
 )
 from foliot.domain.standing import EndedTick
 from foliot.domain.state import OCCUPYING, Reason, State
-from foliot.errors import Conflict, TickTaken, UnknownName
+from foliot.domain.store.scheduling import NOTHING_SETTLED
+from foliot.errors import Conflict, ScheduleChanged, TickTaken, UnknownName
 from foliot.store.verbs import latest, pausing, releases
 from foliot.store.verbs.following import Wanted, end, make_ticks, runs_ended
 from foliot.store.verbs.transaction import Row, Transaction, longs
@@ -71,11 +73,13 @@ async def apply(
     fresh: bool = False,
     standing: Sequence[Declaration] = (),
     read: ReadPayload = as_stored,
+    settled: Mapping[str, str] = NOTHING_SETTLED,
 ) -> Applied:
-    applied = Applied()
+    applied = Applied(unchanged=list(settled))
     await tx.lock_all()
     await tx.lock([declaration.id for declaration in declarations])
     known = await _versions(tx)
+    _check_settled(settled, await settled_schedules(tx, source) if settled else {})
     edited = await edits(tx)
     by_hash = {one.id for one in declarations if one.id in known and is_applied(one, known[one.id].applied)}
     by_content = await _by_content(tx, declarations, known, edited, read)
@@ -83,7 +87,8 @@ async def apply(
     certain = by_hash | (by_content - edited.keys())
     same = by_hash | by_content
     # Releases compare these with the stored fingerprint, so the same declaration has the stored one.
-    stated = {one.id: known[one.id].applied.former if one.id in same else former_of(one) for one in declarations}
+    stated = _stored_formers(settled, known)
+    stated |= {one.id: known[one.id].applied.former if one.id in same else former_of(one) for one in declarations}
     newer = await releases.enter(tx, release, stated)
     changed: list[Declaration] = []
     kept: list[Declaration] = []
@@ -122,13 +127,7 @@ async def apply(
         fault = known[declaration.id].fault if declaration.id in known else None
         if fault is not None or declaration.fault is not None:
             await tx.run("set_fault", id=declaration.id, fault=declaration.fault)
-    declared = {declaration.id for declaration in declarations}
-    # Who never declared a schedule cannot have dropped it. One made at run time has no fingerprint.
-    applied.vanished.extend(
-        sorted(
-            name for name, one in known.items() if one.applied.former and one.source == source and name not in declared
-        )
-    )
+    applied.vanished.extend(_vanished(known, source, {one.id for one in declarations} | settled.keys()))
     if prune:
         for name in applied.vanished:
             if (name, known[name].applied.former) in newer:
@@ -137,6 +136,38 @@ async def apply(
             applied.pruned.append(name)
         await releases.remove(tx, release, applied.pruned)
     return applied
+
+
+async def find_unchanged(tx: Transaction, settled: Mapping[str, str], source: str, release: Release) -> Applied | None:
+    """What `apply` answers where all declarations are settled and the release is entered with them: it writes nothing
+    then, and needs no write transaction. None: something is to be written."""
+    known = await _versions(tx)
+    _check_settled(settled, await settled_schedules(tx, source))
+    if not await releases.is_entered(tx, release, _stored_formers(settled, known)):
+        return None
+    return Applied(unchanged=list(settled), vanished=_vanished(known, source, settled.keys()))
+
+
+async def settled_schedules(tx: Transaction, source: str) -> dict[str, str]:
+    return {row[0]: row[1] for row in await tx.all("settled_schedules", source=source, format=FORMAT)}
+
+
+def _check_settled(settled: Mapping[str, str], stored: Mapping[str, str]) -> None:
+    if not settled.items() <= stored.items():
+        raise ScheduleChanged(min(name for name, declared in settled.items() if stored.get(name) != declared))
+
+
+def _stored_formers(settled: Mapping[str, str], known: Mapping[str, _Version]) -> dict[str, str]:
+    return {name: known[name].applied.former for name in settled}
+
+
+def _vanished(known: Mapping[str, _Version], source: str, declared: Set[str]) -> list[str]:
+    """A process that never declared a schedule cannot have dropped it. One made at run time has no fingerprint."""
+    return sorted(
+        name
+        for name, version in known.items()
+        if version.applied.former and version.source == source and name not in declared
+    )
 
 
 async def _still_standing(tx: Transaction, standing: Sequence[Declaration], edited: Set[str]) -> list[Declaration]:

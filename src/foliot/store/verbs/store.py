@@ -26,6 +26,7 @@ from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
 from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise, RunView, SilentAttempt
 from foliot.domain.schedule import NO_RELEASE, Applied, Armed, Declaration, Fingerprint, Rearming, Release, ScheduleView
 from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, QueueView, Standing
+from foliot.domain.store.scheduling import NOTHING_SETTLED
 from foliot.errors import UnknownName
 from foliot.store.verbs import (
     access,
@@ -124,10 +125,20 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
         fresh: bool = False,
         standing: Sequence[Declaration] = (),
         read: schedules.ReadPayload = schedules.as_stored,
+        settled: Mapping[str, str] = NOTHING_SETTLED,
     ) -> Applied:
+        if settled and not declarations and not prune:
+            unchanged = await self.read(lambda tx: schedules.find_unchanged(tx, settled, source, release))
+            if unchanged is not None:
+                return unchanged
         return await self.write(
-            lambda tx: schedules.apply(tx, declarations, prune, actor, source, release, note, fresh, standing, read)
+            lambda tx: schedules.apply(
+                tx, declarations, prune, actor, source, release, note, fresh, standing, read, settled
+            )
         )
+
+    async def settled(self, source: str = "code") -> dict[str, str]:
+        return await self.read(lambda tx: schedules.settled_schedules(tx, source))
 
     async def fingerprints(self, source: str = "code") -> dict[str, Fingerprint]:
         return await self.read(lambda tx: schedules.fingerprints(tx, source))

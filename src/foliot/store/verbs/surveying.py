@@ -39,8 +39,10 @@ _AHEAD = 15
 _ORDERS = {ScheduleOrder.NAME: "schedules_by_name", ScheduleOrder.NEXT: "schedules_by_next"}
 
 
-async def templates(tx: Transaction) -> list[Schedule]:
-    return [schedule_of(row) for row in await tx.all("schedule_columns")]
+async def templates(tx: Transaction, names: Sequence[str] | None) -> list[Schedule]:
+    if names is None:
+        return [schedule_of(row) for row in await tx.all("schedule_columns")]
+    return [schedule_of(row) for row in await tx.all("schedules_by_id", ids=list(names))] if names else []
 
 
 async def page(tx: Transaction, wanted: ScheduleFilter, cursor: str | None, limit: int, recent: int) -> SchedulePage:

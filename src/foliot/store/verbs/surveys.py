@@ -17,8 +17,8 @@ _MOST_ROUNDS = 100
 class SurveyVerbs(ActVerbs):
     """Reads that stay short, whatever lies in the store."""
 
-    async def templates(self) -> list[Schedule]:
-        return await self.read(surveying.templates)
+    async def templates(self, names: Sequence[str] | None = None) -> list[Schedule]:
+        return await self.read(lambda tx: surveying.templates(tx, names))
 
     async def schedule_page(
         self, wanted: ScheduleFilter, *, cursor: str | None = None, limit: int = 50, recent: int = STRIP

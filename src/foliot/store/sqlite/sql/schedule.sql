@@ -47,6 +47,14 @@ UPDATE schedule SET last_created = coalesce(:name, last_created), tables = :tabl
 -- name: delete_schedule
 DELETE FROM schedule WHERE id = :id
 
+-- name: settled_schedules
+-- Those for which an unchanged declaration has nothing to write: see `waiting_ticks` and `unended_ticks`.
+SELECT s.id, s.declared FROM schedule s
+WHERE s.source = :source AND s.fault IS NULL AND s.declared_for = s.fingerprint AND s.declared_format = :format
+    AND NOT EXISTS (SELECT 1 FROM edit e WHERE e.schedule = s.id)
+    AND EXISTS (SELECT 1 FROM run r WHERE r.schedule = s.id AND r.state < 20 AND r.origin = 0 AND (s.delay IS NOT NULL
+        OR (r.state IN (0, 2) AND r.attempt = 0 AND r.fired_at IS NULL AND r.decided IS NOT 1)))
+
 -- name: waiting_ticks
 -- The one next run of a schedule: made by its rule, never tried yet, and not handed off.
 SELECT schedule, number, coalesce(nominal, fire_at), fire_at FROM run
