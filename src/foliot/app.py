@@ -38,6 +38,7 @@ from foliot.operate import Operator
 from foliot.operate.stating import check_binding, check_complete, check_readable
 from foliot.portal import Portal, refuse_to_block
 from foliot.timing.binding import Binding, binding
+from foliot.timing.combine import Composable
 from foliot.timing.ticks import armed, standing
 from foliot.work.context import Context
 from foliot.work.handler import Handler
@@ -183,7 +184,8 @@ class Foliot:
             raise InvalidInput(f"schedule {name!r}: {job!r:.80} is not a job of this app; decorate it with @app.job")
         if self.jobs.get(job.name) is not job:
             raise InvalidInput(f"schedule {name!r}: give the job itself, and what using(...) says to schedule(...)")
-        if not isinstance(rule, Rule) or isinstance(rule, type):
+        # The first question answers for rules of this package; the second one, of a protocol, is slow.
+        if not isinstance(rule, Composable | Rule) or isinstance(rule, type):
             raise InvalidInput(f'schedule {name!r}: {rule!r:.80} is not a rule; use cron("0 2 * * *") or every("15m")')
         rule = rule.named(name)
         encoded = check_readable(name, rule)

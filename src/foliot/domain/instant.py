@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import lru_cache
 from math import isfinite
 
 from foliot.errors import InvalidInput
@@ -97,9 +98,14 @@ def _length(given: object) -> Duration | None:
         return given * SECOND
     if isinstance(given, float):
         return round(Fraction(given) * SECOND) if isfinite(given) else None
-    if isinstance(given, str) and len(given) < 100 and _WHOLE.fullmatch(given.strip()):
-        return round(sum(Fraction(number) * _UNITS[unit] for number, unit in _PIECE.findall(given)))
-    return None
+    return _text_length(given) if isinstance(given, str) and len(given) < 100 else None
+
+
+@lru_cache(maxsize=1_024)
+def _text_length(text: str) -> Duration | None:
+    if _WHOLE.fullmatch(text.strip()) is None:
+        return None
+    return round(sum(Fraction(number) * _UNITS[unit] for number, unit in _PIECE.findall(text)))
 
 
 def spell(length: Duration) -> str:

@@ -44,6 +44,12 @@ async def _beside(size: int, work: Callable[[], T]) -> T:
     return await asyncio.to_thread(work) if size > _AT_ONCE else work()
 
 
+def _newest_scheduler(survey: Survey) -> Instant | None:
+    """When the scheduler started that started last, of those that live."""
+    living = (one for one in survey.fleet.instances if one.role == "scheduler" and one.ended_at is None)
+    return max((one.started_at for one in living), default=None)
+
+
 class WatchedStore(AlertStore, Protocol):
     """What is needed of a store."""
 
@@ -100,7 +106,7 @@ class Alarm:
         survey = await self._store.survey(asked)
         cards = await self._store.jobs()
         seen = [await self._schedules(survey)]
-        seen += await _beside(len(survey.ended), partial(self._runs, survey, cards, memory))
+        seen += await _beside(max(len(survey.ended), len(survey.due)), partial(self._runs, survey, cards, memory))
         seen += self._fleet(survey, cards, memory)
         seen.append(await self._unusual(survey, cards))
         self._go_on(survey, asked, memory)
@@ -171,7 +177,13 @@ class Alarm:
         return [
             told,
             runs.late(
-                survey.due, cards, survey.now, is_all=len(survey.due) < Asked().runs, is_paced=survey.pace is not None
+                survey.due,
+                cards,
+                survey.now,
+                is_all=len(survey.due) < Asked().runs,
+                is_paced=survey.pace is not None,
+                known=survey.alerts,
+                began=_newest_scheduler(survey),
             ),
             runs.stuck(survey.at_work, cards, survey.now),
             runs.overlapping(survey.at_work, self._overlaps, cards),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from foliot.domain.alerts import MOST_OF_A_JOB, OF_PARKED, Alert, Finding, Kind, Rules, Seen
+from foliot.domain.alerts import FLEET, MOST_OF_A_JOB, OF_PARKED, Alert, Finding, Kind, Rules, Seen
 from foliot.domain.conditions import crowded, is_stuck, job_policy, lateness, policy_of, series_of, silent_for
 from foliot.domain.identity import run_id, schedule_of_series
 from foliot.domain.instant import MINUTE, SECOND, Duration, Instant, spell
@@ -28,6 +28,11 @@ LEAST_APART: Duration = 5 * SECOND
 """Nobody is told of less."""
 PAST_TIMEOUT: Duration = MINUTE
 
+MOST_LATE = 20
+"""Schedules and jobs with runs late for the same cause that get an alert each. More than these have one together."""
+_NAMED = 3
+JUST_BEGUN: Duration = 5 * MINUTE
+
 _NOT_LATE = frozenset({Reason.PAUSED, Reason.UPSTREAM})
 
 _NO_RULES = Rules()
@@ -47,9 +52,19 @@ class Subject(NamedTuple):
         return cls(f"job:{job}" if schedule is None else f"schedule:{schedule}", job, schedule)
 
 
-def late(due: Sequence[RunView], cards: Cards, now: Instant, *, is_all: bool, is_paced: bool = False) -> Seen:
-    """Runs that are due and have not begun, by schedule or job. What is paused, queues behind that, waits for another's
-    result, or makes up for the past at a rate (`is_paced`), is not late: somebody wants that."""
+def late(
+    due: Sequence[RunView],
+    cards: Cards,
+    now: Instant,
+    *,
+    is_all: bool,
+    is_paced: bool = False,
+    known: Iterable[Alert] = (),
+    began: Instant | None = None,
+) -> Seen:
+    """Runs that are due and have not begun, by schedule or job; many of one cause together. What is paused, queues
+    behind that, waits for another's result, or makes up for the past at a rate (`is_paced`), is not late: somebody
+    wants that. `known`: open alerts; `began`: when the newest scheduler started."""
     waiting: defaultdict[Subject, list[RunView]] = defaultdict(list)
     paused = {series_of(view) for view in due if view.state is State.HELD and view.reason == Reason.PAUSED}
     for view in due:
@@ -63,8 +78,8 @@ def late(due: Sequence[RunView], cards: Cards, now: Instant, *, is_all: bool, is
         policy = policy_of(view, cards.get(view.job))
         if lateness(view, now) > policy.missed_after and Kind.LATE not in policy.no_alerts:
             waiting[Subject.of(view.job, view.schedule)].append(view)
-    findings = []
-    for subject, views in waiting.items():
+    findings: list[Finding] = []
+    for subject, views in _apart(waiting, known, findings, now, is_all, began).items():
         first = min(views, key=lambda view: view.fire_at)
         policy = policy_of(first, cards.get(first.job))
         others = f" and {len(views) - 1:,} more" if len(views) > 1 else ""
@@ -75,6 +90,53 @@ def late(due: Sequence[RunView], cards: Cards, now: Instant, *, is_all: bool, is
             _about(subject, cards, Kind.LATE, told, since=first.fire_at + policy.missed_after, count=len(views))
         )
     return Seen(findings, judged=(Kind.LATE,) if is_all else ())
+
+
+def _apart(
+    waiting: Mapping[Subject, list[RunView]],
+    known: Iterable[Alert],
+    findings: list[Finding],
+    now: Instant,
+    is_all: bool,
+    began: Instant | None,
+) -> dict[Subject, list[RunView]]:
+    """The schedules and jobs that get an alert each. Adds a finding for each cause that more than MOST_LATE of the
+    others share: one that has an open alert keeps that, so that nothing is resolved while it lasts."""
+    open_ones = {alert.subject for alert in known if alert.kind is Kind.LATE}
+    by_cause: defaultdict[str, dict[Subject, list[RunView]]] = defaultdict(dict)
+    alone: dict[Subject, list[RunView]] = {}
+    for subject, views in waiting.items():
+        if subject.name in open_ones:
+            alone[subject] = views
+        else:
+            first = min(views, key=lambda view: view.fire_at)
+            # What has a worker's queue to wait in was handed off.
+            cause = f"queue:{first.queue}" if first.state is State.READY else FLEET
+            by_cause[cause][subject] = views
+    for cause, subjects in by_cause.items():
+        if len(subjects) <= MOST_LATE and cause not in open_ones:
+            alone |= subjects
+        else:
+            findings.append(_many_late(cause, subjects, now, is_all, began))
+    return alone
+
+
+def _many_late(
+    cause: str, subjects: Mapping[Subject, list[RunView]], now: Instant, is_all: bool, began: Instant | None
+) -> Finding:
+    runs = sorted((view for views in subjects.values() for view in views), key=lambda view: view.fire_at)
+    names = [subject.schedule or subject.job for subject in subjects]
+    examples = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
+    count = f"{len(runs):,} run{'' if len(runs) == 1 else 's'}" if is_all else f"{len(runs):,} runs or more"
+    if cause != FLEET:
+        why = f"they were handed off, and no worker of the {cause.replace(':', ' ', 1)} has begun them"
+    elif began is not None and now - began < JUST_BEGUN:
+        why = f"a scheduler started {_span(now - began)} ago, and hands off what fell due before"
+    else:
+        why = "they were not handed off"
+    return Finding(
+        Kind.LATE, cause, f"{count} are late: {why}: {examples}", since=runs[0].fire_at + LATE, count=len(runs)
+    )
 
 
 def stuck(at_work: Sequence[RunView], cards: Cards, now: Instant) -> Seen:
