@@ -149,7 +149,12 @@ async def find_unchanged(tx: Transaction, settled: Mapping[str, str], source: st
 
 
 async def settled_schedules(tx: Transaction, source: str) -> dict[str, str]:
-    return {row[0]: row[1] for row in await tx.all("settled_schedules", source=source, format=FORMAT)}
+    declared = await tx.all("declared_schedules", source=source, format=FORMAT)
+    pending = {row[0] for row in await tx.all("all_waiting")}
+    delayed = [row[0] for row in declared if row[2]]
+    pending.update(row[0] for row in (await tx.all("unended_ticks", ids=delayed) if delayed else ()))
+    pending.difference_update(await edits(tx))
+    return {row[0]: row[1] for row in declared if row[0] in pending}
 
 
 def _check_settled(settled: Mapping[str, str], stored: Mapping[str, str]) -> None:

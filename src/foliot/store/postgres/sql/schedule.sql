@@ -46,13 +46,15 @@ UPDATE foliot.schedule SET last_created = coalesce(:name::text, last_created), t
 -- name: delete_schedule
 DELETE FROM foliot.schedule WHERE id = :id
 
--- name: settled_schedules
--- Those for which an unchanged declaration has nothing to write: see `waiting_ticks` and `unended_ticks`.
-SELECT s.id, s.declared FROM foliot.schedule s
-WHERE s.source = :source AND s.fault IS NULL AND s.declared_for = s.fingerprint AND s.declared_format = :format
-    AND NOT EXISTS (SELECT 1 FROM foliot.edit e WHERE e.schedule = s.id)
-    AND EXISTS (SELECT 1 FROM foliot.run r WHERE r.schedule = s.id AND r.state < 20 AND r.origin = 0 AND (s.delay IS NOT NULL
-        OR (r.state IN (0, 2) AND r.attempt = 0 AND r.fired_at IS NULL AND r.decided IS NOT TRUE)))
+-- name: declared_schedules
+-- Each with whether it has a fixed delay.
+SELECT id, declared, delay IS NOT NULL FROM foliot.schedule
+WHERE source = :source AND fault IS NULL AND declared_for = fingerprint AND declared_format = :format
+
+-- name: all_waiting
+-- As `waiting_ticks`, of all schedules: a join would depend on statistics that a store just filled does not have.
+SELECT schedule FROM foliot.run
+WHERE schedule IS NOT NULL AND state IN (0, 2) AND origin = 0 AND attempt = 0 AND fired_at IS NULL AND decided IS NOT TRUE
 
 -- name: waiting_ticks
 -- The one next run of a schedule: made by its rule, never tried yet, and not handed off.
