@@ -12,7 +12,17 @@ import pytest
 
 from foliot import Foliot, cron
 from foliot.domain import fingerprint, fingerprint_0
-from foliot.domain.fingerprint import BASELINE, SETTINGS, VALUES, canonical, differences, is_applied, signed
+from foliot.domain.fingerprint import (
+    BASELINE,
+    SETTINGS,
+    VALUES,
+    canonical,
+    canonical_form,
+    canonical_json,
+    differences,
+    is_applied,
+    signed,
+)
 from foliot.domain.gates import Rate
 from foliot.domain.policy import Overlap, Policy
 from foliot.domain.schedule import FORMAT, Declaration, Fingerprint, Schedule
@@ -251,3 +261,10 @@ def test_a_schedule_by_code_has_the_fingerprint_of_what_was_chosen_for_it() -> N
 
     assert declared_by() == declared_by(attempts=4), "the baseline, chosen or not"
     assert declared_by() != declared_by(attempts=5)
+
+
+def test_the_form_that_is_written_from_shared_parts_is_that_of_the_canonical_data(app: Foliot) -> None:
+    listed = [one for channel in of_channels(app).values() for one in channel]
+    listed += [replace(listed[0], tenant='a"cme\N{SNOWMAN}', priority=-2, runbook="", payload=b"no json")]
+    listed += [replace(listed[0], payload=payload) for payload in (b"", b"null", b"{ }", b"[]", b"0")]
+    assert [canonical_form(one) for one in listed] == [canonical_json(canonical(one)) for one in listed]

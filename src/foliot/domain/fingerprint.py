@@ -190,6 +190,9 @@ def canonical(declaration: Declaration | Schedule) -> dict[str, Any]:
 _text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
 
 
+_LEFT_OUT = ("", "{}", "null")
+
+
 def canonical_json(data: Any) -> bytes:
     return _text(data).encode()
 
@@ -198,7 +201,7 @@ def canonical_form(declaration: Declaration) -> bytes:
     """`canonical_json(canonical(declaration))`, written from parts: schedules of one app share most of them."""
     own, bound = _shared_choices(declaration.options)
     fields = (
-        ("args", "" if declaration.payload in (b"", b"{}") else _text(_loaded(declaration.payload))),
+        ("args", "" if declaration.payload == b"{}" else _text(_loaded(declaration.payload or b"{}"))),
         ("bind", bound),
         ("changes", _quoted(declaration.changes)),
         ("job", _quoted(declaration.job)),
@@ -213,7 +216,7 @@ def canonical_form(declaration: Declaration) -> bytes:
         ("settings", _shared_settings(declaration.policy, declaration.said)),
         ("tenant", _quoted(declaration.tenant)),
     )
-    return ("{" + ",".join([f'"{name}":{text}' for name, text in fields if text and text != "{}"]) + "}").encode()
+    return ("{" + ",".join([f'"{name}":{text}' for name, text in fields if text not in _LEFT_OUT]) + "}").encode()
 
 
 def _quoted(text: str | None) -> str:
