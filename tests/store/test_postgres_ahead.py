@@ -6,18 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import asyncpg
 import pytest
 
 from foliot.clock import ManualClock
+from foliot.domain.fairness import FairShares
 from foliot.domain.gates import Gate
 from foliot.domain.instant import MILLISECOND, MINUTE, SECOND, Instant
 from foliot.domain.policy import Policy
 from foliot.domain.schedule import NewTick, TickDecision, TickFacts
 from foliot.domain.store import Fired, Lease
 from foliot.errors import LostOwnership
-from foliot.store.postgres import PostgresStore, ahead, cells
+from foliot.store.postgres import PostgresStore, ahead, cells, preparing
 from foliot.store.postgres.ahead import Herd
 from tests.contract.stage import START, Entry, Judge, Stage, deciding, declared, fires, fires_hourly
 from tests.servers.postgres import PostgresServer
@@ -427,3 +429,35 @@ async def _until_a_lock_is_waited_for(given: Crowd) -> None:
         await until_locks_are_waited_for(judge)
     finally:
         await judge.close()
+
+
+# ------------------------------------------------------------------------------------------------------ large herds
+
+
+def test_thousands_of_ticks_of_one_moment_are_made_ready_earlier_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[Instant, int]] = []
+    monkeypatch.setattr(ahead.Ahead, "_begin", lambda self, at, numbers, *rest: begun.append((at, len(numbers))))
+    given = ahead.Ahead(cast(ahead.Server, None), FairShares(), lambda: "")
+    many, few = START + 3 * SECOND, START + 2_990 * MILLISECOND
+    given.note((many, number, True) for number in range(ahead.LARGE))
+    given.note((few, number, True) for number in range(ahead.HERD))
+    given.look([], deciding(fires), many - ahead.FURTHEST - 1)
+    assert begun == []
+    given.look([], deciding(fires), many - ahead.FURTHEST)
+    assert begun == [(many, ahead.LARGE)]
+    given.note((many, ahead.LARGE + number, True) for number in range(ahead.HERD))  # made meanwhile
+    given.look([], deciding(fires), many - ahead.AHEAD)
+    assert begun == [(many, ahead.LARGE), (few, ahead.HERD), (many, ahead.HERD)]
+    assert given.is_tick((many, 0))
+    assert given.is_tick((many, ahead.LARGE))
+
+
+async def test_a_herd_that_is_decided_in_pieces_goes_whole(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "PIECE", 7)
+    async with crowd(postgres) as given:
+        await given.made_ready()
+        given.clock.advance(DUE - START)
+        assert (await given.fire(_never)).handed_off == TICKS
+        assert await given.in_chunks() == given.numbers

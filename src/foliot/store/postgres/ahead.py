@@ -38,7 +38,10 @@ PATIENCE: Duration = 400 * MILLISECOND
 """For so long after its time a herd waits to be fired."""
 HERD = 20
 """Fewer ticks of one moment are fired as fast without all this."""
-PART, MOST = 250, 1_000
+LARGE = 1_000
+"""So many ticks of one moment are made ready earlier, by FURTHEST before it."""
+FURTHEST: Duration = 2 * SECOND
+PART, MOST = 250, 5_000
 """Ticks in one transaction: no fewer if there are several, and no more."""
 SOON: Duration = 500 * MILLISECOND
 """Successors that are due later than this are heard of in time by whoever looks every quarter of a second."""
@@ -49,7 +52,8 @@ LATEST: Duration = 150 * MILLISECOND
 _KNOWN_FOR = 0.25
 """Seconds in which whoever called for one tick of a herd calls for the others, which went with it."""
 _IDLE = "SET LOCAL idle_in_transaction_session_timeout = '3s'"
-"""A process that stands still must not hold up whoever takes its shards over: shorter than a lease."""
+"""A process that stands still must not hold up whoever takes its shards over: shorter than a lease. And longer than any
+herd waits."""
 
 Entry = tuple[Instant, int]
 T = TypeVar("T")
@@ -90,8 +94,10 @@ class Herd:
         decide: Decide,
         placing: Placing,
         whom: Callable[[], str],
+        ahead: Duration = AHEAD,
     ) -> None:
-        """`whom`: workers to be called for it, in turn, by queue: see `foliot.fire_runs`."""
+        """`whom`: workers to be called for it, in turn, by queue: see `foliot.fire_runs`. `ahead`: how long before its
+        time it is begun."""
         self.at = at
         self.entries: frozenset[Entry] = frozenset()
         """What goes with it, once it is ready: no more than was asked for."""
@@ -102,6 +108,7 @@ class Herd:
         self._decide = decide
         self._placing = placing
         self._whom = whom
+        self._ahead = ahead
         self._was_begun = False
         self._head_start = HAND_OFF if server.lead else 0
         self.clock = _StoreClock(at, moves=False)
@@ -167,7 +174,7 @@ class Herd:
     async def _be_called(self, tx: PostgresTransaction) -> None:
         """By whoever fires, or by the time."""
         loop = asyncio.get_running_loop()
-        timers = [loop.call_later((AHEAD + PATIENCE) / SECOND, self.abandon)]
+        timers = [loop.call_later((self._ahead + PATIENCE) / SECOND, self.abandon)]
         if self._head_start:
             [now] = await self._server.look_again(tx, "look")
             timers.append(loop.call_later((self.at - self._head_start - now) / SECOND, self._go))
@@ -218,6 +225,8 @@ class Ahead:
         """Ticks that are loaded, by their time."""
         self._order: list[Instant] = []
         """The same times, as a heap."""
+        self._large: list[Instant] = []
+        """Those with at least LARGE ticks, likewise."""
         self._near: dict[Instant, set[int]] = {}
         """Ticks that are due within a moment, or were just now."""
         self.herds: list[Herd] = []
@@ -233,24 +242,35 @@ class Ahead:
                 if at not in self._moments:
                     self._moments[at] = set()
                     heappush(self._order, at)
-                self._moments[at].add(number)
+                moment = self._moments[at]
+                moment.add(number)
+                if len(moment) == LARGE and at not in self._large:
+                    heappush(self._large, at)
 
     def look(self, leases: Sequence[Lease], decide: Decide, now: Instant) -> None:
         """Makes ready what is due within a moment."""
         self.herds = [herd for herd in self.herds if not herd.is_over(now)]
         for at in [at for at in self._near if at < now - SECOND]:
             del self._near[at]
+        while self._large and self._large[0] <= now + FURTHEST:
+            self._come_near(heappop(self._large), leases, decide, now, FURTHEST)
         while self._order and self._order[0] <= now + AHEAD:
-            at = heappop(self._order)
-            numbers = self._near[at] = self._moments.pop(at)
-            if at > now + LATEST and len(numbers) >= HERD:
-                self._begin(at, numbers, leases, decide)
+            self._come_near(heappop(self._order), leases, decide, now, AHEAD)
+
+    def _come_near(self, at: Instant, leases: Sequence[Lease], decide: Decide, now: Instant, ahead: Duration) -> None:
+        """Begins a herd of what was noted for this moment since it last came near."""
+        numbers = self._moments.pop(at, set())
+        self._near.setdefault(at, set()).update(numbers)
+        if at > now + LATEST and len(numbers) >= HERD:
+            self._begin(at, numbers, leases, decide, ahead)
 
     def is_tick(self, entry: Entry) -> bool:
         """As far as is known."""
         return entry[1] in self._near.get(entry[0], ())
 
-    def _begin(self, at: Instant, numbers: Collection[int], leases: Sequence[Lease], decide: Decide) -> None:
+    def _begin(
+        self, at: Instant, numbers: Collection[int], leases: Sequence[Lease], decide: Decide, ahead: Duration
+    ) -> None:
         by_shard = {lease.shard: lease for lease in leases}
         ours = sorted(number for number in numbers if shard_of(number, self._server.shard_count) in by_shard)
         room = max(self._server.ahead - len(self.herds), 0)
@@ -259,7 +279,7 @@ class Ahead:
             part = ours[place::parts][:MOST]
             shards = {shard_of(number, self._server.shard_count) for number in part}
             held = [by_shard[shard] for shard in sorted(shards)]
-            self.herds.append(Herd(self._server, at, part, held, decide, Placing(self._shares), self._whom))
+            self.herds.append(Herd(self._server, at, part, held, decide, Placing(self._shares), self._whom, ahead))
 
     async def fire(self, due: Sequence[Entry]) -> tuple[Fired | None, list[Entry]]:
         """All herds whose time has come, and what is left to be fired of what is due. None when there was no herd.

@@ -25,6 +25,10 @@ SHORTEST_MISS: Duration = SECOND
 """A tick that is missed sooner than this is not made ready: it may be missed by the time it is handed off."""
 
 
+PIECE = 500
+"""Ticks that are decided about at once: whoever else is on this event loop waits for no more of them."""
+
+
 async def prepare(tx: Transaction, numbers: Sequence[int], decide: Decide, placing: Placing) -> Firing | None:
     """Everything up to the hand-off, at `tx.now`, which lies ahead; `Firing.write` does the rest. None when nothing is
     to be made ready.
@@ -35,6 +39,14 @@ async def prepare(tx: Transaction, numbers: Sequence[int], decide: Decide, placi
     """
     if await tx.value("any_limits"):
         return None  # who may go then depends on who has gone by then
+    firing, is_any = Firing(tx, placing), False
+    for begin in range(0, len(numbers), PIECE):
+        is_any |= await _prepare(tx, numbers[begin : begin + PIECE], decide, firing)
+    return firing if is_any else None
+
+
+async def _prepare(tx: Transaction, numbers: Sequence[int], decide: Decide, firing: Firing) -> bool:
+    """Whether any of these is ready."""
     rows: dict[str, Row] = {}
     for row in await tx.all("fresh_ticks", numbers=list(numbers), now=tx.now):
         due = due_of(row)
@@ -42,12 +54,10 @@ async def prepare(tx: Transaction, numbers: Sequence[int], decide: Decide, placi
             rows[due.schedule] = row
     facts = await _facts(tx, rows)
     decided = [pair for pair in zip(facts, decide(facts, tx.now), strict=True) if _simply_goes(pair[1])]
-    if not decided:
-        return None
-    firing = Firing(tx, placing)
-    firing.rows = {row[0]: due_of(row) for row in rows.values()}
-    await firing.carry_out(decided)
-    return firing
+    firing.rows |= {row[0]: due_of(row) for row in rows.values()}
+    if decided:
+        await firing.carry_out(decided)
+    return bool(decided)
 
 
 async def _facts(tx: Transaction, rows: dict[str, Row]) -> list[TickFacts]:
