@@ -197,14 +197,15 @@ WHERE number = $4 AND token = $5 AND state = 4
 
 -- name: release_held
 -- Of each schedule, the first that waits for its turn: it is decided upon again, and when it ends it is the next one's. Not
--- while another one was let go, is due and has not fired yet; and what a pause holds waits for its end.
+-- while another one was let go, is due and has not fired yet; and what a pause holds waits for its end. Counted, and not
+-- joined: a join would read all runs where the statistics are older than the runs.
 UPDATE foliot.run r SET state = CASE WHEN r.spent > 0 THEN 1 ELSE 0 END, reason = NULL, detail = NULL, waits_for = NULL,
     fire_at = CASE WHEN r.decided OR r.fire_at > :now THEN :now ELSE r.fire_at END
 WHERE r.number = ANY(ARRAY(SELECT (SELECT w.number FROM foliot.run w WHERE w.waits_for = 'turn:' || s.id AND w.state <= 2
         AND w.reason IS DISTINCT FROM 'paused' ORDER BY w.lane, w.nominal, w.number LIMIT 1)
-    FROM unnest(:schedules::text[]) AS s(id) WHERE NOT EXISTS (SELECT 1 FROM foliot.run o
+    FROM unnest(:schedules::text[]) AS s(id) WHERE (SELECT count(*) FROM foliot.run o
         WHERE o.schedule = s.id AND o.state < 2 AND o.decided AND o.fired_at IS NULL AND o.waits_for IS NULL
-            AND o.fire_at <= :now)))
+            AND o.fire_at <= :now) = 0))
 RETURNING r.number
 
 -- name: release_paused
