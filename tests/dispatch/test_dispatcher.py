@@ -317,6 +317,23 @@ def test_overdue_cells_are_streamed_and_never_loaded_whole() -> None:
     run(story())
 
 
+def test_a_scheduler_that_starts_fires_what_is_loaded_while_the_rest_loads_and_live_runs_before_the_backlog() -> None:
+    async def story() -> None:
+        house = House(shards=16, slice_size=200, batch=20)
+        backlog = [house.store.promise(NOON - HOUR + n) for n in range(1_600)]
+        live = [house.store.promise(NOON) for _ in range(160)]
+        while not house.fired():
+            await house.dispatcher.run_once()
+        before = house.store.calls[: house.store.calls.index("fire")]
+        assert before.count("load") == 1
+        while len(house.fired()) < len(backlog) + len(live):
+            await house.dispatcher.run_once()
+        assert set(house.fired()[: len(live)]) == set(live)
+        assert sorted(house.fired()) == sorted([*backlog, *live])
+
+    run(story())
+
+
 def test_far_runs_fill_no_more_than_a_slice() -> None:
     async def story() -> None:
         house = House(slice_size=20, batch=5)
