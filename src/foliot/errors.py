@@ -8,6 +8,7 @@
     |   +-- NotAllowed          it lies outside the bound of the caller's token
     |   +-- Conflict            it exists already, has started already, or changed meanwhile
     |   |   +-- TickTaken       a schedule's tick was made already; what follows it is to be counted anew
+    |   |   +-- ScheduleChanged a schedule that was found unchanged is another one now; compare again
     |   +-- IllegalTransition   the state table has no such step
     +-- StoreError              the store cannot do what was asked
     |   +-- StoreTooOld         the engine's version is one that may corrupt or lose data
