@@ -69,7 +69,9 @@ class Story:
     """Ticks that started more than a minute late."""
     coalesced: int
     missed: int
-    """Ticks that were due after the start of the processes, and have no row."""
+    """Ticks that were due after the start of the processes, and have no row: neither their own, nor that of a span."""
+    undecided: int
+    """The same, but an earlier tick of the schedule is still pending, so that the catch-up policy has not decided."""
     early: int
     alerts: int
     bins: list[Bin] = field(default_factory=list)
@@ -182,8 +184,12 @@ def _now() -> int:
 
 _ROWS = (
     "SELECT schedule, nominal, started_at, state, reason, span_until FROM {prefix}history WHERE schedule IS NOT NULL "
-    "UNION ALL SELECT schedule, nominal, NULL, state, reason, NULL FROM {prefix}run WHERE schedule IS NOT NULL"
+    "UNION ALL SELECT schedule, nominal, NULL, CASE WHEN fired_at IS NULL THEN -1 ELSE state END, reason, NULL "
+    "FROM {prefix}run WHERE schedule IS NOT NULL"
 )
+
+_PENDING = -1
+"""The state, as these queries give it, of a tick that its schedule has not decided about. Later ticks follow it."""
 
 Row = tuple[str, int, int | None, int, str | None, int | None]
 
@@ -215,9 +221,12 @@ async def _read_server(url: str) -> tuple[list[Row], int]:
 def _judged(rows: Sequence[Row], began: int, ended: int, count: int, spread: str) -> Story:
     named: dict[tuple[str, int], int | None] = {}
     spans: dict[str, list[tuple[int, int]]] = {}
+    pending: dict[str, int] = {}
     early = late = coalesced = 0
-    for schedule, nominal, started, _, reason, span_until in rows:
+    for schedule, nominal, started, state, reason, span_until in rows:
         named[schedule, nominal] = started
+        if state == _PENDING:
+            pending[schedule] = nominal
         if reason == "coalesced":
             coalesced += 1
         if span_until is not None:
@@ -227,13 +236,15 @@ def _judged(rows: Sequence[Row], began: int, ended: int, count: int, spread: str
             late += started - nominal > LATE
     starts = [started for started in named.values() if started is not None and started >= began]
     first = min(starts, default=None)
-    missed = 0
+    missed = undecided = 0
     for place in range(count):
         schedule, offset = name_of(place), offset_of(place, count, spread)
         tick = -(-(began - offset) // MINUTE_US) * MINUTE_US + offset
         while tick < ended - GRACE:
             inside = any(begin <= tick <= end for begin, end in spans.get(schedule, ()))
-            missed += (schedule, tick) not in named and not inside
+            if (schedule, tick) not in named and not inside:
+                undecided += tick > pending.get(schedule, tick)
+                missed += tick <= pending.get(schedule, tick)
             tick += MINUTE_US
     due = [(nominal, ms) for (_, nominal), ms in named.items() if began <= nominal < ended - GRACE]
     # A tick that has not started counts with its age.
@@ -259,6 +270,7 @@ def _judged(rows: Sequence[Row], began: int, ended: int, count: int, spread: str
         late=late,
         coalesced=coalesced,
         missed=missed,
+        undecided=undecided,
         early=early,
         alerts=0,
         bins=bins,
@@ -280,6 +292,7 @@ def _text(story: Story) -> str:
         f"  created in {story.created_s:.1f} s; applied unchanged in {story.applied_s:.1f} s",
         f"  first start {first}; every p99 below 1 s from {steady} on; p99 of all due after the first start {p99}",
         f"  late by a minute {story.late:,}; coalesced {story.coalesced:,}; missed {story.missed:,}; "
+        f"undecided {story.undecided:,}; "
         f"early {story.early}; overdue at the start {story.overdue:,}; late alerts {story.alerts:,}",
         f"  other processes used {others} of the machine, load {story.load:.1f}",
         f"  {'second':>8} {'ticks':>8} {'p50 ms':>10} {'p99 ms':>10}",
