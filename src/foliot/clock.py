@@ -27,6 +27,22 @@ class Clock(Protocol):
 
     async def sleep(self, length: Duration) -> None: ...
 
+    def until_beat(self, every: Duration) -> Duration:
+        """How long to rest before work that is done again and again `every` so often.
+
+        The periodic work of one process is due at the same moments: then its loops share a wake-up, and their writes a
+        commit. So the first rest may be shorter, by less than a second. A length that is not of whole seconds is
+        exact."""
+
+    async def beat(self, every: Duration) -> None:
+        """Rests for that long."""
+
+
+_PHASE: Duration = time.monotonic_ns() // 1_000 % SECOND
+"""When in each second the periodic work of this process is due. Processes differ: they do not all write at once."""
+_EARLY: Duration = 50 * MILLISECOND
+"""A timer that fires this early counts as on time."""
+
 
 class SystemClock:
     """The host's clock."""
@@ -41,6 +57,31 @@ class SystemClock:
 
     async def sleep(self, length: Duration) -> None:
         await asyncio.sleep(max(length, 0) / SECOND)
+
+    def until_beat(self, every: Duration) -> Duration:
+        if every % SECOND:
+            return every
+        since_beat = (self.monotonic() - _PHASE) % SECOND
+        return every - (since_beat if since_beat < SECOND - _EARLY else since_beat - SECOND)
+
+    async def beat(self, every: Duration) -> None:
+        if every % SECOND:
+            await self.sleep(every)
+            return
+        # At the same moment for all of them, so that the event loop wakes once.
+        beats = round((self.monotonic() + self.until_beat(every) - _PHASE) / SECOND)
+        loop = asyncio.get_running_loop()
+        ends = loop.create_future()
+        timer = loop.call_at(loop.time() + (_PHASE + beats * SECOND) / SECOND - time.monotonic(), _end, ends)
+        try:
+            await ends
+        finally:
+            timer.cancel()
+
+
+def _end(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 class ManualClock:
@@ -70,6 +111,12 @@ class ManualClock:
         waiting = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._passed + length, next(self._order), waiting))
         await waiting
+
+    def until_beat(self, every: Duration) -> Duration:
+        return every
+
+    async def beat(self, every: Duration) -> None:
+        await self.sleep(every)
 
     def next_sleeper(self) -> Instant | None:
         """When the next sleeper is to wake; None when nobody sleeps."""
@@ -158,6 +205,12 @@ class DisciplinedClock:
 
     async def sleep(self, length: Duration) -> None:
         await self.base.sleep(length)
+
+    def until_beat(self, every: Duration) -> Duration:
+        return self.base.until_beat(every)
+
+    async def beat(self, every: Duration) -> None:
+        await self.base.beat(every)
 
 
 def _contradict(new: _Sighting, earlier: _Sighting, at: Instant) -> bool:

@@ -41,6 +41,12 @@ class Hurried:
     async def sleep(self, length: Duration) -> None:
         self.slept.append(length)
 
+    def until_beat(self, every: Duration) -> Duration:
+        return every
+
+    async def beat(self, every: Duration) -> None:
+        await self.sleep(every)
+
 
 class Caller:
     """Sends requests with the same headers, from one address: a loopback address if the base is local."""

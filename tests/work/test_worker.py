@@ -709,3 +709,27 @@ def test_a_run_that_needs_other_labels_than_the_worker_has_is_given_back():
         assert bench.store.labels == ("cpu", "gpu")
 
     run(scene())
+
+
+def test_a_worker_whose_store_calls_rests_until_its_next_deadline():
+    async def scene():
+        async def silent() -> None:
+            await asyncio.Event().wait()
+
+        bench = Bench(silent, policy=Policy(timeout=300 * MILLISECOND))
+        bench.store.when_new = lambda callback: True  # type: ignore[method-assign]
+        await bench.worker.start()
+        await bench.worker.run_once()
+        assert bench.worker._look() == 1
+        bench.store.hand_off("silent")
+        bench.clock.advance(SECOND)  # without a call, it asks once a second
+        await bench.work()
+        assert len(bench.worker.running) == 1
+        bench.worker.alarm.ringing = False
+        assert bench.worker._look() <= 0.3
+        assert not bench.worker.alarm.ringing
+        bench.clock.advance(300 * MILLISECOND)
+        bench.worker._look()
+        assert bench.worker.alarm.ringing
+
+    run(scene())

@@ -134,7 +134,7 @@ async def _passed_on(stop: asyncio.Event, over: asyncio.Event) -> None:
 
 async def _beat(store: Store, number: int, clock: Clock, over: asyncio.Event) -> None:
     while not over.is_set():
-        await clock.sleep(BEAT_EVERY)
+        await clock.beat(BEAT_EVERY)
         try:
             if not (await store.beat(number, [])).known:
                 _log.warning("scheduler %d was declared dead; it enters anew", number)

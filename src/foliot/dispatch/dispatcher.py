@@ -32,9 +32,11 @@ SHARE_EVERY: Duration = SECOND
 HURRY_EVERY: Duration = 100 * MILLISECOND
 """The same, while others are about to give up what is ours: until we take it, nobody fires it."""
 LOOK_EVERY: Duration = 250 * MILLISECOND
-"""Arrivals are read at least this often; `version` only makes it sooner."""
+"""Arrivals are read at least this often; `version` only makes it sooner. A second, if the store calls when there is
+something new: only a lost call makes it necessary then."""
 POLL_EVERY: Duration = 20 * MILLISECOND
-"""How often `version` is asked while waiting, and how long a backlog may be fired before anything else has its turn."""
+"""How often `version` is asked while waiting, of a store that does not call; and how long a backlog may be fired before
+anything else has its turn."""
 REST = 2
 MOST_REST: Duration = 3 * MILLISECOND
 """After a batch that was not full, and after a look, the dispatcher rests for so many times as long as that took, but
@@ -172,6 +174,12 @@ class Dispatcher:
         self._herd_rests_until = _LONG_AGO
         self._burst_rests_until = _LONG_AGO
         self._looks_again = _LONG_AGO
+        self._look_every = LOOK_EVERY
+        """Shorter where the next look falls on a beat of this process's periodic work."""
+        self._renew_every = RENEW_EVERY
+        """Likewise."""
+        self._beat: Duration = SECOND
+        """How long after the beginning of this round the next beat is."""
         self._is_called = False
         self._stop: asyncio.Event | None = None
         self._failure: Exception | None = None
@@ -211,7 +219,7 @@ class Dispatcher:
         1. Renew the leases every second, or sooner when the next cells must be leased ahead.
         2. Look at the fleet every second, and take or give up shards. What was just taken is renewed once more, which
            gives it its first window.
-        3. Read arrivals when anything was committed since the last look, and every 250 ms in any case.
+        3. Read arrivals when anything was committed since the last look, and now and then in any case.
         4. Load the next piece of a leased window while there is room for it; of the past, when the rest has enough.
         5. Fire what is due, batch after batch, for a little while: what is live, a batch of a burst or of the backlog,
            and again.
@@ -222,7 +230,7 @@ class Dispatcher:
         Shards that the store says are not ours are dropped; the next round looks at the fleet, and goes on. While the
         clock is fenced, nothing is held.
         """
-        now = self._clock.now()
+        now, self._beat = self._clock.now(), self._clock.until_beat(SECOND)
         if self._clock.fenced:
             await self.release()
             return now + SHARE_EVERY
@@ -250,13 +258,18 @@ class Dispatcher:
     async def run(self, stop: asyncio.Event) -> None:
         """Rounds until `stop` is set (noticed within 20 ms of the clock). An error of the store never ends the loop."""
         self._is_called, self._stop = self._store.when_new(self._called), stop
-        while not stop.is_set():
-            try:
-                wanted = await self.run_once()
-                self._recovered()
-                await self._wait(wanted, stop)
-            except Exception as error:
-                await self._back_off(error, stop)
+        stopping = asyncio.create_task(stop.wait())
+        stopping.add_done_callback(lambda _: self._called())
+        try:
+            while not stop.is_set():
+                try:
+                    wanted = await self.run_once()
+                    self._recovered()
+                    await self._wait(wanted, stop)
+                except Exception as error:
+                    await self._back_off(error, stop)
+        finally:
+            stopping.cancel()
 
     async def release(self, shards: Collection[int] | None = None) -> None:
         """Gives up these shards, or all, at once: whoever comes next need not wait for the leases to end."""
@@ -275,7 +288,7 @@ class Dispatcher:
         marks = self._shards.marks()
         # A clock that went back must not lower the mark: what is loaded stays loaded.
         mark = max(*marks, lease_through(now - self._store_behind))
-        if marks == {mark} and not _passed(self._renewed_at, RENEW_EVERY, now):
+        if marks == {mark} and not _passed(self._renewed_at, self._renew_every, now):
             return
         if marks != {mark} and not self._shards.has_fresh():
             # The new window is loaded as of what arrivals have told: that must not lie far back, as after a sleep.
@@ -284,7 +297,7 @@ class Dispatcher:
         self._pace.keep_to(None if rate is None else rate * len(self._shards) / self._store.shard_count)
         asked_at = self._clock.now()
         renewed = await self._meanwhile(self._store.renew(self._shards.leases(), self._lease_ttl, mark))
-        self._renewed_at = now
+        self._renewed_at, self._renew_every = now, self._beat
         lost = self._shards.renew(renewed)
         if renewed:
             # Measured every second, so that a clock which jumped is believed no longer than that.
@@ -306,7 +319,7 @@ class Dispatcher:
                 await self._take(shard)
         # Noted once everything succeeded: what failed is tried again as soon as the loop has backed off.
         self._shared_at = now
-        self._share_every = HURRY_EVERY if plan.is_waiting else SHARE_EVERY
+        self._share_every = HURRY_EVERY if plan.is_waiting else self._beat
 
     def _has_the_only_one(self) -> bool:
         """One shard cannot be shared: whoever has it need not ask."""
@@ -323,12 +336,15 @@ class Dispatcher:
     async def _look(self, now: Instant) -> None:
         # Asked before reading: what is committed during the reading then shows as a difference at the next look.
         version = self._store.version()
-        if not _passed(self._looked_at, LOOK_EVERY, now) and (version == self._version or now < self._looks_again):
+        if not _passed(self._looked_at, self._look_every, now) and (
+            version == self._version or now < self._looks_again
+        ):
             return
         arrivals = await self._meanwhile(self._store.arrivals(self._shards.leases(), self._shards.cursor))
         self._shards.add_arrivals(arrivals)
         self.counters.arrivals += len(arrivals.number)
         self._version, self._looked_at = version, now
+        self._look_every = self._beat if self._is_called else LOOK_EVERY
         self._looks_again = self._rested(now)
         busy, self._busy = self._busy, []
         self._shards.put_back(busy)
@@ -549,7 +565,7 @@ class Dispatcher:
     # ---------------------------------------------------------------------------------------------------------- between
 
     def _next_wanted(self) -> Instant:
-        wanted = min(self._renewed_at + RENEW_EVERY, self._looked_at + LOOK_EVERY)
+        wanted = min(self._renewed_at + self._renew_every, self._looked_at + self._look_every)
         if not self._has_the_only_one():
             wanted = min(wanted, self._shared_at + self._share_every)
         due, late = self._next_due(), self._next_overdue()
@@ -583,23 +599,26 @@ class Dispatcher:
     async def _wait(self, wanted: Instant, stop: asyncio.Event) -> None:
         """Sleeps until the time has come or something was committed.
 
-        The version is asked only after a sleep: on a busy store it differs at every look, and asking first would
-        make this loop spin.
+        A store that does not call is asked for its version only after a sleep: on a busy store it differs at every
+        look, and asking first would make this loop spin. One that calls may have called during the round, so it is
+        asked first, but not before the dispatcher has rested from its last look.
         """
         await asyncio.sleep(0)  # a backlog is fired without pause, but others on this event loop have their turn
-        # Slept, not read from the clock: a clock that goes back meanwhile must not stretch the wait.
-        slept = 0
-        while not stop.is_set() and slept < SHARE_EVERY:
+        # By passing time: a clock that goes back meanwhile must not stretch the wait.
+        until, longest = self._clock.monotonic() + SHARE_EVERY, SHARE_EVERY if self._is_called else POLL_EVERY
+        while not stop.is_set() and self._clock.monotonic() < until:
             now = self._clock.now()
-            step = min(wanted - now, POLL_EVERY)
-            if now < self._looks_again and self._is_called:
+            step = min(wanted - now, longest)
+            if self._is_called and self._is_news():
                 step = min(step, self._looks_again - now)
             if step <= 0:
                 return
             await self._sleep(step)
-            slept += step
-            if self._shards and self._clock.now() >= self._looks_again and self._store.version() != self._version:
+            if self._clock.now() >= self._looks_again and self._is_news():
                 return
+
+    def _is_news(self) -> bool:
+        return bool(self._shards) and self._store.version() != self._version
 
     async def _sleep(self, length: Duration) -> None:
         """Until the time has passed, or the store calls."""

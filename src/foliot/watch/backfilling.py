@@ -68,7 +68,7 @@ class Backfiller:
                 if not self._failing:
                     _log.warning("the backfills could not be looked after, and are looked at again", exc_info=True)
                 self._failing = True
-            await rest(self._clock, max(length, MILLISECOND), stop)
+            await rest(self._clock, max(length, MILLISECOND) if self.is_busy else LOOK_EVERY, stop)
 
     async def _tend(self, task: UnderWay) -> Instant | None:
         """Makes what may be made now; answers when time alone allows more. What its rule cannot answer pauses it."""

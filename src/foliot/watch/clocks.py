@@ -66,7 +66,7 @@ class ClockWatch:
         """Until it is cancelled. What could not be measured leaves the last verdict as it is."""
         while True:
             await self.try_once()
-            await self._clock.sleep(MEASURE_EVERY)
+            await self._clock.beat(MEASURE_EVERY)
 
     async def try_once(self) -> None:
         try:

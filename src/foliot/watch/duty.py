@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from foliot.clock import Clock
-from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
+from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.store import Duty, Lease
 from foliot.errors import FoliotError
 
-RENEW_EVERY: Duration = SECOND
-_STEP: Duration = 100 * MILLISECOND
+ASK_EVERY: Duration = SECOND
+RENEW_EVERY: Duration = 2 * SECOND
 
 _log = logging.getLogger("foliot.watch")
 
@@ -47,10 +47,13 @@ class OnDuty:
         owner: int,
         work: Work,
         lease_ttl: Duration = 5 * SECOND,
-        every: Duration = RENEW_EVERY,
+        every: Duration = ASK_EVERY,
+        renew_every: Duration = RENEW_EVERY,
     ) -> None:
-        """`every`: how often the lease is asked for, or renewed; several times in its length."""
+        """`every`: how often the lease is asked for. `renew_every`: how often it is renewed; at least twice in its
+        length."""
         self._every = every
+        self._renew_every = max(every, renew_every)
         self._store = store
         self._clock = clock
         self._duty = duty
@@ -89,7 +92,7 @@ class OnDuty:
             self._working = asyncio.get_running_loop().create_task(self._work(stop))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set (noticed within 100 ms of the clock). An error of the store never ends the loop."""
+        """Until `stop` is set. An error of the store never ends the loop."""
         try:
             while not stop.is_set():
                 try:
@@ -101,7 +104,7 @@ class OnDuty:
                             "the duty %s could not be asked for, and is asked again", self._name, exc_info=True
                         )
                     self._failing = True
-                await rest(self._clock, self._every, stop)
+                await rest(self._clock, self._every if self._lease is None else self._renew_every, stop)
         finally:
             try:
                 await self.release()
@@ -154,8 +157,13 @@ async def repeat(
 
 
 async def rest(clock: Clock, length: Duration, stop: asyncio.Event) -> None:
-    """Sleeps, in steps short enough to notice `stop`."""
-    slept = 0
-    while slept < length and not stop.is_set():
-        await clock.sleep(min(_STEP, length - slept))
-        slept += _STEP
+    """Sleeps until the next beat of periodic work that is done `length` so often, or until `stop` is set."""
+    if stop.is_set():
+        return
+    sleeping = asyncio.ensure_future(clock.beat(length))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((sleeping, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sleeping.cancel()
+        stopping.cancel()

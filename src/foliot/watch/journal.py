@@ -1,9 +1,9 @@
 """The journal: what became of every attempt, counted for metrics, and written to the log as one line for each start,
 end and loss.
 
-Whoever runs attempts only puts them on a heap. A thread takes the heap ten times a second, counts what is in it, and
-writes the lines of it in one go. A reader that is too slow (a pipe that is full) keeps that thread waiting and nobody
-else: what does not fit is left out, and the log says how much that was.
+Whoever runs attempts only puts them on a heap. While there is any, a thread takes it ten times a second, counts what is
+in it, and writes the lines of it in one go. A reader that is too slow (a pipe that is full) keeps that thread waiting
+and nobody else: what does not fit is left out, and the log says how much that was.
 """
 
 from __future__ import annotations
@@ -112,6 +112,8 @@ class Journal:
         self._told_dropped = 0
         self._taking = threading.Lock()
         self._stopping = threading.Event()
+        self._told = threading.Event()
+        """Set while the thread has something to take."""
         self._thread: threading.Thread | None = None
 
     # Telling: a few steps for each attempt, and nothing that waits.
@@ -119,14 +121,18 @@ class Journal:
     def claimed(self, worker: int, attempts: Sequence[Begun]) -> None:
         self._worker = worker
         self._claimed.append(attempts)
+        self._told.set()
 
     def ended(self, attempt: Begun, ending: Ending | None) -> None:
         self._ended.append((attempt, ending))
+        if not self._told.is_set():
+            self._told.set()
         if len(self._ended) > MOST_HEAPED:
             self.take()  # the thread is kept waiting by whoever reads the log
 
     def lost(self, losses: Sequence[tuple[SilentAttempt, Loss]]) -> None:
         self._lost.extend(losses)
+        self._told.set()
 
     # Its own life
 
@@ -137,14 +143,18 @@ class Journal:
     def close(self) -> None:
         """Everything that was told is written, if somebody takes it within a second."""
         self._stopping.set()
+        self._told.set()
         if self._thread is not None:
             self._thread.join(1.0)
         else:
             self.run_once()
 
     def _main(self) -> None:
-        while not self._stopping.wait(WRITE_EVERY):
+        while self._told.wait() and not self._stopping.wait(WRITE_EVERY):
+            self._told.clear()
             self.run_once()
+            if self._unbegun:  # nobody says when it begins
+                self._told.set()
         self.run_once()
 
     def run_once(self) -> None:

@@ -85,9 +85,13 @@ class Reaper:
                 await self._lose(losses)
                 self._tell_outside(losses, policies)
             await self._tell(policies.unreadable)
-        await self._store.give_up()
+        # Together: a store in a file reads for both at once.
+        given_up, gathered = await asyncio.gather(self._store.give_up(), self._store.gather(), return_exceptions=True)
+        if isinstance(given_up, BaseException):
+            raise given_up
         self._looked_at = now
-        await self._store.gather()  # whatever becomes of this, the look is done
+        if isinstance(gathered, BaseException):  # whatever becomes of this, the look is done
+            raise gathered
         return now + LOOK_EVERY
 
     async def _lose(self, losses: Sequence[tuple[SilentAttempt, Loss]]) -> None:
@@ -99,7 +103,7 @@ class Reaper:
             self._recorder.lost(losses)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Looks until `stop` is set (noticed within 100 ms of the clock). An error of the store never ends the loop."""
+        """Looks until `stop` is set. An error of the store never ends the loop."""
         while not stop.is_set():
             try:
                 await self.run_once()

@@ -8,6 +8,7 @@ thread looks whether the worker's loop is blocked; see blockade.py.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 _SHORTEST: Duration = 200 * MILLISECOND
 _LONGEST: Duration = SECOND
 """However long the leases are: a request to stop is heard with the next beat, and somebody waits for it."""
-_GLANCE = 0.05
-"""Seconds between two looks around: a run with a shorter lease may have begun, or it is time to stop."""
+_GLANCE: Duration = 50 * MILLISECOND
+"""Between two looks around while anything runs: a run with a shorter lease may have begun, or the worker's event
+loop may be blocked."""
 
 _log = logging.getLogger("foliot.work")
 
@@ -48,6 +50,10 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = threading.Event()
+        self._called = asyncio.Event()
+        """Ends a rest. Of the heartbeat's loop."""
+        self._is_resting = False
+        """Whether nothing was running when the thread looked last."""
 
     @property
     def every(self) -> Duration:
@@ -101,9 +107,22 @@ class Heartbeat:
             self._thread = threading.Thread(target=self._main, name="foliot-heartbeat", daemon=True)
             self._thread.start()
 
+    def attend(self) -> None:
+        """A run begins: from now on the thread looks around often. From the worker's event loop."""
+        if self._is_resting:
+            self._is_resting = False
+            self._call()
+
+    def _call(self) -> None:
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+                loop.call_soon_threadsafe(self._called.set)
+
     async def stop(self) -> None:
         """Ends the thread; a drain does so last, because its leases are needed until then."""
         self._stopping.set()
+        self._call()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
 
@@ -134,19 +153,37 @@ class Heartbeat:
 
     async def _watch(self) -> None:
         # Apart from the beat: that may have to wait for the store.
-        while True:
+        while not self._stopping.is_set():
             try:
                 await self.blockade.run_once()
             except Exception:
                 _log.exception("a look at the worker's event loop failed")
-            await asyncio.sleep(_GLANCE)
+            await self._rest(self._worker.clock.until_beat(_LONGEST))
 
     async def _beat_until_stopped(self) -> None:
         # By the monotonic clock: a host's clock that is set back by an hour must not silence the heart.
-        last = -_LONGEST / SECOND
+        last, length = _monotonic() - _LONGEST, 0
         while not self._stopping.is_set():
-            if self._worker.number is not None and time.monotonic() - last >= self.every / SECOND:
-                last = time.monotonic()
+            if self._worker.number is not None and _monotonic() - last >= min(length, self.every):
+                last, length = _monotonic(), self._worker.clock.until_beat(_LONGEST)
                 if not await self.run_once():
-                    last -= self.every / SECOND * 0.75  # unheard: again after a quarter of the time
-            await asyncio.sleep(_GLANCE)
+                    length = self.every // 4  # unheard: again after a quarter of the time
+            await self._rest(max(last + min(length, self.every) - _monotonic(), MILLISECOND))
+
+    async def _rest(self, length: Duration) -> None:
+        """For so long, if nothing runs. While something does, for a glance; the next run that begins ends the rest."""
+        self._called.clear()
+        self._is_resting = True
+        # Read after that: a run that begins meanwhile is seen here, or its worker sees that this thread rests.
+        if self._worker.running or self._worker.number is None:
+            self._is_resting = False
+            length = min(length, _GLANCE)
+        if self._stopping.is_set():
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(length / SECOND):
+                await self._called.wait()
+
+
+def _monotonic() -> Instant:
+    return time.monotonic_ns() // 1_000

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from foliot.clock import Clock
-from foliot.domain.instant import SECOND, Duration, Instant
+from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
 from foliot.domain.labels import checked_labels
 from foliot.domain.policy import Policy, labels_of
 from foliot.domain.run import Claimed, Ending, Lane
@@ -52,8 +52,10 @@ _LIVELY: Duration = SECOND
 """How long after the last work the store is asked every millisecond whether anything is new."""
 _LIVELY_LOOK, _IDLE_LOOK = 0.001, 0.005
 """Seconds between two looks at the store's version."""
-_CALLED_LOOK = 0.02
-"""The same, for a store that calls when there is something new."""
+_LONGEST_REST: Duration = SECOND
+"""Between two looks of a worker whose store calls when there is something new: a call may be lost."""
+_DEADLINE_LOOK = 0.02
+"""Seconds between two looks at deadlines while a claim waits for the store."""
 _FIRST = 500
 """Most runs that a worker asks for at first which had nothing to do: others may have nothing to do either."""
 _AHEAD = 2
@@ -164,6 +166,8 @@ class Worker:
         """Jobs of which no other process can execute a run; see `_never_isolate`."""
         self.claiming: asyncio.Task[int] | None = None
         self._claimed_at: Instant = 0
+        self._claim_every = _CLAIM_ANYWAY
+        """Until the next claim without news. Shorter where that falls on a beat of this process's periodic work."""
         self._claimed_version: int | None = None
         self._left_some = True
         """Whether there was more than the last claim could take, or may have been."""
@@ -174,6 +178,8 @@ class Worker:
         self._lively_until: Instant = 0
         self._lost = False
         self._is_called = False
+        self._look_at: Instant = 0
+        """When the next look around is planned, by the monotonic clock, if the store calls."""
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread = 0
 
@@ -271,8 +277,19 @@ class Worker:
         if self._may_have_work(now):
             self.alarm.ring()
         if self._is_called:
-            return _CALLED_LOOK
+            return self._rest(now) / SECOND
         return _LIVELY_LOOK if now < self._lively_until else _IDLE_LOOK
+
+    def _rest(self, now: Instant) -> Duration:
+        """How long nothing can be to do, unless the alarm rings. It rings when an attempt ends, when one begins whose
+        deadline is nearer, and when the store calls."""
+        passed = self.clock.monotonic()
+        rests = [self.clock.until_beat(_LONGEST_REST), self._deadlines.nearest - passed]
+        pauses = (self.outbox.pause.until, self._claim_pause.until)
+        rests += [until - now for until in pauses if until is not None]
+        rest = max(min(rests), MILLISECOND)
+        self._look_at = passed + rest
+        return rest
 
     def _may_have_work(self, now: Instant) -> bool:
         if self.clock.monotonic() >= self._deadlines.nearest:
@@ -284,7 +301,7 @@ class Worker:
             return not self._claim_pause.holds(now)
         if self._left()[1] <= 0:
             return False
-        return self._ask_version() != self._seen_version or not 0 <= now - self._claimed_at < _CLAIM_ANYWAY
+        return self._ask_version() != self._seen_version or not 0 <= now - self._claimed_at < self._claim_every
 
     def _ask_version(self) -> int | None:
         try:
@@ -312,13 +329,13 @@ class Worker:
             is_told = self._is_told(now)
             self._claimed_version = self._seen_version
             if not is_told:  # however often it is called: a call may have been lost
-                self._claimed_at = now
+                self._claimed_at, self._claim_every = now, self.clock.until_beat(_CLAIM_ANYWAY)
             most = None if self.running or self._left_some else _FIRST
             self.claiming = asyncio.get_running_loop().create_task(self._claim_and_begin(most, is_told))
         # A caller that stops waiting does not cancel it: what was claimed is begun or given back, never forgotten.
         claiming = self.claiming
         # Deadlines hold while it waits for the store: an attempt past its deadline may hold the lock that it waits for.
-        while not (await asyncio.wait({claiming}, timeout=_CALLED_LOOK))[0]:
+        while not (await asyncio.wait({claiming}, timeout=_DEADLINE_LOOK))[0]:
             if self.draining or self.recycling:
                 return 0  # the lock may be free only when the drain has interrupted that attempt
             self._deadlines.watch(self.clock.monotonic())
@@ -329,7 +346,7 @@ class Worker:
 
     def _is_told(self, now: Instant) -> bool:
         """Whether the last claim left nothing for this worker: if anything came since, it was called for that."""
-        return self._is_called and not self._left_some and 0 <= now - self._claimed_at < _CLAIM_ANYWAY
+        return self._is_called and not self._left_some and 0 <= now - self._claimed_at < self._claim_every
 
     async def _claim_and_begin(self, most: int | None, is_told: bool) -> int:
         """A claim for each turn, of so many runs at most: most workers have one turn."""
@@ -417,6 +434,8 @@ class Worker:
                 self.appointments.add(now + item.early, attempt)
             else:
                 self._start(attempt, now)
+        if begun:
+            self.heartbeat.attend()
         if self.outbox.unbegun:
             self._tell_soon()  # somebody else waits for these, and so does the next one under suspicion
         self.begun += len(claimed)
@@ -481,6 +500,12 @@ class Worker:
         else:
             attempt.future = self.pool.submit(self._execute_in_thread, attempt)
         self._deadlines.expect(attempt, now)
+        self._expect_look()
+
+    def _expect_look(self) -> None:
+        """Wakes the loop where a deadline is nearer than the next look around."""
+        if self._deadlines.nearest < self._look_at:
+            self.alarm.ring()
 
     def give_back(self, attempt: Attempt) -> None:
         """It waited for its time, and does not begin here. Either somebody else has the time for it; or this process
@@ -564,6 +589,7 @@ class Worker:
             if attempt.asked_at is None:
                 attempt.asked_at = self.clock.monotonic()
             self._deadlines.nearest = min(self._deadlines.nearest, attempt.asked_at + HEED)
+            self._expect_look()
         elif attempt.future is not None:
             self.withdraw(attempt)
         elif attempt.task is not None and attempt.started_at is not None:

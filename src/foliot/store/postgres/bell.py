@@ -69,6 +69,7 @@ class Bell:
         """Numbers of instances here."""
         self._passing: asyncio.TimerHandle | None = None
         """Passes on that we were called, unless we go."""
+        self._looking: asyncio.TimerHandle | None = None
         loop = asyncio.get_running_loop()
         self.time = ServerTime(loop)
         self._calls = Calls(loop, self._go)
@@ -93,6 +94,19 @@ class Bell:
 
     def when_heard(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
+        self._look_instead()
+
+    def _look_instead(self) -> None:
+        """Without ears, whoever waits is called every few milliseconds."""
+        if self._has_ears or not self._callbacks or self._looking is not None:
+            return
+        self._looking = asyncio.get_running_loop().call_later(UNHEARD_EVERY, self._call_unheard)
+
+    def _call_unheard(self) -> None:
+        self._looking = None
+        for callback in self._callbacks:
+            callback()
+        self._look_instead()
 
     def answered(self) -> Answer:
         """We go and look: whatever was said before this is taken care of."""
@@ -174,6 +188,7 @@ class Bell:
                         await _within(gone, ASKED_EVERY)
                 finally:
                     self._has_ears = False
+                    self._look_instead()
                     connection.terminate()
             except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 if not is_told:
@@ -196,6 +211,10 @@ class Bell:
     async def close(self) -> None:
         self.answered()
         self._calls.close()
+        self._callbacks.clear()
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
         for task in (self._sender, self._listener):
             if task is not None and task.get_loop() is asyncio.get_running_loop():
                 task.cancel()

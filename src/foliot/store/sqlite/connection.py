@@ -122,14 +122,15 @@ def _write_ahead(connection: apsw.Connection) -> str:
 
 
 def _wait_for_writer() -> Callable[[int], bool]:
-    """Short steps: a write transaction lasts about a millisecond, and lateness is counted from the first try."""
+    """Short steps at first: a write transaction lasts about a millisecond, and lateness is counted from the first try.
+    One that lasts longer waits for a slow disk, and need not be asked so often."""
     began = 0.0
 
     def wait(tries: int) -> bool:
         nonlocal began
         if tries == 0:
             began = time.monotonic()
-        time.sleep(0.000_3 if tries < 200 else 0.002)
+        time.sleep(0.000_3 if tries < 10 else 0.001 if tries < 20 else 0.003)
         return time.monotonic() - began < BUSY_LIMIT
 
     return wait

@@ -31,11 +31,14 @@ class LentTransaction:
         give_back: Callable[[apsw.Connection], None],
         queries: Mapping[str, str],
         clock: Clock,
+        tell: Callable[[], None] = lambda: None,
     ) -> None:
+        """`tell` is called after a commit: other processes may wait for what the handler wrote."""
         self._connect = connect
         self._give_back = give_back
         self._queries = queries
         self._clock = clock
+        self._tell = tell
         self._lent: apsw.Connection | None = None
 
     @property
@@ -75,6 +78,7 @@ class LentTransaction:
     async def commit(self) -> None:
         try:
             commit(self.connection)
+            self._tell()
         except apsw.Error as error:
             raise as_store_error(error) from error
         finally:

@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 
-from foliot.clock import Clock, SystemClock
+from foliot.clock import Clock, ManualClock, SystemClock
 from foliot.domain.fairness import FairShares, Placing
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.lanes import DueKind
-from foliot.domain.run import Kept, Promise
+from foliot.domain.run import Claimed, Kept, Promise
 from foliot.domain.store import (
     Arrivals,
     Cells,
@@ -35,9 +34,10 @@ from foliot.store import queries
 from foliot.store.migrations import refuse_pending
 from foliot.store.sqlite import cells, keeping, migrating
 from foliot.store.sqlite.connection import connect, shared_files
+from foliot.store.sqlite.hints import Ears, Sender, listen
 from foliot.store.sqlite.lending import LentTransaction
 from foliot.store.sqlite.transaction import SqliteTransaction
-from foliot.store.sqlite.writer import InlineWriter, Work, Writer, as_store_error
+from foliot.store.sqlite.writer import InlineWriter, Reader, Work, Writer, as_store_error
 from foliot.store.verbs import dispatching, promises, terms, working
 from foliot.store.verbs.store import Verbs
 from foliot.store.verbs.transaction import Transaction
@@ -61,7 +61,10 @@ class SqliteStore(Verbs):
         self._writer: Writer | InlineWriter | None = None
         self._reader: apsw.Connection | None = None
         self._sentry: apsw.Connection | None = None
-        self._threads: ThreadPoolExecutor | None = None
+        self._sender: Sender | None = None
+        self._ears: Ears | None = None
+        """Since a loop of this process listens."""
+        self._looks: Reader | None = None
         self._inode = 0
         self._lent: set[apsw.Connection] = set()
         """Connections that handlers have in their hands."""
@@ -90,8 +93,10 @@ class SqliteStore(Verbs):
         migrating.migrate(connection, self.path)
         self._reader = connect(self.path, self._clock)
         self._sentry = connect(self.path, self._clock)
-        self._threads = ThreadPoolExecutor(1, "foliot-reader")
-        self._writer = Writer(connection, self._queries, self._clock, self._refuse_another_file)
+        self._looks = Reader(self._snapshot)
+        self._looks.start()
+        self._sender = Sender(self.path)
+        self._writer = Writer(connection, self._queries, self._clock, self._refuse_another_file, self._sender.tell)
         self._inode = os.stat(self.path).st_ino
 
     def _refuse_another_file(self) -> None:
@@ -110,15 +115,20 @@ class SqliteStore(Verbs):
         writer, self._writer = self._writer, None
         if writer is None:
             return
+        ears, self._ears = self._ears, None
+        if ears is not None:
+            ears.close()
         is_free = await asyncio.get_running_loop().run_in_executor(None, writer.close)
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            await asyncio.get_running_loop().run_in_executor(None, threads.shutdown)
+        looks, self._looks = self._looks, None
+        if looks is not None:
+            await asyncio.get_running_loop().run_in_executor(None, looks.close)
         if is_free:
             ours = (self._reader, self._sentry, writer.connection)
             for connection in {id(c): c for c in ours if c is not None}.values():
                 connection.close()
         self._reader = self._sentry = None
+        if self._sender is not None:
+            self._sender.close()
 
     async def schema(self) -> Schema:
         return await asyncio.get_running_loop().run_in_executor(None, migrating.look, self.path)
@@ -169,11 +179,22 @@ class SqliteStore(Verbs):
         # The pragma tells of other connections' commits; in memory there is only one, which counts its changes.
         if isinstance(self._writer, InlineWriter):
             return self._writer.changes()
+        if self._ears is not None:
+            return self._ears.version
         seen: int = self._sentry.pragma("data_version")
         return seen
 
     def when_new(self, callback: Callable[[], None]) -> bool:
-        return False
+        """From then on `version` follows the commits that are news to somebody, and no longer every commit."""
+        if self.path == MEMORY or isinstance(self._clock, ManualClock):
+            return False  # virtual time asks when something has happened
+        loop = asyncio.get_running_loop()
+        if self._ears is None:
+            self._ears = listen(self.path, loop)
+        if self._ears is None or self._ears.loop is not loop:
+            return False
+        self._ears.when_heard(callback)
+        return True
 
     async def write(self, work: Work[T], *, lazily: bool = False) -> T:
         if self._writer is None:
@@ -181,13 +202,9 @@ class SqliteStore(Verbs):
         return await self._writer.submit(self.with_audit_keys(work))
 
     async def read(self, work: Work[T]) -> T:
-        if self._threads is None:
+        if self._looks is None:
             return await self.write(work)
-        try:
-            look = self.with_audit_keys(work)
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._snapshot, look)
-        except apsw.Error as error:
-            raise as_store_error(error) from error
+        return await self._looks.submit(self.with_audit_keys(work))
 
     def _snapshot(self, work: Work[T]) -> T:
         """All queries of one look see one moment."""
@@ -230,7 +247,8 @@ class SqliteStore(Verbs):
                 "connection=: this store is an SQLite file, which nobody else may have open in this process; "
                 "ctx.transaction() without it gives a connection to that file"
             )
-        return LentTransaction(self._lend, self._take_back, self._queries, self._clock)
+        tell = (lambda: None) if self._sender is None else self._sender.tell
+        return LentTransaction(self._lend, self._take_back, self._queries, self._clock, tell)
 
     def _lend(self) -> apsw.Connection:
         if self._writer is None:
@@ -290,6 +308,34 @@ class SqliteStore(Verbs):
         fired = await self.write(lambda tx: cells.fire(tx, leases, due, cursor, decide, placing, kind))
         placing.keep()
         return fired._replace(patient=soon)
+
+    # Work
+
+    async def claim(
+        self,
+        worker: int,
+        queues: Sequence[str],
+        jobs: Sequence[str],
+        limit: int,
+        suspects: bool = True,
+        backlog: int | None = None,
+        put_off: int | None = None,
+        labels: Sequence[str] = (),
+        ahead: int = 0,
+        called: bool = False,
+    ) -> list[Claimed]:
+        if self._ears is not None and not self._is_any_to_claim(worker):
+            return []  # without the lock of all who write
+        return await super().claim(worker, queues, jobs, limit, suspects, backlog, put_off, labels, ahead, called)
+
+    def _is_any_to_claim(self, worker: int) -> bool:
+        """Read at once, by the connection that asks for the version: a thread would take longer than the answer."""
+        if self._sentry is None:
+            raise StoreClosed("the store is closed")
+        try:
+            return bool(self._sentry.execute(self._queries["is_any_to_claim"], {"number": worker}).get)
+        except apsw.Error as error:
+            raise as_store_error(error) from error
 
     # Keeping
 

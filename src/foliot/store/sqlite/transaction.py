@@ -12,36 +12,47 @@ import apsw
 from foliot.domain.identity import SPREAD, number_at
 from foliot.domain.instant import Instant
 from foliot.domain.run import Kept, Promise
+from foliot.store.queries import queries_of
+from foliot.store.sqlite.hints import news_of
 from foliot.store.verbs import promises as making
 from foliot.store.verbs.transaction import Row, Transaction, as_json
 
 T = TypeVar("T")
 
+_NEWS = news_of(queries_of(__package__))
+
 
 class SqliteTransaction(Transaction):
     """Never suspends: whoever holds the write lock works to the end."""
 
-    __slots__ = ("_connection", "_queries")
+    __slots__ = ("_connection", "_queries", "is_news")
 
     def __init__(self, connection: apsw.Connection, queries: Mapping[str, str], now: Instant) -> None:
         self._connection = connection
         self._queries = queries
         self.now = now
         self.audit_keys = None
+        self.is_news = False
+        """Whether it has changed something that others may wait for."""
+
+    def _text(self, query: str) -> str:
+        if query in _NEWS:
+            self.is_news = True
+        return self._queries[query]
 
     async def run(self, query: str, /, **values: Any) -> int:
-        self._connection.execute(self._queries[query], _bound(values))
+        self._connection.execute(self._text(query), _bound(values))
         return self._connection.changes()
 
     async def run_each(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
-        self._connection.executemany(self._queries[query], rows)
+        self._connection.executemany(self._text(query), rows)
 
     async def all(self, query: str, /, **values: Any) -> list[Row]:
-        found: Any = self._connection.execute(self._queries[query], _bound(values)).fetchall()
+        found: Any = self._connection.execute(self._text(query), _bound(values)).fetchall()
         return found  # type: ignore[no-any-return]
 
     async def one(self, query: str, /, **values: Any) -> Row | None:
-        return self._connection.execute(self._queries[query], _bound(values)).fetchone()
+        return self._connection.execute(self._text(query), _bound(values)).fetchone()
 
     async def numbers(self, count: int) -> range:
         """In commit order, and after the moment they were drawn in.

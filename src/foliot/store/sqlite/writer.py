@@ -44,21 +44,16 @@ class _Request:
         self.error: BaseException | None = None
 
 
-class Writer:
-    """Runs write requests one transaction after another, in a thread of its own."""
+class Served:
+    """A thread of its own that serves requests, as many at a time as wait. Their event loop is woken once for all."""
 
-    def __init__(
-        self, connection: apsw.Connection, queries: Mapping[str, str], clock: Clock, check: Callable[[], None]
-    ) -> None:
-        """`check` is asked before each transaction, and raises when the file must not be written."""
-        self.connection = connection
-        self._queries = queries
-        self._clock = clock
-        self._check = check
+    at_once = MOST_AT_ONCE
+
+    def __init__(self, name: str) -> None:
         self._waiting: deque[_Request] = deque()
         self._bell = threading.Condition()
         self._closing = False
-        self._thread = threading.Thread(target=self._serve, name="foliot-writer", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -89,19 +84,62 @@ class Writer:
             with self._bell:
                 while not self._waiting and not self._closing:
                     self._bell.wait()
-                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
+                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self.at_once))]
             if not batch:
                 return
-            self._commit(batch)
+            self._perform(batch)
             _answer(batch)
 
-    def _commit(self, batch: list[_Request]) -> None:
+    def _perform(self, batch: list[_Request]) -> None:
+        """Gives each request its result or its error."""
+        raise NotImplementedError
+
+
+class Writer(Served):
+    """Runs write requests one transaction after another."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        queries: Mapping[str, str],
+        clock: Clock,
+        check: Callable[[], None],
+        tell: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`check` is asked before each transaction, and raises when the file must not be written. `tell`: what is
+        called after each commit of something that other processes may wait for."""
+        super().__init__("foliot-writer")
+        self.connection = connection
+        self._queries = queries
+        self._clock = clock
+        self._check = check
+        self._tell = tell
+
+    def _perform(self, batch: list[_Request]) -> None:
         try:
             self._check()
-            commit_together(self.connection, self._queries, self._clock, batch)
+            if commit_together(self.connection, self._queries, self._clock, batch):
+                self._tell()
         except BaseException as error:
             for request in batch:
                 request.error = request.error or as_store_error(error)
+
+
+class Reader(Served):
+    """Answers each request from a snapshot of its own. A few at a time: none waits long for the others."""
+
+    at_once = 8
+
+    def __init__(self, look: Callable[[Work[Any]], Any]) -> None:
+        super().__init__("foliot-reader")
+        self._look = look
+
+    def _perform(self, batch: list[_Request]) -> None:
+        for request in batch:
+            try:
+                request.result = self._look(request.work)
+            except BaseException as error:
+                request.error = as_store_error(error) if isinstance(error, apsw.Error) else error
 
 
 class InlineWriter:
@@ -170,8 +208,9 @@ class InlineWriter:
 
 def commit_together(
     connection: apsw.Connection, queries: Mapping[str, str], clock: Clock, batch: list[_Request]
-) -> None:
-    """One transaction for the whole batch. Raises only when none of it was committed."""
+) -> bool:
+    """One transaction for the whole batch; whether it holds something that other processes may wait for. Raises only
+    when none of it was committed."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Read once the lock is held: everything decided here is decided at one moment of the store's clock.
@@ -188,11 +227,12 @@ def commit_together(
                     raise  # SQLite itself rolled all of it back, as it may on a full disk
                 if alone:
                     connection.execute("ROLLBACK")
-                    return
+                    return False
                 connection.execute("ROLLBACK TO request")
             if not alone:
                 connection.execute("RELEASE request")
         commit(connection)
+        return transaction.is_news
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

@@ -98,12 +98,12 @@ UNION SELECT number FROM run WHERE member_set IS NOT NULL AND state = 5
 ORDER BY number LIMIT :limit
 
 -- name: parked_after
--- The index has them by state.
-SELECT number FROM (SELECT number FROM run WHERE state = 20 AND number > :after ORDER BY number LIMIT :limit)
+-- The index has them by state. It is used only where `state >= 20` is said, too.
+SELECT number FROM (SELECT number FROM run WHERE state >= 20 AND state = 20 AND number > :after ORDER BY number LIMIT :limit)
 UNION ALL
-SELECT number FROM (SELECT number FROM run WHERE state = 21 AND number > :after ORDER BY number LIMIT :limit)
+SELECT number FROM (SELECT number FROM run WHERE state >= 20 AND state = 21 AND number > :after ORDER BY number LIMIT :limit)
 UNION ALL
-SELECT number FROM (SELECT number FROM run WHERE state = 22 AND number > :after ORDER BY number LIMIT :limit)
+SELECT number FROM (SELECT number FROM run WHERE state >= 20 AND state = 22 AND number > :after ORDER BY number LIMIT :limit)
 ORDER BY number LIMIT :limit
 
 -- name: settled_alerts
@@ -134,7 +134,7 @@ WHERE i.ended_at IS NULL AND i.role = 'worker' AND i.beat_at > :since
 SELECT worker, sum(open) FROM claim GROUP BY worker
 
 -- name: count_dead
-SELECT count(*) FROM (SELECT 1 FROM run WHERE state = 21 LIMIT :most)
+SELECT count(*) FROM (SELECT 1 FROM run WHERE state >= 20 AND state = 21 LIMIT :most)
 
 -- name: early_since
 SELECT (SELECT count(*) FROM history WHERE started_at < fire_at AND started_at > :since)

@@ -220,3 +220,7 @@ SELECT id, delay, policy FROM schedule s WHERE id IN (SELECT value FROM json_eac
 -- They wait for a result of these schedules, and look whether it is there now.
 UPDATE run SET fire_at = :now, waits_for = NULL, reason = NULL, detail = NULL
 WHERE waits_for IN (SELECT 'upstream:' || value FROM json_each(:schedules)) AND state < 2 RETURNING number
+
+-- name: is_any_to_claim
+-- Whether a claim has to be made: a chunk waits, or the worker has to hear that it was declared dead.
+SELECT EXISTS (SELECT 1 FROM handoff) OR NOT EXISTS (SELECT 1 FROM instance WHERE number = :number AND ended_at IS NULL)

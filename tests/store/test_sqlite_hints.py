@@ -1,0 +1,135 @@
+"""Processes of one host tell one another that something was committed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from foliot.clock import ManualClock
+from foliot.domain.instant import SECOND
+from foliot.store.sqlite import SqliteStore
+from foliot.store.sqlite.hints import directory_of
+from tests.waiting import soon, until_async
+
+PROMISE = """
+import sys
+from foliot import Foliot
+app = Foliot(store=sys.argv[1])
+@app.job
+async def noop() -> None: ...
+noop.now()
+"""
+
+
+async def opened(path: Path) -> SqliteStore:
+    store = SqliteStore(str(path))
+    await store.open()
+    return store
+
+
+def listeners(path: Path) -> list[str]:
+    return os.listdir(directory_of(str(path)))
+
+
+async def test_a_promise_of_another_process_calls_who_listens(tmp_path: Path) -> None:
+    path = tmp_path / "foliot.db"
+    store = await opened(path)
+    called = asyncio.Event()
+    assert store.when_new(called.set)
+    before = store.version()
+    made = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", PROMISE, f"sqlite:///{path}"], capture_output=True, text=True
+    )
+    assert made.returncode == 0, made.stderr
+    await soon(called.wait())
+    assert store.version() != before
+    await store.close()
+
+
+async def test_leases_and_heartbeats_call_nobody(tmp_path: Path) -> None:
+    """The second commit is news: when its hint has come, one for the first would have come, too."""
+    path = tmp_path / "foliot.db"
+    listening, writing = await opened(path), await opened(path)
+    instance = await writing.register("worker", version="", queues=("default",), slots=1, jobs=())
+    assert listening.when_new(lambda: None)
+    before = listening.version()
+    await writing.beat(instance.number, [])
+    lease = await writing.take(0, instance.number, 5 * SECOND)
+    assert lease is not None
+    await writing.renew([lease], 5 * SECOND, 0)
+    await writing.set_keep_days(30, actor="test", note="news")
+    await until_async(lambda: listening.version() != before, "the hint has come")
+    assert listening.version() == before + 1
+    await writing.close()
+    await listening.close()
+
+
+async def test_a_socket_that_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "foliot.db"
+    store = await opened(path)
+    assert store.when_new(lambda: None)
+    left = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    left.bind(os.path.join(directory_of(str(path)), "1-left"))
+    left.close()
+    assert len(listeners(path)) == 2
+    await store.set_keep_days(30, actor="test", note="news")
+    assert len(listeners(path)) == 1
+    await store.close()
+    assert "foliot.db-wake" not in os.listdir(tmp_path)
+
+
+async def test_a_socket_may_lie_deeper_than_its_address_can_say(tmp_path: Path) -> None:
+    path = tmp_path / ("deep" * 30) / "foliot.db"
+    store = await opened(path)
+    called = asyncio.Event()
+    assert store.when_new(called.set)
+    await store.set_keep_days(30, actor="test", note="news")
+    await soon(called.wait())
+    await store.close()
+
+
+async def test_who_finds_that_its_socket_was_removed_listens_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foliot.store.sqlite.hints._CHECK_EVERY", 0.0)
+    path = tmp_path / "foliot.db"
+    store = await opened(path)
+    called = asyncio.Event()
+    assert store.when_new(called.set)
+    [name] = listeners(path)
+    os.unlink(os.path.join(directory_of(str(path)), name))
+    before = store.version()
+    assert store.version() != before or listeners(path)
+    await store.set_keep_days(30, actor="test", note="news")
+    await soon(called.wait())
+    await store.close()
+
+
+async def test_nobody_listens_where_others_may_write_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "foliot.db"
+    store = await opened(path)
+    path.chmod(0o660)
+    assert not store.when_new(lambda: None)
+    await store.close()
+
+
+async def test_only_the_owner_can_look_into_the_directory(tmp_path: Path) -> None:
+    path = tmp_path / "foliot.db"
+    os.mkdir(directory_of(str(path)), 0o755)
+    store = await opened(path)
+    assert store.when_new(lambda: None)
+    assert os.stat(directory_of(str(path))).st_mode & 0o777 == 0o700
+    await store.close()
+
+
+async def test_a_store_in_virtual_time_calls_nobody(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "foliot.db"), ManualClock(0))
+    await store.open()
+    assert not store.when_new(lambda: None)
+    await store.close()
