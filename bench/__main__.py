@@ -1,5 +1,5 @@
 """`python -m bench`: measures, prints, and writes results.json and bench.png. `python -m bench outage`,
-`python -m bench fairness`, `python -m bench reading`, `python -m bench start`, `python -m bench idle`: see there."""
+`python -m bench fairness`, `reading`, `start`, `idle`, `limits`: see there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import foliot
-from bench import fairness, idle, outage, reading, start
+from bench import fairness, idle, limits, outage, reading, start
 from bench.company import Company
 from bench.measure import Measurement
 from bench.plan import PARTS, Plan, workshop
@@ -43,6 +43,9 @@ def main() -> None:
         return
     if sys.argv[1:2] == ["idle"]:
         idle.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["limits"]:
+        limits.main(sys.argv[2:])
         return
     given = _arguments()
     signal.signal(signal.SIGTERM, _end_in_order)

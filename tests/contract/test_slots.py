@@ -9,6 +9,7 @@ import pytest
 
 from foliot.domain.gates import Gate
 from foliot.domain.instant import HOUR, MINUTE, SECOND
+from foliot.domain.pauses import What
 from foliot.domain.policy import choices, choices_to_json
 from foliot.domain.run import Claimed, Kept
 from foliot.domain.state import Event, Reason, State
@@ -106,6 +107,79 @@ async def test_a_run_that_was_handed_off_and_is_cancelled_lets_the_next_one_in(s
     assert [run.id for run in await stage.claim()] == [second.id]
 
 
+async def test_a_run_that_was_handed_off_and_is_moved_lets_the_next_one_in(stage: Stage) -> None:
+    await stage.promise("first", options=keyed())
+    await stage.fire()
+    second = await stage.promise(options=keyed())
+    await stage.fire()
+    await stage.store.move("first", None, stage.now + HOUR)
+    await stage.fire()
+    assert [run.id for run in await stage.claim()] == [second.id]
+
+
+async def test_what_a_run_holds_that_was_handed_off_is_counted_until_it_ends(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=3), actor="ana")
+    await promised(stage, 2, options=keyed(key_limit=2))
+    await stage.fire()
+    runs = await stage.claim()
+    assert {view.gate.name: view.used for view in await stage.store.limits()} == {"job:job": 2, "key:account:7": 2}
+    await stage.finish(*map(stage.succeeded, runs))
+    assert all(view.used == 0 for view in await stage.store.limits())
+
+
+async def test_a_batch_lets_in_by_priority_and_no_more_than_fit(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=3), actor="ana")
+    for priority in (0, 0, 0, 0, 1, 0, 2, 3):
+        await stage.promise(priority=priority, after=0)
+    await stage.fire()
+    first = await stage.claim()
+    await stage.finish(*map(stage.succeeded, first))
+    await stage.fire()
+    second = await stage.claim()
+    assert len(first) == len(second) == 3
+    waiting = await stage.store.runs(states=[State.HELD])
+    assert len(waiting) == 2
+    lowest = min(run.priority for run in second)
+    assert all(view.priority <= lowest for view in waiting)
+
+
+async def test_a_run_that_is_let_in_obeys_a_limit_that_is_newer_than_its_wait(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
+    await promised(stage, 2, options=None)
+    await stage.fire()
+    [run] = await stage.claim()
+    await stage.store.set_limit(Gate("queue:default", most=0), actor="ana")
+    await stage.finish(stage.succeeded(run))
+    assert await stage.claim() == []
+    await stage.fire()
+    assert await stage.claim() == []
+
+
+async def test_a_run_that_is_let_in_obeys_a_pause_that_is_newer_than_its_wait(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
+    await promised(stage, 2, options=None)
+    await stage.fire()
+    [run] = await stage.claim()
+    await stage.store.put_pause("job:job", What.CLAIMS, until=None, actor="ana", note="")
+    await stage.finish(stage.succeeded(run))
+    assert await stage.claim() == []
+    await stage.fire()
+    assert await stage.claim() == []
+
+
+async def test_a_run_that_was_let_in_a_while_ago_is_not_started_after_its_time(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
+    await stage.promise()
+    late = await stage.promise(useful_until=stage.now + SECOND)
+    await stage.fire()
+    [run] = await stage.claim()
+    stage.clock.advance(MINUTE)
+    await stage.finish(stage.succeeded(run))
+    await stage.fire()
+    assert await stage.claim() == []
+    assert await stage.state(late) is State.SKIPPED
+
+
 async def test_a_run_that_was_let_in_and_is_cancelled_before_it_fires_lets_the_next_one_in(stage: Stage) -> None:
     _, second, third = await promised(stage, 3)
     await stage.fire()
@@ -141,6 +215,39 @@ async def test_a_run_keeps_its_key_between_two_attempts(stage: Stage) -> None:
     await stage.finish(stage.succeeded(again))
     await stage.fire()
     assert [run.id for run in await stage.claim()] == [second.id]
+
+
+async def test_a_run_that_was_fired_alone_keeps_its_key_between_two_attempts(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
+    await promised(stage)
+    await stage.fire()
+    [first] = await stage.claim()
+    await stage.finish(stage.failed(first, MINUTE))
+    assert {view.gate.name: view.used for view in await stage.store.limits()} == {"job:job": 0, "key:account:7": 1}
+    [second] = await promised(stage)
+    await stage.fire()
+    assert await stage.claim() == []
+    stage.clock.advance(2 * MINUTE)
+    await stage.fire()
+    [again] = await stage.claim()
+    assert again.number == first.number
+    await stage.finish(stage.succeeded(again))
+    await stage.fire()
+    assert [run.id for run in await stage.claim()] == [second.id]
+
+
+async def test_a_run_that_is_given_back_keeps_its_slots(stage: Stage) -> None:
+    await promised(stage)
+    await stage.fire()
+    [first] = await stage.claim()
+    await promised(stage)
+    await stage.fire()
+    await stage.store.give_back(await stage.worker(), [first])
+    [again] = await stage.claim()
+    assert again.number == first.number
+    await stage.finish(stage.succeeded(again))
+    await stage.fire()
+    assert len(await stage.claim()) == 1
 
 
 async def test_a_run_gives_a_slot_of_its_job_back_between_two_attempts(stage: Stage) -> None:

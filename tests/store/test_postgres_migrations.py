@@ -215,6 +215,9 @@ INSERT INTO foliot.session VALUES ({START}, 1, '\\x02');
 INSERT INTO foliot.request (made_at, credential, key, digest) VALUES ({START}, 1, 'k', '\\x03');
 INSERT INTO foliot.guest VALUES (1, 1, '\\x04');
 """,
+    20: """
+INSERT INTO foliot.holding (number, slots) VALUES (1, '["job:job"]');
+""",
 }
 """By step, rows for the tables that it made. A step that makes one adds its own: the test below says which lack any."""
 

@@ -34,3 +34,17 @@ async def test_runs_of_a_schedule_are_found_by_an_index(postgres: PostgresServer
         await connection.close()
     conditions = [row[0].strip() for row in rows if "Index Cond" in row[0]]
     assert any("(schedule = " in one for one in conditions), "\n".join(row[0] for row in rows)
+
+
+async def test_no_function_that_turns_plans_off_lets_a_caller_compile_them(postgres: PostgresServer) -> None:
+    """What is turned off has a high cost, and a plan of a high cost is compiled, which takes seconds."""
+    connection = await asyncpg.connect(emptied(postgres))
+    try:
+        rows = await connection.fetch(
+            "SELECT proname, proconfig FROM pg_proc "
+            "WHERE pronamespace = 'foliot'::regnamespace AND proconfig::text LIKE '%enable_%'"
+        )
+    finally:
+        await connection.close()
+    assert {row["proname"] for row in rows} >= {"let_in", "run_let_go"}
+    assert all("jit=off" in row["proconfig"] for row in rows)

@@ -18,7 +18,6 @@ from foliot.store.postgres.bell import channel
 from foliot.store.postgres.calls import Message
 from foliot.store.postgres.cells import LEAD, SHARE, SLOT
 from tests.contract.stage import START, Stage, declared
-from tests.contract.test_slots import keyed
 from tests.servers.emptied import emptied
 from tests.servers.postgres import PostgresServer
 from tests.waiting import soon
@@ -158,7 +157,7 @@ async def test_what_is_refused_beside_a_tick_that_is_due_soon_comes_back(postgre
 async def test_what_needs_thought_and_is_due_by_the_store_s_clock_alone_is_fired(postgres: PostgresServer) -> None:
     """As it is with a scheduler whose clock is slow."""
     async with scene(postgres) as at:
-        wanted = [Promise("job", b"{}", START, options=keyed()), Promise("job", b"{}", START + 1)]
+        wanted = [Promise("job", b"{}", START, options=b'{"labels":["gpu"]}'), Promise("job", b"{}", START + 1)]
         due, later = [(one.fire_at, one.number) for one in await at.stage.store.promise(wanted)]
         fired = await at.stage.store.fire([at.lease], [], at.lease.cursor, lambda facts, now: [], [due, later])
         assert (fired.handed_off, list(fired.again)) == (1, [later])

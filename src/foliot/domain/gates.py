@@ -25,6 +25,10 @@ RESERVED_FOR: Duration = 250 * MILLISECOND
 """Of those that wait for a rate, so many have a time of their own as start within this: a change of the rate reaches
 the others at once, and the few are enough to keep it."""
 
+GRAIN: Duration = 5 * MILLISECOND
+"""A rate above 200/s is kept on average over this time: so many starts as it allows in that may come at once. Runs are
+handed off in batches, and to give each run of a batch a time of its own would cost more than to start it."""
+
 _RATE = re.compile(r"\s*(\d{1,9})\s*/\s*(\d*\s*[a-z]+)\s*", re.IGNORECASE)
 
 
@@ -186,7 +190,8 @@ def slotted(gate: Gate) -> Gate:
 
 
 def rate_need(name: str, every: Duration, burst: int = 1) -> Need:
-    return Need(f"{RATE}{name}", max(1, RESERVED_FOR // every), every, min((burst - 1) * every, LAST))
+    slack = max((burst - 1) * every, GRAIN - every)
+    return Need(f"{RATE}{name}", max(1, RESERVED_FOR // every), every, min(slack, LAST))
 
 
 def admit(wanted: Sequence[Need], has: frozenset[str], board: Mapping[str, Taken], now: Instant) -> Verdict:

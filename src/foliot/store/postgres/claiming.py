@@ -264,7 +264,7 @@ class Claimer:
 
 async def finish(server: Server, worker: int, endings: Sequence[Ending]) -> list[Ending]:
     """Runs that ended well, without a report, and from whose end nothing follows, go in one statement; it says which
-    were left."""
+    were left. While failures of a destination are counted, successes with one are among these."""
     plain = [one for one in endings if _is_plain(one)]
     left = {(row[0], row[1]) for row in await _finish_runs(server, plain)} if plain else set()
     if not left and len(plain) == len(endings):
@@ -276,7 +276,8 @@ async def finish(server: Server, worker: int, endings: Sequence[Ending]) -> list
 
 
 def _is_plain(one: Ending) -> bool:
-    return one.event in _ENDS_WELL and one.outcome is Outcome.SUCCEEDED and one.contact is None and one.report is None
+    has_answered = one.contact is None or one.contact.answered
+    return one.event in _ENDS_WELL and one.outcome is Outcome.SUCCEEDED and has_answered and one.report is None
 
 
 async def _finish_runs(server: Server, plain: Sequence[Ending]) -> list[Row]:

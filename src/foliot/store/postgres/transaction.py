@@ -184,6 +184,11 @@ class PostgresTransaction(Transaction):
             return ()
         return {row[0] for row in await self.all("slots_named", names=list(names))} - free
 
+    async def let_in(self, slots: Sequence[str]) -> None:
+        if slots:
+            await self.all("let_in", names=list(slots))
+            self.rings.add("arrivals")
+
     async def lock_free(self, schedules: Collection[str]) -> Collection[str]:
         whole, series = _apart(schedules)
         held = await self._held(whole, "lock_free_schedules", "existing_schedules")

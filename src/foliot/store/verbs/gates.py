@@ -119,7 +119,7 @@ class Gatekeeper:
         )
         await self._write(verdicts, wanted)
         given_up = {name for one in limited for name in _names(one.slots)}
-        await let_in(self._tx, sorted(board.keys() | given_up))
+        await self._tx.let_in(sorted(board.keys() | given_up))
         return through | {one.number for one, verdict in verdicts if verdict.goes}
 
     def _paused(self, candidates: Sequence[Candidate]) -> dict[int, Verdict]:
@@ -340,15 +340,7 @@ async def _open_slots(tx: Transaction, name: str, need: Need | None) -> None:
     if need.every is not None:
         await tx.run("restart_slot", name=name, now=tx.now)
         await tx.stir([row[0] for row in await tx.all("retime_waiting", slot=name, now=tx.now)])
-    await let_in(tx, [name])
-
-
-async def let_in(tx: Transaction, names: Sequence[str]) -> None:
-    """Whoever waits for a slot of which there is one."""
-    for name, count in await tx.all("slots_with_room", names=list(names)):
-        # Taken first, and set free then, one by one, which lets the next one in each time.
-        await tx.run("take_slots", name=name, count=count)
-        await tx.run("free_slots", name=name, count=count)
+    await tx.let_in([name])
 
 
 async def views(tx: Transaction) -> list[GateView]:

@@ -94,6 +94,10 @@ class Transaction(ABC):
         """Takes slots without waiting for anybody; answers which of them somebody else holds."""
 
     @abstractmethod
+    async def let_in(self, slots: Sequence[str]) -> None:
+        """Lets runs in that wait for one of these slots and for which there is room. The slots are locked."""
+
+    @abstractmethod
     async def lock_free(self, schedules: Collection[str]) -> Collection[str]:
         """As `lock`, without waiting for anybody; answers which of them somebody else holds."""
 

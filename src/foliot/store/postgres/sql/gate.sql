@@ -26,6 +26,7 @@ ON CONFLICT (name) DO UPDATE SET most = excluded.most, every = excluded.every, s
 INSERT INTO foliot.slot (name, most, every, slack)
 SELECT * FROM unnest($1::text[], $2::integer[], $3::bigint[], $4::bigint[])
 ON CONFLICT (name) DO UPDATE SET most = excluded.most, every = excluded.every, slack = excluded.slack
+WHERE (slot.most, slot.every, slot.slack) IS DISTINCT FROM (excluded.most, excluded.every, excluded.slack)
 
 -- name: slots_named
 SELECT name, used, tat FROM foliot.slot WHERE name = ANY(:names::text[])
@@ -53,11 +54,8 @@ UPDATE foliot.run SET fire_at = :now, waits_for = NULL,
     slots = (SELECT jsonb_agg(value)::text FROM jsonb_array_elements_text(slots::jsonb) WHERE value <> :slot)
 WHERE waits_for = :slot AND state < 2 RETURNING number
 
--- name: take_slots
-UPDATE foliot.slot SET used = used + :count WHERE name = :name
-
--- name: free_slots
-SELECT foliot.free_slots(array_fill(:name::text, ARRAY[:count::integer]))
+-- name: let_in
+SELECT foliot.let_in(:names::text[])
 
 -- name: release_waiting
 UPDATE foliot.run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = coalesce(nominal, fire_at),
@@ -69,6 +67,14 @@ WHERE waits_for = :slot AND state <= 2 RETURNING number
 UPDATE foliot.run SET slots = $1, waits_for = NULL, reason = NULL, detail = NULL, gives_up_at = NULL,
     forced = coalesce($2, forced)
 WHERE number = $3
+
+-- name: run_goes_many
+-- One that was let in says all of this already, and is not written again.
+UPDATE foliot.run r SET slots = t.slots, waits_for = NULL, reason = NULL, detail = NULL, gives_up_at = NULL,
+    forced = coalesce(t.forced, r.forced)
+FROM unnest($1::text[], $2::boolean[], $3::bigint[]) AS t(slots, forced, number)
+WHERE r.number = t.number AND r.number = ANY($3::bigint[]) AND (r.slots IS DISTINCT FROM t.slots
+    OR num_nonnulls(r.waits_for, r.reason, r.detail, r.gives_up_at, t.forced) > 0)
 
 -- name: run_waits
 UPDATE foliot.run SET state = 2, slots = $1, waits_for = $2, reason = $3, detail = $4, lane = $5, fired_at = NULL,
@@ -87,6 +93,14 @@ UPDATE foliot.run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = c
     slots = $1, waits_for = $2, reason = $3, detail = $4, lane = $5, fired_at = NULL,
     decided = CASE WHEN schedule IS NULL THEN decided ELSE true END
 WHERE number = $6
+
+-- name: run_goes_later_many
+UPDATE foliot.run r SET state = CASE WHEN r.spent > 0 THEN 1 ELSE 0 END, nominal = coalesce(r.nominal, r.fire_at),
+    fire_at = t.at, slots = t.slots, waits_for = t.slot, reason = t.reason, detail = t.detail, lane = t.lane, fired_at = NULL,
+    decided = CASE WHEN r.schedule IS NULL THEN r.decided ELSE true END
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::smallint[], $6::bigint[], $7::bigint[])
+    AS t(slots, slot, reason, detail, lane, number, at)
+WHERE r.number = t.number AND r.number = ANY($6::bigint[])
 
 -- name: force_run
 UPDATE foliot.run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = coalesce(nominal, fire_at),
@@ -134,14 +148,6 @@ DELETE FROM foliot.slot WHERE used <= 0 AND name LIKE 'key:%'
 -- name: gates_now
 -- For whoever fires: a limit that is changed meanwhile is changed after that, and finds who waits for it.
 SELECT name, most, every, burst, weight, source, changed_at, note FROM foliot.gate ORDER BY name FOR SHARE
-
--- name: slots_with_room
--- Where somebody waits all the same, because all this was written one by one: how many can be let in.
-SELECT s.name, least(s.most - s.used, (SELECT count(*) FROM (
-    SELECT 1 FROM foliot.run r WHERE r.waits_for = s.name AND r.state = 2 LIMIT 1000) w))
-FROM foliot.slot s WHERE s.name = ANY(:names::text[]) AND s.used < s.most
-    AND EXISTS (SELECT 1 FROM foliot.run r WHERE r.waits_for = s.name AND r.state = 2)
-ORDER BY s.name
 
 -- name: tick_decided
 -- It could not be handed off, because somebody has his hands on a slot of its: it is tried again at once.
