@@ -36,7 +36,7 @@ FLOOD = "flood"
 LEAD = 4.0
 """Seconds from the last promise of the flood until it is due: it is loaded by then."""
 PROMISES = 8_000
-"""So many are made in a second, at least."""
+"""The least number made in a second."""
 _PROCESSES = 2
 PATIENCE = 120.0
 

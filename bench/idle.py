@@ -152,7 +152,7 @@ async def _fill(store: Store, count: int) -> None:
 
 
 async def _promised(store: Store, count: int, gap: float) -> list[float]:
-    """Milliseconds from the call to the start of each of so many runs, sorted."""
+    """Milliseconds from the call to the start of each run, sorted."""
     called: dict[str, Instant] = {}
     for place in range(count):
         await asyncio.sleep(random.uniform(0, 2 * gap))

@@ -38,7 +38,7 @@ PATIENCE = 120.0
 SETTLE = 1.0
 """Seconds that the processes get before the runs are due."""
 PROMISES = 20_000
-"""So many are made in a second, at least."""
+"""The least number made in a second."""
 _NO_OPTIONS: Mapping[str, Any] = {}
 
 
