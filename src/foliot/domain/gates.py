@@ -26,7 +26,7 @@ RESERVED_FOR: Duration = 250 * MILLISECOND
 the others at once, and the few are enough to keep it."""
 
 GRAIN: Duration = 5 * MILLISECOND
-"""A rate above 200/s is kept on average over this time: so many starts as it allows in that may come at once. Runs are
+"""A rate above 200/s is kept on average over this time: the starts that it allows in it may come at once. Runs are
 handed off in batches, and to give each run of a batch a time of its own would cost more than to start it."""
 
 _RATE = re.compile(r"\s*(\d{1,9})\s*/\s*(\d*\s*[a-z]+)\s*", re.IGNORECASE)

@@ -39,7 +39,7 @@ PATIENCE: Duration = 400 * MILLISECOND
 HERD = 20
 """Fewer ticks of one moment are fired as fast without all this."""
 LARGE = 1_000
-"""So many ticks of one moment are made ready earlier, by FURTHEST before it."""
+"""The number of ticks of one moment from which they are made ready earlier, by FURTHEST before it."""
 FURTHEST: Duration = 2 * SECOND
 PART, MOST = 250, 5_000
 """Ticks in one transaction: no fewer if there are several, and no more."""

@@ -97,7 +97,7 @@ class Bell:
         self._look_instead()
 
     def _look_instead(self) -> None:
-        """Without ears, whoever waits is called every few milliseconds."""
+        """Calls the waiting callbacks every few milliseconds while the store cannot listen."""
         if self._has_ears or not self._callbacks or self._looking is not None:
             return
         self._looking = asyncio.get_running_loop().call_later(UNHEARD_EVERY, self._call_unheard)
