@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+import apsw
+
 from foliot import Foliot
 from foliot.domain.run import RunView
 from foliot.domain.state import State
@@ -62,6 +64,22 @@ class Fleet:
         process = self.alive.pop(name)
         process.send_signal(how)
         return process.wait()
+
+    def stop(self, name: str) -> Forked:
+        """Stops the process by SIGSTOP at a moment at which it does not have SQLite's write lock."""
+        process = self.alive[name]
+        path = self.store.removeprefix("sqlite:///")
+
+        def is_stopped_outside_of_a_write() -> bool:
+            process.send_signal(signal.SIGSTOP)
+            until(lambda: _state(process.pid) == "T", f"{name} is stopped")
+            if path == self.store or _can_be_written(path):
+                return True
+            process.send_signal(signal.SIGCONT)
+            return False
+
+        until(is_stopped_outside_of_a_write, f"{name} is stopped without the write lock")
+        return process
 
     def fallen(self) -> list[str]:
         """The names of processes that ended although no test ended them. Each is reported once."""
@@ -122,3 +140,20 @@ class Fleet:
 
 
 async def _unknown(**_arguments: Any) -> None: ...
+
+
+def _state(pid: int) -> str:
+    """The state of a process as `ps` shows it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def _can_be_written(path: str) -> bool:
+    """Whether the write lock of this SQLite file is free now."""
+    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.execute("BEGIN IMMEDIATE; ROLLBACK")
+    except apsw.BusyError:
+        return False
+    finally:
+        connection.close()
+    return True

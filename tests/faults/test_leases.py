@@ -40,9 +40,9 @@ def test_a_worker_that_was_stopped_until_its_lease_ended_cannot_finish_its_run(f
     gate = tmp_path / "gate"
     run_id = fleet.promise("wait", gate=str(gate))
     fleet.start_scheduler()
-    stopped = fleet.start_worker("stopped")
+    fleet.start_worker("stopped")
     wait_for("start", fleet, run_id)
-    stopped.send_signal(signal.SIGSTOP)
+    stopped = fleet.stop("stopped")
     # Its lease is one second. The worker is stopped until the run is lost, tried again by another worker and done.
     fleet.start_worker("other")
     wait_for("end", fleet, run_id)
@@ -90,7 +90,7 @@ def test_a_run_goes_on_when_its_worker_is_killed_and_when_its_worker_is_terminat
 
 def test_a_stopped_scheduler_is_replaced_and_cannot_fire_when_it_wakes(fleet: Fleet) -> None:
     fleet.start_worker()
-    stopped = fleet.start_scheduler("stopped")
+    fleet.start_scheduler("stopped")
     promised = []
 
     def another_run_is_done() -> None:
@@ -101,7 +101,7 @@ def test_a_stopped_scheduler_is_replaced_and_cannot_fire_when_it_wakes(fleet: Fl
 
     another_run_is_done()
     another_run_is_done()
-    stopped.send_signal(signal.SIGSTOP)
+    stopped = fleet.stop("stopped")
     fleet.start_scheduler("other")
     another_run_is_done()
     stopped.send_signal(signal.SIGCONT)

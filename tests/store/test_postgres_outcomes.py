@@ -96,6 +96,23 @@ async def test_the_store_asks_again_when_the_question_about_an_outcome_is_cut(
         assert await to.ask(written) == [(True,)]
 
 
+async def test_a_backend_that_ends_slowly_or_by_itself_is_asked_about_again(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server answers false for a backend that does not end in time, and for one that ended in that moment."""
+    async with line(postgres) as to:
+        await to.ask("CREATE SEQUENCE foliot.test_looks")
+        try:
+            answers = "SELECT nextval('foliot.test_looks') > 2 WHERE $1::integer[] IS NOT NULL AND $2::text IS NOT NULL"
+            monkeypatch.setattr("foliot.store.postgres.connection._END", answers)
+            lost = to.proxy.cut_before_commit(INSERT)
+            await PLAIN(to)
+            assert lost.happened
+            assert await to.ask("SELECT last_value FROM foliot.test_looks") == [(3,)]
+        finally:
+            await to.ask("DROP SEQUENCE foliot.test_looks")
+
+
 @pytest.mark.parametrize("verb", VERBS)
 async def test_an_outcome_is_unknown_only_when_the_server_stays_away(postgres: PostgresServer, verb: str) -> None:
     act, statement, question, written = VERBS[verb]

@@ -98,7 +98,7 @@ _SETTINGS = {
 }
 
 _END = """
-SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity
 WHERE pid = ANY($1::integer[]) AND application_name = $2 AND pid <> pg_backend_pid()
 """
 
@@ -181,21 +181,23 @@ class Connections:
                 connection.terminate()
             pool.release(connection)
 
-    async def settle(self) -> None:
-        """Ends whatever is still under way on connections that broke: afterwards it was done, or it never will be.
+    async def settle(self) -> bool:
+        """Ends the statements of connections that broke. True: each of them was done, or never will be.
 
-        A statement may wait for a lock while nobody waits for its answer, or reach the server minutes after it was
-        sent and said again. Through a pooler nobody knows the backends, and need not: there each statement is a block,
-        so one that can still commit holds its locks already, and whoever says it again waits for them.
+        A statement may wait for a lock after its client has gone, or reach the server minutes after it was sent. False:
+        a backend had not ended. The server also says that of a backend that ended by itself in this moment. Through a
+        pooler the backends are not known. There each statement is a block: one that can still commit has its locks
+        already, and a repetition waits for them.
         """
         if self.where.pooler or not self._lost:
-            return
+            return True
         lost = set(self._lost)
         async with self.acquired() as used:
             ended = await used.fetch(_END, list(lost), self._name)
         if not all(row[0] for row in ended):
-            raise StoreError(f"PostgreSQL at {self.where.shown} does not end a statement whose connection was lost")
+            return False
         self._lost -= lost
+        return True
 
     async def _patiently(self, pool: Pool) -> Any:
         lengths = pauses(self.patience)

@@ -257,15 +257,14 @@ class PostgresStore(Verbs):
             return rows
 
     async def settle(self) -> None:
-        """What was under way on connections that broke is done now, or never will be."""
+        """Ends the statements of connections that broke. StoreError if the server does not end them in time."""
         await self.asked(self._settled)
 
-    async def _settled(self) -> bool:
+    async def _settled(self) -> bool | None:
         try:
-            await self.connections.settle()
+            return await self.connections.settle() or None
         except (asyncpg.PostgresError, *UNREACHABLE) as error:
             raise as_store_error(error, self.where) from error
-        return True
 
     async def asked(self, question: Callable[[], Awaitable[T | None]]) -> T:
         """The answer to a question that changes nothing. It is repeated for as long as a verb waits for the server,
