@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 import asyncpg
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from foliot.clock import ManualClock
 from foliot.domain.breaker import Contact
 from foliot.domain.identity import tick_name
-from foliot.domain.instant import HOUR, MINUTE, SECOND
+from foliot.domain.instant import HOUR, MINUTE, SECOND, Duration
 from foliot.domain.policy import Policy, choices, choices_to_json
 from foliot.domain.run import Claimed, OnConflict, Progress, Promise
 from foliot.domain.schedule import TickDecision, TickFacts
@@ -24,6 +25,7 @@ from tests.contract.stage import FAR, START, TTL, Entry, Stage, deciding, declar
 from tests.servers.postgres import PostgresServer
 from tests.store.lines import due_in, in_chunks, leased, line, stages, until_locks_are_waited_for
 from tests.tiers import by_tier
+from tests.waiting import until_async
 
 KEYS = by_tier(4, 10)
 
@@ -46,25 +48,25 @@ async def test_of_a_hundred_starters_one_gets_the_shard(postgres: PostgresServer
         assert len([lease for lease in taken if lease is not None]) == 1
 
 
-async def test_a_takeover_waits_for_the_old_owners_firing_and_does_not_repeat_it(postgres: PostgresServer) -> None:
+async def test_a_shard_is_taken_after_the_old_owners_firing_and_its_runs_are_fired_once(
+    postgres: PostgresServer,
+) -> None:
     async with stages(postgres, 2) as (judge, [old, new]):
         kept = [await old.promise() for _ in range(3)]
         lease = await leased(old, 0)
         due = await due_in(old, lease)
         await old.store.retire(lease.owner)
         async with judge.transaction():
-            # The firing has handed off, and waits to forget what it was told.
+            # The firing has handed off, and waits to delete its arrivals.
             await judge.execute("SELECT 1 FROM foliot.stir FOR UPDATE")
             cursor = (await old.store.arrivals([lease], lease.cursor)).cursor
             firing = asyncio.create_task(old.store.fire([lease], due, cursor, deciding(fires)))
             other = await asyncpg.connect(new.store.where.dsn)  # type: ignore[attr-defined]
             await until_locks_are_waited_for(other)
-            taking = asyncio.create_task(leased(new, 0))
-            await until_locks_are_waited_for(other, 2)  # the takeover waits as well
-            assert not taking.done()
+            assert await new.store.take(0, await new.scheduler(), TTL) is None
             await other.close()
         assert (await firing).handed_off == 3
-        fresh = await taking
+        fresh = await leased(new, 0)
         assert await due_in(new, fresh) == []
         with pytest.raises(LostOwnership):
             await old.store.fire([lease], due, cursor, deciding(fires))
@@ -85,13 +87,55 @@ async def test_ticks_that_the_old_owner_fires_during_a_takeover_are_fired_once(p
         await blocking.execute("INSERT INTO foliot.named VALUES ($1, 1)", tick_name("s3", first + HOUR))
         firing = asyncio.create_task(old.store.fire([lease], due, lease.cursor, deciding(fires_hourly)))
         await until_locks_are_waited_for(judge)
-        taking = asyncio.create_task(leased(new, 0))
+        assert await new.store.take(0, await new.scheduler(), TTL) is None
         await block.rollback()
         await blocking.close()
-        fresh, fired = await taking, await firing
+        fired = await firing
+        fresh = await leased(new, 0)
         assert (fired.handed_off, fired.created) == (5, 5)
         assert await due_in(new, fresh) == []
         assert await in_chunks(judge) == sorted(number for _, number in due)
+
+
+async def silent_client(judge: Any, dsn: str, statement: str) -> asyncpg.Connection[Any]:
+    """A client that has rows locked and stopped between the preparation of a statement and its execution."""
+    silent = await asyncpg.connect(dsn, server_settings={"application_name": "foliot test"})
+    await silent.execute(f"BEGIN; {statement}")
+    await silent.prepare("SELECT 1")
+    state = await judge.fetchval("SELECT state FROM pg_stat_activity WHERE pid = $1", silent.get_server_pid())
+    assert state == "active", "idle_in_transaction_session_timeout does not apply"
+    return silent
+
+
+@pytest.mark.parametrize(("over_for", "is_ended"), [(TTL + SECOND, True), (-SECOND, False)])
+async def test_a_silent_owners_transaction_is_ended_when_its_lease_has_been_over_for_a_period(
+    postgres: PostgresServer, over_for: Duration, is_ended: bool
+) -> None:
+    async with stages(postgres, 2) as (judge, [old, new]):
+        lease = await leased(old, 0)
+        await old.store.retire(lease.owner)
+        await judge.execute(f"UPDATE foliot.shard SET until = foliot.now() - {over_for} WHERE shard = 0")
+        lock = "SELECT FROM foliot.shard WHERE shard = 0 FOR NO KEY UPDATE"
+        silent = await silent_client(judge, old.store.where.dsn, lock)  # type: ignore[attr-defined]
+        assert await new.store.take(0, await new.scheduler(), TTL) is None
+        if is_ended:
+            await until_async(silent.is_closed, "the server has ended the silent client")
+            assert await leased(new, 0)
+        else:
+            await silent.execute("ROLLBACK")
+            await silent.close()
+
+
+async def test_runs_are_lost_although_their_worker_is_silent_in_a_transaction_that_has_them(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stages(postgres, 1) as (judge, [stage]):
+        run = await stage.running()
+        lock = "SELECT FROM foliot.run FOR UPDATE; SELECT FROM foliot.claim FOR UPDATE"
+        silent = await silent_client(judge, stage.store.where.dsn, lock)  # type: ignore[attr-defined]
+        monkeypatch.setattr("foliot.store.postgres.connection.IDLE_TIMEOUT", "0s")
+        assert await stage.store.lose([stage.lost(run)]) == 1
+        assert silent.is_closed()
 
 
 # ------------------------------------------------------------------------------------------------------------- promises

@@ -19,7 +19,7 @@ from foliot.store.postgres.snapshot import Ages, Snapshot
 from foliot.store.postgres.transaction import PostgresTransaction, Work
 from foliot.store.verbs import dispatching, firing, sharing
 from foliot.store.verbs.dispatching import NOTHING, HandedOff
-from foliot.store.verbs.transaction import Row
+from foliot.store.verbs.transaction import Row, Transaction
 
 CHUNK = 200
 """Most runs in one hand-off chunk: so many numbers still fit into the row itself."""
@@ -96,8 +96,8 @@ class CellReader:
         self.ahead = Ahead(server, self._shares, self._next_workers)
 
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
-        """The epoch has to be committed before we look: what the old owner still handed off is seen then."""
-        lease: Lease | None = await self._server.write(lambda tx: dispatching.take(tx, shard, owner, ttl))
+        """The epoch is committed before the look at chunks, which then sees all that the old owner handed off."""
+        lease: Lease | None = await self._server.write(lambda tx: _take(tx, shard, owner, ttl))
         if lease is None or shard < 0:
             return lease
         seen = await self._look()
@@ -316,3 +316,12 @@ class CellReader:
             slot=SLOT,
             share=SHARE,
         )
+
+
+async def _take(tx: Transaction, shard: int, owner: int, ttl: Duration) -> Lease | None:
+    """None also while the old owner's transaction has the shard. It is ended if that owner is silent."""
+    known = await tx.one("shard_row", shard=shard)
+    if known is not None and await tx.one("lock_shard", shard=shard) is None:
+        await tx.run("end_firing", shard=shard, ttl=ttl)
+        return None
+    return await dispatching.take(tx, shard, owner, ttl)

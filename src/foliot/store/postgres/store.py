@@ -26,7 +26,7 @@ from foliot.clock import Clock, ManualClock
 from foliot.domain.access import WorkBound
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.lanes import DueKind
-from foliot.domain.run import Claimed, Ending, Kept, Lane, Progress, Promise
+from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise
 from foliot.domain.store import (
     Arrivals,
     Beat,
@@ -456,6 +456,11 @@ class PostgresStore(Verbs):
 
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
         return await self._cells.take(shard, owner, ttl)
+
+    async def lose(self, losses: Sequence[Loss]) -> int:
+        """A lost worker may be stopped in a transaction that has the rows of its runs."""
+        await self.statement("end_abandoned", idle=connection.IDLE_TIMEOUT)
+        return await super().lose(losses)
 
     async def release(self, leases: Sequence[Lease]) -> None:
         self._cells.abandon()

@@ -10,9 +10,31 @@ FROM foliot.shard s LEFT JOIN foliot.instance i ON i.number = s.owner WHERE s.sh
 SELECT number, beat_at, host, pid, birth FROM foliot.instance
 WHERE ended_at IS NULL AND role = 'scheduler' AND NOT fenced ORDER BY number
 
+-- name: lock_shard
+-- No row while another transaction has it: the old owner is firing. A process that is stopped in a transaction keeps
+-- its locks, and a scheduler that waited for them would lose the shards that it has.
+SELECT shard FROM foliot.shard WHERE shard = :shard FOR NO KEY UPDATE SKIP LOCKED
+
+-- name: end_firing
+-- Ends the transaction that has a shard, once the lease has been over for a whole period, if its client is silent.
+-- The server ends a transaction that is idle. It does not end one in the middle of a request, as a client leaves it
+-- that is stopped between the preparation of a statement and its execution.
+SELECT pg_terminate_backend(l.pid)
+FROM foliot.shard s
+    JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = s.xmax
+    JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE s.shard = :shard AND s.until < foliot.now() - :ttl::bigint AND a.wait_event = 'ClientRead'
+    AND a.usename = current_user AND l.pid <> pg_backend_pid()
+
+-- name: end_abandoned
+-- The same for whatever else such a client has locked: it is silent for longer than an idle transaction may be.
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND application_name LIKE 'foliot %'
+    AND state = 'active' AND wait_event = 'ClientRead'
+    AND state_change < clock_timestamp() - :idle::text::interval
+
 -- name: take_shard
--- Compare and set: the epoch is the one that was read, or somebody took it first. Waits for a firing transaction of
--- the old owner to end, so that what it handed off is seen by whoever looks after this has committed.
+-- Compare and set: the epoch is the one that was read, or another scheduler took the shard first.
 INSERT INTO foliot.shard AS s (shard, owner, epoch, until, high_water)
 VALUES (:shard, :owner, 1, :until, :high_water)
 ON CONFLICT (shard) DO UPDATE SET owner = excluded.owner, epoch = s.epoch + 1, until = excluded.until,
