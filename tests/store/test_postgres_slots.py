@@ -45,6 +45,7 @@ async def test_the_next_run_is_read_from_the_index_of_those_that_wait(postgres: 
         scans = "SELECT " + ", ".join(
             f"pg_stat_get_xact_numscans('foliot.{index}'::regclass)" for index in ("run_next", "run_held")
         )
+        await judge.execute("REINDEX TABLE foliot.run")  # tests before this one may have left large indexes
         await judge.execute("ANALYZE foliot.run, foliot.slot")  # with so few rows every other plan looks as good
         async with judge.transaction():
             await judge.execute("DELETE FROM foliot.run WHERE number = $1", first.number)
