@@ -130,6 +130,19 @@ def test_a_store_whose_clock_differs_is_asked_no_more_than_a_few_times(skew: int
     run(story())
 
 
+def test_a_store_whose_clock_is_behind_is_offered_only_what_it_may_hand_off() -> None:
+    async def story() -> None:
+        house = a_house(skew=-90 * MILLISECOND)
+        due = NOON + SECOND
+        house.store.promise(due)
+        house.store.promise(due + LEAD)
+        await house.live_until(due + 2 * SECOND)
+        assert [at for at, *_ in house.store.ahead] == [due - LEAD // AHEAD, due + LEAD - LEAD // AHEAD]
+        assert house.store.batches == [1, 1]
+
+    run(story())
+
+
 @pytest.mark.parametrize(("count", "kind"), [(59, DueKind.LIVE), (61, DueKind.BURST)])
 def test_what_is_handed_off_before_its_time_is_of_a_burst_if_it_will_be(count: int, kind: DueKind) -> None:
     async def story() -> None:
