@@ -14,8 +14,9 @@ import inspect
 import os
 import shutil
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 from uuid import uuid4
 
 import pytest
@@ -23,6 +24,7 @@ from hypothesis import settings
 
 from tests.progress import Progress
 from tests.servers.browser import missing_browser
+from tests.servers.home import ServerMissing
 from tests.servers.pgbouncer import PgBouncer, missing_pgbouncer
 from tests.servers.postgres import CHOICE, PostgresServer, missing_postgres, server_version
 from tests.tiers import FULL, TIER
@@ -138,16 +140,42 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             missing(part)
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+@contextmanager
+def reported(item: pytest.Item) -> Iterator[None]:
+    """A test that starts a server without having said so is not run either where there is none."""
+    try:
+        yield
+    except ServerMissing as error:
+        for part in PARTS:
+            if missing(part) == str(error):
+                _leave_out(item, part)
+        raise
+
+
+def _leave_out(item: pytest.Item, part: str) -> NoReturn:
+    item.config.stash[NEEDED].add(part)
+    pytest.skip(f"needs {part}: {missing(part)}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    with reported(item):
+        yield
+
+
+@pytest.hookimpl(
+    wrapper=True, trylast=True
+)  # the innermost one: pytest's others must have begun before a test is left out
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
     parts = parts_of(item)
     for part in parts:
         if part not in PARTS:
             pytest.fail(f"needs({part!r}): {missing(part)}", pytrace=False)
     for part in parts:
-        why = missing(part)
-        if why is not None:
-            item.config.stash[NEEDED].add(part)
-            pytest.skip(f"needs {part}: {why}")
+        if missing(part) is not None:
+            _leave_out(item, part)
+    with reported(item):
+        yield
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

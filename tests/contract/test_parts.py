@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.postgres import CHOICE
 from tests.waiting import HANG
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
@@ -23,6 +24,25 @@ def test_of_the_moon(): raise AssertionError("must not run")
 
 @pytest.mark.needs("sea")
 def test_of_the_sea(): pass
+"""
+UNSAID = """
+import pytest
+from tests.servers.postgres import PostgresServer
+
+@pytest.fixture(scope="module")
+def server():
+    with PostgresServer() as server:
+        yield server
+
+def test_of_a_fixture(server): raise AssertionError("must not run")
+
+def test_of_the_same_fixture(server): raise AssertionError("must not run")
+
+def test_of_a_fixture_by_name(request): request.getfixturevalue("database")
+
+async def test_of_a_server_of_its_own():
+    with PostgresServer():
+        raise AssertionError("must not run")
 """
 
 
@@ -74,6 +94,17 @@ def test_neither_required_parts_that_are_there_nor_missing_ones_that_no_test_nee
     code, lines = session("-k", "sea or nothing", require="sea,")
     assert code == 0
     assert not any("NOT RUN" in line for line in lines)
+
+
+@pytest.mark.parametrize(("require", "ends_with"), [("", 0), ("postgres", 1)])
+def test_a_test_that_starts_a_missing_server_is_not_run_although_it_does_not_say_what_it_needs(
+    session, monkeypatch: pytest.MonkeyPatch, require: str, ends_with: int
+) -> None:
+    monkeypatch.setenv(CHOICE, "/nowhere")
+    code, lines = session(require=require, tests=UNSAID)
+    assert code == ends_with
+    assert "4 skipped" in lines[-1]
+    assert lines[-2].startswith("NOT RUN: postgres (FOLIOT_TEST_POSTGRES=/nowhere: ")
 
 
 def test_a_required_part_that_does_not_exist_fails_the_session(session) -> None:

@@ -27,6 +27,10 @@ class ServerFailed(Exception):
     """A server, or a program that belongs to it, did not do what was asked. The message ends with what it said."""
 
 
+class ServerMissing(ServerFailed):
+    """This machine has no such server. tests/conftest.py reports its tests as not run."""
+
+
 class Home:
     """Where one server lives. Nothing in it outlives this process, even when that is killed; see janitor.py."""
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.servers.home import ServerFailed
+from tests.servers.home import ServerMissing
 
 
 def free_port() -> int:
@@ -34,20 +34,20 @@ def free_port() -> int:
 def obtain(what: str, package: str, find: Callable[[], Path | None]) -> Path:
     """What `find` finds, if need be after the installation of a package."""
     if not os.path.isdir("/proc/self"):
-        raise ServerFailed("servers are only looked after where there is a /proc: on Linux")
+        raise ServerMissing("servers are only looked after where there is a /proc: on Linux")
     if (found := find()) is not None:
         return found
     why = install(package)
     if why is None and (found := find()) is not None:
         return found
-    raise ServerFailed(f"no {what} was found; {why or f'the package {package} did not bring one either'}")
+    raise ServerMissing(f"no {what} was found; {why or f'the package {package} did not bring one either'}")
 
 
 def why_not(obtained: Callable[[], Path]) -> str | None:
     """Why something cannot be obtained; None when it can."""
     try:
         obtained()
-    except ServerFailed as error:
+    except ServerMissing as error:
         return str(error)
     return None
 

