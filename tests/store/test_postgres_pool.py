@@ -40,7 +40,7 @@ class Server:
 
 
 async def test_the_one_that_was_used_last_is_lent_first():
-    pool = Pool(Server().connect, 3)
+    pool = Pool(Server().connect, 3, is_eager=True)
     first, second = await pool.acquire(1), await pool.acquire(1)
     pool.release(first)
     pool.release(second)
@@ -117,7 +117,7 @@ async def test_one_that_broke_is_not_lent_again_and_leaves_its_place_to_another(
 
 async def test_when_the_server_went_away_those_that_lie_idle_are_not_tried_one_by_one():
     server = Server()
-    pool = Pool(server.connect, 2)
+    pool = Pool(server.connect, 2, is_eager=True)
     both = [await pool.acquire(1), await pool.acquire(1)]
     for connection in both:
         pool.release(connection)
@@ -141,7 +141,7 @@ async def test_a_server_that_cannot_be_reached_takes_nobodys_place():
 async def test_one_that_nobody_needed_for_long_goes(monkeypatch: pytest.MonkeyPatch):
     server, now = Server(), 1_000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    pool = Pool(server.connect, 2)
+    pool = Pool(server.connect, 2, is_eager=True)
     first, second = await pool.acquire(1), await pool.acquire(1)
     pool.release(first)
     pool.release(second)
@@ -153,7 +153,7 @@ async def test_one_that_nobody_needed_for_long_goes(monkeypatch: pytest.MonkeyPa
 
 
 async def test_closing_waits_for_what_is_lent_and_then_ends_it():
-    pool = Pool(Server().connect, 3)
+    pool = Pool(Server().connect, 3, is_eager=True)
     idle, back, kept = [await pool.acquire(1) for _ in range(3)]
     pool.release(idle)
     closing = asyncio.create_task(pool.close(3_600))
@@ -167,3 +167,57 @@ async def test_closing_waits_for_what_is_lent_and_then_ends_it():
     await closing
     assert [one.closed for one in (idle, back, kept)] == [True] * 3
     assert idle.in_order
+
+
+async def test_callers_of_one_moment_share_a_connection():
+    server = Server()
+    pool = Pool(server.connect, 5)
+    used = await pool.acquire(60)
+    callers = [asyncio.create_task(pool.acquire(60)) for _ in range(3)]
+    await asyncio.sleep(0)
+    for caller in callers:
+        pool.release(used)
+        assert await soon(caller) is used
+    assert len(server.made) == 1
+
+
+async def test_a_caller_that_gets_no_connection_back_opens_another():
+    server = Server()
+    pool = Pool(server.connect, 2)
+    await pool.acquire(60)
+    assert await soon(pool.acquire(60)) is server.made[1]
+
+
+async def test_callers_that_keep_their_connections_do_not_wait_for_one():
+    server = Server()
+    pool = Pool(server.connect, 2, is_eager=True)
+    await pool.acquire(60)
+    caller = asyncio.create_task(pool.acquire(60))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert caller.done()
+
+
+async def test_callers_who_wait_much_of_the_time_get_another_connection(monkeypatch: pytest.MonkeyPatch):
+    server, now = Server(), 1_000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pool = Pool(server.connect, 5)
+    used = await pool.acquire(60)
+
+    async def waits_and_shares() -> bool:
+        nonlocal now
+        caller = asyncio.create_task(pool.acquire(60))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        if caller.done():
+            return False
+        now += 0.008
+        pool.release(used)
+        assert await soon(caller) is used
+        return True
+
+    for _ in range(20):  # once a second
+        assert await waits_and_shares()
+        now += 1
+    assert [await waits_and_shares() for _ in range(5)] == [True] * 4 + [False]
+    assert len(server.made) == 2

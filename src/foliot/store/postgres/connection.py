@@ -147,11 +147,11 @@ class Connections:
             hot_ones = self.where.connections // 2
             self._loops[loop] = pools = _Pools(
                 *(
-                    Pool(partial(self._connect, kind), most)
-                    for kind, most in (
-                        (False, self.where.connections - hot_ones),
-                        (True, hot_ones),
-                        (False, self.where.connections),
+                    Pool(partial(self._connect, hot), most, is_eager=is_eager)
+                    for hot, most, is_eager in (
+                        (False, self.where.connections - hot_ones, False),
+                        (True, hot_ones, False),
+                        (False, self.where.connections, True),
                     )
                 )
             )

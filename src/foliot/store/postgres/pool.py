@@ -13,15 +13,26 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 IDLE_FOR = 300.0
-"""Seconds after which a connection that nobody needed is closed."""
+"""Seconds after which an unused connection is closed."""
+PATIENCE = 0.01
+"""Seconds that a caller waits for a connection in use before the pool opens another one. Opening one takes as long, and
+the server plans each statement again in it, which takes several times as long."""
+MOST_WAITED, FREE_SHARE = 0.03, 0.02
+"""Callers of an idle process ask at the same moment once a second, and wait for one another. That is `FREE_SHARE` of the
+time at most. Where callers wait for longer, by `MOST_WAITED` seconds altogether, the pool opens another connection."""
 
 
 class Pool:
-    """The one that was used last is lent first, so that those which are not needed grow old and go."""
+    """Lends the connection that was used last first, so that those which are not needed grow old and are closed."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Any]], most: int) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Any]], most: int, *, is_eager: bool = False) -> None:
+        """`is_eager`: callers keep connections for long, so the pool does not wait for one that is in use."""
         self._connect = connect
         self._most = most
+        self._is_eager = is_eager
+        self._waited = 0.0
+        """Seconds that callers waited although another connection could have been opened, without the free share."""
+        self._waited_at = 0.0
         self._made = 0
         self._idle: deque[tuple[Any, float]] = deque()
         self._waiting: deque[asyncio.Future[Any | None]] = deque()
@@ -31,6 +42,7 @@ class Pool:
 
     async def acquire(self, patience: float) -> Any:
         """TimeoutError when none was given back for so many seconds; whatever connecting raises."""
+        is_patient = False
         while True:
             while self._idle:
                 connection, _ = self._idle.pop()
@@ -38,11 +50,33 @@ class Pool:
                     self._lent.add(connection)
                     return connection
                 self._made -= 1
-            if self._made < self._most:
+            if self._made >= self._most:
+                connection = await self._wait(patience)
+            elif self._made and not is_patient and not self._is_eager and not self._waits_long():
+                is_patient = True
+                connection = await self._wait_a_little(min(PATIENCE, patience))
+            else:
                 return await self._make()
-            connection = await self._wait(patience)
             if connection is not None:
                 return connection
+
+    def _waits_long(self) -> bool:
+        if self._waited <= MOST_WAITED:
+            return False
+        self._waited = 0.0
+        return True
+
+    async def _wait_a_little(self, patience: float) -> Any | None:
+        """None when no connection was given back in time."""
+        began = time.monotonic()
+        try:
+            return await self._wait(patience)
+        except TimeoutError:
+            return None
+        finally:
+            now = time.monotonic()
+            free = (now - self._waited_at) * FREE_SHARE
+            self._waited, self._waited_at = max(0.0, self._waited - free) + now - began, now
 
     async def _make(self) -> Any:
         self._made += 1
