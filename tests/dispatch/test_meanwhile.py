@@ -33,8 +33,10 @@ class SlowStore(FakeStore):
         self.held_back: dict[str, asyncio.Event] = {}
         self.waiting: set[str] = set()
         self.told: set[int] = set()
+        self.call: Callable[[], None] = lambda: None
 
     def when_new(self, callback: Callable[[], None]) -> bool:
+        self.call = callback
         return True
 
     async def lane_rates(self) -> dict[Lane, float | None]:
@@ -138,6 +140,36 @@ def test_what_falls_due_while_the_store_thinks_about_something_else_is_fired_all
             third = house.store.promise(house.clock.now())
             house.clock.advance(300 * MILLISECOND)
             await house.until(lambda: house.fired() == [first, second, third])
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("verb", ["lane_rates", "renew", "standing"])
+def test_a_promise_for_now_made_while_the_store_has_not_answered_is_fired(verb: str) -> None:
+    async def story() -> None:
+        async with lively() as house:
+            await house.hold_back(verb)
+            number = house.store.promise(house.clock.now())
+            house.store.call()
+            await house.until(lambda: house.fired() == [number])
+            assert verb in house.store.waiting, "the store has not answered yet"
+
+    asyncio.run(story())
+
+
+def test_a_look_that_fails_while_the_store_has_not_answered_does_not_lose_the_answer() -> None:
+    async def story() -> None:
+        async with lively() as house:
+            answer = await house.hold_back("renew")
+            house.store.trouble["arrivals"] = [StoreError("arrivals cannot be read")]
+            number = house.store.promise(house.clock.now())
+            house.store.call()
+            await house.until(lambda: not house.store.trouble["arrivals"])
+            del house.store.held_back["renew"]
+            answer.set()
+            await house.live_until(lambda: house.fired() == [number])
+            assert house.dispatcher.counters.failures == 1
+            assert len(house.dispatcher.shards) == 4
 
     asyncio.run(story())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
@@ -132,4 +133,53 @@ async def test_a_store_in_virtual_time_calls_nobody(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "foliot.db"), ManualClock(0))
     await store.open()
     assert not store.when_new(lambda: None)
+    await store.close()
+
+
+async def test_a_listener_that_reads_nothing_neither_delays_a_commit_nor_loses_its_socket(tmp_path: Path) -> None:
+    path = tmp_path / "foliot.db"
+    store = await opened(path)
+    called = asyncio.Event()
+    assert store.when_new(called.set)
+    name = os.path.join(directory_of(str(path)), "1-full")
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as full,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as filling,
+    ):
+        full.bind(name)
+        filling.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                filling.sendto(b"!", name)
+        await soon(store.set_keep_days(30, actor="test", note="news"))
+        await soon(called.wait())
+        assert "1-full" in listeners(path)
+        os.unlink(name)
+    await store.close()
+
+
+async def test_nobody_listens_in_a_directory_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "foliot.db"
+    os.mkdir(directory_of(str(path)), 0o700)
+    store = await opened(path)
+    lstat = os.lstat
+
+    def owned_by_another_user(name: str) -> os.stat_result:
+        fields = list(lstat(name))
+        fields[4] += 1
+        return os.stat_result(fields)
+
+    monkeypatch.setattr("foliot.store.sqlite.hints.os.lstat", owned_by_another_user)
+    assert not store.when_new(lambda: None)
+    assert listeners(path) == []
+    await store.close()
+
+
+async def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:
+    path = tmp_path / "foliot.db"
+    (tmp_path / "elsewhere").mkdir()
+    os.symlink(tmp_path / "elsewhere", directory_of(str(path)))
+    store = await opened(path)
+    assert not store.when_new(lambda: None)
+    assert os.listdir(tmp_path / "elsewhere") == []
     await store.close()

@@ -13,8 +13,9 @@ from foliot.domain.instant import MINUTE, SECOND, Duration, Instant
 from foliot.domain.store import Duty, Lease
 from foliot.errors import StoreError
 from foliot.store.sqlite import SqliteStore
-from foliot.watch.duty import OnDuty
+from foliot.watch.duty import OnDuty, rest
 from foliot.watch.retention import Retention
+from tests.waiting import soon
 
 NOON: Instant = 1_800_000_000 * SECOND
 TTL: Duration = 5 * SECOND
@@ -208,3 +209,20 @@ async def test_the_store_is_tidied_at_once_and_then_every_minute_and_counts_in_b
     stop.set()
     await turn(clock, SECOND)
     await keeping
+
+
+async def test_a_loop_at_rest_has_one_timer_and_ends_when_it_is_stopped() -> None:
+    """It does not look every few milliseconds whether it is to stop."""
+    clock, stop = ManualClock(NOON), asyncio.Event()
+    resting = asyncio.create_task(rest(clock, MINUTE, stop))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert clock.next_sleeper() == NOON + MINUTE
+    clock.advance(MINUTE - 1)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not resting.done()
+    assert clock.next_sleeper() == NOON + MINUTE
+    stop.set()
+    await soon(resting)
+    assert clock.next_sleeper() is None

@@ -238,3 +238,27 @@ def test_a_line_can_be_read_by_people() -> None:
     started, ended = found.data.decode().splitlines()
     assert started.startswith("2026-01-01T00:00:00.000000Z started class:7#1/1 job=remind queue=mail lane=live worker=")
     assert ended.endswith("outcome=succeeded then=completed duration=0.0")
+
+
+class Stopping(threading.Event):
+    """Counts the waits of the journal's thread, and makes none of them long."""
+
+    waits = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits += 1
+        return super().wait(0)
+
+
+def test_its_thread_sleeps_while_there_is_nothing_to_write() -> None:
+    written, stopping = threading.Semaphore(0), Stopping()
+    journal = Journal(lambda data: written.release())
+    journal._stopping = stopping
+    journal.start()
+    silent = SilentAttempt(7, "class:7#1", "remind", 9, 2, 1, 0, None, 0, 0, True, worker=4)
+    loss = Loss(7, 9, 2, Event.RETRY_GRANTED, 0, Reason.LOST, "the worker's process has ended")
+    for count in (1, 2, 3):
+        journal.lost([(silent, loss)])
+        assert written.acquire(timeout=HANG)
+        assert stopping.waits <= count
+    journal.close()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from foliot.clock import Clock
@@ -340,7 +341,9 @@ class Dispatcher:
             version == self._version or now < self._looks_again
         ):
             return
-        arrivals = await self._meanwhile(self._store.arrivals(self._shards.leases(), self._shards.cursor))
+        arrivals = await self._meanwhile(
+            self._store.arrivals(self._shards.leases(), self._shards.cursor), may_look=False
+        )
         self._shards.add_arrivals(arrivals)
         self.counters.arrivals += len(arrivals.number)
         self._version, self._looked_at = version, now
@@ -386,24 +389,35 @@ class Dispatcher:
             self._failure = None
         raise failure
 
-    async def _meanwhile(self, asked: Coroutine[Any, Any, T]) -> T:
-        """What a store elsewhere answers: while it thinks, what falls due is fired. Every second a few round trips go
-        by in which it would wait otherwise.
+    async def _meanwhile(self, asked: Coroutine[Any, Any, T], *, may_look: bool = True) -> T:
+        """Awaits a store elsewhere, and meanwhile reads arrivals and fires due runs. Otherwise a run that is promised
+        for now would wait for the few round trips of each second.
 
-        What is asked for must not hang on what firing changes: the leases, their marks and the cursor it leaves alone.
-        Nor is an answer thrown away because a firing failed, since the store may not give it twice: the failure is
-        kept, nothing more is fired, and `_fire_due` tells of it."""
+        Nothing asked for may depend on the wheels. Reading arrivals moves the cursor, which `Shards` allows at any
+        moment but two: while arrivals are read (`may_look`), and before a taken shard has its first mark. A look ends
+        before the answer is used: a renewal that raises the mark then finds the newer cursor. The answer is used
+        although a firing failed, since the store may not give it twice: `_fire_due` raises the failure."""
         if not self._is_called:
             return await asked
         asking = asyncio.ensure_future(asked)
+        asking.add_done_callback(lambda _: self._called())
         try:
             while not asking.done():
-                due = self._next_due() if self._may_fire() else None
-                if due is not None and due <= self._clock.now():
-                    await self._try_to_fire()
-                    due = max(due, self._clock.now() + _BREATH)
-                wait = None if due is None else max(due - self._clock.now(), 0) / SECOND
-                await asyncio.wait({asking}, timeout=wait)
+                wait = SHARE_EVERY
+                if self._may_fire():
+                    due, now = self._next_due(), self._clock.now()
+                    if due is not None and due <= now:
+                        await self._try(self._fire_early)
+                        due, now = max(due, self._clock.now() + _BREATH), self._clock.now()
+                    if due is not None:
+                        wait = min(wait, due - now)
+                    if may_look and self._is_news() and not self._shards.has_fresh():
+                        if now >= self._looks_again:
+                            await self._try(partial(self._look, now))
+                            continue
+                        wait = min(wait, self._looks_again - now)
+                if not asking.done():
+                    await self._sleep(wait)
         except asyncio.CancelledError:
             asking.cancel()
             await asyncio.wait({asking})
@@ -413,11 +427,14 @@ class Dispatcher:
     def _may_fire(self) -> bool:
         return self._failure is None and not self._clock.fenced and not (self._stop is not None and self._stop.is_set())
 
-    async def _try_to_fire(self) -> None:
+    async def _try(self, act: Callable[[], Awaitable[object]]) -> None:
         try:
-            await self._fire_live() or await self._fire_burst()
+            await act()
         except Exception as error:
             self._failure = error
+
+    async def _fire_early(self) -> bool:
+        return await self._fire_live() or await self._fire_burst()
 
     async def _fire_live(self) -> bool:
         """One batch. True when it was full: more may be due already."""

@@ -73,7 +73,15 @@ class Reaper:
         now = self._clock.now()
         # A look counts once everything in it succeeded: a store that can be read but not written hears no beat either.
         looked_at, self._looked_at = self._looked_at, None
-        silent = await self._store.silent(now - SILENT_AFTER)
+        # Together: a store in a file reads for all of them at once.
+        silent, given_up, gathered = await asyncio.gather(
+            self._store.silent(now - SILENT_AFTER),
+            self._store.give_up(),
+            self._store.gather(),
+            return_exceptions=True,
+        )
+        if isinstance(silent, BaseException):
+            raise silent
         if looked_at is None or not 0 <= now - looked_at <= LONGEST_GAP:
             self._watched_since = now
         if silent:
@@ -85,8 +93,6 @@ class Reaper:
                 await self._lose(losses)
                 self._tell_outside(losses, policies)
             await self._tell(policies.unreadable)
-        # Together: a store in a file reads for both at once.
-        given_up, gathered = await asyncio.gather(self._store.give_up(), self._store.gather(), return_exceptions=True)
         if isinstance(given_up, BaseException):
             raise given_up
         self._looked_at = now

@@ -18,8 +18,8 @@ PATIENCE = 0.01
 """Seconds that a caller waits for a connection in use before the pool opens another one. Opening one takes as long, and
 the server plans each statement again in it, which takes several times as long."""
 MOST_WAITED, FREE_SHARE = 0.03, 0.02
-"""Callers of an idle process ask at the same moment once a second, and wait for one another. That is `FREE_SHARE` of the
-time at most. Where callers wait for longer, by `MOST_WAITED` seconds altogether, the pool opens another connection."""
+"""Callers of an idle process ask at the same moment once a second, and wait for one another: `FREE_SHARE` of the time
+at most. Where callers wait for longer, by `MOST_WAITED` seconds altogether, the pool opens another connection."""
 
 
 class Pool:

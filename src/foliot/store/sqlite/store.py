@@ -19,7 +19,7 @@ from foliot.clock import Clock, ManualClock, SystemClock
 from foliot.domain.fairness import FairShares, Placing
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.lanes import DueKind
-from foliot.domain.run import Claimed, Kept, Promise
+from foliot.domain.run import Claimed, Kept, Lane, Promise
 from foliot.domain.store import (
     Arrivals,
     Cells,
@@ -40,7 +40,7 @@ from foliot.store.sqlite.transaction import SqliteTransaction
 from foliot.store.sqlite.writer import InlineWriter, Reader, Work, Writer, as_store_error
 from foliot.store.verbs import dispatching, promises, terms, working
 from foliot.store.verbs.store import Verbs
-from foliot.store.verbs.transaction import Transaction
+from foliot.store.verbs.transaction import Row, Transaction
 
 T = TypeVar("T")
 
@@ -199,7 +199,7 @@ class SqliteStore(Verbs):
     async def write(self, work: Work[T], *, lazily: bool = False) -> T:
         if self._writer is None:
             raise StoreClosed("the store is closed")
-        return await self._writer.submit(self.with_audit_keys(work))
+        return await self._writer.submit(self.with_audit_keys(work), lazily=lazily)
 
     async def read(self, work: Work[T]) -> T:
         if self._looks is None:
@@ -284,7 +284,13 @@ class SqliteStore(Verbs):
             self._handed_off.pop(lease.shard, None)
         return loaded
 
+    async def lane_rates(self) -> dict[Lane, float | None]:
+        rows = self._glance("lane_gates")
+        return await super().lane_rates() if rows is None else dispatching.rates(rows)
+
     async def arrivals(self, leases: Sequence[Lease], cursor: int) -> Arrivals:
+        if self._glance("last_number") == [(cursor,)]:
+            return dispatching.told((), cursor)
         return await self.read(lambda tx: cells.arrivals(tx, leases, cursor))
 
     def look_ahead(self, leases: Sequence[Lease], decide: Decide) -> None:
@@ -324,16 +330,19 @@ class SqliteStore(Verbs):
         ahead: int = 0,
         called: bool = False,
     ) -> list[Claimed]:
-        if self._ears is not None and not self._is_any_to_claim(worker):
+        if self._glance("is_any_to_claim", number=worker) == [(0,)]:
             return []  # without the lock of all who write
         return await super().claim(worker, queues, jobs, limit, suspects, backlog, put_off, labels, ahead, called)
 
-    def _is_any_to_claim(self, worker: int) -> bool:
-        """Read at once, by the connection that asks for the version: a thread would take longer than the answer."""
+    def _glance(self, query: str, **values: object) -> list[Row] | None:
+        """The rows of a query that reads a few pages, at once, by the connection that asks for the version. Waking a
+        thread and being woken by it costs more. None where the store does not call."""
+        if self._ears is None:
+            return None
         if self._sentry is None:
             raise StoreClosed("the store is closed")
         try:
-            return bool(self._sentry.execute(self._queries["is_any_to_claim"], {"number": worker}).get)
+            return list(self._sentry.execute(self._queries[query], values))
         except apsw.Error as error:
             raise as_store_error(error) from error
 

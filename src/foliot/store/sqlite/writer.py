@@ -3,7 +3,11 @@
     callers ──put──▶ queue ──▶ writer thread: BEGIN IMMEDIATE, one savepoint each, COMMIT ──▶ answers
 
 An fsync is what a durable write costs; callers that come while one is under way share the next. A request that fails
-is rolled back to its savepoint and fails alone. Nobody is answered before the commit.
+is rolled back to its savepoint and fails alone. No caller is answered before the commit.
+
+Leases and heartbeats need no fsync. A transaction of such requests alone is written to the log and not synced. The next
+fsync of the log, by any process, makes it durable together with all that was written before. A crash of the host can
+lose the last of them, and then their processes have ended, too.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import apsw
@@ -34,10 +39,14 @@ MOST_AT_ONCE = 256
 
 
 class _Request:
-    __slots__ = ("answer", "error", "loop", "result", "work")
+    __slots__ = ("answer", "error", "is_lazy", "loop", "result", "work")
 
-    def __init__(self, work: Work[Any], loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any]) -> None:
+    def __init__(
+        self, work: Work[Any], loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Any], is_lazy: bool = False
+    ) -> None:
         self.work = work
+        self.is_lazy = is_lazy
+        """Its loss in a crash of the host does no harm."""
         self.loop = loop
         self.answer = answer
         self.result: Any = None
@@ -58,9 +67,9 @@ class Served:
     def start(self) -> None:
         self._thread.start()
 
-    async def submit(self, work: Work[T]) -> T:
+    async def submit(self, work: Work[T], *, lazily: bool = False) -> T:
         loop = asyncio.get_running_loop()
-        request = _Request(work, loop, loop.create_future())
+        request = _Request(work, loop, loop.create_future(), lazily)
         with self._bell:
             if self._closing:
                 raise StoreClosed("the store is closed")
@@ -118,11 +127,26 @@ class Writer(Served):
     def _perform(self, batch: list[_Request]) -> None:
         try:
             self._check()
-            if commit_together(self.connection, self._queries, self._clock, batch):
+            with _syncing(self.connection, not all(request.is_lazy for request in batch)):
+                is_news = commit_together(self.connection, self._queries, self._clock, batch)
+            if is_news:
                 self._tell()
         except BaseException as error:
             for request in batch:
                 request.error = request.error or as_store_error(error)
+
+
+@contextmanager
+def _syncing(connection: apsw.Connection, is_synced: bool) -> Iterator[None]:
+    """Whether a commit waits for the disk."""
+    if is_synced:
+        yield
+        return
+    connection.pragma("synchronous", "normal")
+    try:
+        yield
+    finally:
+        connection.pragma("synchronous", "full")
 
 
 class Reader(Served):
@@ -165,7 +189,7 @@ class InlineWriter:
                 self._lock.release()
         return self._changes
 
-    async def submit(self, work: Work[T]) -> T:
+    async def submit(self, work: Work[T], *, lazily: bool = False) -> T:
         request = _Request(work, None, None)  # type: ignore[arg-type]
         # The loop must not stand still while a handler, which may need it, has the connection in its hands.
         until = time.monotonic() + _LENT_FOR

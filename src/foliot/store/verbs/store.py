@@ -240,7 +240,8 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
     async def beat(
         self, worker: int, progress: Sequence[Progress], *, patient: bool = False, leaving: bool = False
     ) -> Beat:
-        return await self.write(lambda tx: working.beat(tx, worker, progress, patient, leaving))
+        lazily = not (progress or leaving)
+        return await self.write(lambda tx: working.beat(tx, worker, progress, patient, leaving), lazily=lazily)
 
     # Ledger
 
