@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from foliot.domain.standing import Mark, ScheduleFilter, ScheduleOrder, standing
 from foliot.domain.state import Reason, State
 from foliot.domain.store import Duty
 from foliot.errors import InvalidInput, UnknownName
+from foliot.store.sqlite import SqliteStore
 from tests.contract.stage import START, Stage, declared, fires_hourly, skips
 
 
@@ -227,6 +229,40 @@ async def test_a_run_that_is_tried_again_is_as_late_as_it_first_began(
     await stage.finish(stage.succeeded(again))
     await stage.store.count_endings()
     assert (await stage.store.pulse()).day == tally
+
+
+async def test_the_count_of_endings_costs_as_much_for_many_schedules_as_for_one(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It adds one row for each minute, by the same statements, also where each schedule is late."""
+    asked: list[str] = []
+
+    async def ended_late(names: range) -> list[str]:
+        await stage.apply(*(declared(f"hourly{name}", stage.now, first_fire_at=stage.now) for name in names))
+        stage.clock.advance(2 * MINUTE)
+        await stage.fire(fires_hourly)
+        ticks = await stage.claim()
+        await stage.finish(*map(stage.succeeded, ticks))
+        assert len(ticks) == len(names)
+        asked.clear()
+        await stage.store.count_endings()
+        return list(asked)
+
+    class Counted(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            asked.append(name)
+            return super().__getitem__(name)
+
+    await stage.store.count_endings()
+    monkeypatch.setattr(stage.store, "_queries", Counted(stage.store._queries))  # type: ignore[attr-defined]
+    if isinstance(stage.store, SqliteStore):
+        assert stage.store._writer is not None
+        monkeypatch.setattr(stage.store._writer, "_queries", stage.store._queries)
+    one = await ended_late(range(1))
+    assert one.count("add_tally") == 1
+    assert await ended_late(range(1, 60)) == one
+    minutes = [tally for _, tally in await stage.store.kept_by_minute(5) if tally != Tally()]
+    assert minutes == [Tally(late=1), Tally(late=59)]
 
 
 async def test_an_ending_is_counted_once_however_often_and_by_however_many(stage: Stage) -> None:

@@ -12,10 +12,11 @@ from foliot import bootstrap
 from foliot.clock import ManualClock
 from foliot.domain.audit import read_anchors
 from foliot.domain.gates import Gate
-from foliot.domain.instant import MINUTE, SECOND
+from foliot.domain.instant import MILLISECOND, MINUTE, SECOND
 from foliot.domain.store import Store
 from foliot.watch.sealing import Sealer
 from tests.contract.stage import START
+from tests.waiting import soon
 
 
 @pytest.fixture
@@ -36,13 +37,33 @@ async def _acted(store: Store, count: int = 1) -> None:
         await store.set_limit(Gate(f"job:{number}", most=1), actor="ana")
 
 
-async def test_all_that_waits_is_sealed_at_once(
+async def test_rows_are_sealed_a_batch_at_a_time(
     store: Store, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foliot.watch.sealing.AT_ONCE", 3)
     await _acted(store, 8)
-    assert await Sealer(store, clock).run_once() == 8
-    assert await Sealer(store, clock).run_once() == 0
+    sealer = Sealer(store, clock)
+    assert [await sealer.run_once() for _ in range(4)] == [3, 3, 2, 0]
+
+
+async def test_the_sealer_rests_after_each_full_batch_so_that_its_process_can_fire() -> None:
+    clock, stop = ManualClock(START), asyncio.Event()
+    batches, rests = [1_000, 1_000, 999, 0], []
+
+    class Slow:
+        async def seal(self, limit: int) -> int:
+            clock.advance(20 * MILLISECOND)
+            if len(batches) == 1:
+                stop.set()
+            return batches.pop(0)
+
+    async def rested(_: object, length: int, stop: asyncio.Event) -> None:
+        rests.append(length)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("foliot.watch.sealing.rest", rested)
+        await soon(Sealer(Slow(), clock).run(stop))  # type: ignore[arg-type]
+    assert rests == [180 * MILLISECOND, 180 * MILLISECOND, SECOND, SECOND]
 
 
 async def test_an_anchor_is_written_at_most_once_a_minute_and_only_when_the_chain_has_grown(

@@ -27,7 +27,10 @@ SELECT EXISTS (SELECT 1 FROM foliot.unsealed)
 SELECT position, hash FROM foliot.seal ORDER BY position DESC LIMIT 1
 
 -- name: rows_to_seal
-SELECT a.n, a.at, a.actor, a.action, a.subject, a.note, a.signature FROM foliot.unsealed u JOIN foliot.audit a ON a.n = u.audit
+-- One row of the log for each row without a seal, in their order, until the limit. PostgreSQL would turn a join without
+-- OFFSET into one that reads the whole log for each batch.
+SELECT a.n, a.at, a.actor, a.action, a.subject, a.note, a.signature FROM foliot.unsealed u
+CROSS JOIN LATERAL (SELECT * FROM foliot.audit WHERE n = u.audit OFFSET 0) a
 ORDER BY u.audit LIMIT :limit
 
 -- name: add_seal
