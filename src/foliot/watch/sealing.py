@@ -17,8 +17,8 @@ ANCHOR_EVERY: Duration = MINUTE
 """An anchor is written at most so often, and only when the chain has grown."""
 AT_ONCE = 1_000
 REST = 9
-"""After a full batch the sealer rests for this many times as long as the batch took. An app that creates 100,000 schedules
-writes as many rows, and the process that seals them also has to fire."""
+"""After a full batch the sealer rests for this many times as long as the batch took. An app that creates 100,000
+schedules writes as many rows, and the process that seals them also has to fire."""
 
 _log = logging.getLogger("foliot.watch")
 
@@ -37,8 +37,8 @@ class SealStore(Protocol):
 
 
 class Sealer:
-    """Seals a batch of rows every second, and sooner while more wait. Where anchors are configured, it writes the head of
-    the chain to a file from time to time. A person who can change the store may be unable to change that file."""
+    """Seals a batch of rows every second, and sooner while more wait. Where anchors are configured, it writes the head
+    of the chain to a file from time to time. A person who can change the store may be unable to change that file."""
 
     def __init__(self, store: SealStore, clock: Clock, write_anchor: WriteAnchor | None = None) -> None:
         self._store = store
