@@ -15,6 +15,7 @@ from hypothesis import strategies as some
 from foliot.clock import ManualClock
 from foliot.dispatch.dispatcher import Dispatcher
 from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, SECOND, Instant
+from foliot.domain.store import CALLED_FOR
 from foliot.errors import StoreError, StoreFull
 from foliot.timing import every
 from tests.dispatch.fake_store import FakeStore
@@ -64,6 +65,23 @@ class House:
 
 
 # Firing
+
+
+def test_a_store_that_calls_is_read_as_often_as_it_leaves_out_calls() -> None:
+    """It calls for no run that is due later than `CALLED_FOR`: that one is found before it is due."""
+
+    async def story() -> None:
+        house = House()
+        house.dispatcher._is_called = True
+        house.store.version = lambda: 0  # type: ignore[method-assign]  # it calls for none of these
+        for place in range(7):
+            await house.live_until(NOON + place * 1_130 * MILLISECOND)
+            due = house.clock.now() + CALLED_FOR
+            house.store.promise(due)
+            await house.live_until(due)
+            assert [at for at, _, _ in house.store.fired[place:]] == [due]
+
+    run(story())
 
 
 def test_a_run_fires_at_its_time_and_not_before() -> None:

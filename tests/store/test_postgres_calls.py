@@ -58,7 +58,7 @@ async def called(server: PostgresServer) -> AsyncIterator[tuple[Stage, Any, Hand
         async def whom(count: int) -> str:
             [call] = (await hand(count)).calls
             assert call.at == 0, "at once"
-            return call.whom
+            return call.worker
 
         yield stage, judge, whom
 

@@ -51,7 +51,7 @@ class Scene(NamedTuple):
         message = Message.read(said)
         assert message is not None
         assert message.at == START
-        return [(call.at - START if call.at else 0, call.whom) for call in message.calls]
+        return [(call.at - START if call.at else 0, call.worker) for call in message.calls]
 
 
 @asynccontextmanager

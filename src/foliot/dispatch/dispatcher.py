@@ -24,7 +24,7 @@ from foliot.domain.lanes import BURST, DueKind
 from foliot.domain.metrics import BATCH, LATENESS, Histogram
 from foliot.domain.run import Lane
 from foliot.domain.signals import Tracer
-from foliot.domain.store import DispatchStore, Fired, shard_of
+from foliot.domain.store import CALLED_FOR, DispatchStore, Fired, shard_of
 from foliot.errors import FoliotError, LostOwnership, StoreError
 
 RENEW_EVERY: Duration = SECOND
@@ -33,8 +33,7 @@ SHARE_EVERY: Duration = SECOND
 HURRY_EVERY: Duration = 100 * MILLISECOND
 """The same, while others are about to give up what is ours: until we take it, nobody fires it."""
 LOOK_EVERY: Duration = 250 * MILLISECOND
-"""Arrivals are read at least this often; `version` only makes it sooner. A second, if the store calls when there is
-something new: only a lost call makes it necessary then."""
+"""Arrivals are read at least this often; `version` only makes it sooner. Of a store that calls, see `CALLED_FOR`."""
 POLL_EVERY: Duration = 20 * MILLISECOND
 """How often `version` is asked while waiting, of a store that does not call; and how long a backlog may be fired before
 anything else has its turn."""
@@ -347,7 +346,8 @@ class Dispatcher:
         self._shards.add_arrivals(arrivals)
         self.counters.arrivals += len(arrivals.number)
         self._version, self._looked_at = version, now
-        self._look_every = self._beat if self._is_called else LOOK_EVERY
+        # On each beat, and between two beats as often as the store leaves out calls.
+        self._look_every = self._beat // -(-self._beat // CALLED_FOR) if self._is_called else LOOK_EVERY
         self._looks_again = self._rested(now)
         busy, self._busy = self._busy, []
         self._shards.put_back(busy)

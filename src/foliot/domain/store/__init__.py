@@ -29,6 +29,7 @@ from foliot.domain.store.spreading import MemberStore
 from foliot.domain.store.surveying import SurveyStore
 from foliot.domain.store.values import (
     ALIVE,
+    CALLED_FOR,
     DEFAULT_QUEUE,
     Arrivals,
     Beat,
@@ -54,6 +55,7 @@ from foliot.domain.store.working import HandlerStore, LedgerStore, OpenTransacti
 
 __all__ = [
     "ALIVE",
+    "CALLED_FOR",
     "DEFAULT_QUEUE",
     "AccessStore",
     "AlertStore",

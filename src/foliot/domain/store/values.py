@@ -9,9 +9,12 @@ from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from foliot.domain.instant import MINUTE, Duration, Instant
+from foliot.domain.instant import MINUTE, SECOND, Duration, Instant
 from foliot.domain.schedule import TickDecision, TickFacts
 
+CALLED_FOR: Duration = SECOND // 2
+"""A store that calls schedulers calls them at once for runs due within this time. Schedulers read arrivals at least
+this often, which finds the rest. Releases before this one, and the SQL functions for callers, use the same time."""
 DEFAULT_QUEUE = "default"
 ALIVE: Duration = MINUTE
 """A worker that was heard of within this time counts as one that may know a job."""

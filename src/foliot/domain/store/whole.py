@@ -125,4 +125,4 @@ class Store(
 
     def when_new(self, callback: Callable[[], None]) -> bool:
         """Has this called, in the running event loop, whenever `version` has changed. False when the store cannot do
-        that: then it has to be asked. A hint all the same."""
+        that: then it has to be polled. A call is a hint, and need not come for runs due later than `CALLED_FOR`."""

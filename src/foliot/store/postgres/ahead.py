@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 
 from foliot.domain.fairness import FairShares, Placing
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
-from foliot.domain.store import Decide, Fired, Lease, shard_of
+from foliot.domain.store import CALLED_FOR, Decide, Fired, Lease, shard_of
 from foliot.errors import FoliotError, LostOwnership
 from foliot.store.postgres import preparing
 from foliot.store.postgres.transaction import PostgresTransaction, Work
@@ -43,8 +43,6 @@ LARGE = 1_000
 FURTHEST: Duration = 2 * SECOND
 PART, MOST = 250, 5_000
 """Ticks in one transaction: no fewer if there are several, and no more."""
-SOON: Duration = 500 * MILLISECOND
-"""Successors that are due later than this are heard of in time by whoever looks every quarter of a second."""
 EARLY: Duration = 20 * MILLISECOND
 """The server's clock is waited for as long as this, should it be behind ours."""
 LATEST: Duration = 150 * MILLISECOND
@@ -167,7 +165,7 @@ class Herd:
             raise _Abandoned
         going = (number for numbers in firing.groups.values() for number in numbers)
         self.entries = frozenset((firing.rows[number].fire_at, number) for number in going)
-        if firing.soonest is None or firing.soonest > self.at + SOON:
+        if firing.soonest is None or firing.soonest > self.at + CALLED_FOR:
             tx.rings.discard("arrivals")
         return firing
 

@@ -1,14 +1,13 @@
-"""Wake-ups: a hint that there is something to look for. Nothing depends on it but the time that it saves.
+"""Wake-ups: hints that there is something to look for. A lost hint costs time, and nothing else.
 
-Rung after a commit, never inside the transaction that matters: a transaction that notifies holds a lock of the whole
-server until it is on disk, and everybody who commits would wait for it. However often it is rung, one message is under
-way at a time.
+A process notifies after a commit, never inside the transaction: a transaction that notifies holds a lock of the whole
+server until it is on disk, and every other commit would wait for it. A process sends one message at a time.
 
-Schedulers hear of arrivals, workers of what was handed off: each has a channel, so that nobody wakes for the other's.
-A message may call one instance by its number. Then there is work for one, and that one is to go: if all went, all but
-one would go in vain. Should it not go, because it has no room, it passes the message on to all. Should it be gone, the
-others go a little later, until its heart has been silent for so long that it is not called any more. And it may call
-for a time that is to come, by the server's clock: see `foliot.store.postgres.calls`.
+Schedulers listen for arrivals, workers for hand-offs: each has a channel, so that neither wakes for the other's.
+A message may call one instance by its number. Then there is work for one instance only: if all claimed, all but one
+would find nothing. An instance without free slots passes the message on to all. If the instance is gone, the
+others claim a little later, until its heartbeat has been missing for so long that no message calls it any more. A
+message may also name a moment to come, by the server's clock: see `foliot.store.postgres.calls`.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ import asyncpg
 from foliot.store.postgres.calls import ANY, Answer, Calls, Message, ServerTime
 
 BREATH = 0.002
-"""Seconds between two messages: whoever is woken takes all that has come by then, and not one run at a time."""
+"""Seconds between two messages: a process that wakes takes all that has come since, and not one run at a time."""
 UNHEARD_EVERY = 0.02
-"""Seconds: without ears, everything may be new this often."""
+"""Seconds: a process that cannot listen looks this often."""
 ANSWERED_WITHIN = 0.003
-"""Seconds within which whoever is called by its number looks for the work; else all are called."""
+"""Seconds within which an instance that was called by its number claims; otherwise all are called."""
 
 ASKED_EVERY, ANSWERS_WITHIN = 5.0, 3.0
-"""Seconds: a connection on which nobody speaks may have lost its other end without a word. So it is asked now and then
-whether it is there, and given up if it does not answer."""
+"""Seconds: a silent connection may have lost its other end. So it is queried from time to time, and closed if no answer
+comes."""
 
 EVERYBODY = ("arrivals", "handoff")
-"""What schedulers wait for, and workers."""
+"""The channels of schedulers and of workers."""
 
 _log = logging.getLogger("foliot.store")
 
@@ -53,7 +52,7 @@ async def _within(event: asyncio.Event, seconds: float) -> None:
 
 
 class Bell:
-    """One event loop's bell and ears."""
+    """Sends and receives the wake-ups of one event loop."""
 
     def __init__(self, send: Callable[[str], Awaitable[None]], connect: Callable[[], Awaitable[Any]] | None) -> None:
         self._send = send
@@ -68,21 +67,21 @@ class Bell:
         self._ours: set[str] = set()
         """Numbers of instances here."""
         self._passing: asyncio.TimerHandle | None = None
-        """Passes on that we were called, unless we go."""
+        """Passes the message on, unless this process claims first."""
         self._looking: asyncio.TimerHandle | None = None
         loop = asyncio.get_running_loop()
         self.time = ServerTime(loop)
         self._calls = Calls(loop, self._go)
 
     def ring(self, who: set[str]) -> None:
-        """Tells others, some time soon; whoever listens here knows at once."""
+        """Notifies other processes soon, and the listeners of this process at once."""
         self.heard(who)
         self._ringing |= who
         if self._ringing and self._sender is None:
             self._sender = asyncio.get_running_loop().create_task(self._tell())
 
     def heard(self, who: set[str]) -> None:
-        """Something happened here that concerns these."""
+        """A commit of this process concerns these listeners."""
         if who & self._hears or not self._hears:
             self._calls.mark()
             self._wake()
@@ -109,7 +108,7 @@ class Bell:
         self._look_instead()
 
     def answered(self) -> Answer:
-        """We go and look: whatever was said before this is taken care of."""
+        """This process looks now, which answers every message before this."""
         if self._passing is not None:
             self._passing.cancel()
             self._passing = None
@@ -119,20 +118,20 @@ class Bell:
         self._calls.expect(asyncio.get_running_loop().time() + seconds)
 
     def come(self, when: float) -> None:
-        """We go again at that moment: what is ready then could not be taken before."""
+        """This process looks again at that moment: what is ready then could not be taken before."""
         self._calls.at(when)
 
     def _called(self, message: Message) -> None:
         self.time.note(message.at)
         if message.taken:
             self._calls.taken(message.taken, self.time.here(message.taken), message.since)
-        for at, whom, chunk in message.calls:
-            is_ours = not whom or whom in self._ours
+        for at, worker, chunk in message.calls:
+            is_ours = not worker or worker in self._ours
             if not is_ours:
                 self._calls.others(self.time.here(at or message.at), at or message.at, chunk or ANY)
             elif not at:
-                self._calls.now(alone=bool(whom))
-            elif whom and chunk:
+                self._calls.now(alone=bool(worker))
+            elif worker and chunk:
                 self._calls.chunk(chunk, self.time.here(at))
             else:
                 self._calls.at(self.time.here(at))
@@ -158,17 +157,17 @@ class Bell:
             self._sender = None
 
     def listen(self, hears: set[str], instance: int) -> None:
-        """From now on `version` follows what others do that concerns us."""
+        """From now on `version` follows commits of other processes that concern this one."""
         self._ours.add(str(instance))
         if self._listener is not None and not hears <= self._hears:
-            self._listener.cancel()  # it begins anew, with more to listen for
+            self._listener.cancel()  # it starts again, with more channels
             self._listener = None
         self._hears |= hears
         if self._connect is not None and self._listener is None:
             self._listener = asyncio.get_running_loop().create_task(self._listen())
 
     async def _listen(self) -> None:
-        pause, is_told = 0.1, False
+        pause, is_logged = 0.1, False
         while True:
             try:
                 assert self._connect is not None
@@ -179,10 +178,10 @@ class Bell:
                     for who in self._hears or EVERYBODY:
                         await connection.add_listener(channel(who), partial(self._hear, who))
                     self._has_ears, pause = True, 0.1
-                    if is_told:
+                    if is_logged:
                         _log.warning("listening for wake-ups again")
-                        is_told = False
-                    self.heard(set(self._hears))  # what was said before we listened
+                        is_logged = False
+                    self.heard(set(self._hears))  # messages sent before this process listened
                     while not gone.is_set():
                         await connection.execute("SELECT 'listening'", timeout=ANSWERS_WITHIN)
                         await _within(gone, ASKED_EVERY)
@@ -191,9 +190,9 @@ class Bell:
                     self._look_instead()
                     connection.terminate()
             except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                if not is_told:
+                if not is_logged:
                     _log.warning("not listening for wake-ups, looking instead: %s: %s", type(error).__name__, error)
-                    is_told = True
+                    is_logged = True
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5)
 

@@ -11,22 +11,22 @@ from typing import NamedTuple, Protocol, Self
 from foliot.domain.instant import SECOND, Duration, Instant
 
 COVERED_AFTER = 0.04
-"""Seconds after which somebody else answers a call, unless he has heard by then that it was answered. Longer than it
-takes from one firing to the next where there are many."""
+"""Seconds after which another worker answers a call, unless it has heard that the call was answered. Longer than the
+time between two firings where there are many."""
 KNOWN_FOR, MOST_KNOWN = 1.0, 64
 """Seconds for which a message says what time it is at the server, and how many are remembered."""
 ANY = 1 << 62
-"""For a chunk whose number nobody knows."""
+"""For a chunk whose number is not known."""
 DRIFT = 0.0005
 """By how much two clocks may differ more after a second than before it."""
 
 
 class Call(NamedTuple):
-    """When there is work (0: now), the number of who is to come ('': all), and for which chunk (0: for any). To what is
-    there now he goes for any, too."""
+    """When there is work (0: now), the number of the worker that is called ('': all), and for which chunk (0: any). For
+    work that is ready now it takes any chunk, too."""
 
     at: Instant
-    whom: str
+    worker: str
     chunk: int
 
 
@@ -52,8 +52,8 @@ class Message(NamedTuple):
 
 
 def _call(text: str) -> Call:
-    at, whom, chunk, *_ = [*text.split(":"), "", ""]
-    return Call(int(at), whom, int(chunk or 0))
+    at, worker, chunk, *_ = [*text.split(":"), "", ""]
+    return Call(int(at), worker, int(chunk or 0))
 
 
 class Timer(Protocol):
@@ -102,7 +102,7 @@ class ServerTime:
 
 
 class Cover(NamedTuple):
-    """Work that somebody else was called for. We see to it a little later, unless we hear that it was taken."""
+    """Work that another worker was called for. This process claims a little later, unless the work was taken."""
 
     when: float
     """When there is, and not before we heard of it."""
@@ -118,7 +118,7 @@ class Cover(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What whoever goes now was called for."""
+    """The work that a claim made now was called for."""
 
     chunks: dict[int, float]
     """His own, that are to come, and when they are ready."""
@@ -130,19 +130,19 @@ class Calls:
     """Calls that are still to be answered, and one timer for the next moment."""
 
     def __init__(self, loop: Loop, go: Callable[[bool], None]) -> None:
-        """`go`: somebody here is to look for work; whether nobody else was called to it."""
+        """`go` makes this process claim; its argument is whether no other process was called."""
         self._loop = loop
         self._go = go
         self._chunks: dict[int, float] = {}
         self._is_anything = False
         self._moments: set[float] = set()
-        """When to go, unless somebody here goes before."""
+        """When to claim, unless this process claims before."""
         self._covers: set[Cover] = set()
         self._expected: Cover | None = None
         self._timer: Timer | None = None
 
     def now(self, *, alone: bool) -> None:
-        """There is work; `alone`: and nobody else was called to it."""
+        """There is work; `alone`: no other process was called for it."""
         self._is_anything = True
         self._go(alone)
 
@@ -157,24 +157,24 @@ class Calls:
         self._go(False)
 
     def at(self, when: float) -> None:
-        """There will be, for whoever comes then."""
+        """There will be work for any worker."""
         self._moments.add(when)
         self._set_timer()
 
     def others(self, when: float, at: Instant, chunk: int) -> None:
-        """There will be, and somebody else was called."""
+        """There will be work, and another worker was called."""
         heard = self._loop.time()
         self._cover(Cover(max(when, heard), heard, at, chunk))
 
     def expect(self, when: float) -> None:
-        """The same: somebody was called, if that call was not lost. What was expected before is not any more."""
+        """The same, if the call was not lost. It replaces what was expected before."""
         if self._expected is not None:
             self._covers.discard(self._expected)
         self._expected = Cover(when, when, 0, ANY)
         self._cover(self._expected)
 
     def taken(self, until: Instant, here: float, since: int) -> None:
-        """Whoever was called for what was ready by then has come."""
+        """The workers that were called for chunks ready at that time have claimed."""
         self._covers = {one for one in self._covers if not one.is_taken(until, here, since)}
         self._set_timer()
 
@@ -183,7 +183,7 @@ class Calls:
         self._set_timer()
 
     def answered(self) -> Answer:
-        """Somebody here looks: whatever was called for until now is taken care of."""
+        """This process claims now, which answers every call before this."""
         answer = Answer(self._chunks, self._is_anything or not self._chunks)
         self._chunks, self._is_anything = {}, False
         self._take(self._loop.time())
@@ -219,7 +219,7 @@ class Calls:
         self._timer = None
         now = self._loop.time()
         ours = [number for number, when in self._chunks.items() if when <= now]
-        for number in ours:  # nobody went before its time: now anybody may take it
+        for number in ours:  # not claimed before its time: now any worker may take it
             del self._chunks[number]
         is_time = self._take(now) or bool(ours)
         self._set_timer()

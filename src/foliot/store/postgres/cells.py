@@ -22,14 +22,13 @@ from foliot.store.verbs.dispatching import NOTHING, HandedOff
 from foliot.store.verbs.transaction import Row, Transaction
 
 CHUNK = 200
-"""Most runs in one hand-off chunk: so many numbers still fit into the row itself."""
+"""Most runs in one hand-off chunk: their numbers fit into the row itself."""
 
 LEAD: Duration = 40 * MILLISECOND
-"""How long before its time a plain run is handed off, at most, and claimed: a moment in which somebody on the way does
-not get the processor is shorter, as a rule."""
+"""How long before its time a plain run is handed off and claimed, at most. A process that waits for the processor waits
+for less, as a rule."""
 SLOT: Duration = 8 * MILLISECOND
-"""What is due within so much time is in one chunk: whoever could not take it before takes it when the last of it is
-due."""
+"""Runs due within this time share a chunk. A worker that could not take it before takes it when the last run is due."""
 SHARE = 50
 """Runs that are to come for which one worker is called, before the next one is."""
 CALLED = 16
@@ -38,10 +37,10 @@ CALLED = 16
 _HERD = 0.05
 """Seconds."""
 _FORGETS_EVERY = 5.0
-"""Seconds: stirs that nobody needs any more are few, and go with plain runs most of the time."""
+"""Seconds: stirs that are read are few, and plain firing deletes most of them."""
 
 UNTOLD_FOR: Duration = 9 * MINUTE
-"""A run whose cell is loaded, at most six minutes before its time, without it having been told of was inserted longer
+"""A run whose cell is loaded, at most six minutes before its time, and that arrivals never named, was inserted longer
 ago than this: the schema's `near()` is a quarter of an hour."""
 
 Entry = tuple[Instant, int]
@@ -80,7 +79,7 @@ class CellReader:
         """By shard, when it was last taken; dropped once its past is loaded."""
         self._ages = Ages(UNTOLD_FOR)
         self._overtaken: set[int] = set()
-        """Transactions that were open when cells were loaded, for so long already that their runs may not be told."""
+        """Transactions open when cells were loaded, for so long that arrivals may not name their runs."""
         self._looked: dict[int, int] = {}
         """By shard, the cursor of the last load: what was open then is already in `_overtaken`."""
         self._ticks_till = 0.0
@@ -167,7 +166,7 @@ class CellReader:
         self.ahead.look(leases, decide, about_now)
 
     def abandon(self) -> None:
-        """Whoever comes next need not wait for what we hold."""
+        """Releases the ticks made ready, so that the next owner does not wait."""
         self.ahead.abandon()
 
     async def close(self) -> None:
@@ -223,7 +222,7 @@ class CellReader:
             has_forgotten = not lost and not needs_thought
         except StoreError as error:
             if not is_unanswered(error):
-                raise  # nothing was fired, and somebody has to hear why
+                raise  # nothing was fired, and the dispatcher has to know why
             # Whether it was fired is not known. A new owner reads that from the store, and so do we.
             raise LostOwnership(f"the answer to a firing was lost: {error}", {one.shard for one in leases}) from error
         finally:
@@ -243,7 +242,7 @@ class CellReader:
         coming = sum(now < fire_at <= now + lead for fire_at, _ in soon)
         coming = min(max(coming - len(left), 0), reached)
         if reached > coming:
-            self._server.heard({"handoff"})  # whoever is elsewhere was told by the firing itself
+            self._server.heard({"handoff"})  # the firing itself notified other processes
         return Fired(
             at=now,
             handed_off=reached,

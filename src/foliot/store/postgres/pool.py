@@ -41,7 +41,7 @@ class Pool:
         self._all_back = asyncio.Event()
 
     async def acquire(self, patience: float) -> Any:
-        """TimeoutError when none was given back for so many seconds; whatever connecting raises."""
+        """TimeoutError when none was given back within `patience` seconds; any error of connecting."""
         is_patient = False
         while True:
             while self._idle:
@@ -122,7 +122,7 @@ class Pool:
             self._all_back.set()
 
     def _give(self, connection: Any | None) -> bool:
-        """To whoever has waited longest; False when nobody waits."""
+        """To the caller that has waited longest; False when none waits."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -140,7 +140,7 @@ class Pool:
             oldest.terminate()
 
     def forget_idle(self) -> None:
-        """One of ours broke: if the server went away, so did those that lie here, and each would fail somebody."""
+        """A connection broke: if the server went away, the idle ones are broken, too, and each would fail a caller."""
         while self._idle:
             connection, _ = self._idle.pop()
             self._made -= 1

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 import asyncpg
 
 from foliot.domain.identity import promise_stem, run_id
-from foliot.domain.instant import SECOND, Instant
+from foliot.domain.instant import Instant
 from foliot.domain.run import Kept, OnConflict, Promise, new_kept
 from foliot.domain.state import State
 from foliot.errors import Conflict, NotWritten, StoreAway, StoreError
@@ -25,8 +25,6 @@ _TRIES = 4
 _CHOSEN = slice(Promise._fields.index("tenant"), Promise._fields.index("options") + 1)
 _NOTHING = tuple(Promise("", b"", 0))[_CHOSEN]
 """Tenant, queue, priority, usefulness and options, as most promises have them."""
-SOON = SECOND // 2
-"""What is due within this time is worth a wake-up; for the rest schedulers look soon enough."""
 
 
 class Server(Protocol):

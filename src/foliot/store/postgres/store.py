@@ -28,6 +28,7 @@ from foliot.domain.instant import Duration, Instant
 from foliot.domain.lanes import DueKind
 from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise
 from foliot.domain.store import (
+    CALLED_FOR,
     Arrivals,
     Beat,
     Cells,
@@ -426,7 +427,7 @@ class PostgresStore(Verbs):
             made = await promising.insert(self, wanted, self._about_now())
         else:
             made = await self.write(lambda tx: promising.insert_mixed(tx, wanted, self.shard_count))
-        if min(one.fire_at for one in wanted) < self._about_now() + promising.SOON:
+        if min(one.fire_at for one in wanted) < self._about_now() + CALLED_FOR:
             self.ring({"arrivals"})
         return made
 

@@ -1,15 +1,15 @@
-"""Hints between the processes of one host: something was committed that others may wait for.
+"""Hints between the processes of one host: a commit that other processes may wait for.
 
-Who listens has a datagram socket of its own in a directory beside the file, `foliot.db-wake`. After a commit the writer
-sends one byte to each. A hint never waits: where a socket is full, its owner has not read the hints before, and will.
-A socket without an owner was left by a process that was killed, and is removed.
+A process that listens has a datagram socket in a directory beside the file, `foliot.db-wake`. After a commit the writer
+sends one byte to each socket. It never waits: where a socket is full, its owner has not read earlier hints, and will.
+A socket without an owner was left by a process that was killed, and the writer removes it.
 
-Nothing depends on a hint but the time that it saves. Commits of other programs, and of releases before this one, send
-none. Who listens looks once a second as well.
+A lost hint costs time, and nothing else. Commits of other programs, and of releases before this one, send none. So a
+process that listens looks once a second as well.
 
-Only the owner of the file listens. The directory is the owner's alone, so a process of another user may not be able to
-send hints. Where others may write the file, or a socket cannot be made, nobody listens: the file is asked for its
-version every few milliseconds instead.
+Only processes of the file's owner listen. The directory belongs to the owner alone, so a process of another user may be
+unable to send hints. Where other users may write the file, or a socket cannot be made, no process listens: each reads
+the file's version every few milliseconds instead.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _QUIET_TABLES = (
     *("alert", "audit", "claim", "event", "instance", "seal", "sequence", "shard", "tallied", "tally", "unsealed"),
     *("watched", "attempt", "token", "session"),
 )
-"""A write that changes these alone is news to nobody: leases, heartbeats, what was seen, and what was told."""
+"""No process waits for a write that changes these alone: leases, heartbeats, the memory of the watch, alerts."""
 _QUIET_QUERIES = frozenset({"claim_runs", "shrink_chunk", "drop_chunk", "forget_stirs"})
-"""What a claim takes away is nothing that others wait for. Nor is a stir that was heard of."""
+"""No process waits for what a claim takes away, nor for a stir that was read."""
 _WRITE = re.compile(r"\b(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|UPDATE|DELETE\s+FROM|REPLACE\s+INTO)\s+(\w+)", re.IGNORECASE)
 
 _log = logging.getLogger("foliot.store")
@@ -65,7 +65,7 @@ def directory_of(path: str) -> str:
 
 
 class Sender:
-    """Tells all who listen. From any thread, one at a time."""
+    """Sends hints to all listeners. From any thread, one at a time."""
 
     def __init__(self, path: str) -> None:
         self._directory = directory_of(path)
@@ -76,7 +76,7 @@ class Sender:
         self._changed_at = -1
         self._names: list[str] = []
 
-    def tell(self) -> None:
+    def send(self) -> None:
         """Never waits, and never fails."""
         if not hasattr(socket, "AF_UNIX"):
             return
@@ -84,7 +84,7 @@ class Sender:
             try:
                 names = self._listeners()
             except OSError:
-                return  # nobody has ever listened, or we may not look
+                return  # no process has ever listened, or this user may not read the directory
             for name in names:
                 self._send(name)
 
@@ -101,7 +101,7 @@ class Sender:
             self._handle = -1
 
     def _listeners(self) -> list[str]:
-        """Who listens, listed again when the directory has changed."""
+        """Names of the sockets, listed again when the directory has changed."""
         changed_at = os.stat(self._directory).st_mtime_ns
         is_fresh = self._listed_at - changed_at / 1e9 < _FRESH
         if changed_at != self._changed_at or is_fresh:
@@ -120,7 +120,7 @@ class Sender:
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self._directory, name))
         except OSError:
-            pass  # it is full, or gone, or another user's
+            pass  # it is full, or gone, or belongs to another user
 
     def _path(self, name: str) -> str:
         path = os.path.join(self._directory, name)
@@ -131,11 +131,11 @@ class Sender:
         return f"/proc/self/fd/{self._handle}/{name}"
 
 
-class Ears:
+class Listener:
     """One event loop's socket. Everything here happens in that loop."""
 
     def __init__(self, path: str, loop: asyncio.AbstractEventLoop) -> None:
-        """OSError where nobody can listen."""
+        """OSError where this process cannot listen."""
         self._directory = directory_of(path)
         self.loop = loop
         self._heard = 0
@@ -199,7 +199,7 @@ class Ears:
             os.close(handle)
 
     def _listen_again(self) -> None:
-        """Somebody removed our socket."""
+        """Another process removed the socket: makes a new one."""
         path = self._directory.removesuffix("-wake")
         try:
             made, name = self._bound(path)
@@ -209,7 +209,7 @@ class Ears:
         self.loop.remove_reader(self._socket.fileno())
         self._socket.close()
         self._socket, self._name = made, name
-        self._heard += 1  # what was said meanwhile
+        self._heard += 1  # hints may have been lost meanwhile
         self.loop.add_reader(made.fileno(), self._hear)
 
     def _hear(self) -> None:
@@ -221,12 +221,12 @@ class Ears:
             callback()
 
 
-def listen(path: str, loop: asyncio.AbstractEventLoop) -> Ears | None:
-    """None where the file has to be asked instead."""
+def listen(path: str, loop: asyncio.AbstractEventLoop) -> Listener | None:
+    """None where the process has to poll the file instead."""
     if not hasattr(socket, "AF_UNIX"):
         return None
     try:
-        return Ears(path, loop)
+        return Listener(path, loop)
     except (OSError, NotImplementedError) as error:
         _log.info("no hints of commits, asking the file instead: %s", error)
         return None

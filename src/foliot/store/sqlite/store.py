@@ -34,7 +34,7 @@ from foliot.store import queries
 from foliot.store.migrations import refuse_pending
 from foliot.store.sqlite import cells, keeping, migrating
 from foliot.store.sqlite.connection import connect, shared_files
-from foliot.store.sqlite.hints import Ears, Sender, listen
+from foliot.store.sqlite.hints import Listener, Sender, listen
 from foliot.store.sqlite.lending import LentTransaction
 from foliot.store.sqlite.transaction import SqliteTransaction
 from foliot.store.sqlite.writer import InlineWriter, Reader, Work, Writer, as_store_error
@@ -62,12 +62,12 @@ class SqliteStore(Verbs):
         self._reader: apsw.Connection | None = None
         self._sentry: apsw.Connection | None = None
         self._sender: Sender | None = None
-        self._ears: Ears | None = None
-        """Since a loop of this process listens."""
+        self._listener: Listener | None = None
+        """None until a loop of this process listens."""
         self._looks: Reader | None = None
         self._inode = 0
         self._lent: set[apsw.Connection] = set()
-        """Connections that handlers have in their hands."""
+        """Connections that handlers hold."""
         self._handed_off: dict[int, dispatching.HandedOff] = {}
         """By shard, when it was last taken; dropped once its past is loaded."""
         self._shares = FairShares()
@@ -96,7 +96,7 @@ class SqliteStore(Verbs):
         self._looks = Reader(self._snapshot)
         self._looks.start()
         self._sender = Sender(self.path)
-        self._writer = Writer(connection, self._queries, self._clock, self._refuse_another_file, self._sender.tell)
+        self._writer = Writer(connection, self._queries, self._clock, self._refuse_another_file, self._sender.send)
         self._inode = os.stat(self.path).st_ino
 
     def _refuse_another_file(self) -> None:
@@ -115,9 +115,9 @@ class SqliteStore(Verbs):
         writer, self._writer = self._writer, None
         if writer is None:
             return
-        ears, self._ears = self._ears, None
-        if ears is not None:
-            ears.close()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
         is_free = await asyncio.get_running_loop().run_in_executor(None, writer.close)
         looks, self._looks = self._looks, None
         if looks is not None:
@@ -179,21 +179,21 @@ class SqliteStore(Verbs):
         # The pragma tells of other connections' commits; in memory there is only one, which counts its changes.
         if isinstance(self._writer, InlineWriter):
             return self._writer.changes()
-        if self._ears is not None:
-            return self._ears.version
+        if self._listener is not None:
+            return self._listener.version
         seen: int = self._sentry.pragma("data_version")
         return seen
 
     def when_new(self, callback: Callable[[], None]) -> bool:
-        """From then on `version` follows the commits that are news to somebody, and no longer every commit."""
+        """From then on `version` follows only commits that other processes may wait for."""
         if self.path == MEMORY or isinstance(self._clock, ManualClock):
             return False  # virtual time asks when something has happened
         loop = asyncio.get_running_loop()
-        if self._ears is None:
-            self._ears = listen(self.path, loop)
-        if self._ears is None or self._ears.loop is not loop:
+        if self._listener is None:
+            self._listener = listen(self.path, loop)
+        if self._listener is None or self._listener.loop is not loop:
             return False
-        self._ears.when_heard(callback)
+        self._listener.when_heard(callback)
         return True
 
     async def write(self, work: Work[T], *, lazily: bool = False) -> T:
@@ -247,8 +247,8 @@ class SqliteStore(Verbs):
                 "connection=: this store is an SQLite file, which nobody else may have open in this process; "
                 "ctx.transaction() without it gives a connection to that file"
             )
-        tell = (lambda: None) if self._sender is None else self._sender.tell
-        return LentTransaction(self._lend, self._take_back, self._queries, self._clock, tell)
+        send_hints = (lambda: None) if self._sender is None else self._sender.send
+        return LentTransaction(self._lend, self._take_back, self._queries, self._clock, send_hints)
 
     def _lend(self) -> apsw.Connection:
         if self._writer is None:
@@ -337,7 +337,7 @@ class SqliteStore(Verbs):
     def _glance(self, query: str, **values: object) -> list[Row] | None:
         """The rows of a query that reads a few pages, at once, by the connection that asks for the version. Waking a
         thread and being woken by it costs more. None where the store does not call."""
-        if self._ears is None:
+        if self._listener is None:
             return None
         if self._sentry is None:
             raise StoreClosed("the store is closed")

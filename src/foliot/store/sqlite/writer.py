@@ -113,16 +113,16 @@ class Writer(Served):
         queries: Mapping[str, str],
         clock: Clock,
         check: Callable[[], None],
-        tell: Callable[[], None] = lambda: None,
+        send_hints: Callable[[], None] = lambda: None,
     ) -> None:
-        """`check` is asked before each transaction, and raises when the file must not be written. `tell`: what is
-        called after each commit of something that other processes may wait for."""
+        """`check` is asked before each transaction, and raises when the file must not be written. `send_hints`
+        is called after each commit that other processes may wait for."""
         super().__init__("foliot-writer")
         self.connection = connection
         self._queries = queries
         self._clock = clock
         self._check = check
-        self._tell = tell
+        self._send_hints = send_hints
 
     def _perform(self, batch: list[_Request]) -> None:
         try:
@@ -130,7 +130,7 @@ class Writer(Served):
             with _syncing(self.connection, not all(request.is_lazy for request in batch)):
                 is_news = commit_together(self.connection, self._queries, self._clock, batch)
             if is_news:
-                self._tell()
+                self._send_hints()
         except BaseException as error:
             for request in batch:
                 request.error = request.error or as_store_error(error)
@@ -222,7 +222,7 @@ class InlineWriter:
         self._lock.release()
 
     def close(self) -> bool:
-        """Whether the connection is free, and can be closed: a handler that nobody runs any more keeps it for ever."""
+        """Whether the connection is free, and can be closed: an abandoned handler keeps it for ever."""
         taken = self._lock.acquire(timeout=_LENT_FOR)
         self._closed = True
         if taken:
@@ -298,7 +298,7 @@ def _answer(batch: list[_Request]) -> None:
         try:
             loop.call_soon_threadsafe(_resolve, requests)
         except RuntimeError:
-            continue  # that loop was closed meanwhile: nobody is left to be told
+            continue  # that loop was closed meanwhile: no caller is left
 
 
 def _resolve(requests: list[_Request]) -> None:
