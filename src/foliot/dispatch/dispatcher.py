@@ -31,7 +31,7 @@ RENEW_EVERY: Duration = SECOND
 SHARE_EVERY: Duration = SECOND
 """How often the fleet is looked at, and shards are taken or given up."""
 HURRY_EVERY: Duration = 100 * MILLISECOND
-"""The same, while others are about to give up what is ours: until we take it, nobody fires it."""
+"""The same, while other schedulers are about to release our shards: until we take them, no scheduler fires them."""
 LOOK_EVERY: Duration = 250 * MILLISECOND
 """Arrivals are read at least this often; `version` only makes it sooner. Of a store that calls, see `CALLED_FOR`."""
 POLL_EVERY: Duration = 20 * MILLISECOND
@@ -39,7 +39,7 @@ POLL_EVERY: Duration = 20 * MILLISECOND
 anything else has its turn."""
 REST = 2
 MOST_REST: Duration = 3 * MILLISECOND
-"""After a batch that was not full, and after a look, the dispatcher rests for so many times as long as that took, but
+"""After a batch that was not full, and after a look, the dispatcher rests REST times as long as that took, but
 not longer than this. What falls due or arrives meanwhile goes in one batch: each batch costs the store, and every
 worker that it wakes, about as much with ten runs as with one, and a machine that is busy with batches of one is late
 with all of them."""
@@ -54,8 +54,8 @@ HERD_REST = 3
 MOST_HERD_REST: Duration = 60 * MILLISECOND
 FRESH_FOR: Duration = SECOND
 """Nor of a herd, for so long after something fresh was due beside it. And after each batch of it the dispatcher rests
-from it for so many times as long as that took: it is fired faster than workers take it all the same, and what is fresh
-needs the store and the processor, too."""
+HERD_REST times as long as that took: it is fired faster than workers take it anyway, and what is fresh needs the store
+and the processor, too."""
 LATE_PIECE = 2_000
 """No more of it is loaded at once, and no more than twice as much is in memory, of each shard: likewise."""
 _BREATH: Duration = MILLISECOND // 2
@@ -187,7 +187,7 @@ class Dispatcher:
         self._sleeper: asyncio.Future[None] | None = None
         self._failures = 0
         self._busy: list[Entry] = []
-        """What somebody's open transaction had its hands on: tried again with the next look."""
+        """Entries that another transaction locked: tried again with the next look."""
         self._retabling: str | None = None
         """Where to go on with the ticks that newer tables may move; None when all were looked at."""
 
@@ -202,7 +202,7 @@ class Dispatcher:
         return self._shards.waiting()
 
     def next_event(self) -> Instant | None:
-        """When something can happen if nobody makes a new promise: a run is due, or the next cells are to be leased."""
+        """When the next run is due, or the next cells are to be leased, if no promise is made before."""
         if not self._shards:
             return None
         moments = (
@@ -235,7 +235,7 @@ class Dispatcher:
             await self.release()
             return now + SHARE_EVERY
         try:
-            # First, or leases that ended while this process slept would seem to be free, and be taken anew.
+            # First, or leases that ended while this process slept would seem to be free, and be taken again.
             await self._renew(now)
             await self._fire_due(now)
             await self._share(now)
@@ -272,7 +272,7 @@ class Dispatcher:
             stopping.cancel()
 
     async def release(self, shards: Collection[int] | None = None) -> None:
-        """Gives up these shards, or all, at once: whoever comes next need not wait for the leases to end."""
+        """Releases these shards, or all, so that the next owner does not wait for the leases to end."""
         leases = self._shards.drop(self.shards if shards is None else shards)
         if shards is None:
             self._failure = None  # it was about what we had
@@ -291,7 +291,7 @@ class Dispatcher:
         if marks == {mark} and not _passed(self._renewed_at, self._renew_every, now):
             return
         if marks != {mark} and not self._shards.has_fresh():
-            # The new window is loaded as of what arrivals have told: that must not lie far back, as after a sleep.
+            # The new window is loaded as of the cursor of arrivals: that must not lie far back, as after a sleep.
             await self._look(now)
         rate = (await self._meanwhile(self._store.lane_rates())).get(Lane.CATCH_UP)
         self._pace.keep_to(None if rate is None else rate * len(self._shards) / self._store.shard_count)
@@ -322,13 +322,13 @@ class Dispatcher:
         self._share_every = HURRY_EVERY if plan.is_waiting else self._beat
 
     def _has_the_only_one(self) -> bool:
-        """One shard cannot be shared: whoever has it need not ask."""
+        """One shard cannot be shared, so its owner need not ask."""
         return self._store.shard_count == len(self._shards) == 1
 
     async def _take(self, shard: int) -> None:
         lease = await self._store.take(shard, self._owner, self._lease_ttl)
         if lease is None:
-            return  # somebody got there first
+            return  # another scheduler took it first
         self.counters.takeovers += 1
         self._shards.hold(lease, taken_at=lease.until - self._lease_ttl)
         self._version, self._retabling = None, ""
@@ -662,9 +662,7 @@ class Dispatcher:
         lost = self._shards.drop(shards)
         self.counters.lost += len(lost)
         self._shared_at = _LONG_AGO
-        _log.warning(
-            "given up, and taken anew if they are free: shards %s (%s)", sorted(one.shard for one in lost), why
-        )
+        _log.warning("released shards %s (%s), leasing them again if free", sorted(one.shard for one in lost), why)
 
     async def _back_off(self, error: Exception, stop: asyncio.Event) -> None:
         """Notes the first failure of a burst, and waits longer after each."""

@@ -1,13 +1,12 @@
 """Herds of ticks, made ready before they are due, so that handing them off takes no longer than a few round trips.
 
-Many schedules have ticks at the same moment, and each needs a decision, a successor and a few writes. All of that is
-done a little ahead, in transactions that then wait, and commit just before that moment: no claim takes what they hand
-off before it has come. Nobody sees anything of it until then; if it does not come to it, they roll back, and the ticks
-are fired as ever.
+Many schedules have ticks at the same moment, and each needs a decision, a successor and a few writes. A scheduler does
+all of that a little ahead, in transactions that then wait, and commit just before that moment. No claim takes their
+runs before it has come. No other transaction sees them until then. If they roll back, the ticks are fired as usual.
 
-What these transactions hold while they wait: rows of ticks that are due within a moment, and their schedules, of which
-no other run exists. Whoever wants to change one of those waits for as long. The shards are locked at the very end, so
-that other firings go on, and their epochs are compared then: whoever was replaced meanwhile hands nothing off.
+While they wait, these transactions lock rows of ticks that are due soon, and their schedules, of which no other run
+exists. A transaction that changes one of those waits. The shards are locked at the very end, so that other firings go
+on, and their epochs are compared then: a scheduler that was replaced meanwhile hands nothing off.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ from foliot.store.verbs.transaction import Row
 AHEAD: Duration = 750 * MILLISECOND
 """How long before its time a herd is made ready: longer than that takes, and longer than a dispatcher sleeps."""
 HAND_OFF: Duration = 80 * MILLISECOND
-"""How long before its time it is handed off: longer than that takes, and claiming it. Whoever wants to change one of
-its schedules has waited for it for long by then."""
+"""How long before its time a herd is handed off: longer than that takes, and claiming it."""
 PATIENCE: Duration = 400 * MILLISECOND
 """For so long after its time a herd waits to be fired."""
 HERD = 20
@@ -46,12 +44,11 @@ PART, MOST = 250, 5_000
 EARLY: Duration = 20 * MILLISECOND
 """The server's clock is waited for as long as this, should it be behind ours."""
 LATEST: Duration = 150 * MILLISECOND
-"""With less time than this left it would be in nobody's favour to begin."""
+"""With less time than this left, preparing a herd delays it."""
 _KNOWN_FOR = 0.25
-"""Seconds in which whoever called for one tick of a herd calls for the others, which went with it."""
+"""Seconds in which the dispatcher, which fired one tick of a herd, fires the others that went with it."""
 _IDLE = "SET LOCAL idle_in_transaction_session_timeout = '3s'"
-"""A process that stands still must not hold up whoever takes its shards over: shorter than a lease. And longer than any
-herd waits."""
+"""A stopped process must not delay the next owner of its shards: shorter than a lease. And longer than a herd waits."""
 
 Entry = tuple[Instant, int]
 T = TypeVar("T")
@@ -91,11 +88,11 @@ class Herd:
         leases: Sequence[Lease],
         decide: Decide,
         placing: Placing,
-        whom: Callable[[], str],
+        next_workers: Callable[[], str],
         ahead: Duration = AHEAD,
     ) -> None:
-        """`whom`: workers to be called for it, in turn, by queue: see `foliot.fire_runs`. `ahead`: how long before its
-        time it is begun."""
+        """`next_workers`: workers to call for it, in turn, by queue: see `foliot.fire_runs`. `ahead`: how long before
+        its time it is begun."""
         self.at = at
         self.entries: frozenset[Entry] = frozenset()
         """What goes with it, once it is ready: no more than was asked for."""
@@ -105,7 +102,7 @@ class Herd:
         self._leases = leases
         self._decide = decide
         self._placing = placing
-        self._whom = whom
+        self._next_workers = next_workers
         self._ahead = ahead
         self._was_begun = False
         self._head_start = HAND_OFF if server.lead else 0
@@ -114,17 +111,17 @@ class Herd:
         self.task: asyncio.Task[Fired] = asyncio.create_task(
             server.write(self._wait_and_fire, lazily=True, hot=True), name=f"ticks of {at}"
         )
-        self.task.add_done_callback(_told_of)
+        self.task.add_done_callback(_log_failure)
 
     async def fire(self) -> Fired | None:
-        """None when nothing was fired. LostOwnership when a shard is another's by now."""
+        """None when nothing was fired. LostOwnership when a shard has another owner."""
         self._go()
         try:
             fired = await asyncio.shield(self.task)
         except LostOwnership:
             raise
         except Exception:
-            return None  # whoever called fires them as ever, and hears of what is wrong
+            return None  # the caller fires them as usual, and gets the error
         self._placing.keep()
         return fired._replace(at=self.clock.now())
 
@@ -141,7 +138,7 @@ class Herd:
     def abandon(self) -> None:
         if not self._call.done():
             self._call.set_exception(_Abandoned)
-            self._call.exception()  # seen, also when nobody waits for it yet
+            self._call.exception()  # retrieved, also when no caller waits for it yet
 
     async def _wait_and_fire(self, tx: PostgresTransaction) -> Fired:
         if self._was_begun:
@@ -154,7 +151,7 @@ class Herd:
         tx.now = max(tx.now, self.at)
         await firing.write()
         if self._head_start:
-            await tx.one("call_for_chunks", at=self.at, whom=self._whom())
+            await tx.one("call_for_chunks", at=self.at, whom=self._next_workers())
         return Fired(tx.now, firing.handed_off, 0, 0, 0, 0, firing.created, [])
 
     async def _made_ready(self, tx: PostgresTransaction) -> Firing:
@@ -170,7 +167,7 @@ class Herd:
         return firing
 
     async def _be_called(self, tx: PostgresTransaction) -> None:
-        """By whoever fires, or by the time."""
+        """By a firing, or by the time."""
         loop = asyncio.get_running_loop()
         timers = [loop.call_later((self._ahead + PATIENCE) / SECOND, self.abandon)]
         if self._head_start:
@@ -184,7 +181,7 @@ class Herd:
 
     async def _reach(self, tx: PostgresTransaction) -> None:
         """The store's clock decides, inside the transaction. Whether the shards are still ours, and whether anything is
-        limited by now, is asked with it; the shards are locked then."""
+        limited meanwhile, is asked with it; the shards are locked then."""
         while True:
             now, owned, is_limited = await self._server.look_again(tx, "hold_now", **under(self._leases))
             lost = {lease.shard for lease in self._leases} - set(owned)
@@ -215,10 +212,10 @@ class _StoreClock:
 class Ahead:
     """What one process knows of ticks to come, and the herds of them that it has made ready."""
 
-    def __init__(self, server: Server, shares: FairShares, whom: Callable[[], str]) -> None:
+    def __init__(self, server: Server, shares: FairShares, next_workers: Callable[[], str]) -> None:
         self._server = server
         self._shares = shares
-        self._whom = whom
+        self._next_workers = next_workers
         self._moments: dict[Instant, set[int]] = {}
         """Ticks that are loaded, by their time."""
         self._order: list[Instant] = []
@@ -234,7 +231,7 @@ class Ahead:
         self._clock = _StoreClock(0, moves=False)
 
     def note(self, entries: Iterable[Row]) -> None:
-        """What was loaded or told: time, number, and whether it is a tick."""
+        """What was loaded or arrived: time, number, and whether it is a tick."""
         for at, number, is_tick in entries:
             if is_tick:
                 if at not in self._moments:
@@ -277,7 +274,8 @@ class Ahead:
             part = ours[place::parts][:MOST]
             shards = {shard_of(number, self._server.shard_count) for number in part}
             held = [by_shard[shard] for shard in sorted(shards)]
-            self.herds.append(Herd(self._server, at, part, held, decide, Placing(self._shares), self._whom, ahead))
+            placing = Placing(self._shares)
+            self.herds.append(Herd(self._server, at, part, held, decide, placing, self._next_workers, ahead))
 
     async def fire(self, due: Sequence[Entry]) -> tuple[Fired | None, list[Entry]]:
         """All herds whose time has come, and what is left to be fired of what is due. None when there was no herd.
@@ -349,8 +347,8 @@ def together(one: Fired, other: Fired) -> Fired:
     )
 
 
-def _told_of(task: asyncio.Task[Fired]) -> None:
-    """Whoever called for it goes on without it, and often nobody did."""
+def _log_failure(task: asyncio.Task[Fired]) -> None:
+    """Logs the error of a herd that no caller waits for."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, _Abandoned):
         level = logging.DEBUG if isinstance(error, FoliotError) else logging.WARNING

@@ -1,8 +1,8 @@
 """Ticks that are about to fall due, made ready inside a transaction that waits for their time.
 
 All that a firing does but for the last step is done here, as of the moment when they are due: under the schedules'
-locks nothing can change until then that would make the decision another one. What could change all the same is not made
-ready, and is fired as ever.
+locks nothing can change until then that would make the decision another one. Ticks whose facts could change are not
+made ready, and are fired as usual.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ SHORTEST_MISS: Duration = SECOND
 
 
 PIECE = 500
-"""Ticks that are decided about at once: whoever else is on this event loop waits for no more of them."""
+"""Ticks that are decided about at once: other tasks of this event loop wait for no more of them."""
 
 
 async def prepare(tx: Transaction, numbers: Sequence[int], decide: Decide, placing: Placing) -> Firing | None:
     """Everything up to the hand-off, at `tx.now`, which lies ahead; `Firing.write` does the rest. None when nothing is
     to be made ready.
 
-    1. Of the ticks that are due then, those whose schedules have no other run: nobody's ending waits for our locks.
-    2. They and their schedules are locked, but for those that somebody has his hands on. 3. They are decided about.
+    1. Of the ticks that are due then, those whose schedules have no other run: no ending waits for these locks.
+    2. They and their schedules are locked, but for those that another transaction locks. 3. They are decided about.
     4. Those that simply go are marked as fired, and have their successors. All others are left as they are.
     """
     if await tx.value("any_limits"):
@@ -61,7 +61,7 @@ async def _prepare(tx: Transaction, numbers: Sequence[int], decide: Decide, firi
 
 
 async def _facts(tx: Transaction, rows: dict[str, Row]) -> list[TickFacts]:
-    """Of ticks that nobody but their schedule has a say about, under the schedules' locks."""
+    """Of ticks that depend on their schedule alone, under the schedules' locks."""
     alone = await _without_crowded(tx, rows)
     held = await tx.lock_free(alone)
     # Once more: what came before we had the lock is in the way now.
@@ -71,7 +71,7 @@ async def _facts(tx: Transaction, rows: dict[str, Row]) -> list[TickFacts]:
     facts = []
     for name, schedule in schedules.items():
         if _is_certain(schedule.policy):
-            with suppress(ValueError):  # it cannot be read: whoever fires it sets it aside
+            with suppress(ValueError):  # it cannot be read: firing sets it aside
                 facts.append(around.facts_of(rows[name]))
     return facts
 
