@@ -6,7 +6,8 @@ what is still pending. It never runs a handler, never sees a concrete store, and
 """
 
 from foliot.dispatch.admission import decide_tick, decide_ticks
-from foliot.dispatch.dispatcher import DispatchCounters, Dispatcher, DispatcherStore
+from foliot.dispatch.counters import DispatchCounters
+from foliot.dispatch.dispatcher import Dispatcher, DispatcherStore
 from foliot.dispatch.wheel import Entry, Wheel
 
 __all__ = [

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +12,7 @@ from foliot.clock import Clock
 from foliot.dispatch.admission import decide_ticks
 from foliot.dispatch.balance import Balance
 from foliot.dispatch.cells import lease_through, next_lease_at
+from foliot.dispatch.counters import DispatchCounters
 from foliot.dispatch.lanes import Pace
 from foliot.dispatch.retabling import RetablingStore, retable
 from foliot.dispatch.shards import HeldShard, Shards, Window
@@ -21,7 +20,6 @@ from foliot.dispatch.wheel import Entry
 from foliot.domain.decisions import store_pause
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
 from foliot.domain.lanes import BURST, DueKind
-from foliot.domain.metrics import BATCH, LATENESS, Histogram
 from foliot.domain.run import Lane
 from foliot.domain.signals import Tracer
 from foliot.domain.store import CALLED_FOR, DispatchStore, Fired, shard_of
@@ -73,49 +71,6 @@ class DispatcherStore(DispatchStore, RetablingStore, Protocol):
 
     def version(self) -> int: ...
     def when_new(self, callback: Callable[[], None]) -> bool: ...
-
-
-@dataclass(slots=True)
-class DispatchCounters:
-    """What happened since the start of this process, for metrics."""
-
-    fired: int = 0
-    early_refused: int = 0
-    stale: int = 0
-    skipped: int = 0
-    skipped_for: Counter[str] = field(default_factory=Counter)
-    """By reason."""
-    held: int = 0
-    held_for: Counter[str] = field(default_factory=Counter)
-    created: int = 0
-    faults: int = 0
-    arrivals: int = 0
-    takeovers: int = 0
-    lost: int = 0
-    failures: int = 0
-    """Times the store could not do what was asked."""
-    lateness: Histogram = field(default_factory=lambda: Histogram(LATENESS))
-    """From due to fired, of everything that the store had reached by then, also what turned out to be stale."""
-    batches: Histogram = field(default_factory=lambda: Histogram(BATCH))
-    """How long each of them took."""
-
-    def add(self, due: list[Entry], fired: Fired, took: Duration) -> None:
-        """A batch at a time: nothing here is done for each run."""
-        self.batches.add(took)
-        is_all_reached = not due or due[-1][0] <= fired.at
-        self.lateness.add_due(due if is_all_reached else [one for one in due if one[0] <= fired.at], fired.at)
-        self.lateness.counts[0] += fired.ahead
-        self.fired += fired.handed_off
-        self.early_refused += fired.early
-        self.stale += fired.stale
-        if fired.skipped:
-            self.skipped += fired.skipped
-            self.skipped_for.update(fired.skipped_for)
-        if fired.held:
-            self.held += fired.held
-            self.held_for.update(fired.held_for)
-        self.created += fired.created
-        self.faults += len(fired.faults)
 
 
 class Dispatcher:
