@@ -12,7 +12,7 @@ import pytest
 from foliot.domain.gates import Gate
 from foliot.domain.instant import MINUTE, SECOND
 from foliot.domain.policy import choices, choices_to_json
-from foliot.domain.run import Claimed
+from foliot.domain.run import Claimed, OnConflict
 from foliot.domain.state import PARKED, TERMINAL
 from foliot.errors import Conflict, UnknownName
 from tests.contract.stage import Stage
@@ -29,8 +29,8 @@ DONE = TERMINAL | PARKED
 class Walk:
     """The counter knows the handlers that run, and nothing of slots.
 
-    A lower limit counts for what is handed off from then on. Once everything that was handed off has been claimed, the
-    handlers that run are all that may exceed it."""
+    A lower limit counts for runs that take their slots from then on. Once each run that had a slot before is running,
+    only these runs may exceed it."""
 
     def __init__(self, stage: Stage, seed: int) -> None:
         self.stage = stage
@@ -42,8 +42,9 @@ class Walk:
         self.bound = 7
 
     async def step(self) -> None:
-        acts = [self.promise] * 5 + [self.fire] * 5 + [self.claim] * 6 + [self.finish] * 7
+        acts = [self.promise] * 5 + [self.fire] * 5 + [self.claim] * 4 + [self.claim_all] * 2 + [self.finish] * 7
         acts += [self.cancel, self.change, self.lose, self.give_back, self.wait, self.beat]
+        acts += [self.move, self.replace] * 2
         await self.any.choice(acts)()
         self.judge()
 
@@ -62,21 +63,44 @@ class Walk:
     async def promise(self) -> None:
         for _ in range(self.any.choice([1, 1, 5])):
             key, options = self._wishes()
-            after = self.any.choice([0, 0, SECOND, MINUTE])
-            kept = await self.stage.promise(options=options, priority=self.any.choice([0, 5]), after=after)
+            after, name = self.any.choice([0, 0, SECOND, MINUTE]), f"promise:{len(self.promised)}"
+            kept = await self.stage.promise(name, options=options, priority=self.any.choice([0, 5]), after=after)
             self.promised.append(kept.id)
             self.key_of[kept.number] = key
+
+    async def move(self) -> None:
+        if self.promised:
+            at = self.stage.now + self.any.choice([-SECOND, 0, 0, SECOND])
+            with suppress(Conflict):
+                await self.stage.store.move(self._any_key(), None, at)
+
+    async def replace(self) -> None:
+        """Another time, priority and key, or the same ones again."""
+        if self.promised:
+            key, options = self._wishes()
+            more: dict[str, Any] = {"after": self.any.choice([0, 0, SECOND]), "priority": self.any.choice([0, 5])}
+            with suppress(Conflict):
+                name = self._any_key()
+                kept = await self.stage.promise(name, options=options, on_conflict=OnConflict.REPLACE, **more)
+                self.key_of[kept.number] = key
+
+    def _any_key(self) -> str:
+        return self.any.choice(self.promised[-10:]).removesuffix("#1")
 
     async def fire(self) -> None:
         await self.stage.fire_by_policy()
 
     async def claim(self) -> None:
-        most = self.any.choice([1, 3, 100])
-        for run in await self.stage.claim(most):
+        for run in await self.stage.claim(self.any.choice([1, 3])):
             self.running[run.number] = run
+
+    async def claim_all(self) -> None:
+        """Afterwards each run that has a slot is running."""
+        await self.fire()
+        while claimed := await self.stage.claim():
+            self.running |= {run.number: run for run in claimed}
         self.judge()
-        if most == 100:
-            self.bound = max(self.limit, len(self.running))
+        self.bound = max(self.limit, len(self.running))
 
     def _pick(self, most: int = 1) -> list[Claimed]:
         numbers = self.any.sample(sorted(self.running), min(most, len(self.running)))
