@@ -116,6 +116,8 @@ class Walk:
         """The same runs, until they are changed: between two attempts a run keeps its key."""
         self.returned: set[int] = set()
         """Runs that were given back: the rate has counted their start."""
+        self.unchecked: set[int] = set()
+        """Runs whose check begins again: it takes no slots beside those of its run."""
 
     async def begin(self) -> None:
         self.workers = [await self._register() for _ in range(2)]
@@ -161,7 +163,7 @@ class Walk:
     def _changed(self, name: str) -> None:
         for slot, allowed in self.allowed.items():
             is_set = name in (slot, "tenant:*")
-            allowed.change(self._effective(slot), self._counted(slot), is_set=is_set)
+            allowed.change(self._effective(slot), self._counted(slot) | self.unchecked, is_set=is_set)
 
     def _over(self, number: int) -> None:
         """The run needs its slots again before it runs again."""
@@ -290,7 +292,8 @@ class Walk:
     def _ending(self, one: Handler) -> Ending:
         stage, run = self.stage, one.run
         if one.is_check and self.any.random() < 0.3:
-            return stage.interrupted(run)  # it keeps its slots, as one whose check is lost
+            self.unchecked.add(run.number)
+            return stage.interrupted(run)
         if one.is_check:
             self._over(run.number)
             return stage.ending(run, Event.CHECK_PASSED, Outcome.SUCCEEDED)
@@ -344,7 +347,9 @@ class Walk:
         for number, one in list(self.handlers.items()):
             if one.worker == gone:
                 del self.handlers[number]
-                if not one.is_check:
+                if one.is_check:
+                    self.unchecked.add(number)
+                else:
                     self._over(number)
 
     async def watch(self) -> None:

@@ -91,7 +91,7 @@ class BrokenWalk(Walk):
 
 async def walked(opened: AbstractAsyncContextManager[Store], clock: ManualClock, arm: Break, steps: Any) -> None:
     async with opened as store:
-        walk = BrokenWalk(Stage(Persistent(store), clock), arm)  # type: ignore[arg-type]
+        walk = BrokenWalk(Stage(Persistent(store), clock), arm)
         await walk.begin()
         for name, seed in steps:
             await walk.step(name, seed)
