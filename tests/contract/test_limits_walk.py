@@ -214,6 +214,13 @@ class Walk:
                 after = self.any.choice([0, 0, SECOND])
                 self._changed_run(await self._promise(*self._chosen(), after, on_conflict=OnConflict.REPLACE))
 
+    async def change_handed_off(self) -> None:
+        await self.fire()
+        for _ in range(4):
+            await self.any.choice([self.move, self.replace])()
+        await self.fire()
+        await self._claim_all()
+
     async def cancel(self) -> None:
         if self.promised:
             with suppress(Conflict, UnknownName):
@@ -428,7 +435,19 @@ class Walk:
 
 
 OFTEN = ["fire", "claim", "promise", "finish"]
-ACTS = [*OFTEN * 4, "settle", "settle", "together", "together", "complete", "complete", "move", "replace", "limit"]
+ACTS = [
+    *OFTEN * 4,
+    "settle",
+    "settle",
+    "together",
+    "together",
+    "complete",
+    "complete",
+    "change_handed_off",
+    "move",
+    "replace",
+    "limit",
+]
 ACTS += ["wait", "cancel", "release", "revive", "give_back", "lose", "vanish", "watch", "unlimit", "take_over"]
 STEPS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 1 << 20)), min_size=40, max_size=140)
 
