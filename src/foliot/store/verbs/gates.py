@@ -113,13 +113,16 @@ class Gatekeeper:
             return through
         board = await self._lock(need for one in limited for need in wanted[one.number])
         before = {name: taken.used for name, taken in board.items()}
-        verdicts = [(one, paused.get(one.number) or self._judge(one, wanted[one.number], board)) for one in limited]
-        await self._tx.run_each(
-            "slot_taken", [(taken.used - before[name], taken.tat, name) for name, taken in sorted(board.items())]
-        )
+        given_up: Counter[str] = Counter()
+        verdicts = [
+            (one, paused.get(one.number) or self._judge_with(given_up, one, wanted[one.number], board))
+            for one in limited
+        ]
+        taken = [(slot.used - before[name], slot.tat, name) for name, slot in sorted(board.items())]
+        await self._tx.run_each("slot_taken", taken)
         await self._write(verdicts, wanted)
-        given_up = {name for one in limited for name in _names(one.slots)}
-        await self._tx.let_in(sorted(board.keys() | given_up))
+        had = {name for one in limited for name in _names(one.slots)}
+        await self._tx.let_in(sorted(board.keys() | had))
         return through | {one.number for one, verdict in verdicts if verdict.goes}
 
     def _paused(self, candidates: Sequence[Candidate]) -> dict[int, Verdict]:
@@ -171,6 +174,26 @@ class Gatekeeper:
         found = await self._tx.all("slots_named", names=[name for name, _ in rows])
         return {name: Taken(used, tat) for name, used, tat in found}
 
+    def _judge_with(
+        self, given_up: Counter[str], one: Candidate, wanted: Sequence[Need], board: dict[str, Taken]
+    ) -> Verdict:
+        """Judges a run. One that was let in may take slots that others of the batch, which were let in, give up.
+
+        Otherwise two runs that need the same two slots, and were let in at one each, would swap these for ever."""
+        has = set(_names(one.slots))
+        if not has:
+            return self._judge(one, wanted, board)
+        spare = {name: count for name, count in given_up.items() if name in board}
+        for name, count in spare.items():
+            board[name].used -= count
+        verdict = self._judge(one, wanted, board)
+        for name, count in spare.items():
+            board[name].used += count
+        after = set(_slots_after(one, verdict, wanted))
+        given_up -= Counter(after & spare.keys() - has)
+        given_up += Counter(name for name in has - after if not name.startswith(RATE))
+        return verdict
+
     def _judge(self, one: Candidate, wanted: Sequence[Need], board: dict[str, Taken]) -> Verdict:
         if not one.forced:
             return admit(wanted, frozenset(_names(one.slots)), board, self._tx.now)
@@ -182,17 +205,16 @@ class Gatekeeper:
         """Slots that a run gives up with this are set free by the store, for those that wait."""
         goes, waits, later = [], [], []
         for one, verdict in verdicts:
-            keeps = kept(_names(one.slots))
+            slots = _stored(_slots_after(one, verdict, wanted[one.number]))
             if verdict.waits_for is None:
                 is_probe = any(need.name.startswith(_PROBE) for need in wanted[one.number])
-                goes.append((_stored(held_until_its_end(wanted[one.number])), is_probe or None, one.number))
+                goes.append((slots, is_probe or None, one.number))
             elif verdict.at is None:
                 told = verdict.told or f"waits for {waiting_for(verdict.waits_for)}"
                 reason = _reason(verdict.waits_for)
-                waits.append((_stored(keeps), verdict.waits_for, reason, told, one.lane, one.number))
+                waits.append((slots, verdict.waits_for, reason, told, one.lane, one.number))
             else:
                 told = verdict.told or f"waits for {waiting_for(verdict.waits_for)}: {rfc3339(verdict.at)}"
-                slots = _stored(keeps if verdict.told else [*keeps, verdict.waits_for])
                 later.append(
                     (slots, verdict.waits_for, _reason(verdict.waits_for), told, one.lane, one.number, verdict.at)
                 )
@@ -228,6 +250,14 @@ def _patience(job: bytes | None, options: bytes | None) -> Duration | None:
         return policy_from_json(job).merged(choices_from_json(options)).give_up_after
     except InvalidInput:
         return None
+
+
+def _slots_after(one: Candidate, verdict: Verdict, wanted: Sequence[Need]) -> list[str]:
+    """The slots that a run has once its verdict is written. One that waits keeps its key, and its time by a rate."""
+    if verdict.waits_for is None:
+        return held_until_its_end(wanted)
+    keeps = kept(_names(one.slots))
+    return keeps if verdict.at is None or verdict.told else [*keeps, verdict.waits_for]
 
 
 def _names(slots: str | None) -> list[str]:
