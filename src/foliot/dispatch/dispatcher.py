@@ -373,7 +373,7 @@ class Dispatcher:
                         wait = min(wait, self._looks_again - now)
                 if not asking.done():
                     await self._sleep(wait)
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, or the store was closed
             asking.cancel()
             await asyncio.wait({asking})
             raise
