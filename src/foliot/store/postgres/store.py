@@ -57,10 +57,10 @@ from foliot.store.postgres.connection import (
     unknown,
 )
 from foliot.store.postgres.health import health
+from foliot.store.postgres.periodic import PeriodicVerbs
 from foliot.store.postgres.together import Alone, Together
 from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Query, Work, prepared
 from foliot.store.verbs import dispatching, watching
-from foliot.store.verbs.store import Verbs
 from foliot.store.verbs.transaction import Row
 
 T = TypeVar("T")
@@ -85,10 +85,11 @@ class _Loop:
         self.bell = Bell(store._notify, None if listens is None else lambda: store.connections.connect(listens))
 
 
-class PostgresStore(Verbs):
+class PostgresStore(PeriodicVerbs):
     """`foliot.domain.store.Store` on PostgreSQL."""
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
+        super().__init__()
         self.url = url
         self.where = address(url)
         self._virtual = clock if isinstance(clock, ManualClock) else None

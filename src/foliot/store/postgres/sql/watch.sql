@@ -67,3 +67,11 @@ FROM foliot.instance WHERE ended_at IS NULL ORDER BY number
 
 -- name: report_clock
 UPDATE foliot.instance SET offset_low = :low, offset_high = :high, fenced = :fenced WHERE number = :number
+
+-- name: waiting_work
+-- Whether there is any work for each periodic loop, in the order of `Waiting`. Each part is a probe of a narrow index.
+SELECT EXISTS (SELECT 1 FROM foliot.claim), EXISTS (SELECT 1 FROM foliot.unsealed),
+    EXISTS (SELECT 1 FROM foliot.backfill WHERE ended_at IS NULL AND state = 'running'),
+    EXISTS (SELECT 1 FROM foliot.run WHERE member_set IS NOT NULL AND state = 5),
+    EXISTS (SELECT 1 FROM foliot.run
+        WHERE gives_up_at < foliot.now() AND state <= 2 AND waits_for LIKE 'rate:breaker:%')
