@@ -97,9 +97,9 @@ class DispatchStore(Protocol):
         """
 
     def look_ahead(self, leases: Sequence[Lease], decide: Decide) -> None:
-        """A hint, given by the owner of these shards every now and then, at least every quarter of a second: what falls
-        due within a moment may be made ready for `fire`, which does with it what it would have done without. Nobody
-        sees anything of it before that. `decide` may be called with a time that is to come: that of the ticks."""
+        """A hint from the owner of these shards, at least once in `CALLED_FOR`: runs that fall due soon may be made
+        ready for `fire`, which does with them what it would have done without. No other process sees that before.
+        `decide` may be called with a time that is to come: that of the ticks."""
 
     async def computed_otherwise(self, tables: Sequence[str], after: str, limit: int) -> list[Armed]:
         """Schedules whose pending tick was computed with tables of the world, and with none of these releases of them;
