@@ -24,7 +24,7 @@ from foliot.domain.instant import MILLISECOND, MINUTE, SECOND, Duration, Instant
 from foliot.domain.policy import choices, choices_to_json
 from foliot.domain.run import Claimed, Ending, OnConflict
 from foliot.domain.state import PARKED, TERMINAL, Event, Outcome, State
-from foliot.errors import Conflict, StoreError, UnknownName
+from foliot.errors import Conflict, UnknownName
 from foliot.watch.reaper import Reaper
 from tests.contract.engines import Engine
 from tests.contract.stage import START, Stage
@@ -338,13 +338,15 @@ class Walk:
         """In a transaction of the handler's, which commits or rolls back."""
         for one in self._pick(1, checks=False):
             is_committed, transaction = self.any.random() < 0.8, self.stage.store.transaction()
+            is_owned = True
             try:
                 await transaction.begin()
-                assert await transaction.finish(one.worker, self.stage.succeeded(one.run))
+                is_owned = await transaction.finish(one.worker, self.stage.succeeded(one.run))
                 await (transaction.commit if is_committed else transaction.roll_back)()
-            except StoreError:
+            except Exception:  # inside of it errors are the driver's own
                 is_committed = False
                 await transaction.roll_back()
+            assert is_owned, "the attempt owns its run"
             if not is_committed:
                 self.handlers[one.run.number] = one
 
