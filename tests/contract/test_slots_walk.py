@@ -13,6 +13,7 @@ from foliot.domain.instant import HOUR, MINUTE, SECOND
 from foliot.domain.policy import Policy, choices, choices_to_json
 from foliot.domain.run import Claimed
 from foliot.domain.state import PARKED, TERMINAL, State
+from foliot.domain.store import DEFAULT_QUEUE, Offer, PassedSlot, StandbyRequest
 from foliot.errors import Conflict, UnknownName
 from foliot.timing import every
 from tests.contract.stage import Stage, declared
@@ -33,9 +34,10 @@ class Walk:
         self.keys: dict[int, str] = {}
         self.promised: list[str] = []
         self.forced: set[str] = set()
+        self.standbys: dict[int, Claimed] = {}
 
     async def step(self) -> None:
-        actions = [self.promise] * 6 + [self.fire] * 6 + [self.claim] * 6 + [self.finish] * 6
+        actions = [self.promise] * 6 + [self.fire] * 6 + [self.claim] * 6 + [self.finish] * 6 + [self.exchange] * 6
         actions += [
             self.cancel,
             self.release,
@@ -45,6 +47,7 @@ class Walk:
             self.wait,
             self.reconcile,
             self.pause,
+            self.give_back,
         ]
         await self.any.choice(actions)()
         busy = Counter(key for _, key in self.running.values() if key is not None)
@@ -71,7 +74,13 @@ class Walk:
         await self.stage.fire_by_policy()
 
     async def claim(self) -> None:
-        for run in await self.stage.claim(self.any.choice([1, 2, 10])):
+        self.begin(await self.stage.claim(self.any.choice([1, 2, 10])))
+
+    def begin(self, claimed: list[Claimed]) -> None:
+        for run in claimed:
+            if run.standby:
+                self.standbys[run.number] = run
+                continue
             key = "account:1" if run.schedule == "hourly" else self.keys.get(run.number)
             self.running[run.number] = run, None if run.id in self.forced else key
 
@@ -83,6 +92,29 @@ class Walk:
         how = self.any.choice([self.stage.succeeded] * 4 + [self.stage.failed, self.stage.died, self.stage.interrupted])
         await self.stage.finish(how(run))
 
+    async def exchange(self) -> None:
+        """A run ends well, a standby of its slot begins, and the store claims what it can."""
+        ended, passed = [], []
+        if self.running:
+            number = self.any.choice(sorted(self.running))
+            run, _ = self.running.pop(number)
+            ended.append(self.stage.succeeded(run))
+            heirs = [one for one in self.standbys.values() if run.slot is not None and one.slot == run.slot]
+            if heirs and run.id not in self.forced:
+                heir = self.standbys.pop(heirs[0].number)
+                self.running[heir.number] = heir, self.keys.get(heir.number)
+                passed.append(PassedSlot(run.number, run.token, heir.number, heir.token))
+        requests = [StandbyRequest(f"key:{self.any.choice(KEYS)}", "job", 2), StandbyRequest("job:job", "job", 2)]
+        offer = Offer([DEFAULT_QUEUE], ["job"], self.any.choice([0, 1, 5]), None, passed, requests)
+        fenced, claimed = await self.stage.store.finish_and_claim(await self.stage.worker(), ended, offer)
+        assert fenced == []
+        self.begin(claimed)
+
+    async def give_back(self) -> None:
+        standbys, self.standbys = list(self.standbys.values()), {}
+        if standbys:
+            await self.stage.store.give_back(await self.stage.worker(), standbys)
+
     async def lose(self) -> None:
         if self.running:
             number = self.any.choice(sorted(self.running))
@@ -90,7 +122,8 @@ class Walk:
             await self.stage.store.lose([self.stage.lost(run, retry_at=self.stage.now + MINUTE)])
 
     async def cancel(self) -> None:
-        open_ones = [run for run in self.promised if run not in {claimed.id for claimed, _ in self.running.values()}]
+        owned = {claimed.id for claimed, _ in self.running.values()} | {one.id for one in self.standbys.values()}
+        open_ones = [run for run in self.promised if run not in owned]
         if open_ones:
             try:
                 await self.stage.store.cancel(self.any.choice(open_ones), actor="ana", note="")
@@ -131,6 +164,7 @@ class Walk:
 
     async def come_to_rest(self) -> list[str]:
         """Everything goes well from here on. Answers what is not done then."""
+        await self.give_back()
         for run, _ in self.running.values():
             await self.stage.finish(self.stage.succeeded(run))
         await self.stage.store.delete("hourly", actor="ana", note="")

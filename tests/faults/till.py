@@ -173,10 +173,11 @@ def arm(point: Point | None) -> None:
         _dies_around(working, "claim", after=True, when=bool)
         _dies_around(claiming.Claimer, "_take", after=False)
     elif point is Point.CLAIMED:
-        Worker._begin = lambda self, claimed: die() if claimed else None  # type: ignore[method-assign]
+        Worker.begin = lambda self, claimed: die() if claimed else None  # type: ignore[method-assign]
     elif point is Point.FINISH:
         _dies_around(working, "finish", after=True)
         _dies_around(claiming, "_finish_runs", after=False, when=lambda _server, plain: plain)
+        _dies_around(claiming.Claimer, "_finish_and_claim", after=False, when=lambda _self, _worker, plain, *_: plain)
     elif point is Point.FINISHED:
         # It claims once: not the check that its own ending hands off.
         Worker._has_all = lambda self, now: self.begun > 0  # type: ignore[method-assign]

@@ -20,7 +20,7 @@ from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Item, I
 from foliot.domain.policy import Policy
 from foliot.domain.run import Claimed, Ending, Lane, Progress
 from foliot.domain.state import Event, Outcome
-from foliot.domain.store import Beat, Instance, JobCard, Wish
+from foliot.domain.store import Beat, Instance, JobCard, Offer, Wish
 from foliot.errors import LostOwnership
 from foliot.work.context import Context
 from foliot.work.handler import Handler
@@ -59,6 +59,9 @@ class FakeStore:
         self.wishes: dict[int, Wish | None] = {}
         self.claims: list[int] = []
         self.finishes: list[int] = []
+        self.offers: list[Offer] = []
+        self.passed_on: list[Claimed] = []
+        """What the next `finish_and_claim` claims."""
         self.failing: dict[str, Exception] = {}
         """By verb: what it raises until this is cleared."""
         self.slow: dict[str, asyncio.Event] = {}
@@ -176,6 +179,15 @@ class FakeStore:
         self.fenced.extend(refused)
         self.finishes.append(len(endings))
         return refused
+
+    async def finish_and_claim(
+        self, worker: int, endings: Sequence[Ending], offer: Offer
+    ) -> tuple[list[Ending], list[Claimed]]:
+        self.offers.append(offer)
+        refused = await self.finish(worker, endings)
+        claimed, self.passed_on = self.passed_on, []
+        self.owned.update((run.number, run) for run in claimed)
+        return refused, claimed
 
     async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
         await self._turn("give_back")

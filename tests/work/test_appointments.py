@@ -313,7 +313,7 @@ def test_what_is_given_back_waits_for_no_company(monkeypatch: pytest.MonkeyPatch
         await until(lambda: len(bench.worker.running) == 2)
         bench.clock.advance(MILLISECOND)
         await until(lambda: bench.worker.ended)
-        bench.worker._begin([claimed(3, token=12)._replace(job="unknown")])
+        bench.worker.begin([claimed(3, token=12)._replace(job="unknown")])
         await until(lambda: not bench.worker.outbox)
         assert bench.store.finishes == [1], "it took the ending along"
         await bench.worker.drain(0)

@@ -446,7 +446,7 @@ def test_a_task_that_is_cancelled_before_it_began_ends_with_a_word():
         bench = Bench(noop)
         await bench.worker.start()
         bench.store.hand_off("noop")
-        bench.worker._begin(await bench.store.claim(1, (), ("noop",), 1))
+        bench.worker.begin(await bench.store.claim(1, (), ("noop",), 1))
         bench.worker.heard(bench.worker.number, Beat(True, [1]))
         await bench.work()
         (ending,) = bench.store.finished

@@ -147,6 +147,11 @@ class Claimed(NamedTuple):
     """It was claimed before its time, and begins after so long, counted from the claim's answer."""
     losses: int = 0
     """How often in a row it was lost. Read only of runs under suspicion."""
+    slot: str | None = None
+    """The slot of a limit that it has; of a standby, the slot that it needs. Only `finish_and_claim` sets it, and only
+    where it is one slot."""
+    standby: bool = False
+    """It has no slot yet. Its worker begins it when one of its own runs gives up that slot, or returns it."""
 
     @property
     def id(self) -> str:

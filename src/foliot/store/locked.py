@@ -22,7 +22,7 @@ from foliot.domain.replay import DeadFilter, DeadLetter
 from foliot.domain.run import Claimed, Ending, Kept, Progress, RunView
 from foliot.domain.schedule import Applied, Declaration, Schedule, ScheduleView
 from foliot.domain.standing import ScheduleFacts, ScheduleFilter, SchedulePage
-from foliot.domain.store import Beat, OpenTransaction, Store
+from foliot.domain.store import Beat, Offer, OpenTransaction, Store
 from foliot.store.keyring import Keyring
 
 _NOTHING = b"{}"
@@ -186,6 +186,13 @@ class LockedStore(_Around):
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         refused: list[Ending] = await self._inner.finish(worker, [self._lock.ending(one) for one in endings])
         return refused
+
+    async def finish_and_claim(
+        self, worker: int, endings: Sequence[Ending], offer: Offer
+    ) -> tuple[list[Ending], list[Claimed]]:
+        locked = [self._lock.ending(one) for one in endings]
+        refused, claimed = await self._inner.finish_and_claim(worker, locked, offer)
+        return refused, [self._open.claimed(one) for one in claimed]
 
     async def beat(
         self, worker: int, progress: Sequence[Progress], *, patient: bool = False, leaving: bool = False

@@ -52,6 +52,7 @@ class Context:
         "_hide",
         "_in_transaction",
         "_is_checked",
+        "_may_complete",
         "_moved_at",
         "_note",
         "_over",
@@ -88,6 +89,8 @@ class Context:
         self._book: Book | None = None
         self._batches: Batches | None = None
         self._in_transaction = False
+        self._may_complete = False
+        """Whether the handler can end the run itself: it has the token, or began a transaction."""
         self._completion: Completion | None = None
         self._note: bytes | None = None
         self._reports = False
@@ -163,6 +166,7 @@ class Context:
     @property
     def token(self) -> int:
         """The fencing token: pass it on to outside systems that can refuse an older one."""
+        self._may_complete = True
         return self._claimed.token
 
     @property
@@ -369,6 +373,7 @@ class _Completer:
 
     def opened(self, is_open: bool) -> None:
         self._context._in_transaction = is_open
+        self._context._may_complete = True
         self._context._move()
 
     def completed(self, completion: Completion) -> None:

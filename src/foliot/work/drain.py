@@ -41,6 +41,7 @@ async def drain(worker: Worker, grace: Duration) -> list[str]:
     worker.alarm.ring()
     for attempt in worker.appointments.cancel():
         worker.give_back(attempt)
+    worker.return_standbys(worker.standbys.take_all())
     for attempt in list(worker.running):
         attempt.draining = True
         if attempt.future is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from foliot.clock import Clock
@@ -42,6 +42,13 @@ class WorkerStore(WorkStore, LedgerStore, HandlerStore, FleetStore, Protocol):
 
     def when_new(self, callback: Callable[[], None]) -> bool:
         """Has this called when that happens, if the store can."""
+
+
+class Exchange(Protocol):
+    """Claims for a worker while its endings are recorded."""
+
+    async def finish(self, store: WorkerStore, worker: int, endings: Sequence[Ending]) -> list[Ending]:
+        """As `WorkStore.finish`."""
 
 
 class Pause:
@@ -81,8 +88,16 @@ class Pause:
 class Outbox:
     """Everything that waits to be told to the store."""
 
-    def __init__(self, store: WorkerStore, clock: Clock, on_delivered: Callable[[int, Beat | None], None]) -> None:
-        """`on_delivered` is called after each delivery with the worker's number and what a beat in it answered."""
+    def __init__(
+        self,
+        store: WorkerStore,
+        clock: Clock,
+        on_delivered: Callable[[int, Beat | None], None],
+        exchange: Exchange | None = None,
+    ) -> None:
+        """`on_delivered` is called after each delivery with the worker's number and what a beat in it answered.
+        `exchange`: offers to claim in the transaction that records endings."""
+        self._exchange = exchange
         self._store = store
         self._clock = clock
         self._on_delivered = on_delivered
@@ -156,7 +171,10 @@ class Outbox:
     async def _finish(self, worker: int) -> None:
         batch = self.endings[: self._most]
         try:
-            fenced = await self._store.finish(worker, batch)
+            if self._exchange is None:
+                fenced = await self._store.finish(worker, batch)
+            else:
+                fenced = await self._exchange.finish(self._store, worker, batch)
         except Exception:
             # One ending that the store cannot take must not hold up the others for ever: smaller batches, and the
             # one that was refused goes to the back, until it stands alone.

@@ -72,6 +72,8 @@ class Room:
         self._in_loop = tuple(name for name, handler in here.items() if handler.is_async)
         self._in_threads = tuple(name for name, handler in here.items() if not handler.is_async)
         self._taken = 0
+        self.offered = 0
+        """Slots of endings that are not recorded yet, and whose recording may claim other runs for them."""
         self._taken_threads = 0
         self._taken_processes = 0
         self._late = self._late_threads = self._late_processes = 0
@@ -102,18 +104,24 @@ class Room:
 
     def left(self) -> tuple[tuple[str, ...], int]:
         """Of which jobs how many runs can begin now."""
-        room = self.slots - self._taken
+        room = self.slots - self._taken - self.offered
         if len(self._in_loop) == len(self.jobs):
             return self.jobs, room
         jobs = self._in_loop
         for kind, free in (
-            (self._in_threads, self.threads - self._taken_threads),
-            (self._in_processes, self.processes - self._taken_processes),
+            (self._in_threads, self.threads - self._taken_threads - self.offered),
+            (self._in_processes, self.processes - self._taken_processes - self.offered),
         ):
             if kind and free > 0:
                 jobs += kind
                 room = min(room, free)
         return jobs, room if jobs else 0
+
+    def jobs_of_freed(self) -> tuple[str, ...]:
+        """Of which jobs runs can begin in the slots of endings that are not recorded yet."""
+        jobs = self._in_loop
+        jobs += self._in_threads if self._taken_threads < self.threads else ()
+        return jobs + (self._in_processes if self._taken_processes < self.processes else ())
 
     def left_for_backlog(self) -> int | None:
         """How many of those may be other than live ones; None when nothing is reserved."""

@@ -21,7 +21,6 @@ from functools import partial
 from foliot.clock import Clock
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
 from foliot.domain.labels import checked_labels
-from foliot.domain.policy import Policy, labels_of
 from foliot.domain.run import Claimed, Ending, Lane
 from foliot.domain.signals import Recorder, Tracer
 from foliot.domain.state import Event
@@ -31,21 +30,23 @@ from foliot.work import pings
 from foliot.work.alarm import Alarm
 from foliot.work.appointments import Appointments
 from foliot.work.attempt import Attempt, Stop
+from foliot.work.attempts import Attempts
 from foliot.work.blockade import RECYCLED, Blockade, EndProcess
 from foliot.work.deadlines import HEED, Deadlines
 from foliot.work.desk import StoreDesks
 from foliot.work.drain import drain
 from foliot.work.endings import may_have_ledger
+from foliot.work.exchange import Exchange
 from foliot.work.execute import execute, execute_in_thread, never_began
 from foliot.work.handler import Handler
 from foliot.work.heartbeat import Heartbeat
 from foliot.work.isolate import IsolatedAttempt, NotIsolable, execute_isolated
 from foliot.work.outbox import HOPELESS, Outbox, Pause, WorkerStore
 from foliot.work.pings import Ping
-from foliot.work.place import place_of
 from foliot.work.policies import Policies
 from foliot.work.room import HEADROOM, RESERVE, Room, checked_reserved
 from foliot.work.settle import settle
+from foliot.work.standby import Standbys
 from foliot.work.traced import traced, traced_in_thread
 
 _LIVELY: Duration = SECOND
@@ -62,9 +63,6 @@ _AHEAD = 2
 """Of its free slots a worker gives one in so many to what is still to come: what is due now finds the others."""
 _CLAIM_ANYWAY: Duration = SECOND
 """A worker with free slots claims this often even if nothing seems to be new: a hint that is lost costs a second."""
-
-_OTHER_SUSPECTS: Duration = 5 * SECOND
-"""Between two looks for a suspected run that fits, while the one that was seen last does not."""
 
 _log = logging.getLogger("foliot.work")
 
@@ -115,7 +113,6 @@ class Worker:
         self.handlers = dict(handlers)
         self.queues = tuple(queues)
         self.labels = checked_labels(labels)
-        self._labels = frozenset(self.labels)
         self.slots = slots
         self.number: int | None = None
         """What the store calls this instance; None before `start`. Another one after the store declared it dead."""
@@ -138,7 +135,8 @@ class Worker:
         self.tracer = tracer
         self.alarm = Alarm()
         self.appointments = Appointments(clock, self._start, self.give_back, self._tell_soon)
-        self.outbox = Outbox(store, clock, self._delivered)
+        self._exchange = Exchange(self)
+        self.outbox = Outbox(store, clock, self._delivered, self._exchange)
         self.policies = Policies(self.handlers.values(), self.outbox.events.append)
         self.desks = StoreDesks(store, lambda: self.number)
         self.room = Room(
@@ -151,6 +149,10 @@ class Worker:
             headroom=headroom,
             reserved=checked_reserved(reserved or {}, self.queues, slots),
         )
+        self.standbys = Standbys(clock, self.room, self.alarm.ring)
+        self.attempts = Attempts(
+            self.handlers, self.labels, self.policies, self.room, clock, store if isolates else None
+        )
         self.pool = ThreadPoolExecutor(self.room.threads, thread_name_prefix="foliot-handler")
         beside = beat_store or store
         self.heartbeat = Heartbeat(self, beside, Blockade(self, beside, recycle_after, end_process))
@@ -160,10 +162,6 @@ class Worker:
         self._release = release
         self._chance = chance
         self._ping = ping
-        self._isolates = isolates
-        self._other_suspects_at: Instant = 0
-        self._not_isolable: set[str] = set()
-        """Jobs of which no other process can execute a run; see `_never_isolate`."""
         self.claiming: asyncio.Task[int] | None = None
         self._claimed_at: Instant = 0
         self._claim_every = _CLAIM_ANYWAY
@@ -221,6 +219,8 @@ class Worker:
                 return False
         watched = self._deadlines.watch(self.clock.monotonic())
         kept = self.appointments.keep(self.clock.monotonic())
+        if self.standbys:
+            self.return_standbys(self.standbys.take_old(self.clock.monotonic()))
         # Before the claim: what is committed meanwhile is news. And before the delivery: asking may let the store's
         # thread run, and nothing should between the delivery and the claim. They leave in the same pass of the loop,
         # so that the store can put both into one transaction.
@@ -374,7 +374,7 @@ class Worker:
         self, queues: Sequence[str], jobs: Sequence[str], limit: int, ahead: int, is_told: bool
     ) -> int | None:
         """How many were begun; None when there is no use in going on."""
-        number, suspects, backlog = self.number, self._takes_suspects(), self.room.left_for_backlog()
+        number, suspects, backlog = self.number, self.attempts.takes_suspects(), self.room.left_for_backlog()
         put_off = self.room.left_for_put_off()
         assert number is not None
         try:
@@ -397,7 +397,7 @@ class Worker:
             self.outbox.unbegun.extend(claimed)
             self._tell_soon()
             return None
-        self._begin(claimed)
+        self.begin(claimed)
         # A claim brings one suspected run at most: another one may wait behind it.
         is_next_wanted = any(one.deaths is not None for one in claimed) and self.room.takes_suspects
         self._left_some |= is_next_wanted
@@ -407,33 +407,25 @@ class Worker:
             self._left_some |= bool(self.room.left_for_backlog())  # some of the backlog ended meanwhile
         return len(claimed)
 
-    def _takes_suspects(self) -> bool:
-        """Whether a claim may bring a suspected run. Where the likely one would not fit, this worker looks now and then
-        for one that does: those of few losses must not wait until one of many losses has ended."""
-        if self.room.takes_suspects:
-            return True
-        now = self.clock.monotonic()
-        if now < self._other_suspects_at or not self.room.takes_some_suspects:
-            return False
-        self._other_suspects_at = now + _OTHER_SUSPECTS
-        return True
-
-    def _begin(self, claimed: list[Claimed]) -> None:
+    def begin(self, claimed: list[Claimed]) -> None:
         """What was claimed before its time is ours from now on, and begins at it."""
         now = self.clock.monotonic()
         begun: list[Attempt] = []
         for item in claimed:
-            attempt = self._attempt(item)
+            attempt = self.attempts.make(item)
             if attempt is None:  # not ours, whatever the store thinks
                 self.outbox.unbegun.append(item)
                 continue
-            self.running[attempt] = None
+            if item.standby:
+                self.standbys.add(attempt)
+                continue
+            self.standbys.has_slot(attempt)
             begun.append(attempt)
-            self.room.take(attempt)
             if item.early:
+                self._occupy(attempt)
                 self.appointments.add(now + item.early, attempt)
             else:
-                self._start(attempt, now)
+                self.begin_now(attempt, now)
         if begun:
             self.heartbeat.attend()
         if self.outbox.unbegun:
@@ -442,50 +434,13 @@ class Worker:
         if self.recorder is not None and claimed:
             self.recorder.claimed(self.number or 0, begun)
 
-    def _attempt(self, item: Claimed) -> Attempt | None:
-        """None where somebody else knows it, or has what it needs by now."""
-        handler = self.handlers.get(item.job)
-        if handler is None or (item.options is not None and not self._labels.issuperset(labels_of(item.options))):
-            return None
-        policy = self.policies.of(handler, item.options)
-        if item.phase is not None:
-            check = handler.for_check(policy)
-            if check is None:  # of another release
-                return None
-            handler, policy = check
-        if item.deaths is not None:
-            return self._suspected_attempt(item, handler, policy)
-        return (IsolatedAttempt if self.room.isolates(handler) else Attempt)(item, handler, policy)
+    def begin_now(self, attempt: Attempt, now: Instant) -> None:
+        self._occupy(attempt)
+        self._start(attempt, now)
 
-    def _suspected_attempt(self, item: Claimed, handler: Handler, policy: Policy) -> Attempt | None:
-        """None where this worker executes as many suspected runs as it may: the store hands the run off again."""
-        isolates = self.room.isolates(handler)
-        apart = isolates or (self.room.tries_apart(item) and self._can_isolate(item, handler))
-        if not self.room.admits(item, apart=apart):
-            return None
-        if apart:
-            return IsolatedAttempt(item, handler, policy, on_trial=not isolates)
-        return Attempt(item, handler, policy)
-
-    def _can_isolate(self, item: Claimed, handler: Handler) -> bool:
-        """Whether an attempt whose job does not ask for a process of its own can have one here. A check cannot, nor can
-        anything in virtual time, or on a store in this process's memory."""
-        if not self._isolates or self.store.url is None or item.phase is not None or item.job in self._not_isolable:
-            return False
-        try:
-            place_of(handler)
-        except InvalidInput as error:
-            self._never_isolate(item.job, error)
-            return False
-        return True
-
-    def _never_isolate(self, job: str, error: Exception) -> None:
-        self._not_isolable.add(job)
-        _log.warning(
-            "a run of %s may have killed its workers, and no process of its own can execute it (%s): this worker "
-            "executes such runs itself, one at a time",
-            *(job, error),
-        )
+    def _occupy(self, attempt: Attempt) -> None:
+        self.running[attempt] = None
+        self.room.take(attempt)
 
     def _start(self, attempt: Attempt, now: Instant) -> None:
         """Its time has come. If somebody asked it to stop meanwhile, it finds that out by itself."""
@@ -533,7 +488,7 @@ class Worker:
         try:
             ending = await execute_isolated(attempt, self.clock, self._chance, self.desks, self.store.url)
         except NotIsolable as error:
-            self._never_isolate(attempt.claimed.job, error)
+            self.attempts.never_isolate(attempt.claimed.job, error)
             ending = None
         self._end(attempt, ending)
 
@@ -542,6 +497,7 @@ class Worker:
         del self.running[attempt]
         self.ended += 1
         self.room.give_back(attempt)
+        heir = self._exchange.pass_on(attempt, ending)
         if self.recorder is not None:
             self.recorder.ended(attempt, ending)
         if attempt.claimed.lane != Lane.LIVE or attempt.on_trial:
@@ -552,9 +508,24 @@ class Worker:
             self.outbox.endings.append(attempt.reported(ending))
             if attempt.policy.ping is not None and self._ping is not None:
                 pings.ended(self._ping, attempt, ending)
+        is_unawaited = self._is_called and heir is not None and self.standbys.is_well_stocked(heir)
         if self.appointments and not self._left_some and ending is not None and _is_unawaited(attempt, ending):
+            is_unawaited = True
+        if is_unawaited:
             self.appointments.linger()
         else:
+            self._tell_soon()
+
+    @property
+    def takes_claims(self) -> bool:
+        """Whether this worker may begin runs at all."""
+        is_leaving = self.draining or self.recycling or self.wish is not None
+        return not (is_leaving or self._lost or self.clock.fenced)
+
+    def return_standbys(self, standbys: Sequence[Attempt]) -> None:
+        """These do not begin here: they return to the waiters of their slots."""
+        if standbys:
+            self.outbox.unbegun.extend(attempt.claimed for attempt in standbys)
             self._tell_soon()
 
     def _tell_soon(self) -> None:
@@ -653,6 +624,8 @@ class Worker:
         if number == self.number and beat.wish is not self.wish:
             self._wished(beat.wish)
         wanted = set(beat.cancel)
+        if wanted and self.standbys:
+            self.return_standbys(self.standbys.take(wanted))
         for attempt in list(self.running):
             # The store repeats the request with every beat until the attempt ends; a task is cancelled once.
             if attempt.claimed.number in wanted and (attempt.stop is None or attempt.future is not None):
@@ -678,6 +651,8 @@ class Worker:
         }
         _log.warning("an operator wants it so: worker %s %s", self.number, told[wish])
         self.wish = wish
+        if wish is not None:
+            self.return_standbys(self.standbys.take_all())
         self.alarm.ring()
 
     def _lose(self, number: int) -> None:
@@ -686,6 +661,7 @@ class Worker:
             return  # the answer was to an instance that this worker is no longer
         self._lost = True
         self.losses += 1
+        self.standbys.take_all()
         for attempt in list(self.running):
             self.stop(attempt, Stop.LOST)
         self.alarm.ring()
@@ -716,13 +692,14 @@ class Worker:
     @property
     def idle(self) -> bool:
         """Nothing executes, and the store knows everything that this worker knows."""
-        return not self.running and not self.outbox and self.claiming is None
+        return not self.running and not self.outbox and self.claiming is None and not self.standbys
 
     def next_deadline(self) -> Instant | None:
         """When `run_once` must be called even if nothing else happens; None when nothing waits for a time."""
         if self.outbox and self.outbox.delivery is None and self.outbox.pause.until is None:
             return self.clock.now()  # something ended since
-        moments = [moment for moment in (self._deadlines.next(), self.appointments.next()) if moment is not None]
+        nearest = (self._deadlines.next(), self.appointments.next(), self.standbys.next())
+        moments = [moment for moment in nearest if moment is not None]
         deadline = self.clock.now() + min(moments) - self.clock.monotonic() if moments else None
         waiting = (deadline, self.outbox.pause.until, self._claim_pause.until)
         return min((moment for moment in waiting if moment is not None), default=None)

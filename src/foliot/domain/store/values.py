@@ -188,6 +188,37 @@ class Beat(NamedTuple):
     """Those of `cancel` that an operator forces: the worker ends its process if the attempt does not stop."""
 
 
+class PassedSlot(NamedTuple):
+    """A slot that a worker passed from a run of its own that ended to a standby that it began."""
+
+    holder: int
+    holder_token: int
+    heir: int
+    heir_token: int
+
+
+class StandbyRequest(NamedTuple):
+    """Standbys that a worker can use: runs of one job that wait for a slot which its runs have."""
+
+    slot: str
+    job: str
+    most: int
+
+
+class Offer(NamedTuple):
+    """What a worker can begin when its endings are recorded."""
+
+    queues: Sequence[str]
+    jobs: Sequence[str]
+    limit: int
+    """Of the runs that get the slots freed now."""
+    backlog: int | None = None
+    """Of these, from other lanes than live."""
+    passed: Sequence[PassedSlot] = ()
+    """Slots that it has passed on already. It names each run that may have the slot by the store's knowledge."""
+    standbys: Sequence[StandbyRequest] = ()
+
+
 class EventRow(NamedTuple):
     """Something out of the ordinary. The happy path writes none."""
 

@@ -9,6 +9,7 @@ from foliot.domain.ledger import Begun, Effect, EffectState, EffectView
 from foliot.domain.run import Claimed, Ending, Progress
 from foliot.domain.store.values import (
     Beat,
+    Offer,
 )
 
 
@@ -56,8 +57,21 @@ class WorkStore(Protocol):
         A run that is put to its check is handed off for that at once. One whose check passes has its open effects
         written down as done. Retries beyond the job's `retries_per_hour` are put off to the next hour (`budget`)."""
 
+    async def finish_and_claim(
+        self, worker: int, endings: Sequence[Ending], offer: Offer
+    ) -> tuple[list[Ending], list[Claimed]]:
+        """Records endings as `finish` does, and claims in the transaction that frees their slots.
+
+        Runs that get these slots are claimed up to `offer.limit`, and workers hear only of the others. Standbys are
+        claimed without a slot: the first waiters of the slot, in their order, and none behind one that cannot be a
+        standby. Each slot of `offer.passed` belongs to the heir from now on, if both runs are the worker's.
+
+        A store may claim less, or nothing. A worker that was declared dead claims nothing. If the answer is lost, the
+        next `claim` returns the runs that were claimed."""
+
     async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
-        """Returns claims that never began: handed off again, no trace, no attempt. Fenced ones are passed over."""
+        """Returns claims that never began: handed off again, no trace, no attempt. Fenced ones are passed over. A
+        standby returns to its place among the waiters of its slot."""
 
     async def beat(
         self, worker: int, progress: Sequence[Progress], *, patient: bool = False, leaving: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -13,9 +13,10 @@ import asyncpg
 from foliot.domain.instant import MINUTE, SECOND, Duration, Instant
 from foliot.domain.run import Claimed, Ending, Lane, Progress, new_claimed
 from foliot.domain.state import TRANSITIONS, Outcome, State
-from foliot.domain.store import Beat
+from foliot.domain.store import Beat, Offer
 from foliot.errors import LostOwnership, StoreError
 from foliot.store.postgres.bell import Bell
+from foliot.store.postgres.connection import is_unanswered
 from foliot.store.postgres.transaction import Numbers, PostgresTransaction, Work
 from foliot.store.verbs import working
 from foliot.store.verbs.transaction import Row
@@ -35,6 +36,11 @@ _ORDER = itemgetter(4, 7, 0)
 _TIME = itemgetter(7, 0)
 _REACH = 3
 """Leads by which what we are called for may lie ahead: herds of ticks are handed off sooner than other runs."""
+_PASSED_CHUNKS = 8
+"""Most chunks that a worker takes of the runs which get the slots that it frees: usually there is one."""
+_LEFT, _PASSED, _STANDBY = range(3)
+"""Kinds of rows in the answer of `finish_and_claim`."""
+_PASSED_ORDER = itemgetter(5, 8, 1)
 _BRIEF = SECOND
 """What runs for longer than this has its claim written: see the schema."""
 
@@ -112,6 +118,7 @@ class Claimer:
         nothing = Wanted(worker, (), (), 0)
         for _ in range(2):
             await asyncio.gather(*(_finish_runs(self._server, []) for _ in range(2)))
+            await asyncio.gather(*(self._finish_and_claim(worker, [], Offer((), (), 0), []) for _ in range(2)))
             await asyncio.gather(*(self._state(nothing, (), [], carefully=False) for _ in range(2)))
 
     async def claim(self, wanted: Wanted, now: Instant) -> list[Claimed]:
@@ -157,7 +164,7 @@ class Claimer:
         except asyncpg.UniqueViolationError:
             return True  # another process drew the same token, because it has our node's number: the next one differs
         except StoreError as error:
-            if isinstance(error.__cause__, asyncpg.PostgresError) and error.__cause__.sqlstate == _DECLARED_DEAD:
+            if _is_declared_dead(error):
                 if found:
                     return False
                 raise LostOwnership(f"worker {wanted.worker} was declared dead; it has to register anew") from error
@@ -242,6 +249,53 @@ class Claimer:
             self._looks_again = loop.time() + _AGAIN
             loop.call_later(_AGAIN, self._server.heard, {"handoff"})
 
+    async def finish(
+        self, worker: int, endings: Sequence[Ending], offer: Offer, now: Instant
+    ) -> tuple[list[Ending], list[Claimed]]:
+        """Plain endings and the claims that follow from them are one statement; the other endings come after it."""
+        plain = [one for one in endings if _is_plain(one)]
+        tokens = self._server.numbers.draw(_PASSED_CHUNKS + len(offer.standbys), now)
+        try:
+            rows = await self._finish_and_claim(worker, plain, offer, tokens)
+        except (asyncpg.UniqueViolationError, StoreError) as error:
+            # Another process drew the same token, see `_take`; or this worker was declared dead meanwhile.
+            if not isinstance(error, asyncpg.UniqueViolationError) and not _is_declared_dead(error):
+                if is_unanswered(error):
+                    self._unsure[tuple(tokens)] = worker, now
+                raise
+            rows = await self._finish_and_claim(worker, plain, offer._replace(limit=0, standbys=()), [])
+        left = {(row[1], row[5]) for row in rows if row[0] == _LEFT}
+        passed = sorted((row for row in rows if row[0] == _PASSED), key=_PASSED_ORDER)
+        standbys = (row for row in rows if row[0] == _STANDBY)
+        claimed = [new_claimed((*row[1:-1], 0, row[-1], row[0] == _STANDBY)) for row in (*passed, *standbys)]
+        try:
+            return await _finish_rest(self._server, worker, endings, left), claimed
+        except Exception:
+            if claimed:  # the caller hears of them with its next claim
+                self._unsure[tuple(tokens)] = worker, now
+            raise
+
+    async def _finish_and_claim(
+        self, worker: int, plain: Sequence[Ending], offer: Offer, tokens: Sequence[int]
+    ) -> list[Row]:
+        return await self._server.statement(
+            "finish_and_claim",
+            **_columns(plain),
+            holders=[one.holder for one in offer.passed],
+            holder_tokens=[one.holder_token for one in offer.passed],
+            heirs=[one.heir for one in offer.passed],
+            heir_tokens=[one.heir_token for one in offer.passed],
+            worker=worker,
+            queues=offer.queues,
+            jobs=offer.jobs,
+            limit=offer.limit,
+            backlog=offer.backlog,
+            lines=[one.slot for one in offer.standbys],
+            line_jobs=[one.job for one in offer.standbys],
+            mosts=[one.most for one in offer.standbys],
+            new_tokens=tokens,
+        )
+
     async def _found_again(self, worker: int, now: Instant) -> list[Claimed]:
         """What claims of this worker took whose answers were lost."""
         found: list[Claimed] = []
@@ -262,15 +316,26 @@ class Claimer:
         return found
 
 
+def _is_declared_dead(error: Exception) -> bool:
+    return isinstance(error.__cause__, asyncpg.PostgresError) and error.__cause__.sqlstate == _DECLARED_DEAD
+
+
 async def finish(server: Server, worker: int, endings: Sequence[Ending]) -> list[Ending]:
     """Runs that ended well, without a report, and from whose end nothing follows, go in one statement; it says which
     were left. While failures of a destination are counted, successes with one are among these."""
     plain = [one for one in endings if _is_plain(one)]
     left = {(row[0], row[1]) for row in await _finish_runs(server, plain)} if plain else set()
-    if not left and len(plain) == len(endings):
+    return await _finish_rest(server, worker, endings, left)
+
+
+async def _finish_rest(
+    server: Server, worker: int, endings: Sequence[Ending], left: Collection[tuple[int, int]]
+) -> list[Ending]:
+    """The endings that are not plain, and those that the statement left."""
+    rest = [one for one in endings if not _is_plain(one)]
+    rest += [one for one in endings if _is_plain(one) and (one.number, one.token) in left] if left else ()
+    if not rest:
         return []
-    others = [one for one in endings if not _is_plain(one)]
-    rest = others + [one for one in plain if (one.number, one.token) in left]
     fenced: list[Ending] = await server.write(lambda tx: working.finish(tx, worker, rest), hot=True)
     return fenced
 
@@ -281,21 +346,35 @@ def _is_plain(one: Ending) -> bool:
 
 
 async def _finish_runs(server: Server, plain: Sequence[Ending]) -> list[Row]:
-    return await server.statement(
-        "finish_runs",
-        numbers=[one.number for one in plain],
-        tokens=[one.token for one in plain],
-        state=State.SUCCEEDED,
-        started=[one.started_at for one in plain],
-        finished=[one.finished_at for one in plain],
-        results=[one.result for one in plain],
-    )
+    return await server.statement("finish_runs", **_columns(plain))
+
+
+def _columns(plain: Sequence[Ending]) -> dict[str, Any]:
+    return {
+        "numbers": [one.number for one in plain],
+        "tokens": [one.token for one in plain],
+        "state": State.SUCCEEDED,
+        "started": [one.started_at for one in plain],
+        "finished": [one.finished_at for one in plain],
+        "results": [one.result for one in plain],
+    }
 
 
 async def give_back(tx: PostgresTransaction, worker: int, claimed: Sequence[Claimed]) -> int:
-    numbers, tokens = [one.number for one in claimed], {one.token for one in claimed}
-    await tx.all("write_claims", tokens=list(tokens), numbers=numbers)
-    return await working.give_back(tx, worker, claimed)
+    returned = await _return_standbys(tx, [one for one in claimed if one.standby])
+    left = [one for one in claimed if one.number not in returned]
+    if left:
+        numbers, tokens = [one.number for one in left], {one.token for one in left}
+        await tx.all("write_claims", tokens=list(tokens), numbers=numbers)
+    return len(returned) + (await working.give_back(tx, worker, left) if left else 0)
+
+
+async def _return_standbys(tx: PostgresTransaction, standbys: Sequence[Claimed]) -> frozenset[int]:
+    if not standbys:
+        return frozenset()
+    values = {"numbers": [one.number for one in standbys], "tokens": [one.token for one in standbys]}
+    # One that somebody asked to stop is not among these: the request has its claim written.
+    return frozenset(await tx.value("return_standbys", **values) or ())
 
 
 async def beat(

@@ -37,6 +37,7 @@ from foliot.domain.store import (
     Instance,
     JobCard,
     Lease,
+    Offer,
     Schema,
 )
 from foliot.errors import FoliotError, StoreClosed, StoreError
@@ -555,6 +556,11 @@ class PostgresStore(PeriodicVerbs):
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         return await claiming.finish(self, worker, endings)
+
+    async def finish_and_claim(
+        self, worker: int, endings: Sequence[Ending], offer: Offer
+    ) -> tuple[list[Ending], list[Claimed]]:
+        return await self._claimer.finish(worker, endings, offer, self._about_now())
 
     async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
         returned = await self.write(lambda tx: claiming.give_back(tx, worker, claimed))

@@ -25,7 +25,7 @@ from foliot.domain.members import Standing as MemberStanding
 from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
 from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise, RunView, SilentAttempt
 from foliot.domain.schedule import NO_RELEASE, Applied, Armed, Declaration, Fingerprint, Rearming, Release, ScheduleView
-from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, QueueView, Standing
+from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, Offer, QueueView, Standing
 from foliot.domain.store.scheduling import NOTHING_SETTLED
 from foliot.errors import UnknownName
 from foliot.store.verbs import (
@@ -233,6 +233,11 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
 
     async def finish(self, worker: int, endings: Sequence[Ending]) -> list[Ending]:
         return await self.write(lambda tx: working.finish(tx, worker, endings))
+
+    async def finish_and_claim(
+        self, worker: int, endings: Sequence[Ending], offer: Offer
+    ) -> tuple[list[Ending], list[Claimed]]:
+        return await self.finish(worker, endings), []
 
     async def give_back(self, worker: int, claimed: Sequence[Claimed]) -> int:
         return await self.write(lambda tx: working.give_back(tx, worker, claimed))

@@ -503,19 +503,29 @@ async def _fence(tx: Transaction, worker: int, fenced: Sequence[Ending]) -> None
 
 
 async def give_back(tx: Transaction, worker: int, claimed: Sequence[Claimed]) -> int:
-    """Straight back to the hand-off: the run was fired and decided upon, and nothing of that has changed."""
+    """Straight back to the hand-off: the run was fired and decided upon, and nothing of that has changed. A standby has
+    no slot, and is fired again."""
     by_token: dict[int, list[int]] = {}
     for run in claimed:
         by_token.setdefault(run.token, []).append(run.number)
     returned: dict[int, tuple[Instant, str, int, int, str | None, bool, int]] = {}
+    standbys: set[int] = set()
     for token, numbers in by_token.items():
         rows = await tx.all("give_back_runs", numbers=longs(numbers), token=token)
         await close_claims(tx, {token: [row[0] for row in rows]})
-        for number, queue, lane, priority, check, alone, job, options, fire_at, version in rows:
+        for number, queue, lane, priority, check, alone, job, options, fire_at, version, is_standby in rows:
+            standbys.update((number,) if is_standby else ())
             label = whom_for(check, job, options)
             returned[number] = (fire_at, queue, lane, priority, label, bool(alone), version)
     groups: dict[bool, dict[Group, list[int]]] = {True: {}, False: {}}
-    for number in await end_cancelled(tx, list(returned)):
+    going_on = await end_cancelled(tx, list(returned))
+    unfired = sorted(standbys.intersection(going_on))
+    if unfired:
+        await tx.run("unfire_runs", numbers=longs(unfired))
+        await tx.stir(unfired)
+    for number in going_on:
+        if number in standbys:
+            continue
         fire_at, queue, lane, priority, label, alone, version = returned[number]
         # They had their turn, and have it again.
         group = queue, lane, priority, label, number if alone else 0, version, UNRANKED

@@ -7,11 +7,17 @@ CASE WHEN c.deaths IS NULL THEN 0 ELSE (
             AND b.outcome NOT IN ('lost', 'interrupted')))
 END
 
+-- part: slot
+-- The one slot of a limit that a claimed run has. A store without limits does not pay for the look.
+CASE WHEN (SELECT EXISTS (SELECT 1 FROM foliot.slot)) THEN foliot.only_slot(coalesce(
+    (SELECT r.slots FROM foliot.run r WHERE r.number = c.number), (SELECT h.slots FROM foliot.holding h WHERE h.number = c.number)))
+END
+
 -- name: claim_runs
-SELECT c.*, {losses} FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer, :put_off::integer, :labels::text[], :carefully, :named::bigint[], :ahead) c
+SELECT c.*, {losses}, {slot}, false FROM foliot.claim_runs(:worker, :queues::text[], :jobs::text[], :limit, :chunks, :tokens::bigint[], :suspects, :backlog::integer, :put_off::integer, :labels::text[], :carefully, :named::bigint[], :ahead) c
 
 -- name: claim_within
-SELECT c.*, {losses} FROM foliot.claim_within(:worker, :tenant::text, :queues::text[], :jobs::text[], :limit, :tokens::bigint[], :suspects, :labels::text[]) c
+SELECT c.*, {losses}, NULL, false FROM foliot.claim_within(:worker, :tenant::text, :queues::text[], :jobs::text[], :limit, :tokens::bigint[], :suspects, :labels::text[]) c
 
 -- name: write_claims
 SELECT foliot.write_claims(:tokens::bigint[], :numbers::bigint[])
@@ -32,14 +38,21 @@ SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank, version FR
 -- name: claimed_under
 -- What a claim took whose answer was lost.
 WITH c AS (
-    SELECT r.number, r.name, r.job, r.payload, c.token, r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END, r.spent,
+    SELECT r.number, r.name, r.job, r.payload, c.token, r.attempt + CASE WHEN r.state < 2 THEN 1 ELSE 0 END AS attempt, r.spent,
         r.fire_at, r.nominal, r.since, r.schedule, r.revision, r.tenant, r.queue, r.priority, r.origin, c.lane, r.options,
-        r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false), r.deaths, greatest(r.fire_at - foliot.now(), 0)
+        r.checkpoint, r.phase, r.lineage, coalesce(r.repair, false) AS repair, r.deaths,
+        greatest(r.fire_at - foliot.now(), 0) AS early,
+        CASE WHEN coalesce(r.slots, h.slots) = '[]' THEN h.waits_for END AS slot,
+        coalesce(coalesce(r.slots, h.slots) = '[]', false) AS standby
     FROM foliot.claim c CROSS JOIN LATERAL unnest(c.numbers) AS u(number) JOIN foliot.run r ON r.number = u.number
+    LEFT JOIN foliot.holding h ON h.number = u.number
     WHERE c.token = ANY(:tokens::bigint[])
         AND ((r.state = 4 AND r.token = c.token) OR (r.state < 2 AND NOT c.written))
 )
-SELECT c.*, {losses} FROM c ORDER BY c.fire_at, c.number
+SELECT c.number, c.name, c.job, c.payload, c.token, c.attempt, c.spent, c.fire_at, c.nominal, c.since, c.schedule, c.revision,
+    c.tenant, c.queue, c.priority, c.origin, c.lane, c.options, c.checkpoint, c.phase, c.lineage, c.repair, c.deaths, c.early,
+    {losses}, c.slot, c.standby
+FROM c ORDER BY c.fire_at, c.number
 
 -- name: drop_chunk
 DELETE FROM foliot.handoff WHERE n = :n
@@ -65,7 +78,8 @@ SELECT r.number FROM foliot.run r WHERE r.number = ANY(:numbers::bigint[]) AND f
 
 -- name: unfire_runs
 -- Back from the hand-off: they are fired anew, and held then.
-UPDATE foliot.run SET fired_at = NULL, decided = CASE WHEN schedule IS NULL THEN decided ELSE true END
+UPDATE foliot.run SET fired_at = NULL, decided = CASE WHEN schedule IS NULL THEN decided ELSE true END,
+    slots = nullif(slots, '[]')
 WHERE number = ANY(:numbers::bigint[]) AND state < 2
 
 -- name: pending_among
@@ -96,6 +110,15 @@ SELECT EXISTS (SELECT 1 FROM foliot.event WHERE subject = :subject AND kind = :k
 -- name: finish_runs
 SELECT number, token FROM foliot.finish_runs(:numbers::bigint[], :tokens::bigint[], :state::smallint,
     :started::bigint[], :finished::bigint[], :results::bytea[])
+
+-- name: finish_and_claim
+SELECT * FROM foliot.finish_and_claim(:numbers::bigint[], :tokens::bigint[], :state::smallint,
+    :started::bigint[], :finished::bigint[], :results::bytea[], :holders::bigint[], :holder_tokens::bigint[], :heirs::bigint[],
+    :heir_tokens::bigint[], :worker, :queues::text[], :jobs::text[], :limit, :backlog::integer, :lines::text[], :line_jobs::text[],
+    :mosts::integer[], :new_tokens::bigint[])
+
+-- name: return_standbys
+SELECT foliot.return_standbys(:numbers::bigint[], :tokens::bigint[])
 
 -- name: owned_runs
 -- The runs that attempts claim to have ended, with the token that the store remembers. Claims are locked first.
@@ -155,13 +178,14 @@ UPDATE foliot.run SET state = $2::smallint, nominal = coalesce(nominal, fire_at)
 WHERE number = $1
 
 -- name: give_back_runs
--- Handed off again in the same transaction, so `fired_at` stays: what was decided about a tick is not decided twice.
+-- Handed off again in the same transaction, so `fired_at` stays: what was decided about a tick is not decided twice. A standby has
+-- no slot: it is fired again.
 WITH held AS MATERIALIZED (SELECT 1 FROM foliot.claim WHERE token = :token FOR UPDATE)
 UPDATE foliot.run SET state = CASE WHEN spent > 0 OR phase IS NOT NULL THEN 1 ELSE 0 END, attempt = attempt - 1,
     token = NULL, worker = NULL, claimed_at = NULL, started_at = CASE WHEN phase IS NOT NULL THEN started_at END
 WHERE number = ANY(:numbers::bigint[]) AND state = 4 AND token = :token AND (SELECT count(*) FROM held) >= 0
 RETURNING number, coalesce(queue, 'default'), lane, priority, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, job, options, fire_at, coalesce(version, 0)
+    deaths IS NOT NULL, job, options, fire_at, coalesce(version, 0), coalesce(slots = '[]', false)
 
 -- name: close_claim
 -- A run that lives on is not the claim's any more, whatever its row will look like.

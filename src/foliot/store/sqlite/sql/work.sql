@@ -56,7 +56,7 @@ RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, s
         WHERE a.run = run.number AND a.outcome = 'lost' AND a.token > 0 AND NOT EXISTS (
             SELECT 1 FROM attempt b WHERE b.run = a.run AND b.attempt > a.attempt AND b.token > 0
                 AND b.outcome NOT IN ('lost', 'interrupted')))
-    END
+    END, NULL, 0
 
 -- name: unclaimed_runs
 -- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or
@@ -162,7 +162,7 @@ UPDATE run SET state = CASE WHEN spent > 0 OR phase IS NOT NULL THEN 1 ELSE 0 EN
     claimed_at = NULL, started_at = CASE WHEN phase IS NOT NULL THEN started_at END
 WHERE number IN carray(:numbers) AND state = 4 AND token = :token
 RETURNING number, coalesce(queue, 'default'), lane, priority, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, job, options, fire_at, coalesce(version, 0)
+    deaths IS NOT NULL, job, options, fire_at, coalesce(version, 0), 0
 
 -- name: close_claim
 UPDATE claim SET open = open - ?3 WHERE token = ?1
