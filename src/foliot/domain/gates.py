@@ -160,11 +160,9 @@ def gate_names(
         yield from (f"lane:{lane}/{one}" for one in about)
 
 
-def needs(gates: Mapping[str, Gate], names: Iterable[str], wants: Wants, tenant: str | None) -> list[Need]:
-    """All slots that a run must have, in the order in which they are locked."""
+def needs(gates: Mapping[str, Gate], names: Iterable[str]) -> list[Need]:
+    """The slots of the limits that apply, by the names of a run."""
     found: list[Need] = []
-    if wants.key is not None:
-        found.append(Need(key_slot(wants.key, tenant), wants.key_limit))
     for name in names:
         gate, each = gates.get(name), each_of(name)
         if each is not None and (gate is None or not gate.limits):
@@ -175,7 +173,7 @@ def needs(gates: Mapping[str, Gate], names: Iterable[str], wants: Wants, tenant:
             found.append(Need(name, gate.most))
         if gate.every is not None:
             found.append(rate_need(name, gate.every, gate.burst or 1))
-    return sorted(found)
+    return found
 
 
 def each_of(name: str) -> str | None:
@@ -222,6 +220,39 @@ def admit(wanted: Sequence[Need], has: frozenset[str], board: Mapping[str, Taken
         else:
             taken.tat = max(taken.tat, now) + need.every
     return GO
+
+
+def admit_all(wanted: Iterable[tuple[Need, int]], board: Mapping[str, Taken], now: Instant) -> bool:
+    """Whether there is room for all of a batch: for each slot, the number of runs that need it. If so, the board notes
+    that they are taken. If not, nothing is taken, and `admit` decides about each run."""
+    asked: dict[str, tuple[Need, int]] = {}
+    for need, count in wanted:
+        known, before = asked.get(need.name, (need, 0))
+        if known != need:
+            return False  # two runs with one key, and different limits of it
+        asked[need.name] = need, before + count
+    for need, count in asked.values():
+        taken = board[need.name]
+        if need.every is None:
+            if taken.used + count > need.most:
+                return False
+        elif max(taken.tat, now) + (count - 1) * need.every - need.slack > now:
+            return False
+    for need, count in asked.values():
+        if need.every is None:
+            board[need.name].used += count
+        else:
+            board[need.name].tat = max(board[need.name].tat, now) + count * need.every
+    return True
+
+
+def times_of(need: Need, taken: Taken, count: int, now: Instant) -> list[Instant]:
+    """The times of the next `count` starts by a rate, which they take."""
+    assert need.every is not None
+    first = max(taken.tat, now)
+    taken.used += count
+    taken.tat = first + count * need.every
+    return [max(now, first + place * need.every - need.slack) for place in range(count)]
 
 
 def kept(names: Iterable[str]) -> list[str]:

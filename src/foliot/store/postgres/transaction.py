@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from typing import Any, NamedTuple, TypeVar
 
 from foliot.domain.identity import number_at
+from foliot.domain.gates import Need, Taken
 from foliot.domain.instant import DAY, Instant
 from foliot.domain.run import Kept, Promise
 from foliot.store.verbs.transaction import Row, Transaction
@@ -183,6 +184,11 @@ class PostgresTransaction(Transaction):
         if len(free) == len(names):
             return ()
         return {row[0] for row in await self.all("slots_named", names=list(names))} - free
+
+    async def lock_needed(self, needs: Sequence[Need]) -> dict[str, Taken]:
+        await self.run_each("put_slot", needs)
+        rows = await self.all("slots_named", names=[need.name for need in needs])
+        return {name: Taken(used, tat) for name, used, tat in rows}
 
     async def let_in(self, slots: Sequence[str]) -> None:
         if slots:

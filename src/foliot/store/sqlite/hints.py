@@ -36,7 +36,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 _QUIET_TABLES = (
     *("alert", "audit", "claim", "event", "instance", "seal", "sequence", "shard", "tallied", "tally", "unsealed"),
-    *("watched", "attempt", "token", "session"),
+    *("watched", "attempt", "token", "session", "collected"),
 )
 """A write that changes these alone is news to nobody: leases, heartbeats, what was seen, and what was told."""
 _QUIET_QUERIES = frozenset({"claim_runs", "shrink_chunk", "drop_chunk", "forget_stirs"})

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
 from foliot.domain.breaker import BREAKER, Breaker, breaker_slot
 from foliot.domain.gates import (
+    GO,
     KEY,
     RATE,
     Gate,
@@ -19,11 +21,13 @@ from foliot.domain.gates import (
     Taken,
     Verdict,
     admit,
+    admit_all,
     each_of,
     gate_names,
     held_until_its_end,
     in_words,
     kept,
+    key_slot,
     needs,
     rate_need,
     slotted,
@@ -64,6 +68,29 @@ class Candidate(NamedTuple):
     tried: bool = False
 
 
+class Asked(NamedTuple):
+    """The slots that a run needs, in the order in which they are locked."""
+
+    needs: Sequence[Need] = ()
+    held: str | None = None
+    """Those that it has until it ends, as they are stored."""
+    is_probe: bool = False
+
+    @classmethod
+    def of(cls, needed: Iterable[Need]) -> Asked:
+        ordered = tuple(sorted(needed))
+        is_probe = any(need.name.startswith(_PROBE) for need in ordered)
+        return cls(ordered, _stored(held_until_its_end(ordered)), is_probe)
+
+
+_NOTHING = Asked()
+
+
+@lru_cache(maxsize=10_000)
+def _by_key(key: str, limit: int, tenant: str | None) -> Asked:
+    return Asked.of([Need(key_slot(key, tenant), limit)])
+
+
 def gate_of(row: Row) -> Gate:
     return Gate(*row)
 
@@ -76,6 +103,8 @@ class Gatekeeper:
         self._gates: dict[str, Gate] | None = None
         self._lanes: frozenset[Lane] = frozenset()
         self._breakers: dict[str, Breaker] = {}
+        self._known: dict[tuple[object, ...], Asked] = {}
+        """By the fields that decide: the runs of a batch are much alike."""
         self._pauses: list[Pause] | None = None
         self._holding: list[Pause] = []
         self.held_for: Counter[str] = Counter()
@@ -105,22 +134,54 @@ class Gatekeeper:
         """The numbers of those that may be handed off. The others are held from now on, or have a later time."""
         await self.limits()
         paused = self._paused(candidates)
-        wanted = {one.number: [] if one.number in paused else self._needs(one) for one in candidates}
-        limited = [one for one in candidates if wanted[one.number] or one.slots is not None or one.number in paused]
-        through = {one.number for one in candidates} - {one.number for one in limited}
-        limited = await self._free(limited, wanted)
+        asked = {one.number: _NOTHING if one.number in paused else self._asked(one) for one in candidates}
+        limited = [
+            one for one in candidates if asked[one.number].needs or one.slots is not None or one.number in paused
+        ]
+        through = asked.keys() - {one.number for one in limited}
+        limited = await self._free(limited, asked)
         if not limited:
             return through
-        board = await self._lock(need for one in limited for need in wanted[one.number])
+        board = await self._lock(need for needs in {asked[one.number].needs for one in limited} for need in needs)
         before = {name: taken.used for name, taken in board.items()}
-        verdicts = [(one, paused.get(one.number) or self._judge(one, wanted[one.number], board)) for one in limited]
+        if not paused and self._admit_all(limited, asked, board):
+            verdicts = [(one, GO) for one in limited]
+        else:
+            judged = (paused.get(one.number) or self._judge(one, asked[one.number].needs, board) for one in limited)
+            verdicts = list(zip(limited, judged, strict=True))
         await self._tx.run_each(
             "slot_taken", [(taken.used - before[name], taken.tat, name) for name, taken in sorted(board.items())]
         )
-        await self._write(verdicts, wanted)
+        await self._write(verdicts, asked)
         given_up = {name for one in limited for name in _names(one.slots)}
         await self._tx.let_in(sorted(board.keys() | given_up))
         return through | {one.number for one, verdict in verdicts if verdict.goes}
+
+    async def is_simple(self) -> bool:
+        """Whether no pause, open breaker or limit of a lane exists. Then a run has all that it needs if it has its
+        slots."""
+        await self.limits()
+        assert self._gates is not None
+        return not (self._holding or self._breakers or any(name.startswith("lane:") for name in self._gates))
+
+    def has_all(self, one: Candidate) -> bool:
+        """Whether a run has all slots that it needs. After `is_simple`."""
+        has = _names(one.slots)
+        return all(need.name in has for need in self._asked(one).needs)
+
+    def _admit_all(self, limited: Sequence[Candidate], asked: Mapping[int, Asked], board: dict[str, Taken]) -> bool:
+        """Takes the slots of all of these, if there is room for all."""
+        counts: Counter[Sequence[Need]] = Counter()
+        for one in limited:
+            if one.forced:
+                return False
+            needed = asked[one.number].needs
+            if one.slots is not None:
+                has = _names(one.slots)
+                needed = tuple(need for need in needed if need.name not in has)
+            counts[needed] += 1
+        wanted = ((need, count) for needed, count in counts.items() for need in needed)
+        return admit_all(wanted, board, self._tx.now)
 
     def _paused(self, candidates: Sequence[Candidate]) -> dict[int, Verdict]:
         """What a pause holds takes no slot, and gives up those that it has but for its key."""
@@ -139,63 +200,77 @@ class Gatekeeper:
                 found[one.number] = Verdict(pause.slot, pause.until, pause.words)
         return found
 
-    async def _free(self, limited: Sequence[Candidate], wanted: dict[int, list[Need]]) -> list[Candidate]:
-        """Without those whose slots somebody's open transaction holds: nobody else is to wait for that."""
-        names = sorted({need.name for one in limited for need in wanted[one.number]})
-        taken = set(await self._tx.lock_free_slots(names)) if names else set()
-        self.busy |= {one.number for one in limited if any(need.name in taken for need in wanted[one.number])}
+    async def _free(self, limited: list[Candidate], asked: Mapping[int, Asked]) -> list[Candidate]:
+        """Without those whose slots another transaction has locked: firing does not wait for that."""
+        names = {need.name for needs in {asked[one.number].needs for one in limited} for need in needs}
+        taken = set(await self._tx.lock_free_slots(sorted(names))) if names else set()
+        if not taken:
+            return limited
+        self.busy |= {one.number for one in limited if any(need.name in taken for need in asked[one.number].needs)}
         return [one for one in limited if one.number not in self.busy]
 
-    def _needs(self, one: Candidate) -> list[Need]:
-        assert self._gates is not None
+    def _asked(self, one: Candidate) -> Asked:
         wants = wants_of(one.options)
-        if wants.key is None and not self._gates and (wants.destination is None or not self._breakers):
-            return []
+        about = (one.job, one.tenant, one.queue, one.schedule, one.lane, wants.destination)
+        limits = self._known.get(about)
+        if limits is None:
+            limits = self._known[about] = Asked.of(self._limits_of(one, wants.destination))
+        if wants.key is None:
+            return limits
+        by_key = _by_key(wants.key, wants.key_limit, one.tenant)
+        return by_key if not limits.needs else Asked.of([*limits.needs, *by_key.needs])
+
+    def _limits_of(self, one: Candidate, destination: str | None) -> list[Need]:
+        """The slots of limits and breakers, without the run's own key."""
+        assert self._gates is not None
+        broken = None if destination is None else self._breakers.get(destination)
+        probe = [] if destination is None or broken is None else [breakers.probe_need(destination, broken)]
+        if not self._gates:
+            return probe
         names = gate_names(
             job=one.job,
             tenant=one.tenant,
             queue=one.queue or DEFAULT_QUEUE,
             schedule=one.schedule,
-            destination=wants.destination,
+            destination=destination,
             lane=str(one.lane),
         )
-        found = needs(self._gates, names, wants, one.tenant)
-        broken = None if wants.destination is None else self._breakers.get(wants.destination)
-        if wants.destination is None or broken is None:
-            return found
-        return sorted([*found, breakers.probe_need(wants.destination, broken)])
+        return needs(self._gates, names) + probe
 
     async def _lock(self, wanted: Iterable[Need]) -> dict[str, Taken]:
-        rows = sorted({need.name: tuple(need) for need in wanted}.items())
-        await self._tx.run_each("put_slot", [values for _, values in rows])
-        found = await self._tx.all("slots_named", names=[name for name, _ in rows])
-        return {name: Taken(used, tat) for name, used, tat in found}
+        """Of two limits of one key, the higher one counts."""
+        needed = {need.name: need for need in sorted(set(wanted))}
+        return await self._tx.lock_needed(list(needed.values()))
 
     def _judge(self, one: Candidate, wanted: Sequence[Need], board: dict[str, Taken]) -> Verdict:
+        has = frozenset(_names(one.slots))
         if not one.forced:
-            return admit(wanted, frozenset(_names(one.slots)), board, self._tx.now)
+            return admit(wanted, has, board, self._tx.now)
         for need in wanted:
-            board[need.name].used += need.every is None and need.name not in _names(one.slots)
-        return Verdict()
+            board[need.name].used += need.every is None and need.name not in has
+        return GO
 
-    async def _write(self, verdicts: Sequence[tuple[Candidate, Verdict]], wanted: dict[int, list[Need]]) -> None:
+    async def _write(self, verdicts: Sequence[tuple[Candidate, Verdict]], asked: Mapping[int, Asked]) -> None:
         """Slots that a run gives up with this are set free by the store, for those that wait."""
-        goes, waits, later = [], [], []
+        goes: list[Row] = []
+        waits: list[Row] = []
+        later: list[Row] = []
+        words: dict[str, str] = {}
         for one, verdict in verdicts:
+            slot = verdict.waits_for
+            if slot is None:
+                goes.append((asked[one.number].held, asked[one.number].is_probe or None, one.number))
+                continue
+            if slot not in words:
+                words[slot] = f"waits for {waiting_for(slot)}"
             keeps = kept(_names(one.slots))
-            if verdict.waits_for is None:
-                is_probe = any(need.name.startswith(_PROBE) for need in wanted[one.number])
-                goes.append((_stored(held_until_its_end(wanted[one.number])), is_probe or None, one.number))
-            elif verdict.at is None:
-                told = verdict.told or f"waits for {waiting_for(verdict.waits_for)}"
-                reason = _reason(verdict.waits_for)
-                waits.append((_stored(keeps), verdict.waits_for, reason, told, one.lane, one.number))
+            if verdict.at is None:
+                detail = verdict.told or words[slot]
+                waits.append((_stored(keeps), slot, _reason(slot), detail, one.lane, one.number))
             else:
-                told = verdict.told or f"waits for {waiting_for(verdict.waits_for)}: {rfc3339(verdict.at)}"
-                slots = _stored(keeps if verdict.told else [*keeps, verdict.waits_for])
-                later.append(
-                    (slots, verdict.waits_for, _reason(verdict.waits_for), told, one.lane, one.number, verdict.at)
-                )
+                detail = verdict.told or f"{words[slot]}: {rfc3339(verdict.at)}"
+                slots = _stored(keeps if verdict.told else [*keeps, slot])
+                later.append((slots, slot, _reason(slot), detail, one.lane, one.number, verdict.at))
         await self._tx.run_each("run_goes", goes)
         await self._tx.run_each("run_waits", waits)
         await self._tx.run_each("run_goes_later", later)
