@@ -79,6 +79,9 @@ class SqliteTransaction(Transaction):
         """Rows that differ in the last value alone, a number, are one statement if the query has such a variant."""
         if f"{query}_alike" in self._queries:
             rows = self._run_alike(self._text(f"{query}_alike"), rows)
+            if f"{query}_many" in self._queries:
+                self._connection.execute(self._text(f"{query}_many"), (as_json(rows),))
+                return
         self._connection.executemany(self._text(query), rows)
 
     def _run_alike(self, text: str, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:

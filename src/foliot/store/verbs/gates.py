@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -68,19 +68,20 @@ class Candidate(NamedTuple):
     tried: bool = False
 
 
-class Asked(NamedTuple):
-    """The slots that a run needs, in the order in which they are locked."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """The slots that a run needs, in the order in which they are locked. Runs that are alike share one of these."""
 
     needs: Sequence[Need] = ()
     held: str | None = None
     """Those that it has until it ends, as they are stored."""
-    is_probe: bool = False
+    is_probe: bool | None = None
 
     @classmethod
     def of(cls, needed: Iterable[Need]) -> Asked:
-        ordered = tuple(sorted(needed))
+        ordered = sorted(needed)
         is_probe = any(need.name.startswith(_PROBE) for need in ordered)
-        return cls(ordered, _stored(held_until_its_end(ordered)), is_probe)
+        return cls(ordered, _stored(held_until_its_end(ordered)), is_probe or None)
 
 
 _NOTHING = Asked()
@@ -134,28 +135,25 @@ class Gatekeeper:
         """The numbers of those that may be handed off. The others are held from now on, or have a later time."""
         await self.limits()
         paused = self._paused(candidates)
-        asked = {one.number: _NOTHING if one.number in paused else self._asked(one) for one in candidates}
-        limited = [
-            one for one in candidates if asked[one.number].needs or one.slots is not None or one.number in paused
-        ]
-        through = asked.keys() - {one.number for one in limited}
-        limited = await self._free(limited, asked)
+        pairs = [(one, _NOTHING if one.number in paused else self._asked(one)) for one in candidates]
+        limited = [pair for pair in pairs if pair[1].needs or pair[0].slots is not None or pair[0].number in paused]
+        through = {one.number for one in candidates}.difference(one.number for one, _ in limited)
+        limited = await self._free(limited)
         if not limited:
             return through
-        board = await self._lock(need for needs in {asked[one.number].needs for one in limited} for need in needs)
+        board = await self._tx.lock_needed(_distinct(limited))
         before = {name: taken.used for name, taken in board.items()}
-        if not paused and self._admit_all(limited, asked, board):
-            verdicts = [(one, GO) for one in limited]
+        if not paused and self._admit_all(limited, board):
+            verdicts = [GO] * len(limited)
         else:
-            judged = (paused.get(one.number) or self._judge(one, asked[one.number].needs, board) for one in limited)
-            verdicts = list(zip(limited, judged, strict=True))
+            verdicts = [paused.get(one.number) or self._judge(one, asked, board) for one, asked in limited]
         await self._tx.run_each(
             "slot_taken", [(taken.used - before[name], taken.tat, name) for name, taken in sorted(board.items())]
         )
-        await self._write(verdicts, asked)
-        given_up = {name for one in limited for name in _names(one.slots)}
+        await self._write(limited, verdicts)
+        given_up = {name for one, _ in limited if one.slots is not None for name in _names(one.slots)}
         await self._tx.let_in(sorted(board.keys() | given_up))
-        return through | {one.number for one, verdict in verdicts if verdict.goes}
+        return through.union(one.number for (one, _), verdict in zip(limited, verdicts, strict=True) if verdict.goes)
 
     async def is_simple(self) -> bool:
         """Whether no pause, open breaker or limit of a lane exists. Then a run has all that it needs if it has its
@@ -169,18 +167,17 @@ class Gatekeeper:
         has = _names(one.slots)
         return all(need.name in has for need in self._asked(one).needs)
 
-    def _admit_all(self, limited: Sequence[Candidate], asked: Mapping[int, Asked], board: dict[str, Taken]) -> bool:
+    def _admit_all(self, limited: Sequence[tuple[Candidate, Asked]], board: dict[str, Taken]) -> bool:
         """Takes the slots of all of these, if there is room for all."""
-        counts: Counter[Sequence[Need]] = Counter()
-        for one in limited:
-            if one.forced:
-                return False
-            needed = asked[one.number].needs
+        if any(one.forced for one, _ in limited):
+            return False
+        wanted: list[tuple[Need, int]] = []
+        for asked, count in Counter(asked for one, asked in limited if one.slots is None).items():
+            wanted += [(need, count) for need in asked.needs]
+        for one, asked in limited:
             if one.slots is not None:
                 has = _names(one.slots)
-                needed = tuple(need for need in needed if need.name not in has)
-            counts[needed] += 1
-        wanted = ((need, count) for needed, count in counts.items() for need in needed)
+                wanted += [(need, 1) for need in asked.needs if need.name not in has]
         return admit_all(wanted, board, self._tx.now)
 
     def _paused(self, candidates: Sequence[Candidate]) -> dict[int, Verdict]:
@@ -200,14 +197,14 @@ class Gatekeeper:
                 found[one.number] = Verdict(pause.slot, pause.until, pause.words)
         return found
 
-    async def _free(self, limited: list[Candidate], asked: Mapping[int, Asked]) -> list[Candidate]:
+    async def _free(self, limited: list[tuple[Candidate, Asked]]) -> list[tuple[Candidate, Asked]]:
         """Without those whose slots another transaction has locked: firing does not wait for that."""
-        names = {need.name for needs in {asked[one.number].needs for one in limited} for need in needs}
-        taken = set(await self._tx.lock_free_slots(sorted(names))) if names else set()
+        names = [need.name for need in _distinct(limited)]
+        taken = set(await self._tx.lock_free_slots(names)) if names else set()
         if not taken:
             return limited
-        self.busy |= {one.number for one in limited if any(need.name in taken for need in asked[one.number].needs)}
-        return [one for one in limited if one.number not in self.busy]
+        self.busy |= {one.number for one, asked in limited if any(need.name in taken for need in asked.needs)}
+        return [pair for pair in limited if pair[0].number not in self.busy]
 
     def _asked(self, one: Candidate) -> Asked:
         wants = wants_of(one.options)
@@ -237,32 +234,30 @@ class Gatekeeper:
         )
         return needs(self._gates, names) + probe
 
-    async def _lock(self, wanted: Iterable[Need]) -> dict[str, Taken]:
-        """Of two limits of one key, the higher one counts."""
-        needed = {need.name: need for need in sorted(set(wanted))}
-        return await self._tx.lock_needed(list(needed.values()))
-
-    def _judge(self, one: Candidate, wanted: Sequence[Need], board: dict[str, Taken]) -> Verdict:
+    def _judge(self, one: Candidate, asked: Asked, board: dict[str, Taken]) -> Verdict:
         has = frozenset(_names(one.slots))
         if not one.forced:
-            return admit(wanted, has, board, self._tx.now)
-        for need in wanted:
+            return admit(asked.needs, has, board, self._tx.now)
+        for need in asked.needs:
             board[need.name].used += need.every is None and need.name not in has
         return GO
 
-    async def _write(self, verdicts: Sequence[tuple[Candidate, Verdict]], asked: Mapping[int, Asked]) -> None:
+    async def _write(self, limited: Sequence[tuple[Candidate, Asked]], verdicts: Sequence[Verdict]) -> None:
         """Slots that a run gives up with this are set free by the store, for those that wait."""
         goes: list[Row] = []
         waits: list[Row] = []
         later: list[Row] = []
+        hopeful: list[Candidate] = []
         words: dict[str, str] = {}
-        for one, verdict in verdicts:
+        for (one, asked), verdict in zip(limited, verdicts, strict=True):
             slot = verdict.waits_for
             if slot is None:
-                goes.append((asked[one.number].held, asked[one.number].is_probe or None, one.number))
+                goes.append((asked.held, asked.is_probe, one.number))
                 continue
             if slot not in words:
                 words[slot] = f"waits for {waiting_for(slot)}"
+            if slot.startswith(_PROBE):
+                hopeful.append(one)
             keeps = kept(_names(one.slots))
             if verdict.at is None:
                 detail = verdict.told or words[slot]
@@ -275,7 +270,7 @@ class Gatekeeper:
         await self._tx.run_each("run_waits", waits)
         await self._tx.run_each("run_goes_later", later)
         await self._tx.stir([row[5] for row in later])
-        await self._set_deadlines([one for one, verdict in verdicts if (verdict.waits_for or "").startswith(_PROBE)])
+        await self._set_deadlines(hopeful)
         self.held_for.update(str(one[2]) for one in (*waits, *later))
 
     async def _set_deadlines(self, held: Sequence[Candidate]) -> None:
@@ -290,6 +285,12 @@ class Gatekeeper:
                 # What repeats or makes up for an old tick is as old as itself.
                 deadlines.append((max(one.due_at, made_at(one.number)) + patience, one.number))
         await self._tx.run_each("set_give_up", deadlines)
+
+
+def _distinct(limited: Iterable[tuple[Candidate, Asked]]) -> list[Need]:
+    """In the order in which they are locked, one for each slot. Of two limits of one key, the higher one counts."""
+    kinds = {asked for _, asked in limited}
+    return list({need.name: need for need in sorted({need for asked in kinds for need in asked.needs})}.values())
 
 
 def _limited_lanes(names: Iterable[str]) -> frozenset[Lane]:

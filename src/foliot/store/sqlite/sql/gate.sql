@@ -60,6 +60,11 @@ UPDATE run SET slots = ?1, waits_for = NULL, reason = NULL, detail = NULL, gives
 WHERE number IN carray(?3) AND (slots IS NOT ?1 OR waits_for IS NOT NULL OR reason IS NOT NULL OR detail IS NOT NULL
     OR gives_up_at IS NOT NULL OR forced IS NOT coalesce(?2, forced))
 
+-- name: run_goes_many
+UPDATE run SET slots = v.slots, waits_for = NULL, reason = NULL, detail = NULL, gives_up_at = NULL, forced = coalesce(v.forced, run.forced)
+FROM (SELECT value->>0 AS slots, value->>1 AS forced, value->>2 AS number FROM json_each(?1)) v
+WHERE run.number = v.number
+
 -- name: run_waits
 UPDATE run SET state = 2, slots = ?, waits_for = ?, reason = ?, detail = ?, lane = ?, fired_at = NULL,
     decided = CASE WHEN schedule IS NULL THEN decided ELSE 1 END
