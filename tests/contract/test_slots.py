@@ -143,6 +143,51 @@ async def test_a_batch_lets_in_by_priority_and_no_more_than_fit(stage: Stage) ->
     assert all(view.priority <= lowest for view in waiting)
 
 
+async def test_the_transaction_that_ends_runs_hands_the_next_ones_off(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=2), actor="ana")
+    kept = await promised(stage, 5, options=None)
+    await stage.fire()
+    await stage.finish(*map(stage.succeeded, await stage.claim()))
+    assert [run.number for run in await stage.claim()] == [one.number for one in kept[2:4]]
+    assert await stage.state(kept[4]) is State.HELD
+
+
+async def test_runs_of_tenants_go_by_the_scheduler_which_ranks_them(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
+    _, second = await promised(stage, 2, options=None, tenant="acme")
+    await stage.fire()
+    await stage.finish(*map(stage.succeeded, await stage.claim()))
+    assert await stage.claim() == []
+    await stage.fire()
+    assert [run.number for run in await stage.claim()] == [second.number]
+
+
+async def test_a_run_that_is_let_in_at_one_slot_and_needs_another_is_not_handed_off(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
+    first, second = [await stage.promise(options=keyed(key)) for key in ("account:1", "account:2")]
+    await stage.fire()
+    [run] = await stage.claim()
+    await stage.finish(stage.succeeded(run))
+    assert await stage.claim() == []
+    await stage.fire()
+    assert [run.number for run in await stage.claim()] == [second.number]
+
+
+async def test_a_run_that_its_handler_completes_lets_the_next_one_in(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
+    _, second = await promised(stage, 2, options=None)
+    await stage.fire()
+    [run] = await stage.claim()
+    transaction = stage.store.transaction()
+    await transaction.begin()
+    assert await transaction.finish(await stage.worker(), stage.succeeded(run))
+    await transaction.commit()
+    await stage.fire()
+    assert [run.number for run in await stage.claim()] == [second.number]
+    [limit] = await stage.store.limits()
+    assert (limit.used, limit.waiting) == (1, 0)
+
+
 async def test_a_run_that_is_let_in_obeys_a_limit_that_is_newer_than_its_wait(stage: Stage) -> None:
     await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
     await promised(stage, 2, options=None)

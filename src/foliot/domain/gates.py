@@ -161,7 +161,7 @@ def gate_names(
 
 
 def needs(gates: Mapping[str, Gate], names: Iterable[str]) -> list[Need]:
-    """The slots of the limits that apply, by the names of a run."""
+    """The slots of the limits that apply, by the names of a run, in the order in which they are locked."""
     found: list[Need] = []
     for name in names:
         gate, each = gates.get(name), each_of(name)
@@ -173,7 +173,7 @@ def needs(gates: Mapping[str, Gate], names: Iterable[str]) -> list[Need]:
             found.append(Need(name, gate.most))
         if gate.every is not None:
             found.append(rate_need(name, gate.every, gate.burst or 1))
-    return found
+    return sorted(found)
 
 
 def each_of(name: str) -> str | None:
@@ -210,8 +210,7 @@ def admit(wanted: Sequence[Need], has: frozenset[str], board: Mapping[str, Taken
         if at > now:
             if taken.used >= need.most:
                 return Verdict(need.name)
-            taken.used += 1
-            taken.tat = max(taken.tat, at) + need.every
+            [at] = times_of(need, taken, 1, now)
             return Verdict(need.name, at)
     for need in missing:
         taken = board[need.name]
@@ -247,12 +246,17 @@ def admit_all(wanted: Iterable[tuple[Need, int]], board: Mapping[str, Taken], no
 
 
 def times_of(need: Need, taken: Taken, count: int, now: Instant) -> list[Instant]:
-    """The times of the next `count` starts by a rate, which they take."""
+    """The times of the next `count` starts by a rate, which they take. A start may come earlier than its theoretical
+    time by the slack. Of a rate above 200/s, the starts of one step come at one moment, so that they are one batch."""
     assert need.every is not None
     first = max(taken.tat, now)
     taken.used += count
     taken.tat = first + count * need.every
-    return [max(now, first + place * need.every - need.slack) for place in range(count)]
+    step = GRAIN - need.every
+    if step <= 0:
+        return [max(now, first + place * need.every - need.slack) for place in range(count)]
+    on_time = (first + place * need.every for place in range(count))
+    return [max(now, at - need.slack, at - at % step) for at in on_time]
 
 
 def kept(names: Iterable[str]) -> list[str]:

@@ -135,9 +135,10 @@ DELETE FROM collected
 UPDATE slot SET used = used - ? WHERE name = ?
 
 -- name: slots_with_room
--- Those of these slots that have room, and for which runs wait.
+-- Those of these slots that have room, and for which runs wait. Where no run waits for anything, no slot is read.
 SELECT s.name, s.used, s.most, s.every, s.slack, s.tat FROM slot s
-WHERE s.name IN (SELECT value FROM json_each(:names)) AND s.used < s.most
+WHERE EXISTS (SELECT 1 FROM run w INDEXED BY run_held WHERE w.waits_for IS NOT NULL)
+    AND s.name IN (SELECT value FROM json_each(:names)) AND s.used < s.most
     AND EXISTS (SELECT 1 FROM run r INDEXED BY run_waiting WHERE r.waits_for = s.name AND r.state = 2)
 ORDER BY s.name
 
