@@ -137,7 +137,7 @@ async def _fail(*_: object) -> None:
 
 async def test_waiters_of_a_rate_get_the_next_times_together(tmp_path: Path) -> None:
     async with staged(tmp_path) as (stage, other):
-        await stage.store.set_limit(Gate("job:job", every=SECOND // 8), actor="ana")
+        await stage.store.set_limit(Gate("job:job", every=SECOND // 4), actor="ana")
         for _ in range(6):
             await stage.promise()
         await stage.fire()  # one starts, two have their times, three are held
@@ -146,7 +146,7 @@ async def test_waiters_of_a_rate_get_the_next_times_together(tmp_path: Path) -> 
         assert (await stage.fire()).handed_off == 2
         assert writes(other, "rate:job:job") <= 3  # freed, taken, and the times of the next two
         due = [run.fire_at for run in await stage.store.runs(limit=10) if run.fire_at >= stage.now]
-        assert sorted(due) == [stage.now, stage.now + SECOND // 8]
+        assert sorted(due) == [stage.now, stage.now + SECOND // 4]
 
 
 class Plans:

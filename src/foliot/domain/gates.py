@@ -21,7 +21,7 @@ LANES = (CATCH_UP, BACKFILL)
 """A whole lane may be limited, or one thing in it: `lane:backfill/job:X`. The rate of catch-up is kept by whoever
 fires, and nobody takes a slot for it: a backlog is only loaded as fast as it may go."""
 
-RESERVED_FOR: Duration = 250 * MILLISECOND
+RESERVED_FOR: Duration = 500 * MILLISECOND
 """Of those that wait for a rate, so many have a time of their own as start within this: a change of the rate reaches
 the others at once, and the few are enough to keep it."""
 
