@@ -122,9 +122,7 @@ def test_a_full_burst_goes_at_once_and_the_rest_evenly() -> None:
 
 
 @pytest.mark.parametrize(("every", "reserved"), [(SECOND, 1), (50 * MILLISECOND, 10), (MILLISECOND, 500)])
-def test_no_more_have_a_time_of_their_own_than_start_within_half_a_second(
-    every: Duration, reserved: int
-) -> None:
+def test_no_more_have_a_time_of_their_own_than_start_within_half_a_second(every: Duration, reserved: int) -> None:
     need = rate_need(NAME, every)
     board = {need.name: Taken()}
     verdicts = [admit([need], NOTHING, board, 0) for _ in range(reserved + 10)]

@@ -121,9 +121,7 @@ async def test_a_request_that_fails_frees_nothing_and_the_next_one_does(
         endings = list(map(stage.succeeded, runs))
         with monkeypatch.context() as broken:
             broken.setattr(working, "close_claims", _fail)
-            failed, done = await asyncio.gather(
-                stage.finish(*endings), stage.promise("other"), return_exceptions=True
-            )
+            failed, done = await asyncio.gather(stage.finish(*endings), stage.promise("other"), return_exceptions=True)
         assert isinstance(failed, ZeroDivisionError)
         assert not isinstance(done, BaseException)
         assert used(other) == {"job:job": 4}

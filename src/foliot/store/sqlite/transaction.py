@@ -148,7 +148,9 @@ class SqliteTransaction(Transaction):
 
     async def lock_needed(self, needs: Sequence[Need]) -> dict[str, Taken]:
         rows = {row[0]: row for row in await self.all("slots_needed", names=[need.name for need in needs])}
-        await self.run_each("put_slot", [need for need in needs if need.name not in rows or rows[need.name][3:] != need[1:]])
+        await self.run_each(
+            "put_slot", [need for need in needs if need.name not in rows or rows[need.name][3:] != need[1:]]
+        )
         return {name: Taken(*rows[name][1:3]) if name in rows else Taken() for name, *_ in needs}
 
     async def let_in(self, names: Sequence[str]) -> None:

@@ -28,7 +28,9 @@ async def pass_on(tx: Transaction, numbers: Sequence[int]) -> set[int]:
     ready = [
         row
         for number in numbers
-        if (row := rows.get(number)) is not None and _is_plain(tx, row) and keeper.has_all(row.candidate(Lane(row.lane)))
+        if (row := rows.get(number)) is not None
+        and _is_plain(tx, row)
+        and keeper.has_all(row.candidate(Lane(row.lane)))
     ]
     groups: dict[Group, list[int]] = {}
     for row in ready:
