@@ -11,7 +11,7 @@ from foliot.domain.gates import Gate
 from foliot.domain.instant import HOUR, MINUTE, SECOND
 from foliot.domain.pauses import What
 from foliot.domain.policy import choices, choices_to_json
-from foliot.domain.run import Claimed, Kept
+from foliot.domain.run import Claimed, Kept, Promise
 from foliot.domain.state import Event, Reason, State
 from foliot.errors import Conflict, UnknownName
 from tests.contract.stage import Stage
@@ -164,7 +164,7 @@ async def test_runs_of_tenants_go_by_the_scheduler_which_ranks_them(stage: Stage
 
 async def test_a_run_that_is_let_in_at_one_slot_and_needs_another_is_not_handed_off(stage: Stage) -> None:
     await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
-    first, second = [await stage.promise(options=keyed(key)) for key in ("account:1", "account:2")]
+    _, second = [await stage.promise(options=keyed(key)) for key in ("account:1", "account:2")]
     await stage.fire()
     [run] = await stage.claim()
     await stage.finish(stage.succeeded(run))
@@ -425,6 +425,17 @@ async def test_a_rate_gives_each_run_its_time(stage: Stage) -> None:
         stage.clock.advance(SECOND)
     assert started == [0, 10, 20, 30]
     assert await states(stage, kept) == [State.SUCCEEDED] * 4
+
+
+async def test_starts_by_a_fine_rate_come_in_batches(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", every=SECOND // 1_000), actor="ana")
+    await stage.store.promise([Promise("job", b"{}", stage.now)] * 560)
+    assert (await stage.fire()).handed_off == 5
+    stage.clock.advance(SECOND // 10)
+    assert 96 <= (await stage.fire()).handed_off <= 100  # those that had their times, and 55 more runs get theirs
+    due = {view.fire_at for view in await stage.store.runs(limit=560) if view.fire_at > stage.now}
+    assert len(due) <= 460 // 4 + 2
+    assert max(due) < stage.now + 460 * SECOND // 1_000
 
 
 async def test_a_rate_may_allow_some_at_once(stage: Stage) -> None:

@@ -12,13 +12,14 @@ import apsw
 import pytest
 
 from foliot.clock import ManualClock
+from foliot.domain.breaker import Contact
 from foliot.domain.gates import Gate
 from foliot.domain.instant import SECOND
 from foliot.domain.policy import choices, choices_to_json
 from foliot.store import queries
 from foliot.store.sqlite import SqliteStore
 from foliot.store.sqlite.connection import connect
-from foliot.store.verbs import working
+from foliot.store.verbs import breakers
 from tests.contract.stage import START, Stage
 
 
@@ -117,16 +118,19 @@ async def test_a_request_that_fails_frees_nothing_and_the_next_one_does(
         for _ in range(4):
             await stage.promise()
         await stage.fire()
-        runs = await stage.claim()
-        endings = list(map(stage.succeeded, runs))
-        with monkeypatch.context() as broken:
-            broken.setattr(working, "close_claims", _fail)
-            failed, done = await asyncio.gather(stage.finish(*endings), stage.promise("other"), return_exceptions=True)
+        endings = list(map(stage.succeeded, await stage.claim()))
+        writes(other, "job:job")
+        monkeypatch.setattr(breakers, "heard", _fail)
+        contact = Contact("bank", True, 5, SECOND, SECOND)
+        failed, refused = await asyncio.gather(
+            stage.finish(*(ending._replace(contact=contact) for ending in endings)),
+            stage.finish(*endings[:2]),
+            return_exceptions=True,
+        )
         assert isinstance(failed, ZeroDivisionError)
-        assert not isinstance(done, BaseException)
-        assert used(other) == {"job:job": 4}
-        assert await stage.finish(*endings) == []
-        assert used(other) == {"job:job": 0}
+        assert refused == []
+        assert used(other) == {"job:job": 2}
+        assert writes(other, "job:job") == 1
 
 
 async def _fail(*_: object) -> None:

@@ -8,8 +8,8 @@ from array import array
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from foliot.domain.identity import number_at
 from foliot.domain.gates import Need, Taken
+from foliot.domain.identity import number_at
 from foliot.domain.instant import DAY, Instant
 from foliot.domain.run import Kept, Promise
 from foliot.store.verbs.transaction import Row, Transaction

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import apsw
 
-from foliot.domain.identity import SPREAD, number_at
 from foliot.domain.gates import Need, Taken
+from foliot.domain.identity import SPREAD, number_at
 from foliot.domain.instant import Instant
 from foliot.domain.run import Kept, Promise
 from foliot.store.queries import queries_of
@@ -135,8 +135,8 @@ class SqliteTransaction(Transaction):
         """There is one writer at a time."""
 
     async def lock_slots(self, numbers: Collection[int]) -> None:
-        """There is one writer at a time. Several runs are about to end."""
-        if len(numbers) > 1:
+        """There is one writer at a time. What these runs give up from now on is freed by the batch."""
+        if numbers:
             await self._collect()
 
     async def lock_free_slots(self, names: Collection[str]) -> Collection[str]:

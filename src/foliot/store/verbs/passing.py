@@ -1,4 +1,4 @@
-"""Hands off runs in the transaction that lets them in, so that a slot does not stay empty until a scheduler hears of it."""
+"""Hands off runs in the transaction that lets them in. So no slot stays empty until a scheduler hears of it."""
 
 from __future__ import annotations
 
