@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from foliot.domain.breaker import Contact
 from foliot.domain.gates import Gate
 from foliot.domain.instant import HOUR, MINUTE, SECOND
 from foliot.domain.pauses import What
@@ -202,13 +203,24 @@ async def test_a_run_that_is_let_in_obeys_a_limit_that_is_newer_than_its_wait(st
 
 async def test_a_run_that_is_let_in_obeys_a_pause_that_is_newer_than_its_wait(stage: Stage) -> None:
     await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
-    await promised(stage, 2, options=None)
+    _, second = await promised(stage, 2, options=None)
     await stage.fire()
     [run] = await stage.claim()
     await stage.store.put_pause("job:job", What.CLAIMS, until=None, actor="ana", note="")
     await stage.finish(stage.succeeded(run))
+    assert await stage.state(second) is not State.READY
     assert await stage.claim() == []
     await stage.fire()
+    assert await stage.claim() == []
+
+
+async def test_a_run_that_is_let_in_waits_for_a_destination_that_has_failed_since(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=2), actor="ana")
+    await promised(stage, 4, options=choices_to_json(choices({"destination": "bank"})))
+    await stage.fire()
+    first, second = await stage.claim()
+    await stage.finish(stage.died(first, contact=Contact("bank", False, 1, MINUTE, HOUR)))
+    await stage.finish(stage.succeeded(second))
     assert await stage.claim() == []
 
 

@@ -155,15 +155,14 @@ class Gatekeeper:
         await self._tx.let_in(sorted(board.keys() | given_up))
         return through.union(one.number for (one, _), verdict in zip(limited, verdicts, strict=True) if verdict.goes)
 
-    async def is_simple(self) -> bool:
-        """Whether no pause, open breaker or limit of a lane exists. Then a run has all that it needs if it has its
-        slots."""
-        await self.limits()
-        assert self._gates is not None
-        return not (self._holding or self._breakers or any(name.startswith("lane:") for name in self._gates))
+    async def is_any_paused(self) -> bool:
+        """Whether a pause may hold runs."""
+        await self.pauses()
+        return bool(self._holding)
 
-    def has_all(self, one: Candidate) -> bool:
-        """Whether a run has all slots that it needs. After `is_simple`."""
+    async def has_all(self, one: Candidate) -> bool:
+        """Whether a run has all slots that it needs, by the limits and breakers of now."""
+        await self.limits()
         has = _names(one.slots)
         return all(need.name in has for need in self._asked(one).needs)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from foliot.domain.decisions import too_late
 from foliot.domain.fairness import UNRANKED
 from foliot.domain.run import Lane
 from foliot.domain.store import DEFAULT_QUEUE
@@ -18,34 +17,24 @@ CHUNK = 500
 
 
 async def pass_on(tx: Transaction, numbers: Sequence[int]) -> set[int]:
-    """Hands off those of these runs that have all that they need. The scheduler decides about ticks, checks, runs under
-    suspicion, runs of tenants, which have ranks, and all runs while a pause, an open breaker or a limit of a lane
-    exists."""
+    """Hands off those of these runs, due now, that have all slots that they need. The scheduler decides about ticks,
+    checks, runs under suspicion, runs of tenants, which have ranks, and all runs while something is paused."""
     keeper = Gatekeeper(tx)
-    if not await keeper.is_simple():
+    if await keeper.is_any_paused():
         return set()
     rows = await due_runs(tx, numbers)
-    ready = [
-        row
-        for number in numbers
-        if (row := rows.get(number)) is not None
-        and _is_plain(tx, row)
-        and keeper.has_all(row.candidate(Lane(row.lane)))
-    ]
     groups: dict[Group, list[int]] = {}
-    for row in ready:
-        group = (row.queue or DEFAULT_QUEUE, row.lane, row.priority, None, 0, UNRANKED)
-        groups.setdefault(group, []).append(row.number)
-    if groups:
-        await tx.run_each("add_handoff", chunks_of(tx, groups, CHUNK))
-    return {row.number for row in ready}
+    passed: set[int] = set()
+    for number in numbers:
+        row = rows.get(number)
+        if row is not None and _is_plain(row) and await keeper.has_all(row.candidate(Lane(row.lane))):
+            group = (row.queue or DEFAULT_QUEUE, row.lane, row.priority, None, 0, UNRANKED)
+            groups.setdefault(group, []).append(number)
+            passed.add(number)
+    await tx.run_each("add_handoff", chunks_of(tx, groups, CHUNK))
+    return passed
 
 
-def _is_plain(tx: Transaction, row: Due) -> bool:
-    return (
-        row.schedule is None
-        and row.tenant is None
-        and row.fire_at <= tx.now
-        and not (row.is_suspected or row.is_forced or too_late(row.useful_until, tx.now))
-        and whom_for(row.label, row.job, row.options) is None
-    )
+def _is_plain(row: Due) -> bool:
+    is_for_any = whom_for(row.label, row.job, row.options) is None
+    return is_for_any and row.schedule is None and row.tenant is None and not row.is_suspected
