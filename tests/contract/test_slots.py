@@ -597,3 +597,27 @@ async def test_a_retry_that_waits_for_a_slot_and_is_let_go_is_a_retry_still(stag
     assert (kept.state, (await stage.store.run(first.id)).state) == (State.RETRYING, State.RETRYING)
     await stage.fire()
     assert [(one.id, one.attempt) for one in await stage.claim()] == [(first.id, 2)]
+
+
+async def test_two_runs_that_were_let_in_at_one_slot_each_do_not_swap_them_for_ever(stage: Stage) -> None:
+    queues = ["default", "mail"]
+    for name in ("queue:default", "to:bank"):
+        await stage.store.set_limit(Gate(name, most=1), actor="ana")
+    bank = choices_to_json(choices({"destination": "bank"}))
+    busy = [await stage.promise(options=bank, queue="mail")]
+    await stage.fire()
+    both = [await stage.promise(options=bank)]  # it waits for the destination
+    await stage.fire()
+    busy.append(await stage.promise())
+    await stage.fire()
+    both.append(await stage.promise(options=bank))  # it waits for the queue
+    await stage.fire()
+    running = await stage.store.claim(await stage.worker(), queues, ["job"], 10)
+    assert {run.number for run in running} == {one.number for one in busy}
+    await stage.finish(*map(stage.succeeded, running))
+    for _ in both:
+        await stage.fire()
+        await stage.fire()
+        [run] = await stage.store.claim(await stage.worker(), queues, ["job"], 10)
+        await stage.finish(stage.succeeded(run))
+    assert [await stage.state(one) for one in both] == [State.SUCCEEDED] * 2

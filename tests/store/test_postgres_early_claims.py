@@ -300,7 +300,7 @@ async def test_a_herd_of_ticks_is_called_for_by_its_chunks(postgres: PostgresSer
 
         async def hand_off(tx: Any) -> None:
             ready = now + SOON
-            chunks = [("default", 0, 0, ready, part, None, False, 1) for part in (numbers[:2], numbers[2:])]
+            chunks = [("default", 0, 0, ready, part, None, False, 0, 1) for part in (numbers[:2], numbers[2:])]
             await tx.run_each("add_handoff", chunks)
             await tx.one("call_for_chunks", at=ready, whom=json.dumps({"default": [at.worker]}))
 

@@ -1,6 +1,6 @@
 """Frees slots and lets waiters in by the batch: one write per slot.
 
-Triggers do the same run by run in transactions that are not the writer's (migration 0018).
+Triggers do the same run by run in transactions that are not the writer's (migration 0019).
 """
 
 from __future__ import annotations

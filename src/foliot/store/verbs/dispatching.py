@@ -12,6 +12,7 @@ from foliot.domain.run import Lane
 from foliot.domain.store import Arrivals, Cells, Lease, Shard, Standing
 from foliot.errors import LostOwnership
 from foliot.store import process
+from foliot.store.verbs import rows as run_rows
 from foliot.store.verbs.transaction import Row, Transaction, as_json
 
 BEGINNING: Instant = -(1 << 62)
@@ -118,8 +119,7 @@ NOTHING = HandedOff(BEGINNING, frozenset())
 
 
 async def handed_off(tx: Transaction) -> HandedOff:
-    chunks = await tx.all("handed_off")
-    return HandedOff(tx.now, frozenset(number for (stored,) in chunks for number in tx.unpacked(stored)))
+    return HandedOff(tx.now, frozenset(await run_rows.handed_off(tx)))
 
 
 def end_of(lease: Lease, until: Instant | None) -> Instant:

@@ -42,6 +42,8 @@ class Due(NamedTuple):
     """When it was first due, whatever became of it since."""
     over: str | None = None
     """The set of members that it makes runs for."""
+    version: int = 0
+    """How often it was changed: see `foliot.store.verbs.working.Group`."""
 
     def candidate(self, lane: Lane) -> Candidate:
         return Candidate(

@@ -129,7 +129,8 @@ class Firing:
             number, _, queue, _, priority, _, _, label, is_suspected, _, tenant, job, options, *_ = row
             if options is not None:
                 label = whom_for(label, job, options)
-            group = (queue or DEFAULT_QUEUE, lane, priority, label, number if is_suspected else 0, UNRANKED)
+            alone = number if is_suspected else 0
+            group = (queue or DEFAULT_QUEUE, lane, priority, label, alone, row.version, UNRANKED)
             groups.setdefault(group, []).append(number)
             if tenant is not None:
                 tenants[number] = tenant
@@ -259,7 +260,9 @@ class Firing:
                 if one.is_decided:
                     await self.tx.run_each("tick_decided", [(one.lane, made.number)])
             else:
-                fresh = templates[one.schedule]._replace(number=made.number, label=None, is_suspected=False, slots=None)
+                fresh = templates[one.schedule]._replace(
+                    number=made.number, label=None, is_suspected=False, slots=None, version=0
+                )
                 instead.append((fresh, one.lane))
         return last_made, instead
 

@@ -146,13 +146,16 @@ class Gatekeeper:
         if not paused and self._admit_all(limited, board):
             verdicts = [GO] * len(limited)
         else:
-            verdicts = [paused.get(one.number) or self._judge(one, asked, board) for one, asked in limited]
+            given_up: Counter[str] = Counter()
+            verdicts = [
+                paused.get(one.number) or self._judge_with(given_up, one, asked.needs, board) for one, asked in limited
+            ]
         await self._tx.run_each(
             "slot_taken", [(taken.used - before[name], taken.tat, name) for name, taken in sorted(board.items())]
         )
         await self._write(limited, verdicts)
-        given_up = {name for one, _ in limited if one.slots is not None for name in _names(one.slots)}
-        await self._tx.let_in(sorted(board.keys() | given_up))
+        had = {name for one, _ in limited if one.slots is not None for name in _names(one.slots)}
+        await self._tx.let_in(sorted(board.keys() | had))
         return through.union(one.number for (one, _), verdict in zip(limited, verdicts, strict=True) if verdict.goes)
 
     async def is_any_paused(self) -> bool:
@@ -233,11 +236,30 @@ class Gatekeeper:
         )
         return needs(self._gates, names) + probe
 
-    def _judge(self, one: Candidate, asked: Asked, board: dict[str, Taken]) -> Verdict:
+    def _judge_with(
+        self, given_up: Counter[str], one: Candidate, wanted: Sequence[Need], board: dict[str, Taken]
+    ) -> Verdict:
+        """Judges a run. One that was let in may take slots that others of the batch, which were let in, give up.
+
+        Otherwise two runs that need the same two slots, and were let in at one each, would swap these for ever."""
+        if one.slots is None:
+            return self._judge(one, frozenset(), wanted, board)
         has = frozenset(_names(one.slots))
+        spare = {name: count for name, count in given_up.items() if name in board}
+        for name, count in spare.items():
+            board[name].used -= count
+        verdict = self._judge(one, has, wanted, board)
+        for name, count in spare.items():
+            board[name].used += count
+        after = set(_slots_after(one, verdict, wanted))
+        given_up -= Counter(after & spare.keys() - has)
+        given_up += Counter(name for name in has - after if not name.startswith(RATE))
+        return verdict
+
+    def _judge(self, one: Candidate, has: frozenset[str], wanted: Sequence[Need], board: dict[str, Taken]) -> Verdict:
         if not one.forced:
-            return admit(asked.needs, has, board, self._tx.now)
-        for need in asked.needs:
+            return admit(wanted, has, board, self._tx.now)
+        for need in wanted:
             board[need.name].used += need.every is None and need.name not in has
         return GO
 
@@ -257,13 +279,12 @@ class Gatekeeper:
                 words[slot] = f"waits for {waiting_for(slot)}"
             if slot.startswith(_PROBE):
                 hopeful.append(one)
-            keeps = kept(_names(one.slots))
+            slots = _stored(_slots_after(one, verdict, asked.needs))
             if verdict.at is None:
                 detail = verdict.told or words[slot]
-                waits.append((_stored(keeps), slot, _reason(slot), detail, one.lane, one.number))
+                waits.append((slots, slot, _reason(slot), detail, one.lane, one.number))
             else:
                 detail = verdict.told or f"{words[slot]}: {rfc3339(verdict.at)}"
-                slots = _stored(keeps if verdict.told else [*keeps, slot])
                 later.append((slots, slot, _reason(slot), detail, one.lane, one.number, verdict.at))
         await self._tx.run_each("run_goes", goes)
         await self._tx.run_each("run_waits", waits)
@@ -303,6 +324,14 @@ def _patience(job: bytes | None, options: bytes | None) -> Duration | None:
         return policy_from_json(job).merged(choices_from_json(options)).give_up_after
     except InvalidInput:
         return None
+
+
+def _slots_after(one: Candidate, verdict: Verdict, wanted: Sequence[Need]) -> list[str]:
+    """The slots that a run has once its verdict is written. One that waits keeps its key, and its time by a rate."""
+    if verdict.waits_for is None:
+        return held_until_its_end(wanted)
+    keeps = kept(_names(one.slots))
+    return keeps if verdict.at is None or verdict.told else [*keeps, verdict.waits_for]
 
 
 def _names(slots: str | None) -> list[str]:

@@ -28,7 +28,7 @@ async def pass_on(tx: Transaction, numbers: Sequence[int]) -> set[int]:
     for number in numbers:
         row = rows.get(number)
         if row is not None and _is_plain(row) and await keeper.has_all(row.candidate(Lane(row.lane))):
-            group = (row.queue or DEFAULT_QUEUE, row.lane, row.priority, None, 0, UNRANKED)
+            group = (row.queue or DEFAULT_QUEUE, row.lane, row.priority, None, 0, row.version, UNRANKED)
             groups.setdefault(group, []).append(number)
             passed.add(number)
     await tx.run_each("add_handoff", chunks_of(tx, groups, CHUNK))

@@ -60,11 +60,19 @@ async def recheck(tx: Transaction, identifier: str, actor: str, note: str) -> Ke
 
 
 async def hand_off_check(
-    tx: Transaction, number: int, queue: str, lane: int, priority: int, job: str, alone: bool, options: bytes | None
+    tx: Transaction,
+    number: int,
+    queue: str,
+    lane: int,
+    priority: int,
+    job: str,
+    alone: bool,
+    options: bytes | None,
+    version: int,
 ) -> None:
     """Straight to the workers that have the job's check, and the labels that the run needs."""
     whom = labelled(check_of(job), labels_of(options))
-    chunk = (queue, lane, priority, tx.now, tx.packed([number]), whom, bool(alone), UNRANKED)
+    chunk = (queue, lane, priority, tx.now, tx.packed([number]), whom, bool(alone), version, UNRANKED)
     await tx.run_each("add_handoff", [chunk])
 
 

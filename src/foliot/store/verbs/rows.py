@@ -10,7 +10,7 @@ from foliot.domain.identity import member_of_series, schedule_of_series
 from foliot.domain.run import Lane, Origin, RunView
 from foliot.domain.state import PENDING, State
 from foliot.domain.store.values import DEFAULT_QUEUE
-from foliot.store.verbs.transaction import Row, Transaction
+from foliot.store.verbs.transaction import Row, Transaction, longs
 
 Number = TypeVar("Number", bound=IntEnum)
 
@@ -28,7 +28,13 @@ async def with_ready(tx: Transaction, views: list[RunView]) -> list[RunView]:
 
 
 async def handed_off(tx: Transaction) -> list[int]:
-    return [number for (stored,) in await tx.all("handed_off") for number in tx.unpacked(stored)]
+    """Returns the runs that chunks name, without those that were changed since."""
+    chunks = [(tx.unpacked(stored), version) for stored, version in await tx.all("handed_off")]
+    numbers = [number for named, _ in chunks for number in named]
+    changed = {row[0]: row[1] for row in await tx.all("changed_among", numbers=longs(numbers))} if numbers else {}
+    if not changed:
+        return numbers
+    return [n for named, version in chunks for n in named if version is None or changed.get(n, 0) == version]
 
 
 def _member(kind: type[Number], value: int, otherwise: Number) -> Number:

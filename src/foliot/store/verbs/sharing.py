@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from foliot.domain.fairness import FairShares, Heads, Line, Placing, Sample, TenantView, weight_of
 from foliot.domain.instant import Instant
+from foliot.store.verbs.rows import handed_off
 from foliot.store.verbs.transaction import Transaction, longs
 from foliot.store.verbs.working import Group
 
@@ -26,13 +27,13 @@ async def ranked(
         await learn(tx, placing.shares)
     heads: dict[Line, Heads] = {}
     parted: dict[Group, list[int]] = {}
-    for (queue, lane, priority, label, alone, _), numbers in groups.items():
+    for (queue, lane, priority, label, alone, version, _), numbers in groups.items():
         line = (queue, lane, priority)
         if line not in heads:
             heads[line] = await _heads(tx, line)
         ranks = placing.ranks(line, heads[line], map(tenants.get, numbers))
         for number, rank in zip(numbers, ranks, strict=True):
-            parted.setdefault((queue, lane, priority, label, alone, rank), []).append(number)
+            parted.setdefault((queue, lane, priority, label, alone, version, rank), []).append(number)
     return parted
 
 
@@ -55,10 +56,9 @@ async def weights(tx: Transaction) -> dict[str, float]:
 
 async def tenants_waiting(tx: Transaction, limit: int) -> list[TenantView]:
     """Read through chunks and claims: there is no index by tenant, because each run would pay for it."""
-    handed_off = [number for (stored,) in await tx.all("handed_off") for number in tx.unpacked(stored)]
     claimed = [number for (stored,) in await tx.all("owned_by_workers") for number in tx.unpacked(stored)]
     waiting: dict[str | None, tuple[int, Instant]] = {}
-    for tenant, count, oldest in await tx.all("waiting_by_tenant", numbers=longs(handed_off), now=tx.now):
+    for tenant, count, oldest in await tx.all("waiting_by_tenant", numbers=longs(await handed_off(tx)), now=tx.now):
         waiting[tenant] = int(count), oldest
     running = {tenant: int(count) for tenant, count in await tx.all("running_by_tenant", numbers=longs(claimed))}
     by_weight = await weights(tx)

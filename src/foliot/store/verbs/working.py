@@ -96,6 +96,7 @@ async def claim(
             queue=chunk[4],
             broken=broken,
             paused=paused,
+            version=chunk[9],
         )
         # A chunk is in firing order; the engine returns its rows by number.
         claimed.extend(sorted(map(Claimed._make, rows), key=_firing_order))
@@ -114,9 +115,14 @@ async def _labelled(tx: Transaction, jobs: Sequence[str], labels: Sequence[str])
     return [row[0] for row in await tx.all("labelled_chunks") if can_take(row[0], jobs, labels)]
 
 
-Group = tuple[str, int, int, str | None, int, int]
-"""What a chunk has in common: queue, lane, priority, whom it is for (None: whoever knows the job), the number of a run
-that is to be tried alone (0: none), and the rank among what is alike in lane and priority."""
+Group = tuple[str, int, int, str | None, int, int, int]
+"""What the runs of a chunk have in common: queue, lane, priority, the workers it is for (None: all that know the
+job), the number of a run that is to be tried alone (0: none), the version, and the rank among chunks of one lane and
+priority.
+
+The version of a run counts its changes: it was moved, it was replaced, or an attempt ended and it goes on. A claim
+takes a run only in the version that its chunk names. So a chunk from before a change claims nothing, and a run that was
+changed is decided upon and handed off again."""
 
 
 def whom_for(check: str | None, job: str, options: bytes | None) -> str | None:
@@ -131,8 +137,8 @@ def chunks_of(
     """Rows for `add_handoff`; `at`, if that is still to come."""
     fired_at = max(tx.now, at)
     return [
-        (queue, lane, priority, fired_at, tx.packed(numbers[start : start + most]), label, alone > 0, rank)
-        for (queue, lane, priority, label, alone, rank), numbers in groups.items()
+        (queue, lane, priority, fired_at, tx.packed(numbers[start : start + most]), label, alone > 0, version, rank)
+        for (queue, lane, priority, label, alone, version, rank), numbers in groups.items()
         for start in range(0, len(numbers), most)
     ]
 
@@ -185,19 +191,19 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
     has its hands on, for a little while. Those whose destination does not answer, or that are paused, are fired anew,
     and held. Whatever
     else is pending was moved or replaced: its owner is told, because this chunk may be why it was passed over."""
-    _, lane, fired_at, _, queue, priority, label, alone, rank = chunk
+    _, lane, fired_at, _, queue, priority, label, alone, rank, version = chunk
     # A check, or what needs labels, stays whose it is.
     is_for_some = label is not None and not {"?", "@"}.isdisjoint(label)
     waiting: dict[tuple[str | None, int], list[int]] = {}
     late: list[int] = []
     schedules: set[str] = set()
     broken = await _bound_in_vain(tx, numbers) | await _paused(tx, numbers)
-    found = await tx.all("unclaimed_runs", numbers=longs(numbers), fired_at=fired_at, queue=queue)
+    found = await tx.all("unclaimed_runs", numbers=longs(numbers), fired_at=fired_at, queue=queue, version=version)
     others = set(numbers) - {row[0] for row in found}
     moved: list[int] = []
     unfired: list[int] = []
-    for number, fire_at, own_queue in await tx.all("pending_among", numbers=longs(others)) if others else ():
-        if fire_at <= fired_at and own_queue == queue:
+    for number, fire_at, own_queue, own in await tx.all("pending_among", numbers=longs(others)) if others else ():
+        if fire_at <= fired_at and own_queue == queue and version in (None, own):
             waiting.setdefault((None, tx.now + _HELD_FOR), []).append(number)
         else:
             moved.append(number)
@@ -226,6 +232,7 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
         await runs_ended(tx, schedules)
     for (job, ready_at), left in waiting.items():
         common = {"queue": queue, "lane": lane, "priority": priority, "rank": rank, "fired_at": fired_at}
+        common["version"] = version
         wanted_by = label if is_for_some else job
         await tx.run("add_job_chunk", job=wanted_by, ready_at=ready_at, numbers=tx.packed(left), alone=alone, **common)
         if job is not None and not is_for_some:
@@ -256,12 +263,14 @@ async def report_waiting(tx: Transaction) -> None:
 
 
 async def _give_up_checks(tx: Transaction, whom: str) -> None:
-    for n, fired_at, stored, queue in await tx.all("stale_chunks", job=whom, before=tx.now - _WITHOUT_WORKER):
+    for n, fired_at, stored, *of_chunk in await tx.all("stale_chunks", job=whom, before=tx.now - _WITHOUT_WORKER):
+        queue, version = of_chunk
         numbers = longs(tx.unpacked(stored))
         schedules = {row[0] for row in await tx.all("schedules_among", numbers=numbers) if row[0] is not None}
         await tx.lock(schedules)
         await tx.run("drop_chunk", n=n)
-        for row in await tx.all("unclaimed_runs", numbers=numbers, fired_at=fired_at, queue=queue):
+        waiting = await tx.all("unclaimed_runs", numbers=numbers, fired_at=fired_at, queue=queue, version=version)
+        for row in waiting:
             in_doubt = await tx.value("phase_of", number=row[0]) == Phase.DOUBT
             state = after(State.VERIFYING, Event.MAYBE_FOUND if in_doubt else Event.CHECK_REFUSED)
             await unend(tx, row[0], state, None, 0, Reason.CHECK_FAILED, _without_check(whom))
@@ -498,17 +507,18 @@ async def give_back(tx: Transaction, worker: int, claimed: Sequence[Claimed]) ->
     by_token: dict[int, list[int]] = {}
     for run in claimed:
         by_token.setdefault(run.token, []).append(run.number)
-    returned: dict[int, tuple[Instant, str, int, int, str | None, bool]] = {}
+    returned: dict[int, tuple[Instant, str, int, int, str | None, bool, int]] = {}
     for token, numbers in by_token.items():
         rows = await tx.all("give_back_runs", numbers=longs(numbers), token=token)
         await close_claims(tx, {token: [row[0] for row in rows]})
-        for number, queue, lane, priority, check, alone, job, options, fire_at in rows:
-            returned[number] = (fire_at, queue, lane, priority, whom_for(check, job, options), bool(alone))
+        for number, queue, lane, priority, check, alone, job, options, fire_at, version in rows:
+            label = whom_for(check, job, options)
+            returned[number] = (fire_at, queue, lane, priority, label, bool(alone), version)
     groups: dict[bool, dict[Group, list[int]]] = {True: {}, False: {}}
     for number in await end_cancelled(tx, list(returned)):
-        fire_at, queue, lane, priority, label, alone = returned[number]
+        fire_at, queue, lane, priority, label, alone, version = returned[number]
         # They had their turn, and have it again.
-        group = queue, lane, priority, label, number if alone else 0, UNRANKED
+        group = queue, lane, priority, label, number if alone else 0, version, UNRANKED
         groups[fire_at <= tx.now].setdefault(group, []).append(number)
     last = max((one[0] for one in returned.values()), default=0)
     await tx.run_each("add_handoff", chunks_of(tx, groups[True]))

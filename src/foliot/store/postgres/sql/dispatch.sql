@@ -78,11 +78,12 @@ ORDER BY fire_at, number LIMIT :limit
 SELECT name, every FROM foliot.gate WHERE name IN ('lane:catch-up', 'lane:backfill') AND every > 0
 
 -- name: handed_off
--- Chunks are few; their numbers are compared in memory. A run that was replaced for another queue is not of its chunk.
--- Runs of claims look pending until those are written.
-SELECT ARRAY(SELECT r.number FROM foliot.run r WHERE r.number = ANY(h.numbers) AND coalesce(r.queue, 'default') = h.queue)
-FROM foliot.handoff h
-UNION ALL SELECT numbers FROM foliot.claim WHERE NOT written
+-- Chunks are few; their numbers are compared in memory. Runs of claims look pending until those are written.
+SELECT numbers, version FROM foliot.handoff
+UNION ALL SELECT numbers, NULL FROM foliot.claim WHERE NOT written
+
+-- name: changed_among
+SELECT number, version FROM foliot.run WHERE number = ANY(:numbers::bigint[]) AND version > 0
 
 -- name: arrived
 -- What became visible since a snapshot is what it did not know (from xmax on), or saw under way. Both are ranges of
@@ -116,7 +117,8 @@ SELECT now_, handed, odd, lost, unranked, patient FROM foliot.fire_runs(:owner, 
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
 -- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, false), coalesce(nominal, fire_at), member_set
+    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, false), coalesce(nominal, fire_at), member_set,
+    coalesce(version, 0)
 FROM foliot.lock_pending(:numbers::bigint[])
 WHERE schedule IS NULL OR fired_at IS NULL
 
@@ -124,7 +126,7 @@ WHERE schedule IS NULL OR fired_at IS NULL
 -- Read under the schedules' locks: what somebody else changed while we waited for them is left out.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
     deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, false), coalesce(nominal, fire_at), member_set,
-    name, origin, nominal, since, attempt, withdrawn, decided, checkpoint IS NOT NULL
+    coalesce(version, 0), name, origin, nominal, since, attempt, withdrawn, decided, checkpoint IS NOT NULL
 FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND fired_at IS NULL AND fire_at <= :now FOR UPDATE
 
@@ -150,7 +152,7 @@ SELECT foliot.now(), ARRAY(
 -- Ticks that nothing was decided or said about yet; what somebody has his hands on is left out. Nothing here implies the
 -- predicate of an index: the planner is to find them by their numbers.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, NULL::text, false, false, tenant, job, options, slots,
-    false, coalesce(nominal, fire_at), member_set, name, origin, nominal, since, attempt, withdrawn, decided, checkpoint IS NOT NULL
+    false, coalesce(nominal, fire_at), member_set, coalesce(version, 0), name, origin, nominal, since, attempt, withdrawn, decided, checkpoint IS NOT NULL
 FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND origin = 0 AND attempt = 0 AND fired_at IS NULL AND fire_at <= :now
     AND decided IS NOT TRUE AND withdrawn IS NULL AND waits_for IS NULL AND slots IS NULL
@@ -186,8 +188,8 @@ WHERE schedule = ANY(:schedules::text[]) AND (state IN (1, 4, 5) OR state >= 20
 -- name: add_handoff
 -- Workers are told by the transaction itself; once, however many chunks it adds. What is fired in a moment to come is
 -- ready then, and they are called before that: see `call_for_chunks`.
-INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers, job, alone, rank, ready_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, CASE WHEN $4 > foliot.now() THEN $4 ELSE 0 END)
+INSERT INTO foliot.handoff (queue, lane, priority, fired_at, numbers, job, alone, version, rank, ready_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, CASE WHEN $4 > foliot.now() THEN $4 ELSE 0 END)
 RETURNING CASE WHEN ready_at = 0 THEN pg_notify('foliot_handoff', '') END
 
 -- name: call_for_chunks

@@ -67,7 +67,7 @@ UNION ALL SELECT h.number, h.name, h.state, h.fire_at, false FROM latest JOIN fo
 
 -- name: move_promise
 UPDATE foliot.run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state = 0, reason = NULL, detail = NULL, waits_for = NULL, slots = NULL, forced = NULL, gives_up_at = NULL,
-    useful_until = useful_until + (:fire_at - coalesce(nominal, fire_at))
+    useful_until = useful_until + (:fire_at - coalesce(nominal, fire_at)), version = coalesce(version, 0) + 1
 WHERE number = :number AND state IN (0, 2)
 
 -- name: find_live

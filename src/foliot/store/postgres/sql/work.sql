@@ -27,7 +27,7 @@ WITH free AS MATERIALIZED (
 SELECT foliot.write_claims(ARRAY(SELECT token FROM free))
 
 -- name: aside_chunks
-SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank FROM foliot.handoff WHERE aside FOR UPDATE SKIP LOCKED
+SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank, version FROM foliot.handoff WHERE aside FOR UPDATE SKIP LOCKED
 
 -- name: claimed_under
 -- What a claim took whose answer was lost.
@@ -45,15 +45,16 @@ SELECT c.*, {losses} FROM c ORDER BY c.fire_at, c.number
 DELETE FROM foliot.handoff WHERE n = :n
 
 -- name: add_job_chunk
-INSERT INTO foliot.handoff (queue, lane, priority, job, ready_at, fired_at, numbers, alone, rank)
-VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers::bigint[], :alone, :rank)
+INSERT INTO foliot.handoff (queue, lane, priority, job, ready_at, fired_at, numbers, alone, rank, version)
+VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers::bigint[], :alone, :rank, :version)
 RETURNING CASE WHEN job IS NOT NULL THEN pg_notify('foliot_handoff', '') END
 
 -- name: unclaimed_runs
 -- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or
--- one that is not due by a clock that was set back since it was fired. What was moved or replaced is fired anew.
+-- one that is not due by a clock that was set back since it was fired. Runs of another version are fired again.
 SELECT number, CASE WHEN phase IS NULL THEN job ELSE job || '?' END, useful_until, schedule, fire_at FROM foliot.lock_pending(:numbers::bigint[])
 WHERE fire_at <= :fired_at AND coalesce(queue, 'default') = :queue::text
+    AND (:version::integer IS NULL OR coalesce(version, 0) = :version)
 
 -- name: broken_among
 -- Runs whose destination does not answer, and which are no probes.
@@ -68,7 +69,7 @@ UPDATE foliot.run SET fired_at = NULL, decided = CASE WHEN schedule IS NULL THEN
 WHERE number = ANY(:numbers::bigint[]) AND state < 2
 
 -- name: pending_among
-SELECT number, fire_at, coalesce(queue, 'default') FROM foliot.run
+SELECT number, fire_at, coalesce(queue, 'default'), coalesce(version, 0) FROM foliot.run
 WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND number NOT IN (SELECT u.number FROM foliot.unwritten u)
 
 -- name: workers_knowing
@@ -81,7 +82,7 @@ WHERE i.ended_at IS NULL AND i.role = 'worker' AND i.beat_at > :since AND j.name
 SELECT DISTINCT job FROM foliot.handoff WHERE job IS NOT NULL AND fired_at < :before
 
 -- name: stale_chunks
-SELECT n, fired_at, numbers, queue FROM foliot.handoff WHERE job = :job AND fired_at < :before FOR UPDATE SKIP LOCKED
+SELECT n, fired_at, numbers, queue, version FROM foliot.handoff WHERE job = :job AND fired_at < :before FOR UPDATE SKIP LOCKED
 
 -- name: schedules_among
 SELECT DISTINCT schedule FROM foliot.run WHERE number = ANY(:numbers::bigint[])
@@ -145,7 +146,7 @@ ON CONFLICT DO NOTHING
 UPDATE foliot.run SET state = $2::smallint, nominal = coalesce(nominal, fire_at), fire_at = coalesce($3, fire_at),
     spent = spent + $4, token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, reason = $5, detail = $6,
     started_at = CASE WHEN $7::boolean THEN started_at END, phase = CASE WHEN $7::boolean THEN phase END, deaths = $8,
-    ending = NULL, waits_for = NULL, forced = NULL,
+    ending = NULL, waits_for = NULL, forced = NULL, version = coalesce(version, 0) + 1,
     -- Between two attempts it keeps its key, and nothing else; so does one that waits for a person, where that blocks.
     slots = CASE WHEN slots IS NULL OR $7::boolean THEN slots
         WHEN $2::smallint < 20 OR position('"blocks_until":"verified"'::bytea in options) > 0
@@ -160,7 +161,7 @@ UPDATE foliot.run SET state = CASE WHEN spent > 0 OR phase IS NOT NULL THEN 1 EL
     token = NULL, worker = NULL, claimed_at = NULL, started_at = CASE WHEN phase IS NOT NULL THEN started_at END
 WHERE number = ANY(:numbers::bigint[]) AND state = 4 AND token = :token AND (SELECT count(*) FROM held) >= 0
 RETURNING number, coalesce(queue, 'default'), lane, priority, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, job, options, fire_at
+    deaths IS NOT NULL, job, options, fire_at, coalesce(version, 0)
 
 -- name: close_claim
 -- A run that lives on is not the claim's any more, whatever its row will look like.

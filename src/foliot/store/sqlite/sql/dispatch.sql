@@ -50,7 +50,10 @@ SELECT name, every FROM gate WHERE name IN ('lane:catch-up', 'lane:backfill') AN
 
 -- name: handed_off
 -- Chunks are few; their numbers are compared in memory.
-SELECT numbers FROM handoff
+SELECT numbers, version FROM handoff
+
+-- name: changed_among
+SELECT number, version FROM run WHERE number IN carray(:numbers) AND version > 0
 
 -- name: arrived_new
 -- New rows are at the end of the table; the scan touches only what was committed since the cursor.
@@ -65,12 +68,14 @@ WHERE s.seq > :cursor AND s.seq <= :last AND r.state <= 1 AND r.fire_at < :high_
 -- The rows behind a batch of wheel entries: still pending, with the time that the store remembers. A run of a schedule
 -- notes that it was handed off, because its overlap is judged by that; so it cannot be decided twice either.
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, 0), coalesce(nominal, fire_at), member_set
+    deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, 0), coalesce(nominal, fire_at), member_set,
+    coalesce(version, 0)
 FROM run WHERE number IN carray(:numbers) AND state <= 1 AND (schedule IS NULL OR fired_at IS NULL)
 
 -- name: due_ticks
 SELECT number, fire_at, queue, lane, priority, useful_until, schedule, CASE WHEN phase IS NOT NULL THEN job || '?' END,
     deaths IS NOT NULL, attempt > 0, tenant, job, options, slots, coalesce(forced, 0), coalesce(nominal, fire_at), member_set,
+    coalesce(version, 0),
     name, origin, nominal, since, attempt, withdrawn, decided, checkpoint IS NOT NULL
 FROM run
 WHERE number IN carray(:numbers) AND state <= 1 AND fired_at IS NULL AND fire_at <= :now
@@ -86,7 +91,7 @@ WHERE schedule IN (SELECT value FROM json_each(:schedules)) AND (state IN (1, 4,
     OR (state = 2 AND waits_for NOT LIKE 'turn:%'))
 
 -- name: add_handoff
-INSERT INTO handoff (queue, lane, priority, fired_at, numbers, job, alone, rank) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO handoff (queue, lane, priority, fired_at, numbers, job, alone, version, rank) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: tick_fired
 UPDATE run SET fired_at = ?, lane = ?, waits_for = NULL, reason = NULL, detail = NULL WHERE number = ?

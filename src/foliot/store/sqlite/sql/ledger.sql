@@ -141,13 +141,13 @@ UPDATE run SET state = 1, phase = :phase, result = coalesce(:result, result), sp
     nominal = coalesce(nominal, fire_at), token = NULL, worker = NULL, claimed_at = NULL,
     started_at = coalesce(:started_at, started_at), reason = NULL, detail = :detail, deaths = NULL, ending = NULL
 WHERE number = :number
-RETURNING coalesce(queue, 'default'), lane, priority, job, deaths IS NOT NULL, options
+RETURNING coalesce(queue, 'default'), lane, priority, job, deaths IS NOT NULL, options, coalesce(version, 0)
 
 -- name: recheck_run
 UPDATE run SET state = 1, phase = :phase, spent = 0, useful_until = NULL, nominal = coalesce(nominal, fire_at),
     fired_at = :now, token = NULL, worker = NULL, claimed_at = NULL, reason = NULL, detail = NULL, deaths = CASE WHEN reason = 'poison' THEN 0 END
 WHERE number = :number AND state = :state
-RETURNING coalesce(queue, 'default'), lane, priority, job, deaths IS NOT NULL, options
+RETURNING coalesce(queue, 'default'), lane, priority, job, deaths IS NOT NULL, options, coalesce(version, 0)
 
 -- name: audits_of
 SELECT at, actor, action, note FROM audit WHERE subject = :subject ORDER BY n

@@ -12,16 +12,17 @@ SELECT * FROM (SELECT number, name, state, fire_at, 0 FROM history WHERE name >=
     AND substr(name, length(:stem) + 1) NOT GLOB '*[^0-9]*' ORDER BY length(name) DESC, name DESC LIMIT 1)
 
 -- name: replace_promise
--- Only while no attempt owns it; a stale chunk that still names it claims nothing before the new time.
+-- Only while no attempt owns it. A chunk that names an older version of it claims nothing.
 UPDATE run SET job = :job, payload = :payload, fire_at = :fire_at, nominal = NULL, useful_until = :useful_until,
     priority = :priority, queue = :queue, options = :options, fired_at = NULL, state = 0, reason = NULL, detail = NULL,
-    waits_for = NULL, slots = NULL, forced = NULL, gives_up_at = NULL, spent = 0, progress = NULL, checkpoint = NULL
+    waits_for = NULL, slots = NULL, forced = NULL, gives_up_at = NULL, spent = 0, progress = NULL, checkpoint = NULL,
+    version = coalesce(version, 0) + 1
 WHERE number = :number AND state IN (0, 2)
     AND NOT EXISTS (SELECT 1 FROM effect WHERE lineage = :number) AND NOT EXISTS (SELECT 1 FROM item WHERE lineage = :number)
 
 -- name: move_promise
 UPDATE run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state = 0, reason = NULL, detail = NULL, waits_for = NULL, slots = NULL, forced = NULL, gives_up_at = NULL,
-    useful_until = useful_until + (:fire_at - coalesce(nominal, fire_at))
+    useful_until = useful_until + (:fire_at - coalesce(nominal, fire_at)), version = coalesce(version, 0) + 1
 WHERE number = :number AND state IN (0, 2)
 
 -- name: find_live

@@ -1,6 +1,6 @@
 -- name: ready_chunks
 -- By lane, then priority, then fair share, then order. A chunk with a job is for workers that know it.
-SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank FROM handoff
+SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank, version FROM handoff
 WHERE ready_at <= :now AND queue IN (SELECT value FROM json_each(:queues)) AND (job IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
     AND (:suspects OR NOT alone) AND lane <= :most_lane
 ORDER BY lane, priority DESC, rank, n LIMIT :limit
@@ -8,7 +8,7 @@ ORDER BY lane, priority DESC, rank, n LIMIT :limit
 -- name: ready_light_chunks
 -- The same, without those of tenants that have had their share: it has an index of its own, because a worker that is full
 -- of a flood asks for these whenever anything is new.
-SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank FROM handoff INDEXED BY handoff_light
+SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank, version FROM handoff INDEXED BY handoff_light
 WHERE NOT (rank > 1 AND rank % 2 = 1)
     AND ready_at <= :now AND queue IN (SELECT value FROM json_each(:queues)) AND (job IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
     AND (:suspects OR NOT alone) AND lane <= :most_lane
@@ -16,7 +16,7 @@ ORDER BY lane, priority DESC, rank, n LIMIT :limit
 
 -- name: ready_chunks_among
 -- As `ready_chunks`, of these chunks only.
-SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank FROM handoff
+SELECT n, lane, fired_at, numbers, queue, priority, job, alone, rank, version FROM handoff
 WHERE n IN carray(:named)
     AND ready_at <= :now AND queue IN (SELECT value FROM json_each(:queues)) AND (job IS NULL OR job IN (SELECT value FROM json_each(:jobs)))
     AND (:suspects OR NOT alone) AND lane <= :most_lane
@@ -33,14 +33,15 @@ UPDATE handoff SET numbers = :numbers WHERE n = :n
 DELETE FROM handoff WHERE n = :n
 
 -- name: add_job_chunk
-INSERT INTO handoff (queue, lane, priority, job, ready_at, fired_at, numbers, alone, rank)
-VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers, :alone, :rank)
+INSERT INTO handoff (queue, lane, priority, job, ready_at, fired_at, numbers, alone, rank, version)
+VALUES (:queue, :lane, :priority, :job, :ready_at, :fired_at, :numbers, :alone, :rank, :version)
 
 -- name: claim_runs
--- Compare and set: whatever was cancelled, moved or claimed since the chunk was made is passed over.
+-- Compare and set: runs that were cancelled, changed or claimed since the chunk was made are passed over.
 UPDATE run SET state = 4, token = :token, worker = :worker, attempt = attempt + 1, lane = :lane,
     fired_at = :fired_at, claimed_at = :now
 WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :now
+    AND (:version IS NULL OR coalesce(version, 0) = :version)
     AND (useful_until IS NULL OR useful_until >= :now) AND coalesce(queue, 'default') = :queue
     AND CASE WHEN phase IS NULL THEN job ELSE job || '?' END IN (SELECT value FROM json_each(:jobs))
     AND (:broken = '[]' OR number NOT IN (SELECT b.number FROM bound_for b WHERE b.number IN carray(:numbers)
@@ -59,9 +60,10 @@ RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, s
 
 -- name: unclaimed_runs
 -- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or
--- one that is not due by a clock that was set back since it was fired. What was moved or replaced is fired anew.
+-- one that is not due by a clock that was set back since it was fired. Runs of another version are fired again.
 SELECT number, CASE WHEN phase IS NULL THEN job ELSE job || '?' END, useful_until, schedule, fire_at FROM run
 WHERE number IN carray(:numbers) AND state <= 1 AND fire_at <= :fired_at AND coalesce(queue, 'default') = :queue
+    AND (:version IS NULL OR coalesce(version, 0) = :version)
 
 -- name: broken_among
 -- Runs whose destination does not answer, and which are no probes.
@@ -76,7 +78,8 @@ UPDATE run SET fired_at = NULL, decided = CASE WHEN schedule IS NULL THEN decide
 WHERE number IN carray(:numbers) AND state <= 1
 
 -- name: pending_among
-SELECT number, fire_at, coalesce(queue, 'default') FROM run WHERE number IN carray(:numbers) AND state <= 1
+SELECT number, fire_at, coalesce(queue, 'default'), coalesce(version, 0) FROM run
+WHERE number IN carray(:numbers) AND state <= 1
 
 -- name: add_claim
 INSERT INTO claim (token, worker, claimed_at, open, numbers) VALUES (:token, :worker, :now, :open, :numbers)
@@ -95,7 +98,7 @@ SELECT DISTINCT job FROM handoff WHERE instr(job, '@') > 0
 SELECT DISTINCT job FROM handoff WHERE job IS NOT NULL AND fired_at < :before
 
 -- name: stale_chunks
-SELECT n, fired_at, numbers, queue FROM handoff WHERE job = :job AND fired_at < :before
+SELECT n, fired_at, numbers, queue, version FROM handoff WHERE job = :job AND fired_at < :before
 
 -- name: schedules_among
 SELECT DISTINCT schedule FROM run WHERE number IN carray(:numbers)
@@ -145,7 +148,7 @@ FROM json_each(:endings) e LEFT JOIN run r ON r.number = e.value->>0 AND r.token
 UPDATE run SET state = ?2, nominal = coalesce(nominal, fire_at), fire_at = coalesce(?3, fire_at), spent = spent + ?4,
     token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, reason = ?5, detail = ?6,
     started_at = CASE WHEN ?7 THEN started_at END, phase = CASE WHEN ?7 THEN phase END, deaths = ?8, ending = NULL,
-    waits_for = NULL, forced = NULL,
+    waits_for = NULL, forced = NULL, version = coalesce(version, 0) + 1,
     -- Between two attempts it keeps its key, and nothing else; so does one that waits for a person, where that blocks.
     slots = CASE WHEN slots IS NULL OR ?7 THEN slots
         WHEN ?2 < 20 OR instr(options, '"blocks_until":"verified"')
@@ -159,7 +162,7 @@ UPDATE run SET state = CASE WHEN spent > 0 OR phase IS NOT NULL THEN 1 ELSE 0 EN
     claimed_at = NULL, started_at = CASE WHEN phase IS NOT NULL THEN started_at END
 WHERE number IN carray(:numbers) AND state = 4 AND token = :token
 RETURNING number, coalesce(queue, 'default'), lane, priority, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, job, options, fire_at
+    deaths IS NOT NULL, job, options, fire_at, coalesce(version, 0)
 
 -- name: close_claim
 UPDATE claim SET open = open - ?3 WHERE token = ?1
