@@ -1,7 +1,7 @@
 """Limits: what a run needs before it may be handed off, and who may go, who waits, and until when. Pure.
 
-A *gate* is what somebody allows: so many at a time, so many in a time. A *slot* is what is taken of it. The store locks
-the slots, asks here, and writes what was answered; whoever ends a run sets its slots free and lets the next one in.
+A *gate* is a limit: at most N at a time, or N in a time. A *slot* counts what runs have taken of it. The store locks
+the slots, asks here, and writes the answer. The transaction that ends a run frees its slots and lets the next one in.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from foliot.errors import InvalidInput
 KEY, RATE, DESTINATION, EACH_TENANT = "key:", "rate:", "to:", "tenant:*"
 CATCH_UP, BACKFILL = "lane:catch-up", "lane:backfill"
 LANES = (CATCH_UP, BACKFILL)
-"""A whole lane may be limited, or one thing in it: `lane:backfill/job:X`. The rate of catch-up is kept by whoever
-fires, and nobody takes a slot for it: a backlog is only loaded as fast as it may go."""
+"""A whole lane may be limited, or one thing in it: `lane:backfill/job:X`. The scheduler keeps the rate of catch-up
+without slots: it loads a backlog only as fast as that."""
 
 RESERVED_FOR: Duration = 500 * MILLISECOND
-"""Of those that wait for a rate, so many have a time of their own as start within this: a change of the rate reaches
-the others at once, and the few are enough to keep it."""
+"""Of the runs that wait for a rate, those that start within this time have their times already. They keep the rate also
+if the scheduler is late. A change of the rate gives them other times."""
 
 GRAIN: Duration = 5 * MILLISECOND
 """A rate above 200/s is kept on average over this time: the starts that it allows in it may come at once. Runs are
@@ -33,7 +33,7 @@ _RATE = re.compile(r"\s*(\d{1,9})\s*/\s*(\d*\s*[a-z]+)\s*", re.IGNORECASE)
 
 
 class Rate(NamedTuple):
-    """So many starts in a time, evenly: one in `every` microseconds."""
+    """N starts in a time, evenly: one in `every` microseconds."""
 
     every: Duration
 
@@ -65,15 +65,15 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What somebody allows, by the name of what it is about."""
+    """A limit, by the name of what it is about."""
 
     name: str
     most: int | None = None
-    """So many at a time."""
+    """Runs at a time."""
     every: Duration | None = None
-    """One in so many microseconds."""
+    """Microseconds from one start to the next."""
     burst: int | None = None
-    """So many at once, where the rate was not used before; None: one."""
+    """Starts at once, where the rate was not used before; None: one."""
     weight: float | None = None
     """Of a tenant: its share among others."""
     source: str = "operator"
@@ -90,9 +90,9 @@ class GateView(NamedTuple):
 
     gate: Gate
     used: int
-    """So many run now."""
+    """Runs that have a slot now."""
     waiting: int
-    """So many are held for it."""
+    """Runs that are held for it."""
 
 
 class Wants(NamedTuple):
@@ -127,7 +127,7 @@ class Verdict(NamedTuple):
 
     waits_for: str | None = None
     at: Instant | None = None
-    told: str | None = None
+    detail: str | None = None
     """Of what is no slot: why it waits."""
 
     @property
@@ -146,7 +146,7 @@ def key_slot(key: str, tenant: str | None) -> str:
 def gate_names(
     *, job: str, tenant: str | None, queue: str, schedule: str | None, destination: str | None, lane: str
 ) -> Iterable[str]:
-    """The names under which somebody may have limited a run, one for each thing that it is about."""
+    """The names under which a run may be limited, one for each thing that it is about."""
     about = [f"job:{job}", f"queue:{queue}"]
     if tenant is not None:
         about.append(f"tenant:{tenant}")
@@ -196,7 +196,7 @@ def admit(wanted: Sequence[Need], has: frozenset[str], board: Mapping[str, Taken
     """Whether a run may go. If so, what it takes is noted on the board; otherwise one slot is named that it waits for.
 
     `has`: slots that it was given before: it kept its key from an earlier attempt, or was let in. All or nothing: a run
-    that waits for one slot holds back nobody at another.
+    that waits for one slot takes none of the others.
     """
     missing = [need for need in wanted if need.name not in has]
     for need in missing:
@@ -300,7 +300,7 @@ def stated_gate(
     weight: float | None = None,
     note: str = "",
 ) -> Gate:
-    """A limit as somebody states it, checked. A concurrency of 0 lets nobody in."""
+    """A limit as an operator or an app states it, checked. A concurrency of 0 lets no run in."""
     checked_gate_name(name)
     if name == CATCH_UP and burst is not None:
         raise InvalidInput(f"{name}: burst={burst!r:.80}: a backlog drains evenly; give it a rate without a burst")

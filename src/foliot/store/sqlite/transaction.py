@@ -27,7 +27,7 @@ _FEW = 3
 
 
 class SqliteTransaction(Transaction):
-    """Never suspends: whoever holds the write lock works to the end."""
+    """Never suspends: a request that has the write lock works to its end."""
 
     __slots__ = ("_collects", "_connection", "_queries", "_settles", "is_news")
 

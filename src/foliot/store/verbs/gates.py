@@ -111,7 +111,7 @@ class Gatekeeper:
         self.held_for: Counter[str] = Counter()
         """By reason, how many have to wait."""
         self.busy: set[int] = set()
-        """Those of which somebody else has a slot in his hands: neither through nor held, and to be tried again."""
+        """Runs of which another transaction has locked a slot: neither handed off nor held, and to be tried again."""
 
     async def pauses(self) -> list[Pause]:
         """All that are, read once."""
@@ -281,10 +281,10 @@ class Gatekeeper:
                 hopeful.append(one)
             slots = _stored(_slots_after(one, verdict, asked.needs))
             if verdict.at is None:
-                detail = verdict.told or words[slot]
+                detail = verdict.detail or words[slot]
                 waits.append((slots, slot, _reason(slot), detail, one.lane, one.number))
             else:
-                detail = verdict.told or f"{words[slot]}: {rfc3339(verdict.at)}"
+                detail = verdict.detail or f"{words[slot]}: {rfc3339(verdict.at)}"
                 later.append((slots, slot, _reason(slot), detail, one.lane, one.number, verdict.at))
         await self._tx.run_each("run_goes", goes)
         await self._tx.run_each("run_waits", waits)
@@ -331,7 +331,7 @@ def _slots_after(one: Candidate, verdict: Verdict, wanted: Sequence[Need]) -> li
     if verdict.waits_for is None:
         return held_until_its_end(wanted)
     keeps = kept(_names(one.slots))
-    return keeps if verdict.at is None or verdict.told else [*keeps, verdict.waits_for]
+    return keeps if verdict.at is None or verdict.detail else [*keeps, verdict.waits_for]
 
 
 def _names(slots: str | None) -> list[str]:
@@ -360,7 +360,7 @@ async def gates(tx: Transaction) -> list[Gate]:
 
 
 async def set_gate(tx: Transaction, gate: Gate, actor: str) -> None:
-    """For what is fired from now on, and for those that wait: whom it lets in goes at once."""
+    """Sets a limit for runs that are fired from now on, and lets in waiters for which it has room."""
     values = (gate.name, gate.most, gate.every, gate.burst, gate.weight, gate.source, tx.now, gate.note)
     await tx.run_each("put_gate", [values])
     await tx.audit(actor, "limit", gate.name, in_words(gate) + (f": {gate.note}" if gate.note else ""))
@@ -421,8 +421,8 @@ def _same(gate: Gate) -> tuple[object, ...]:
 
 
 async def _open(tx: Transaction, gate: Gate) -> None:
-    """Brings the slots of a gate to what it allows now. Who waits for more than that is let in, one for each that is
-    free; where nothing is limited any more, everybody."""
+    """Brings the slots of a gate to what it allows now, and lets in waiters for which there is room. Where nothing is
+    limited any more, all of them go."""
     await _open_slots(tx, gate.name, None if gate.most is None else Need(gate.name, gate.most))
     rate = None if gate.every is None else rate_need(gate.name, gate.every, gate.burst or 1)
     await _open_slots(tx, f"{RATE}{gate.name}", rate)

@@ -19,9 +19,6 @@ DELETE FROM gate WHERE name = :name
 INSERT INTO slot (name, most, every, slack) VALUES (?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET most = excluded.most, every = excluded.every, slack = excluded.slack
 
--- name: slots_named
-SELECT name, used, tat FROM slot WHERE name IN (SELECT value FROM json_each(:names))
-
 -- name: slots_needed
 SELECT name, used, tat, most, every, slack FROM slot WHERE name IN (SELECT value FROM json_each(:names))
 
@@ -32,7 +29,7 @@ SELECT name FROM slot WHERE name > :stem AND name < :stem_end ORDER BY name
 UPDATE slot SET used = used + ?, tat = max(tat, ?) WHERE name = ?
 
 -- name: drop_slot
--- Not while somebody has it: who ends would give back, to a limit that was set anew, what this one never gave out.
+-- Not while a run has it: the end of that run would free a unit of a later limit that it never took.
 DELETE FROM slot WHERE name = :name AND used <= 0
 
 -- name: restart_slot
@@ -87,7 +84,7 @@ UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = coalesce
 WHERE number = :number AND (state = 2 OR (state < 2 AND waits_for IS NOT NULL))
 
 -- name: stoppable_runs
--- Of runs that are to make room for another, those that nobody has begun.
+-- Of runs that another one replaces, those that no worker has.
 SELECT number, attempt > 0 FROM run WHERE number IN carray(:numbers) AND state <= 2 AND phase IS NULL
 
 -- name: owners_of
@@ -110,12 +107,12 @@ WHERE used > 0 OR EXISTS (SELECT 1 FROM run r WHERE r.waits_for = s.name AND r.s
 SELECT most FROM slot WHERE name = :name
 
 -- name: tidy_slots
--- Keys that nobody has, or waits for.
+-- Keys that no run has or waits for.
 DELETE FROM slot WHERE used <= 0 AND name LIKE 'key:%'
     AND NOT EXISTS (SELECT 1 FROM run r WHERE r.waits_for = slot.name)
 
 -- name: gates_now
--- For whoever fires: a limit that is changed meanwhile is changed after that, and finds who waits for it.
+-- A limit that is changed during a firing is changed after it, and finds the waiters.
 SELECT name, most, every, burst, weight, source, changed_at, note FROM gate ORDER BY name
 
 -- name: any_slot
@@ -159,5 +156,5 @@ UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = coalesce
 WHERE number = ?3
 
 -- name: tick_decided
--- It could not be handed off, because somebody has his hands on a slot of its: it is tried again at once.
+-- It could not be handed off, because another transaction has locked a slot of it: it is tried again at once.
 UPDATE run SET fired_at = NULL, decided = 1, lane = ? WHERE number = ?
