@@ -190,7 +190,7 @@ class PostgresTransaction(Transaction):
         rows = await self.all("slots_named", names=[need.name for need in needs])
         return {name: Taken(used, tat) for name, used, tat in rows}
 
-    async def let_in(self, slots: Sequence[str]) -> None:
+    async def let_in(self, slots: Collection[str]) -> None:
         if slots:
             await self.all("let_in", names=list(slots))
             self.rings.add("arrivals")

@@ -35,7 +35,7 @@ async def free(tx: Transaction) -> list[str]:
 async def let_in(tx: Transaction, names: Collection[str]) -> None:
     """Lets runs in that wait for one of these slots, as far as the slot has room. A run that has all that it needs is
     handed off at once. The others go to the scheduler."""
-    if not names:
+    if not names or not await tx.value("any_waiting"):
         return
     ready: list[int] = []
     for name, used, most, every, slack, tat in await tx.all("slots_with_room", names=list(names)):

@@ -153,8 +153,8 @@ class SqliteTransaction(Transaction):
         )
         return {name: Taken(*rows[name][1:3]) if name in rows else Taken() for name, *_ in needs}
 
-    async def let_in(self, names: Sequence[str]) -> None:
-        await slots.let_in(self, sorted({*names, *await self._free()}))
+    async def let_in(self, names: Collection[str]) -> None:
+        await slots.let_in(self, {*names, *await self._free()})
 
     async def lock_free(self, schedules: Collection[str]) -> Collection[str]:
         return ()

@@ -138,10 +138,10 @@ class Gatekeeper:
         pairs = [(one, _NOTHING if one.number in paused else self._asked(one)) for one in candidates]
         limited = [pair for pair in pairs if pair[1].needs or pair[0].slots is not None or pair[0].number in paused]
         through = {one.number for one in candidates}.difference(one.number for one, _ in limited)
-        limited = await self._free(limited)
+        limited, needed = await self._free(limited)
         if not limited:
             return through
-        board = await self._tx.lock_needed(_distinct(limited))
+        board = await self._tx.lock_needed(needed)
         before = {name: taken.used for name, taken in board.items()}
         if not paused and self._admit_all(limited, board):
             verdicts = [GO] * len(limited)
@@ -151,11 +151,11 @@ class Gatekeeper:
                 paused.get(one.number) or self._judge_with(given_up, one, asked.needs, board) for one, asked in limited
             ]
         await self._tx.run_each(
-            "slot_taken", [(taken.used - before[name], taken.tat, name) for name, taken in sorted(board.items())]
+            "slot_taken", [(taken.used - before[name], taken.tat, name) for name, taken in board.items()]
         )
         await self._write(limited, verdicts)
         had = {name for one, _ in limited if one.slots is not None for name in _names(one.slots)}
-        await self._tx.let_in(sorted(board.keys() | had))
+        await self._tx.let_in(board.keys() | had)
         return through.union(one.number for (one, _), verdict in zip(limited, verdicts, strict=True) if verdict.goes)
 
     async def is_any_paused(self) -> bool:
@@ -199,14 +199,18 @@ class Gatekeeper:
                 found[one.number] = Verdict(pause.slot, pause.until, pause.words)
         return found
 
-    async def _free(self, limited: list[tuple[Candidate, Asked]]) -> list[tuple[Candidate, Asked]]:
-        """Without those whose slots another transaction has locked: firing does not wait for that."""
-        names = [need.name for need in _distinct(limited)]
-        taken = set(await self._tx.lock_free_slots(names)) if names else set()
-        if not taken:
-            return limited
-        self.busy |= {one.number for one, asked in limited if any(need.name in taken for need in asked.needs)}
-        return [pair for pair in limited if pair[0].number not in self.busy]
+    async def _free(
+        self, limited: list[tuple[Candidate, Asked]]
+    ) -> tuple[list[tuple[Candidate, Asked]], Sequence[Need]]:
+        """Without those whose slots another transaction has locked: firing does not wait for that. And what the others
+        need."""
+        needed = _distinct(limited)
+        locked = set(await self._tx.lock_free_slots([need.name for need in needed])) if needed else set()
+        if not locked:
+            return limited, needed
+        self.busy |= {one.number for one, asked in limited if any(need.name in locked for need in asked.needs)}
+        free = [pair for pair in limited if pair[0].number not in self.busy]
+        return free, _distinct(free)
 
     def _asked(self, one: Candidate) -> Asked:
         wants = wants_of(one.options)

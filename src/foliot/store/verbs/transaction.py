@@ -100,7 +100,7 @@ class Transaction(ABC):
         stand."""
 
     @abstractmethod
-    async def let_in(self, slots: Sequence[str]) -> None:
+    async def let_in(self, slots: Collection[str]) -> None:
         """Lets runs in that wait for one of these slots and for which there is room. The slots are locked."""
 
     @abstractmethod

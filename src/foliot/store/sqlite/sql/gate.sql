@@ -131,11 +131,13 @@ DELETE FROM collected
 -- name: slot_freed
 UPDATE slot SET used = used - ? WHERE name = ?
 
+-- name: any_waiting
+SELECT EXISTS (SELECT 1 FROM run INDEXED BY run_held WHERE waits_for IS NOT NULL)
+
 -- name: slots_with_room
--- Those of these slots that have room, and for which runs wait. Where no run waits for anything, no slot is read.
+-- Those of these slots that have room, and for which runs wait.
 SELECT s.name, s.used, s.most, s.every, s.slack, s.tat FROM slot s
-WHERE EXISTS (SELECT 1 FROM run w INDEXED BY run_held WHERE w.waits_for IS NOT NULL)
-    AND s.name IN (SELECT value FROM json_each(:names)) AND s.used < s.most
+WHERE s.name IN (SELECT value FROM json_each(:names)) AND s.used < s.most
     AND EXISTS (SELECT 1 FROM run r INDEXED BY run_waiting WHERE r.waits_for = s.name AND r.state = 2)
 ORDER BY s.name
 
