@@ -17,6 +17,8 @@ passed in 5 of 100 comparisons. One with a true ratio of 0.97 failed in 5 of 100
 Workloads, and the measure that decides:
 
     burst       30,000 runs due at one moment                runs per second, from due to the last start
+    limits      10,000 at one moment, concurrency=10000      runs per second, from due to the last start
+    waiters     3,000 at one moment, concurrency=50          runs per second, from due to the last start
     steady      500 runs per second for 3 s                  median lateness
     schedules   1,000 schedules, one tick per second, 3 s    median lateness
     bulk        100,000 promises in batches of 1,000         promises per second, of the median turn
@@ -24,13 +26,13 @@ Workloads, and the measure that decides:
 
 These measures are what a user notices. The other ones are reported with their own intervals, and decide nothing. The
 99th percentile of lateness depends on the few moments in which other programs take the processor. It differs by a
-factor of two between equal rounds. Where other programs use both cores, burst, steady and schedules often stay
-undecided. Then the CPU time per run says more: it differs by a few percent.
+factor of two between equal rounds. Where other programs use both cores, workloads with a scheduler and a worker often
+stay undecided. Then the CPU time per run says more: it differs by a few percent.
 
-CPU time per run is user and system time, without the start of the processes. For burst and steady it covers scheduler
-and worker, from the first promise until outcomes are written. For schedules it covers them over 3 whole seconds. For
-bulk and single it covers the process that promises. On PostgreSQL the server's CPU time is included, and also reported
-by itself.
+CPU time per run is user and system time, without the start of the processes. For burst, limits, waiters and steady it
+covers scheduler and worker, from the first promise until outcomes are written. For schedules it covers them over 3
+whole seconds. For bulk and single it covers the process that promises. On PostgreSQL the server's CPU time is included,
+and also reported by itself.
 
 Runs are counted when their handler starts. A round checks that each run started once, and that none started before
 it was due. It does not check outcomes: their cost is part of the CPU time, and the rate of a burst ends with the last

@@ -42,6 +42,10 @@ STARTS_FILE = Path("starts")
 """In the working directory, which is the round's own."""
 SCHEDULES = "AGAINST_SCHEDULES"
 """Environment variable: how many schedules the app declares. Only the scheduler and the worker have it."""
+CONCURRENCY = "AGAINST_CONCURRENCY"
+"""Environment variable: the limit of the job, if it has one. Only the scheduler and the worker have it."""
+LOOSE, TIGHT = 10_000, 50
+"""Limits of the job in `limits` and in `waiters`."""
 NOTE = "sixty bytes of payload, no more"
 SLOTS = 1_000
 BATCH = 1_000
@@ -116,7 +120,7 @@ starts: Starts | None = None
 """Only the scheduler and the worker have it."""
 
 
-@app.job(name="noop")
+@app.job(name="noop", concurrency=int(os.environ[CONCURRENCY]) if CONCURRENCY in os.environ else None)
 async def noop(number: int, note: str) -> None:
     started = now()
     if starts is not None:
@@ -213,9 +217,11 @@ class Meter:
 class Processes:
     """One scheduler and one worker, as a user starts them."""
 
-    def __init__(self, schedules: int = 0) -> None:
+    def __init__(self, schedules: int = 0, concurrency: int | None = None) -> None:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         environment = {**os.environ, SCHEDULES: str(schedules)}
+        if concurrency is not None:
+            environment[CONCURRENCY] = str(concurrency)
         try:
             for role, options in {"scheduler": [], "worker": ["--slots", str(SLOTS)]}.items():
                 command = [sys.executable, "-m", "foliot", role, "--app", __file__, "--log-format", "off"]
@@ -263,9 +269,9 @@ class Processes:
 
 
 @contextmanager
-def fleet(schedules: int = 0) -> Iterator[Processes]:
+def fleet(schedules: int = 0, concurrency: int | None = None) -> Iterator[Processes]:
     """Scheduler and worker, stopped at the end whatever happens."""
-    processes = Processes(schedules)
+    processes = Processes(schedules, concurrency)
     try:
         yield processes
     finally:
@@ -296,7 +302,7 @@ class Executed(NamedTuple):
         return sum(ms < 0 for ms in self.lateness)
 
 
-def execute(options: Options, spread: Callable[[int], list[int]]) -> Executed:
+def execute(options: Options, spread: Callable[[int], list[int]], concurrency: int | None = None) -> Executed:
     """Starts scheduler and worker, promises runs, and waits for their starts. `spread` gives the due times.
 
     1. Execute some runs, so that both processes are ready. 2. Promise all runs, due so late that this leaves SETTLE.
@@ -305,7 +311,7 @@ def execute(options: Options, spread: Callable[[int], list[int]]) -> Executed:
     lead = SETTLE + 0.25 + options.runs / 20_000
     starts_seen = Starts.make(STARTS_FILE, WARM_RUNS + TRIES * options.runs)
     promise([now()] * WARM_RUNS)
-    with fleet() as processes:
+    with fleet(concurrency=concurrency) as processes:
         wait_for_starts(processes, starts_seen, WARM_RUNS)
         time.sleep(SETTLE)
         for _ in range(TRIES):
@@ -341,10 +347,20 @@ def p50_and_p99(milliseconds: list[float]) -> dict[str, float]:
     return {"p50_ms": ordered[len(ordered) // 2], "p99_ms": ordered[len(ordered) * 99 // 100]}
 
 
-def burst(options: Options) -> Answer:
+def burst(options: Options, concurrency: int | None = None) -> Answer:
     """All runs are due at one moment. The rate counts starts, from that moment to the last start."""
-    executed = execute(options, lambda due: [due] * options.runs)
+    executed = execute(options, lambda due: [due] * options.runs, concurrency)
     return Answer({"rate": options.runs / executed.seconds, **executed.cpu}, executed.early)
+
+
+def limits(options: Options) -> Answer:
+    """A burst under a limit that never makes a run wait."""
+    return burst(options, LOOSE)
+
+
+def waiters(options: Options) -> Answer:
+    """A burst of which nearly all runs wait for a slot."""
+    return burst(options, TIGHT)
 
 
 def steady(options: Options) -> Answer:
@@ -435,6 +451,8 @@ def single(options: Options) -> Answer:
 
 PROGRAMS: dict[str, Callable[[Options], Answer]] = {
     "burst": burst,
+    "limits": limits,
+    "waiters": waiters,
     "steady": steady,
     "schedules": schedules,
     "bulk": bulk,

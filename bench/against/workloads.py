@@ -43,6 +43,8 @@ WORKLOADS = {
     workload.name: workload
     for workload in (
         Workload("burst", 30_000, "rate"),
+        Workload("limits", 10_000, "rate"),
+        Workload("waiters", 3_000, "rate"),
         Workload("steady", 1_500, "p50_ms"),
         Workload("schedules", 1_000, "p50_ms"),
         Workload("bulk", 100_000, "rate", turns=50),

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from foliot.domain.breaker import Contact
 from foliot.domain.gates import Gate
 from foliot.domain.instant import HOUR, MINUTE, SECOND
 from foliot.domain.pauses import What
 from foliot.domain.policy import choices, choices_to_json
-from foliot.domain.run import Claimed, Kept
+from foliot.domain.run import Claimed, Kept, Promise
 from foliot.domain.state import Event, Reason, State
 from foliot.errors import Conflict, UnknownName
 from tests.contract.stage import Stage
@@ -143,6 +144,51 @@ async def test_a_batch_lets_in_by_priority_and_no_more_than_fit(stage: Stage) ->
     assert all(view.priority <= lowest for view in waiting)
 
 
+async def test_the_transaction_that_ends_runs_hands_the_next_ones_off(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=2), actor="ana")
+    kept = await promised(stage, 5, options=None)
+    await stage.fire()
+    await stage.finish(*map(stage.succeeded, await stage.claim()))
+    assert [run.number for run in await stage.claim()] == [one.number for one in kept[2:4]]
+    assert await stage.state(kept[4]) is State.HELD
+
+
+async def test_runs_of_tenants_go_by_the_scheduler_which_ranks_them(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
+    _, second = await promised(stage, 2, options=None, tenant="acme")
+    await stage.fire()
+    await stage.finish(*map(stage.succeeded, await stage.claim()))
+    assert await stage.claim() == []
+    await stage.fire()
+    assert [run.number for run in await stage.claim()] == [second.number]
+
+
+async def test_a_run_that_is_let_in_at_one_slot_and_needs_another_is_not_handed_off(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
+    _, second = [await stage.promise(options=keyed(key)) for key in ("account:1", "account:2")]
+    await stage.fire()
+    [run] = await stage.claim()
+    await stage.finish(stage.succeeded(run))
+    assert await stage.claim() == []
+    await stage.fire()
+    assert [run.number for run in await stage.claim()] == [second.number]
+
+
+async def test_a_run_that_its_handler_completes_lets_the_next_one_in(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
+    _, second = await promised(stage, 2, options=None)
+    await stage.fire()
+    [run] = await stage.claim()
+    transaction = stage.store.transaction()
+    await transaction.begin()
+    assert await transaction.finish(await stage.worker(), stage.succeeded(run))
+    await transaction.commit()
+    await stage.fire()
+    assert [run.number for run in await stage.claim()] == [second.number]
+    [limit] = await stage.store.limits()
+    assert (limit.used, limit.waiting) == (1, 0)
+
+
 async def test_a_run_that_is_let_in_obeys_a_limit_that_is_newer_than_its_wait(stage: Stage) -> None:
     await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
     await promised(stage, 2, options=None)
@@ -157,13 +203,24 @@ async def test_a_run_that_is_let_in_obeys_a_limit_that_is_newer_than_its_wait(st
 
 async def test_a_run_that_is_let_in_obeys_a_pause_that_is_newer_than_its_wait(stage: Stage) -> None:
     await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
-    await promised(stage, 2, options=None)
+    _, second = await promised(stage, 2, options=None)
     await stage.fire()
     [run] = await stage.claim()
     await stage.store.put_pause("job:job", What.CLAIMS, until=None, actor="ana", note="")
     await stage.finish(stage.succeeded(run))
+    assert await stage.state(second) is not State.READY
     assert await stage.claim() == []
     await stage.fire()
+    assert await stage.claim() == []
+
+
+async def test_a_run_that_is_let_in_waits_for_a_destination_that_has_failed_since(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=2), actor="ana")
+    await promised(stage, 4, options=choices_to_json(choices({"destination": "bank"})))
+    await stage.fire()
+    first, second = await stage.claim()
+    await stage.finish(stage.died(first, contact=Contact("bank", False, 1, MINUTE, HOUR)))
+    await stage.finish(stage.succeeded(second))
     assert await stage.claim() == []
 
 
@@ -380,6 +437,17 @@ async def test_a_rate_gives_each_run_its_time(stage: Stage) -> None:
         stage.clock.advance(SECOND)
     assert started == [0, 10, 20, 30]
     assert await states(stage, kept) == [State.SUCCEEDED] * 4
+
+
+async def test_starts_by_a_fine_rate_come_in_batches(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", every=SECOND // 1_000), actor="ana")
+    await stage.store.promise([Promise("job", b"{}", stage.now)] * 560)
+    assert (await stage.fire()).handed_off == 5
+    stage.clock.advance(SECOND // 10)
+    assert 96 <= (await stage.fire()).handed_off <= 100  # those that had their times, and 55 more runs get theirs
+    due = {view.fire_at for view in await stage.store.runs(limit=560) if view.fire_at > stage.now}
+    assert len(due) <= 460 // 4 + 2
+    assert max(due) < stage.now + 460 * SECOND // 1_000
 
 
 async def test_a_rate_may_allow_some_at_once(stage: Stage) -> None:

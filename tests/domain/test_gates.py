@@ -17,13 +17,14 @@ from foliot.domain.gates import (
     Rate,
     Taken,
     Verdict,
-    Wants,
     admit,
+    admit_all,
     gate_names,
     held_until_its_end,
     kept,
     needs,
     rate_need,
+    times_of,
 )
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
 
@@ -31,7 +32,7 @@ NOTHING: frozenset[str] = frozenset()
 NAME = "job:pay"
 
 arrivals = some.lists(some.integers(0, 20 * SECOND), min_size=1, max_size=60).map(sorted)
-spacings = some.integers(1, 3 * SECOND)
+spacings = some.one_of(some.integers(1, 3 * SECOND), some.integers(1, GRAIN))
 bursts = some.integers(1, 8)
 
 
@@ -83,9 +84,10 @@ class Clockwork:
 def test_no_window_of_any_length_has_more_starts_than_burst_and_rate_allow(
     times: list[Instant], every: Duration, burst: int
 ) -> None:
-    starts = sorted(Clockwork(every, burst).play(times))
+    clockwork = Clockwork(every, burst)
+    starts = sorted(clockwork.play(times))
     for first, last in combinations(range(len(starts)), 2):
-        assert (last - first + 1 - at_once(every, burst)) * every <= starts[last] - starts[first]
+        assert (last - first) * every - clockwork.need.slack <= starts[last] - starts[first]
 
 
 @given(arrivals, spacings, bursts)
@@ -119,10 +121,8 @@ def test_a_full_burst_goes_at_once_and_the_rest_evenly() -> None:
     assert starts == [0, 0, 0, SECOND, 2 * SECOND, 3 * SECOND]
 
 
-@pytest.mark.parametrize(("every", "reserved"), [(SECOND, 1), (50 * MILLISECOND, 5), (MILLISECOND, 250)])
-def test_no_more_have_a_time_of_their_own_than_start_within_a_quarter_of_a_second(
-    every: Duration, reserved: int
-) -> None:
+@pytest.mark.parametrize(("every", "reserved"), [(SECOND, 1), (50 * MILLISECOND, 10), (MILLISECOND, 500)])
+def test_no_more_have_a_time_of_their_own_than_start_within_half_a_second(every: Duration, reserved: int) -> None:
     need = rate_need(NAME, every)
     board = {need.name: Taken()}
     verdicts = [admit([need], NOTHING, board, 0) for _ in range(reserved + 10)]
@@ -130,7 +130,48 @@ def test_no_more_have_a_time_of_their_own_than_start_within_a_quarter_of_a_secon
     assert verdicts[-1] == Verdict(need.name)
 
 
+@given(spacings, bursts, some.integers(0, SECOND), some.integers(1, 300))
+def test_times_that_a_batch_gets_together_are_those_that_its_runs_would_get_one_by_one(
+    every: Duration, burst: int, tat: Instant, count: int
+) -> None:
+    need, together, alone, now = rate_need(NAME, every, burst), Taken(tat=tat), Taken(tat=tat), SECOND // 2
+    assert times_of(need, together, count, now) == [times_of(need, alone, 1, now)[0] for _ in range(count)]
+    assert together == alone
+
+
+def test_starts_by_a_fine_rate_come_in_batches_of_a_few_milliseconds() -> None:
+    times = times_of(rate_need(NAME, MILLISECOND), Taken(tat=SECOND), 40, SECOND)
+    assert len(set(times[5:])) <= 10
+    assert all(0 <= SECOND + place * MILLISECOND - at < GRAIN for place, at in enumerate(times))
+
+
+def test_starts_by_a_slow_rate_are_exact() -> None:
+    times = times_of(rate_need(NAME, SECOND // 3), Taken(tat=7), 3, 0)
+    assert times == [7, 7 + SECOND // 3, 7 + 2 * (SECOND // 3)]
+
+
 # ------------------------------------------------------------------------------------------------------- all or nothing
+
+
+@given(some.integers(0, 12), some.integers(1, 20), spacings, bursts, some.integers(0, 20))
+def test_a_batch_goes_as_one_if_and_only_if_each_of_its_runs_would_go(
+    most: int, count: int, every: Duration, burst: int, used: int
+) -> None:
+    slot, rate = Need(NAME, most), rate_need(NAME, every, burst)
+    boards = [{slot.name: Taken(used), rate.name: Taken(tat=used * every)} for _ in range(2)]
+    each = [admit([slot, rate], NOTHING, boards[0], 5 * every).goes for _ in range(count)]
+    before = {name: (taken.used, taken.tat) for name, taken in boards[1].items()}
+    assert admit_all([(slot, count), (rate, count)], boards[1], 5 * every) == all(each)
+    if all(each):
+        assert boards[0] == boards[1]
+    else:
+        assert {name: (taken.used, taken.tat) for name, taken in boards[1].items()} == before
+
+
+def test_two_limits_of_one_key_are_for_the_decision_about_each_run() -> None:
+    board = {"key:a": Taken()}
+    assert not admit_all([(Need("key:a", 1), 1), (Need("key:a", 2), 1)], board, 0)
+    assert board["key:a"].used == 0
 
 
 limits = some.lists(
@@ -184,8 +225,7 @@ def test_a_slot_that_a_run_has_already_is_not_asked_for_again() -> None:
 def test_a_run_needs_a_slot_of_all_that_it_is_about() -> None:
     gates = {name: Gate(name, most=1) for name in ("job:pay", "queue:default", "tenant:*", "job:other")}
     names = gate_names(job="pay", tenant="acme", queue="default", schedule=None, destination=None, lane="live")
-    found = needs(gates, names, Wants("books", 2), "acme")
-    assert [need.name for need in found] == ["job:pay", "key:books[acme]", "queue:default", "tenant:acme"]
+    assert [need.name for need in needs(gates, names)] == ["job:pay", "queue:default", "tenant:acme"]
 
 
 def test_a_limit_of_each_tenant_in_a_lane_is_for_those_without_one_of_their_own() -> None:
@@ -196,7 +236,7 @@ def test_a_limit_of_each_tenant_in_a_lane_is_for_those_without_one_of_their_own(
         ("lane:backfill/tenant:x", "live", ["tenant:lane:backfill/tenant:x"]),
     ):
         names = gate_names(job="pay", tenant=tenant, queue="q", schedule=None, destination=None, lane=lane)
-        assert [need.name for need in needs(gates, names, Wants(), tenant)] == expected
+        assert [need.name for need in needs(gates, names)] == expected
 
 
 def test_between_two_attempts_a_run_keeps_its_key_alone() -> None:

@@ -1,7 +1,7 @@
 """Limits: what a run needs before it may be handed off, and who may go, who waits, and until when. Pure.
 
-A *gate* is what somebody allows: so many at a time, so many in a time. A *slot* is what is taken of it. The store locks
-the slots, asks here, and writes what was answered; whoever ends a run sets its slots free and lets the next one in.
+A *gate* is a limit: at most N at a time, or N in a time. A *slot* counts what runs have taken of it. The store locks
+the slots, asks here, and writes the answer. The transaction that ends a run frees its slots and lets the next one in.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from foliot.errors import InvalidInput
 KEY, RATE, DESTINATION, EACH_TENANT = "key:", "rate:", "to:", "tenant:*"
 CATCH_UP, BACKFILL = "lane:catch-up", "lane:backfill"
 LANES = (CATCH_UP, BACKFILL)
-"""A whole lane may be limited, or one thing in it: `lane:backfill/job:X`. The rate of catch-up is kept by whoever
-fires, and nobody takes a slot for it: a backlog is only loaded as fast as it may go."""
+"""A whole lane may be limited, or one thing in it: `lane:backfill/job:X`. The scheduler keeps the rate of catch-up
+without slots: it loads a backlog only as fast as that."""
 
-RESERVED_FOR: Duration = 250 * MILLISECOND
-"""Of those that wait for a rate, so many have a time of their own as start within this: a change of the rate reaches
-the others at once, and the few are enough to keep it."""
+RESERVED_FOR: Duration = 500 * MILLISECOND
+"""Of the runs that wait for a rate, those that start within this time have their times already. They keep the rate also
+if the scheduler is late. A change of the rate gives them other times."""
 
 GRAIN: Duration = 5 * MILLISECOND
 """A rate above 200/s is kept on average over this time: the starts that it allows in it may come at once. Runs are
@@ -33,7 +33,7 @@ _RATE = re.compile(r"\s*(\d{1,9})\s*/\s*(\d*\s*[a-z]+)\s*", re.IGNORECASE)
 
 
 class Rate(NamedTuple):
-    """So many starts in a time, evenly: one in `every` microseconds."""
+    """N starts in a time, evenly: one in `every` microseconds."""
 
     every: Duration
 
@@ -65,15 +65,15 @@ class Rate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What somebody allows, by the name of what it is about."""
+    """A limit, by the name of what it is about."""
 
     name: str
     most: int | None = None
-    """So many at a time."""
+    """Runs at a time."""
     every: Duration | None = None
-    """One in so many microseconds."""
+    """Microseconds from one start to the next."""
     burst: int | None = None
-    """So many at once, where the rate was not used before; None: one."""
+    """Starts at once, where the rate was not used before; None: one."""
     weight: float | None = None
     """Of a tenant: its share among others."""
     source: str = "operator"
@@ -90,9 +90,9 @@ class GateView(NamedTuple):
 
     gate: Gate
     used: int
-    """So many run now."""
+    """Runs that have a slot now."""
     waiting: int
-    """So many are held for it."""
+    """Runs that are held for it."""
 
 
 class Wants(NamedTuple):
@@ -127,7 +127,7 @@ class Verdict(NamedTuple):
 
     waits_for: str | None = None
     at: Instant | None = None
-    told: str | None = None
+    detail: str | None = None
     """Of what is no slot: why it waits."""
 
     @property
@@ -146,7 +146,7 @@ def key_slot(key: str, tenant: str | None) -> str:
 def gate_names(
     *, job: str, tenant: str | None, queue: str, schedule: str | None, destination: str | None, lane: str
 ) -> Iterable[str]:
-    """The names under which somebody may have limited a run, one for each thing that it is about."""
+    """The names under which a run may be limited, one for each thing that it is about."""
     about = [f"job:{job}", f"queue:{queue}"]
     if tenant is not None:
         about.append(f"tenant:{tenant}")
@@ -160,11 +160,9 @@ def gate_names(
         yield from (f"lane:{lane}/{one}" for one in about)
 
 
-def needs(gates: Mapping[str, Gate], names: Iterable[str], wants: Wants, tenant: str | None) -> list[Need]:
-    """All slots that a run must have, in the order in which they are locked."""
+def needs(gates: Mapping[str, Gate], names: Iterable[str]) -> list[Need]:
+    """The slots of the limits that apply, by the names of a run, in the order in which they are locked."""
     found: list[Need] = []
-    if wants.key is not None:
-        found.append(Need(key_slot(wants.key, tenant), wants.key_limit))
     for name in names:
         gate, each = gates.get(name), each_of(name)
         if each is not None and (gate is None or not gate.limits):
@@ -198,7 +196,7 @@ def admit(wanted: Sequence[Need], has: frozenset[str], board: Mapping[str, Taken
     """Whether a run may go. If so, what it takes is noted on the board; otherwise one slot is named that it waits for.
 
     `has`: slots that it was given before: it kept its key from an earlier attempt, or was let in. All or nothing: a run
-    that waits for one slot holds back nobody at another.
+    that waits for one slot takes none of the others.
     """
     missing = [need for need in wanted if need.name not in has]
     for need in missing:
@@ -212,8 +210,7 @@ def admit(wanted: Sequence[Need], has: frozenset[str], board: Mapping[str, Taken
         if at > now:
             if taken.used >= need.most:
                 return Verdict(need.name)
-            taken.used += 1
-            taken.tat = max(taken.tat, at) + need.every
+            [at] = times_of(need, taken, 1, now)
             return Verdict(need.name, at)
     for need in missing:
         taken = board[need.name]
@@ -222,6 +219,44 @@ def admit(wanted: Sequence[Need], has: frozenset[str], board: Mapping[str, Taken
         else:
             taken.tat = max(taken.tat, now) + need.every
     return GO
+
+
+def admit_all(wanted: Iterable[tuple[Need, int]], board: Mapping[str, Taken], now: Instant) -> bool:
+    """Whether there is room for all of a batch: for each slot, the number of runs that need it. If so, the board notes
+    that they are taken. If not, nothing is taken, and `admit` decides about each run."""
+    asked: dict[str, tuple[Need, int]] = {}
+    for need, count in wanted:
+        known, before = asked.get(need.name, (need, 0))
+        if known != need:
+            return False  # two runs with one key, and different limits of it
+        asked[need.name] = need, before + count
+    for need, count in asked.values():
+        taken = board[need.name]
+        if need.every is None:
+            if taken.used + count > need.most:
+                return False
+        elif max(taken.tat, now) + (count - 1) * need.every - need.slack > now:
+            return False
+    for need, count in asked.values():
+        if need.every is None:
+            board[need.name].used += count
+        else:
+            board[need.name].tat = max(board[need.name].tat, now) + count * need.every
+    return True
+
+
+def times_of(need: Need, taken: Taken, count: int, now: Instant) -> list[Instant]:
+    """The times of the next `count` starts by a rate, which they take. A start may come earlier than its theoretical
+    time by the slack. Of a rate above 200/s, the starts of one step come at one moment, so that they are one batch."""
+    assert need.every is not None
+    first = max(taken.tat, now)
+    taken.used += count
+    taken.tat = first + count * need.every
+    step = GRAIN - need.every
+    if step <= 0:
+        return [max(now, first + place * need.every - need.slack) for place in range(count)]
+    on_time = (first + place * need.every for place in range(count))
+    return [max(now, at - need.slack, at - at % step) for at in on_time]
 
 
 def kept(names: Iterable[str]) -> list[str]:
@@ -265,7 +300,7 @@ def stated_gate(
     weight: float | None = None,
     note: str = "",
 ) -> Gate:
-    """A limit as somebody states it, checked. A concurrency of 0 lets nobody in."""
+    """A limit as an operator or an app states it, checked. A concurrency of 0 lets no run in."""
     checked_gate_name(name)
     if name == CATCH_UP and burst is not None:
         raise InvalidInput(f"{name}: burst={burst!r:.80}: a backlog drains evenly; give it a rate without a burst")

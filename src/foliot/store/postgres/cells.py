@@ -261,13 +261,15 @@ class CellReader:
         self, entries: Sequence[tuple[Instant, int]], now: Instant, placing: Placing, kind: DueKind
     ) -> list[int]:
         """Where the runs of a batch stand among those of other tenants; of runs that are gone, anywhere."""
-        order = {number: place for place, (_, number) in enumerate(entries)}
-        rows = await self._server.statement("due_tenants", numbers=list(order), late=live_until(kind))
-        if self._shares.is_used(now, (row[1] for row in rows)) and self._shares.is_to_learn(now):
+        rows = await self._server.statement(
+            "due_tenants", numbers=[number for _, number in entries], late=live_until(kind)
+        )
+        if self._shares.is_used(now, (tenant for row in rows for tenant in row[6])) and self._shares.is_to_learn(now):
             await self._server.read(lambda tx: sharing.learn(tx, self._shares))
-        placed = {}
-        for number, tenant, queue, lane, priority, own, beside in sorted(rows, key=lambda row: order[row[0]]):
-            [placed[number]] = placing.ranks((queue, lane, priority), Heads(own, beside), (tenant,))
+        placed: dict[int, int] = {}
+        for queue, lane, priority, own, beside, numbers, tenants in rows:
+            ranks = placing.ranks((queue, lane, priority), Heads(own, beside), tenants)
+            placed.update(zip(numbers, ranks, strict=True))
         return [placed.get(number, UNRANKED) for _, number in entries]
 
     async def _fire_with_thought(

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from foliot.domain.gates import Need, Taken
 from foliot.domain.identity import number_at
 from foliot.domain.instant import DAY, Instant
 from foliot.domain.run import Kept, Promise
@@ -184,7 +185,12 @@ class PostgresTransaction(Transaction):
             return ()
         return {row[0] for row in await self.all("slots_named", names=list(names))} - free
 
-    async def let_in(self, slots: Sequence[str]) -> None:
+    async def lock_needed(self, needs: Sequence[Need]) -> dict[str, Taken]:
+        await self.run_each("put_slot", needs)
+        rows = await self.all("slots_named", names=[need.name for need in needs])
+        return {name: Taken(used, tat) for name, used, tat in rows}
+
+    async def let_in(self, slots: Collection[str]) -> None:
         if slots:
             await self.all("let_in", names=list(slots))
             self.rings.add("arrivals")

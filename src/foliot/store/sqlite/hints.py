@@ -36,7 +36,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 _QUIET_TABLES = (
     *("alert", "audit", "claim", "event", "instance", "seal", "sequence", "shard", "tallied", "tally", "unsealed"),
-    *("watched", "attempt", "token", "session"),
+    *("watched", "attempt", "token", "session", "collected"),
 )
 """No process waits for a write that changes these alone: leases, heartbeats, the memory of the watch, alerts."""
 _QUIET_QUERIES = frozenset({"claim_runs", "shrink_chunk", "drop_chunk", "forget_stirs"})

@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 
 import apsw
 
+from foliot.domain.gates import Need, Taken
 from foliot.domain.identity import SPREAD, number_at
 from foliot.domain.instant import Instant
 from foliot.domain.run import Kept, Promise
 from foliot.store.queries import queries_of
+from foliot.store.sqlite import slots
 from foliot.store.sqlite.hints import news_of
 from foliot.store.verbs import promises as making
 from foliot.store.verbs.transaction import Row, Transaction, as_json
@@ -20,20 +22,49 @@ from foliot.store.verbs.transaction import Row, Transaction, as_json
 T = TypeVar("T")
 
 _NEWS = news_of(queries_of(__package__))
+_FEW = 3
+"""Rows for which one statement each costs less than one for all."""
 
 
 class SqliteTransaction(Transaction):
-    """Never suspends: whoever holds the write lock works to the end."""
+    """Never suspends: a request that has the write lock works to its end."""
 
-    __slots__ = ("_connection", "_queries", "is_news")
+    __slots__ = ("_collects", "_connection", "_queries", "_settles", "is_news")
 
-    def __init__(self, connection: apsw.Connection, queries: Mapping[str, str], now: Instant) -> None:
+    def __init__(
+        self, connection: apsw.Connection, queries: Mapping[str, str], now: Instant, *, settles: bool = False
+    ) -> None:
+        """`settles`: the caller calls `settle` after each request, before the commit."""
         self._connection = connection
         self._queries = queries
+        self._settles = settles
+        self._collects = False
+        """Whether triggers collect the slots that runs give up, for `settle`."""
         self.now = now
         self.audit_keys = None
         self.is_news = False
         """Whether it has changed something that others may wait for."""
+
+    async def settle(self) -> None:
+        """Ends a request: frees the slots that its runs gave up, once per slot."""
+        if self._collects:
+            await slots.let_in(self, await self._free())
+
+    def forget(self) -> None:
+        """The request failed, and is rolled back."""
+        self._collects = False
+
+    async def _collect(self) -> None:
+        if self._settles and not self._collects and await self.value("any_slot"):
+            await self.run("collect")
+            self._collects = True
+
+    async def _free(self) -> list[str]:
+        """Frees the collected slots. Returns their names."""
+        if not self._collects:
+            return []
+        self._collects = False
+        return await slots.free(self)
 
     def _text(self, query: str) -> str:
         if query in _NEWS:
@@ -45,7 +76,26 @@ class SqliteTransaction(Transaction):
         return self._connection.changes()
 
     async def run_each(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Rows that differ in the last value alone, a number, are one statement if the query has such a variant."""
+        if f"{query}_alike" in self._queries:
+            rows = self._run_alike(self._text(f"{query}_alike"), rows)
+            if f"{query}_many" in self._queries:
+                self._connection.execute(self._text(f"{query}_many"), (as_json(rows),))
+                return
         self._connection.executemany(self._text(query), rows)
+
+    def _run_alike(self, text: str, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+        """Returns the rows that are left."""
+        groups: dict[Sequence[Any], list[Any]] = {}
+        for row in rows:
+            groups.setdefault(row[:-1], []).append(row[-1])
+        left: list[Sequence[Any]] = []
+        for values, numbers in groups.items():
+            if len(numbers) > _FEW:
+                self._connection.execute(text, (*values, apsw.carray(array("q", numbers))))
+            else:
+                left += [(*values, number) for number in numbers]
+        return left
 
     async def all(self, query: str, /, **values: Any) -> list[Row]:
         found: Any = self._connection.execute(self._text(query), _bound(values)).fetchall()
@@ -85,16 +135,26 @@ class SqliteTransaction(Transaction):
         """There is one writer at a time."""
 
     async def lock_slots(self, numbers: Collection[int]) -> None:
-        """As above."""
+        """There is one writer at a time. What these runs give up from now on is freed by the batch."""
+        if numbers:
+            await self._collect()
 
     async def lock_free_slots(self, names: Collection[str]) -> Collection[str]:
+        """As above. Slots that were freed in this request are free for the caller."""
+        if self._collects:
+            await slots.let_in(self, await self._free())
+        await self._collect()
         return ()
 
-    async def let_in(self, slots: Sequence[str]) -> None:
-        for name, count in await self.all("slots_with_room", names=list(slots)):
-            # Taken first, and set free then, one by one, which lets the next one in each time.
-            await self.run("take_slots", name=name, count=count)
-            await self.run("free_slots", name=name, count=count)
+    async def lock_needed(self, needs: Sequence[Need]) -> dict[str, Taken]:
+        rows = {row[0]: row for row in await self.all("slots_needed", names=[need.name for need in needs])}
+        await self.run_each(
+            "put_slot", [need for need in needs if need.name not in rows or rows[need.name][3:] != need[1:]]
+        )
+        return {name: Taken(*rows[name][1:3]) if name in rows else Taken() for name, *_ in needs}
+
+    async def let_in(self, names: Collection[str]) -> None:
+        await slots.let_in(self, {*names, *await self._free()})
 
     async def lock_free(self, schedules: Collection[str]) -> Collection[str]:
         return ()

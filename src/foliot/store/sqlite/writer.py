@@ -238,14 +238,16 @@ def commit_together(
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Read once the lock is held: everything decided here is decided at one moment of the store's clock.
-        transaction = SqliteTransaction(connection, queries, clock.now())
+        transaction = SqliteTransaction(connection, queries, clock.now(), settles=True)
         alone = len(batch) == 1
         for request in batch:
             if not alone:
                 connection.execute("SAVEPOINT request")
             try:
                 request.result = finished(request.work(transaction))
+                finished(transaction.settle())
             except BaseException as error:
+                transaction.forget()
                 request.error = as_store_error(error)
                 if not connection.in_transaction:
                     raise  # SQLite itself rolled all of it back, as it may on a full disk

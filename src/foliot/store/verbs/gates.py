@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
 from foliot.domain.breaker import BREAKER, Breaker, breaker_slot
 from foliot.domain.gates import (
+    GO,
     KEY,
     RATE,
     Gate,
@@ -19,11 +21,13 @@ from foliot.domain.gates import (
     Taken,
     Verdict,
     admit,
+    admit_all,
     each_of,
     gate_names,
     held_until_its_end,
     in_words,
     kept,
+    key_slot,
     needs,
     rate_need,
     slotted,
@@ -64,6 +68,30 @@ class Candidate(NamedTuple):
     tried: bool = False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """The slots that a run needs, in the order in which they are locked. Runs that are alike share one of these."""
+
+    needs: Sequence[Need] = ()
+    held: str | None = None
+    """Those that it has until it ends, as they are stored."""
+    is_probe: bool | None = None
+
+    @classmethod
+    def of(cls, needed: Iterable[Need]) -> Asked:
+        ordered = sorted(needed)
+        is_probe = any(need.name.startswith(_PROBE) for need in ordered)
+        return cls(ordered, _stored(held_until_its_end(ordered)), is_probe or None)
+
+
+_NOTHING = Asked()
+
+
+@lru_cache(maxsize=10_000)
+def _by_key(key: str, limit: int, tenant: str | None) -> Asked:
+    return Asked.of([Need(key_slot(key, tenant), limit)])
+
+
 def gate_of(row: Row) -> Gate:
     return Gate(*row)
 
@@ -76,12 +104,14 @@ class Gatekeeper:
         self._gates: dict[str, Gate] | None = None
         self._lanes: frozenset[Lane] = frozenset()
         self._breakers: dict[str, Breaker] = {}
+        self._known: dict[tuple[object, ...], Asked] = {}
+        """By the fields that decide: the runs of a batch are much alike."""
         self._pauses: list[Pause] | None = None
         self._holding: list[Pause] = []
         self.held_for: Counter[str] = Counter()
         """By reason, how many have to wait."""
         self.busy: set[int] = set()
-        """Those of which somebody else has a slot in his hands: neither through nor held, and to be tried again."""
+        """Runs of which another transaction has locked a slot: neither handed off nor held, and to be tried again."""
 
     async def pauses(self) -> list[Pause]:
         """All that are, read once."""
@@ -105,25 +135,52 @@ class Gatekeeper:
         """The numbers of those that may be handed off. The others are held from now on, or have a later time."""
         await self.limits()
         paused = self._paused(candidates)
-        wanted = {one.number: [] if one.number in paused else self._needs(one) for one in candidates}
-        limited = [one for one in candidates if wanted[one.number] or one.slots is not None or one.number in paused]
-        through = {one.number for one in candidates} - {one.number for one in limited}
-        limited = await self._free(limited, wanted)
+        pairs = [(one, _NOTHING if one.number in paused else self._asked(one)) for one in candidates]
+        limited = [pair for pair in pairs if pair[1].needs or pair[0].slots is not None or pair[0].number in paused]
+        through = {one.number for one in candidates}.difference(one.number for one, _ in limited)
+        limited, needed = await self._free(limited)
         if not limited:
             return through
-        board = await self._lock(need for one in limited for need in wanted[one.number])
+        board = await self._tx.lock_needed(needed)
         before = {name: taken.used for name, taken in board.items()}
-        given_up: Counter[str] = Counter()
-        verdicts = [
-            (one, paused.get(one.number) or self._judge_with(given_up, one, wanted[one.number], board))
-            for one in limited
-        ]
-        taken = [(slot.used - before[name], slot.tat, name) for name, slot in sorted(board.items())]
-        await self._tx.run_each("slot_taken", taken)
-        await self._write(verdicts, wanted)
-        had = {name for one in limited for name in _names(one.slots)}
-        await self._tx.let_in(sorted(board.keys() | had))
-        return through | {one.number for one, verdict in verdicts if verdict.goes}
+        if not paused and self._admit_all(limited, board):
+            verdicts = [GO] * len(limited)
+        else:
+            given_up: Counter[str] = Counter()
+            verdicts = [
+                paused.get(one.number) or self._judge_with(given_up, one, asked.needs, board) for one, asked in limited
+            ]
+        await self._tx.run_each(
+            "slot_taken", [(taken.used - before[name], taken.tat, name) for name, taken in board.items()]
+        )
+        await self._write(limited, verdicts)
+        had = {name for one, _ in limited if one.slots is not None for name in _names(one.slots)}
+        await self._tx.let_in(board.keys() | had)
+        return through.union(one.number for (one, _), verdict in zip(limited, verdicts, strict=True) if verdict.goes)
+
+    async def is_any_paused(self) -> bool:
+        """Whether a pause may hold runs."""
+        await self.pauses()
+        return bool(self._holding)
+
+    async def has_all(self, one: Candidate) -> bool:
+        """Whether a run has all slots that it needs, by the limits and breakers of now."""
+        await self.limits()
+        has = _names(one.slots)
+        return all(need.name in has for need in self._asked(one).needs)
+
+    def _admit_all(self, limited: Sequence[tuple[Candidate, Asked]], board: dict[str, Taken]) -> bool:
+        """Takes the slots of all of these, if there is room for all."""
+        if any(one.forced for one, _ in limited):
+            return False
+        wanted: list[tuple[Need, int]] = []
+        for asked, count in Counter(asked for one, asked in limited if one.slots is None).items():
+            wanted += [(need, count) for need in asked.needs]
+        for one, asked in limited:
+            if one.slots is not None:
+                has = _names(one.slots)
+                wanted += [(need, 1) for need in asked.needs if need.name not in has]
+        return admit_all(wanted, board, self._tx.now)
 
     def _paused(self, candidates: Sequence[Candidate]) -> dict[int, Verdict]:
         """What a pause holds takes no slot, and gives up those that it has but for its key."""
@@ -142,37 +199,46 @@ class Gatekeeper:
                 found[one.number] = Verdict(pause.slot, pause.until, pause.words)
         return found
 
-    async def _free(self, limited: Sequence[Candidate], wanted: dict[int, list[Need]]) -> list[Candidate]:
-        """Without those whose slots somebody's open transaction holds: nobody else is to wait for that."""
-        names = sorted({need.name for one in limited for need in wanted[one.number]})
-        taken = set(await self._tx.lock_free_slots(names)) if names else set()
-        self.busy |= {one.number for one in limited if any(need.name in taken for need in wanted[one.number])}
-        return [one for one in limited if one.number not in self.busy]
+    async def _free(
+        self, limited: list[tuple[Candidate, Asked]]
+    ) -> tuple[list[tuple[Candidate, Asked]], Sequence[Need]]:
+        """Without those whose slots another transaction has locked: firing does not wait for that. And what the others
+        need."""
+        needed = _distinct(limited)
+        locked = set(await self._tx.lock_free_slots([need.name for need in needed])) if needed else set()
+        if not locked:
+            return limited, needed
+        self.busy |= {one.number for one, asked in limited if any(need.name in locked for need in asked.needs)}
+        free = [pair for pair in limited if pair[0].number not in self.busy]
+        return free, _distinct(free)
 
-    def _needs(self, one: Candidate) -> list[Need]:
-        assert self._gates is not None
+    def _asked(self, one: Candidate) -> Asked:
         wants = wants_of(one.options)
-        if wants.key is None and not self._gates and (wants.destination is None or not self._breakers):
-            return []
+        about = (one.job, one.tenant, one.queue, one.schedule, one.lane, wants.destination)
+        limits = self._known.get(about)
+        if limits is None:
+            limits = self._known[about] = Asked.of(self._limits_of(one, wants.destination))
+        if wants.key is None:
+            return limits
+        by_key = _by_key(wants.key, wants.key_limit, one.tenant)
+        return by_key if not limits.needs else Asked.of([*limits.needs, *by_key.needs])
+
+    def _limits_of(self, one: Candidate, destination: str | None) -> list[Need]:
+        """The slots of limits and breakers, without the run's own key."""
+        assert self._gates is not None
+        broken = None if destination is None else self._breakers.get(destination)
+        probe = [] if destination is None or broken is None else [breakers.probe_need(destination, broken)]
+        if not self._gates:
+            return probe
         names = gate_names(
             job=one.job,
             tenant=one.tenant,
             queue=one.queue or DEFAULT_QUEUE,
             schedule=one.schedule,
-            destination=wants.destination,
+            destination=destination,
             lane=str(one.lane),
         )
-        found = needs(self._gates, names, wants, one.tenant)
-        broken = None if wants.destination is None else self._breakers.get(wants.destination)
-        if wants.destination is None or broken is None:
-            return found
-        return sorted([*found, breakers.probe_need(wants.destination, broken)])
-
-    async def _lock(self, wanted: Iterable[Need]) -> dict[str, Taken]:
-        rows = sorted({need.name: tuple(need) for need in wanted}.items())
-        await self._tx.run_each("put_slot", [values for _, values in rows])
-        found = await self._tx.all("slots_named", names=[name for name, _ in rows])
-        return {name: Taken(used, tat) for name, used, tat in found}
+        return needs(self._gates, names) + probe
 
     def _judge_with(
         self, given_up: Counter[str], one: Candidate, wanted: Sequence[Need], board: dict[str, Taken]
@@ -180,13 +246,13 @@ class Gatekeeper:
         """Judges a run. One that was let in may take slots that others of the batch, which were let in, give up.
 
         Otherwise two runs that need the same two slots, and were let in at one each, would swap these for ever."""
-        has = set(_names(one.slots))
-        if not has:
-            return self._judge(one, wanted, board)
+        if one.slots is None:
+            return self._judge(one, frozenset(), wanted, board)
+        has = frozenset(_names(one.slots))
         spare = {name: count for name, count in given_up.items() if name in board}
         for name, count in spare.items():
             board[name].used -= count
-        verdict = self._judge(one, wanted, board)
+        verdict = self._judge(one, has, wanted, board)
         for name, count in spare.items():
             board[name].used += count
         after = set(_slots_after(one, verdict, wanted))
@@ -194,35 +260,41 @@ class Gatekeeper:
         given_up += Counter(name for name in has - after if not name.startswith(RATE))
         return verdict
 
-    def _judge(self, one: Candidate, wanted: Sequence[Need], board: dict[str, Taken]) -> Verdict:
+    def _judge(self, one: Candidate, has: frozenset[str], wanted: Sequence[Need], board: dict[str, Taken]) -> Verdict:
         if not one.forced:
-            return admit(wanted, frozenset(_names(one.slots)), board, self._tx.now)
+            return admit(wanted, has, board, self._tx.now)
         for need in wanted:
-            board[need.name].used += need.every is None and need.name not in _names(one.slots)
-        return Verdict()
+            board[need.name].used += need.every is None and need.name not in has
+        return GO
 
-    async def _write(self, verdicts: Sequence[tuple[Candidate, Verdict]], wanted: dict[int, list[Need]]) -> None:
+    async def _write(self, limited: Sequence[tuple[Candidate, Asked]], verdicts: Sequence[Verdict]) -> None:
         """Slots that a run gives up with this are set free by the store, for those that wait."""
-        goes, waits, later = [], [], []
-        for one, verdict in verdicts:
-            slots = _stored(_slots_after(one, verdict, wanted[one.number]))
-            if verdict.waits_for is None:
-                is_probe = any(need.name.startswith(_PROBE) for need in wanted[one.number])
-                goes.append((slots, is_probe or None, one.number))
-            elif verdict.at is None:
-                told = verdict.told or f"waits for {waiting_for(verdict.waits_for)}"
-                reason = _reason(verdict.waits_for)
-                waits.append((slots, verdict.waits_for, reason, told, one.lane, one.number))
+        goes: list[Row] = []
+        waits: list[Row] = []
+        later: list[Row] = []
+        hopeful: list[Candidate] = []
+        words: dict[str, str] = {}
+        for (one, asked), verdict in zip(limited, verdicts, strict=True):
+            slot = verdict.waits_for
+            if slot is None:
+                goes.append((asked.held, asked.is_probe, one.number))
+                continue
+            if slot not in words:
+                words[slot] = f"waits for {waiting_for(slot)}"
+            if slot.startswith(_PROBE):
+                hopeful.append(one)
+            slots = _stored(_slots_after(one, verdict, asked.needs))
+            if verdict.at is None:
+                detail = verdict.detail or words[slot]
+                waits.append((slots, slot, _reason(slot), detail, one.lane, one.number))
             else:
-                told = verdict.told or f"waits for {waiting_for(verdict.waits_for)}: {rfc3339(verdict.at)}"
-                later.append(
-                    (slots, verdict.waits_for, _reason(verdict.waits_for), told, one.lane, one.number, verdict.at)
-                )
+                detail = verdict.detail or f"{words[slot]}: {rfc3339(verdict.at)}"
+                later.append((slots, slot, _reason(slot), detail, one.lane, one.number, verdict.at))
         await self._tx.run_each("run_goes", goes)
         await self._tx.run_each("run_waits", waits)
         await self._tx.run_each("run_goes_later", later)
         await self._tx.stir([row[5] for row in later])
-        await self._set_deadlines([one for one, verdict in verdicts if (verdict.waits_for or "").startswith(_PROBE)])
+        await self._set_deadlines(hopeful)
         self.held_for.update(str(one[2]) for one in (*waits, *later))
 
     async def _set_deadlines(self, held: Sequence[Candidate]) -> None:
@@ -237,6 +309,12 @@ class Gatekeeper:
                 # What repeats or makes up for an old tick is as old as itself.
                 deadlines.append((max(one.due_at, made_at(one.number)) + patience, one.number))
         await self._tx.run_each("set_give_up", deadlines)
+
+
+def _distinct(limited: Iterable[tuple[Candidate, Asked]]) -> list[Need]:
+    """In the order in which they are locked, one for each slot. Of two limits of one key, the higher one counts."""
+    kinds = {asked for _, asked in limited}
+    return list({need.name: need for need in sorted({need for asked in kinds for need in asked.needs})}.values())
 
 
 def _limited_lanes(names: Iterable[str]) -> frozenset[Lane]:
@@ -257,7 +335,7 @@ def _slots_after(one: Candidate, verdict: Verdict, wanted: Sequence[Need]) -> li
     if verdict.waits_for is None:
         return held_until_its_end(wanted)
     keeps = kept(_names(one.slots))
-    return keeps if verdict.at is None or verdict.told else [*keeps, verdict.waits_for]
+    return keeps if verdict.at is None or verdict.detail else [*keeps, verdict.waits_for]
 
 
 def _names(slots: str | None) -> list[str]:
@@ -286,7 +364,7 @@ async def gates(tx: Transaction) -> list[Gate]:
 
 
 async def set_gate(tx: Transaction, gate: Gate, actor: str) -> None:
-    """For what is fired from now on, and for those that wait: whom it lets in goes at once."""
+    """Sets a limit for runs that are fired from now on, and lets in waiters for which it has room."""
     values = (gate.name, gate.most, gate.every, gate.burst, gate.weight, gate.source, tx.now, gate.note)
     await tx.run_each("put_gate", [values])
     await tx.audit(actor, "limit", gate.name, in_words(gate) + (f": {gate.note}" if gate.note else ""))
@@ -347,8 +425,8 @@ def _same(gate: Gate) -> tuple[object, ...]:
 
 
 async def _open(tx: Transaction, gate: Gate) -> None:
-    """Brings the slots of a gate to what it allows now. Who waits for more than that is let in, one for each that is
-    free; where nothing is limited any more, everybody."""
+    """Brings the slots of a gate to what it allows now, and lets in waiters for which there is room. Where nothing is
+    limited any more, all of them go."""
     await _open_slots(tx, gate.name, None if gate.most is None else Need(gate.name, gate.most))
     rate = None if gate.every is None else rate_need(gate.name, gate.every, gate.burst or 1)
     await _open_slots(tx, f"{RATE}{gate.name}", rate)

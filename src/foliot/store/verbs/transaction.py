@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from foliot.domain.audit import AuditKeys, AuditRow
+from foliot.domain.gates import Need, Taken
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.run import Kept, Promise
 from foliot.errors import Locked
@@ -94,7 +95,12 @@ class Transaction(ABC):
         """Takes slots without waiting for anybody; answers which of them somebody else holds."""
 
     @abstractmethod
-    async def let_in(self, slots: Sequence[str]) -> None:
+    async def lock_needed(self, needs: Sequence[Need]) -> dict[str, Taken]:
+        """Locks these slots, in their order, brings them to the limits that the needs name, and answers how they
+        stand."""
+
+    @abstractmethod
+    async def let_in(self, slots: Collection[str]) -> None:
         """Lets runs in that wait for one of these slots and for which there is room. The slots are locked."""
 
     @abstractmethod

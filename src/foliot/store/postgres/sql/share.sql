@@ -3,19 +3,21 @@
 SELECT own, beside FROM foliot.line_heads(:queue, :lane, :priority, :now)
 
 -- name: due_tenants
--- Whose the runs of a batch are, and where their lines stand.
+-- By line: where it stands, the runs of a batch in its order, and their tenants.
 WITH clock AS MATERIALIZED (
     SELECT foliot.now() AS now
 ), due AS MATERIALIZED (
-    SELECT r.number, r.tenant, coalesce(r.queue, 'default') AS queue, r.priority,
+    SELECT r.number, r.tenant, coalesce(r.queue, 'default') AS queue, r.priority, e.place,
         CASE WHEN r.lane = 0 AND c.now - r.fire_at > :late THEN 1::smallint ELSE r.lane END AS lane
-    FROM foliot.run r CROSS JOIN clock c WHERE r.number = ANY(:numbers::bigint[]) AND r.state < 2
+    FROM unnest(:numbers::bigint[]) WITH ORDINALITY AS e(number, place) JOIN foliot.run r ON r.number = e.number
+    CROSS JOIN clock c WHERE r.number = ANY(:numbers::bigint[]) AND r.state < 2
 ), line AS MATERIALIZED (
-    SELECT l.*, h.own, h.beside FROM (SELECT DISTINCT queue, lane, priority FROM due) l
-    CROSS JOIN clock c CROSS JOIN LATERAL foliot.line_heads(l.queue, l.lane, l.priority, c.now) h
+    SELECT d.queue, d.lane, d.priority, array_agg(d.number ORDER BY d.place) AS numbers,
+        array_agg(d.tenant ORDER BY d.place) AS tenants
+    FROM due d GROUP BY d.queue, d.lane, d.priority
 )
-SELECT d.number, d.tenant, d.queue, d.lane, d.priority, l.own, l.beside
-FROM due d JOIN line l ON l.queue = d.queue AND l.lane = d.lane AND l.priority = d.priority
+SELECT l.queue, l.lane, l.priority, h.own, h.beside, l.numbers, l.tenants
+FROM line l CROSS JOIN clock c CROSS JOIN LATERAL foliot.line_heads(l.queue, l.lane, l.priority, c.now) h
 
 -- name: run_times
 -- How long ended runs took, by tenant: of those that were made last, because there is no index by when runs ended.

@@ -19,8 +19,8 @@ DELETE FROM gate WHERE name = :name
 INSERT INTO slot (name, most, every, slack) VALUES (?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET most = excluded.most, every = excluded.every, slack = excluded.slack
 
--- name: slots_named
-SELECT name, used, tat FROM slot WHERE name IN (SELECT value FROM json_each(:names))
+-- name: slots_needed
+SELECT name, used, tat, most, every, slack FROM slot WHERE name IN (SELECT value FROM json_each(:names))
 
 -- name: slots_below
 SELECT name FROM slot WHERE name > :stem AND name < :stem_end ORDER BY name
@@ -29,7 +29,7 @@ SELECT name FROM slot WHERE name > :stem AND name < :stem_end ORDER BY name
 UPDATE slot SET used = used + ?, tat = max(tat, ?) WHERE name = ?
 
 -- name: drop_slot
--- Not while somebody has it: who ends would give back, to a limit that was set anew, what this one never gave out.
+-- Not while a run has it: the end of that run would free a unit of a later limit that it never took.
 DELETE FROM slot WHERE name = :name AND used <= 0
 
 -- name: restart_slot
@@ -41,13 +41,6 @@ UPDATE run SET fire_at = :now, waits_for = NULL,
     slots = (SELECT nullif(json_group_array(value), '[]') FROM json_each(slots) WHERE value <> :slot)
 WHERE waits_for = :slot AND state < 2 RETURNING number
 
--- name: take_slots
-UPDATE slot SET used = used + :count WHERE name = :name
-
--- name: free_slots
-INSERT INTO freed
-WITH RECURSIVE unit (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM unit WHERE n < :count) SELECT :name FROM unit
-
 -- name: release_waiting
 UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = coalesce(nominal, fire_at), fire_at = :now,
     waits_for = NULL, reason = NULL, detail = NULL
@@ -58,10 +51,26 @@ WHERE waits_for = :slot AND state <= 2 RETURNING number
 UPDATE run SET slots = ?, waits_for = NULL, reason = NULL, detail = NULL, gives_up_at = NULL, forced = coalesce(?, forced)
 WHERE number = ?
 
+-- name: run_goes_alike
+-- A run that says all of this already is not written again.
+UPDATE run SET slots = ?1, waits_for = NULL, reason = NULL, detail = NULL, gives_up_at = NULL, forced = coalesce(?2, forced)
+WHERE number IN carray(?3) AND (slots IS NOT ?1 OR waits_for IS NOT NULL OR reason IS NOT NULL OR detail IS NOT NULL
+    OR gives_up_at IS NOT NULL OR forced IS NOT coalesce(?2, forced))
+
+-- name: run_goes_many
+UPDATE run SET slots = v.slots, waits_for = NULL, reason = NULL, detail = NULL, gives_up_at = NULL, forced = coalesce(v.forced, run.forced)
+FROM (SELECT value->>0 AS slots, value->>1 AS forced, value->>2 AS number FROM json_each(?1)) v
+WHERE run.number = v.number
+
 -- name: run_waits
 UPDATE run SET state = 2, slots = ?, waits_for = ?, reason = ?, detail = ?, lane = ?, fired_at = NULL,
     decided = CASE WHEN schedule IS NULL THEN decided ELSE 1 END
 WHERE number = ?
+
+-- name: run_waits_alike
+UPDATE run SET state = 2, slots = ?1, waits_for = ?2, reason = ?3, detail = ?4, lane = ?5, fired_at = NULL,
+    decided = CASE WHEN schedule IS NULL THEN decided ELSE 1 END
+WHERE number IN carray(?6)
 
 -- name: run_goes_later
 UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = coalesce(nominal, fire_at), fire_at = ?7,
@@ -75,7 +84,7 @@ UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = coalesce
 WHERE number = :number AND (state = 2 OR (state < 2 AND waits_for IS NOT NULL))
 
 -- name: stoppable_runs
--- Of runs that are to make room for another, those that nobody has begun.
+-- Of runs that another one replaces, those that no worker has.
 SELECT number, attempt > 0 FROM run WHERE number IN carray(:numbers) AND state <= 2 AND phase IS NULL
 
 -- name: owners_of
@@ -98,22 +107,56 @@ WHERE used > 0 OR EXISTS (SELECT 1 FROM run r WHERE r.waits_for = s.name AND r.s
 SELECT most FROM slot WHERE name = :name
 
 -- name: tidy_slots
--- Keys that nobody has, or waits for.
+-- Keys that no run has or waits for.
 DELETE FROM slot WHERE used <= 0 AND name LIKE 'key:%'
     AND NOT EXISTS (SELECT 1 FROM run r WHERE r.waits_for = slot.name)
 
 -- name: gates_now
--- For whoever fires: a limit that is changed meanwhile is changed after that, and finds who waits for it.
+-- A limit that is changed during a firing is changed after it, and finds the waiters.
 SELECT name, most, every, burst, weight, source, changed_at, note FROM gate ORDER BY name
 
+-- name: any_slot
+SELECT EXISTS (SELECT 1 FROM slot)
+
+-- name: collect
+-- From now on, triggers collect the slots that runs give up in this transaction.
+INSERT INTO collected (slots, count) VALUES ('', 0)
+
+-- name: collected
+SELECT slots, count FROM collected WHERE slots <> ''
+
+-- name: forget_collected
+DELETE FROM collected
+
+-- name: slot_freed
+UPDATE slot SET used = used - ? WHERE name = ?
+
+-- name: any_waiting
+SELECT EXISTS (SELECT 1 FROM run INDEXED BY run_held WHERE waits_for IS NOT NULL)
+
 -- name: slots_with_room
--- Where somebody waits all the same, because all this was written one by one: how many can be let in.
-SELECT s.name, min(s.most - s.used, (SELECT count(*) FROM (
-    SELECT 1 FROM run r WHERE r.waits_for = s.name AND r.state = 2 LIMIT 1000) w))
-FROM slot s WHERE s.name IN (SELECT value FROM json_each(:names)) AND s.used < s.most
-    AND EXISTS (SELECT 1 FROM run r WHERE r.waits_for = s.name AND r.state = 2)
+-- Those of these slots that have room, and for which runs wait.
+SELECT s.name, s.used, s.most, s.every, s.slack, s.tat FROM slot s
+WHERE s.name IN (SELECT value FROM json_each(:names)) AND s.used < s.most
+    AND EXISTS (SELECT 1 FROM run r INDEXED BY run_waiting WHERE r.waits_for = s.name AND r.state = 2)
 ORDER BY s.name
 
+-- name: next_waiting
+-- In the order of the index, without sorting: the cost does not grow with the number of waiters.
+SELECT number FROM run INDEXED BY run_waiting WHERE waits_for = :slot AND state = 2
+ORDER BY lane, priority DESC, fire_at, number LIMIT :limit
+
+-- name: let_waiting_in
+UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = coalesce(nominal, fire_at), fire_at = :now,
+    slots = json_insert(coalesce(slots, '[]'), '$[#]', :slot), waits_for = NULL, reason = NULL, detail = NULL
+WHERE number IN carray(:numbers)
+
+-- name: give_time
+-- It keeps the reason why it waits.
+UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = coalesce(nominal, fire_at), fire_at = ?1,
+    slots = json_insert(coalesce(slots, '[]'), '$[#]', ?2)
+WHERE number = ?3
+
 -- name: tick_decided
--- It could not be handed off, because somebody has his hands on a slot of its: it is tried again at once.
+-- It could not be handed off, because another transaction has locked a slot of it: it is tried again at once.
 UPDATE run SET fired_at = NULL, decided = 1, lane = ? WHERE number = ?
