@@ -14,7 +14,7 @@ import pytest
 from foliot.clock import ManualClock
 from foliot.domain.fairness import FairShares
 from foliot.domain.gates import Gate
-from foliot.domain.instant import MILLISECOND, MINUTE, SECOND, Instant
+from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, SECOND, Instant
 from foliot.domain.policy import Policy
 from foliot.domain.schedule import NewTick, TickDecision, TickFacts
 from foliot.domain.store import Fired, Lease
@@ -23,7 +23,7 @@ from foliot.store.postgres import PostgresStore, ahead, cells, preparing
 from foliot.store.postgres.ahead import Herd
 from tests.contract.stage import START, Entry, Judge, Stage, deciding, declared, fires, fires_hourly
 from tests.servers.postgres import PostgresServer
-from tests.store.lines import Line, leased, line, until_locks_are_waited_for
+from tests.store.lines import Line, due_in, leased, line, stages, until_locks_are_waited_for
 from tests.waiting import soon, until_async
 
 SHARDS, TICKS = 4, 30
@@ -403,6 +403,20 @@ async def test_nobody_forgets_a_stir_for_an_owner_that_replaced_him(
         before = await given.line.count("stir")
         await store.arrivals(given.leases, told.cursor)
         assert await given.line.count("stir") == before > 0
+
+
+async def test_stirs_are_forgotten_by_the_firing_after_one_that_was_refused(postgres: PostgresServer) -> None:
+    async with stages(postgres, 1) as (judge, [stage]):
+        await stage.promise("class:7", after=HOUR)
+        await stage.store.move("class:7", None, stage.now + MINUTE)
+        await stage.promise()
+        lease = await stage.lease()
+        due = await due_in(stage, lease)
+        with pytest.raises(LostOwnership):
+            await stage.store.fire([lease._replace(epoch=lease.epoch + 1)], due, lease.cursor, deciding(fires))
+        assert await judge.fetchval("SELECT count(*) FROM foliot.stir") > 0
+        assert (await stage.store.fire([lease], due, lease.cursor, deciding(fires))).handed_off == 1
+        assert await judge.fetchval("SELECT count(*) FROM foliot.stir") == 0
 
 
 def _never(fact: TickFacts) -> TickDecision:
