@@ -277,6 +277,11 @@ def test_a_triggered_run_fires_without_a_successor() -> None:
     assert decided(NOON, origin=Origin.MANUAL) == TickDecision(7, "fire")
 
 
+def test_a_triggered_run_that_is_too_late_is_skipped_alone() -> None:
+    decision = decided(NOON + 3 * HOUR, origin=Origin.MANUAL, useful_until=NOON + HOUR)
+    assert (decision.verdict, decision.reason, decision.successor) == ("skip", Reason.TOO_LATE, None)
+
+
 def test_a_triggered_run_obeys_overlap() -> None:
     decision = decided(NOON, origin=Origin.MANUAL, occupied_by="report@before")
     assert (decision.verdict, decision.reason, decision.successor) == ("skip", Reason.OVERLAP, None)

@@ -91,6 +91,7 @@ def test_a_secret_is_known_by_its_form(text: str, secret: str) -> None:
         "see https://user@example.com/path",
         "the attempt with token 912673627364872 no longer owns its run",
         "order 4111111111111112 (a number that does not add up)",
+        "parcel 5111111111111111119 (no card of 19 figures begins like this)",
         "at 2026-04-03T02:00:00.123456Z, run 0E5C3N8QZJ3RT of nightly-report@2026-04-03T06:30:00Z",
         "1775181600123456",
         "foliot_app_learning_platform_of_schools",

@@ -203,6 +203,14 @@ def test_contradictions_are_refused() -> None:
             "every 20 minutes, only in hours 9 to 11, only on Monday, UTC, from 2026-01-05 09:00",
         ),
         ("FREQ=SECONDLY;BYSECOND=0,30", "every second, only in seconds 0 and 30, UTC, from 2026-01-05 09:00"),
+        (
+            "FREQ=DAILY;BYHOUR=1,5,9;BYMINUTE=5,25,45",
+            "every day at minutes 5, 25 and 45 of hours 1, 5 and 9 UTC, from 2026-01-05 09:00",
+        ),
+        (
+            "FREQ=DAILY;BYHOUR=1,5;BYMINUTE=5,25;BYSECOND=0,30",
+            "every day at seconds 0 and 30 of minutes 5 and 25 of hours 1 and 5 UTC, from 2026-01-05 09:00",
+        ),
         ("FREQ=DAILY;COUNT=1", "every day at 09:00 UTC, from 2026-01-05, once"),
         ("FREQ=DAILY;COUNT=9", "every day at 09:00 UTC, from 2026-01-05, 9 times"),
         ("FREQ=DAILY;UNTIL=20260201", "every day at 09:00 UTC, from 2026-01-05, until 2026-02-01"),

@@ -253,6 +253,23 @@ def test_a_worker_is_told_to_take_nothing_more(root: Caller) -> None:
     assert root.post(f"{path}/drain", reason="a deploy")["wish"] == "drain"
 
 
+def test_members_are_added_and_removed(root: Caller) -> None:
+    added = root.post("/members/shops/add", members=["east", "west", "north"], reason="opened")
+    assert (added["added"], added["removed"]) == (2, 0)
+    removed = root.post("/members/shops/remove", members=["east", "nowhere"], reason="closed")
+    assert (removed["added"], removed["removed"]) == (0, 1)
+    assert [one["member"] for one in root.get("/members/shops")["items"]] == ["north", "south", "west"]
+
+
+def test_a_backfill_is_paused_and_resumed(stage: Stage, root: Caller) -> None:
+    begin, end = (rfc3339(stage.world.clock.now() - hours * HOUR) for hours in (9, 7))
+    span = {"from": begin, "to": end}
+    made = root.post("/backfills", schedule="plain", reason="an outage", **span)["backfill"]
+    path = f"/backfills/{made['id']}"
+    assert root.post(f"{path}/pause", reason="a flood")["state"] == "paused"
+    assert root.post(f"{path}/resume", reason="it is over")["state"] == made["state"]
+
+
 def test_history_has_its_term(root: Caller) -> None:
     put = root.ask("PUT", "/api/v1/retention", json={"days": 90, "reason": "why"})
     assert put.json() == root.get("/retention") == {"days": 90}
