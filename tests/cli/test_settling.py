@@ -11,6 +11,8 @@ import pytest
 
 from foliot import Foliot, every
 from foliot.cli import processes
+from foliot.domain.schedule import Applied
+from foliot.errors import StoreAway
 from tests.waiting import until_async
 
 URL = "sqlite:///foliot.db"
@@ -72,6 +74,28 @@ async def test_a_rollback_settles_without_anybody_being_started_again(
     ]
     for app in (old, new):
         await app.close_async()
+
+
+@pytest.mark.parametrize("error", [StoreAway("the server is away"), RuntimeError("a bug")])
+async def test_an_error_does_not_end_the_comparison_of_schedules(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    app = app_that_says("1h")
+    await deployed(app)
+    compared = app.settle_async
+    outcomes: list[Exception | None] = [error, None]
+
+    async def settle() -> Applied:
+        if outcomes and (failure := outcomes.pop(0)) is not None:
+            raise failure
+        return await compared()
+
+    monkeypatch.setattr(app, "settle_async", settle)
+    async with settling(app, monkeypatch):
+        await until_async(lambda: not outcomes, "the schedules are compared again after the error")
+    failures = [record for record in caplog.records if "could not be compared" in record.message]
+    assert len(failures) == 1
+    await app.close_async()
 
 
 async def test_to_settle_brings_nothing_back_that_somebody_removed() -> None:
