@@ -152,6 +152,19 @@ async def test_one_that_nobody_needed_for_long_goes(monkeypatch: pytest.MonkeyPa
     assert (first.closed, second.closed) == (True, False)
 
 
+async def test_closing_waits_for_a_connection_that_is_lent_again():
+    pool = Pool(Server().connect, 1)
+    pool.release(await pool.acquire(1))
+    lent = await pool.acquire(1)
+    closing = asyncio.create_task(pool.close(3_600))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not closing.done()
+    pool.release(lent)
+    await soon(closing)
+    assert lent.closed
+
+
 async def test_closing_waits_for_what_is_lent_and_then_ends_it():
     pool = Pool(Server().connect, 3, is_eager=True)
     idle, back, kept = [await pool.acquire(1) for _ in range(3)]
