@@ -53,7 +53,7 @@ def arm(fuse: Fuse, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     if fuse.point is Point.CLAIM:
         monkeypatch.setattr(working, "claim", lambda *args: dies_in(claim, *args))
     elif fuse.point is Point.CLAIMED:
-        monkeypatch.setattr(worker, "_begin", lambda claimed: dies() if claimed else None)
+        monkeypatch.setattr(worker, "begin", lambda claimed: dies() if claimed else None)
     elif fuse.point is Point.FINISH:
         monkeypatch.setattr(working, "finish", lambda *args: dies_in(finish, *args))
     elif fuse.point is Point.FINISHED:
