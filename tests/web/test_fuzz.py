@@ -81,7 +81,9 @@ def test_no_question_breaks_the_api_or_its_description(stage: Stage) -> None:
 
 def _answer(stage: Stage, caller: Caller, case: Any) -> httpx.Response:
     asked = case.as_transport_kwargs(base_url=ELSEWHERE)
-    asked["headers"] = dict(asked.get("headers") or {}) | caller.headers
+    headers = {name.lower(): value for name, value in (asked.get("headers") or {}).items()}
+    # Header values are bytes, and the generated ones go beyond ASCII.
+    asked["headers"] = httpx.Headers(headers | caller.headers, encoding="latin-1")
     if isinstance(asked.get("data"), bytes | str):
         asked["content"] = asked.pop("data")
     request = httpx.Request(**{name: asked[name] for name in asked if asked[name] is not None})
