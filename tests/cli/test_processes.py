@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from foliot.cli import up
+from foliot.cli.settings import Settings
 from tests.cli.support import EXAMPLES, is_alive, process, run, run_json, until
 from tests.waiting import HANG
 
@@ -117,6 +119,28 @@ def test_a_worker_that_is_killed_is_started_again_and_ends_when_its_supervisor_i
         until(lambda: not any(map(is_alive, children)), "the children had ended")
     registered = {instance["role"] for instance in run_json("doctor", "--store", url)["instances"]}
     assert registered <= {"worker"}, "only the worker that was killed may not have signed off"
+
+
+def test_up_gives_the_settings_of_a_proxy_to_the_process_that_serves_the_pages() -> None:
+    child = up._web(Settings(app="jobs.py"), "127.0.0.1", 0, "1s", "https://foliot.example.com", "10.0.0.0/8")
+    words = list(child.command)
+    assert words[words.index("--public-url") + 1] == "https://foliot.example.com"
+    assert words[words.index("--trusted-proxies") + 1] == "10.0.0.0/8"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "complaint"),
+    [
+        ("--trusted-proxies", "proxy", "'proxy' is not a network"),
+        ("--public-url", "example.com", "give scheme and host"),
+    ],
+)
+def test_up_refuses_wrong_settings_of_a_proxy_before_it_starts_a_process(
+    folder: Path, url: str, option: str, value: str, complaint: str
+) -> None:
+    result = run("up", "--app", folder / "jobs.py", "--store", url, "--port", "0", option, value)
+    assert result.exit_code == 1
+    assert complaint in result.stderr
 
 
 def test_a_worker_lets_running_work_finish_and_a_second_signal_ends_it_at_once(

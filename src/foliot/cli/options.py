@@ -168,6 +168,24 @@ HostOption = Annotated[
         callback=legible,
     ),
 ]
+PublicUrlOption = Annotated[
+    str | None,
+    typer.Option(
+        "--public-url",
+        help="What people type, where a proxy stands in front: https://foliot.example.com.",
+        metavar="URL",
+        callback=legible,
+    ),
+]
+ProxiesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--trusted-proxies",
+        help="Networks of proxies whose X-Forwarded-For names the client: 127.0.0.1,172.16.0.0/12.",
+        metavar="NETWORKS",
+        callback=legible,
+    ),
+]
 SupervisedOption = Annotated[int | None, typer.Option("--supervised-by", hidden=True, metavar="PID")]
 
 

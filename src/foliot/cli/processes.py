@@ -32,6 +32,8 @@ from foliot.cli.options import (
     LogLevelOption,
     MetricsHostOption,
     MetricsPortOption,
+    ProxiesOption,
+    PublicUrlOption,
     QueuesOption,
     RecycleOption,
     ReservedOption,
@@ -40,7 +42,6 @@ from foliot.cli.options import (
     StoreOption,
     SupervisedOption,
     WrongUsage,
-    legible,
     read_duration,
     read_reserved,
     settings_of,
@@ -243,24 +244,8 @@ def web(
     port: Annotated[
         int, typer.Option("--port", min=0, max=65_535, help="Where to listen; 0 picks one.", metavar="PORT")
     ] = PORT,
-    public_url: Annotated[
-        str | None,
-        typer.Option(
-            "--public-url",
-            help="What people type, where a proxy stands in front: https://foliot.example.com.",
-            metavar="URL",
-            callback=legible,
-        ),
-    ] = None,
-    trusted_proxies: Annotated[
-        str | None,
-        typer.Option(
-            "--trusted-proxies",
-            help="Networks of proxies whose X-Forwarded-For names the client: 127.0.0.1,172.16.0.0/12.",
-            metavar="NETWORKS",
-            callback=legible,
-        ),
-    ] = None,
+    public_url: PublicUrlOption = None,
+    trusted_proxies: ProxiesOption = None,
     max_body: Annotated[
         int,
         typer.Option("--max-body", min=1_024, max=1 << 30, help="The largest request, in bytes.", metavar="BYTES"),

@@ -30,6 +30,8 @@ from foliot.cli.options import (
     LabelsOption,
     LogFormatOption,
     LogLevelOption,
+    ProxiesOption,
+    PublicUrlOption,
     QueuesOption,
     RecycleOption,
     ReservedOption,
@@ -50,6 +52,7 @@ from foliot.clock import SystemClock
 from foliot.domain.instant import SECOND, Duration
 from foliot.domain.labels import checked_labels
 from foliot.errors import FoliotError, InvalidInput
+from foliot.net import networks
 
 LOOK_EVERY = 0.2
 SHARE = 4
@@ -82,6 +85,8 @@ def up(
             metavar="PORT",
         ),
     ] = None,
+    public_url: PublicUrlOption = None,
+    trusted_proxies: ProxiesOption = None,
     web: Annotated[bool, typer.Option("--web/--no-web", help="Serve the API and its pages, too.")] = True,
     as_json: JsonOption = False,
 ) -> None:
@@ -104,7 +109,8 @@ def up(
     telling = ["--log-format", log.format, "--log-level", logging.getLevelName(log.level).lower()]
     share = ["--slots", str(slots), "--reserve", str(reserve), "--headroom", str(headroom)]
     children = _children(settings, workers, telling, [*share, "--queues", ",".join(served), *having, *ending])
-    children += [_web(settings, host, port, grace)] if web else []
+    if web:
+        children.append(_web(settings, host, port, grace, public_url, trusted_proxies))
     asyncio.run(_Up(loaded, settings, children, length, as_json).run())
 
 
@@ -117,8 +123,13 @@ def _children(settings: Settings, workers: int, telling: Sequence[str], options:
     return [Child("scheduler", [*begin, "scheduler", *where]), *(Child(name, work) for name in names)]
 
 
-def _web(settings: Settings, host: str, port: int | None, grace: str) -> Child:
-    """One that is asked for has to be free; the usual one may be somebody's already, such as another `foliot up`."""
+def _web(
+    settings: Settings, host: str, port: int | None, grace: str, public_url: str | None, trusted_proxies: str | None
+) -> Child:
+    """A port that is given has to be free. The default port may be in use, for example by another `foliot up`."""
+    from foliot.web.settings import WebSettings  # other commands need not import it
+
+    WebSettings(host, public_url=public_url, trusted_proxies=networks(trusted_proxies or "", "--trusted-proxies"))
     wanted = PORT if port is None else port
     if not _is_free(host, wanted):
         if port is not None:
@@ -126,6 +137,8 @@ def _web(settings: Settings, host: str, port: int | None, grace: str) -> Child:
         wanted = 0
     where = ["--app", settings.app or "", "--supervised-by", str(os.getpid())]
     listening = ["--host", host, "--port", str(wanted), "--grace", grace]
+    listening += ["--public-url", public_url] if public_url is not None else []
+    listening += ["--trusted-proxies", trusted_proxies] if trusted_proxies is not None else []
     return Child("web", [sys.executable, "-m", "foliot", "web", *where, *listening])
 
 
