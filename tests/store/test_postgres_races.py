@@ -117,10 +117,11 @@ async def test_a_silent_owners_transaction_is_ended_when_its_lease_has_been_over
         await judge.execute(f"UPDATE foliot.shard SET until = foliot.now() - {over_for} WHERE shard = 0")
         lock = "SELECT FROM foliot.shard WHERE shard = 0 FOR NO KEY UPDATE"
         silent = await silent_client(judge, old.store.where.dsn, lock)  # type: ignore[attr-defined]
-        assert await new.store.take(0, await new.scheduler(), TTL) is None
+        owner = await new.scheduler()
+        assert await new.store.take(0, owner, TTL) is None
         if is_ended:
-            await until_async(silent.is_closed, "the server has ended the silent client")
-            assert await leased(new, 0)
+            await until_async(lambda: new.store.take(0, owner, TTL), "the shard is taken")
+            await until_async(silent.is_closed, "the client has noticed that the server ended its transaction")
         else:
             await silent.execute("ROLLBACK")
             await silent.close()
@@ -135,7 +136,7 @@ async def test_runs_are_lost_although_their_worker_is_silent_in_a_transaction_th
         silent = await silent_client(judge, stage.store.where.dsn, lock)  # type: ignore[attr-defined]
         monkeypatch.setattr("foliot.store.postgres.connection.IDLE_TIMEOUT", "0s")
         assert await stage.store.lose([stage.lost(run)]) == 1
-        assert silent.is_closed()
+        await until_async(silent.is_closed, "the client has noticed that the server ended its transaction")
 
 
 # ------------------------------------------------------------------------------------------------------------- promises
