@@ -162,6 +162,14 @@ def test_contradictions_are_refused() -> None:
         Recurrence(text)
 
 
+@pytest.mark.parametrize("name", ["BYHOUR=9", "BYMINUTE=30", "BYSECOND=0"])
+@pytest.mark.parametrize("start", ["DTSTART;VALUE=DATE:20260105", "DTSTART:20260105"])
+def test_a_start_that_is_a_date_has_no_time_of_day(start: str, name: str) -> None:
+    with pytest.raises(InvalidRule, match=f"{name.split('=')[0]} does not go with a DTSTART that is a date") as refused:
+        rrule(f"{start}\nRRULE:FREQ=DAILY;{name}")
+    assert "DTSTART:20260105T090000" in str(refused.value)
+
+
 # ------------------------------------------------------------------------------------------------------------- in words
 
 

@@ -190,7 +190,7 @@ class Union(Composed):
         return {"any": [rule.shape() for rule in self.rules]}
 
     def explain(self) -> str:
-        return "; or ".join(rule.explain() for rule in self.rules)
+        return "; or ".join(map(inner_words, self.rules))
 
     @property
     def kept(self) -> tuple[Composable, ...]:
@@ -245,7 +245,7 @@ class Intersection(Composed):
         return {"all": [rule.shape() for rule in self.rules]}
 
     def explain(self) -> str:
-        return ", and at the same time ".join(rule.explain() for rule in self.rules)
+        return ", and at the same time ".join(map(inner_words, self.rules))
 
     @property
     def kept(self) -> tuple[Composable, ...]:
@@ -290,7 +290,7 @@ class Exclusion(Composed):
         return {"of": self.rule.shape(), "without": self.other.shape()}
 
     def explain(self) -> str:
-        return f"{self.rule.explain()}, except {self.other.explain()}"
+        return f"{inner_words(self.rule)}, except {inner_words(self.other)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ class Bounded(Composed):
 
     def explain(self) -> str:
         start = "" if self.start is None else f", from {rfc3339(self.start)}"
-        return f"{self.rule.explain()}{start}" + ("" if self.end is None else f", before {rfc3339(self.end)}")
+        return f"{inner_words(self.rule)}{start}" + ("" if self.end is None else f", before {rfc3339(self.end)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +387,13 @@ class Outside(Composed):
         return {"of": self.rule.shape(), "outside": self.opening.shape(), "for": spell(self.length)}
 
     def explain(self) -> str:
-        return f"{self.rule.explain()}, but not for {spell(self.length)} from: {self.opening.explain()}"
+        return f"{inner_words(self.rule)}, but not for {spell(self.length)} from: {inner_words(self.opening)}"
+
+
+def inner_words(rule: Composable) -> str:
+    """The words of a rule that is part of another. A rule made of others stands in brackets, so that words which differ
+    only in what belongs together differ."""
+    return f"({rule.explain()})" if isinstance(rule, Composed) else rule.explain()
 
 
 def checked(rule: Composable) -> Composable:

@@ -48,9 +48,14 @@ class Dst(NamedTuple):
             return Gap.SKIP, Fold.BOTH
         return self.gap, self.fold
 
+    def differing(self, other: Dst) -> dict[str, str]:
+        """By name, what differs from another policy."""
+        return {name: str(value) for name, value in self._asdict().items() if value != getattr(other, name)}
+
     def encoded(self) -> dict[str, str]:
-        """Only what differs from the default."""
-        return {name: str(value) for name, value in self._asdict().items() if value != getattr(VIXIE, name)}
+        """Only what differs from Vixie's. That is the policy of stored rules which state none, whatever the default of
+        new rules is."""
+        return self.differing(VIXIE)
 
 
 VIXIE = Dst()

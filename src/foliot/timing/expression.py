@@ -199,9 +199,9 @@ def _days(piece: Piece, seed: str) -> tuple[tuple[int, ...], tuple[DayMark, ...]
         if match is None:
             plain.append(item)
         elif match["last"]:
-            back = int(match["back"] or 0) if len(match["back"] or "") < 3 else 99
-            if match["back"] and not 1 <= back <= 30:
-                raise item.group(match, "back").refusal(f"no month has a day L-{match['back']:.20}", "use L-1 to L-30")
+            back = 0
+            if match["back"]:
+                back = _count(item.group(match, "back"), 30, "no month has a day L-", "use L-1 to L-30")
             marks.append(DayMark(-back, bool(match["working"])))
         else:
             marks.append(DayMark(_value(item.group(match, "day"), _DAY), True))
@@ -223,11 +223,19 @@ def _weekdays(piece: Piece, seed: str) -> tuple[tuple[int, ...], tuple[WeekdayMa
             plain.append(item)
             continue
         weekday = _value(item.group(match, "day"), _WEEKDAY) % 7
-        nth = 0 if match["last"] else int(match["nth"][:2])
-        if not match["last"] and not 1 <= nth <= 5:
-            raise item.group(match, "nth").refusal(f"no month has a weekday number {match['nth']:.20}", "use 1 to 5")
+        nth = 0
+        if not match["last"]:
+            nth = _count(item.group(match, "nth"), 5, "no month has a weekday number ", "use 1 to 5")
         marks.append(WeekdayMark(weekday, nth))
     return tuple(sorted({day % 7 for day in _union(plain, _WEEKDAY, seed)})), tuple(marks)
+
+
+def _count(piece: Piece, most: int, problem: str, advice: str) -> int:
+    """A number from 1 to `most`, of two digits at most."""
+    number = int(piece.text) if len(piece.text) <= 2 else 0
+    if not 1 <= number <= most:
+        raise piece.refusal(f"{problem}{piece.text:.20}", advice)
+    return number
 
 
 def _listed(piece: Piece) -> Iterable[Piece]:

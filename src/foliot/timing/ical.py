@@ -253,6 +253,14 @@ def _check(given: Given) -> None:
         raise InvalidRule(f"BYWEEKNO does not go with FREQ={frequency.name}; write FREQ=YEARLY")
     if "BYSETPOS" in numbers and not given.weekdays and len(numbers) == 1:
         raise InvalidRule("BYSETPOS chooses among what other BY parts give, and there is none; add BYDAY, for example")
+    if given.start is not None and given.start.form == "date":
+        for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
+            if name in numbers:
+                date = f"{given.start.when:%Y%m%d}"
+                raise InvalidRule(
+                    f"{name} does not go with a DTSTART that is a date, and RFC 5545 says to ignore it; "
+                    f"write the time of day into DTSTART, as in DTSTART:{date}T090000, or drop {name}"
+                )
     furthest = max((abs(one.nth) for one in given.weekdays), default=0)
     if not furthest:
         return

@@ -123,7 +123,8 @@ class Recurrence(WallRule):
         """The rule in plain words."""
         begin = datetime.fromisoformat(self.start)
         days, times = completed(self.given, begin)
-        return describe(self.given, days, times, self.tz, None if self.start == ANCHOR else begin)
+        words = describe(self.given, days, times, self.tz, None if self.start == ANCHOR else begin)
+        return words + self.policy_words()
 
 
 def rrule(
