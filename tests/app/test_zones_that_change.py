@@ -264,6 +264,7 @@ def test_wall_times_of_another_zone_say_nothing_about_a_rule_that_was_moved(rele
         ("holidays=0.99 tzdata=2026b", "holidays=0.108 tzdata=2026a", False),
         ("tzdata=2026a", "tzdata=2026a", False),
         (None, "tzdata=2026a", True),
+        ("tzdata=2026b", "later=1 tzdata=2026a", False),
     ],
 )
 def test_a_release_is_newer_when_no_table_is_older(ours: str | None, stored: str, newer: bool) -> None:

@@ -75,6 +75,11 @@ class WallRule(Composable):
         """Whether it runs on through gap and fold, because it means elapsed time."""
         return self._is_elapsed
 
+    @property
+    def pace(self) -> int | None:
+        """The seconds between two of its ticks, where it counts elapsed time from a start."""
+        return None
+
     def policy_words(self) -> str:
         """The policy for changes of the clocks, where it is not the default: ` (gap=skip)`. The clocks of UTC never
         change."""
@@ -90,7 +95,7 @@ class WallRule(Composable):
 
     def instants(self, wall: int) -> list[int]:
         """The instants, in seconds, that its zone and policy give to one wall time: none, one or two."""
-        once = _Once(wall)
+        once = Once(wall)
         found: list[int] = []
         second: int | None = wall - 2 * _DAY
         while second is not None:
@@ -109,7 +114,7 @@ class WallRule(Composable):
         return type(self), tuple(getattr(self, one.name) for one in fields(self) if one.init)  # type: ignore[arg-type]
 
 
-class _Once(NamedTuple):
+class Once(NamedTuple):
     """The pattern of one wall time."""
 
     wall: int
