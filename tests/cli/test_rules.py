@@ -75,13 +75,19 @@ def test_next_begins_now_when_nothing_is_said():
 
 
 def test_a_rule_without_a_calendar_has_nothing_to_list():
-    assert run_json("next", "after 10m") == []
-    for command in ("next", "explain", "preview"):
+    for command in ("explain", "preview"):
         assert "the end of each run makes the next" in run(command, "after 10m").stdout
 
 
-def test_a_rule_that_has_passed_never_comes_again():
-    assert run("next", "at 2020-01-01T00:00:00Z").stdout == "never again\n"
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [("at 2020-01-01T00:00:00Z", "never again"), ("after 10m", "no times to list: the end of each run makes the next")],
+)
+def test_programs_that_read_next_see_instants_alone(rule, reason):
+    result = run("next", rule)
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"foliot: {reason}\n")
+    result = run("next", rule, "--json")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "[]\n", f"foliot: {reason}\n")
 
 
 # -------------------------------------------------------------------------------------------------------------- explain

@@ -14,7 +14,8 @@ from foliot.domain.rule import Horizon
 from foliot.errors import InvalidInput, InvalidRule
 from foliot.timing.effort import FURTHEST, effort
 
-_PRESENT: Instant = instant(datetime(2026, 1, 1, tzinfo=UTC))
+PRESENT: Instant = instant(datetime(2026, 1, 1, tzinfo=UTC))
+"""The year in which this was written: rules read no clock."""
 
 
 class Composable:
@@ -411,7 +412,7 @@ def _parts(kind: type[Union] | type[Intersection], rule: Composable) -> tuple[Co
 
 def check_that_it_fires(rule: Composable, after: Instant | None = None) -> None:
     """From a stated start on, or from the year in which this was written, else from 1970."""
-    starts = (_PRESENT, 0) if after is None else (min(max(after, FIRST), LAST),)
+    starts = (PRESENT, 0) if after is None else (min(max(after, FIRST), LAST),)
     if all(rule.next(start) is None for start in starts):
         raise InvalidRule(f"this rule can never fire: {rule.explain():.200}")
 
