@@ -20,7 +20,7 @@ from foliot import bootstrap
 from foliot.clock import Clock, SystemClock
 from foliot.domain import fingerprint_0
 from foliot.domain.alerts import Alert
-from foliot.domain.fingerprint import digest_of, is_same, release_of, shared_wire_policy, wire
+from foliot.domain.fingerprint import digest_of, is_same, release_of, rule_before, shared_wire_policy, wire
 from foliot.domain.gates import Gate, stated_gate
 from foliot.domain.identity import checked_key, checked_line, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import Instant, instant
@@ -341,7 +341,7 @@ class Foliot:
         former = fingerprint_0.of_code(
             name=name,
             job=stated.job.name,
-            rule=stated.encoded,
+            rule=rule_before(stated.encoded),
             payload=stated.payload,
             described=stated.described,
             chosen=wire(stated.chosen),

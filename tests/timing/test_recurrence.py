@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from foliot.domain.instant import FIRST, LAST, MINUTE, SECOND, Instant, instant, rfc3339, to_datetime
+from foliot.domain.rule import Rule
 from foliot.errors import InvalidRule
 from foliot.timing import Recurrence, cron, decode, rrule, upcoming
 from foliot.timing.tables import is_newer, stamp_of, stamps
@@ -41,7 +42,7 @@ def utc(text: str) -> Instant:
     return instant(datetime.fromisoformat(text).replace(tzinfo=UTC))
 
 
-def ticks(rule: Recurrence, after: str, count: int) -> list[str]:
+def ticks(rule: Rule, after: str, count: int) -> list[str]:
     return [rfc3339(tick) for tick in upcoming(rule, utc(after), count)]
 
 
@@ -287,7 +288,8 @@ def test_a_start_that_does_not_match_is_no_tick() -> None:
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        ({}, ["2026-03-07T07:30:00Z", "2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"]),
+        ({}, ["2026-03-07T07:30:00Z", "2026-03-08T07:30:00Z", "2026-03-09T06:30:00Z"]),
+        ({"preset": "vixie"}, ["2026-03-07T07:30:00Z", "2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"]),
         ({"gap": "skip"}, ["2026-03-07T07:30:00Z", "2026-03-09T06:30:00Z", "2026-03-10T06:30:00Z"]),
         ({"gap": "shift_forward"}, ["2026-03-07T07:30:00Z", "2026-03-08T07:30:00Z", "2026-03-09T06:30:00Z"]),
         ({"preset": "systemd"}, ["2026-03-07T07:30:00Z", "2026-03-09T06:30:00Z", "2026-03-10T06:30:00Z"]),
@@ -315,9 +317,26 @@ def test_a_wall_time_in_a_fold_follows_the_policy(fold: str, expected: list[str]
     assert ticks(rule, "2026-11-01", 2) == expected
 
 
+def test_a_new_rule_moves_a_missing_time_as_rfc_5545_does() -> None:
+    text, gap = "FREQ=DAILY;BYHOUR=2;BYMINUTE=30", "2026-03-08"
+    half_past_three, three = ["2026-03-08T07:30:00Z"], ["2026-03-08T07:00:00Z"]
+    rule = rrule(text, tz=NEW_YORK)
+    assert rule == rrule(text, tz=NEW_YORK, preset="rfc5545") == rrule(text, tz=NEW_YORK, gap="shift_forward")
+    assert ticks(rule, gap, 1) == half_past_three
+    assert ticks(rrule(text, tz=NEW_YORK, fold="second"), gap, 1) == half_past_three
+    assert ticks(rrule(text, tz=NEW_YORK, preset="vixie"), gap, 1) == three
+    assert ticks(decode(rule.encode()), gap, 1) == half_past_three
+    stored_before = '{"rrule":"FREQ=DAILY;BYHOUR=2;BYMINUTE=30","tz":"America/New_York","start":"1970-01-01T00:00:00"}'
+    assert ticks(decode(stored_before), gap, 1) == three, "a stored rule keeps its policy"
+    assert decode(stored_before).encode() == stored_before
+    assert decode(stored_before).explain() == "every day at 02:30 America/New_York (gap=run_after)"
+    assert rule.explain() == "every day at 02:30 America/New_York"
+    assert cron("30 2 * * *", tz=NEW_YORK, preset="rfc5545").next(utc(gap)) == utc("2026-03-08T07:30")
+
+
 def test_half_an_hour_is_missing_and_doubled_on_lord_howe() -> None:
     rule = rrule("FREQ=DAILY;BYHOUR=2;BYMINUTE=15", tz="Australia/Lord_Howe")
-    assert ticks(rule, "2026-10-03T00:00", 2) == ["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"]
+    assert ticks(rule, "2026-10-03T00:00", 2) == ["2026-10-03T15:45:00Z", "2026-10-04T15:15:00Z"]
     rule = rrule("FREQ=DAILY;BYHOUR=1;BYMINUTE=45", tz="Australia/Lord_Howe", fold="both")
     assert ticks(rule, "2026-04-04T12:00", 2) == ["2026-04-04T14:45:00Z", "2026-04-04T15:15:00Z"]
 
@@ -534,7 +553,7 @@ def test_a_rule_that_never_fires_is_refused_at_once(text: str) -> None:
 def test_wall_times_that_never_exist_are_refused() -> None:
     # New York's clocks jump over 02:30 on the second Sunday of March, year after year.
     text = "FREQ=YEARLY;BYMONTH=3;BYDAY=2SU;BYHOUR=2;BYMINUTE=30"
-    assert rrule(text, tz=NEW_YORK, start="2026-01-01").next(0) == utc("2026-03-08T07:00")
+    assert rrule(text, tz=NEW_YORK, start="2026-01-01").next(0) == utc("2026-03-08T07:30")
     with at_most(A_SHORT_SEARCH), pytest.raises(InvalidRule, match="do not exist"):
         rrule(text, tz=NEW_YORK, start="2026-01-01", gap="skip")
 

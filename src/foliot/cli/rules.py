@@ -37,7 +37,8 @@ FromOption = Annotated[
 ]
 CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=10_000, help="How many.")]
 PresetOption = Annotated[
-    str | None, typer.Option("--preset", help="Another scheduler's answers: systemd, quartz, temporal.", metavar="NAME")
+    str | None,
+    typer.Option("--preset", help="A policy by name: vixie, rfc5545, systemd, quartz, temporal.", metavar="NAME"),
 ]
 GapOption = Annotated[
     str | None,

@@ -12,7 +12,7 @@ from foliot.domain.instant import SECOND, Instant, instant
 from foliot.errors import InvalidRule
 from foliot.timing import ical
 from foliot.timing.combine import refused_as_rule
-from foliot.timing.dst import VIXIE, Dst, Fold, Gap, IntervalLike, dst
+from foliot.timing.dst import RFC5545, VIXIE, Dst, Fold, Gap, IntervalLike, dst
 from foliot.timing.effort import effort
 from foliot.timing.ical import Given, Moment
 from foliot.timing.periods import DAY, SIZES, Days, Frequency, PeriodPattern, Times, Weekday
@@ -36,10 +36,13 @@ _EPOCH = datetime(1970, 1, 1)
 class Recurrence(WallRule):
     """An RRULE with its RDATE and EXDATE lines, and its DTSTART as `start`: a wall time of its zone."""
 
+    dst_default = RFC5545
+
     text: str
     start: str = ANCHOR
     tz: str = "UTC"
     dst: Dst = VIXIE
+    """Stored rules that state none have Vixie's: it was the default once. `rrule` gives new ones that of RFC 5545."""
     given: Given = field(init=False, repr=False, compare=False)
     _last: int | None = field(init=False, repr=False, compare=False)
     """The second of the last tick that COUNT or UNTIL allows. A wall time would not do: in a fold it comes twice."""
@@ -171,9 +174,10 @@ def rrule(
     As in dateutil a start that the rule does not match is no tick. COUNT counts ticks, before EXDATE takes some away.
     FREQ=HOURLY, MINUTELY or SECONDLY without BYHOUR counts elapsed time from the start: with INTERVAL=90 there are
     always 90 minutes between two ticks, whatever the clocks do. `interval_like="never"` counts by the clock.
+    A wall time that does not exist runs as much later as the gap is long, as RFC 5545 says: `preset="rfc5545"`.
     """
     given = ical.read(text)
-    policy = dst(preset, gap, fold, interval_like)
+    policy = dst(preset, gap, fold, interval_like, default=RFC5545)
     if given.tz is not None:
         if zone(tz).name not in ("UTC", zone(given.tz).name):
             raise InvalidRule(f"tz={tz} and TZID={given.tz} do not agree; give one of them")
