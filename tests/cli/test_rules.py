@@ -266,7 +266,7 @@ def test_a_zone_that_does_not_exist_is_refused_with_the_nearest():
     [
         (("--gap", "nonsense"), "there are run_after, skip"),
         (("--fold", "nonsense"), "there are first, second, both"),
-        (("--preset", "nonsense"), "there are vixie, systemd"),
+        (("--preset", "nonsense"), "there are vixie, rfc5545, systemd"),
         (("--interval-like", "nonsense"), "there are auto, never"),
         (("--from", "yesterday"), "write it as 2026-04-03T02:00:00Z"),
     ],

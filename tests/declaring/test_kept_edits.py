@@ -247,7 +247,7 @@ async def test_a_stored_rrule_keeps_its_policy_while_old_and_new_releases_apply_
     for _ in range(2):
         with opened_file(file) as connection:  # as a release of format 1 leaves it: here it has the same hashes
             connection.execute("UPDATE schedule SET declared_format = 1")
-            connection.create_scalar_function("foliot_now", lambda: before_the_gap)
+            connection.create_scalar_function("foliot_now", lambda *_: before_the_gap)
             connection.execute("DELETE FROM run WHERE schedule = 'meeting'")
         app = meeting()
         applied = await app.apply_async()

@@ -41,7 +41,7 @@ def test_lines_may_be_folded_indented_and_in_any_order() -> None:
         ("FREQ=DAILY;;BYHOUR=9", "'' is not a part"),
         ("FREQ=DAILY;BYHOUR=", "BYHOUR has no value"),
         ("FREQ=DAILY;BYHOURS=9", "did you mean BYHOUR"),
-        ("FREQ=DAILY;BYHOUR=24", "'24' in BYHOUR cannot be; give 0 to 23"),
+        ("FREQ=DAILY;BYHOUR=24", "give 0 to 23"),
         ("FREQ=DAILY;BYHOUR=\u0669", "ASCII"),
         ("FREQ=DAILY;BYSECOND=60", "leap second"),
         ("FREQ=DAILY;BYMONTHDAY=0", "1 to 31, or -1 to -31"),
@@ -73,7 +73,7 @@ def test_lines_may_be_folded_indented_and_in_any_order() -> None:
         ("DTSTART:20260101T090000", "has no rule"),
         ("DTSTART:20260101\nDTSTART:20260101\nFREQ=DAILY", "DTSTART is given twice"),
         ("FREQ=DAILY\nSUMMARY:stand-up", "'SUMMARY' is not supported"),
-        ("FREQ=DAILY\nRDATE;VALUE=PERIOD:20260101T000000Z/PT1H", "RDATE;VALUE=PERIOD is not supported"),
+        ("FREQ=DAILY\nRDATE;VALUE=PERIOD:20260101T000000Z/PT1H", "RDATE with VALUE=PERIOD is not supported"),
         ("FREQ=DAILY\nEXDATE;TZID=Asia/Tokyo:20260101\nRDATE;TZID=UTC:20260101", "one time zone"),
     ],
 )

@@ -41,6 +41,7 @@ _ITEM = re.compile(rf"(?:(?P<star>\*)|(?P<first>{_VALUE})(?:-(?P<last>{_VALUE}))
 _HASH = re.compile(rf"H(?![A-Za-z])(?:\((?P<first>{_VALUE})-(?P<last>{_VALUE})\))?{_STEP}", re.IGNORECASE)
 _DAY_MARK = re.compile(r"(?:(?P<last>L)(?:-(?P<back>[0-9]+))?|(?P<day>[0-9]+)(?=W))(?P<working>W)?", re.IGNORECASE)
 _WEEKDAY_MARK = re.compile(r"(?P<day>[0-9]+|[A-Za-z]{3})(?:(?P<last>L)|#(?P<nth>[0-9]+))", re.IGNORECASE)
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:us|ms|[smhdw]))+")
 # One digit at a time: a repeat inside a repeat could be cut in so many ways that a refusal would take hours.
 _SPREADS = re.compile(r"(?:^|[ \t,])[Hh](?![A-Za-z])")
 _LOOKS_LIKE_A_FIELD = re.compile(rf"(?:{'|'.join(_MONTHS + _WEEKDAYS)}|[0-9LWH*?#/,()-])+", re.IGNORECASE)
@@ -177,6 +178,10 @@ def _places(text: str, pieces: list[Piece], sixth: Sixth | None) -> tuple[Piece,
     if len(pieces) != wanted:
         place = pieces[wanted] if len(pieces) > wanted else Piece(text, len(text), "")
         count = _spelled(len(pieces)) if pieces else "none"
+        if len(pieces) == 1 and _DURATION.fullmatch(text):
+            raise pieces[0].refusal(
+                f"{text:.20} is a duration, and not a rule", f'write every {text:.20}, in Python every("{text:.20}")'
+            )
         raise place.refusal(
             f"a cron expression has {_spelled(wanted)} fields, and this one has {count}",
             f"write {_spelled(wanted)}: {'second, ' * (sixth == 'seconds')}{listed}{', year' * (sixth == 'year')}",

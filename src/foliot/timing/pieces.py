@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from foliot.errors import InvalidRule
@@ -39,7 +40,19 @@ class Piece(NamedTuple):
         said, shown = (
             "".join(character if character.isprintable() else " " for character in text) for text in (problem, excerpt)
         )
-        return InvalidRule(f"{said}\n    {shown}\n    {' ' * (self.start - left)}^ {advice}")
+        return InvalidRule(f"{said}\n    {shown}\n    {' ' * (self.start - left)}^ {advice}".rstrip())
+
+
+@contextmanager
+def pointing(piece: Piece) -> Iterator[None]:
+    """Makes a refusal of this piece point at it, unless it points at a character already."""
+    try:
+        yield
+    except InvalidRule as refusal:
+        problem, _, advice = str(refusal).partition("; ")
+        if "\n" in problem + advice:
+            raise
+        raise piece.refusal(problem, advice) from None
 
 
 def words(text: str) -> list[Piece]:

@@ -17,6 +17,7 @@ from foliot.timing.effort import effort
 from foliot.timing.ical import Given, Moment
 from foliot.timing.periods import DAY, SIZES, Days, Frequency, PeriodPattern, Times, Weekday
 from foliot.timing.phrases import describe
+from foliot.timing.pieces import Piece, pointing
 from foliot.timing.resolver import Pattern, Step, nearest, nearest_elapsed
 from foliot.timing.wall import Once, WallRule
 from foliot.timing.zones import FIRST_SECOND, LAST_SECOND, Zone, zone
@@ -179,6 +180,8 @@ def rrule(
     given = ical.read(text)
     policy = dst(preset, gap, fold, interval_like, default=RFC5545)
     if given.tz is not None:
+        with pointing(Piece(text, text.upper().index("TZID"), "")):
+            zone(given.tz)
         if zone(tz).name not in ("UTC", zone(given.tz).name):
             raise InvalidRule(f"tz={tz} and TZID={given.tz} do not agree; give one of them")
         tz = given.tz
