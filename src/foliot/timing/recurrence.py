@@ -20,6 +20,7 @@ from foliot.timing.phrases import describe
 from foliot.timing.pieces import Piece, pointing
 from foliot.timing.resolver import Pattern, Step, nearest, nearest_elapsed
 from foliot.timing.wall import Once, WallRule
+from foliot.timing.words import clock
 from foliot.timing.zones import FIRST_SECOND, LAST_SECOND, Zone, zone
 
 ANCHOR = "1970-01-01T00:00:00"
@@ -152,6 +153,9 @@ class Recurrence(WallRule):
         """The rule in plain words."""
         begin = datetime.fromisoformat(self.start)
         days, times = completed(self.given, begin)
+        if self.given.most == 1 and self._last is not None and not (self.given.dates or self.given.exceptions):
+            local = self._zone.local(self._last)[0]
+            return f"once, on {local.date()} at {clock(local.hour, local.minute, local.second)} {self.tz}"
         words = describe(self.given, days, times, self.tz, None if self.start == ANCHOR else begin)
         return words + self.policy_words()
 
