@@ -245,7 +245,7 @@ class OnlyOn(Composed):
         ends = (self.workdays.horizon(self.tz), self.rule.horizon)
         return min((end for end in ends if end is not None), default=None)
 
-    def next(self, after: Instant) -> Instant | None:
+    def search(self, after: Instant) -> Instant | None:
         # Before the first year that is known there is nothing to look for, and behind the last.
         return self._search(max(after, begin_of(self.workdays.known[0])), 1)
 

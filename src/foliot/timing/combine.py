@@ -120,7 +120,10 @@ def refused_as_rule() -> Iterator[None]:
 class Composed(Composable):
     """A rule made of others."""
 
-    __slots__ = ()
+    __slots__ = ("_near",)
+
+    _near: tuple[Instant, Instant | None]
+    """The last question and its answer."""
 
     @property
     def parts(self) -> tuple[Composable, ...]:
@@ -150,6 +153,20 @@ class Composed(Composable):
         """The nearest: from there on, some of its ticks are missing, or too many are left in."""
         return min((part.horizon for part in self.parts if part.horizon is not None), default=None)
 
+    def next(self, after: Instant) -> Instant | None:
+        """The first tick strictly after `after`. The last answer is remembered, because rules within rules ask again
+        and again for what lies before the same tick, and each search would search through all that are inside."""
+        asked, tick = getattr(self, "_near", (LAST, None))
+        if asked <= after and (tick is None or after < tick):
+            return tick
+        tick = self.search(after)
+        object.__setattr__(self, "_near", (after, tick))
+        return tick
+
+    def search(self, after: Instant) -> Instant | None:
+        """The first tick strictly after `after`."""
+        raise NotImplementedError
+
     def wall(self, tick: Instant) -> str | None:
         """As the rule says whose ticks these are."""
         return self.parts[0].wall(tick)
@@ -165,7 +182,7 @@ class Union(Composed):
     def parts(self) -> tuple[Composable, ...]:
         return self.rules
 
-    def next(self, after: Instant) -> Instant | None:
+    def search(self, after: Instant) -> Instant | None:
         with effort() as left:
             left[0] -= len(self.rules)
             return min((tick for rule in self.rules if (tick := rule.next(after)) is not None), default=None)
@@ -211,7 +228,7 @@ class Intersection(Composed):
     def parts(self) -> tuple[Composable, ...]:
         return self.rules
 
-    def next(self, after: Instant) -> Instant | None:
+    def search(self, after: Instant) -> Instant | None:
         """Each rule in turn leaps to the latest candidate, until all agree."""
         candidate = after + 1
         with searching(self, after) as leave_out:
@@ -267,7 +284,7 @@ class Exclusion(Composed):
     def parts(self) -> tuple[Composable, ...]:
         return (self.rule, self.other)
 
-    def next(self, after: Instant) -> Instant | None:
+    def search(self, after: Instant) -> Instant | None:
         with searching(self, after) as leave_out:
             tick = self.rule.next(after)
             while tick is not None and self.other.has(tick):
@@ -317,7 +334,7 @@ class Bounded(Composed):
         beyond = self.rule.horizon
         return None if beyond is None or (self.end is not None and self.end <= beyond.end) else beyond
 
-    def next(self, after: Instant) -> Instant | None:
+    def search(self, after: Instant) -> Instant | None:
         tick = self.rule.next(after if self.start is None else max(after, self.start - 1))
         return tick if tick is not None and (self.end is None or tick < self.end) else None
 
@@ -358,7 +375,7 @@ class Outside(Composed):
     def parts(self) -> tuple[Composable, ...]:
         return (self.rule, self.opening)
 
-    def next(self, after: Instant) -> Instant | None:
+    def search(self, after: Instant) -> Instant | None:
         with searching(self, after) as leave_out:
             tick = self.rule.next(after)
             while tick is not None and (window := self._window(tick)) is not None:
