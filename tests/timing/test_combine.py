@@ -19,6 +19,7 @@ from foliot.timing import At, Composable, after, at, business, combine, cron, de
 from foliot.timing.combine import Bounded, Exclusion, Intersection, Outside, Union
 from foliot.timing.effort import MOST_STEPS
 from tests.tiers import by_tier
+from tests.timing.calls import at_most
 
 # New York sets its clocks back on the second day.
 FIRST, LAST = (instant(datetime(2025, 11, day, 4, tzinfo=UTC)) for day in (1, 5))
@@ -159,6 +160,21 @@ def test_rules_with_different_ticks_have_different_words(
             patch.setattr(module, "check_that_it_fires", lambda *_: None)
         for rule in of_three(first, second, third):
             assert by_words.setdefault(rule.explain(), rule) == rule
+
+
+def test_rules_within_rules_are_made_with_few_steps() -> None:
+    rule: Composable = cron("0 0 13 * *")
+    with at_most(20_000):
+        for _ in range(45):
+            rule = (rule & (cron("0 0 * * 5") | cron("0 0 1 1 *"))) - cron("0 0 24 12 *")
+
+
+@given(simple, simple, some.lists(instants, min_size=1, max_size=20))
+def test_an_answer_does_not_depend_on_what_was_asked_before(
+    one: Composable, other: Composable, moments: list[Instant]
+) -> None:
+    shared = one | other
+    assert [shared.next(moment) for moment in moments] == [(one | other).next(moment) for moment in moments]
 
 
 def test_brackets_show_which_rules_belong_together() -> None:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from foliot.errors import InvalidRule
 
+_WORD = re.compile(r"[^ \t]+")
+
 
 class Piece(NamedTuple):
     """A stretch of a longer text."""
@@ -57,9 +59,4 @@ def pointing(piece: Piece) -> Iterator[None]:
 
 def words(text: str) -> list[Piece]:
     """The parts between blanks."""
-    pieces, start = [], 0
-    for part in text.replace("\t", " ").split(" "):
-        if part:
-            pieces.append(Piece(text, start, part))
-        start += len(part) + 1
-    return pieces
+    return [Piece(text, match.start(), match[0]) for match in _WORD.finditer(text)]
