@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.main import get_group
 
+from foliot import __version__
 from foliot.cli.command import foliot, narrowed
 from foliot.timing.zones import VERSION
 from tests.cli.support import refused, run, run_json
@@ -68,6 +69,12 @@ def test_rules_that_are_written_as_in_python_are_understood():
 def test_next_without_json_prints_one_instant_per_line():
     result = run("next", "every 15m", "--from", "2025-03-08T17:00:00+01:00", "-n", "2")
     assert result.stdout == "2025-03-08T16:15:00Z\n2025-03-08T16:30:00Z\n"
+
+
+def test_the_version_is_an_option_as_everywhere():
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"foliot {__version__}\n")
+    assert run("version").stdout.startswith(f"foliot {__version__} ")
 
 
 def test_next_begins_now_when_nothing_is_said():
