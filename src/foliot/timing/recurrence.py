@@ -111,7 +111,7 @@ class Recurrence(WallRule):
 
     @property
     def tables(self) -> frozenset[str]:
-        """With the way in which a rule of elapsed time is counted: a pending tick that was counted otherwise moves."""
+        """With the way in which a rule of elapsed time is counted."""
         return super(Recurrence, self).tables | (frozenset() if self._elapsed is None else {"rrule"})
 
     @property

@@ -14,8 +14,8 @@ from foliot.domain.rule import Rule
 from foliot.timing import zones
 
 RRULE = "2"
-"""How RRULEs of elapsed time are counted: 1 by the clock, 2 in elapsed time. A pending tick that was counted otherwise
-is computed again, as after a release of the tables."""
+"""How RRULEs of elapsed time are counted: in elapsed time. A stamp without it was given when they were counted by the
+clock. Its pending tick comes as it was promised, and the watch does not compare it with the ticks that are counted now."""
 _NAMES = {"tzdata", "holidays", "rrule"}
 
 
