@@ -15,7 +15,7 @@ from foliot.timing import zones
 
 RRULE = "2"
 """How RRULEs of elapsed time are counted: in elapsed time. A stamp without it was given when they were counted by the
-clock. Its pending tick comes as it was promised, and the watch does not compare it with the ticks that are counted now."""
+clock. Its pending tick comes as it was promised, and the watch does not compare it with those that are counted now."""
 _NAMES = {"tzdata", "holidays", "rrule"}
 
 
