@@ -71,6 +71,13 @@ def test_next_without_json_prints_one_instant_per_line():
     assert result.stdout == "2025-03-08T16:15:00Z\n2025-03-08T16:30:00Z\n"
 
 
+def test_explain_says_that_a_rule_counts_elapsed_time():
+    rule = 'rrule("FREQ=MINUTELY;INTERVAL=90", start="2026-10-24T23:00", tz="Europe/Paris")'
+    told = run("explain", rule, "--from", "2026-10-24T00:00:00Z").stdout
+    assert "when the clocks change (it counts elapsed time)" in told
+    assert "its times on the clock are 1 hour earlier from then on" in told
+
+
 def test_the_version_is_an_option_as_everywhere():
     result = run("--version")
     assert (result.exit_code, result.stdout) == (0, f"foliot {__version__}\n")

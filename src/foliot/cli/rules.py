@@ -170,6 +170,8 @@ def _policy_words(rule: Rule) -> str:
     policy = dst_policy(rule)
     if policy is None:
         return "each rule by its own policy"
+    if any(leaf.pace for leaf in wall_rules(rule)):
+        return "it counts elapsed time"
     if policy["elapsed"]:
         return "a star in minute or hour means elapsed time"
     return f"gap={policy['gap']}, fold={policy['fold']}"
