@@ -20,10 +20,10 @@ from foliot import bootstrap
 from foliot.clock import Clock, SystemClock
 from foliot.domain import fingerprint_0
 from foliot.domain.alerts import Alert
-from foliot.domain.fingerprint import digest_of, is_same, release_of, shared_wire_policy, wire
+from foliot.domain.fingerprint import digest_of, is_same, release_of, rule_before, shared_wire_policy, wire
 from foliot.domain.gates import Gate, stated_gate
 from foliot.domain.identity import checked_key, checked_line, checked_name, checked_priority, checked_tenant
-from foliot.domain.instant import Instant, instant
+from foliot.domain.instant import Instant, duration, instant
 from foliot.domain.policy import Policy, choices, choices_to_json, refuse_of_jobs
 from foliot.domain.redaction import NO_SECRETS, stated_secrets
 from foliot.domain.rule import Rule
@@ -140,7 +140,7 @@ class Foliot:
         if describing.get("name") is not None:
             checked_name(describing["name"], "job")
         _check_lines(describing)
-        chosen = choices(settings)
+        chosen = choices(settings, _HANDLER_SETTINGS)
         policy = self.policy.merged(chosen)
         handler = Handler.of(function, policy=policy, secret_keys=self._secret_keys, **describing)
         if handler.name in self.jobs:
@@ -186,11 +186,11 @@ class Foliot:
             raise InvalidInput(f"schedule {name!r}: give the job itself, and what using(...) says to schedule(...)")
         # The first question answers for rules of this package; the second one, of a protocol, is slow.
         if not isinstance(rule, Composable | Rule) or isinstance(rule, type):
-            raise InvalidInput(f'schedule {name!r}: {rule!r:.80} is not a rule; use cron("0 2 * * *") or every("15m")')
+            raise InvalidInput(f"schedule {name!r}: {rule!r:.80} is not a rule; {_rule_advice(rule)}")
         rule = rule.named(name)
         encoded = check_readable(name, rule)
         refuse_of_jobs(f"schedule {name!r}", settings, "a schedule makes some of them")
-        chosen = choices(settings)
+        chosen = choices(settings, _SCHEDULE_SETTINGS)
         self._check_chosen(name, job, chosen)
         if not isinstance(args, Mapping | None) or not all(isinstance(key, str) for key in args or ()):
             raise InvalidInput(
@@ -341,7 +341,7 @@ class Foliot:
         former = fingerprint_0.of_code(
             name=name,
             job=stated.job.name,
-            rule=stated.encoded,
+            rule=rule_before(stated.encoded),
             payload=stated.payload,
             described=stated.described,
             chosen=wire(stated.chosen),
@@ -584,6 +584,9 @@ class Foliot:
 
 
 _TRIES = 10_000
+_SCHEDULE_SETTINGS = ("args", "bind", "queue", "priority", "tenant", "owner", "runbook", "changes", "over")
+"""What `schedule` takes beside policies."""
+
 _HANDLER_SETTINGS = (
     "name",
     "retry_on",
@@ -704,3 +707,12 @@ class _Decorator:
     @overload
     def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> Any: ...
+
+
+def _rule_advice(given: object) -> str:
+    try:
+        if isinstance(given, str) and duration(given) > 0:
+            return f"use every({given!r}), or after({given!r}) to wait that long after each run"
+    except InvalidInput:
+        pass
+    return 'use cron("0 2 * * *") or every("15m")'

@@ -26,6 +26,10 @@ Moment = datetime
 Length = str | float | timedelta
 
 
+_USING = ("key", "tenant", "queue", "priority", "on_conflict", "unique_for", "useful_until", "connection")
+"""What `using` takes beside policies."""
+
+
 class _App(Protocol):
     """What a job needs of its app."""
 
@@ -121,7 +125,7 @@ class Job(Generic[P, R]):
         if not settings:
             return Job(self.app, self.handler, replace(self._options, **chosen), self._carried)
         # A preset speaks of ticks as well, which a promise has none of.
-        own = {name: value for name, value in choices(settings).items() if name not in OF_SCHEDULES}
+        own = {name: value for name, value in choices(settings, _USING).items() if name not in OF_SCHEDULES}
         chosen["settings"] = {**self._options.settings, **own}
         return Job(self.app, self.handler, replace(self._options, **chosen))
 

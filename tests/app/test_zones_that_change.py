@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from importlib.resources import files
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -32,8 +30,7 @@ def release(monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
     """Each release is as good as a new process: nothing that was read before is remembered."""
 
     def install(name: str, place: str) -> None:
-        with files("tzdata").joinpath("zoneinfo", *place.split("/")).open("rb") as table:
-            made = zones.Zone(HERE, ZoneInfo.from_file(table, key=HERE))
+        made = zones.Zone(HERE, zones.table(place))
         monkeypatch.setattr(zones, "_zone", lambda asked: made if asked == HERE else read(asked))
         monkeypatch.setattr(zones, "VERSION", name)
         forget()
@@ -264,6 +261,7 @@ def test_wall_times_of_another_zone_say_nothing_about_a_rule_that_was_moved(rele
         ("holidays=0.99 tzdata=2026b", "holidays=0.108 tzdata=2026a", False),
         ("tzdata=2026a", "tzdata=2026a", False),
         (None, "tzdata=2026a", True),
+        ("tzdata=2026b", "later=1 tzdata=2026a", False),
     ],
 )
 def test_a_release_is_newer_when_no_table_is_older(ours: str | None, stored: str, newer: bool) -> None:

@@ -15,10 +15,13 @@ WHY = ("--reason", "a test", "--actor", "tester")
 def test_schedules_are_listed_with_what_they_mean(store: str):
     listed = {shape["id"]: shape for shape in run_json("schedules", "list", "--store", store)}
     assert set(listed) == {"greetings", "sweep"}
-    assert listed["greetings"]["words"] == "every 240000 hours"
+    assert listed["greetings"]["words"] == "every 240000 hours, at 00:00 UTC, counted from 1970-01-01T00:00:00Z"
     assert listed["greetings"]["state"] == "waiting"
     assert parse_rfc3339(listed["greetings"]["next_fire_at"]) > 0
-    assert "every 240000 hours" in run("schedules", "list", "--store", store).stdout
+    assert (
+        "every 240000 hours, at 00:00 UTC, counted from 1970-01-01T00:00:00Z"
+        in run("schedules", "list", "--store", store).stdout
+    )
 
 
 def test_a_schedule_is_shown_with_its_policies_in_words_and_what_comes(store: str):

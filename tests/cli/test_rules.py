@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.main import get_group
 
+from foliot import __version__
 from foliot.cli.command import foliot, narrowed
 from foliot.timing.zones import VERSION
 from tests.cli.support import refused, run, run_json
@@ -70,18 +71,37 @@ def test_next_without_json_prints_one_instant_per_line():
     assert result.stdout == "2025-03-08T16:15:00Z\n2025-03-08T16:30:00Z\n"
 
 
+def test_explain_says_that_a_rule_counts_elapsed_time():
+    rule = 'rrule("FREQ=MINUTELY;INTERVAL=90", start="2026-10-24T23:00", tz="Europe/Paris")'
+    told = run("explain", rule, "--from", "2026-10-24T00:00:00Z").stdout
+    assert "when the clocks change (it counts elapsed time)" in told
+    assert "its times on the clock are 1 hour earlier from then on" in told
+
+
+def test_the_version_is_an_option_as_everywhere():
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"foliot {__version__}\n")
+    assert run("version").stdout.startswith(f"foliot {__version__} ")
+
+
 def test_next_begins_now_when_nothing_is_said():
     assert len(run_json("next", "* * * * *")) == 5
 
 
 def test_a_rule_without_a_calendar_has_nothing_to_list():
-    assert run_json("next", "after 10m") == []
-    for command in ("next", "explain", "preview"):
+    for command in ("explain", "preview"):
         assert "the end of each run makes the next" in run(command, "after 10m").stdout
 
 
-def test_a_rule_that_has_passed_never_comes_again():
-    assert run("next", "at 2020-01-01T00:00:00Z").stdout == "never again\n"
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [("at 2020-01-01T00:00:00Z", "never again"), ("after 10m", "no times to list: the end of each run makes the next")],
+)
+def test_programs_that_read_next_see_instants_alone(rule, reason):
+    result = run("next", rule)
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"foliot: {reason}\n")
+    result = run("next", rule, "--json")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "[]\n", f"foliot: {reason}\n")
 
 
 # -------------------------------------------------------------------------------------------------------------- explain
@@ -260,7 +280,7 @@ def test_a_zone_that_does_not_exist_is_refused_with_the_nearest():
     [
         (("--gap", "nonsense"), "there are run_after, skip"),
         (("--fold", "nonsense"), "there are first, second, both"),
-        (("--preset", "nonsense"), "there are vixie, systemd"),
+        (("--preset", "nonsense"), "there are vixie, rfc5545, systemd"),
         (("--interval-like", "nonsense"), "there are auto, never"),
         (("--from", "yesterday"), "write it as 2026-04-03T02:00:00Z"),
     ],

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from foliot import Foliot, cron
+from foliot import Foliot, cron, rrule
 from foliot.domain import fingerprint, fingerprint_0
 from foliot.domain.fingerprint import (
     BASELINE,
@@ -20,7 +20,9 @@ from foliot.domain.fingerprint import (
     canonical_form,
     canonical_json,
     differences,
+    digest_of,
     is_applied,
+    rule_before,
     signed,
 )
 from foliot.domain.gates import Rate
@@ -31,7 +33,8 @@ from tests.declaring.shop import FILE, MADE, STATED, crontab, shop
 
 HERE = Path(__file__).parent
 OLD = json.loads((HERE / "ed5b06f.json").read_text())
-PRESENT = HERE / "format_1.json"
+QUARTZ = {"gap": "skip", "fold": "second", "interval_like": "never"}
+PRESENT = HERE / "format_2.json"
 
 
 def of_channels(app: Foliot) -> dict[str, list[Declaration]]:
@@ -60,10 +63,10 @@ def test_the_name_of_a_release_is_what_the_older_release_made(app: Foliot) -> No
     assert shop("sqlite:///:memory:", nightly="0 6 * * *", region="east").release == OLD["other"]["release"]
 
 
-def test_format_1_does_not_change(app: Foliot) -> None:
+def test_format_2_does_not_change(app: Foliot) -> None:
     """A failure means that stores hold other hashes than this code makes: give the new form the next format number."""
     found = {source: {one.id: one.fingerprint for one in listed} for source, listed in of_channels(app).items()}
-    assert {one.format for listed in of_channels(app).values() for one in listed} == {FORMAT} == {1}
+    assert {one.format for listed in of_channels(app).values() for one in listed} == {FORMAT} == {2}
     assert found | {"release": app._release.hash} == json.loads(PRESENT.read_text())
 
 
@@ -95,6 +98,35 @@ def test_the_canonical_data_of_a_declaration_is_json_with_names_of_its_own(app: 
         "runbook": "https://example.com/bill",
         "queue": "money",
     }
+
+
+def test_format_2_writes_one_rule_otherwise_than_format_1(app: Foliot) -> None:
+    """An RRULE without a policy has that of RFC 5545 now, and had that of Vixie."""
+    before, now = (json.loads((HERE / f"format_{number}.json").read_text()) for number in (1, 2))
+    assert {name for name in now["code"] if now["code"][name] != before["code"][name]} == {"weekly"}
+    [weekly] = [one for one in app.declarations() if one.id == "weekly"]
+    assert digest_of(replace(weekly, rule=rule_before(weekly.rule))) == before["code"]["weekly"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "written", "before"),
+    [
+        ({}, {"gap": "shift_forward"}, {}),
+        ({"preset": "vixie"}, {}, {}),
+        ({"fold": "second"}, {"gap": "shift_forward", "fold": "second"}, {"fold": "second"}),
+        ({"preset": "quartz"}, QUARTZ, QUARTZ),
+    ],
+)
+def test_a_rule_is_written_as_older_releases_write_the_same_declaration(
+    policy: dict[str, Any], written: dict[str, str], before: dict[str, str]
+) -> None:
+    rule = rrule("FREQ=DAILY", start="2026-01-05T02:30", tz="Europe/Paris", **policy)
+    plain = {"rrule": "FREQ=DAILY", "tz": "Europe/Paris", "start": "2026-01-05T02:30:00"}
+    assert json.loads(rule.encode()) == plain | written
+    assert json.loads(rule_before(rule.encode())) == plain | before
+    noon = cron("0 12 * * *", tz="Europe/Paris", gap="shift_forward")
+    both = json.loads(rule_before((noon | (rule - cron("0 2 1 * *"))).encode()))
+    assert (both["any"][0], both["any"][1]["of"]) == (noon.shape(), plain | before), "also where it is a part"
 
 
 # ---------------------------------------------------------------------------------------------------- what is no change

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from foliot import Foliot, every
+from foliot import Foliot, every, rrule
+from foliot.clock import ManualClock
+from foliot.domain.fingerprint import is_applied
+from foliot.domain.instant import parse_rfc3339
 from foliot.domain.schedule import FORMAT, Applied, ScheduleView
 from foliot.domain.store import Store
 from foliot.operate.scheduling import Planned
@@ -217,3 +221,71 @@ async def test_encrypted_arguments_are_compared_in_the_clear(tmp_path: Path) -> 
     made_older()
     changed = await applied("east")
     assert (sorted(changed.changed), changed.overwritten) == (["edited", "plain"], ["edited"])
+
+
+async def test_a_stored_rrule_keeps_its_policy_while_old_and_new_releases_apply_by_turns(tmp_path: Path) -> None:
+    """Releases of format 1 give an RRULE without a policy that of Vixie; this release gives it that of RFC 5545."""
+    file, changed_policy = tmp_path / "store.db", '"gap":"shift_forward"'
+    before_the_gap = parse_rfc3339("2026-03-28T12:00:00Z")
+
+    def meeting(**policy: str) -> Foliot:
+        app = Foliot(f"sqlite:///{file}", clock=ManualClock(before_the_gap))
+
+        @app.job
+        def meet() -> None: ...
+
+        for name in ("meeting", "edited"):
+            rule = rrule("FREQ=DAILY;BYHOUR=2;BYMINUTE=30", tz="Europe/Paris", **policy)
+            app.schedule(name, meet, rule)
+        return app
+
+    app = meeting(preset="vixie")
+    await app.apply_async()
+    revision = (await (await app.opened()).schedule("edited")).schedule.revision
+    await app.operate.edit_schedule_async("edited", {"attempts": 9}, revision=revision, **SAID)
+    await app.close_async()
+    for _ in range(2):
+        with opened_file(file) as connection:  # as a release of format 1 leaves it: here it has the same hashes
+            connection.execute("UPDATE schedule SET declared_format = 1")
+            connection.create_scalar_function("foliot_now", lambda *_: before_the_gap)
+            connection.execute("DELETE FROM run WHERE schedule = 'meeting'")
+        app = meeting()
+        applied = await app.apply_async()
+        assert (sorted(applied.unchanged), applied.changed, applied.overwritten) == (["edited", "meeting"], [], [])
+        views = await views_of(await app.opened())
+        older = {one.id: replace(one, format=1) for one in meeting(preset="vixie").declarations()}
+        for name, view in views.items():
+            assert changed_policy not in view.schedule.rule
+            assert view.schedule.format == FORMAT
+            assert is_applied(older[name], view.schedule.applied), "the older release finds its declaration"
+            assert view.next_id == f"{name}@2026-03-29T01:00:00Z", "the tick of the stored rule"
+        assert views["edited"].edit is not None
+        await app.close_async()
+    app = meeting(preset="vixie")  # the declaration states a policy now: it did not before
+    assert sorted((await app.apply_async()).changed) == ["edited", "meeting"]
+    await app.close_async()
+    app = meeting()
+    assert sorted((await app.apply_async()).changed) == ["edited", "meeting"]
+    assert all(changed_policy in view.schedule.rule for view in (await views_of(await app.opened())).values())
+    await app.close_async()
+
+
+async def test_a_chosen_policy_of_an_older_release_is_no_change(tmp_path: Path) -> None:
+    """Format 0 writes the chosen and the default policy alike here, so the content shows that nothing changed."""
+    app = Foliot(f"sqlite:///{tmp_path / 'store.db'}", clock=ManualClock(NOW))
+
+    @app.job
+    def meet() -> None: ...
+
+    app.schedule("meeting", meet, rrule("FREQ=DAILY;BYHOUR=2", tz="Europe/Paris", gap="shift_forward"))
+    await app.apply_async()
+    store = await app.opened()
+    revision = (await store.schedule("meeting")).schedule.revision
+    await app.operate.edit_schedule_async("meeting", {"attempts": 9}, revision=revision, **SAID)
+    with opened_file(tmp_path / "store.db") as connection:
+        connection.execute(
+            "UPDATE schedule SET declared_format = 1, declared = 'older', fingerprint = 'older', declared_for = 'older'"
+        )
+    assert (await app.apply_async()).unchanged == ["meeting"]
+    assert (await store.schedule("meeting")).edit is not None
+    await app.close_async()

@@ -233,6 +233,7 @@ CHOICES: tuple[dict[str, str], ...] = (
     {"fold": "second"},
     {"fold": "both"},
     {"interval_like": "never"},
+    {"preset": "rfc5545"},
     {"preset": "systemd"},
     {"preset": "quartz"},
     {"preset": "temporal"},

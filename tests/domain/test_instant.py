@@ -156,7 +156,6 @@ def test_a_duration_can_be_said_in_three_ways(given_: str | float | timedelta, l
         "m",
         "5 m",
         "5m ago",
-        "-5m",
         "1e3s",
         "5M",
         "٣m",
@@ -178,7 +177,7 @@ def test_what_is_not_a_duration_is_refused(given_: str) -> None:
 
 
 @pytest.mark.parametrize("given_", [-1, -0.5, timedelta(microseconds=-1)])
-def test_a_negative_duration_is_refused(given_: float | timedelta) -> None:
+def test_a_negative_duration_is_refused(given_: str | float | timedelta) -> None:
     with pytest.raises(InvalidInput, match="is negative"):
         duration(given_)
 

@@ -22,6 +22,7 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has n
     """A connection that goes to the next store when this one closes it, or stops to listen on it."""
 
     keep: list[_Connection] | None = None
+    leaving: asyncio.Task[None] | None = None
     asked = answered = 0
     """Statements. A statement that failed, or was cancelled, has no answer."""
 
@@ -43,11 +44,21 @@ class _Connection(asyncpg.Connection):  # type: ignore[misc]  # the driver has n
             self._leave(self.keep)
 
     def terminate(self) -> None:
-        """A connection with listeners is idle, unless its last statement has no answer."""
+        """A connection with listeners is idle, unless its last statement has no answer. It stops to listen before it is
+        kept: the server waits for a listener that does not read, and then cannot drop a database."""
         if self.keep is None or self.is_closed() or not self._listeners or self.asked != self.answered:
             super().terminate()
         else:
-            self._leave(self.keep)
+            self._listeners.clear()
+            self.leaving = asyncio.get_running_loop().create_task(self._stop_listening(self.keep))
+
+    async def _stop_listening(self, keep: list[_Connection]) -> None:
+        try:
+            await self.execute("UNLISTEN *")
+        except BaseException:  # also when the loop ends
+            super().terminate()
+        else:
+            self._leave(keep)
 
     def _leave(self, keep: list[_Connection]) -> None:
         """Nothing that happens from now on concerns the store that had this connection."""
@@ -67,6 +78,7 @@ class Warm:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._kept: dict[str, list[_Connection]] = {}
+        self._made: list[_Connection] = []
 
     def store(self, dsn: str, clock: Clock | None = None) -> PostgresStore:
         return _Store(self, dsn, clock)
@@ -89,9 +101,11 @@ class Warm:
                 return found
         made = await asyncpg.connect(dsn, connection_class=_Connection, **options)
         made.keep = kept
+        self._made = [other for other in self._made if not other.is_closed()] + [made]
         return made
 
     async def close(self) -> None:
+        await asyncio.gather(*(made.leaving for made in self._made if made.leaving), return_exceptions=True)
         for kept in self._kept.values():
             for connection in kept:
                 connection.keep = None

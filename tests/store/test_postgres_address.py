@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foliot.errors import InvalidInput
+from foliot.store.postgres import PostgresStore
 from foliot.store.postgres.address import address
 
 
@@ -43,3 +44,11 @@ def test_which_of_several_hosts_will_do_is_said_as_to_libpq() -> None:
 def test_words_that_mean_nothing_are_refused_by_name(words: str) -> None:
     with pytest.raises(InvalidInput, match=words.partition("=")[0]):
         address(f"postgresql://db/s?{words}")
+
+
+@pytest.mark.parametrize("word", ["no_such_setting=5", "work_mem=soon", "shared_buffers=1GB"])
+async def test_a_setting_that_the_server_refuses_is_named(database: str, word: str) -> None:
+    store = PostgresStore(f"{database}{'&' if '?' in database else '?'}{word}")
+    with pytest.raises(InvalidInput, match=r"refuses a setting in the store's URL: .*" + word.partition("=")[0]):
+        await store.open()
+    await store.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -97,14 +99,18 @@ async def test_ticks_that_the_old_owner_fires_during_a_takeover_are_fired_once(p
         assert await in_chunks(judge) == sorted(number for _, number in due)
 
 
-async def silent_client(judge: Any, dsn: str, statement: str) -> asyncpg.Connection[Any]:
+@asynccontextmanager
+async def silent_client(judge: Any, dsn: str, statement: str) -> AsyncIterator[asyncpg.Connection[Any]]:
     """A client that has rows locked and stopped between the preparation of a statement and its execution."""
     silent = await asyncpg.connect(dsn, server_settings={"application_name": "foliot test"})
     await silent.execute(f"BEGIN; {statement}")
     await silent.prepare("SELECT 1")
     state = await judge.fetchval("SELECT state FROM pg_stat_activity WHERE pid = $1", silent.get_server_pid())
-    assert state == "active", "idle_in_transaction_session_timeout does not apply"
-    return silent
+    try:
+        assert state == "active", "idle_in_transaction_session_timeout does not apply"
+        yield silent
+    finally:
+        silent.terminate()
 
 
 @pytest.mark.parametrize(("over_for", "is_ended"), [(TTL + SECOND, True), (-SECOND, False)])
@@ -116,15 +122,14 @@ async def test_a_silent_owners_transaction_is_ended_when_its_lease_has_been_over
         await old.store.retire(lease.owner)
         await judge.execute(f"UPDATE foliot.shard SET until = foliot.now() - {over_for} WHERE shard = 0")
         lock = "SELECT FROM foliot.shard WHERE shard = 0 FOR NO KEY UPDATE"
-        silent = await silent_client(judge, old.store.where.dsn, lock)  # type: ignore[attr-defined]
-        owner = await new.scheduler()
-        assert await new.store.take(0, owner, TTL) is None
-        if is_ended:
-            await until_async(lambda: new.store.take(0, owner, TTL), "the shard is taken")
-            await until_async(silent.is_closed, "the client has noticed that the server ended its transaction")
-        else:
-            await silent.execute("ROLLBACK")
-            await silent.close()
+        async with silent_client(judge, old.store.where.dsn, lock) as silent:  # type: ignore[attr-defined]
+            owner = await new.scheduler()
+            assert await new.store.take(0, owner, TTL) is None
+            if is_ended:
+                await until_async(lambda: new.store.take(0, owner, TTL), "the shard is taken")
+                await until_async(silent.is_closed, "the client has noticed that the server ended its transaction")
+            else:
+                await silent.execute("ROLLBACK")
 
 
 async def test_runs_are_lost_although_their_worker_is_silent_in_a_transaction_that_has_them(
@@ -133,10 +138,10 @@ async def test_runs_are_lost_although_their_worker_is_silent_in_a_transaction_th
     async with stages(postgres, 1) as (judge, [stage]):
         run = await stage.running()
         lock = "SELECT FROM foliot.run FOR UPDATE; SELECT FROM foliot.claim FOR UPDATE"
-        silent = await silent_client(judge, stage.store.where.dsn, lock)  # type: ignore[attr-defined]
-        monkeypatch.setattr("foliot.store.postgres.connection.IDLE_TIMEOUT", "0s")
-        assert await stage.store.lose([stage.lost(run)]) == 1
-        await until_async(silent.is_closed, "the client has noticed that the server ended its transaction")
+        async with silent_client(judge, stage.store.where.dsn, lock) as silent:  # type: ignore[attr-defined]
+            monkeypatch.setattr("foliot.store.postgres.connection.IDLE_TIMEOUT", "0s")
+            assert await stage.store.lose([stage.lost(run)]) == 1
+            await until_async(silent.is_closed, "the client has noticed that the server ended its transaction")
 
 
 # ------------------------------------------------------------------------------------------------------------- promises

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import islice
+from itertools import islice, product
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,10 +15,11 @@ from hypothesis import strategies as some
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND, Instant, instant, to_datetime
 from foliot.domain.rule import Rule
 from foliot.errors import InvalidRule
-from foliot.timing import At, Composable, after, at, cron, decode, every, upcoming
+from foliot.timing import At, Composable, after, at, business, combine, cron, decode, every, only_on, upcoming, workdays
 from foliot.timing.combine import Bounded, Exclusion, Intersection, Outside, Union
 from foliot.timing.effort import MOST_STEPS
 from tests.tiers import by_tier
+from tests.timing.calls import at_most
 
 # New York sets its clocks back on the second day.
 FIRST, LAST = (instant(datetime(2025, 11, day, 4, tzinfo=UTC)) for day in (1, 5))
@@ -125,6 +127,82 @@ def test_outside_of_windows_are_the_ticks_in_none_of_them(
     kept = {tick for tick in ticks_of(rule) if not any(start <= tick < start + length for start in opened)}
     if kept:  # without any, it may still fire on other days
         combined(lambda: rule.outside(opening, timedelta(minutes=minutes)), kept, moment)
+
+
+def of_three(first: Composable, second: Composable, third: Composable) -> Iterator[Composable]:
+    """Each combination of three rules, in this order."""
+    pairs: list[Callable[[Composable, Composable], Composable]] = [
+        Composable.__or__,
+        Composable.__and__,
+        Composable.__sub__,
+        lambda one, other: one.outside(other, "20m"),
+    ]
+    ends: list[Callable[[Composable], Composable]] = [
+        lambda rule: rule,
+        lambda rule: rule.between(to_datetime(FIRST + DAY)),
+        lambda rule: only_on(rule, workdays(), tz="UTC"),
+    ]
+    for outer, inner, end in product(pairs, pairs, ends):
+        yield outer(end(inner(first, second)), third)
+        yield outer(first, end(inner(second, third)))
+        yield end(outer(first, inner(second, third)))
+        yield end(outer(inner(first, second), third))
+
+
+@settings(max_examples=by_tier(3, 30, 300))
+@given(simple, simple, simple)
+def test_rules_with_different_ticks_have_different_words(
+    first: Composable, second: Composable, third: Composable
+) -> None:
+    by_words: dict[str, Composable] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (combine, business):  # many of them never fire, and a search would take long to see that
+            patch.setattr(module, "check_that_it_fires", lambda *_: None)
+        for rule in of_three(first, second, third):
+            assert by_words.setdefault(rule.explain(), rule) == rule
+
+
+def test_rules_within_rules_are_made_with_few_steps() -> None:
+    rule: Composable = cron("0 0 13 * *")
+    with at_most(20_000):
+        for _ in range(45):
+            rule = (rule & (cron("0 0 * * 5") | cron("0 0 1 1 *"))) - cron("0 0 24 12 *")
+
+
+@given(simple, simple, some.lists(instants, min_size=1, max_size=20))
+def test_an_answer_does_not_depend_on_what_was_asked_before(
+    one: Composable, other: Composable, moments: list[Instant]
+) -> None:
+    shared = one | other
+    assert [shared.next(moment) for moment in moments] == [(one | other).next(moment) for moment in moments]
+
+
+def test_brackets_show_which_rules_belong_together() -> None:
+    nine, ten, noon = (cron(f"0 {hour} * * *") for hour in (9, 10, 12))
+    assert ((nine | noon) - ten).explain() == (
+        "(at 09:00 UTC every day; or at 12:00 UTC every day), except at 10:00 UTC every day"
+    )
+    assert (nine | (noon - ten)).explain() == (
+        "at 09:00 UTC every day; or (at 12:00 UTC every day, except at 10:00 UTC every day)"
+    )
+    assert (nine | noon | ten).explain().count("(") == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ({}, "at 01:30 America/New_York every day"),
+        ({"preset": "vixie"}, "at 01:30 America/New_York every day"),
+        ({"fold": "both"}, "at 01:30 America/New_York every day (fold=both)"),
+        ({"preset": "quartz"}, "at 01:30 America/New_York every day (gap=skip, fold=second, interval_like=never)"),
+    ],
+)
+def test_a_policy_of_its_own_is_part_of_the_words(policy: dict[str, Any], words: str) -> None:
+    assert cron("30 1 * * *", tz=NEW_YORK, **policy).explain() == words
+
+
+def test_the_clocks_of_utc_never_change_so_no_policy_is_shown() -> None:
+    assert cron("30 1 * * *", fold="both").explain() == "at 01:30 UTC every day"
 
 
 def before(rule: Composable, moment: Instant) -> Iterator[Instant]:
@@ -279,9 +357,9 @@ def test_a_fixed_delay_stands_alone(build: Callable[[], Composable]) -> None:
 
 @pytest.mark.parametrize("other", ["0 2 * * *", None, 5, [cron("0 2 * * *")]])
 def test_only_rules_can_be_combined(other: Composable) -> None:
-    for combine in (cron("0 2 * * *").__or__, cron("0 2 * * *").__and__, cron("0 2 * * *").__sub__):
+    for joined in (cron("0 2 * * *").__or__, cron("0 2 * * *").__and__, cron("0 2 * * *").__sub__):
         with pytest.raises(InvalidRule, match="is not a rule; combine rules such as"):
-            combine(other)
+            joined(other)
 
 
 def test_bounds_must_be_aware_and_in_order() -> None:

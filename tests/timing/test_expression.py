@@ -6,12 +6,16 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as some
 
 from foliot.domain.instant import instant, rfc3339
 from foliot.errors import InvalidRule
 from foliot.timing import Cron, cron, every, upcoming
 from foliot.timing.expression import read
 from foliot.timing.fields import Fields
+from tests.tiers import by_tier
+from tests.timing.calls import at_most
 
 
 def refusal(expression: str) -> str:
@@ -233,6 +237,9 @@ def test_fields_of_one_schedule_get_slots_of_their_own() -> None:
         ("0 0 * * 3W", 9, "W (the nearest working day) belongs behind a day of month", "15W or LW"),
         ("0 0 * * 5#6", 10, "no month has a weekday number 6", "1 to 5"),
         ("0 0 * * 5#0", 10, "no month has a weekday number 0", "1 to 5"),
+        ("0 0 * * mon#019", 12, "no month has a weekday number 019", "1 to 5"),
+        ("0 0 * * fri#050", 12, "no month has a weekday number 050", "1 to 5"),
+        ("0 0 L-030 * *", 6, "no month has a day L-030", "L-1 to L-30"),
         ("0 0 5#3 * *", 5, "# (the n-th weekday) belongs behind a day of week", "5#3"),
         ("? * * * *", 0, "? (no particular day) stands alone", "write *"),
         ("0 0 ?,1 * *", 4, "? (no particular day) stands alone", "write *"),
@@ -351,3 +358,37 @@ def test_large_but_permitted_input_is_refused_with_a_short_message(text: str) ->
 def test_what_is_not_text_is_refused(value: object) -> None:
     with pytest.raises(InvalidRule, match="is not a cron expression"):
         cron(value)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------------------ the short way
+
+values = some.one_of(
+    some.integers(0, 60).map(str), some.sampled_from(["*", "jan", "mon", "SUN", "7", "L", "W", "H", "x", "", "07"])
+)
+spans = some.one_of(values, some.tuples(values, values).map("-".join))
+items = some.one_of(spans, some.tuples(spans, some.sampled_from(["1", "2", "15", "90", "0", "x", ""])).map("/".join))
+places = some.lists(items, min_size=1, max_size=3).map(",".join)
+
+
+def answer(text: str) -> object:
+    try:
+        return read(text)
+    except InvalidRule as refused:
+        return str(refused).partition("\n")[0]
+
+
+@settings(max_examples=by_tier(300, 2_000, 20_000))
+@given(some.tuples(places, places, places, places, places).map(" ".join))
+@example("0 0 * * 7-5")
+@example("0 0 * * 0-7/2")
+@example("0 0 * * 1-5/")
+@example("0 0 30 2 *")
+def test_common_expressions_are_read_as_the_exact_reader_reads_them(text: str) -> None:
+    """Two blanks in a row lead to the exact reader, which knows where each character stands."""
+    assert answer(text) == answer(text.replace(" ", "  ", 1))
+
+
+@pytest.mark.parametrize("expression", ["* * * * *", "*/15 9-17 * * mon-fri", "0 0 1,15 * *", "23 0-20/2 * * *"])
+def test_a_common_expression_is_read_with_few_steps(expression: str) -> None:
+    with at_most(60):
+        read(expression)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from foliot.domain.instant import to_datetime
+from foliot.domain.instant import instant, to_datetime
 from foliot.domain.rule import Rule
-from foliot.timing import cron, every, parse
+from foliot.timing import Every, cron, every, parse, upcoming
 from foliot.timing.mistakes import classic_mistakes
 
 
@@ -79,6 +81,30 @@ def test_a_step_that_does_not_fit_is_uneven(expression: str, text: str) -> None:
     assert only(cron(expression)).endswith(text)
 
 
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("*/90 * * * *", '*/90 is minute 0 alone, because a step ends with the hour. '
+         'For every 90 minutes, use every("90m")'),
+        ("*/60 2 * * *", '*/60 is minute 0 alone, because a step ends with the hour. '
+         'For every 60 minutes, use every("60m")'),
+        ("5 */48 * * *", '*/48 is hour 0 alone, because a step ends with the day. '
+         'For every 48 hours, use every("48h")'),
+        ("5 0 */45 * *", '*/45 is day 1 alone, because a step ends with the month. '
+         'For every 45 days, use rrule("FREQ=DAILY;INTERVAL=45", start=...)'),
+        ("5 0 1 */18 *", '*/18 is month 1 alone, because a step ends with the year. '
+         'For every 18 months, use rrule("FREQ=MONTHLY;INTERVAL=18", start=...)'),
+        ("10-50/60 2 * * *", "10-50/60 is minute 10 alone, because a step ends with its range"),
+    ],
+)  # fmt: skip
+def test_a_step_that_reaches_no_second_value_is_told(expression: str, text: str) -> None:
+    assert any(mistake.startswith(text) for mistake in classic_mistakes(cron(expression)))
+
+
+def test_a_step_of_one_value_is_no_mistake() -> None:
+    assert classic_mistakes(cron("5-5/2 2 * * *")) == []
+
+
 def test_a_step_of_seconds_can_be_uneven_too() -> None:
     assert only(cron("*/7 * * * * *", seconds=True)).endswith('its last seconds are 4 apart, not 7. '
                                                                'For an even pace, use every("7s")')  # fmt: skip
@@ -117,6 +143,22 @@ def test_the_time_at_which_everybody_comes_is_told() -> None:
     assert only(cron("@daily")).startswith("it comes at midnight")
 
 
+@pytest.mark.parametrize(
+    ("rule", "fix"),
+    [
+        (every("1d"), 'cron("0 2 * * *", tz="Europe/Paris")'),
+        (every("7d"), 'cron("0 2 * * thu", tz="Europe/Paris")'),
+        (every("7d", start=datetime(2026, 1, 5, tzinfo=UTC)), 'cron("0 2 * * mon", tz="Europe/Paris")'),
+        (every("3d"), 'rrule("FREQ=DAILY;INTERVAL=3", start="2026-01-01T02:00", tz="Europe/Paris")'),
+        (every("14d"), 'rrule("FREQ=DAILY;INTERVAL=14", start="2026-01-01T02:00", tz="Europe/Paris")'),
+    ],
+)
+def test_the_fix_of_a_rate_of_days_has_the_same_pace(rule: Every, fix: str) -> None:
+    assert only(rule).endswith(f"For a time of day, use {fix}")
+    coming = list(upcoming(parse(fix), instant(datetime(2026, 3, 1, tzinfo=UTC)), 2))
+    assert round((coming[1] - coming[0]) / rule.interval) == 1
+
+
 def test_a_time_at_which_the_clocks_change_is_told_with_those_that_are_safe() -> None:
     assert only(cron("30 2 * * *", tz="America/New_York")).endswith("outside 01:00 to 03:00 that cannot happen")
     assert only(cron("30 23 * * *", tz="Africa/Cairo")).endswith(
@@ -130,8 +172,8 @@ def test_a_time_at_which_the_clocks_change_is_told_with_those_that_are_safe() ->
     [
         ("7m", "every 7 minutes does not divide a day"),
         ("5h", "every 5 hours does not divide a day"),
-        ("24h", "every 24 hours is elapsed time"),
-        ("7d", "every 168 hours is elapsed time"),
+        ("24h", "every 24 hours, at 00:00 UTC, is elapsed time"),
+        ("7d", "every 168 hours, on Thursday at 00:00 UTC, is elapsed time"),
     ],
 )
 def test_a_rate_that_drifts_over_the_day_is_told(interval: str, text: str) -> None:

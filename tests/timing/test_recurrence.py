@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 from datetime import UTC, date, datetime, timedelta
-from itertools import islice
+from itertools import islice, pairwise
+from types import SimpleNamespace
+from typing import cast
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -12,9 +14,13 @@ from dateutil.rrule import rrulestr
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from foliot.domain.instant import FIRST, LAST, SECOND, Instant, instant, rfc3339, to_datetime
+from foliot.domain.instant import FIRST, LAST, MINUTE, SECOND, Instant, instant, rfc3339, to_datetime
+from foliot.domain.rule import Rule
+from foliot.domain.schedule import Schedule
 from foliot.errors import InvalidRule
 from foliot.timing import Recurrence, cron, decode, rrule, upcoming
+from foliot.timing.tables import is_newer, stamp_of, stamps
+from foliot.watch.schedules import _is_current
 from tests.tiers import by_tier
 from tests.timing.calls import A_DIRECT_ANSWER, A_SHORT_SEARCH, at_most
 
@@ -40,7 +46,7 @@ def utc(text: str) -> Instant:
     return instant(datetime.fromisoformat(text).replace(tzinfo=UTC))
 
 
-def ticks(rule: Recurrence, after: str, count: int) -> list[str]:
+def ticks(rule: Rule, after: str, count: int) -> list[str]:
     return [rfc3339(tick) for tick in upcoming(rule, utc(after), count)]
 
 
@@ -286,7 +292,8 @@ def test_a_start_that_does_not_match_is_no_tick() -> None:
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        ({}, ["2026-03-07T07:30:00Z", "2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"]),
+        ({}, ["2026-03-07T07:30:00Z", "2026-03-08T07:30:00Z", "2026-03-09T06:30:00Z"]),
+        ({"preset": "vixie"}, ["2026-03-07T07:30:00Z", "2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"]),
         ({"gap": "skip"}, ["2026-03-07T07:30:00Z", "2026-03-09T06:30:00Z", "2026-03-10T06:30:00Z"]),
         ({"gap": "shift_forward"}, ["2026-03-07T07:30:00Z", "2026-03-08T07:30:00Z", "2026-03-09T06:30:00Z"]),
         ({"preset": "systemd"}, ["2026-03-07T07:30:00Z", "2026-03-09T06:30:00Z", "2026-03-10T06:30:00Z"]),
@@ -314,9 +321,26 @@ def test_a_wall_time_in_a_fold_follows_the_policy(fold: str, expected: list[str]
     assert ticks(rule, "2026-11-01", 2) == expected
 
 
+def test_a_new_rule_moves_a_missing_time_as_rfc_5545_does() -> None:
+    text, gap = "FREQ=DAILY;BYHOUR=2;BYMINUTE=30", "2026-03-08"
+    half_past_three, three = ["2026-03-08T07:30:00Z"], ["2026-03-08T07:00:00Z"]
+    rule = rrule(text, tz=NEW_YORK)
+    assert rule == rrule(text, tz=NEW_YORK, preset="rfc5545") == rrule(text, tz=NEW_YORK, gap="shift_forward")
+    assert ticks(rule, gap, 1) == half_past_three
+    assert ticks(rrule(text, tz=NEW_YORK, fold="second"), gap, 1) == half_past_three
+    assert ticks(rrule(text, tz=NEW_YORK, preset="vixie"), gap, 1) == three
+    assert ticks(decode(rule.encode()), gap, 1) == half_past_three
+    stored_before = '{"rrule":"FREQ=DAILY;BYHOUR=2;BYMINUTE=30","tz":"America/New_York","start":"1970-01-01T00:00:00"}'
+    assert ticks(decode(stored_before), gap, 1) == three, "a stored rule keeps its policy"
+    assert decode(stored_before).encode() == stored_before
+    assert decode(stored_before).explain() == "every day at 02:30 America/New_York (gap=run_after)"
+    assert rule.explain() == "every day at 02:30 America/New_York"
+    assert cron("30 2 * * *", tz=NEW_YORK, preset="rfc5545").next(utc(gap)) == utc("2026-03-08T07:30")
+
+
 def test_half_an_hour_is_missing_and_doubled_on_lord_howe() -> None:
     rule = rrule("FREQ=DAILY;BYHOUR=2;BYMINUTE=15", tz="Australia/Lord_Howe")
-    assert ticks(rule, "2026-10-03T00:00", 2) == ["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"]
+    assert ticks(rule, "2026-10-03T00:00", 2) == ["2026-10-03T15:45:00Z", "2026-10-04T15:15:00Z"]
     rule = rrule("FREQ=DAILY;BYHOUR=1;BYMINUTE=45", tz="Australia/Lord_Howe", fold="both")
     assert ticks(rule, "2026-04-04T12:00", 2) == ["2026-04-04T14:45:00Z", "2026-04-04T15:15:00Z"]
 
@@ -329,6 +353,67 @@ def test_hourly_runs_on_through_gap_and_fold_unless_told_otherwise() -> None:
         assert len([tick for tick in upcoming(rule, day[0] - 1, 30) if tick < day[1]]) == count
     assert rrule("FREQ=HOURLY", tz=NEW_YORK).wall(day[0]) is None
     assert rrule("FREQ=HOURLY;BYHOUR=1", tz=NEW_YORK).wall(day[0]) == "2026-11-01T00:00:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [
+        ("FREQ=MINUTELY;INTERVAL=90", 90),
+        ("FREQ=MINUTELY;INTERVAL=7", 7),
+        ("FREQ=HOURLY", 60),
+        ("FREQ=HOURLY;INTERVAL=5", 300),
+        ("FREQ=HOURLY;INTERVAL=24", 24 * 60),
+        ("FREQ=SECONDLY;INTERVAL=5400", 90),
+    ],
+)
+@pytest.mark.parametrize("tz", ["Europe/Paris", NEW_YORK, "Australia/Lord_Howe"])
+def test_parts_of_a_day_are_counted_in_elapsed_time(text: str, minutes: int, tz: str) -> None:
+    rule = rrule(text, start="2026-01-05T09:00", tz=tz)
+    first = rule.next(0)
+    assert first is not None
+    for near in ("2026-03-08T05:00", "2026-03-29T00:00", "2026-10-03T12:00", "2026-10-24T20:00", "2026-11-01T04:00"):
+        found = upcoming(rule, utc(near), 40)
+        assert {(tick - first) % (minutes * MINUTE) for tick in found} == {0}, near
+        assert {later - earlier for earlier, later in pairwise(found)} == {minutes * MINUTE}, near
+        for earlier, later in pairwise(found):
+            assert rule.previous(later) == earlier
+
+
+def test_a_wall_clock_counts_where_elapsed_time_is_turned_off() -> None:
+    rule = rrule("FREQ=HOURLY;INTERVAL=5", start="2026-01-05T00:00", tz=NEW_YORK, interval_like="never", gap="skip")
+    assert [rfc3339(tick)[11:16] for tick in upcoming(rule, utc("2026-11-01"), 3)] == ["04:00", "10:00", "15:00"]
+
+
+def test_what_else_a_rule_of_elapsed_time_says_is_about_local_time() -> None:
+    rule = rrule("FREQ=MINUTELY;INTERVAL=90;BYDAY=SU\nEXDATE:20261101T000000", start="2026-10-31T00:00", tz=NEW_YORK)
+    local = [f"{rule._zone.local(tick // SECOND)[0]:%a %H:%M}" for tick in upcoming(rule, utc("2026-11-01"), 17)]
+    assert local[:4] == ["Sun 01:30", "Sun 02:00", "Sun 03:30", "Sun 05:00"]
+    assert local[-2:] == ["Sun 23:00", "Sun 00:30"], "and next Sunday it goes on"
+
+
+def test_count_and_until_of_a_rule_of_elapsed_time() -> None:
+    start, expected = "2026-11-01T00:00", ["2026-11-01T04:00:00Z", "2026-11-01T05:30:00Z", "2026-11-01T07:00:00Z"]
+    for end in ("COUNT=3", "UNTIL=20261101T020000", "UNTIL=20261101T070000Z"):
+        rule = rrule(f"FREQ=MINUTELY;INTERVAL=90;{end}", start=start, tz=NEW_YORK)
+        assert ticks(rule, "2026-01-01", 9) == expected
+        assert rule.previous(LAST) == utc(expected[-1][:-1])
+        assert rule.next(utc("9000-01-01")) is None
+
+
+def test_a_start_that_is_not_given_sets_no_phase() -> None:
+    """In 1970 the clocks of Kathmandu were 15 minutes behind those of today."""
+    assert ticks(rrule("FREQ=HOURLY", tz="Asia/Kathmandu"), "2026-01-01", 1) == ["2026-01-01T00:15:00Z"]
+
+
+def test_a_tick_that_was_counted_by_the_clock_has_another_stamp() -> None:
+    counted = rrule("FREQ=HOURLY", start="2026-01-05T09:00", tz=NEW_YORK)
+    by_clock = rrule("FREQ=HOURLY;BYHOUR=9", start="2026-01-05T09:00", tz=NEW_YORK)
+    assert stamp_of(counted) == f"rrule=2 {stamp_of(by_clock)}"
+    assert stamp_of(counted) in stamps()
+    assert is_newer(stamp_of(counted), stamp_of(by_clock) or "")
+    waits = cast(Schedule, SimpleNamespace(tables=stamp_of(by_clock)))
+    assert not _is_current(waits, counted), "the watch misses no tick that was not promised"
+    assert _is_current(waits, by_clock)
 
 
 def test_count_ends_in_the_middle_of_a_fold() -> None:
@@ -474,7 +559,7 @@ def test_a_rule_that_never_fires_is_refused_at_once(text: str) -> None:
 def test_wall_times_that_never_exist_are_refused() -> None:
     # New York's clocks jump over 02:30 on the second Sunday of March, year after year.
     text = "FREQ=YEARLY;BYMONTH=3;BYDAY=2SU;BYHOUR=2;BYMINUTE=30"
-    assert rrule(text, tz=NEW_YORK, start="2026-01-01").next(0) == utc("2026-03-08T07:00")
+    assert rrule(text, tz=NEW_YORK, start="2026-01-01").next(0) == utc("2026-03-08T07:30")
     with at_most(A_SHORT_SEARCH), pytest.raises(InvalidRule, match="do not exist"):
         rrule(text, tz=NEW_YORK, start="2026-01-01", gap="skip")
 

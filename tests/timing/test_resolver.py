@@ -256,6 +256,8 @@ def test_a_rule_about_elapsed_time_promises_no_wall_time() -> None:
 
 PRESET_EXAMPLES = {
     "vixie": (["03:00-04:00"], ["01:30-04:00"], 25),
+    # Its section 3.3.5: the offset before the gap, and the first of two.
+    "rfc5545": (["03:30-04:00"], ["01:30-04:00"], 25),
     # `systemd-analyze calendar` says so, and test_differential.py asks it.
     "systemd": ([], ["01:30-04:00"], 24),
     # Read in its CronExpression, which leaves gaps and folds to java.util.Calendar: standard time wins.

@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 
 from foliot.domain.instant import SECOND, instant
 from foliot.domain.rule import Rule
-from foliot.timing import Cron, cron, every, parse
+from foliot.timing import Cron, cron, every, parse, rrule
 from foliot.timing.dst import Fold, Gap, IntervalLike
 from foliot.timing.surprises import dst_surprises, wall_rules
 from foliot.timing.zones import zone
@@ -178,3 +178,23 @@ def ticks(rule: Rule, low: int, high: int) -> list[int]:
         found.append(tick // SECOND)
         tick = rule.next(tick)
     return found
+
+
+@pytest.mark.parametrize(
+    ("text", "moves"),
+    [("FREQ=MINUTELY;INTERVAL=90", True), ("FREQ=HOURLY;INTERVAL=24", True), ("FREQ=MINUTELY;INTERVAL=20", False)],
+)
+def test_a_rule_of_elapsed_time_says_that_its_times_on_the_clock_move(text: str, moves: bool) -> None:
+    rule = rrule(text, start="2026-01-05T09:00", tz=NEW_YORK)
+    found = told(rule)
+    assert (
+        found
+        == [
+            "on 8 March 2026 the clocks of America/New_York go forward 1 hour; it counts elapsed time, "
+            "so its times on the clock are 1 hour later from then on",
+            "on 1 November 2026 the clocks of America/New_York go back 1 hour; it counts elapsed time, "
+            "so its times on the clock are 1 hour earlier from then on",
+        ]
+    ) is moves
+    assert len(found) == 2
+    assert told(rule, 2025) == []

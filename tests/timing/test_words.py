@@ -35,6 +35,15 @@ def test_times_are_listed_while_they_are_few_and_told_as_a_pace_beyond(expressio
         ("0 0 L-1 * *", "at 00:00 UTC on the day before the last day of the month"),
         ("0 0 L-3 2 *", "at 00:00 UTC on the 3rd day before the last day of February"),
         ("0 0 15W * *", "at 00:00 UTC on the working day (Monday to Friday) nearest to day 15 of the month"),
+        (
+            "0 0 15W,L * *",
+            "at 00:00 UTC on the last day and the working day (Monday to Friday) nearest to day 15 of the month",
+        ),
+        (
+            "0 0 1,15W,LW * *",
+            "at 00:00 UTC on day 1, the last working day (Monday to Friday) "
+            "and the working day (Monday to Friday) nearest to day 15 of the month",
+        ),
         ("0 0 LW * *", "at 00:00 UTC on the last working day (Monday to Friday) of the month"),
         ("0 0 1,15,L * *", "at 00:00 UTC on days 1 and 15 and the last day of the month"),
         ("0 0 * * 5#3", "at 00:00 UTC on the 3rd Friday of the month"),
@@ -86,6 +95,14 @@ def test_seconds_are_told_where_they_are_not_zero(expression: str, words: str) -
         ("0 0 1 1 * 2027", "at 00:00 UTC on day 1 of January, only in 2027"),
         ("* * * * * 2027-2030", "every minute, only in 2027 to 2030, UTC"),
         ("* * * * 1 2027,2029", "every minute on Monday, only in 2027 and 2029, UTC"),
+        ("0 0 1 1 * 2026-2199/2", "at 00:00 UTC on day 1 of January, only in every 2nd year from 2026 to 2198"),
+        (
+            "0 0 1 1 * 2020,2026-2199/3,2102",
+            "at 00:00 UTC on day 1 of January, "
+            "only in 2020, every 3rd year from 2026 to 2101, 2102 and every 3rd year from 2104 to 2197",
+        ),
+        ("0 0 1 1 * 2026-2044/2", "at 00:00 UTC on day 1 of January, only in every 2nd year from 2026 to 2044"),
+        ("0 0 1 1 * 2026-2032/2", "at 00:00 UTC on day 1 of January, only in 2026, 2028, 2030 and 2032"),
     ],
 )
 def test_years_are_told(expression: str, words: str) -> None:
@@ -94,8 +111,9 @@ def test_years_are_told(expression: str, words: str) -> None:
 
 def test_a_slot_that_was_chosen_by_hash_is_told() -> None:
     words = cron("H 2 * * *").named("nightly").explain()
-    assert words == "at 02:25 UTC every day (slot chosen by hash)"
+    assert words == "at 02:25 UTC every day (chosen by H for this schedule)"
     assert cron("H 2 * * *").named("weekly").explain() != words
+    assert cron("H 2 * * *").explain() == "at 02:59 UTC every day (an example: H chooses for each schedule by its name)"
 
 
 def test_the_zone_stands_where_times_of_day_are_told() -> None:

@@ -62,7 +62,9 @@ def _plain_store(url: str | None, clock: Clock | None) -> Store:
     if scheme == "sqlite" and separator and path.startswith("/") and len(path) > 1:
         file, _, words = path[1:].partition("?")
         if words not in ("", "migrate=auto", "migrate=never"):
-            raise InvalidInput(f"?{words} in the store's URL: a file may have migrate=auto or migrate=never")
+            raise InvalidInput(
+                f"?{words:.80} in the store's URL is not known; a file may have ?migrate=auto or ?migrate=never"
+            )
         return SqliteStore(file, clock, migrates=words != "migrate=never")
     if scheme in ("postgresql", "postgres") and separator:
         return _server_store(url, clock)

@@ -94,6 +94,22 @@ foliot = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"foliot {__version__}")
+        raise typer.Exit
+
+
+@foliot.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version, and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A durable job scheduler: promises that are kept, and that explain themselves."""
+
+
 foliot.command("up")(up.up)
 foliot.command("scheduler")(processes.scheduler)
 foliot.command("worker")(processes.worker)

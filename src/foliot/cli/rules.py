@@ -10,7 +10,7 @@ from rich.text import Text
 
 from foliot import timing
 from foliot.cli.options import JsonOption, legible
-from foliot.cli.output import Column, console, heading, print_items, print_json, print_table, say
+from foliot.cli.output import Column, complain, console, heading, print_items, print_json, print_table, say
 from foliot.cli.words import relative
 from foliot.clock import SystemClock
 from foliot.domain.instant import DAY, MINUTE, SECOND, Instant, parse_rfc3339, rfc3339
@@ -37,7 +37,8 @@ FromOption = Annotated[
 ]
 CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=10_000, help="How many.")]
 PresetOption = Annotated[
-    str | None, typer.Option("--preset", help="Another scheduler's answers: systemd, quartz, temporal.", metavar="NAME")
+    str | None,
+    typer.Option("--preset", help="A policy by name: vixie, rfc5545, systemd, quartz, temporal.", metavar="NAME"),
 ]
 GapOption = Annotated[
     str | None,
@@ -71,7 +72,7 @@ def upcoming_times(
     schedule: IdOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """When a rule fires next: UTC instants strictly after --from."""
+    """When a rule fires next: UTC instants strictly after --from. Exit 1 when there is none."""
     parsed = timing.parse(
         rule, tz, preset=preset, gap=gap, fold=fold, interval_like=interval_like, seconds=seconds, year=year
     )
@@ -79,11 +80,12 @@ def upcoming_times(
     times = [rfc3339(moment) for moment in timing.upcoming(named, begin(start), count)]
     if as_json:
         print_json(times)
-        return
-    for time in times:
-        say(time)
+    else:
+        for time in times:
+            say(time)
     if not times:
-        say(why_none(named))
+        complain(why_none(named))  # programs read stdout
+        raise typer.Exit(1)
 
 
 def explain(
@@ -168,6 +170,8 @@ def _policy_words(rule: Rule) -> str:
     policy = dst_policy(rule)
     if policy is None:
         return "each rule by its own policy"
+    if any(leaf.pace for leaf in wall_rules(rule)):
+        return "it counts elapsed time"
     if policy["elapsed"]:
         return "a star in minute or hour means elapsed time"
     return f"gap={policy['gap']}, fold={policy['fold']}"

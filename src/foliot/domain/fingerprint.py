@@ -5,9 +5,12 @@ and no `repr`. Keys are sorted, durations are whole microseconds, and a field wi
 rename nor a new field changes any hash. A setting is part of it where app, job or schedule chose it and it is not the
 baseline, so a default that changes in a later release changes no declaration.
 
-A rule stands in it as `Rule.encode` writes it, because stored rules and older releases fix that form. If a later
-release writes a rule otherwise, `_rule` must turn that into the form written before. A change of the canonical data
-needs the next format number. Fingerprints of another format are compared in format 0, and then by content.
+A rule stands in it as `Rule.encode` writes it, because stored rules and older releases fix that form. A change of the
+canonical data needs the next format number. Fingerprints of another format are compared in format 0, and then by
+content.
+
+Format 1: an RRULE that states no policy for changes of the clocks has Vixie's. Format 2: it has that of RFC 5545, and
+is written with `"gap":"shift_forward"`. `rule_before` writes it as releases of format 0 and 1 do.
 """
 
 from __future__ import annotations
@@ -150,6 +153,22 @@ def _loaded(text: bytes) -> Any:
         return {"bytes": text.hex()}
 
 
+def rule_before(encoded: str) -> str:
+    """A rule as releases of format 0 and 1 write the same declaration: without the default policy of an RRULE."""
+    if '"rrule"' not in encoded or '"gap":"shift_forward"' not in encoded:
+        return encoded
+    return json.dumps(_without_default(json.loads(encoded)), separators=(",", ":"), ensure_ascii=False)
+
+
+def _without_default(shape: Any) -> Any:
+    if isinstance(shape, list):
+        return [_without_default(part) for part in shape]
+    if not isinstance(shape, dict):
+        return shape
+    is_default = "rrule" in shape and shape.get("gap") == "shift_forward"
+    return {name: _without_default(value) for name, value in shape.items() if not (is_default and name == "gap")}
+
+
 def _choices(options: bytes | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings and the binding among a schedule's options, in wire form."""
     try:
@@ -165,7 +184,7 @@ def _choices(options: bytes | None) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def canonical(declaration: Declaration | Schedule) -> dict[str, Any]:
-    """The data of a declaration, or of a schedule as it is stored, in format 1."""
+    """The data of a declaration, or of a schedule as it is stored, in the present format."""
     said = declaration.said if isinstance(declaration, Declaration) else None
     chosen, bound = _choices(declaration.options)
     given = {
@@ -292,6 +311,8 @@ def differences(declaration: Declaration, schedule: Schedule, edited: Collection
     """The wire names of what differs. Edited fields are left out: of these the store holds the edit alone."""
     ours, theirs = _fields(declaration), _fields(schedule)
     found = {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
+    if "rule" in found and _rule(rule_before(declaration.rule)) == _rule(schedule.rule):
+        found.remove("rule")  # the same declaration, applied by a release with another default: the stored rule stays
     if is_shut(schedule.payload) or is_shut(declaration.payload):
         # Arguments that cannot be read cannot be compared. Without an edit nothing is lost by writing them again.
         found = found - {"args"} if edited is not None else found | {"args"}

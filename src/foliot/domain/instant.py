@@ -70,19 +70,26 @@ def parse_rfc3339(text: str) -> Instant:
         when = datetime.fromisoformat(text)
     except (ValueError, TypeError):
         raise InvalidInput(f"{text!r:.80} is not a date and time; write it as 2026-04-03T02:00:00Z") from None
+    if when.tzinfo is None:
+        raise InvalidInput(
+            f"{text!r:.80} has no time zone, so it names no instant; write {when.isoformat()}Z for UTC, "
+            f"or its offset: {when.isoformat()}+02:00"
+        )
     return instant(when)
 
 
 def duration(given: str | float | timedelta) -> Duration:
     """Reads a timedelta, a number of seconds, or text such as "90s", "1h30m", "1.5d"; never negative."""
     length = _length(given)
+    if length is None and isinstance(given, str) and (rest := _length(given.strip().removeprefix("-"))) is not None:
+        length = -rest
     if length is None:
         shown = repr(given)[:80] if not isinstance(given, int) else "a number"
         raise InvalidInput(
             f'{shown} is not a duration; give a timedelta, seconds, or text such as "90s", "10m", "1h30m"'
         )
     if length < 0:
-        raise InvalidInput(f"{given!r:.80} is negative; a duration must be zero or more")
+        raise InvalidInput(f"{given!r:.80} is negative; a duration must be zero or more: drop the minus sign")
     if length > LAST:
         raise InvalidInput("that is longer than any date can hold: the calendar ends in the year 9999")
     return length

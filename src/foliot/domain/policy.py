@@ -224,10 +224,14 @@ _AT_LEAST = {
 }
 
 
-def choices(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Checks what a user chose, by name and by value, and turns it into the forms that Policy holds."""
+def choices(given: Mapping[str, Any], beside: Iterable[str] = ()) -> dict[str, Any]:
+    """Checks what a user chose, by name and by value, and turns it into the forms that Policy holds.
+
+    `beside`: names that the caller takes besides, and that a misspelt one may mean."""
     chosen = dict(given)
     preset = _preset(chosen.pop("preset")) if "preset" in chosen else {}
+    for name in chosen:
+        _check_name(name, beside)
     return {**preset, **{name: _choice(name, value) for name, value in chosen.items()}}
 
 
@@ -247,13 +251,16 @@ def _preset(name: Any) -> dict[str, Any]:
     return PRESETS[name]
 
 
+def _check_name(name: str, beside: Iterable[str]) -> None:
+    if name in Policy.__dataclass_fields__:
+        return
+    known = [*beside, *Policy.__dataclass_fields__]
+    nearest = get_close_matches(name, known, n=1)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are: {', '.join(known)}"
+    raise InvalidInput(f"there is no setting {name!r}; {hint}")
+
+
 def _choice(name: str, value: Any) -> Any:
-    if name not in Policy.__dataclass_fields__:
-        nearest = get_close_matches(name, Policy.__dataclass_fields__, n=1)
-        hint = (
-            f"; did you mean {nearest[0]!r}?" if nearest else f"; there are: {', '.join(Policy.__dataclass_fields__)}"
-        )
-        raise InvalidInput(f"there is no setting {name!r}{hint}")
     if name in _ENUMS:
         return _member(name, value)
     if value is None and "None" in str(Policy.__dataclass_fields__[name].type):

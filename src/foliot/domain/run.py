@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from foliot.domain.breaker import Contact
 from foliot.domain.identity import made_at, member_of_series, run_id
-from foliot.domain.instant import LAST, MINUTE, Duration, Instant
+from foliot.domain.instant import LAST, MINUTE, Duration, Instant, rfc3339
 from foliot.domain.ledger import BatchView, EffectView, Facts, Item, Stage
 from foliot.domain.members import Interval
 from foliot.domain.state import Event, Outcome, Reason, State
@@ -111,6 +111,11 @@ class Kept(NamedTuple):
     @property
     def id(self) -> str:
         return run_id(self.number, self.name)
+
+    def __str__(self) -> str:
+        """`class:7#1 was made: scheduled, due at 2026-04-03T02:00:00Z`."""
+        what = "exists already, so its key is taken" if self.outcome == "kept" else f"was {self.outcome}"
+        return f"{self.id} {what}: {self.state}, due at {rfc3339(self.fire_at)}"
 
 
 class Claimed(NamedTuple):

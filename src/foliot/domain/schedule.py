@@ -10,7 +10,7 @@ from foliot.domain.policy import Policy
 from foliot.domain.run import Lane, Origin
 from foliot.domain.state import Reason, State
 
-FORMAT = 1
+FORMAT = 2
 """The format of fingerprints that this release makes. Format 0: releases that stored no number."""
 
 

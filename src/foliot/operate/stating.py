@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from foliot.domain import fingerprint_0
-from foliot.domain.fingerprint import signed, wire, wire_policy
+from foliot.domain.fingerprint import rule_before, signed, wire, wire_policy
 from foliot.domain.identity import checked_line, checked_name, checked_priority, checked_tenant
 from foliot.domain.instant import Instant
 from foliot.domain.locking import SHOWN_SHUT, is_shut, why_shut
@@ -283,7 +283,7 @@ def _declaration(
     former = fingerprint_0.of_stated(
         name=name,
         job=job,
-        rule=declaration.rule,
+        rule=rule_before(declaration.rule),
         payload=payload,
         described=described,
         over=over,

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from foliot.domain.instant import DAY, SECOND, Instant
 from foliot.domain.rule import Horizon
 from foliot.errors import InvalidRule
-from foliot.timing.combine import Composable, Composed, check_that_it_fires, checked, searching
+from foliot.timing.combine import Composable, Composed, check_that_it_fires, checked, inner_words, searching
 from foliot.timing.dst import VIXIE, Dst, IntervalLike, dst
 from foliot.timing.names import EVERY_MONTH, among, clock, listed, ordinal
 from foliot.timing.names import months as months_of
@@ -130,7 +130,8 @@ class BusinessDay(_OnDays):
     def explain(self) -> str:
         """The rule in plain words."""
         period = among(self.months) if self.of == "month" else f"the {self.of}"
-        return f"the {ordinal(self.n)} business day of {period} ({self.workdays.words()}) {self.when()}"
+        words = f"the {ordinal(self.n)} business day of {period} ({self.workdays.words()}) {self.when()}"
+        return words + self.policy_words()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ class BusinessDays(_OnDays):
 
     def explain(self) -> str:
         """The rule in plain words."""
-        return f"each business day ({self.workdays.words()}) {self.when()}"
+        return f"each business day ({self.workdays.words()}) {self.when()}{self.policy_words()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,7 @@ class NearestBusinessDay(_OnDays):
         shown = {29: "day 29 (or the last)", 30: "day 30 (or the last)", 31: "the last day"}
         dated = f"{shown.get(self.day, f'day {self.day}')} of {among(self.months)}"
         moved = "the nearest business day" if self.roll == "nearest" else f"the business day {self.roll} it"
-        return f"{dated}, or {moved} ({self.workdays.words()}), {self.when()}"
+        return f"{dated}, or {moved} ({self.workdays.words()}), {self.when()}{self.policy_words()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,7 @@ class OnlyOn(Composed):
         ends = (self.workdays.horizon(self.tz), self.rule.horizon)
         return min((end for end in ends if end is not None), default=None)
 
-    def next(self, after: Instant) -> Instant | None:
+    def search(self, after: Instant) -> Instant | None:
         # Before the first year that is known there is nothing to look for, and behind the last.
         return self._search(max(after, begin_of(self.workdays.known[0])), 1)
 
@@ -278,7 +279,7 @@ class OnlyOn(Composed):
 
     def explain(self) -> str:
         where = "" if self.tz == self.rule.tz else f" in {self.tz}"
-        return f"{self.rule.explain()}, only on business days{where} ({self.workdays.words()})"
+        return f"{inner_words(self.rule)}, only on business days{where} ({self.workdays.words()})"
 
 
 # ---------------------------------------------------------------------------------------------------- making the rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -16,9 +16,11 @@ from foliot.timing.combine import Bounded, Composable, Exclusion, Intersection, 
 from foliot.timing.cron import Cron, cron
 from foliot.timing.dst import Dst, dst
 from foliot.timing.elapsed import After, At, Every, after, every
+from foliot.timing.pieces import Piece, pointing
 from foliot.timing.recurrence import Recurrence, rrule
 from foliot.timing.spoken import is_spoken, spoken
 from foliot.timing.workdays import workdays
+from foliot.timing.zones import zone
 
 _CALENDAR = {"country", "subdivision", "market", "closed", "opened", "weekend"}
 LONGEST = 20_000
@@ -28,6 +30,12 @@ DEEPEST = 100
 """Rules inside of rules: far beyond what anybody needs, and far from where Python gives up."""
 
 _RRULE = re.compile(r"\s*(?:(?:RRULE|DTSTART|EXDATE|RDATE)[:;]|(?:[A-Z]+=[^;\s]*;)*FREQ=)", re.IGNORECASE)
+_ELAPSED: dict[str, Callable[[str], Rule]] = {
+    "every": every,
+    "@every": every,
+    "after": after,
+    "at": lambda value: At(parse_rfc3339(value)),
+}
 _SHORT_FORMS = (
     'a cron expression such as "0 2 * * *", "every 15m", "after 10m", "at 2026-04-03T02:00:00Z", '
     'or calls such as cron("0 2 * * *") | every("6h")'
@@ -127,24 +135,31 @@ def parse(
     given = {name: value for name, value in (settings | flags).items() if value not in (None, False)}
     if text.lstrip().startswith("{") or is_spoken(text):
         _refuse(given if tz == "UTC" else {"tz": tz} | given, "this rule says its own, inside of it")
-        return decode(text) if text.lstrip().startswith("{") else spoken(text)
+        if is_spoken(text):
+            return spoken(text)
+        with pointing(Piece(text, 0, text)):
+            return decode(text)
     if _RRULE.match(text):
         _refuse((name for name, value in flags.items() if value), "an RRULE says its own seconds and years")
-        return rrule(text, tz=tz, **settings)
+        _check_beside(tz, settings)
+        with pointing(Piece(text, 0, text)):
+            return rrule(text, tz=tz, **settings)
     word, *rest = text.split(maxsplit=1)
     value = "".join(rest).strip()
-    match word.lower():
-        case "every" | "@every":
-            _refuse(given, "elapsed time knows nothing of it")
-            return every(value)
-        case "after":
-            _refuse(given, "elapsed time knows nothing of it")
-            return after(value)
-        case "at":
-            _refuse(given, "one instant knows nothing of it")
-            with refused_as_rule():
-                return At(parse_rfc3339(value))
-    return cron(text, tz=tz, seconds=seconds, year=year, **settings)
+    word = word.lower()
+    if word in _ELAPSED:
+        _refuse(given, f"{'one instant' if word == 'at' else 'elapsed time'} knows nothing of it")
+        with pointing(Piece(text, text.rindex(value) if value else len(text.rstrip()), value)), refused_as_rule():
+            return _ELAPSED[word](value)
+    _check_beside(tz, settings)
+    with pointing(Piece(text, 0, text)):
+        return cron(text, tz=tz, seconds=seconds, year=year, **settings)
+
+
+def _check_beside(tz: str, settings: Mapping[str, str | None]) -> None:
+    """Refuses what is wrong beside the text, which no character of it is to blame for."""
+    zone(tz)
+    dst(settings["preset"], settings["gap"], settings["fold"], settings["interval_like"])
 
 
 def _refuse(given: Iterable[str], why: str) -> None:

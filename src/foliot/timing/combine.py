@@ -14,7 +14,8 @@ from foliot.domain.rule import Horizon
 from foliot.errors import InvalidInput, InvalidRule
 from foliot.timing.effort import FURTHEST, effort
 
-_PRESENT: Instant = instant(datetime(2026, 1, 1, tzinfo=UTC))
+PRESENT: Instant = instant(datetime(2026, 1, 1, tzinfo=UTC))
+"""The year in which this was written: rules read no clock."""
 
 
 class Composable:
@@ -119,7 +120,10 @@ def refused_as_rule() -> Iterator[None]:
 class Composed(Composable):
     """A rule made of others."""
 
-    __slots__ = ()
+    __slots__ = ("_near",)
+
+    _near: tuple[Instant, Instant | None]
+    """The last question and its answer."""
 
     @property
     def parts(self) -> tuple[Composable, ...]:
@@ -149,6 +153,20 @@ class Composed(Composable):
         """The nearest: from there on, some of its ticks are missing, or too many are left in."""
         return min((part.horizon for part in self.parts if part.horizon is not None), default=None)
 
+    def next(self, after: Instant) -> Instant | None:
+        """The first tick strictly after `after`. The last answer is remembered, because rules within rules ask again
+        and again for what lies before the same tick, and each search would search through all that are inside."""
+        asked, tick = getattr(self, "_near", (LAST, None))
+        if asked <= after and (tick is None or after < tick):
+            return tick
+        tick = self.search(after)
+        object.__setattr__(self, "_near", (after, tick))
+        return tick
+
+    def search(self, after: Instant) -> Instant | None:
+        """The first tick strictly after `after`."""
+        raise NotImplementedError
+
     def wall(self, tick: Instant) -> str | None:
         """As the rule says whose ticks these are."""
         return self.parts[0].wall(tick)
@@ -164,7 +182,7 @@ class Union(Composed):
     def parts(self) -> tuple[Composable, ...]:
         return self.rules
 
-    def next(self, after: Instant) -> Instant | None:
+    def search(self, after: Instant) -> Instant | None:
         with effort() as left:
             left[0] -= len(self.rules)
             return min((tick for rule in self.rules if (tick := rule.next(after)) is not None), default=None)
@@ -190,7 +208,7 @@ class Union(Composed):
         return {"any": [rule.shape() for rule in self.rules]}
 
     def explain(self) -> str:
-        return "; or ".join(rule.explain() for rule in self.rules)
+        return "; or ".join(map(inner_words, self.rules))
 
     @property
     def kept(self) -> tuple[Composable, ...]:
@@ -210,7 +228,7 @@ class Intersection(Composed):
     def parts(self) -> tuple[Composable, ...]:
         return self.rules
 
-    def next(self, after: Instant) -> Instant | None:
+    def search(self, after: Instant) -> Instant | None:
         """Each rule in turn leaps to the latest candidate, until all agree."""
         candidate = after + 1
         with searching(self, after) as leave_out:
@@ -245,7 +263,7 @@ class Intersection(Composed):
         return {"all": [rule.shape() for rule in self.rules]}
 
     def explain(self) -> str:
-        return ", and at the same time ".join(rule.explain() for rule in self.rules)
+        return ", and at the same time ".join(map(inner_words, self.rules))
 
     @property
     def kept(self) -> tuple[Composable, ...]:
@@ -266,7 +284,7 @@ class Exclusion(Composed):
     def parts(self) -> tuple[Composable, ...]:
         return (self.rule, self.other)
 
-    def next(self, after: Instant) -> Instant | None:
+    def search(self, after: Instant) -> Instant | None:
         with searching(self, after) as leave_out:
             tick = self.rule.next(after)
             while tick is not None and self.other.has(tick):
@@ -290,7 +308,7 @@ class Exclusion(Composed):
         return {"of": self.rule.shape(), "without": self.other.shape()}
 
     def explain(self) -> str:
-        return f"{self.rule.explain()}, except {self.other.explain()}"
+        return f"{inner_words(self.rule)}, except {inner_words(self.other)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +334,7 @@ class Bounded(Composed):
         beyond = self.rule.horizon
         return None if beyond is None or (self.end is not None and self.end <= beyond.end) else beyond
 
-    def next(self, after: Instant) -> Instant | None:
+    def search(self, after: Instant) -> Instant | None:
         tick = self.rule.next(after if self.start is None else max(after, self.start - 1))
         return tick if tick is not None and (self.end is None or tick < self.end) else None
 
@@ -337,7 +355,7 @@ class Bounded(Composed):
 
     def explain(self) -> str:
         start = "" if self.start is None else f", from {rfc3339(self.start)}"
-        return f"{self.rule.explain()}{start}" + ("" if self.end is None else f", before {rfc3339(self.end)}")
+        return f"{inner_words(self.rule)}{start}" + ("" if self.end is None else f", before {rfc3339(self.end)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +375,7 @@ class Outside(Composed):
     def parts(self) -> tuple[Composable, ...]:
         return (self.rule, self.opening)
 
-    def next(self, after: Instant) -> Instant | None:
+    def search(self, after: Instant) -> Instant | None:
         with searching(self, after) as leave_out:
             tick = self.rule.next(after)
             while tick is not None and (window := self._window(tick)) is not None:
@@ -387,7 +405,13 @@ class Outside(Composed):
         return {"of": self.rule.shape(), "outside": self.opening.shape(), "for": spell(self.length)}
 
     def explain(self) -> str:
-        return f"{self.rule.explain()}, but not for {spell(self.length)} from: {self.opening.explain()}"
+        return f"{inner_words(self.rule)}, but not for {spell(self.length)} from: {inner_words(self.opening)}"
+
+
+def inner_words(rule: Composable) -> str:
+    """The words of a rule that is part of another. A rule made of others stands in brackets, so that words which differ
+    only in what belongs together differ."""
+    return f"({rule.explain()})" if isinstance(rule, Composed) else rule.explain()
 
 
 def checked(rule: Composable) -> Composable:
@@ -405,7 +429,7 @@ def _parts(kind: type[Union] | type[Intersection], rule: Composable) -> tuple[Co
 
 def check_that_it_fires(rule: Composable, after: Instant | None = None) -> None:
     """From a stated start on, or from the year in which this was written, else from 1970."""
-    starts = (_PRESENT, 0) if after is None else (min(max(after, FIRST), LAST),)
+    starts = (PRESENT, 0) if after is None else (min(max(after, FIRST), LAST),)
     if all(rule.next(start) is None for start in starts):
         raise InvalidRule(f"this rule can never fire: {rule.explain():.200}")
 

@@ -47,7 +47,7 @@ class Cron(WallRule):
 
     def explain(self) -> str:
         """The rule in plain words."""
-        return describe(self.fields, self.tz)
+        return describe(self.fields, self.tz, self.seed) + self.policy_words()
 
 
 @lru_cache(maxsize=2_000)

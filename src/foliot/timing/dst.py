@@ -48,14 +48,22 @@ class Dst(NamedTuple):
             return Gap.SKIP, Fold.BOTH
         return self.gap, self.fold
 
+    def differing(self, other: Dst) -> dict[str, str]:
+        """By name, what differs from another policy."""
+        return {name: str(value) for name, value in self._asdict().items() if value != getattr(other, name)}
+
     def encoded(self) -> dict[str, str]:
-        """Only what differs from the default."""
-        return {name: str(value) for name, value in self._asdict().items() if value != getattr(VIXIE, name)}
+        """Only what differs from Vixie's. That is the policy of stored rules which state none, whatever the default of
+        new rules is."""
+        return self.differing(VIXIE)
 
 
 VIXIE = Dst()
+RFC5545 = Dst(Gap.SHIFT_FORWARD)
 PRESETS: dict[str, Dst] = {
     "vixie": VIXIE,
+    # A time in a gap is read with the offset before the gap, so 02:30 is 03:30. A time that comes twice is the first.
+    "rfc5545": RFC5545,
     # It runs what the clock on the wall shows for the first time, hourly rules too: the repeated hour is silent.
     "systemd": Dst(Gap.SKIP, Fold.FIRST, IntervalLike.NEVER),
     # java.util.Calendar reads a doubled time as standard time, so the first pass is silent; gaps have no firing.
@@ -69,14 +77,19 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 def dst(
-    preset: str | None = None, gap: str | None = None, fold: str | None = None, interval_like: str | None = None
+    preset: str | None = None,
+    gap: str | None = None,
+    fold: str | None = None,
+    interval_like: str | None = None,
+    *,
+    default: Dst = VIXIE,
 ) -> Dst:
-    """A preset (by default vixie's), with what is said besides."""
+    """A preset, or the default of the rule, with what is said besides."""
     if preset is gap is fold is interval_like is None:
-        return VIXIE
+        return default
     if preset is not None and (not isinstance(preset, str) or preset not in PRESETS):
         raise InvalidRule(f"preset={preset!r:.80} is not known; there are {', '.join(PRESETS)}")
-    chosen = PRESETS[preset or "vixie"]
+    chosen = default if preset is None else PRESETS[preset]
     return Dst(
         _choice(Gap, "gap", gap, chosen.gap),
         _choice(Fold, "fold", fold, chosen.fold),

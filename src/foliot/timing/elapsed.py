@@ -13,6 +13,7 @@ from foliot.domain.instant import (
     MILLISECOND,
     MINUTE,
     SECOND,
+    WEEK,
     Duration,
     Instant,
     duration,
@@ -22,7 +23,7 @@ from foliot.domain.instant import (
 )
 from foliot.errors import InvalidRule
 from foliot.timing.combine import Composable, refused_as_rule
-from foliot.timing.words import each, elapsed
+from foliot.timing.words import WEEKDAYS, clock, each, elapsed
 
 SHORTEST_INTERVAL: Duration = 100 * MILLISECOND
 """Every tick is a durable row; a faster pace is a loop inside one job, not a schedule."""
@@ -110,7 +111,17 @@ class Every(Composable):
 
     def explain(self) -> str:
         """The rule in plain words."""
-        return each(self.interval) + (f", counted from {rfc3339(self.start)}" if self.start else "")
+        counts = self.start or (self.phase() and self.interval not in (DAY, WEEK))
+        return each(self.interval) + self.phase() + (f", counted from {rfc3339(self.start)}" if counts else "")
+
+    def phase(self) -> str:
+        """When the ticks of a rate of whole days are, in UTC: `, on Thursday at 00:00 UTC`."""
+        if self.interval % DAY or self.spread:
+            return ""
+        time = f"at {clock(*divmod(self.start // MINUTE % 1440, 60), self.start // SECOND % 60)} UTC"
+        # Day 0 was a Thursday.
+        weekday = WEEKDAYS[(self.start // DAY + 3) % 7]
+        return f", {time}" if self.interval % WEEK else f", on {weekday} {time}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ _ITEM = re.compile(rf"(?:(?P<star>\*)|(?P<first>{_VALUE})(?:-(?P<last>{_VALUE}))
 _HASH = re.compile(rf"H(?![A-Za-z])(?:\((?P<first>{_VALUE})-(?P<last>{_VALUE})\))?{_STEP}", re.IGNORECASE)
 _DAY_MARK = re.compile(r"(?:(?P<last>L)(?:-(?P<back>[0-9]+))?|(?P<day>[0-9]+)(?=W))(?P<working>W)?", re.IGNORECASE)
 _WEEKDAY_MARK = re.compile(r"(?P<day>[0-9]+|[A-Za-z]{3})(?:(?P<last>L)|#(?P<nth>[0-9]+))", re.IGNORECASE)
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:us|ms|[smhdw]))+")
 # One digit at a time: a repeat inside a repeat could be cut in so many ways that a refusal would take hours.
 _SPREADS = re.compile(r"(?:^|[ \t,])[Hh](?![A-Za-z])")
 _LOOKS_LIKE_A_FIELD = re.compile(rf"(?:{'|'.join(_MONTHS + _WEEKDAYS)}|[0-9LWH*?#/,()-])+", re.IGNORECASE)
@@ -55,9 +56,41 @@ class _Kind:
     high: int
     names: dict[str, int] = field(default_factory=dict)
     whole: range = field(init=False)
+    common: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False)
+    """What most fields say, with its values: a star, a star with a step, a number, a name."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "whole", range(self.low, self.high + 1))
+        if len(self.whole) > 60:
+            return  # years
+        self.common["*"] = self._values(1)
+        self.common.update((f"*/{step}", self._values(step)) for step in range(1, self.high + 1))
+        self.common.update((str(value), (value % 7 if self.high == 7 else value,)) for value in self.whole)
+        self.common.update((name, (value,)) for name, value in self.names.items())
+
+    def plain(self, text: str) -> tuple[int, ...] | None:
+        """The values of a field that is common, or made of two or more that are: `9-17`, `1-59/2`, `0,30`. None for
+        all else, be it right or wrong."""
+        known = self.common.get(text)
+        if known is not None:
+            return known
+        if "," in text:
+            items = [self.plain(item) for item in text.split(",")]
+            return None if None in items else tuple(sorted({value for item in items if item for value in item}))
+        span, slash, step = text.partition("/")
+        first, _, last = span.partition("-")
+        low, high = self.common.get(first), self.common.get(last)
+        if low is None or high is None or len(low) > 1 or len(high) > 1 or low[0] > high[0]:
+            return None
+        pace = _MINUTE.common.get(step, ()) if slash else (1,)
+        if len(pace) != 1 or not pace[0] or (self.high == 7 and "7" in span):
+            return None
+        return tuple(range(low[0], high[0] + 1, pace[0]))
+
+    def _values(self, step: int) -> tuple[int, ...]:
+        """Each day of the week once: 7 is another name of 0."""
+        values = tuple(self.whole)[::step]
+        return tuple(sorted({day % 7 for day in values})) if self.high == 7 else values
 
     @property
     def top(self) -> int:
@@ -81,6 +114,7 @@ _HASHED = frozenset("Hh")
 _MARKS = frozenset("LlWw#?")
 _ZERO = Piece("0", 0, "0")
 _STAR = Piece("*", 0, "*")
+_ONCE = (0,)
 
 # What is allowed in one place, and asked for in another.
 _ELSEWHERE = {
@@ -112,11 +146,13 @@ def read(expression: str, sixth: Sixth | None = None, seed: str = "") -> Fields:
     text = checked_text(expression).strip(" \t\r\n")
     if sixth not in (None, "seconds", "year"):
         raise InvalidRule(f"the sixth field is {sixth!r:.20}; it can be seconds, or year")
+    if sixth is None and (fields := _common(text)) is not None:
+        return fields
     pieces = words(text)
     if pieces and pieces[0].text.startswith("@"):
         return read(_expand(*pieces))
     second, (minute, hour, day, month, weekday), year = _places(text, pieces, sixth)
-    spreads = _SPREADS.search(text) is not None
+    spreads = ("H" in text or "h" in text) and _SPREADS.search(text) is not None
     seed = seed if spreads else ""
     days, day_marks = _days(day, seed)
     weekdays, weekday_marks = _weekdays(weekday, seed)
@@ -138,6 +174,22 @@ def read(expression: str, sixth: Sixth | None = None, seed: str = "") -> Fields:
     if not fields.ever():
         raise day.refusal("this rule can never fire: no day matches", _why_never(fields))
     return fields
+
+
+def _common(text: str) -> Fields | None:
+    """The fields of five that are common, without a search for what is wrong: most expressions are read here. One that
+    could never fire is left to `read`, which says why."""
+    parts = text.split(" ")
+    if len(parts) != 5:
+        return None
+    minute, hour, day, month, weekday = parts
+    minutes, hours, days = _MINUTE.plain(minute), _HOUR.plain(hour), _DAY.plain(day)
+    months, weekdays = _MONTH.plain(month), _WEEKDAY.plain(weekday)
+    if minutes is None or hours is None or days is None or months is None or weekdays is None:
+        return None
+    either, is_interval = day[0] != "*" and weekday[0] != "*", minute[0] == "*" or hour[0] == "*"
+    fields = Fields(_ONCE, minutes, hours, days, months, weekdays, None, (), (), either, is_interval, False)
+    return fields if fields.ever() else None
 
 
 def _expand(nickname: Piece, *rest: Piece) -> str:
@@ -177,6 +229,10 @@ def _places(text: str, pieces: list[Piece], sixth: Sixth | None) -> tuple[Piece,
     if len(pieces) != wanted:
         place = pieces[wanted] if len(pieces) > wanted else Piece(text, len(text), "")
         count = _spelled(len(pieces)) if pieces else "none"
+        if len(pieces) == 1 and _DURATION.fullmatch(text):
+            raise pieces[0].refusal(
+                f"{text:.20} is a duration, and not a rule", f'write every {text:.20}, in Python every("{text:.20}")'
+            )
         raise place.refusal(
             f"a cron expression has {_spelled(wanted)} fields, and this one has {count}",
             f"write {_spelled(wanted)}: {'second, ' * (sixth == 'seconds')}{listed}{', year' * (sixth == 'year')}",
@@ -191,6 +247,8 @@ def _spelled(number: int) -> str:
 
 
 def _days(piece: Piece, seed: str) -> tuple[tuple[int, ...], tuple[DayMark, ...]]:
+    if (common := _DAY.common.get(piece.text)) is not None:
+        return common, ()
     if _MARKS.isdisjoint(piece.text):
         return _values(piece, _DAY, seed), ()
     plain, marks = [], []
@@ -199,9 +257,9 @@ def _days(piece: Piece, seed: str) -> tuple[tuple[int, ...], tuple[DayMark, ...]
         if match is None:
             plain.append(item)
         elif match["last"]:
-            back = int(match["back"] or 0) if len(match["back"] or "") < 3 else 99
-            if match["back"] and not 1 <= back <= 30:
-                raise item.group(match, "back").refusal(f"no month has a day L-{match['back']:.20}", "use L-1 to L-30")
+            back = 0
+            if match["back"]:
+                back = _count(item.group(match, "back"), 30, "no month has a day L-", "use L-1 to L-30")
             marks.append(DayMark(-back, bool(match["working"])))
         else:
             marks.append(DayMark(_value(item.group(match, "day"), _DAY), True))
@@ -209,6 +267,8 @@ def _days(piece: Piece, seed: str) -> tuple[tuple[int, ...], tuple[DayMark, ...]
 
 
 def _weekdays(piece: Piece, seed: str) -> tuple[tuple[int, ...], tuple[WeekdayMark, ...]]:
+    if (common := _WEEKDAY.common.get(piece.text)) is not None:
+        return common, ()
     if _MARKS.isdisjoint(piece.text):
         values = _values(piece, _WEEKDAY, seed)
         return values if values[-1] < 7 else tuple(sorted({day % 7 for day in values})), ()
@@ -223,11 +283,19 @@ def _weekdays(piece: Piece, seed: str) -> tuple[tuple[int, ...], tuple[WeekdayMa
             plain.append(item)
             continue
         weekday = _value(item.group(match, "day"), _WEEKDAY) % 7
-        nth = 0 if match["last"] else int(match["nth"][:2])
-        if not match["last"] and not 1 <= nth <= 5:
-            raise item.group(match, "nth").refusal(f"no month has a weekday number {match['nth']:.20}", "use 1 to 5")
+        nth = 0
+        if not match["last"]:
+            nth = _count(item.group(match, "nth"), 5, "no month has a weekday number ", "use 1 to 5")
         marks.append(WeekdayMark(weekday, nth))
     return tuple(sorted({day % 7 for day in _union(plain, _WEEKDAY, seed)})), tuple(marks)
+
+
+def _count(piece: Piece, most: int, problem: str, advice: str) -> int:
+    """A number from 1 to `most`, of two digits at most."""
+    number = int(piece.text) if len(piece.text) <= 2 else 0
+    if not 1 <= number <= most:
+        raise piece.refusal(f"{problem}{piece.text:.20}", advice)
+    return number
 
 
 def _listed(piece: Piece) -> Iterable[Piece]:
@@ -236,6 +304,8 @@ def _listed(piece: Piece) -> Iterable[Piece]:
 
 
 def _values(piece: Piece, kind: _Kind, seed: str) -> tuple[int, ...]:
+    if (common := kind.common.get(piece.text)) is not None:
+        return common
     if "," not in piece.text:
         return tuple(_item(piece, kind, seed))
     return _union(piece.items(), kind, seed)

@@ -188,6 +188,10 @@ def _in_month(
     length: int,
 ) -> tuple[int, ...]:
     """Remembered for all rules together: there are few kinds of months, and many rules for the same days."""
+    if not either and not day_marks and len(weekdays) == 7:
+        return days if days[-1] <= length else tuple(day for day in days if day <= length)
+    if not either and not weekday_marks and len(days) == 31:
+        return tuple(sorted(day for weekday in weekdays for day in range(1 + (weekday - first) % 7, length + 1, 7)))
     dated = {*days, *(mark for one in day_marks for mark in _marked(one, first, length))}
     if not either and len(weekdays) == 7:
         return tuple(sorted(day for day in dated if day <= length))

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from foliot.errors import InvalidRule
 from foliot.timing.periods import Frequency, Weekday
+from foliot.timing.pieces import Piece
 
 LONGEST = 10_000
 """Six hundred dates fit; the bound keeps hostile text away."""
@@ -38,7 +39,7 @@ _REASONS = {
     "SKIP": "SKIP is not supported: a date that does not exist, such as 30 February, is left out",
     "BYEASTER": "BYEASTER is not part of RFC 5545 and is not supported",
 }
-_DATE = "a date, 20261231, or a time, 20261231T090000, with a Z behind it for UTC"
+_DATE = "20261231, or 20261231T090000, with a Z behind it for UTC"
 
 # A long line may go on in the next one, after one blank. People indent lines, too.
 _FOLD = re.compile(r"\r?\n[ \t](?![ \t]*(?:(?:DTSTART|RRULE|RDATE|EXDATE|EXRULE)[:;]|FREQ=))", re.IGNORECASE)
@@ -84,24 +85,48 @@ class _Line(NamedTuple):
         return self.value if self.name == "RRULE" else f"{self.name}:{self.value}"
 
 
+class _Refused(Exception):
+    """A part that cannot be, by its name, with the item of its list that is to blame."""
+
+    def __init__(self, name: str, problem: str, item: str = "") -> None:
+        super().__init__(problem)
+        self.name, self.item = name, item
+
+    def pointed(self, text: str) -> InvalidRule:
+        """The refusal, which points at the part; the text may be in small letters and on several lines."""
+        folded = text.upper()
+        match = re.search(rf"(?<![A-Z]){re.escape(self.name)}(?![A-Z])", folded)
+        place = match.start() if match and self.name else 0
+        within = folded.find(self.item, place + len(self.name)) if self.item else -1
+        problem, _, advice = str(self).partition("; ")
+        return Piece(text, within if within >= 0 else place, "").refusal(problem, advice)
+
+
 def read(text: str) -> Given:
     """Reads one recurrence; InvalidRule for anything else."""
     if not isinstance(text, str) or not text.strip():
         raise InvalidRule(f"{text!r:.80} is not a recurrence; write it as FREQ=WEEKLY;BYDAY=MO,FR;BYHOUR=9")
     if len(text) > LONGEST or not text.isascii():
         raise InvalidRule(f"{text!r:.80} is not a recurrence: it must be plain ASCII, {LONGEST:,} characters at most")
+    try:
+        return _read(text)
+    except _Refused as refused:
+        raise refused.pointed(text) from None
+
+
+def _read(text: str) -> Given:
     lines = [_line(line) for line in _lines(text)]
     for name in ("DTSTART", "RRULE"):
         if sum(line.name == name for line in lines) > 1:
             hint = "; join rules with |: rrule(...) | rrule(...)" if name == "RRULE" else ""
-            raise InvalidRule(f"{name} is given twice; a recurrence has one{hint}")
+            raise _Refused(name, f"{name} is given twice; a recurrence has one{hint}")
     rule = next((line for line in lines if line.name == "RRULE"), None)
     if rule is None:
-        raise InvalidRule(f"{text!r:.80} has no rule; add one: FREQ=WEEKLY;BYDAY=MO,FR;BYHOUR=9")
+        raise _Refused("", f"{text!r:.80} has no rule; add one: FREQ=WEEKLY;BYDAY=MO,FR;BYHOUR=9")
     start = next((line for line in lines if line.name == "DTSTART"), None)
     zones = {line.tz for line in lines if line.tz is not None}
     if len(zones) > 1:
-        raise InvalidRule(f"one recurrence has one time zone; these are several: {', '.join(sorted(zones))[:200]}")
+        raise _Refused("TZID", f"one recurrence has one time zone; these are several: {', '.join(sorted(zones))[:200]}")
     parts = _parts(rule.value)
     given = Given(
         text="\n".join(line.spelt() for line in lines if line is not start),
@@ -144,14 +169,15 @@ def _line(text: str) -> _Line:
     name = name.upper()
     if name not in _PROPERTIES:
         known = ", ".join(_PROPERTIES)
-        raise InvalidRule(_REASONS.get(name) or f"{name[:40]!r} is not supported; a recurrence has only {known}")
+        raise _Refused(name, _REASONS.get(name) or f"{name[:40]!r} is not supported; a recurrence has only {known}")
     tz = None
     for parameter in parameters:
         key, _, setting = parameter.partition("=")
         if key.upper() == "TZID" and setting and name != "RRULE":
             tz = setting.strip('"')
         elif key.upper() != "VALUE" or setting.upper() not in ("DATE", "DATE-TIME"):
-            raise InvalidRule(f"{name};{parameter[:40]} is not supported; only TZID=, VALUE=DATE and DATE-TIME are")
+            problem = f"{name} with {parameter[:40]} is not supported; only TZID=, VALUE=DATE and DATE-TIME are"
+            raise _Refused(name, problem, parameter.upper())
     return _Line(name, tz, value.upper().rstrip(";"))
 
 
@@ -162,11 +188,11 @@ def _parts(value: str) -> dict[str, str]:
         if name not in _PARTS:
             near = get_close_matches(name[:40], _PARTS, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_PARTS)}"
-            raise InvalidRule(_REASONS.get(name) or f"{part[:40]!r} is not a part of an RRULE; {hint}")
+            raise _Refused(name, _REASONS.get(name) or f"{part[:40]!r} is not a part of an RRULE; {hint}")
         if name in parts:
-            raise InvalidRule(f"{name} is given twice; put its values into one list, or drop one")
+            raise _Refused(name, f"{name} is given twice; put its values into one list, or drop one")
         if not setting:
-            raise InvalidRule(f"{name} has no value; write {name}=..., or drop it")
+            raise _Refused(name, f"{name} has no value; write {name}=..., or drop it")
         parts[name] = setting
     return parts
 
@@ -179,15 +205,15 @@ def _frequency(parts: dict[str, str]) -> Frequency:
         return Frequency[parts["FREQ"]]
     except KeyError:
         given = f"FREQ={parts['FREQ'][:40]} is not known" if "FREQ" in parts else "FREQ is missing"
-        raise InvalidRule(f"{given}; write FREQ= and one of {', '.join(one.name for one in Frequency)}") from None
+        raise _Refused("FREQ", f"{given}; write FREQ= and one of {', '.join(one.name for one in Frequency)}") from None
 
 
 def _whole(name: str, text: str) -> int:
     number = int(text) if _NUMBER.fullmatch(text) else 0
     if number < 1:
-        raise InvalidRule(f"{name}={text[:40]} cannot be; give a whole number from 1 to 999999999")
+        raise _Refused(name, f"{name}={text[:40]} cannot be; give a whole number from 1 to 999999999")
     if name == "COUNT" and number > MOST_COUNT:
-        raise InvalidRule(f"COUNT={text[:40]} is too many to count; the most is {MOST_COUNT}. Give UNTIL= instead")
+        raise _Refused(name, f"COUNT={text[:40]} is too many to count; the most is {MOST_COUNT}. Give UNTIL= instead")
     return number
 
 
@@ -197,17 +223,17 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
     for item in text.split(","):
         value = int(item) if _NUMBER.fullmatch(item) else None
         if name == "BYSECOND" and value == 60:
-            raise InvalidRule("BYSECOND=60 is a leap second, which POSIX time does not have; give 0 to 59")
+            raise _Refused(name, "BYSECOND=60 is a leap second, which POSIX time does not have; give 0 to 59")
         if value is None or not low <= value <= high or (value == 0 and low < 0):
             span = f"1 to {high}, or -1 to {low} from the end" if low < 0 else f"{low} to {high}"
-            raise InvalidRule(f"{item[:40]!r} in {name} cannot be; give {span}")
+            raise _Refused(name, f"{item[:40]!r} in {name} cannot be; give {span}", item)
         values.add(value)
     return tuple(sorted(values))
 
 
 def _week_start(text: str) -> int:
     if text not in _WEEKDAYS:
-        raise InvalidRule(f"WKST={text[:40]} is not known; there are {', '.join(_WEEKDAYS)}")
+        raise _Refused("WKST", f"WKST={text[:40]} is not known; there are {', '.join(_WEEKDAYS)}")
     return _WEEKDAYS.index(text)
 
 
@@ -217,7 +243,8 @@ def _weekdays(text: str) -> list[Weekday]:
         match = _BYDAY.fullmatch(item)
         nth = int(match[1] or 0) if match else 0
         if match is None or (match[1] and not 1 <= abs(nth) <= 53):
-            raise InvalidRule(f"{item[:40]!r} in BYDAY cannot be; write MO, 1MO (the first), or -1MO (the last)")
+            problem = f"{item[:40]!r} in BYDAY cannot be; write MO, 1MO (the first), or -1MO (the last)"
+            raise _Refused("BYDAY", problem, item)
         weekdays.add(Weekday(_WEEKDAYS.index(match[2]), nth))
     return sorted(weekdays)
 
@@ -229,7 +256,7 @@ def _moment(name: str, text: str) -> Moment:
             raise ValueError
         when = datetime.fromisoformat(f"{match[1]}T{match[2] or '000000'}")
     except ValueError:
-        raise InvalidRule(f"{text[:40]!r} in {name} is not {_DATE}") from None
+        raise _Refused(name, f"{text[:40]!r} in {name} is not a date or a time; write {_DATE}", text) from None
     return Moment(when, "utc" if match[3] else "wall" if match[2] else "date")
 
 
@@ -244,20 +271,33 @@ def _check(given: Given) -> None:
     """What RFC 5545 forbids. Other readers ignore such parts, and so run at times that nobody asked for."""
     frequency, numbers = given.frequency, given.numbers
     if given.most is not None and given.until is not None:
-        raise InvalidRule("COUNT and UNTIL both say where the rule ends; give one of them")
+        raise _Refused("UNTIL", "COUNT and UNTIL both say where the rule ends; give one of them")
     if "BYMONTHDAY" in numbers and frequency is Frequency.WEEKLY:
-        raise InvalidRule("BYMONTHDAY does not go with FREQ=WEEKLY; write FREQ=MONTHLY or FREQ=DAILY")
+        raise _Refused("BYMONTHDAY", "BYMONTHDAY does not go with FREQ=WEEKLY; write FREQ=MONTHLY or FREQ=DAILY")
     if "BYYEARDAY" in numbers and frequency in (Frequency.DAILY, Frequency.WEEKLY, Frequency.MONTHLY):
-        raise InvalidRule(f"BYYEARDAY does not go with FREQ={frequency.name}; write FREQ=YEARLY")
+        raise _Refused("BYYEARDAY", f"BYYEARDAY does not go with FREQ={frequency.name}; write FREQ=YEARLY")
     if "BYWEEKNO" in numbers and frequency is not Frequency.YEARLY:
-        raise InvalidRule(f"BYWEEKNO does not go with FREQ={frequency.name}; write FREQ=YEARLY")
+        raise _Refused("BYWEEKNO", f"BYWEEKNO does not go with FREQ={frequency.name}; write FREQ=YEARLY")
     if "BYSETPOS" in numbers and not given.weekdays and len(numbers) == 1:
-        raise InvalidRule("BYSETPOS chooses among what other BY parts give, and there is none; add BYDAY, for example")
+        raise _Refused(
+            "BYSETPOS", "BYSETPOS chooses among what other BY parts give, and there is none; add BYDAY, for example"
+        )
+    if given.start is not None and given.start.form == "date":
+        for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
+            if name in numbers:
+                date = f"{given.start.when:%Y%m%d}"
+                raise _Refused(
+                    name,
+                    f"{name} does not go with a DTSTART that is a date, and RFC 5545 says to ignore it; "
+                    f"write the time of day into DTSTART, as in DTSTART:{date}T090000, or drop {name}",
+                )
     furthest = max((abs(one.nth) for one in given.weekdays), default=0)
     if not furthest:
         return
     if frequency > Frequency.MONTHLY or "BYWEEKNO" in numbers:
         what = "BYWEEKNO" if "BYWEEKNO" in numbers else f"FREQ={frequency.name}"
-        raise InvalidRule(f"BYDAY with a number, such as 1MO, does not go with {what}; write FREQ=MONTHLY, or MO alone")
+        raise _Refused(
+            "BYDAY", f"BYDAY with a number, such as 1MO, does not go with {what}; write FREQ=MONTHLY, or MO alone"
+        )
     if furthest > 5 and (frequency is Frequency.MONTHLY or "BYMONTH" in numbers):
-        raise InvalidRule(f"BYDAY asks for number {furthest} of a weekday, but a month has five at most")
+        raise _Refused("BYDAY", f"BYDAY asks for number {furthest} of a weekday, but a month has five at most")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from foliot.domain.instant import DAY, MINUTE, SECOND
+from foliot.domain.instant import DAY, MINUTE, SECOND, to_datetime
 from foliot.domain.rule import Rule
-from foliot.timing.combine import Composed
+from foliot.timing.combine import PRESENT, Composed
 from foliot.timing.cron import Cron
 from foliot.timing.elapsed import Every
 from foliot.timing.expression import NICKNAMES
@@ -21,6 +21,14 @@ from foliot.timing.zones import VERSION, zone
 _DAY = 86_400
 _LENGTHS = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _STEP = re.compile(r"\*/(\d+)")
+_STEP_OF_RANGE = re.compile(r"(?:\*|(\w+)-(\w+))/(\d+)")
+_EVERY = {
+    "second": 'every("{}s")',
+    "minute": 'every("{}m")',
+    "hour": 'every("{}h")',
+    "day": 'rrule("FREQ=DAILY;INTERVAL={}", start=...)',
+    "month": 'rrule("FREQ=MONTHLY;INTERVAL={}", start=...)',
+}
 
 
 def classic_mistakes(rule: Rule) -> list[str]:
@@ -62,6 +70,7 @@ def _of_cron(rule: Cron) -> Iterator[str]:
     text = _written(rule)
     yield from _days_and_weekdays(rule, text)
     yield from _too_often(rule, text)
+    yield from _single_steps(rule, text)
     yield from _uneven_steps(rule, text)
     yield from _short_months(rule, text)
     yield from _herd(rule, text)
@@ -95,6 +104,22 @@ def _too_often(rule: Cron, text: _Text) -> Iterator[str]:
     elif text.minute == text.hour == "*" and text.day.isdigit():
         once = text._replace(minute="0", hour="0")
         yield f'it runs every minute of that day, 1,440 times; for once, write "{once.five()}"'
+
+
+def _single_steps(rule: Cron, text: _Text) -> Iterator[str]:
+    """Steps that reach no second value."""
+    places = (("second", "minute"), ("minute", "hour"), ("hour", "day"), ("day", "month"), ("month", "year"))
+    values = (rule.fields.seconds, rule.fields.minutes, rule.fields.hours, rule.fields.days, rule.fields.months)
+    for (unit, longer), given, found in zip(places, text[:5], values, strict=True):
+        match = _STEP_OF_RANGE.fullmatch(given)
+        if match is None or len(found) > 1 or (match[1] is not None and match[1] == match[2]):
+            continue
+        step = int(match[3])
+        end = longer if match[1] is None else "range"
+        yield (
+            f"{given} is {unit} {found[0]} alone, because a step ends with {'its' if match[1] else 'the'} {end}. "
+            f"For every {step} {unit}s, use {_EVERY[unit].format(step)}"
+        )
 
 
 def _uneven_steps(rule: Cron, text: _Text) -> Iterator[str]:
@@ -186,8 +211,18 @@ def _of_rate(rule: Every) -> Iterator[str]:
     pace = each(rule.interval)
     if rule.interval % DAY == 0:
         yield (
-            f"{pace} is elapsed time: on local clocks it moves when they change. "
-            f'For a time of day, use cron("0 2 * * *", tz="Europe/Paris")'
+            f"{pace}{rule.phase()}{',' if rule.phase() else ''} is elapsed time: on local clocks it moves when they "
+            f"change. For a time of day, use {_by_calendar(rule)}"
         )
     elif rule.interval >= MINUTE and DAY % rule.interval:
         yield f"{pace} does not divide a day, so its times differ from day to day; for fixed times, use cron"
+
+
+def _by_calendar(rule: Every) -> str:
+    """The rule of the calendar that has the pace of a rate of whole days."""
+    days = rule.interval // DAY
+    near = to_datetime(rule.next(PRESENT - 1) or rule.start)
+    if days in (1, 7):
+        weekday = "*" if days == 1 else f"{near:%a}".lower()
+        return f'cron("0 2 * * {weekday}", tz="Europe/Paris")'
+    return f'rrule("FREQ=DAILY;INTERVAL={days}", start="{near:%Y-%m-%d}T02:00", tz="Europe/Paris")'

@@ -48,7 +48,7 @@ class Frequency(IntEnum):
     SECONDLY = 6
 
 
-_SIZES = {
+SIZES = {
     Frequency.WEEKLY: 7 * DAY,
     Frequency.DAILY: DAY,
     Frequency.HOURLY: 3600,
@@ -108,7 +108,7 @@ class PeriodPattern:
         self._positions = positions
         self._start = start
         self._until = until
-        self._size = _SIZES.get(frequency, 0)
+        self._size = SIZES.get(frequency, 0)
         # Where numbered periods begin. The first day of 1970 was a Thursday.
         self._origin = (days.week_start - 3) * DAY if frequency is Frequency.WEEKLY else 0
         self._first = self._period(start)
@@ -123,22 +123,32 @@ class PeriodPattern:
         2. When the period that they lie in does not count, leap to the next one that does, and look again.
         3. With BYSETPOS a period is taken as a whole: only some of its times count, and there may be none left.
         """
-        wall = max(wall, self._start) if step > 0 else min(wall, self._until)
-        with effort() as store:
-            return self._search(wall, step, tries, store)
+        return self.within(wall, self._until if step > 0 else self._start, step, tries)
 
-    def _search(self, wall: int, step: Step, tries: int, store: list[int]) -> int | None:
+    def within(self, wall: int, end: int, step: Step, tries: int = MOST_TRIES) -> int | None:
+        """The same, up to `end`."""
+        with effort() as store:
+            if step > 0:
+                return self._search(max(wall, self._start), step, tries, store, self._start, min(end, self._until))
+            return self._search(min(wall, self._until), step, tries, store, max(end, self._start), self._until)
+
+    def day(self, wall: int, step: Step) -> int | None:
+        """The begin of the day that matches nearest to a wall time."""
+        day = self._day(wall // DAY, step)
+        return None if day is None else day * DAY
+
+    def _search(self, wall: int, step: Step, tries: int, store: list[int], low: int, high: int) -> int | None:
         left = min(tries, store[0])
         while left > 0:
             found = self._match(wall, step)
-            if found is None or not self._start <= found <= self._until:
+            if found is None or not low <= found <= high:
                 return None
             period = self._period(found)
             beyond = (period - self._first) % self._interval
             if not beyond:
                 chosen = self._choose(period, wall, step) if self._positions else found
                 if chosen is not None:
-                    return chosen if self._start <= chosen <= self._until else None
+                    return chosen if low <= chosen <= high else None
             cost = 1 if beyond else _SET_COST
             left, store[0] = left - cost, store[0] - cost
             if step > 0:

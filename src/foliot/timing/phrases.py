@@ -19,7 +19,9 @@ def describe(given: Given, days: Days, times: Times, tz: str, start: datetime | 
     """`every 2 weeks on Monday and Friday at 09:00 Europe/Paris, from 2026-01-05`."""
     period = _PERIODS[given.frequency]
     pace = f"every {period}" if given.interval == 1 else f"every {given.interval} {period}s"
-    if given.frequency <= Frequency.DAILY:
+    if given.frequency is Frequency.DAILY:
+        told = _daily(given.interval, pace, _days(given.frequency, days).strip(), f"{_times(times)} {tz}")
+    elif given.frequency < Frequency.DAILY:
         told = f"{pace}{_days(given.frequency, days)} {_times(times)} {tz}"
     else:
         told = f"{pace}{_within(given.frequency, times)}{_days(given.frequency, days)}, {tz}"
@@ -36,13 +38,22 @@ def describe(given: Given, days: Days, times: Times, tz: str, start: datetime | 
 def _days(frequency: Frequency, days: Days) -> str:
     """The days, led by the most exact; whatever else is said only narrows it."""
     kinds = [kind for kind in (_year_days(days), _month_days(frequency, days), _weekdays(frequency, days)) if kind]
-    only = ", only" if frequency >= Frequency.DAILY else ""
+    only = ", only" if frequency > Frequency.DAILY else ""
     told = f"{only} on {', only when it falls on '.join(kinds)}" if kinds else ""
     if days.weeks:
         told += f" in {_some('week', days.weeks)} of the year"
     if days.months and not _says_months(frequency, days):
         told += f"{'' if kinds else only} in {series(days.months, MONTHS)}"
     return told
+
+
+def _daily(interval: int, pace: str, days: str, times: str) -> str:
+    """`on Monday in January at 09:00 UTC`: days that are named need no pace, unless it leaves some of them out."""
+    if interval > 1 and days:
+        return f"{pace} {times}, but only {days}"
+    if days.startswith("on "):
+        return f"{days} {times}"
+    return f"{pace}{' ' if days else ''}{days} {times}"
 
 
 def _says_months(frequency: Frequency, days: Days) -> bool:
@@ -130,7 +141,7 @@ def _bounds(given: Given, times: Times, start: datetime | None) -> str:
     if given.until is not None:
         told += f", until {_moment(given.until)}"
     if given.most is not None:
-        told += f", {given.most} times" if given.most > 1 else ", once"
+        told += f", {given.most} time{'s' if given.most > 1 else ''}"
     if given.dates:
         told += f", also {_moments(given.dates)}"
     return told + (f", except {_moments(given.exceptions)}" if given.exceptions else "")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from foliot.errors import InvalidRule
+
+_WORD = re.compile(r"[^ \t]+")
 
 
 class Piece(NamedTuple):
@@ -39,14 +42,21 @@ class Piece(NamedTuple):
         said, shown = (
             "".join(character if character.isprintable() else " " for character in text) for text in (problem, excerpt)
         )
-        return InvalidRule(f"{said}\n    {shown}\n    {' ' * (self.start - left)}^ {advice}")
+        return InvalidRule(f"{said}\n    {shown}\n    {' ' * (self.start - left)}^ {advice}".rstrip())
+
+
+@contextmanager
+def pointing(piece: Piece) -> Iterator[None]:
+    """Makes a refusal of this piece point at it, unless it points at a character already."""
+    try:
+        yield
+    except InvalidRule as refusal:
+        problem, _, advice = str(refusal).partition("; ")
+        if "\n" in problem + advice:
+            raise
+        raise piece.refusal(problem, advice) from None
 
 
 def words(text: str) -> list[Piece]:
     """The parts between blanks."""
-    pieces, start = [], 0
-    for part in text.replace("\t", " ").split(" "):
-        if part:
-            pieces.append(Piece(text, start, part))
-        start += len(part) + 1
-    return pieces
+    return [Piece(text, match.start(), match[0]) for match in _WORD.finditer(text)]

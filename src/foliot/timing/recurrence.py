@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -12,13 +12,15 @@ from foliot.domain.instant import SECOND, Instant, instant
 from foliot.errors import InvalidRule
 from foliot.timing import ical
 from foliot.timing.combine import refused_as_rule
-from foliot.timing.dst import VIXIE, Dst, dst
+from foliot.timing.dst import RFC5545, VIXIE, Dst, Fold, Gap, IntervalLike, dst
 from foliot.timing.effort import effort
 from foliot.timing.ical import Given, Moment
-from foliot.timing.periods import DAY, Days, Frequency, PeriodPattern, Times, Weekday
+from foliot.timing.periods import DAY, SIZES, Days, Frequency, PeriodPattern, Times, Weekday
 from foliot.timing.phrases import describe
-from foliot.timing.resolver import Pattern, Step, nearest
-from foliot.timing.wall import WallRule
+from foliot.timing.pieces import Piece, pointing
+from foliot.timing.resolver import Pattern, Step, nearest, nearest_elapsed
+from foliot.timing.wall import Once, WallRule
+from foliot.timing.words import clock
 from foliot.timing.zones import FIRST_SECOND, LAST_SECOND, Zone, zone
 
 ANCHOR = "1970-01-01T00:00:00"
@@ -36,15 +38,20 @@ _EPOCH = datetime(1970, 1, 1)
 class Recurrence(WallRule):
     """An RRULE with its RDATE and EXDATE lines, and its DTSTART as `start`: a wall time of its zone."""
 
+    dst_default = RFC5545
+
     text: str
     start: str = ANCHOR
     tz: str = "UTC"
     dst: Dst = VIXIE
+    """Stored rules that state none have Vixie's: it was the default once. `rrule` gives new ones that of RFC 5545."""
     given: Given = field(init=False, repr=False, compare=False)
     _last: int | None = field(init=False, repr=False, compare=False)
     """The second of the last tick that COUNT or UNTIL allows. A wall time would not do: in a fold it comes twice."""
     _dates: Pattern | None = field(init=False, repr=False, compare=False)
     """RDATE: neither COUNT nor UNTIL is about these."""
+    _elapsed: _ByOffset | None = field(init=False, repr=False, compare=False)
+    """The patterns of a rule that counts elapsed time; None for one that counts by the clock."""
 
     def __post_init__(self) -> None:
         given, where = ical.read(self.text), zone(self.tz)
@@ -78,28 +85,45 @@ class Recurrence(WallRule):
         first = pattern.nearest(_seconds(begin), 1, FEW_TRIES)
         if first is None:
             raise InvalidRule(f"this rule can never fire: from {self.start} on no time is in {self.text[:200]!r}")
-        self.settle(_pattern(given, begin, min(end, first + _HORIZON)), is_interval)
         object.__setattr__(self, "_last", None)
+        self._settle(begin, min(end, first + _HORIZON), is_interval)
         early = _seconds(begin) - 2 * DAY
         if self._nearest(early, 1) is None:
             raise InvalidRule(f"this rule can never fire: in {self.tz} its wall times do not exist")
-        self.settle(pattern, is_interval)
+        self._settle(begin, end, is_interval)
         if given.most is not None:
             last = self._counted(given.most, early)
         if last is not None:
             end = min(end, last + where.offset(min(max(last, FIRST_SECOND), LAST_SECOND)) + DAY)
-            pattern = _pattern(given, begin, end)
             object.__setattr__(self, "_last", last)
-        self.settle(_Without(pattern, given.exceptions, where) if given.exceptions else pattern, is_interval)
+        self._settle(begin, end, is_interval, given.exceptions)
         if self._nearest(early, 1) is None:
             raise InvalidRule("this rule can never fire: UNTIL and EXDATE leave none of its times")
+
+    def _settle(self, begin: datetime, end: int, is_interval: bool, exceptions: Sequence[Moment] = ()) -> None:
+        """Bounds the rule by a wall time, and takes EXDATE away. A start that nobody gave sets no phase."""
+        where = zone(self.tz)
+        pattern = _pattern(self.given, begin, end)
+        self.settle(_Without(pattern, exceptions, where) if exceptions else pattern, is_interval)
+        has_phase = self.start != ANCHOR or self.given.interval > 1
+        counts = is_interval and has_phase and where.name != "UTC" and self.dst.interval_like is IntervalLike.AUTO
+        object.__setattr__(self, "_elapsed", _ByOffset(self.given, begin, end, exceptions, where) if counts else None)
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """With the way in which a rule of elapsed time is counted."""
+        return super(Recurrence, self).tables | (frozenset() if self._elapsed is None else {"rrule"})
+
+    @property
+    def pace(self) -> int | None:
+        return None if self._elapsed is None else self.given.interval * SIZES[self.given.frequency]
 
     def _counted(self, count: int, second: int) -> int | None:
         """The second of the last of `count` ticks, as they run: a time that is skipped is not counted."""
         last = None
         with effort():  # all of them together may cost as much as one question: rare rules are not counted for minutes
             for _ in range(count):
-                found = nearest(self._pattern, self._zone, self._gap, self._fold, second, 1)
+                found = self._tick(second, 1)
                 if found is None:
                     break
                 second, last = found + 1, found
@@ -109,11 +133,17 @@ class Recurrence(WallRule):
         """The tick of the rule up to its last one, or of its RDATEs, whichever is nearer."""
         last = LAST_SECOND if self._last is None else self._last
         policy = (self._zone, self._gap, self._fold)
-        found = nearest(self._pattern, *policy, second if step > 0 else min(second, last), step)
+        found = self._tick(second if step > 0 else min(second, last), step)
         ticks = [] if found is None or found > last else [found]
         other = None if self._dates is None else nearest(self._dates, *policy, second, step)
         ticks += [] if other is None else [other]
         return step * min(step * tick for tick in ticks) * SECOND if ticks else None
+
+    def _tick(self, second: int, step: Step) -> int | None:
+        """The nearest tick of RRULE and EXDATE."""
+        if self._elapsed is None:
+            return nearest(self._pattern, self._zone, self._gap, self._fold, second, step)
+        return nearest_elapsed(self._elapsed, self._zone, self._elapsed.first, self._elapsed.last, second, step)
 
     def shape(self) -> dict[str, Any]:
         """As JSON. The start is always written: a stored rule depends on no default."""
@@ -123,7 +153,11 @@ class Recurrence(WallRule):
         """The rule in plain words."""
         begin = datetime.fromisoformat(self.start)
         days, times = completed(self.given, begin)
-        return describe(self.given, days, times, self.tz, None if self.start == ANCHOR else begin)
+        if self.given.most == 1 and self._last is not None and not (self.given.dates or self.given.exceptions):
+            local = self._zone.local(self._last)[0]
+            return f"once, on {local.date()} at {clock(local.hour, local.minute, local.second)} {self.tz}"
+        words = describe(self.given, days, times, self.tz, None if self.start == ANCHOR else begin)
+        return words + self.policy_words()
 
 
 def rrule(
@@ -143,11 +177,15 @@ def rrule(
     day and its day are named, there is no INTERVAL, no COUNT. Minutes and seconds that it leaves out are then 0.
 
     As in dateutil a start that the rule does not match is no tick. COUNT counts ticks, before EXDATE takes some away.
-    FREQ=HOURLY, MINUTELY or SECONDLY without BYHOUR means elapsed time, as a star does in cron; see `interval_like`.
+    FREQ=HOURLY, MINUTELY or SECONDLY without BYHOUR counts elapsed time from the start: with INTERVAL=90 there are
+    always 90 minutes between two ticks, whatever the clocks do. `interval_like="never"` counts by the clock.
+    A wall time that does not exist runs as much later as the gap is long, as RFC 5545 says: `preset="rfc5545"`.
     """
     given = ical.read(text)
-    policy = dst(preset, gap, fold, interval_like)
+    policy = dst(preset, gap, fold, interval_like, default=RFC5545)
     if given.tz is not None:
+        with pointing(Piece(text, text.upper().index("TZID"), "")):
+            zone(given.tz)
         if zone(tz).name not in ("UTC", zone(given.tz).name):
             raise InvalidRule(f"tz={tz} and TZID={given.tz} do not agree; give one of them")
         tz = given.tz
@@ -249,6 +287,31 @@ def _wall(moment: Moment, where: Zone) -> int:
     return second + where.offset(second) if moment.form == "utc" else second
 
 
+class _ByOffset:
+    """The patterns of a rule that counts elapsed time, by offset: the rule from one instant on, as clocks with
+    different offsets show it."""
+
+    __slots__ = ("_exceptions", "_given", "_known", "_until", "_zone", "first", "last")
+
+    def __init__(self, given: Given, begin: datetime, until: int, exceptions: Sequence[Moment], where: Zone) -> None:
+        wall = _seconds(begin)
+        first = nearest(Once(wall), where, Gap.SHIFT_FORWARD, Fold.FIRST, wall - 2 * DAY, 1)
+        self.first = wall if first is None else first
+        self.last = min(until + 2 * DAY, LAST_SECOND)
+        """No offset is as large as the two days."""
+        self._given, self._until, self._exceptions, self._zone = given, until, exceptions, where
+        self._known: dict[int, PeriodPattern | _WithoutElapsed] = {}
+
+    def __call__(self, offset: int) -> PeriodPattern | _WithoutElapsed:
+        pattern = self._known.get(offset)
+        if pattern is None:
+            begin = _EPOCH + timedelta(seconds=max(self.first + offset, FIRST_SECOND))
+            counted = _pattern(self._given, begin, self._until)
+            pattern = _WithoutElapsed(counted, self._exceptions, self._zone) if self._exceptions else counted
+            self._known[offset] = pattern
+        return pattern
+
+
 class _Listed:
     """RDATE: wall times, one by one. A date alone has the start's time of day."""
 
@@ -277,7 +340,10 @@ class _Without:
 
     def nearest(self, wall: int, step: Step) -> int | None:
         """The nearest time of the pattern that is not taken away."""
-        found = self._pattern.nearest(wall, step)
+        return self._onward(self._pattern.nearest, wall, step)
+
+    def _onward(self, search: Callable[[int, Step], int | None], wall: int, step: Step) -> int | None:
+        found = search(wall, step)
         while found is not None:
             if found // DAY in self._days:
                 found = (found // DAY + (step > 0)) * DAY - (step < 0)
@@ -285,5 +351,23 @@ class _Without:
                 found += step
             else:
                 return found
-            found = self._pattern.nearest(found, step)
+            found = search(found, step)
         return None
+
+
+class _WithoutElapsed(_Without):
+    """The same of a rule that counts elapsed time."""
+
+    __slots__ = ("_elapsed",)
+
+    def __init__(self, pattern: PeriodPattern, exceptions: Iterable[Moment], where: Zone) -> None:
+        super().__init__(pattern, exceptions, where)
+        self._elapsed = pattern
+
+    def within(self, wall: int, end: int, step: Step) -> int | None:
+        """The nearest time up to `end` that is not taken away."""
+        return self._onward(lambda found, step: self._elapsed.within(found, end, step), wall, step)
+
+    def day(self, wall: int, step: Step) -> int | None:
+        """The begin of the nearest day that may have a time."""
+        return self._elapsed.day(wall, step)

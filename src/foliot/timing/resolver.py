@@ -8,10 +8,11 @@ another. So both directions of the search, and every policy, are the same few li
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, Protocol
 
 from foliot.timing.dst import Fold, Gap
+from foliot.timing.effort import effort
 from foliot.timing.zones import FIRST_SECOND, LAST_SECOND, Stretch, Zone
 
 Step = Literal[1, -1]
@@ -29,6 +30,16 @@ class Pattern(Protocol):
 
     def nearest(self, wall: int, step: Step) -> int | None:
         """The pattern's wall time nearest to `wall`, itself included, in one direction; None when there is none."""
+
+
+class Elapsed(Protocol):
+    """The same for a rule that counts elapsed time, as a clock with one offset shows it."""
+
+    def within(self, wall: int, end: int, step: Step) -> int | None:
+        """The wall time nearest to `wall`, up to `end`, both included; None when there is none."""
+
+    def day(self, wall: int, step: Step) -> int | None:
+        """The begin of the nearest day that may have a time, with any offset; None when there is none."""
 
 
 def nearest(pattern: Pattern, zone: Zone, gap: Gap, fold: Fold, second: int, step: Step) -> int | None:
@@ -58,11 +69,43 @@ def nearest(pattern: Pattern, zone: Zone, gap: Gap, fold: Fold, second: int, ste
         if crossed and wall is None:
             return None
         beside = zone.beside(stretch, step)
-        if crossed and beside is not None and wall is not None:
-            target = min(max(wall - stretch.offset - step * _NEAR, FIRST_SECOND), LAST_SECOND)
-            beside = zone.at(target) if (target - (beside.start if step > 0 else beside.end)) * step > 0 else beside
+        if crossed and wall is not None:
+            beside = _leapt(zone, beside, wall - stretch.offset, step)
         stretch, crossed = beside, True
     return None
+
+
+def nearest_elapsed(
+    pattern_at: Callable[[int], Elapsed], zone: Zone, first: int, last: int, second: int, step: Step
+) -> int | None:
+    """The nearest tick of a rule that counts elapsed time, between the instants `first` and `last`.
+
+    The clocks do not change the count, but all else that such a rule states is about local time. So the rule has a
+    pattern for each offset, and each stretch is searched by its own.
+    """
+    second = max(second, first) if step > 0 else min(second, last)
+    stretch = zone.at(second) if first <= second <= last else None
+    with effort():  # all stretches together may cost as much as one question
+        while stretch is not None and stretch.start <= last and stretch.end > first:
+            low, high = max(stretch.start, first), min(stretch.end - 1, last)
+            start, end = (max(second, low), high) if step > 0 else (min(second, high), low)
+            pattern = pattern_at(stretch.offset)
+            wall = pattern.within(start + stretch.offset, end + stretch.offset, step)
+            if wall is not None:
+                return wall - stretch.offset
+            day = pattern.day(end + stretch.offset, step)
+            if day is None:
+                return None
+            stretch = _leapt(zone, zone.beside(stretch, step), day - stretch.offset, step)
+    return None
+
+
+def _leapt(zone: Zone, beside: Stretch | None, second: int, step: Step) -> Stretch | None:
+    """The stretch beside, or the one shortly before `second`, where that is further away."""
+    if beside is None:
+        return None
+    target = min(max(second - step * _NEAR, FIRST_SECOND), LAST_SECOND)
+    return zone.at(target) if (target - (beside.start if step > 0 else beside.end)) * step > 0 else beside
 
 
 def _at_the_edges(pattern: Pattern, stretch: Stretch, gap: Gap, fold: Fold, second: int, step: Step) -> int | None:

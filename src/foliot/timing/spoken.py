@@ -19,7 +19,7 @@ from foliot.timing.combine import Composable, refused_as_rule
 from foliot.timing.cron import cron
 from foliot.timing.elapsed import after, at, every
 from foliot.timing.monthly import last_weekday, month_end, nth_weekday
-from foliot.timing.pieces import Piece
+from foliot.timing.pieces import Piece, pointing
 from foliot.timing.recurrence import rrule
 from foliot.timing.workdays import workdays
 
@@ -106,7 +106,9 @@ class _Reader:
             case ast.List(elts=items) | ast.Tuple(elts=items):
                 return [self._value(item, depth + 1) for item in items]
             case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATORS:
-                return _OPERATORS[type(sign)](self._rule(left, depth + 1), self._rule(right, depth + 1))
+                first, second = self._rule(left, depth + 1), self._rule(right, depth + 1)
+                with pointing(self._place(right.col_offset)):
+                    return _OPERATORS[type(sign)](first, second)
             case ast.Call(func=ast.Name(id=name)):
                 return self._call(node, name, CONSTRUCTORS, [], depth)
             case ast.Call(func=ast.Attribute(value=owner, attr=name)):
@@ -132,12 +134,26 @@ class _Reader:
                 for argument, value in bound.arguments.items():
                     bound.arguments[argument] = _moment(accepted.parameters[argument], value)
                 return known[name](*bound.args, **bound.kwargs)
-        except InvalidRule:
-            raise
+        except InvalidRule as problem:
+            with pointing(self._culprit(node, _names(accepted), positional[len(owner) :], named, str(problem))):
+                raise
         except (TypeError, ValueError, AttributeError, OverflowError) as problem:
             # Constructors trust the types that a program gives them; what is typed here may be of any.
             advice = f"it takes {', '.join(_names(accepted))}"
             raise self._refusal(node, f"{name} cannot be made of this: {problem!s:.120}", advice) from None
+
+    def _culprit(
+        self, node: ast.Call, names: list[str], positional: list[object], named: dict[str, object], problem: str
+    ) -> Piece:
+        """The argument that a refusal begins with or quotes; else the call."""
+        given = [(name, value, argument) for name, value, argument in zip(names, positional, node.args, strict=False)]
+        given += [(str(keyword.arg), named[str(keyword.arg)], keyword.value) for keyword in node.keywords]
+        for name, value, argument in given:
+            texts = value if isinstance(value, list) else [value]
+            quoted = any(f"{text!r:.80}" in problem for text in texts if isinstance(text, str))
+            if problem.startswith(f"{name}=") or quoted:
+                return self._place(argument.col_offset)
+        return self._place(node.col_offset)
 
     def _not_understood(self, node: ast.expr) -> InvalidRule:
         match node:

@@ -63,6 +63,11 @@ def _of_leaf(whole: Rule, rule: WallRule, first: Instant, last: Instant, is_kept
     for at, before, after in zone(rule.tz).changes(first // SECOND, last // SECOND):
         # The wall times that are missing, or that come twice.
         low, high = at + min(before, after), at + max(before, after)
+        if rule.pace and (high - low) % rule.pace:
+            goes_on = rule.previous(at * SECOND) is not None and rule.next(at * SECOND) is not None
+            if goes_on and (is_kept or _comes(whole, at - high + low, at + high - low)):
+                yield Surprise(at * SECOND, f"on {_date(low)} {_of_count(rule, before, after)}")
+            continue
         walls = list(islice(rule.asked(low, high), _DAY))
         if not walls:
             continue
@@ -98,6 +103,17 @@ def _of_pace(whole: Rule, rule: WallRule, walls: Sequence[int], low: int, high: 
     runs = total - changed if is_gap else total + changed
     usually = "once" if total == 1 else f"{total:,} times" if runs == 1 else f"{total:,}"
     return f"{text}, so it {f'runs {times(runs)} instead of {usually}' if runs else 'does not run'} that day"
+
+
+def _of_count(rule: WallRule, before: int, after: int) -> str:
+    """A rule that counts on, at other times of the day."""
+    length, way, moved = elapsed(abs(after - before) * SECOND), "forward", "later"
+    if after < before:
+        way, moved = "back", "earlier"
+    return (
+        f"the clocks of {rule.tz} go {way} {length}; it counts elapsed time, "
+        f"so its times on the clock are {length} {moved} from then on"
+    )
 
 
 def _of_gap(rule: WallRule, walls: Sequence[int], ticks: Sequence[int]) -> str:

@@ -13,6 +13,11 @@ from foliot.domain.instant import Instant
 from foliot.domain.rule import Rule
 from foliot.timing import zones
 
+RRULE = "2"
+"""How RRULEs of elapsed time are counted: in elapsed time. A stamp without it was given when they were counted by the
+clock. Its pending tick comes as it was promised, and the watch does not compare it with those that are counted now."""
+_NAMES = {"tzdata", "holidays", "rrule"}
+
 
 def releases() -> dict[str, str]:
     """Each table with its release."""
@@ -22,7 +27,7 @@ def releases() -> dict[str, str]:
 @lru_cache(maxsize=8)
 def stamp(tables: frozenset[str]) -> str | None:
     """`tzdata=2026a`, `holidays=0.90 tzdata=2026a`; None for a rule that depends on none."""
-    known = releases()
+    known = releases() | {"rrule": RRULE}
     return " ".join(f"{name}={known[name]}" for name in sorted(tables)) or None
 
 
@@ -33,16 +38,17 @@ def stamp_of(rule: Rule) -> str | None:
 
 def stamps() -> list[str]:
     """Every stamp that this process can give."""
-    kinds = (frozenset({"tzdata"}), frozenset({"holidays"}), frozenset({"tzdata", "holidays"}))
-    return [given for kind in kinds if (given := stamp(kind)) is not None]
+    kinds = ({"tzdata"}, {"holidays"}, {"tzdata", "holidays"}, {"rrule", "tzdata"}, {"rrule", "tzdata", "holidays"})
+    return [given for kind in kinds if (given := stamp(frozenset(kind))) is not None]
 
 
 def is_newer(ours: str | None, stored: str) -> bool:
-    """Whether some table here is newer than the stored stamp's, and none is older: an old release, which may still run
-    beside a new one, never takes back what the new one computed."""
+    """Whether some table here is newer than the stored stamp's, and none is older or unknown: an old release, which may
+    still run beside a new one, never takes back what the new one computed."""
     here, there = _comparable(ours or ""), _comparable(stored)
-    shared = here.keys() & there.keys()
-    return all(here[name] >= there[name] for name in shared) and here != there
+    if there.keys() - _NAMES:
+        return False
+    return all(here[name] >= there[name] for name in here.keys() & there.keys()) and here != there
 
 
 def is_ahead(stored: str) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 from datetime import date
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from foliot.domain.instant import DAY, SECOND, Instant
 from foliot.timing.combine import Composable
-from foliot.timing.dst import Dst, Fold, Gap
+from foliot.timing.dst import VIXIE, Dst, Fold, Gap
 from foliot.timing.resolver import Pattern, Step, nearest
 from foliot.timing.zones import Zone, zone
 
@@ -21,6 +21,9 @@ class WallRule(Composable):
     """A rule whose subclass, a frozen dataclass with the fields `tz` and `dst`, calls `settle` when it is made."""
 
     __slots__ = ("_fold", "_gap", "_is_elapsed", "_pattern", "_zone")
+
+    dst_default: ClassVar[Dst] = VIXIE
+    """The policy of new rules of this class."""
 
     dst: Dst
     _pattern: Pattern
@@ -72,6 +75,17 @@ class WallRule(Composable):
         """Whether it runs on through gap and fold, because it means elapsed time."""
         return self._is_elapsed
 
+    @property
+    def pace(self) -> int | None:
+        """The seconds between two of its ticks, where it counts elapsed time from a start."""
+        return None
+
+    def policy_words(self) -> str:
+        """The policy for changes of the clocks, where it is not the default: ` (gap=skip)`. The clocks of UTC never
+        change."""
+        chosen = self.dst.differing(self.dst_default) if self.tz != "UTC" else {}
+        return f" ({', '.join(f'{name}={value}' for name, value in chosen.items())})" if chosen else ""
+
     def asked(self, low: int, high: int) -> Iterator[int]:
         """The wall times, in seconds, that it asks for from `low` on and before `high`, whatever the clocks do."""
         wall = self._pattern.nearest(low, 1)
@@ -81,7 +95,7 @@ class WallRule(Composable):
 
     def instants(self, wall: int) -> list[int]:
         """The instants, in seconds, that its zone and policy give to one wall time: none, one or two."""
-        once = _Once(wall)
+        once = Once(wall)
         found: list[int] = []
         second: int | None = wall - 2 * _DAY
         while second is not None:
@@ -100,7 +114,7 @@ class WallRule(Composable):
         return type(self), tuple(getattr(self, one.name) for one in fields(self) if one.init)  # type: ignore[arg-type]
 
 
-class _Once(NamedTuple):
+class Once(NamedTuple):
     """The pattern of one wall time."""
 
     wall: int

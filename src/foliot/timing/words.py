@@ -39,14 +39,19 @@ def each(length: Duration) -> str:
     return f"every {words.removeprefix('1 ') if words.count(' ') == 1 else words}"
 
 
-def describe(fields: Fields, tz: str) -> str:
-    """A cron rule in words, its zone included: `at 09:00 UTC on Monday to Friday`."""
+def describe(fields: Fields, tz: str, schedule: str = "") -> str:
+    """A cron rule in words, its zone included: `at 09:00 UTC on Monday to Friday`. `schedule`: whose slots `H` has."""
     times, is_placed = _times(fields)
     days = _days(fields)
     # A pace around the clock says itself that it is every day; its zone matters only to its days.
     told = f"{times} {tz} {days}" if is_placed else times if days == "every day" else f"{times} {days}"
-    years = "" if fields.years is None else f", only in {series(fields.years)}"
-    return f"{told}{years}{'' if is_placed else f', {tz}'}{' (slot chosen by hash)' if fields.is_spread else ''}"
+    years = "" if fields.years is None else f", only in {listed(_stepped('year', fields.years))}"
+    slot = ""
+    if fields.is_spread:
+        slot = (
+            " (chosen by H for this schedule)" if schedule else " (an example: H chooses for each schedule by its name)"
+        )
+    return f"{told}{years}{'' if is_placed else f', {tz}'}{slot}"
 
 
 def _times(fields: Fields) -> tuple[str, bool]:
@@ -115,7 +120,9 @@ def dates(fields: Fields) -> str:
     if len(fields.days) == 31:
         return ""
     plain = [numbered("day", fields.days)] if fields.days else []
-    return listed([*plain, *dict.fromkeys(map(_day_mark, fields.day_marks))])
+    # A working day near another one stands last: what follows it reads as one more day that it is near to.
+    marks = sorted(fields.day_marks, key=lambda mark: (mark.working, mark.day != 0))
+    return listed([*plain, *dict.fromkeys(map(_day_mark, marks))])
 
 
 def weekdays(fields: Fields, last: str = "and") -> str:
@@ -153,6 +160,24 @@ def numbered(noun: str, values: Sequence[int]) -> str:
     if step > 1 and tuple(values) == tuple(range(values[0], values[-1] + 1, step)):
         return f"every {ordinal(step)} {noun} from {values[0]} to {values[-1]}"
     return f"{noun}{'s' if len(values) > 1 else ''} {series(values)}"
+
+
+def _stepped(noun: str, values: Sequence[int]) -> list[str]:
+    """Sorted values, in which many with one step are a span: `2020` and `every 2nd year from 2026 to 2198`."""
+    words: list[str] = []
+    plain: list[int] = []
+    rest = list(values)
+    while rest:
+        step = rest[1] - rest[0] if len(rest) > 1 else 1
+        length = next((n for n in range(1, len(rest)) if rest[n] - rest[n - 1] != step), len(rest))
+        if step > 1 and length > _MOST_STEPS:
+            words += [*_spans(plain, None), numbered(noun, rest[:length])]
+            plain = []
+        else:
+            length = max(length - 1, 1)  # the last one may begin the next span
+            plain += rest[:length]
+        rest = rest[length:]
+    return [*words, *_spans(plain, None)]
 
 
 def series(values: Iterable[int], names: Sequence[str] | None = None) -> str:

@@ -7,29 +7,27 @@ whatever is strange about local time happens where two stretches meet.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
-from itertools import pairwise
+from importlib.resources.abc import Traversable
 from operator import attrgetter
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 import tzdata
 
 from foliot.domain.instant import FIRST, LAST, SECOND
 from foliot.errors import InvalidRule
+from foliot.timing.tzif import Change, Table, read
 
 VERSION: str = tzdata.IANA_VERSION
 """The release of the tables, as IANA names it: `2026a`."""
 
 FIRST_SECOND, LAST_SECOND = FIRST // SECOND, LAST // SECOND
 _DAY = 86_400
-_STRIDE = 3 * _DAY
-"""How far apart a year is looked at. No offset in the tables ever lasted less than 6.9 days (a test holds them to it),
-so no change can hide between two looks."""
 _MOST_KNOWN = 1_000
 """Stretches that a zone remembers: five hundred years of summers and winters."""
 _ALIASES_OF_UTC = {"UTC", "Etc/UTC", "Etc/UCT", "Etc/Universal", "Etc/Zulu", "UCT", "Universal", "Zulu"}
@@ -55,15 +53,15 @@ class Stretch(NamedTuple):
 class Zone:
     """One zone of the tables. It only remembers: every answer follows from the tables alone."""
 
-    def __init__(self, name: str, table: ZoneInfo | None) -> None:
+    def __init__(self, name: str, table: Table) -> None:
         self.name = name
         self._table = table
-        self._changes: dict[int, list[tuple[int, int, int]]] = {}
+        self._times = [change.at for change in table.changes]
         self._known: list[Stretch] = []
-        self._last = _whole(0) if table is None else _NOTHING
+        self._last = _NOTHING
 
     def at(self, second: int) -> Stretch:
-        """The stretch that an instant lies in. One that lasts for years may be cut where nothing changes."""
+        """The stretch that an instant lies in."""
         last = self._last
         if last.start <= second < last.end:
             return last
@@ -88,56 +86,37 @@ class Zone:
         wall = datetime(1970, 1, 1) + timedelta(seconds=second + stretch.offset)
         return wall, int(stretch.opens < 0 and second < stretch.start - stretch.opens)
 
-    def changes(self, first: int, last: int) -> list[tuple[int, int, int]]:
-        """Every change of offset from `first` to `last`, both instants: when, the offset before, the offset after."""
-        # A change at the very start of a year is found by looking through the year before it.
-        years = range(_year(first - 1), _year(last) + 1)
-        return [change for year in years for change in self._in_year(year) if first <= change[0] <= last]
+    def changes(self, first: int, last: int) -> list[Change]:
+        """Every change of offset from `first` to `last`, both instants."""
+        listed = self._table.changes[bisect_left(self._times, first) : bisect_right(self._times, last)]
+        later = self._after(_year(first) - 1, _year(last) + 1)
+        return [*listed, *(change for change in later if first <= change.at <= last)]
 
     def _find(self, second: int) -> Stretch:
-        year = _year(second)
-        near = [change for other in range(year - 2, year + 3) for change in self._in_year(other)]
-        place = bisect_right(near, second, key=lambda change: change[0])
-        # Without a change in two years the stretch is cut at a New Year that has none within a year of it.
-        start, end, opens, closes = _new_year(year - 1), _new_year(year + 2), 0, 0
-        offset = self._offset(second)
-        if place:
-            start, before, after = near[place - 1]
-            opens = after - before
-        if place < len(near):
-            end, before, after = near[place]
-            closes = after - before
+        place = bisect_right(self._times, second)
+        near = self._table.changes[max(place - 1, 0) : place + 1]
+        if place == len(self._times):
+            year = _year(second if self._table.end is None else max(second, self._table.end))
+            near = (*near, *self._after(year - 1, year + 1))
+            place = bisect_right(near, second, key=_AT)
+            near = near[max(place - 1, 0) : place + 1]
+        start, end, opens, closes, offset = FIRST_SECOND - _DAY, LAST_SECOND + _DAY, 0, 0, self._table.first
+        for change in near:
+            if change.at <= second:
+                start, opens, offset = change.at, change.after - change.before, change.after
+            else:
+                end, closes = change.at, change.after - change.before
         found = Stretch(start, end, offset, opens, closes, start + abs(opens), end - abs(closes))
         # A new list, never a changed one: other threads may be looking through it.
         self._known = sorted([*self._known[:_MOST_KNOWN], found])
         return found
 
-    def _in_year(self, year: int) -> list[tuple[int, int, int]]:
-        if not 1 <= year <= 9999:
-            return []
-        if year not in self._changes:
-            looks = [*range(_new_year(year), _new_year(year + 1), _STRIDE), _new_year(year + 1)]
-            seen = [(second, self._offset(second)) for second in looks]
-            self._changes[year] = [
-                self._change(low, high) for (low, before), (high, after) in pairwise(seen) if before != after
-            ]
-        return self._changes[year]
-
-    def _change(self, low: int, high: int) -> tuple[int, int, int]:
-        """Where the one change between two looks is, by halving."""
-        before, after = self._offset(low), self._offset(high)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._offset(middle) == before else (low, middle)
-        return high, before, after
-
-    def _offset(self, second: int) -> int:
-        if self._table is None:
-            return 0
-        # Near the ends of the calendar the wall clock would leave it; the offset there is that of a day further in.
-        inside = min(max(second, FIRST_SECOND + _DAY), LAST_SECOND - _DAY)
-        offset = (_EPOCH + timedelta(seconds=inside)).astimezone(self._table).utcoffset()
-        return 0 if offset is None else offset // timedelta(seconds=1)
+    def _after(self, first: int, last: int) -> Iterator[Change]:
+        """The changes of some years that come after the listed ones."""
+        tail, end = self._table.tail, self._table.end
+        if tail is not None:
+            for year in range(max(first, 1 if end is None else _year(end)), min(last, 9999) + 1):
+                yield from (change for change in tail.in_year(year) if end is None or change.at > end)
 
 
 def zone(name: str) -> Zone:
@@ -156,11 +135,20 @@ def zone_names() -> list[str]:
 @lru_cache(maxsize=1_000)
 def _zone(name: str) -> Zone:
     if name in _ALIASES_OF_UTC:
-        return Zone("UTC", None)
+        return Zone("UTC", Table(0, (), None, None))
     if name not in _names():
         raise InvalidRule(f"there is no time zone {name!r}; {_advice(name)}")
-    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as table:
-        return Zone(name, ZoneInfo.from_file(table, key=name))
+    return Zone(name, table(name))
+
+
+def table(name: str) -> Table:
+    """What the package says of a zone."""
+    return read(_files().joinpath("zoneinfo", *name.split("/")).read_bytes())
+
+
+@lru_cache(maxsize=1)
+def _files() -> Traversable:
+    return files("tzdata")
 
 
 @lru_cache(maxsize=1)
@@ -187,25 +175,9 @@ def _advice(name: str) -> str:
     return 'give an IANA name, such as "Europe/Paris" or "UTC"'
 
 
-_START = attrgetter("start")
+_START, _AT = attrgetter("start"), attrgetter("at")
 _NOTHING = Stretch(0, 0, 0, 0, 0, 0, 0)
-
-
-def _whole(offset: int) -> Stretch:
-    """A zone that never changes is one stretch, a day beyond the calendar on either side."""
-    first, end = FIRST_SECOND - _DAY, LAST_SECOND + _DAY
-    return Stretch(first, end, offset, 0, 0, first, end)
 
 
 def _year(second: int) -> int:
     return (_EPOCH + timedelta(seconds=min(max(second, FIRST_SECOND), LAST_SECOND))).year
-
-
-@lru_cache(maxsize=10_000)
-def _new_year(year: int) -> int:
-    """The first second of a year in UTC; of the years around the calendar, its ends."""
-    if year < 1:
-        return FIRST_SECOND - _DAY
-    if year > 9999:
-        return LAST_SECOND + _DAY
-    return (datetime(year, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)

@@ -6,12 +6,14 @@ it, and when the attempt begins, because the code may have changed in between.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import math
 import types
 import typing
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
@@ -38,6 +40,7 @@ class Arguments:
         "_all_exact",
         "_decode",
         "_exact",
+        "_has_instants",
         "_open",
         "_optional",
         "_shape",
@@ -76,6 +79,11 @@ class Arguments:
         self._exact = frozenset(exact)
         """Fields whose type restores every value; under Any, a datetime would come back as text, unnoticed."""
         self._all_exact = len(exact) == len(fields) and not self._open
+        self._has_instants = any(
+            isinstance(kind, msgspec.inspect.DateTimeType)
+            for field in fields
+            for kind in _kinds(msgspec.inspect.type_info(field[1]))
+        )
         self._optional = any(len(field) == 3 for field in fields)
         self.secrets = Secrets()
         """What of them must not be repeated in an error."""
@@ -140,16 +148,18 @@ class Arguments:
             return _encode(kwargs)
         try:
             payload = _encode(kwargs)
-            if self._all_exact:
-                self._decode(payload)
-            else:
+            if self._has_instants or not self._all_exact:
                 found = self._read(payload)
+            else:
+                self._decode(payload)
         except _CANNOT_HOLD as error:
             raise self._refusal(kwargs, error) from None
         if b"null" in payload:  # what JSON makes of NaN and the infinities, silently
             self._refuse_non_finite(kwargs)
         if not self._all_exact:
             self._refuse_changed(kwargs, found)
+        if self._has_instants:
+            self._refuse_naive(found)
         if is_too_deep(payload):
             raise InvalidInput(f"{self.job}: the arguments are nested more than {MOST_DEPTH} levels deep; flatten them")
         if len(payload) > MOST_PAYLOAD:
@@ -197,6 +207,15 @@ class Arguments:
             if _has_non_finite(msgspec.to_builtins(value)):
                 raise InvalidInput(
                     f"{self.job}: {self._told(name, value)} holds NaN or an infinity, which JSON cannot hold"
+                )
+
+    def _refuse_naive(self, found: Mapping[str, Any]) -> None:
+        """As for `at`: without its zone a datetime is another instant on another machine."""
+        for name, value in found.items():
+            if _has_naive(value):
+                raise InvalidInput(
+                    f"{self.job}: {self._told(name, value)} has no time zone, so it names no instant; say which: "
+                    f"when.replace(tzinfo=UTC). For a wall time, let the job take a date and a time"
                 )
 
     def _refuse_changed(self, kwargs: Mapping[str, Any], found: Mapping[str, Any]) -> None:
@@ -290,6 +309,18 @@ def _has_non_finite(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(_has_non_finite, value.values()))
     return isinstance(value, list | tuple | set | frozenset) and any(map(_has_non_finite, value))
+
+
+def _has_naive(value: Any) -> bool:
+    if isinstance(value, datetime):
+        return value.tzinfo is None
+    if isinstance(value, Mapping):
+        return any(map(_has_naive, value)) or any(map(_has_naive, value.values()))
+    if isinstance(value, msgspec.Struct):
+        return any(_has_naive(getattr(value, name)) for name in value.__struct_fields__)
+    if dataclasses.is_dataclass(value):
+        return any(_has_naive(getattr(value, field.name)) for field in dataclasses.fields(value))
+    return isinstance(value, list | tuple | set | frozenset) and any(map(_has_naive, value))
 
 
 def _as_lists(value: Any) -> Any:

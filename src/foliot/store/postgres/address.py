@@ -6,12 +6,20 @@ postgresql://user@db-1,db-2/app?pooler=transaction&listen=postgresql%3A%2F%2Fuse
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from foliot.errors import InvalidInput
 
 _OURS = {"pooler": ("none", "transaction"), "migrate": ("auto", "never"), "listen": None, "connections": None}
 _FROM_LIBPQ = "target_session_attrs"
+_LIBPQ = frozenset(
+    "host port dbname database user password passfile service servicefile sslmode sslcert sslkey sslrootcert sslcrl "
+    "sslpassword sslnegotiation ssl_min_protocol_version ssl_max_protocol_version krbsrvname gsslib "
+    "target_session_attrs application_name search_path options statement_timeout lock_timeout timezone".split()
+)
+"""What the driver knows, and settings of the server that are often given. Other words are settings of the server, which
+refuses those that it does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,9 @@ def address(url: str) -> Address:
     most = ours.get("connections", "10")
     if not most.isdigit() or not 2 <= int(most) <= 100:
         raise InvalidInput(f"connections={most!r} in the store's URL: a number from 2 to 100")
+    for word in words:
+        if word not in _LIBPQ and (near := get_close_matches(word, [*_OURS, *_LIBPQ], 1, 0.8)):
+            raise InvalidInput(f"{word}= in the store's URL is not known; did you mean {near[0]}=?")
     session = words.pop(_FROM_LIBPQ, "read-write")
     # Written out: without a host, the library would leave its slashes away.
     dsn = f"postgresql://{parts.netloc}{parts.path}" + (f"?{urlencode(words)}" if words else "")

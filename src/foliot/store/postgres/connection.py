@@ -20,6 +20,7 @@ import asyncpg
 
 from foliot.errors import (
     FoliotError,
+    InvalidInput,
     NotWritten,
     OutcomeUnknown,
     StoreAway,
@@ -125,7 +126,17 @@ class Connections:
         return await self._connect(dsn=dsn)
 
     async def _connect(self, hot: bool = False, dsn: str | None = None) -> asyncpg.Connection[Any]:
-        return await asyncpg.connect(dsn or self.where.dsn, **self._options(hot))
+        try:
+            return await asyncpg.connect(dsn or self.where.dsn, **self._options(hot))
+        except (
+            asyncpg.UndefinedObjectError,
+            asyncpg.InvalidParameterValueError,
+            asyncpg.CantChangeRuntimeParamError,
+        ) as error:
+            raise InvalidInput(
+                f"PostgreSQL at {self.where.shown} refuses a setting in the store's URL: {error}. Words that are not "
+                f"known here are settings of the server: correct it, or remove it"
+            ) from error
 
     def _options(self, hot: bool = False) -> dict[str, Any]:
         return {

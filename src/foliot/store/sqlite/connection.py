@@ -42,6 +42,7 @@ def connect(path: str, clock: Clock | None = None) -> apsw.Connection:
     try:
         if path != ":memory:":
             create_private(path)
+            _refuse_read_only(path)
         connection = apsw.Connection(path)
         connection.set_busy_handler(_wait_for_writer())
         now = (clock or SystemClock()).now
@@ -60,8 +61,37 @@ def connect(path: str, clock: Clock | None = None) -> apsw.Connection:
         connection.pragma("wal_autocheckpoint", 4_000)
         connection.pragma("journal_size_limit", 64 << 20)
     except apsw.Error as error:
+        folder = os.path.dirname(os.path.realpath(path))
+        if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError) and not _may_write(folder):
+            raise StoreError(
+                f"{path}: cannot be opened: {_user()} may not write to its directory {folder} "
+                f"({_rights(folder)}), where the log of the store is kept; allow it, or run as its owner"
+            ) from error
         raise StoreError(f"{path}: cannot be opened as a store: {error}") from error
     return connection
+
+
+def _refuse_read_only(path: str) -> None:
+    target = os.path.realpath(path)
+    if not _may_write(target):
+        raise StoreError(
+            f"{path}: cannot be opened: {_user()} may not write to the file ({_rights(target)}); "
+            f"allow it with chmod u+w or chown, or run as its owner"
+        )
+
+
+def _may_write(path: str) -> bool:
+    return os.access(path, os.R_OK | os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _user() -> str:
+    return f"the user with id {os.geteuid()}"
+
+
+def _rights(path: str) -> str:
+    """`-r--r--r--, of user 0`."""
+    found = os.stat(path)
+    return f"{stat.filemode(found.st_mode)}, of user {found.st_uid}"
 
 
 def create_private(path: str) -> None:

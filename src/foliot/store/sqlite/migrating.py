@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -12,6 +13,8 @@ from foliot.domain.store import Schema
 from foliot.errors import StoreError
 from foliot.store.migrations import Step, refuse_too_new, schema_of, steps_of
 from foliot.store.sqlite.connection import APPLICATION, connect, refuse_foreign
+
+_log = logging.getLogger("foliot.store")
 
 _FIRST_ENTERED = 3
 """The step that made the table in which steps are entered."""
@@ -133,8 +136,16 @@ def _connect_to_look(path: str) -> apsw.Connection:
     return connection
 
 
+def make_folder(path: str) -> None:
+    """Makes the directory of a new store, and says so: a path may be misspelt."""
+    folder = Path(path).absolute().parent
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _log.warning("the directory %s did not exist; it was created for the store %s", folder, path)
+
+
 def bring(path: str) -> Schema:
-    Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     connection = connect(path)
     try:
         return migrate(connection, path)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
@@ -88,7 +87,7 @@ class SqliteStore(Verbs):
     def _open_file(self) -> None:
         if not self._migrates:
             refuse_pending(migrating.look(self.path), self.path)
-        Path(self.path).absolute().parent.mkdir(parents=True, exist_ok=True)
+        migrating.make_folder(self.path)
         connection = connect(self.path, self._clock)
         migrating.migrate(connection, self.path)
         self._reader = connect(self.path, self._clock)

@@ -90,6 +90,9 @@ async def apply(
     stated = _stored_formers(settled, known)
     stated |= {one.id: known[one.id].applied.former if one.id in same else former_of(one) for one in declarations}
     newer = await releases.enter(tx, release, stated)
+    rules = {one.id: one.rule for one in declarations}
+    # Edited, or applied by a release that gave the same declaration another rule: the ticks are those of the stored.
+    standing_otherwise = edited.keys() | {one.id for one in standing if one.rule != rules.get(one.id)}
     changed: list[Declaration] = []
     kept: list[Declaration] = []
     adopted: list[Declaration] = []
@@ -103,7 +106,7 @@ async def apply(
             applied.outdated.append(declaration.id)
         elif version is not None and declaration.id in same:
             applied.unchanged.append(declaration.id)
-            kept += [declaration] if declaration.id not in edited else []
+            kept += [declaration] if declaration.id not in standing_otherwise else []
             adopted += [declaration] if version.applied.format < declaration.format else []
         else:
             (applied.created if version is None else applied.changed).append(declaration.id)
@@ -111,7 +114,7 @@ async def apply(
     await tx.run_each("put_fingerprint", [(one.fingerprint, one.format, one.id) for one in adopted])
     lead = f"{note}: " if note else ""
     notes = {one.id: lead + _keeping(edited[one.id]) for one in adopted if one.id in by_content & edited.keys()}
-    kept += await _still_standing(tx, standing, edited.keys() & set(applied.unchanged))
+    kept += await _still_standing(tx, standing, standing_otherwise & set(applied.unchanged))
     applied.overwritten.extend(one.id for one in changed if one.id in edited)
     await put(tx, changed, source)
     notes |= {one.id: lead + (_overwriting(edited[one.id]) if one.id in edited else "") + one.rule for one in changed}
