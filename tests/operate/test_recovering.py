@@ -265,8 +265,12 @@ def test_many_are_settled_only_when_it_is_said_which_and_how() -> None:
     with transfers() as (app, _):
         with pytest.raises(InvalidInput, match="say which"):
             app.operate.reconcile_many(evidence="x", actor="ana")
-        with pytest.raises(InvalidInput, match="say how you know"):
+        with pytest.raises(InvalidInput, match="say what became of these effects"):
             app.operate.reconcile_many(evidence="", actor="ana", job="transfer")
+        with pytest.raises(InvalidInput, match="say how you know"):
+            app.operate.reconcile_many(evidence="", actor="ana", job="transfer", state="done")
+        with pytest.raises(InvalidInput, match="why the rest is not needed"):
+            app.operate.reconcile_many(evidence="the list", actor="ana", job="transfer", then="close")
         with pytest.raises(InvalidInput, match="say done or not_done"):
             app.operate.reconcile_many(evidence="x", actor="ana", job="transfer", state="perhaps")
 

@@ -185,13 +185,13 @@ def test_a_rerun_that_fails_is_what_counts_although_the_first_had_completed() ->
         (view(State.READY, finished_at=None), Verdict.WAITING, "is due, and waits for a worker."),
         (
             view(State.RECONCILED, detail="the bank says so", effects=[done("7")]),
-            Verdict.SETTLED,
-            'was settled by a person at 06:14:03Z: "the bank says so".',
+            Verdict.RECONCILED,
+            'was reconciled by a person at 06:14:03Z: "the bank says so".',
         ),
         (
             view(State.RECONCILED, detail="the bank says no", effects=[effect("7", EffectState.NOT_DONE)]),
             Verdict.PARTIAL,
-            'was settled by a person at 06:14:03Z: "the bank says no". On record as not done: payout:7.',
+            'was reconciled by a person at 06:14:03Z: "the bank says no". On record as not done: payout:7.',
         ),
     ],
     ids=lambda value: str(value) if isinstance(value, Verdict) else "",

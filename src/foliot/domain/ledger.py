@@ -46,8 +46,8 @@ class Effect(NamedTuple):
     item: tuple[str, str] | None = None
     """Batch and key of the item that the innermost loop over `ctx.each` is at."""
     sizes: tuple[tuple[str, int], ...] = ()
-    """Batches whose size the store may not know yet. Written with the effect, so that a process which dies inside it
-    leaves on record how much was to be done."""
+    """Batches whose size the store may not know yet. Written with the effect: a process that dies inside it leaves on
+    record how much was to be done."""
 
 
 class EffectView(NamedTuple):
@@ -112,8 +112,8 @@ class Item(NamedTuple):
 class BatchView(NamedTuple):
     """How far a lineage came with one batch.
 
-    An item counts as done when its loop recorded that. Without such a record it is in doubt while an effect of it is open,
-    and done once it has an effect of each name that the batch has, all of them done.
+    An item counts as done when its loop recorded that. Without such a record it is in doubt while an effect of it is
+    open, and done once it has an effect of each name that the batch has, all of them done.
     """
 
     name: str
@@ -150,15 +150,18 @@ class Facts(NamedTuple):
     items: int = 0
     """Items that are done."""
     checkpoint: bool = False
+    undone: int = 0
+    """Effects that are known not to have happened."""
 
     @classmethod
     def of(cls, effects: Iterable[EffectView], items: int = 0, checkpoint: bool = False) -> Facts:
-        done = unsettled = maybe = 0
+        done = unsettled = maybe = undone = 0
         for effect in effects:
             done += effect.state is EffectState.DONE
+            undone += effect.state is EffectState.NOT_DONE
             maybe += effect.is_maybe
             unsettled += effect.state is EffectState.STARTED and not effect.is_maybe
-        return cls(done, unsettled, maybe, items, checkpoint)
+        return cls(done, unsettled, maybe, items, checkpoint, undone)
 
 
 class Then(StrEnum):
@@ -171,8 +174,8 @@ class Then(StrEnum):
 
 
 def is_unfinished(effects: Iterable[EffectView], batches: Iterable[BatchView], *, returned: bool) -> bool:
-    """Whether work of a run is left to do that the ledger knows of. `returned`: its handler did, so that a batch of unknown
-    size was gone through to its end."""
+    """Whether the ledger knows of work of a run that is left to do. `returned`: its handler returned, so that it went
+    through batches of unknown size to their end."""
     undone = any(effect.state is EffectState.NOT_DONE for effect in effects)
     return undone or any(batch.is_short or (batch.of is None and not returned) for batch in batches)
 

@@ -181,8 +181,8 @@ def after(state: State, event: Event) -> State:
 def read_state(number: int, reason: str | None) -> State:
     """The state that a row stands for.
 
-    `settled` is stored as `ambiguous` with the reason `settled`. Releases that do not know `settled` then read a run that
-    waits for a person and is not retried blindly; they could not read a new number.
+    `settled` is stored as `ambiguous` with the reason `settled`. Releases that do not know `settled` then read a run
+    that waits for a person and is not retried blindly; they could not read a new number.
     """
     state = State(number)
     return State.SETTLED if state is State.AMBIGUOUS and reason == Reason.SETTLED else state

@@ -116,8 +116,8 @@ class PromiseStore(Protocol):
     ) -> Kept:
         """Records a person's answers about effects in the ledger, with the evidence, and decides about the run.
 
-        Outcome without `then`: `recorded` while an effect has no answer, and the run stays as it is; `settled` when every
-        effect has one and work is left, and the run stays parked; `reconciled` when none is left, and the run ends.
+        Outcome without `then`: `recorded` while an effect has no answer, and the run stays as it is; `settled` when
+        every effect has one and work is left, and the run stays parked; `reconciled` when none is left, the run ends.
         RESUME: `resumed`, the run is due now as `retrying`. CLOSE, which needs a note: `closed`, the run ends as
         `reconciled` with the reason `not_needed`; effects without an answer stay as they are.
 

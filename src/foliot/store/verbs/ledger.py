@@ -130,7 +130,7 @@ async def facts_of(tx: Transaction, numbers: Collection[int]) -> dict[int, Facts
     if not numbers:
         return {}
     rows = await tx.all("ledger_facts", numbers=longs(numbers))
-    return {row[0]: Facts(row[1], row[2], row[3], row[4], bool(row[5])) for row in rows}
+    return {row[0]: Facts(row[1], row[2], row[3], row[4], bool(row[5]), row[6]) for row in rows}
 
 
 async def settle(tx: Transaction, lineage: int, name: str, key: str, state: EffectState, note: str) -> bool:

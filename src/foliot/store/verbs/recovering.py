@@ -84,7 +84,7 @@ async def reconcile(
     note: str,
     then: Then | None,
 ) -> Kept:
-    """1. Record the answers. 2. Find out which effects are in doubt, and whether work is left. 3. Close, resume or park."""
+    """1. Record the answers. 2. Look which effects are in doubt, and whether work is left. 3. Close, resume or park."""
     found = await _parked(tx, identifier, "reconciled", waiting=True)
     lineage = await ledger.lineage_of(tx, found.number)
     for one in settled:
@@ -138,7 +138,7 @@ async def _close(tx: Transaction, found: Found, evidence: str, note: str, *, unf
 
 async def _resume(tx: Transaction, found: Found, lineage: int, evidence: str) -> Kept:
     if found.state is State.VERIFYING:
-        raise Conflict(f"{found.id} waits for its check, which decides what happens next; it cannot be resumed meanwhile")
+        raise Conflict(f"{found.id} waits for its check, which decides what happens next; it cannot be resumed")
     await _refuse_busy(tx, found, lineage)
     return await _revive(tx, await _park_settled(tx, found, evidence), "resumed")
 

@@ -51,7 +51,8 @@ SELECT r.number,
     (SELECT count(*) FROM foliot.effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'started' AND e.settles IS NOT NULL),
     (SELECT count(*) FROM foliot.effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'started' AND e.settles IS NULL),
     (SELECT count(*) FROM foliot.item i WHERE i.lineage = coalesce(r.lineage, r.number) AND i.state = 'done'),
-    r.checkpoint IS NOT NULL
+    r.checkpoint IS NOT NULL,
+    (SELECT count(*) FROM foliot.effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'not_done')
 FROM foliot.run r WHERE r.number = ANY(:numbers::bigint[])
 
 -- name: left_open

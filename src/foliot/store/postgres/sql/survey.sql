@@ -83,7 +83,8 @@ SELECT number, beat_at FROM foliot.instance WHERE number = ANY(:workers::integer
 -- Whether a handler may have begun (a vanished worker did not always live to say so), and when it was last tried.
 SELECT r.number, r.started_at IS NOT NULL OR EXISTS (SELECT 1 FROM foliot.attempt a
         WHERE a.run = r.number AND (a.started_at IS NOT NULL OR a.outcome = 'lost')),
-    coalesce((SELECT max(a.finished_at) FROM foliot.attempt a WHERE a.run = r.number), r.fire_at)
+    coalesce((SELECT max(a.finished_at) FROM foliot.attempt a WHERE a.run = r.number), r.fire_at),
+    coalesce(r.lineage, r.number)
 FROM foliot.run r WHERE r.number = ANY(:numbers::bigint[])
 
 -- name: effects_left_open

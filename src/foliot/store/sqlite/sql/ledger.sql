@@ -51,7 +51,8 @@ SELECT r.number,
     (SELECT count(*) FROM effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'started' AND e.settles IS NOT NULL),
     (SELECT count(*) FROM effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'started' AND e.settles IS NULL),
     (SELECT count(*) FROM item i WHERE i.lineage = coalesce(r.lineage, r.number) AND i.state = 'done'),
-    r.checkpoint IS NOT NULL
+    r.checkpoint IS NOT NULL,
+    (SELECT count(*) FROM effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'not_done')
 FROM run r WHERE r.number IN carray(:numbers)
 
 -- name: left_open

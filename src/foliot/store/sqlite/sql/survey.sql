@@ -73,7 +73,8 @@ SELECT number, beat_at FROM instance WHERE number IN (SELECT value FROM json_eac
 -- Whether a handler may have begun (a vanished worker did not always live to say so), and when it was last tried.
 SELECT r.number, r.started_at IS NOT NULL OR EXISTS (SELECT 1 FROM attempt a
         WHERE a.run = r.number AND (a.started_at IS NOT NULL OR a.outcome = 'lost')),
-    coalesce((SELECT max(a.finished_at) FROM attempt a WHERE a.run = r.number), r.fire_at)
+    coalesce((SELECT max(a.finished_at) FROM attempt a WHERE a.run = r.number), r.fire_at),
+    coalesce(r.lineage, r.number)
 FROM run r WHERE r.number IN carray(:numbers)
 
 -- name: effects_left_open
