@@ -145,7 +145,9 @@ def test_a_run_that_is_being_checked_says_that_nobody_knows_when_nobody_does() -
 
 def test_people_are_named_with_what_they_did_and_why() -> None:
     audit = [AuditRow(NOW, "ana", "reconcile", "evidence: the bank says so")]
-    assert of_kind(Kind.PERSON, view(State.RECONCILED), audit=audit) == ["ana reconciled it: evidence: the bank says so"]
+    assert of_kind(Kind.PERSON, view(State.RECONCILED), audit=audit) == [
+        "ana reconciled it: evidence: the bank says so"
+    ]
 
 
 def test_a_run_by_hand_names_who_made_it() -> None:

@@ -122,7 +122,7 @@ def test_acts_answer_as_described(stage: Stage, caller: Caller) -> None:
     models.MembersChanged.model_validate(caller.post("/members/shops/add", members=["east"], reason="why"))
     told = caller.post("/bulk/rerun", runs=["letter[acme]#1", "nobody"], reason="why", dry_run=True)
     assert models.Outcomes.model_validate(told).total == 2
-    models.Page[models.Reconciled].model_validate(caller.post("/bulk/reconcile", job="settle", evidence="looked"))
+    models.Page[models.Reconciled].model_validate(caller.post("/bulk/reconcile", job="settle", state="done", evidence="looked"))
     seen = caller.post("/dead/replay", reason="why", dry_run=True)
     assert models.ReplayPreview.model_validate(seen["preview"]).total >= 1
 
