@@ -256,3 +256,39 @@ def test_a_job_that_says_that_it_has_no_effects_need_not():
 
     app.schedule("quiet", quiet, every("1h"))
     app.schedule("silent", silent, after("1h"))
+
+
+@pytest.mark.parametrize("where", ["loop", "thread"])
+def test_a_worker_that_dies_inside_an_effect_of_an_item_leaves_on_record_how_much_was_to_be_done(where: str) -> None:
+    """Before any heartbeat: the effect brings the size of the batch and the item that it belongs to."""
+    app = make_app()
+    keys: Any = range(6)
+
+    @app.job(effects=("payout",))
+    async def in_loop(ctx: Context) -> None:
+        async for account in ctx.each(keys, name="accounts"):
+            async with ctx.effect("payout", f"invoice of {account}") as payout:
+                if payout.needed and account == 3:
+                    raise TimeoutError("no answer")
+
+    @app.job(effects=("payout",))
+    def beside(ctx: Context) -> None:
+        for account in ctx.each(keys, name="accounts"):
+            with ctx.effect("payout", f"invoice of {account}") as payout:
+                if payout.needed and account == 3:
+                    raise TimeoutError("no answer")
+
+    with virtual_time(app) as world:
+        kept = (in_loop if where == "loop" else beside).now()
+        world.run_for("1m")
+        found = world.run(kept.id)
+        assert found.state is State.AMBIGUOUS
+        [batch] = found.batches
+        assert (batch.name, str(batch), batch.in_doubt, batch.failed, batch.left) == ("accounts", "3 of 6", 1, 0, 2)
+        kept = app.operate.reconcile(
+            kept.id, effects=["payout:invoice of 3=done"], evidence="bank statement 17", actor="ana", then="resume"
+        )
+        assert kept.outcome == "resumed"
+        world.run_for("1m")
+        found = world.run(kept.id)
+        assert (found.state, [str(batch) for batch in found.batches]) == (State.SUCCEEDED, ["6 of 6"])

@@ -1,8 +1,8 @@
 """A settlement of 400 accounts whose process is killed in the middle of one payment.
 
-The bank is a file outside of Foliot: a payment is one line, there even when the process is killed right after it. As an app
-(`foliot worker --app tests/faults/settlement.py`) it kills its own process once, at account 312. SETTLEMENT_DIES says at which
-moment of the payment.
+The bank is a file outside of Foliot: a payment is one line, there even when the process is killed right after it. As an
+app (`foliot worker --app tests/faults/settlement.py`) it kills its own process once, at account 312. SETTLEMENT_DIES
+says at which moment of the payment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The settlement story: a process is killed in the middle of payment 312 of 400, and a person finishes the day.
 
-The person has the commands and the pages alone. Whatever is typed here was printed by `foliot needs` or `foliot runs show`.
+The person has the commands and the pages alone. Each command that is typed here was printed by `foliot needs`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_a_settlement_that_was_killed_in_one_payment_is_finished_exactly_once(
     assert "Begun, with no recorded end: payout:312." in report
     assert counts[0] in report
 
-    # The person looks into the bank by the idempotency key, and types the answer that was offered, without what comes then.
+    # The person looks into the bank by the idempotency key, and types the answer that was offered.
     paid = "settlement#1/payout/312" in (tmp_path / "bank").read_text().split()
     assert paid == (moment == "after the payment")
     [offer] = [line for line in commands(needs) if f"payout:312={'done' if paid else 'not_done'}" in line]
@@ -118,7 +118,7 @@ class Person:
     def sees(self, *words: str) -> str:
         found = run(*words, "--store", self._fleet.store)
         assert found.exit_code == 0, found.output
-        return " ".join(found.stdout.split(" "))
+        return found.stdout
 
     def types(self, command: str, code: int, **options: str) -> str:
         """Types a command that was shown, with its dots filled in where the person has an answer."""

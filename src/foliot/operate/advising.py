@@ -240,10 +240,12 @@ def _look(view: RunView) -> list[str]:
 
 def _steps(view: RunView, action: Action) -> list[Step]:
     if action is Action.RECONCILE and open_effects(view):
-        rest = "" if view.reason == Reason.POISON else _REST
+        resumes = view.reason != Reason.POISON
         return [
-            _settling(view, f"if it happened{rest}", EffectState.DONE),
-            _settling(view, f"if it did not happen{rest and rest + ', and it'}", EffectState.NOT_DONE),
+            _settling(view, "if it happened" + (": does only the rest" if resumes else ""), EffectState.DONE),
+            _settling(
+                view, "if it did not: does it now, with the rest" if resumes else "if it did not", EffectState.NOT_DONE
+            ),
         ]
     if action is Action.RECONCILE and is_unfinished(view.effects, view.batches, returned=True):
         resume = Step(
@@ -254,9 +256,6 @@ def _steps(view: RunView, action: Action) -> list[Step]:
         close = Step(Action.CLOSE, _DOES[Action.CLOSE], _command(view, Action.CLOSE))
         return [resume, close] if view.state is State.AMBIGUOUS else [close]
     return [Step(action, _DOES[action], _command(view, action))]
-
-
-_REST = "; the rest is done then"
 
 
 _DOES = {

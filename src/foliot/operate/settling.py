@@ -55,7 +55,7 @@ def reconciled_words(kept: Kept) -> str:
             return f"{kept.id}: its effects are settled, and the rest is done now; due now"
         case "closed":
             return f"{kept.id} is closed; what was not done stays not done"
-    return f"{kept.id} is reconciled; nothing is left to do"
+    return f"{kept.id} is reconciled; it has ended, and your evidence stays with it"
 
 
 def settled_state(text: str) -> EffectState:

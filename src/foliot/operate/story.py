@@ -200,7 +200,8 @@ def _attempt_end(attempt: AttemptView, what: str) -> str:
     if attempt.outcome is not Outcome.SUCCEEDED and attempt.stage in _STAGES:
         text += f", {_STAGES[attempt.stage]}"
     if (came := how_far(attempt.progress)) and attempt.outcome is not Outcome.SUCCEEDED:
-        text += f"; it had come to {came}"
+        lost = attempt.outcome is Outcome.LOST  # what it did after that is told by effects alone
+        text += f"; its last heartbeat said {came}" if lost else f"; it had come to {came}"
     if cause := _cause(attempt):
         text += f": {cause}"
     if followed := _FOLLOWED.get(attempt.reason or ""):

@@ -205,7 +205,7 @@ _OUTCOMES = {
     "retried": "it is tried again",
     "rerun": "this new run was made",
     "rechecked": "its check is asked again",
-    "reconciled": "it is reconciled, and nothing is left to do",
+    "reconciled": "it is reconciled; it has ended, and your evidence stays with it",
     "recorded": "your answers are recorded; other effects have none yet",
     "settled": "its effects are settled; a part of its work is not done, and it waits to be resumed or closed",
     "resumed": "its effects are settled, and the rest is done now",
