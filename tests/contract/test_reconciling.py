@@ -216,7 +216,7 @@ async def test_a_settled_run_has_no_result_to_verify(stage: Stage) -> None:
 
 async def test_the_answers_of_a_settled_run_are_not_in_doubt(stage: Stage) -> None:
     run = await settled(stage)
-    rerun = {"repair": False, "repeat": (), "override": False, "actor": "ada", "note": "because"}
+    rerun: dict[str, Any] = {"repair": False, "repeat": (), "override": False, "actor": "ada", "note": "because"}
     await stage.store.rerun(run.id, **rerun)
     assert await stage.state(run) is State.RECONCILED
 
@@ -224,7 +224,7 @@ async def test_the_answers_of_a_settled_run_are_not_in_doubt(stage: Stage) -> No
 async def test_a_promise_by_the_key_of_a_settled_run_keeps_it(stage: Stage) -> None:
     run = await settled(stage)
     kept = await stage.promise("order", after=HOUR, on_conflict=OnConflict.KEEP)
-    assert (kept.number, kept.outcome) == (run.number, "kept")
+    assert (kept.number, kept.outcome, kept.state) == (run.number, "kept", State.SETTLED)
     assert (await stage.promise("order", after=HOUR, on_conflict=OnConflict.RENEW)).outcome == "renewed"
 
 

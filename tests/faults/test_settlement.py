@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from foliot import Foliot
 from foliot.domain.state import State
 from tests.cli.support import run
 from tests.faults import settlement
@@ -95,7 +96,7 @@ def test_a_settlement_that_was_killed_in_one_payment_is_finished_exactly_once(
     assert sorted(payments) == sorted(f"settlement#1/payout/{account}" for account in range(400))
 
 
-async def promised(app: settlement.Foliot, folder: Path) -> None:
+async def promised(app: Foliot, folder: Path) -> None:
     job = app.job(name="settle")(_unknown)
     await job.using(key="settlement").now_async(folder=str(folder))
 

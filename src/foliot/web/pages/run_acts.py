@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from foliot.domain.ledger import is_unfinished
 from foliot.domain.run import Kept
+from foliot.domain.state import Reason
 from foliot.errors import Conflict
 from foliot.operate.advising import open_effects, shown_effect
 from foliot.operate.cancelling import forced_words, held_words
@@ -146,7 +147,8 @@ async def _look_reconcile(desk: Desk) -> Prospect:
     if advice is not None:
         will += [*advice.counts, *advice.look]
     fields = [Field(f"effect {name}", f"Did {name} happen?", "", "select", choices=_ANSWERS) for name in effects]
-    fields.append(Field("then", "And the rest of its work?", "", "select", choices=_THEN))
+    then = "resume" if effects and view.reason != Reason.POISON else ""
+    fields.append(Field("then", "And the rest of its work?", then, "select", choices=_THEN))
     hint = "Where it can be looked up: a statement, a ticket, a log line. It stays with the run."
     fields.append(Field("evidence", "How do you know?", "", hint=hint, required=True))
     return Prospect(f"Settle {view.id}", will, "Settle it", fields)

@@ -43,7 +43,9 @@ UNION ALL SELECT number, name, job, payload FROM foliot.history WHERE number = A
 
 -- name: make_promises
 -- Runs with keys, one after the other, each with what became of it.
-SELECT (k.kept).number, (k.kept).name, (k.kept).outcome, (k.kept).state, (k.kept).fire_at
+SELECT (k.kept).number, (k.kept).name, (k.kept).outcome, CASE WHEN (k.kept).state = 22
+        AND (SELECT r.reason FROM foliot.run r WHERE r.number = (k.kept).number) = 'settled' THEN 23 ELSE (k.kept).state END,
+    (k.kept).fire_at
 FROM (
     SELECT p.place, foliot.make_promise(p.number, p.stem, p.job, p.payload, p.fire_at, p.useful_until, p.tenant, p.queue,
         p.priority, p.options, p.on_conflict, p.unique_for) AS kept
