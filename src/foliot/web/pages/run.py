@@ -103,7 +103,7 @@ def answer_links(run: str, in_doubt: Sequence[str], *, resumes: bool) -> list[di
     """One button for each answer about the effects in doubt: the form that it opens has the answer filled in."""
     if not 1 <= len(in_doubt) <= MOST_ANSWERED:
         return []
-    what = in_doubt[0] if len(in_doubt) == 1 else f"all {len(in_doubt)}"
+    what = "It" if len(in_doubt) == 1 else f"All {len(in_doubt)}"
     then = {"then": "resume"} if resumes else {}
     return [
         {
