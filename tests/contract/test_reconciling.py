@@ -65,8 +65,8 @@ async def test_items_are_counted_by_the_effects_that_a_killed_process_left_on_re
     assert (batch.done, batch.in_doubt, batch.left) == (4, 0, 2)
 
 
-async def test_an_item_that_did_not_happen_is_not_done(stage: Stage) -> None:
-    run = await cut_off(stage)
+async def test_an_item_that_did_not_happen_is_not_done_although_no_heartbeat_told_of_any(stage: Stage) -> None:
+    run = await cut_off(stage, recorded=0)
     await stage.store.reconcile(run.id, settled=answer(NOT_DONE, "3"), **WHO)
     [batch] = await batches(stage, run)
     assert (batch.done, batch.in_doubt, batch.left) == (3, 0, 3)
