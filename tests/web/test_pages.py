@@ -144,6 +144,7 @@ def test_both_answers_are_offered_and_the_rest_is_resumed_or_closed_from_the_pag
             assert "It did not happen…" in page
             assert "its idempotency key is doubt[acme]#1/pay/7" in page
             assert "effects: 1 in doubt" in page
+            assert not re.search(r'class="button safe"[^>]*>It (happened|did not happen)', page), "none is preferred"
         [path] = re.findall(r'href="(/act/runs/[^"]*not_done[^"]*)"', _page(caller, f"/runs/{doubt}"))
         form = _page(caller, path)
         assert '<option value="not_done" selected>' in form

@@ -92,7 +92,8 @@ def _steps(shape: Shape, steps: list[Shape], risky: bool = False) -> Iterator[di
             continue
         more = {"risky": "yes"} if risky else {}
         risk = "; ".join(step["text"] for step in steps if step["action"] == action)
-        yield {"href": act_address(shape["id"], action, **more), "text": f"{_WORDS[action]}…", "risk": risk}
+        href = act_address(shape["id"], action, **more)
+        yield {"href": href, "text": f"{_WORDS[action]}…", "risk": risk, "is_answer": ""}
 
 
 MOST_ANSWERED = 20
@@ -110,6 +111,7 @@ def answer_links(run: str, in_doubt: Sequence[str], *, resumes: bool) -> list[di
             "href": act_address(run, "reconcile", **{f"effect {name}": state for name in in_doubt}, **then),
             "text": f"{what} {words}…",
             "risk": "",
+            "is_answer": "yes",
         }
         for state, words in (("done", "happened"), ("not_done", "did not happen"))
     ]
