@@ -9,7 +9,7 @@ from foliot.domain.gates import Gate
 from foliot.domain.instant import HOUR, SECOND
 from foliot.domain.ledger import EffectState, Settled
 from foliot.domain.policy import Policy, choices
-from foliot.domain.run import Claimed, Origin
+from foliot.domain.run import Claimed, Lane, Origin
 from foliot.domain.state import Event, Reason, State
 from foliot.timing import every
 from tests.contract.stage import Stage, declared
@@ -218,6 +218,8 @@ async def test_a_settled_run_goes_on_blocking_and_is_called_that(stage: Stage) -
     await stage.fire_by_policy()
     [tick] = [one for one in await stage.store.runs(schedule="hourly") if one.reason == Reason.OVERLAP]
     assert (tick.detail or "").endswith(f"{run.id} is settled and waits for a person")
+    facts = await stage.store.schedule_facts("hourly")
+    assert (facts.counts[State.SETTLED, Lane.LIVE], [one.state for one in facts.parked]) == (1, [State.SETTLED])
 
 
 async def test_a_tick_that_waits_for_its_turn_can_be_cancelled_and_the_one_behind_it_comes(stage: Stage) -> None:

@@ -244,6 +244,15 @@ def test_one_that_cannot_be_settled_never_stops_the_rest() -> None:
         assert (str(line.state), line.note) == ("done", "ana: the list")
 
 
+def test_many_are_settled_and_resumed_together() -> None:
+    with transfers() as (app, world):
+        found = app.operate.reconcile_many(
+            evidence="the list", actor="ana", effect="wire", state="not_done", then="resume"
+        )
+        assert [one.outcome for one in found] == ["resumed", "refused", "resumed"]
+        assert world.states() == [State.RETRYING, State.AMBIGUOUS, State.RETRYING]
+
+
 def test_one_that_somebody_settled_meanwhile_is_reported_and_the_rest_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with transfers() as (app, world):
         settle = world.store.reconcile
