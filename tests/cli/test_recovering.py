@@ -129,7 +129,7 @@ def test_answers_and_the_next_step_are_typed_together(doubts: str) -> None:
     kept = run_json(*name, *KNOWN, "--then", "resume")
     assert (kept["outcome"], kept["state"]) == ("resumed", "retrying")
     unanswered = run("runs", "reconcile", "wire:2#1", *KNOWN, "--store", doubts)
-    assert "nobody has said whether wire:2 happened" in refused(unanswered, 1)
+    assert "no answer says whether wire:2 happened" in refused(unanswered, 1)
 
 
 def test_many_are_settled_after_a_look_and_a_yes(doubts: str) -> None:

@@ -32,7 +32,7 @@ from foliot.operate.words import counted, headline, length, listed, one_line, to
 _NAMED = 5
 """So many effects are named one by one."""
 _FAILURES = 3
-"""So many items that failed are named with their errors."""
+"""At most this many failed items are named with their errors."""
 
 
 class Step(NamedTuple):
@@ -161,11 +161,11 @@ def batch_words(batch: BatchView) -> str:
     for word, count in (("in doubt", batch.in_doubt), ("not done", batch.left)):
         text += f", {count:,} {word}" if count else ""
     if batch.failed:
-        told = [
+        named = [
             f"{key} ({one_line(headline(error), 80)})" if error else key for key, error in batch.failures[:_FAILURES]
         ]
-        rest = batch.failed - len(told)
-        text += f", {batch.failed:,} failed: {', '.join(told)}" + (f" and {rest:,} more" if rest > 0 else "")
+        rest = batch.failed - len(named)
+        text += f", {batch.failed:,} failed: {', '.join(named)}" + (f" and {rest:,} more" if rest > 0 else "")
     return text
 
 

@@ -361,7 +361,7 @@ async def _settle_one(store: Store, run: str, names: Sequence[tuple[str, str]], 
 
 
 def _why(reason: str, then: Then | None) -> str:
-    """The reason of a reconciliation: required to close a run, because nobody asks for the rest again."""
+    """The reason of a reconciliation: required to close a run, because its rest is never asked for again."""
     if then is not Then.CLOSE:
         return stated(reason) if reason else ""
     if not reason.strip():

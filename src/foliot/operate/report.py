@@ -376,9 +376,9 @@ class _Statement:
         done = [shown_effect(effect) for effect in effects if effect.state is EffectState.DONE]
         unsettled = [shown_effect(effect) for effect in open_effects(self._last)]
         undone = [shown_effect(effect) for effect in effects if effect.state is EffectState.NOT_DONE]
-        told = f" Done, and on record: {_counted_list(done)}." if done else ""
-        told += f" Begun, with no recorded end: {_counted_list(unsettled)}." if unsettled else ""
-        return told + (f" On record as not done: {_counted_list(undone)}." if undone else "")
+        text = f" Done, and on record: {_counted_list(done)}." if done else ""
+        text += f" Begun, with no recorded end: {_counted_list(unsettled)}." if unsettled else ""
+        return text + (f" On record as not done: {_counted_list(undone)}." if undone else "")
 
     def _batches(self) -> str:
         return "".join(f" {batch_words(batch)}." for batch in self._last.batches)

@@ -200,7 +200,7 @@ def _attempt_end(attempt: AttemptView, what: str) -> str:
     if attempt.outcome is not Outcome.SUCCEEDED and attempt.stage in _STAGES:
         text += f", {_STAGES[attempt.stage]}"
     if (came := how_far(attempt.progress)) and attempt.outcome is not Outcome.SUCCEEDED:
-        lost = attempt.outcome is Outcome.LOST  # what it did after that is told by effects alone
+        lost = attempt.outcome is Outcome.LOST  # its later work is on record as effects only
         text += f"; its last heartbeat said {came}" if lost else f"; it had come to {came}"
     if cause := _cause(attempt):
         text += f": {cause}"
@@ -333,10 +333,10 @@ def _ending(lineage: Lineage, last: Instant) -> Iterator[StoryLine]:
     view = lineage.view
     at = last if view.finished_at is None else view.finished_at
     if view.state in PARKED:
-        told = counts(view, facts_of(view))
+        lines = counts(view, facts_of(view))
     else:
-        told = tuple(map(batch_words, view.batches))
-    for text in told:
+        lines = tuple(map(batch_words, view.batches))
+    for text in lines:
         yield StoryLine(at, text, Kind.ITEMS)
     if view.finished_at is not None:
         yield StoryLine(view.finished_at, _ended(view), Kind.ENDED)

@@ -120,7 +120,7 @@ def _unanswered(found: Found, in_doubt: Sequence[EffectView]) -> str:
     first, more = in_doubt[0], len(in_doubt) - 1
     others = f" and {more:,} more" if more else ""
     return (
-        f"{found.id}: nobody has said whether {first.name}:{first.key}{others} happened; nothing was changed. Say it "
+        f"{found.id}: no answer says whether {first.name}:{first.key}{others} happened; nothing was changed. Give one "
         f"({first.name}:{first.key}=done or =not_done), or close the run with a reason"
     )
 
