@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from foliot import Context, Foliot, Verdict, after, cron, every
-from foliot.domain.ledger import Stage
+from foliot.domain.ledger import Begun, Effect, Stage
 from foliot.domain.state import Outcome, Reason, State
 from foliot.errors import InvalidInput
 from foliot.testing import virtual_time
@@ -256,3 +256,50 @@ def test_a_job_that_says_that_it_has_no_effects_need_not():
 
     app.schedule("quiet", quiet, every("1h"))
     app.schedule("silent", silent, after("1h"))
+
+
+@pytest.mark.parametrize("where", ["loop", "thread"])
+def test_a_worker_that_dies_inside_an_effect_of_an_item_leaves_on_record_how_much_was_to_be_done(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each effect brings the item that it belongs to, and the first one the size of the batch."""
+    app = make_app()
+    keys: Any = range(6)
+
+    @app.job(effects=("payout",))
+    async def in_loop(ctx: Context) -> None:
+        async for account in ctx.each(keys, name="accounts"):
+            async with ctx.effect("payout", f"invoice of {account}") as payout:
+                if payout.needed and account == 3:
+                    raise TimeoutError("no answer")
+
+    @app.job(effects=("payout",))
+    def beside(ctx: Context) -> None:
+        for account in ctx.each(keys, name="accounts"):
+            with ctx.effect("payout", f"invoice of {account}") as payout:
+                if payout.needed and account == 3:
+                    raise TimeoutError("no answer")
+
+    begun: list[Any] = []
+    with virtual_time(app) as world:
+        begin_effect = world.store.begin_effect
+
+        async def noted(number: int, token: int, effect: Effect) -> Begun:
+            begun.append((effect.item, effect.sizes))
+            return await begin_effect(number, token, effect)
+
+        monkeypatch.setattr(world.store, "begin_effect", noted)
+        kept = (in_loop if where == "loop" else beside).now()
+        world.run_for("1m")
+        found = world.run(kept.id)
+        assert found.state is State.AMBIGUOUS
+        assert begun == [(("accounts", str(n)), (("accounts", 6),) if n == 0 else ()) for n in range(4)]
+        [batch] = found.batches
+        assert (batch.name, str(batch), batch.in_doubt, batch.failed, batch.left) == ("accounts", "3 of 6", 1, 0, 2)
+        kept = app.operate.reconcile(
+            kept.id, effects=["payout:invoice of 3=done"], evidence="bank statement 17", actor="ana", then="resume"
+        )
+        assert kept.outcome == "resumed"
+        world.run_for("1m")
+        found = world.run(kept.id)
+        assert (found.state, [str(batch) for batch in found.batches]) == (State.SUCCEEDED, ["6 of 6"])

@@ -370,5 +370,5 @@ def test_what_is_uncertain_is_told_settled_and_repeated_on_a_server_too(migrated
     assert run_json("runs", "show", "books#1", "--store", migrated)["reruns"] == ["books#1#r1"]
     assert run_json("runs", "show", "books#1#r1", "--store", migrated)["repair"] is True
     told = run_json("report", "transfer", "--store", migrated)
-    assert [one["verdict"] for one in told["statements"]] == ["settled", "settled"]
+    assert [one["verdict"] for one in told["statements"]] == ["reconciled", "reconciled"]
     assert run_json("jobs", "show", "transfer", "--store", migrated)["counts"] == {"reconciled": 2}

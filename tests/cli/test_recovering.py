@@ -101,6 +101,37 @@ def test_a_person_settles_a_run_with_evidence(doubts: str) -> None:
     assert (shape["detail"], shape["effects"][0]["note"]) == ("on the statement", "tester: on the statement")
 
 
+def test_work_that_is_left_keeps_a_run_listed_until_it_is_resumed_or_closed(doubts: str) -> None:
+    name = ("runs", "reconcile", "wire:1#1", "--store", doubts)
+    told = run(*name, "--effect", "wire:1=not_done", *KNOWN).stdout
+    assert "a part of its work is not done, so it stays parked" in told
+    assert shown("wire:1#1", doubts)["state"] == "settled"
+    needs = run("needs", "--kind", "settled", "--store", doubts).stdout
+    assert "effects: 1 not done" in needs
+    assert [line.strip() for line in needs.splitlines() if line.strip().startswith("foliot ")] == [
+        'foliot runs resume "wire:1#1" --reason "..."',
+        'foliot runs reconcile "wire:1#1" --then close --reason "..."',
+    ]
+    assert "1 settled" in run("doctor", "--store", doubts).stdout
+    assert "is not complete: a person settled its effects" in run("report", "transfer", "--store", doubts).stdout
+    assert "needs a reason" in refused(run(*name, "--then", "close"), 1)
+    assert "says nothing" in refused(run(*name, "--then", "close", "--reason", "todo"), 1)
+    kept = run_json(*name, "--then", "close", "--reason", "the customer withdrew the order")
+    assert (kept["outcome"], kept["state"]) == ("closed", "reconciled")
+    closed = run("report", "transfer", "--store", doubts).stdout
+    assert "the rest is not needed: the customer withdrew the order" in closed
+
+
+def test_answers_and_the_next_step_are_typed_together(doubts: str) -> None:
+    name = ("runs", "reconcile", "wire:1#1", "--effect", "wire:1=not_done", "--store", doubts)
+    assert "give resume" in refused(run(*name, *KNOWN, "--then", "retry"), 1)
+    assert "says nothing" in refused(run(*name, "--evidence", "..."), 1)
+    kept = run_json(*name, *KNOWN, "--then", "resume")
+    assert (kept["outcome"], kept["state"]) == ("resumed", "retrying")
+    unanswered = run("runs", "reconcile", "wire:2#1", *KNOWN, "--store", doubts)
+    assert "no answer says whether wire:2 happened" in refused(unanswered, 1)
+
+
 def test_many_are_settled_after_a_look_and_a_yes(doubts: str) -> None:
     every = ("runs", "reconcile", "--all", "--job", "transfer", "--state", "done", "--store", doubts)
     found = run_json(*every, "--dry-run")

@@ -19,6 +19,7 @@ def test_one_frame_tells_how_everything_stands(doubts: str):
     shape = run_json("top", "--store", doubts)
     assert shape["needs_person"] == {
         "ambiguous": 2,
+        "settled": 0,
         "unverified": 1,
         "dead": 1,
         "stuck": 0,

@@ -8,6 +8,7 @@ import pytest
 
 from foliot.dispatch import decide_ticks
 from foliot.domain.instant import HOUR, MINUTE
+from foliot.domain.ledger import EffectState, Settled
 from foliot.domain.members import MemberSet
 from foliot.domain.policy import Policy, choices
 from foliot.domain.run import Claimed
@@ -259,6 +260,19 @@ async def test_an_interval_tells_who_is_not_done_those_that_wait_for_a_person_fi
         ("initech", initech.id, State.DEAD),
         ("globex", globex.id, State.RUNNING),
     ]
+
+
+async def test_an_interval_names_members_whose_runs_are_settled_and_not_done(stage: Stage) -> None:
+    tick = await hourly(stage, "acme", "globex")
+    acme, globex = sorted(await fired(stage), key=lambda run: run.id)
+    await stage.begin(globex)
+    await stage.finish(stage.succeeded(acme), stage.puzzled(globex))
+    answers = [Settled("pay", "7", EffectState.NOT_DONE)]
+    await stage.store.reconcile(globex.id, settled=answers, actor="ada", evidence="statement 17")
+    interval = (await stage.run(tick)).interval
+    assert interval is not None
+    assert interval.states == {State.SUCCEEDED: 1, State.SETTLED: 1}
+    assert [(one.member, one.state) for one in interval.lacking] == [("globex", State.SETTLED)]
 
 
 async def test_a_rerun_of_a_member_is_counted_once(stage: Stage) -> None:

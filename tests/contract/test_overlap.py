@@ -7,8 +7,9 @@ import pytest
 from foliot.domain.backfill import FillTick, NewBackfill, Pace
 from foliot.domain.gates import Gate
 from foliot.domain.instant import HOUR, SECOND
+from foliot.domain.ledger import EffectState, Settled
 from foliot.domain.policy import Policy, choices
-from foliot.domain.run import Claimed, Origin
+from foliot.domain.run import Claimed, Lane, Origin
 from foliot.domain.state import Event, Reason, State
 from foliot.timing import every
 from tests.contract.stage import Stage, declared
@@ -205,6 +206,20 @@ async def test_of_a_run_that_blocks_and_is_at_work_no_more_it_is_said_that_it_wa
     await stage.fire_by_policy()
     [tick] = [one for one in await stage.store.runs(schedule="hourly") if one.reason == Reason.OVERLAP]
     assert (tick.detail or "").endswith(f"{run.id} is dead and waits for a person")
+
+
+async def test_a_settled_run_goes_on_blocking_and_is_called_that(stage: Stage) -> None:
+    run = await busy(stage, overlap="queue", blocks_until="succeeded")
+    await stage.begin(run)
+    await stage.finish(stage.puzzled(run))
+    answers = [Settled("pay", "7", EffectState.NOT_DONE)]
+    kept = await stage.store.reconcile(run.id, settled=answers, actor="ada", evidence="statement 17")
+    assert kept.outcome == "settled"
+    await stage.fire_by_policy()
+    [tick] = [one for one in await stage.store.runs(schedule="hourly") if one.reason == Reason.OVERLAP]
+    assert (tick.detail or "").endswith(f"{run.id} is settled and waits for a person")
+    facts = await stage.store.schedule_facts("hourly")
+    assert (facts.counts[State.SETTLED, Lane.LIVE], [one.state for one in facts.parked]) == (1, [State.SETTLED])
 
 
 async def test_a_tick_that_waits_for_its_turn_can_be_cancelled_and_the_one_behind_it_comes(stage: Stage) -> None:

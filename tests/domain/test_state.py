@@ -18,11 +18,13 @@ from foliot.domain.state import (
     Reason,
     State,
     after,
+    read_state,
+    stored_state,
 )
 from foliot.errors import IllegalTransition, Refused
 
-STATES = """scheduled held ready running retrying verifying succeeded verified unverified dead ambiguous reconciled
-    cancelled skipped""".split()
+STATES = """scheduled held ready running retrying verifying succeeded verified unverified dead ambiguous settled
+    reconciled cancelled skipped""".split()
 OUTCOMES = "succeeded failed permanent timed_out stalled lost cancelled interrupted fenced".split()
 REASONS = "overlap misfire too_late paused coalesced replaced operator calendar".split()
 
@@ -57,6 +59,7 @@ def test_the_stored_numbers_never_change_their_meaning() -> None:
         "UNVERIFIED": 20,
         "DEAD": 21,
         "AMBIGUOUS": 22,
+        "SETTLED": 23,
     }
 
 
@@ -109,13 +112,30 @@ def test_a_check_that_broke_leads_to_the_check_and_never_back_to_the_handler() -
 
 def test_no_way_leads_from_doubt_to_another_try_but_through_a_person() -> None:
     ways = {event for state, event in TRANSITIONS if state is State.AMBIGUOUS}
-    assert ways == {Event.RETRY_ORDERED, Event.RECHECK_ORDERED, Event.RECONCILED}
+    assert ways == {Event.RETRY_ORDERED, Event.RECHECK_ORDERED, Event.SETTLED, Event.RECONCILED}
 
 
 def test_a_person_can_act_on_whatever_waits_for_one() -> None:
     for state in PARKED:
-        assert after(state, Event.RETRY_ORDERED) is State.SCHEDULED
+        assert after(state, Event.RETRY_ORDERED) in PENDING
         assert after(state, Event.RECONCILED) is State.RECONCILED
+
+
+def test_settled_work_is_resumed_or_closed_and_nothing_else() -> None:
+    ways = {event: to for (state, event), to in TRANSITIONS.items() if state is State.SETTLED}
+    assert ways == {Event.RETRY_ORDERED: State.RETRYING, Event.RECONCILED: State.RECONCILED}
+    assert {state for (state, event) in TRANSITIONS if event is Event.SETTLED} == PARKED - {State.SETTLED} | {
+        State.VERIFYING
+    }
+
+
+def test_a_settled_run_is_stored_as_one_that_older_releases_can_read() -> None:
+    known_before = set(State) - {State.SETTLED}
+    for state in State:
+        stored = stored_state(state)
+        assert stored in known_before
+        assert read_state(stored, Reason.SETTLED if state is State.SETTLED else None) is state
+    assert read_state(23, None) is State.SETTLED, "a later release may store the number"
 
 
 def test_whatever_waits_without_an_attempt_can_be_cancelled() -> None:

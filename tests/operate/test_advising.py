@@ -41,9 +41,10 @@ def test_a_run_whose_effect_has_no_end_is_reconciled_first_and_retrying_it_is_re
     )
     assert found.advice.recovery is Recovery.MAYBE
     assert [step.command for step in found.steps] == [
-        f'foliot runs reconcile "{SETTLEMENT}" --effect "payout:7=done" --evidence "..."',
-        f'foliot runs reconcile "{SETTLEMENT}" --effect "payout:7=not_done" --evidence "..."',
+        f'foliot runs reconcile "{SETTLEMENT}" --effect "payout:7=done" --then resume --evidence "..."',
+        f'foliot runs reconcile "{SETTLEMENT}" --effect "payout:7=not_done" --then resume --evidence "..."',
     ]
+    assert found.counts == ("effects: 1 done, 1 in doubt",)
     assert [step.command for step in found.refused] == [
         f'foliot runs retry "{SETTLEMENT}" --override --reason "..."',
         f'foliot runs rerun "{SETTLEMENT}" --override --reason "..."',
@@ -118,8 +119,43 @@ def test_a_refusal_says_why_and_what_to_do_instead() -> None:
     assert "it may have happened (payout:7); this is refused without an override and a reason" in text
     assert text.endswith(
         "find out first, then say what you found: "
-        f'foliot runs reconcile "{SETTLEMENT}" --effect "payout:7=done" --evidence "..."'
+        f'foliot runs reconcile "{SETTLEMENT}" --effect "payout:7=done" --then resume --evidence "..."'
     )
+
+
+def test_a_settled_run_is_resumed_or_closed_with_a_reason() -> None:
+    batches = [BatchView("accounts", 400, 313, 0, [])]
+    found = told(view(State.SETTLED, reason=Reason.SETTLED, detail="statement 17", batches=batches), card())
+    assert found.lead == "Its effects are settled, and a part of its work is not done: statement 17."
+    assert found.counts == ("accounts: 313 of 400 done, 87 not done",)
+    assert [step.command for step in found.steps] == [
+        f'foliot runs resume "{SETTLEMENT}" --reason "..."',
+        f'foliot runs reconcile "{SETTLEMENT}" --then close --reason "..."',
+    ]
+    assert found.refused == ()
+
+
+def test_items_in_doubt_and_not_done_and_done_add_up() -> None:
+    batches = [BatchView("accounts", 400, 312, 0, [], in_doubt=1)]
+    found = told(view(State.AMBIGUOUS, effects=[done("6"), effect("7")], batches=batches))
+    assert found.counts == ("accounts: 312 of 400 done, 1 in doubt, 87 not done", "effects: 1 done, 1 in doubt")
+
+
+def test_a_run_that_killed_its_workers_is_not_resumed_in_passing() -> None:
+    found = told(dead(reason=Reason.POISON, deaths=3, effects=[effect("7")]))
+    assert [step.command for step in found.steps] == [
+        f'foliot runs reconcile "{SETTLEMENT}" --effect "payout:7={answer}" --evidence "..."'
+        for answer in ("done", "not_done")
+    ]
+
+
+def test_lost_items_without_effects_are_resumed_or_closed_by_a_person() -> None:
+    batches = [BatchView("accounts", 400, 312, 0, [])]
+    found = told(view(State.AMBIGUOUS, reason=Reason.LOST, batches=batches), card({"on_lost": "ask"}))
+    assert [step.command for step in found.steps] == [
+        f'foliot runs reconcile "{SETTLEMENT}" --then resume --evidence "..."',
+        f'foliot runs reconcile "{SETTLEMENT}" --then close --evidence "..." --reason "..."',
+    ]
 
 
 @pytest.mark.parametrize("key", ["it's", 'a "b"', "$HOME", "back`tick", "a b"])
@@ -138,7 +174,7 @@ def test_many_open_effects_are_not_named_one_by_one_to_look_for() -> None:
 def test_advice_for_programs_has_every_field() -> None:
     shape = guidance_shape(told(dead(), card()))
     assert shape is not None
-    assert list(shape) == ["class", "why", "action", "lead", "look", "steps", "refused"]
+    assert list(shape) == ["class", "why", "action", "lead", "counts", "look", "steps", "refused"]
     assert list(shape["steps"][0]) == ["action", "text", "command"]
 
 

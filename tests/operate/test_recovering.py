@@ -244,6 +244,15 @@ def test_one_that_cannot_be_settled_never_stops_the_rest() -> None:
         assert (str(line.state), line.note) == ("done", "ana: the list")
 
 
+def test_many_are_settled_and_resumed_together() -> None:
+    with transfers() as (app, world):
+        found = app.operate.reconcile_many(
+            evidence="the list", actor="ana", effect="wire", state="not_done", then="resume"
+        )
+        assert [one.outcome for one in found] == ["resumed", "refused", "resumed"]
+        assert world.states() == [State.RETRYING, State.AMBIGUOUS, State.RETRYING]
+
+
 def test_one_that_somebody_settled_meanwhile_is_reported_and_the_rest_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with transfers() as (app, world):
         settle = world.store.reconcile
@@ -265,8 +274,12 @@ def test_many_are_settled_only_when_it_is_said_which_and_how() -> None:
     with transfers() as (app, _):
         with pytest.raises(InvalidInput, match="say which"):
             app.operate.reconcile_many(evidence="x", actor="ana")
-        with pytest.raises(InvalidInput, match="say how you know"):
+        with pytest.raises(InvalidInput, match="say what became of these effects"):
             app.operate.reconcile_many(evidence="", actor="ana", job="transfer")
+        with pytest.raises(InvalidInput, match="say how you know"):
+            app.operate.reconcile_many(evidence="", actor="ana", job="transfer", state="done")
+        with pytest.raises(InvalidInput, match="why the rest is not needed"):
+            app.operate.reconcile_many(evidence="the list", actor="ana", job="transfer", then="close")
         with pytest.raises(InvalidInput, match="say done or not_done"):
             app.operate.reconcile_many(evidence="x", actor="ana", job="transfer", state="perhaps")
 

@@ -23,6 +23,7 @@ DAY = date(2026, 4, 3)
 NAME = "The 2026-04-03 run of settlement"
 CHECKED = Traits(effects=("payout",), checked=True)
 TRACKED = Traits(effects=("payout",))
+SHORT = [BatchView("accounts", 400, 313, 0, [])]
 UNKNOWN = (
     "Foliot saw it finish; it has no check, and declares no effects, so whether it happened exactly once is not on "
     "record."
@@ -184,14 +185,36 @@ def test_a_rerun_that_fails_is_what_counts_although_the_first_had_completed() ->
         ),
         (view(State.READY, finished_at=None), Verdict.WAITING, "is due, and waits for a worker."),
         (
+            view(State.SETTLED, reason=Reason.SETTLED, detail="statement 17", effects=[done("7")], batches=SHORT),
+            Verdict.PARTIAL,
+            'is not complete: a person settled its effects: "statement 17", and the rest is not done. '
+            "Done, and on record: payout:7. accounts: 313 of 400 done, 87 not done.",
+        ),
+        (
+            view(State.RECONCILED, detail="statement 17", effects=[done("7")], batches=SHORT),
+            Verdict.PARTIAL,
+            'was reconciled by a person at 06:14:03Z: "statement 17". accounts: 313 of 400 done, 87 not done.',
+        ),
+        (
+            view(State.RECONCILED, reason=Reason.NOT_NEEDED, detail="the rest is not needed: a drill", batches=SHORT),
+            Verdict.RECONCILED,
+            'was reconciled by a person at 06:14:03Z: "the rest is not needed: a drill". '
+            "accounts: 313 of 400 done, 87 not done.",
+        ),
+        (
+            view(State.RECONCILED, reason=Reason.NOT_NEEDED, detail="lost for good", effects=[effect("7")]),
+            Verdict.PARTIAL,
+            'was reconciled by a person at 06:14:03Z: "lost for good". Whether payout:7 happened is not on record.',
+        ),
+        (
             view(State.RECONCILED, detail="the bank says so", effects=[done("7")]),
-            Verdict.SETTLED,
-            'was settled by a person at 06:14:03Z: "the bank says so".',
+            Verdict.RECONCILED,
+            'was reconciled by a person at 06:14:03Z: "the bank says so".',
         ),
         (
             view(State.RECONCILED, detail="the bank says no", effects=[effect("7", EffectState.NOT_DONE)]),
             Verdict.PARTIAL,
-            'was settled by a person at 06:14:03Z: "the bank says no". On record as not done: payout:7.',
+            'was reconciled by a person at 06:14:03Z: "the bank says no". On record as not done: payout:7.',
         ),
     ],
     ids=lambda value: str(value) if isinstance(value, Verdict) else "",

@@ -13,7 +13,8 @@ from foliot.domain.ledger import BatchView, EffectState, Stage
 from foliot.domain.run import Origin, Phase, RunView
 from foliot.domain.state import Outcome, Reason, State
 from foliot.domain.store import AuditRow, EventRow
-from foliot.operate.story import Kind, Lineage, batch_words, how_far, lineage_shape, story
+from foliot.operate.advising import batch_words
+from foliot.operate.story import Kind, Lineage, how_far, lineage_shape, story
 from tests.operate.values import DUE, NOW, SETTLEMENT, attempt, card, done, effect, view
 
 MADE = number_at(DUE - MINUTE, 1)
@@ -144,7 +145,9 @@ def test_a_run_that_is_being_checked_says_that_nobody_knows_when_nobody_does() -
 
 def test_people_are_named_with_what_they_did_and_why() -> None:
     audit = [AuditRow(NOW, "ana", "reconcile", "evidence: the bank says so")]
-    assert of_kind(Kind.PERSON, view(State.RECONCILED), audit=audit) == ["ana settled it: evidence: the bank says so"]
+    assert of_kind(Kind.PERSON, view(State.RECONCILED), audit=audit) == [
+        "ana reconciled it: evidence: the bank says so"
+    ]
 
 
 def test_a_run_by_hand_names_who_made_it() -> None:

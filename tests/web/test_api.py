@@ -122,7 +122,9 @@ def test_acts_answer_as_described(stage: Stage, caller: Caller) -> None:
     models.MembersChanged.model_validate(caller.post("/members/shops/add", members=["east"], reason="why"))
     told = caller.post("/bulk/rerun", runs=["letter[acme]#1", "nobody"], reason="why", dry_run=True)
     assert models.Outcomes.model_validate(told).total == 2
-    models.Page[models.Reconciled].model_validate(caller.post("/bulk/reconcile", job="settle", evidence="looked"))
+    models.Page[models.Reconciled].model_validate(
+        caller.post("/bulk/reconcile", job="settle", state="done", evidence="looked")
+    )
     seen = caller.post("/dead/replay", reason="why", dry_run=True)
     assert models.ReplayPreview.model_validate(seen["preview"]).total >= 1
 
@@ -237,3 +239,19 @@ def test_ready_means_that_ticks_happen(stage: Stage) -> None:
     assert "not handed off" in reasons
     stage.world.run_for("1m")
     assert stranger.ask("GET", "/readyz").status_code == 200
+
+
+def test_a_run_is_reconciled_and_resumed_over_http() -> None:
+    with staged() as made:
+        caller = made.caller("ops")
+        caller.post(f"{DOUBT}/reconcile", 422, effects=["pay:7=done"])
+        caller.post(f"{DOUBT}/reconcile", 422, evidence="...", effects=["pay:7=done"])
+        caller.post(f"{DOUBT}/reconcile", 422, evidence="statement 17", then="perhaps")
+        caller.post(f"{DOUBT}/reconcile", 409, evidence="statement 17", then="resume")
+        kept = caller.post(f"{DOUBT}/reconcile", evidence="statement 17", effects=["pay:7=not_done"])
+        assert (kept["outcome"], kept["state"]) == ("settled", "settled")
+        seen = caller.get(DOUBT)
+        assert (seen["advice"]["action"], seen["advice"]["counts"]) == ("resume", ["effects: 1 not done"])
+        caller.post(f"{DOUBT}/reconcile", 422, then="close")
+        kept = caller.post(f"{DOUBT}/reconcile", then="resume")
+        assert (kept["outcome"], kept["state"]) == ("resumed", "retrying")

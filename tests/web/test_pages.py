@@ -135,6 +135,35 @@ def test_that_harm_is_known_is_not_said_by_an_address(house: Stage) -> None:
     assert "checked" not in box
 
 
+def test_both_answers_are_offered_and_the_rest_is_resumed_or_closed_from_the_pages() -> None:
+    with staged(WebSettings()) as made:
+        caller, doubt = made.somebody(), quote("doubt[acme]#1", safe="")
+        for path in ("/", f"/runs/{doubt}"):
+            page = _page(caller, path)
+            assert "It happened…" in page
+            assert "It did not happen…" in page
+            assert "its idempotency key is doubt[acme]#1/pay/7" in page
+            assert "effects: 1 in doubt" in page
+            assert not re.search(r'class="button safe"[^>]*>It (happened|did not happen)', page), "none is preferred"
+        [path] = re.findall(r'href="(/act/runs/[^"]*not_done[^"]*)"', _page(caller, f"/runs/{doubt}"))
+        form = _page(caller, path)
+        assert '<option value="not_done" selected>' in form
+        assert '<option value="resume" selected>' in form
+        fields = _looked_at(caller, path) | {"effect pay:7": "not_done", "reason": "the bank said so"}
+        act = path.partition("?")[0]
+        refused = _sent(caller, act, **fields, evidence="x", then="")
+        assert (refused.status_code, "says nothing" in refused.text) == (422, True)
+        assert _sent(caller, act, **fields, evidence="statement 17", then="").status_code == 303
+        page = _page(caller, f"/runs/{doubt}")
+        assert "Resume where it stopped…" in page
+        assert "Close it, the rest is not needed…" in page
+        path = f"/act/runs/{doubt}/close"
+        fields = _looked_at(caller, path) | {"reason": "the order was withdrawn"}
+        assert _sent(caller, path, **fields).status_code == 303
+        page = _page(caller, f"/runs/{doubt}")
+        assert "the rest is not needed: the order was withdrawn" in page
+
+
 def test_what_is_about_everything_is_no_act_of_a_tenants(door: Stage) -> None:
     bound = door.caller("acme-acts", tenant="acme")
     for (kind, verb), act in ACTS.known.items():

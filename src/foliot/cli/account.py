@@ -42,6 +42,7 @@ _MARKS = {
     "dead": "✗",
     "unverified": "✗",
     "ambiguous": "?",
+    "settled": "?",
 }
 _PARKED = {
     "attempts": "gave up after {tries}",
@@ -53,6 +54,7 @@ _PARKED = {
     "check": "its check says no",
     "check_failed": "its check broke",
     "bad_payload": "its arguments do not fit",
+    "settled": "its effects are settled, the rest is not done",
 }
 _AGAIN = {
     "budget": " (its job has spent this hour's retries)",

@@ -255,7 +255,7 @@ def show(
         print_facts(_facts(view))
         if view.progress.waiting_for_people:
             heading("waiting for a person")
-            say(f"foliot runs list --schedule {view.backfill.schedule} --state dead,ambiguous,unverified")
+            say(f"foliot runs list --schedule {view.backfill.schedule} --state dead,ambiguous,unverified,settled")
 
 
 def _facts(view: BackfillView) -> dict[str, str]:

@@ -293,10 +293,10 @@ def _tables(schedules: Sequence[ScheduleView]) -> Check:
 
 
 def _waiting(counts: Mapping[str, int]) -> Check:
-    parked = {state: counts.get(state, 0) for state in ("dead", "ambiguous", "unverified")}
+    parked = {state: counts.get(state, 0) for state in ("dead", "ambiguous", "unverified", "settled")}
     if any(parked.values()):
         told = ", ".join(f"{count:,} {state}" for state, count in parked.items() if count)
-        return Check("for a person", "warning", f"{told}: foliot runs list --state dead,ambiguous,unverified")
+        return Check("for a person", "warning", f"{told}: foliot needs")
     return Check("for a person", "ok", "nothing waits")
 
 

@@ -112,4 +112,4 @@ class Follower:
         return account.note(now, f"quiet; {text}", kind="quiet", counts=shown)
 
 
-_SHOWN = ("scheduled", "held", "ready", "running", "retrying", "dead", "ambiguous", "unverified")
+_SHOWN = ("scheduled", "held", "ready", "running", "retrying", "dead", "ambiguous", "unverified", "settled")

@@ -21,7 +21,7 @@ from foliot.operate.surveying import Kind, Need
 def needs(
     kind: Annotated[
         list[str] | None,
-        typer.Option("--kind", help="Only these: ambiguous, dead, stuck, in_a_row, …"),
+        typer.Option("--kind", help="Only these: ambiguous, settled, dead, stuck, in_a_row, …"),
     ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Only of this tenant.", callback=legible)] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many runs.")] = 20,
@@ -32,8 +32,8 @@ def needs(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What waits for a person: runs that are ambiguous, unverified, dead or stuck, schedules that failed three times
-    in a row or were set aside. Each with what happened, and the safe thing to type."""
+    """What waits for a person: runs that are ambiguous, settled, unverified, dead or stuck, schedules that failed three
+    times in a row or were set aside. Each with what happened, what to look at first, and what is safe to type."""
     kinds = [Kind(one) for one in named(kind, Kind, "--kind")]
     try:
         place_of(Order.NEWEST, cursor)
@@ -63,5 +63,13 @@ def _print(need: Need, now: Instant) -> None:
     for line in (f"{need.what} {need.why[:1].upper()}{need.why[1:]}.", "; ".join(filter(None, whose))):
         if line:
             console().print(f"  {words.one_line(line, 400)}", soft_wrap=False, style="dim")
-    if need.command:
+    for text in need.counts:
+        say(f"  {words.one_line(text, 400)}")
+    for text in need.look:
+        say(f"  look first: {words.one_line(text, 400)}")
+    commands = [step for step in need.steps if step.command]
+    for step in commands:
+        say(f"  {step.command}")
+        say(f"      {step.text}", "dim")
+    if need.command and not commands:
         say(f"  {need.command}")

@@ -35,7 +35,7 @@ from foliot.operate.advising import quoted
 from foliot.operate.bulk import MOST_RUNS
 from foliot.operate.cancelling import ForcedCancel, forced_shape, forced_words
 from foliot.operate.replaying import Outcome
-from foliot.operate.settling import Reconciled, reconciled_shape
+from foliot.operate.settling import Reconciled, reconciled_shape, reconciled_words
 from foliot.operate.shapes import kept_shape
 
 __all__ = ["commands"]
@@ -397,6 +397,14 @@ def reconcile(
         str | None,
         typer.Option("--state", help="With --all: what became of these effects: done, not_done.", metavar="STATE"),
     ] = None,
+    then: Annotated[
+        str | None,
+        typer.Option(
+            "--then",
+            help="What is left of its work: resume (do it now) or close (it is not needed; with --reason).",
+            metavar="WHAT",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="With --all: how many effects.")] = 1_000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --all: only list what would be settled.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
@@ -408,22 +416,24 @@ def reconcile(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ends a run that waits for a person: you looked, and say what happened. With --all, many at once."""
+    """Records what you found out about a run that waits for a person. Work that is left is resumed or closed; until
+    then the run stays parked and listed. With --all, many at once."""
     if every == (run is not None):
         raise WrongUsage("give a run, or --all with --job or --effect-name")
     if every:
-        bulk = _Bulk(evidence, job, effect_name, state, reason, actor, limit, app, store)
+        bulk = _Bulk(evidence, job, effect_name, state, reason, then, actor, limit, app, store)
         _reconcile_all(bulk, dry_run=dry_run, yes=yes, as_json=as_json)
         return
-    how, answers = _stated_evidence(evidence), [legible(text) or "" for text in effect or []]
+    answers = [legible(text) or "" for text in effect or []]
+    how = evidence or "" if then is not None and not answers else _stated_evidence(evidence)
     kept = with_store(
         app,
         store,
         lambda foliot: foliot.operate.reconcile_async(
-            run or "", evidence=how, actor=acting(actor), effects=answers, reason=reason or ""
+            run or "", evidence=how, actor=acting(actor), effects=answers, reason=reason or "", then=then
         ),
     )
-    _tell(kept, f"{kept.id} is settled", as_json)
+    _tell(kept, reconciled_words(kept), as_json)
 
 
 class _Bulk(NamedTuple):
@@ -434,6 +444,7 @@ class _Bulk(NamedTuple):
     effect: str | None
     state: str | None
     reason: str | None
+    then: str | None
     actor: str | None
     limit: int
     app: str | None
@@ -450,6 +461,7 @@ class _Bulk(NamedTuple):
                 effect=self.effect,
                 state=self.state,
                 reason=self.reason or "",
+                then=self.then,
                 limit=self.limit,
                 dry_run=dry_run,
             ),

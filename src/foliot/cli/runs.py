@@ -42,11 +42,11 @@ from foliot.domain.members import Lacking
 from foliot.domain.run import Lane, Origin, RunView
 from foliot.domain.state import PARKED, Outcome, Reason, State
 from foliot.errors import InvalidInput
-from foliot.operate.advising import Step
+from foliot.operate.advising import Step, batch_name, batch_words
 from foliot.operate.limits import held_words
 from foliot.operate.members import interval_words
 from foliot.operate.shapes import arguments, took
-from foliot.operate.story import Kind, Lineage, batch_name, batch_words, how_far, lineage_shape, story
+from foliot.operate.story import Kind, Lineage, how_far, lineage_shape, story
 from foliot.operate.surveyed import listed_shape
 
 commands = typer.Typer(
@@ -309,6 +309,9 @@ def _print_guidance(lineage: Lineage) -> None:
             say(f"{label:<9}{getattr(card, label)}")
     say(told.lead)
     say(f"What is known: {told.advice.why} (class {told.advice.recovery}).")
+    print_items(told.counts)
+    if told.look:
+        say("\nlook at this first:")
     print_items(told.look)
     _print_steps("safe, the safest first:", told.steps, "bold")
     _print_steps("refused without --override:", told.refused, "red")

@@ -113,7 +113,7 @@ def _promises(view: Overview, width: int) -> list[Text]:
         Column("failed", right=True),
         Column("skipped", right=True, rank=1),
         Column("cancelled", right=True, rank=2),
-        Column("settled", right=True, rank=3),
+        Column("reconciled", right=True, rank=3),
         Column("early", right=True, rank=1),
     )
 

@@ -35,6 +35,7 @@ class Kind(StrEnum):
     FAULTED = "faulted"
     STALE = "stale"
     AMBIGUOUS = "ambiguous"
+    SETTLED = "settled"
     DEAD = "dead"
     UNVERIFIED = "unverified"
     LATE = "late"
@@ -135,6 +136,15 @@ KINDS: dict[Kind, Traits] = {
         "the run is `ambiguous`",
         "somebody settled it",
         "foliot runs show RUN says what to find out, and what is safe",
+    ),
+    Kind.SETTLED: Traits(
+        _W,
+        0,
+        0,
+        "the effects of a run are settled, and a part of its work is not done",
+        "the run is `settled`",
+        "it was resumed, rerun or closed",
+        "foliot runs resume RUN does the rest; foliot runs reconcile RUN --then close declares it not needed",
     ),
     Kind.DEAD: Traits(
         _W,
@@ -291,9 +301,9 @@ KINDS: dict[Kind, Traits] = {
     ),
 }
 
-OF_RUNS = frozenset({Kind.AMBIGUOUS, Kind.DEAD, Kind.UNVERIFIED, Kind.STUCK, Kind.CHECK_OVERDUE})
+OF_RUNS = frozenset({Kind.AMBIGUOUS, Kind.SETTLED, Kind.DEAD, Kind.UNVERIFIED, Kind.STUCK, Kind.CHECK_OVERDUE})
 """Kinds whose subject is a run; the others are about schedules, jobs, queues, hosts, or all of it."""
-OF_PARKED = frozenset({Kind.AMBIGUOUS, Kind.DEAD, Kind.UNVERIFIED})
+OF_PARKED = frozenset({Kind.AMBIGUOUS, Kind.SETTLED, Kind.DEAD, Kind.UNVERIFIED})
 FLEET = "fleet"
 """The subject of what is about all of it."""
 MOST_OF_A_JOB = 100

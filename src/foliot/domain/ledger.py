@@ -43,6 +43,11 @@ class Effect(NamedTuple):
     settles: Settles | None = None
     undo: str | None = None
     """The name of a function that takes it back, for people."""
+    item: tuple[str, str] | None = None
+    """Batch and key of the item that the innermost loop over `ctx.each` is at."""
+    sizes: tuple[tuple[str, int], ...] = ()
+    """Batches whose size the store may not know yet. Written with the effect: a process that dies inside it leaves on
+    record how much was to be done."""
 
 
 class EffectView(NamedTuple):
@@ -105,7 +110,11 @@ class Item(NamedTuple):
 
 
 class BatchView(NamedTuple):
-    """How far a lineage came with one batch."""
+    """How far a lineage came with one batch.
+
+    An item counts as done when its loop recorded that. Without such a record it is in doubt while an effect of it is
+    open, and done once it has an effect of each name that the batch has, all of them done.
+    """
 
     name: str
     of: int | None
@@ -113,6 +122,17 @@ class BatchView(NamedTuple):
     failed: int
     failures: list[tuple[str, str]]
     """The first of those that failed: key and error."""
+    in_doubt: int = 0
+
+    @property
+    def left(self) -> int:
+        """Items that are neither done nor failed nor in doubt; 0 where their number is not known."""
+        return 0 if self.of is None else max(self.of - self.done - self.failed - self.in_doubt, 0)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether items are known not to be done."""
+        return bool(self.failed or self.in_doubt or self.left)
 
     def __str__(self) -> str:
         """`397 of 412`."""
@@ -130,15 +150,34 @@ class Facts(NamedTuple):
     items: int = 0
     """Items that are done."""
     checkpoint: bool = False
+    undone: int = 0
+    """Effects that are known not to have happened."""
 
     @classmethod
     def of(cls, effects: Iterable[EffectView], items: int = 0, checkpoint: bool = False) -> Facts:
-        done = unsettled = maybe = 0
+        done = unsettled = maybe = undone = 0
         for effect in effects:
             done += effect.state is EffectState.DONE
+            undone += effect.state is EffectState.NOT_DONE
             maybe += effect.is_maybe
             unsettled += effect.state is EffectState.STARTED and not effect.is_maybe
-        return cls(done, unsettled, maybe, items, checkpoint)
+        return cls(done, unsettled, maybe, items, checkpoint, undone)
+
+
+class Then(StrEnum):
+    """What a person wants of the work that is left once the effects of a run are settled."""
+
+    RESUME = "resume"
+    """Do it now."""
+    CLOSE = "close"
+    """It is not needed."""
+
+
+def is_unfinished(effects: Iterable[EffectView], batches: Iterable[BatchView], *, returned: bool) -> bool:
+    """Whether the ledger knows of work of a run that is left to do. `returned`: its handler returned, so that it went
+    through batches of unknown size to their end."""
+    undone = any(effect.state is EffectState.NOT_DONE for effect in effects)
+    return undone or any(batch.is_short or (batch.of is None and not returned) for batch in batches)
 
 
 class Stage(StrEnum):

@@ -96,7 +96,9 @@ RUNS_EARLY = _gauge("runs_early", "Attempts that began before their time. Must b
 OVERDUE = _gauge("runs_overdue", "Runs that are due, and that no scheduler has handed off.")
 ENDED = _counter("runs_ended", "Runs that ended since the process that tells this began.", "job", "state")
 SPENT = _counter("runs_attempts", "Attempts that those runs took.", "job")
-PERSON = _gauge("runs_for_a_person", "Runs that wait for a person: dead, unverified, ambiguous.", "job", "state")
+PERSON = _gauge(
+    "runs_for_a_person", "Runs that wait for a person: dead, unverified, ambiguous, settled.", "job", "state"
+)
 ALERTS_OPEN = _gauge("alerts_open", "Alerts that are open, snoozed ones too.", "kind", "severity")
 QUEUE_WAITING = _gauge("queue_waiting_runs", "Runs that were handed off, and that no worker has taken.", "queue")
 QUEUE_OLDEST = _gauge("queue_oldest_seconds", "How long the first of them has waited.", "queue")

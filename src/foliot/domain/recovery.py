@@ -49,6 +49,8 @@ class Action(StrEnum):
     RERUN = "rerun"
     VERIFY = "verify"
     RECONCILE = "reconcile"
+    CLOSE = "close"
+    """Declare the rest of its work not needed."""
     CANCEL = "cancel"
     FORCE_CANCEL = "force_cancel"
     """End it, if it must be with its worker's process."""
@@ -97,6 +99,9 @@ def advise(situation: Situation) -> Advice | None:
     recovery = recovery_class(facts, traits, begun=situation.begun)
     if state is State.AMBIGUOUS:
         return _of_ambiguous(situation, recovery)
+    if state is State.SETTLED:
+        why = "a person settled its effects, so that only the rest is done"
+        return Advice(Recovery.RESUMABLE, why, Action.RESUME, (Action.CLOSE,))
     why = _WORDS[recovery]
     if state is State.RETRYING:
         return Advice(recovery, why, Action.WAIT, (Action.CANCEL,))

@@ -103,8 +103,9 @@ class Kept(NamedTuple):
     outcome: str
     """`made`, `kept` (it existed already), `replaced`, `renewed`, `moved`, `cancelled`, `asked` (to stop), `forced`
     (asked to stop; if it does not, its worker ends its process), `withdrawn` (a schedule's next run: skipped when due),
-    `parked` (it was to end, and an effect of it is open), `retried`, `rerun`, `rechecked`, `reconciled`, `released`,
-    `skipped`; `would`, where nothing was done."""
+    `parked` (it was to end, and an effect of it is open), `retried`, `rerun`, `rechecked`, `reconciled`,
+    `settled` (work is left, and it stays parked), `recorded` (other effects have no answer), `resumed`, `closed`,
+    `released`, `skipped`; `would`, where nothing was done."""
     state: State
     fire_at: Instant
 

@@ -43,6 +43,9 @@ class State(IntEnum):
     """Out of attempts, out of time, or a permanent error: the dead letters."""
     AMBIGUOUS = 22
     """A side effect may have happened and nothing proves it: never retried blindly."""
+    SETTLED = 23
+    """A person settled its effects; the work that is not done waits to be resumed or declared not needed. Derived: see
+    `read_state`."""
 
     def __str__(self) -> str:
         return self.name.lower()
@@ -54,7 +57,7 @@ PENDING = frozenset({State.SCHEDULED, State.RETRYING})
 OCCUPYING = frozenset({State.READY, State.RUNNING, State.RETRYING, State.VERIFYING})
 """What makes a schedule busy for its overlap policy."""
 
-PARKED = frozenset({State.UNVERIFIED, State.DEAD, State.AMBIGUOUS})
+PARKED = frozenset({State.UNVERIFIED, State.DEAD, State.AMBIGUOUS, State.SETTLED})
 """Waits for a person: stays in the live store, outside the firing index."""
 
 TERMINAL = frozenset({State.SUCCEEDED, State.VERIFIED, State.RECONCILED, State.CANCELLED, State.SKIPPED})
@@ -87,6 +90,7 @@ class Event(StrEnum):
     SET_ASIDE = "set_aside"
     RETRY_ORDERED = "retry_ordered"
     RECHECK_ORDERED = "recheck_ordered"
+    SETTLED = "settled"
     RECONCILED = "reconciled"
 
 
@@ -146,16 +150,23 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (_S.VERIFYING, _E.GATHERED): _S.SUCCEEDED,
     (_S.VERIFYING, _E.CANCEL): _S.CANCELLED,
     (_S.VERIFYING, _E.MAYBE_FOUND): _S.AMBIGUOUS,
+    (_S.VERIFYING, _E.SETTLED): _S.SETTLED,
     (_S.VERIFYING, _E.RECONCILED): _S.RECONCILED,
     # Waiting for a person.
     (_S.DEAD, _E.RETRY_ORDERED): _S.SCHEDULED,
+    (_S.DEAD, _E.SETTLED): _S.SETTLED,
     (_S.DEAD, _E.RECONCILED): _S.RECONCILED,
     (_S.UNVERIFIED, _E.RETRY_ORDERED): _S.SCHEDULED,
     (_S.UNVERIFIED, _E.RECHECK_ORDERED): _S.VERIFYING,
+    (_S.UNVERIFIED, _E.SETTLED): _S.SETTLED,
     (_S.UNVERIFIED, _E.RECONCILED): _S.RECONCILED,
     (_S.AMBIGUOUS, _E.RETRY_ORDERED): _S.SCHEDULED,
     (_S.AMBIGUOUS, _E.RECHECK_ORDERED): _S.VERIFYING,
+    (_S.AMBIGUOUS, _E.SETTLED): _S.SETTLED,
     (_S.AMBIGUOUS, _E.RECONCILED): _S.RECONCILED,
+    # Its effects are settled, and work is left.
+    (_S.SETTLED, _E.RETRY_ORDERED): _S.RETRYING,
+    (_S.SETTLED, _E.RECONCILED): _S.RECONCILED,
 }
 
 
@@ -165,6 +176,21 @@ def after(state: State, event: Event) -> State:
         return TRANSITIONS[state, event]
     except KeyError:
         raise IllegalTransition(f"a run that is {state} cannot be {event.replace('_', ' ')}") from None
+
+
+def read_state(number: int, reason: str | None) -> State:
+    """The state that a row stands for.
+
+    `settled` is stored as `ambiguous` with the reason `settled`. Releases that do not know `settled` then read a run
+    that waits for a person and is not retried blindly; they could not read a new number.
+    """
+    state = State(number)
+    return State.SETTLED if state is State.AMBIGUOUS and reason == Reason.SETTLED else state
+
+
+def stored_state(state: State) -> State:
+    """The state whose number is stored; the inverse of `read_state`."""
+    return State.AMBIGUOUS if state is State.SETTLED else state
 
 
 class Outcome(StrEnum):
@@ -226,3 +252,5 @@ class Reason(StrEnum):
     REVISED = "revised"
     NO_MEMBERS = "no_members"
     INCOMPLETE = "incomplete"
+    SETTLED = "settled"
+    NOT_NEEDED = "not_needed"

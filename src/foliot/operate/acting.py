@@ -48,7 +48,27 @@ def stated(reason: str) -> str:
 def evident(evidence: str) -> str:
     if not isinstance(evidence, str) or not evidence.strip():
         raise InvalidInput("say how you know: to reconcile a run needs evidence, which stays with it")
-    return checked_line(evidence, "evidence").strip()
+    text = checked_line(evidence, "evidence").strip()
+    return not_a_placeholder(text, "evidence", "how you know, and where that can be looked up")
+
+
+_PLACEHOLDERS = frozenset(
+    """asdf because check checked done evidence fixme foo na nil no none null ok okay placeholder qwerty reason tba tbc
+    tbd temp test tmp todo unknown why yes""".split()
+)
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a text stands for one that is still to be written: it has no letter or digit, repeats one
+    character, or is a word such as "todo"."""
+    bare = "".join(letter for letter in text.casefold() if letter.isalnum())
+    return len(set(bare)) <= 1 or bare in _PLACEHOLDERS
+
+
+def not_a_placeholder(text: str, field: str, wanted: str) -> str:
+    if is_placeholder(text):
+        raise InvalidInput(f"{field}: {text!r:.40} says nothing to the person who reads it later; write {wanted}")
+    return text
 
 
 def acting(actor: str) -> str:

@@ -6,13 +6,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from foliot.domain.conditions import is_stuck, policy_of, silent_for
 from foliot.domain.identity import first_of_lineage, idempotency_key
 from foliot.domain.instant import Instant
-from foliot.domain.ledger import EffectState, EffectView, Facts, Traits, traits_from_json
+from foliot.domain.ledger import (
+    BatchView,
+    EffectState,
+    EffectView,
+    Facts,
+    Then,
+    Traits,
+    is_unfinished,
+    traits_from_json,
+)
 from foliot.domain.overview import ParkedRun
 from foliot.domain.recovery import Action, Advice, Situation, advise
 from foliot.domain.run import RunView
@@ -23,6 +31,8 @@ from foliot.operate.words import counted, headline, length, listed, one_line, to
 
 _NAMED = 5
 """So many effects are named one by one."""
+_FAILURES = 3
+"""At most this many failed items are named with their errors."""
 
 
 class Step(NamedTuple):
@@ -46,6 +56,8 @@ class Guidance(NamedTuple):
     """The safest first."""
     refused: tuple[Step, ...]
     """Refused without --override."""
+    counts: tuple[str, ...] = ()
+    """Items and effects, each counted apart: `accounts: 312 of 400 done, 1 in doubt, 87 not done`."""
 
 
 def traits_of(card: JobCard | None) -> Traits:
@@ -93,6 +105,7 @@ def guidance(view: RunView, card: JobCard | None, now: Instant, known: ParkedRun
         look=tuple(_look(view)),
         steps=tuple(steps),
         refused=tuple(_refused(view, action) for action in advice.unsafe),
+        counts=counts(view, facts_of(view) if known is None else known.facts),
     )
 
 
@@ -101,18 +114,20 @@ def guidance_shape(told: Guidance | None) -> Shape | None:
     if told is None:
         return None
 
-    def shown(steps: Sequence[Step]) -> list[Shape]:
-        return [{"action": str(step.action), "text": step.text, "command": step.command} for step in steps]
-
     return {
         "class": str(told.advice.recovery),
         "why": told.advice.why,
         "action": str(told.advice.action),
         "lead": told.lead,
+        "counts": list(told.counts),
         "look": list(told.look),
-        "steps": shown(told.steps),
-        "refused": shown(told.refused),
+        "steps": list(map(step_shape, told.steps)),
+        "refused": list(map(step_shape, told.refused)),
     }
+
+
+def step_shape(step: Step) -> Shape:
+    return {"action": str(step.action), "text": step.text, "command": step.command}
 
 
 def refusal(view: RunView, told: Guidance) -> str:
@@ -126,6 +141,32 @@ def refusal(view: RunView, told: Guidance) -> str:
         f"{view.id} is {view.state}, class {told.advice.recovery}: {known}; this is refused without an override and a "
         f"reason{safe}"
     )
+
+
+def counts(view: RunView, facts: Facts) -> tuple[str, ...]:
+    """Items and effects, each counted apart."""
+    in_doubt = facts.open + facts.maybe
+    known = (("done", facts.done), ("in doubt", in_doubt), ("not done", facts.undone))
+    effects = ", ".join(f"{count:,} {word}" for word, count in known if count)
+    return (*map(batch_words, view.batches), *([f"effects: {effects}"] if effects else []))
+
+
+def batch_name(batch: BatchView) -> str:
+    return batch.name or "items"
+
+
+def batch_words(batch: BatchView) -> str:
+    """`accounts: 397 of 412 done, 1 in doubt, 14 not done`; with the first that failed, and why."""
+    text = f"{batch_name(batch)}: {batch} done"
+    for word, count in (("in doubt", batch.in_doubt), ("not done", batch.left)):
+        text += f", {count:,} {word}" if count else ""
+    if batch.failed:
+        named = [
+            f"{key} ({one_line(headline(error), 80)})" if error else key for key, error in batch.failures[:_FAILURES]
+        ]
+        rest = batch.failed - len(named)
+        text += f", {batch.failed:,} failed: {', '.join(named)}" + (f" and {rest:,} more" if rest > 0 else "")
+    return text
 
 
 def open_effects(view: RunView) -> list[EffectView]:
@@ -151,6 +192,8 @@ def _lead(view: RunView, now: Instant) -> str:
             return "Its worker vanished, and nobody knows how far it came."
         case State.AMBIGUOUS if view.reason in (Reason.CHECK, Reason.CHECK_FAILED):
             return f"Nobody knows whether its work was done, and its check could not confirm that it was{said}."
+        case State.SETTLED:
+            return f"Its effects are settled, and a part of its work is not done{said}."
         case State.AMBIGUOUS:
             return "It may have acted on the world outside, and nothing proves whether it did."
         case State.UNVERIFIED if view.reason == Reason.INCOMPLETE:
@@ -197,10 +240,21 @@ def _look(view: RunView) -> list[str]:
 
 def _steps(view: RunView, action: Action) -> list[Step]:
     if action is Action.RECONCILE and open_effects(view):
+        resumes = view.reason != Reason.POISON
         return [
-            _settling(view, "if it happened; a rerun then does whatever was left to do", EffectState.DONE),
-            _settling(view, "if it did not; a rerun then does it", EffectState.NOT_DONE),
+            _settling(view, "if it happened" + (": does only the rest" if resumes else ""), EffectState.DONE),
+            _settling(
+                view, "if it did not: does it now, with the rest" if resumes else "if it did not", EffectState.NOT_DONE
+            ),
         ]
+    if action is Action.RECONCILE and is_unfinished(view.effects, view.batches, returned=True):
+        resume = Step(
+            action,
+            "when you know that going on is safe: does the rest",
+            _command(view, action, f"--then {Then.RESUME}"),
+        )
+        close = Step(Action.CLOSE, _DOES[Action.CLOSE], _command(view, Action.CLOSE))
+        return [resume, close] if view.state is State.AMBIGUOUS else [close]
     return [Step(action, _DOES[action], _command(view, action))]
 
 
@@ -212,6 +266,7 @@ _DOES = {
     Action.RERUN: "a new run with the same arguments, and the same ledger",
     Action.VERIFY: "asks the job's check again, which changes nothing",
     Action.RECONCILE: "when you have settled it otherwise: ends it, and keeps your evidence",
+    Action.CLOSE: "when the rest is not needed: ends it, and keeps your reason",
     Action.CANCEL: "ends it; one that runs is asked to stop",
     Action.FORCE_CANCEL: "if it does not stop: ends it with its worker's process; shows first which other runs end as "
     "interrupted with it, and start again",
@@ -223,6 +278,7 @@ _VERBS = {
     Action.RERUN: "rerun",
     Action.VERIFY: "verify",
     Action.RECONCILE: "reconcile",
+    Action.CLOSE: "reconcile",
     Action.CANCEL: "cancel",
     Action.FORCE_CANCEL: "cancel",
 }
@@ -232,14 +288,21 @@ def _command(view: RunView, action: Action, *extra: str) -> str | None:
     if action not in _VERBS:
         return None
     words = ["foliot", "runs", _VERBS[action], quoted(view.id), *extra]
-    words += {Action.REPAIR: ["--repair"], Action.FORCE_CANCEL: ["--force"]}.get(action, [])
-    words += ["--evidence" if action is Action.RECONCILE else "--reason", '"..."']
+    words += _OPTIONS.get(action, [])
+    if action is Action.RECONCILE or (action is Action.CLOSE and view.state is not State.SETTLED):
+        words += ["--evidence", '"..."']
+    if action is not Action.RECONCILE:
+        words += ["--reason", '"..."']
     return " ".join(words)
+
+
+_OPTIONS = {Action.REPAIR: ["--repair"], Action.FORCE_CANCEL: ["--force"], Action.CLOSE: ["--then close"]}
 
 
 def _settling(view: RunView, text: str, state: EffectState) -> Step:
     named = [f"--effect {quoted(f'{shown_effect(effect)}={state}')}" for effect in open_effects(view)]
-    return Step(Action.RECONCILE, text, _command(view, Action.RECONCILE, *named))
+    then = [] if view.reason == Reason.POISON else [f"--then {Then.RESUME}"]
+    return Step(Action.RECONCILE, text, _command(view, Action.RECONCILE, *named, *then))
 
 
 def _refused(view: RunView, action: Action) -> Step:

@@ -7,18 +7,18 @@ from datetime import datetime
 from typing import NamedTuple
 
 from foliot.domain.instant import Instant
-from foliot.domain.ledger import EffectState, Settled
+from foliot.domain.ledger import EffectState, Settled, Then
 from foliot.domain.recovery import Action, Recovery
 from foliot.domain.replay import Fate
 from foliot.domain.run import Kept, Lane, Origin, RunView
 from foliot.domain.state import PARKED, TERMINAL, State
 from foliot.domain.store import JobCard, Store
 from foliot.errors import Conflict, InvalidInput, Refused
-from foliot.operate.acting import Acting, acting, as_instant, evident, stated
+from foliot.operate.acting import Acting, acting, as_instant, evident, not_a_placeholder, stated
 from foliot.operate.advising import Guidance, guidance, refusal, shown_effect, traits_of
 from foliot.operate.replaying import Outcome, Progress, spacing
 from foliot.operate.report import OVERRIDE
-from foliot.operate.settling import Reconciled, Words, left_open, settled, settled_state
+from foliot.operate.settling import Reconciled, Words, left_open, settled, settled_state, then_of
 from foliot.operate.words import listed
 
 MOST_AT_ONCE = 10_000
@@ -198,21 +198,43 @@ class RecoveryVerbs(Acting):
         return self._call(lambda: self.verify_async(run, reason=reason, actor=actor), "verify_async")
 
     async def reconcile_async(
-        self, run: str, *, evidence: str, actor: str, effects: Words = (), reason: str = ""
+        self,
+        run: str,
+        *,
+        evidence: str = "",
+        actor: str,
+        effects: Words = (),
+        reason: str = "",
+        then: str | None = None,
     ) -> Kept:
-        """A person looked, and says what happened: the run ends, with the evidence, and its ledger is told.
+        """Records a person's answers about effects, with the evidence, and decides about the rest of the run's work.
 
-        `effects`: `{("payout", "7"): "done"}` or `["payout:7=not_done"]`. Those that are not named stay as they are.
+        `effects`: `{("payout", "7"): "done"}` or `["payout:7=not_done"]`. `then="resume"` does the rest; `then="close"`
+        declares the rest not needed, with a `reason`. Without `then` the run ends if nothing is left to do, and else
+        stays parked: as `settled` once every effect has an answer. A settled run is closed without further evidence.
         """
-        store, who, how = await self._opened(), acting(actor), evident(evidence)
+        store, who, what = await self._opened(), acting(actor), then_of(then)
         view = await store.run(run)
         answers = settled(view, effects)
-        note = stated(reason) if reason else ""
-        return await store.reconcile(view.id, settled=answers, actor=who, evidence=how, note=note)
+        is_known = view.state is State.SETTLED and not answers and what is not None
+        how = "" if is_known and not evidence else evident(evidence)
+        note = _why(reason, what)
+        return await store.reconcile(view.id, settled=answers, actor=who, evidence=how, note=note, then=what)
 
-    def reconcile(self, run: str, *, evidence: str, actor: str, effects: Words = (), reason: str = "") -> Kept:
+    def reconcile(
+        self,
+        run: str,
+        *,
+        evidence: str = "",
+        actor: str,
+        effects: Words = (),
+        reason: str = "",
+        then: str | None = None,
+    ) -> Kept:
         return self._call(
-            lambda: self.reconcile_async(run, evidence=evidence, actor=actor, effects=effects, reason=reason),
+            lambda: self.reconcile_async(
+                run, evidence=evidence, actor=actor, effects=effects, reason=reason, then=then
+            ),
             "reconcile_async",
         )
 
@@ -225,25 +247,31 @@ class RecoveryVerbs(Acting):
         effect: str | None = None,
         state: str | None = None,
         reason: str = "",
+        then: str | None = None,
         limit: int = 1_000,
         dry_run: bool = False,
     ) -> list[Reconciled]:
         """Settles every run that waits for a person with such an effect open, each by itself.
 
-        `state` says what became of those effects: `done`, `not_done`, or None to leave them as they are. One that
-        cannot be settled is reported, and never stops the rest. A dry run changes nothing, and tells what it would do.
+        `state` says what became of those effects: `done` or `not_done`; None only with `then="close"`, which leaves
+        them as they are. `then` is that of `reconcile`. One that cannot be settled is reported, and never stops the
+        rest. A dry run changes nothing, and answers what it would do.
         """
         if not 1 <= limit <= MOST_AT_ONCE:
             raise InvalidInput(f"limit={limit!r:.40}: give a whole number from 1 to {MOST_AT_ONCE:,}")
         if job is None and effect is None:
             raise InvalidInput("say which: give a job, an effect, or both")
-        wanted = None if state is None else settled_state(state)
+        wanted, what = None if state is None else settled_state(state), then_of(then)
+        if wanted is None and what is not Then.CLOSE:
+            raise InvalidInput(
+                "say what became of these effects: state= done or not_done; or close the runs: then=close"
+            )
         store, who = await self._opened(), acting(actor)
-        how, note = "" if dry_run else evident(evidence), stated(reason) if reason else ""
+        how, note = "" if dry_run else evident(evidence), "" if dry_run and not reason else _why(reason, what)
         found: dict[str, list[tuple[str, str]]] = {}
         for run, line in await store.maybes(job, effect, limit):
             found.setdefault(run, []).append((line.name, line.key))
-        word = _Word(wanted, who, how, note, dry_run)
+        word = _Word(wanted, who, how, note, what, dry_run)
         return [await _settle_one(store, run, names, word) for run, names in found.items()]
 
     def reconcile_many(
@@ -255,6 +283,7 @@ class RecoveryVerbs(Acting):
         effect: str | None = None,
         state: str | None = None,
         reason: str = "",
+        then: str | None = None,
         limit: int = 1_000,
         dry_run: bool = False,
     ) -> list[Reconciled]:
@@ -266,6 +295,7 @@ class RecoveryVerbs(Acting):
                 effect=effect,
                 state=state,
                 reason=reason,
+                then=then,
                 limit=limit,
                 dry_run=dry_run,
             ),
@@ -308,6 +338,7 @@ class _Word(NamedTuple):
     actor: str
     evidence: str
     note: str
+    then: Then | None
     dry_run: bool
 
 
@@ -321,10 +352,21 @@ async def _settle_one(store: Store, run: str, names: Sequence[tuple[str, str]], 
             return Reconciled(run, shown, "refused", f"it has others without an end: {told}; settle it by itself")
         if word.dry_run:
             return Reconciled(run, shown, "would")
-        await store.reconcile(run, settled=answers, actor=word.actor, evidence=word.evidence, note=word.note)
+        kept = await store.reconcile(
+            run, settled=answers, actor=word.actor, evidence=word.evidence, note=word.note, then=word.then
+        )
     except Refused as problem:  # one bad row never stops the rest
         return Reconciled(run, shown, "refused", str(problem))
-    return Reconciled(run, shown, "reconciled")
+    return Reconciled(run, shown, kept.outcome)
+
+
+def _why(reason: str, then: Then | None) -> str:
+    """The reason of a reconciliation: required to close a run, because its rest is never asked for again."""
+    if then is not Then.CLOSE:
+        return stated(reason) if reason else ""
+    if not reason.strip():
+        raise InvalidInput("say why the rest is not needed: then=close needs a reason, which stays with the run")
+    return not_a_placeholder(stated(reason), "reason", "why the rest is not needed")
 
 
 def _refuse_unsafe(view: RunView, told: Guidance | None, action: Action, override: bool) -> bool:

@@ -17,15 +17,15 @@ from typing import NamedTuple
 
 from foliot.domain.identity import first_of_lineage, tick_name
 from foliot.domain.instant import SECOND, Instant
-from foliot.domain.ledger import BatchView, EffectState, Traits
+from foliot.domain.ledger import EffectState, Traits
 from foliot.domain.run import Origin, RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.state import Reason, State
 from foliot.domain.store import AuditRow
-from foliot.operate.advising import open_effects, shown_effect, told_detail
+from foliot.operate.advising import batch_name, batch_words, open_effects, shown_effect, told_detail
 from foliot.operate.limits import held_words
 from foliot.operate.shapes import Shape, moment, readable_rule
-from foliot.operate.story import batch_name, batch_words, how_far
+from foliot.operate.story import how_far
 from foliot.operate.words import counted, listed, one_line, to_the_second
 from foliot.timing import upcoming
 from foliot.timing.zones import zone
@@ -40,8 +40,8 @@ class Verdict(StrEnum):
     """What became of the work of one run."""
 
     COMPLETE = "complete"
-    SETTLED = "settled"
-    """A person looked, decided, and left evidence."""
+    RECONCILED = "reconciled"
+    """A person looked, decided, and left evidence; nothing is left to do, or the rest was declared not needed."""
     MERGED = "merged"
     """Its time was covered by another run."""
     PARTIAL = "partial"
@@ -56,7 +56,7 @@ class Verdict(StrEnum):
     WAITING = "waiting"
 
 
-GOOD = frozenset({Verdict.COMPLETE, Verdict.SETTLED, Verdict.MERGED})
+GOOD = frozenset({Verdict.COMPLETE, Verdict.RECONCILED, Verdict.MERGED})
 
 
 class Statement(NamedTuple):
@@ -241,13 +241,16 @@ class _Statement:
             case State.AMBIGUOUS:
                 text = f"may or may not have happened{self._because()}: a person must find out.{self._ledger()}"
                 return Verdict.AMBIGUOUS, text + self._batches()
+            case State.SETTLED:
+                text = f"is not complete: a person settled its effects{self._evidence()}, and the rest is not done."
+                return Verdict.PARTIAL, f"{text}{self._ledger()}{self._batches()}"
             case State.RUNNING | State.VERIFYING:
                 return Verdict.RUNNING, self._running() + self._before()
         return Verdict.WAITING, self._waiting() + self._before()
 
     def _completed(self) -> tuple[Verdict, str]:
         view = self._last
-        short = [batch for batch in view.batches if _is_short(batch)]
+        short = [batch for batch in view.batches if batch.is_short]
         at = self._at(view.finished_at)
         if short and view.state is State.SUCCEEDED:
             told = "; ".join(batch_words(batch) for batch in short)
@@ -287,12 +290,21 @@ class _Statement:
 
     def _reconciled(self) -> tuple[Verdict, str]:
         view = self._last
-        evidence = f': "{one_line(view.detail, 300)}"' if view.detail else ""
-        text = f"was settled by a person at {self._at(view.finished_at)}{evidence}."
+        text = f"was reconciled by a person at {self._at(view.finished_at)}{self._evidence()}."
         undone = [shown_effect(effect) for effect in view.effects if effect.state is EffectState.NOT_DONE]
+        in_doubt = [shown_effect(effect) for effect in open_effects(view)]
         if undone:
-            return Verdict.PARTIAL, f"{text} On record as not done: {listed(undone)}."
-        return Verdict.SETTLED, text + self._batches()
+            text += f" On record as not done: {listed(undone)}."
+        if in_doubt:
+            text += f" Whether {listed(in_doubt)} happened is not on record."
+        text += self._batches()
+        is_short = bool(undone) or any(batch.is_short for batch in view.batches)
+        if in_doubt or (is_short and view.reason != Reason.NOT_NEEDED):
+            return Verdict.PARTIAL, text
+        return Verdict.RECONCILED, text
+
+    def _evidence(self) -> str:
+        return f': "{one_line(self._last.detail, 300)}"' if self._last.detail else ""
 
     def _running(self) -> str:
         view = self._last
@@ -324,7 +336,7 @@ class _Statement:
             return f" for all {counts[1]} {counts[3]}"
         if told:
             return f" for {told}"
-        whole = [f"all {batch.done:,} {batch_name(batch)}" for batch in view.batches if not _is_short(batch)]
+        whole = [f"all {batch.done:,} {batch_name(batch)}" for batch in view.batches if not batch.is_short]
         return f" for {listed(whole)}" if whole else ""
 
     def _by(self) -> str:
@@ -363,8 +375,10 @@ class _Statement:
         effects = self._last.effects
         done = [shown_effect(effect) for effect in effects if effect.state is EffectState.DONE]
         unsettled = [shown_effect(effect) for effect in open_effects(self._last)]
-        told = f" Done, and on record: {listed(done)}." if done else ""
-        return told + (f" Begun, with no recorded end: {listed(unsettled)}." if unsettled else "")
+        undone = [shown_effect(effect) for effect in effects if effect.state is EffectState.NOT_DONE]
+        text = f" Done, and on record: {_counted_list(done)}." if done else ""
+        text += f" Begun, with no recorded end: {_counted_list(unsettled)}." if unsettled else ""
+        return text + (f" On record as not done: {_counted_list(undone)}." if undone else "")
 
     def _batches(self) -> str:
         return "".join(f" {batch_words(batch)}." for batch in self._last.batches)
@@ -395,7 +409,9 @@ _REASONS: dict[str, str] = {
     Reason.CHECK: "",
     Reason.CHECK_FAILED: "the check itself broke",
 }
+_NAMED = 5
 
 
-def _is_short(batch: BatchView) -> bool:
-    return bool(batch.failed) or (batch.of is not None and batch.done < batch.of)
+def _counted_list(names: Sequence[str]) -> str:
+    """`payout:7 and payout:8`; how many, where there are more than a few."""
+    return listed(names) if len(names) <= _NAMED else f"{len(names):,} effects ({names[0]} to {names[-1]})"

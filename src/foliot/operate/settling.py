@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from foliot.domain.ledger import EffectState, EffectView, Settled
-from foliot.domain.run import RunView
+from foliot.domain.ledger import EffectState, EffectView, Settled, Then
+from foliot.domain.run import Kept, RunView
 from foliot.errors import InvalidInput
-from foliot.operate.advising import open_effects, shown_effect
+from foliot.operate.advising import open_effects, quoted, shown_effect
 from foliot.operate.shapes import Shape
 from foliot.operate.words import listed
 
@@ -26,7 +26,8 @@ class Reconciled(NamedTuple):
     effects: tuple[str, ...]
     """The effects in question, as `name:key`."""
     outcome: str
-    """`reconciled`; `would` in a dry run; `refused`."""
+    """`reconciled`, `settled`, `resumed`, `closed`; `recorded`, while other effects have no answer; `would` in a dry
+    run; `refused`."""
     problem: str | None = None
 
     @property
@@ -38,12 +39,38 @@ def reconciled_shape(one: Reconciled) -> Shape:
     return {"id": one.run, "effects": list(one.effects), "outcome": one.outcome, "problem": one.problem}
 
 
+def reconciled_words(kept: Kept) -> str:
+    """What became of a run that a person reconciled, and the next step."""
+    run = quoted(kept.id)
+    match kept.outcome:
+        case "recorded":
+            return f"{kept.id}: recorded; others have no answer, so it stays {kept.state}: foliot runs show {run}"
+        case "settled":
+            return (
+                f"{kept.id}: its effects are settled; a part of its work is not done, so it stays parked. Do the rest: "
+                f'foliot runs resume {run} --reason "..."; or declare it not needed: '
+                f'foliot runs reconcile {run} --then close --reason "..."'
+            )
+        case "resumed":
+            return f"{kept.id}: its effects are settled, and the rest is done now; due now"
+        case "closed":
+            return f"{kept.id} is closed; what was not done stays not done"
+    return f"{kept.id} is reconciled; it has ended, and your evidence stays with it"
+
+
 def settled_state(text: str) -> EffectState:
     """`done` or `not_done`, also as people write it."""
     told = text.strip().lower().replace("-", "_").replace(" ", "_")
     if told not in _SETTLED:
         raise InvalidInput(f"{text!r:.40} does not say what happened; say done or not_done")
     return EffectState(told)
+
+
+def then_of(text: str | None) -> Then | None:
+    """`resume` or `close`; None leaves the run parked until a person decides."""
+    if text is None or text in tuple(Then):
+        return None if text is None else Then(text)
+    raise InvalidInput(f"then={text!r:.40}: give resume (do the rest), close (the rest is not needed), or leave it out")
 
 
 def settled(view: RunView, said: Words) -> list[Settled]:

@@ -145,6 +145,8 @@ def batch_shape(batch: BatchView) -> Shape:
         "name": batch.name,
         "of": batch.of,
         "done": batch.done,
+        "in_doubt": batch.in_doubt,
+        "not_done": batch.left,
         "failed": batch.failed,
         "failures": [{"key": key, "error": error} for key, error in batch.failures],
     }

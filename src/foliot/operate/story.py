@@ -14,7 +14,7 @@ from typing import NamedTuple
 from foliot.domain.conditions import conditions, policy_of, silent_for
 from foliot.domain.identity import first_of_lineage
 from foliot.domain.instant import Duration, Instant, spell
-from foliot.domain.ledger import BatchView, EffectState, EffectView, Stage
+from foliot.domain.ledger import EffectState, EffectView, Stage
 from foliot.domain.policy import labels_of
 from foliot.domain.run import AttemptView, Origin, Phase, RunView
 from foliot.domain.state import PARKED, Outcome, Reason, State
@@ -22,6 +22,9 @@ from foliot.domain.store import AuditRow, EventRow, JobCard
 from foliot.domain.suspicion import SUSPECTED_FROM, is_tried_apart, most_together
 from foliot.operate.advising import (
     Guidance,
+    batch_words,
+    counts,
+    facts_of,
     guidance,
     guidance_shape,
     shown_effect,
@@ -39,12 +42,10 @@ from foliot.operate.shapes import (
     moment,
     run_shape,
 )
-from foliot.operate.words import counted, headline, lateness, length, listed, one_line, to_the_second
+from foliot.operate.words import counted, lateness, length, listed, one_line, to_the_second
 
 _MOST_EFFECTS = 12
 """With more of them those that are done are told together."""
-_FAILURES = 3
-"""So many items that failed are told with their errors."""
 
 
 class Kind(StrEnum):
@@ -199,7 +200,8 @@ def _attempt_end(attempt: AttemptView, what: str) -> str:
     if attempt.outcome is not Outcome.SUCCEEDED and attempt.stage in _STAGES:
         text += f", {_STAGES[attempt.stage]}"
     if (came := how_far(attempt.progress)) and attempt.outcome is not Outcome.SUCCEEDED:
-        text += f"; it had come to {came}"
+        lost = attempt.outcome is Outcome.LOST  # its later work is on record as effects only
+        text += f"; its last heartbeat said {came}" if lost else f"; it had come to {came}"
     if cause := _cause(attempt):
         text += f": {cause}"
     if followed := _FOLLOWED.get(attempt.reason or ""):
@@ -290,22 +292,6 @@ def _effect(view: RunView, effect: EffectView) -> Iterator[StoryLine]:
     yield StoryLine(effect.ended_at, f"{name} {word}{result}{how}", Kind.EFFECT)
 
 
-def batch_name(batch: BatchView) -> str:
-    return batch.name or "items"
-
-
-def batch_words(batch: BatchView) -> str:
-    """`accounts: 397 of 412 done, 15 failed: 17 (ValueError: no), …`."""
-    failed = ""
-    if batch.failed:
-        told = [
-            f"{key} ({one_line(headline(error), 80)})" if error else key for key, error in batch.failures[:_FAILURES]
-        ]
-        rest = batch.failed - len(told)
-        failed = f", {batch.failed:,} failed: {', '.join(told)}" + (f" and {rest:,} more" if rest else "")
-    return f"{batch_name(batch)}: {batch} done{failed}"
-
-
 # What others did
 
 
@@ -334,7 +320,7 @@ _DID = {
     "repair": "ordered a rerun to repair it",
     "recheck": "ordered its check again",
     "verify": "ordered its check again",
-    "reconcile": "settled it",
+    "reconcile": "reconciled it",
     "trigger": "triggered it",
     "release": "let it go, against what it waited for",
 }
@@ -346,10 +332,16 @@ _DID = {
 def _ending(lineage: Lineage, last: Instant) -> Iterator[StoryLine]:
     view = lineage.view
     at = last if view.finished_at is None else view.finished_at
-    for batch in view.batches:
-        yield StoryLine(at, batch_words(batch), Kind.ITEMS)
+    if view.state in PARKED:
+        lines = counts(view, facts_of(view))
+    else:
+        lines = tuple(map(batch_words, view.batches))
+    for text in lines:
+        yield StoryLine(at, text, Kind.ITEMS)
     if view.finished_at is not None:
         yield StoryLine(view.finished_at, _ended(view), Kind.ENDED)
+    elif view.state is State.SETTLED:
+        yield StoryLine(at, "settled, and not complete: it waits to be resumed or closed", Kind.ENDED)
     elif view.state in PARKED:
         yield StoryLine(at, f"{view.state}{_because(view)}: it waits for a person", Kind.ENDED)
 

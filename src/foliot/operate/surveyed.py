@@ -10,6 +10,7 @@ from foliot.domain.overview import Holding, Tally
 from foliot.domain.pauses import Pause
 from foliot.domain.standing import Active, Mark, Standing
 from foliot.domain.store import Duty, Instance
+from foliot.operate.advising import step_shape
 from foliot.operate.shapes import Shape, instance_shape, moment, run_shape, schedule_shape, seconds
 from foliot.operate.surveying import Need, NeedPage, Overview, Signal, StandingPage
 
@@ -96,7 +97,9 @@ def standing_page_shape(page: StandingPage) -> Shape:
 
 
 def need_shape(need: Need) -> Shape:
-    return need._asdict() | {"kind": str(need.kind), "since": moment(need.since)}
+    lists = {"counts": list(need.counts), "look": list(need.look), "in_doubt": list(need.in_doubt)}
+    steps = [step_shape(step) for step in need.steps]
+    return need._asdict() | {"kind": str(need.kind), "since": moment(need.since), **lists, "steps": steps}
 
 
 def need_page_shape(page: NeedPage) -> Shape:

@@ -17,7 +17,7 @@ from foliot.domain.standing import IN_A_ROW, ScheduleFilter, Standing, standing
 from foliot.domain.state import TERMINAL, State
 from foliot.domain.store import ALIVE, Instance, JobCard, Store
 from foliot.operate.acting import Acting
-from foliot.operate.advising import guidance, quoted
+from foliot.operate.advising import Step, guidance, open_effects, quoted, shown_effect
 from foliot.operate.words import counted, headline, length, one_line
 
 _SCHEDULES = 100
@@ -41,6 +41,8 @@ class Kind(StrEnum):
     """Why somebody has to look."""
 
     AMBIGUOUS = "ambiguous"
+    SETTLED = "settled"
+    """A run's effects are settled, and a part of its work is not done."""
     UNVERIFIED = "unverified"
     DEAD = "dead"
     STUCK = "stuck"
@@ -50,7 +52,12 @@ class Kind(StrEnum):
     """A schedule cannot be evaluated."""
 
 
-_PARKED = {Kind.AMBIGUOUS: State.AMBIGUOUS, Kind.UNVERIFIED: State.UNVERIFIED, Kind.DEAD: State.DEAD}
+_PARKED = {
+    Kind.AMBIGUOUS: State.AMBIGUOUS,
+    Kind.SETTLED: State.SETTLED,
+    Kind.UNVERIFIED: State.UNVERIFIED,
+    Kind.DEAD: State.DEAD,
+}
 
 
 class Need(NamedTuple):
@@ -72,6 +79,14 @@ class Need(NamedTuple):
     """What that rests on."""
     owner: str | None
     runbook: str | None
+    counts: tuple[str, ...] = ()
+    """How many items and effects are done, in doubt and not done."""
+    look: tuple[str, ...] = ()
+    """What to look for first in the systems that the job acts upon."""
+    steps: tuple[Step, ...] = ()
+    """All that is safe, the safest first."""
+    in_doubt: tuple[str, ...] = ()
+    """The effects that need an answer, as `name:key`."""
 
 
 class NeedPage(NamedTuple):
@@ -267,6 +282,10 @@ def need_of(known: ParkedRun, card: JobCard | None, now: Instant) -> Need | None
         why=told.advice.why,
         owner=None if card is None else card.owner,
         runbook=None if card is None else card.runbook,
+        counts=told.counts,
+        look=told.look,
+        steps=told.steps,
+        in_doubt=tuple(map(shown_effect, open_effects(view))),
     )
 
 

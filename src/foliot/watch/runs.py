@@ -192,7 +192,12 @@ def checks_overdue(checking: Sequence[RunView], since: dict[int, Instant], cards
     return Seen(findings, judged=(Kind.CHECK_OVERDUE,))
 
 
-_PARKED_AS = {State.DEAD: Kind.DEAD, State.UNVERIFIED: Kind.UNVERIFIED, State.AMBIGUOUS: Kind.AMBIGUOUS}
+_PARKED_AS = {
+    State.DEAD: Kind.DEAD,
+    State.UNVERIFIED: Kind.UNVERIFIED,
+    State.AMBIGUOUS: Kind.AMBIGUOUS,
+    State.SETTLED: Kind.SETTLED,
+}
 
 
 def parked(
@@ -244,7 +249,8 @@ def failing(
     for name in useful & failures.keys():
         failures[name] = 0, failures[name][1]
     seen = {}
-    for view in sorted(new, key=lambda view: view.number):
+    # A run that a person settled failed before that, and was counted then.
+    for view in sorted((view for view in new if view.state is not State.SETTLED), key=lambda view: view.number):
         subject = Subject.of(view.job, view.schedule)
         before, last = failures.get(subject.name, (0, 0))
         # Where no alert opens at once, none says that this one was counted: only its number does.

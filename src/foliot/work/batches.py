@@ -97,19 +97,42 @@ class _Place:
 class Batches:
     """All loops of one attempt."""
 
-    __slots__ = ("_places", "_recorder", "_tallies", "unsaid")
+    __slots__ = ("_places", "_recorder", "_sizes", "_tallies", "unsaid")
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._tallies: dict[str, _Tally] = {}
         self._places: list[tuple[_Place, _Tally]] = []
         """Of the loops that are under way, the outermost first."""
+        self._sizes: dict[str, int] = {}
+        """By batch, the size that effects wrote."""
         self.unsaid: list[Item] = []
         """What the store is yet to hear with the next heartbeat. The handler adds; the heart takes from the front."""
 
     @property
     def done(self) -> int:
         return sum(tally.done for tally in self._tallies.values())
+
+    @property
+    def item(self) -> tuple[str, str] | None:
+        """Batch and key of the item that the innermost loop is at."""
+        for place, tally in reversed(self._places):
+            if place.key is not None and place.loop is not None and place.loop() is not None:
+                return tally.name, place.key
+        return None
+
+    @property
+    def sizes_to_write(self) -> tuple[tuple[str, int], ...]:
+        """Batches whose size no effect has written yet."""
+        return tuple(
+            (tally.name, tally.of)
+            for tally in self._tallies.values()
+            if tally.of is not None and self._sizes.get(tally.name) != tally.of
+        )
+
+    def wrote_sizes(self, sizes: tuple[tuple[str, int], ...]) -> None:
+        """The store has these."""
+        self._sizes.update(sizes)
 
     def each(self, items: Any, key: Key, name: str, durable: bool) -> Batch:
         if name != "":

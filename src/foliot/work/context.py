@@ -267,7 +267,7 @@ class Context:
             )
         effect = declared(name, key, idempotent=idempotent, probe=probe, undo=undo, among=self._effects)
         if self._book is None:
-            self._book = Book(self._at_desk(), self._claimed.token, self._move, self._hide)
+            self._book = Book(self._at_desk(), self._claimed.token, self._move, self._hide, lambda: self._batches)
         return EffectBlock(self._book, effect, self.lineage, probe, checked_failures(safe_errors))
 
     def each(self, items: Any, key: Key = None, *, name: str = "", durable: bool = False) -> Batch:

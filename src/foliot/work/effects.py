@@ -12,7 +12,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -49,16 +49,38 @@ class _End(NamedTuple):
     note: str | None
 
 
+class Loops(Protocol):
+    """The loops of an attempt over items, as its effects see them."""
+
+    @property
+    def item(self) -> tuple[str, str] | None:
+        """Batch and key of the item that the innermost loop is at."""
+
+    @property
+    def sizes_to_write(self) -> tuple[tuple[str, int], ...]:
+        """Batches whose size no effect has written yet."""
+
+    def wrote_sizes(self, sizes: tuple[tuple[str, int], ...]) -> None:
+        """The store has these."""
+
+
 class Book:
     """What one attempt knows of its effects. The ledger itself is the store's; this is what a failing store, or a
     handler that is cancelled while it writes, would otherwise make us forget."""
 
-    __slots__ = ("_known", "_moved", "_token", "_unbegun", "_under_way", "_unsaid", "desk", "hide", "touched")
+    __slots__ = ("_known", "_loops", "_moved", "_token", "_unbegun", "_under_way", "_unsaid", "desk", "hide", "touched")
 
     def __init__(
-        self, desk: LedgerDesk, token: int, moved: Callable[[], None] = lambda: None, hide: Hide = as_it_is
+        self,
+        desk: LedgerDesk,
+        token: int,
+        moved: Callable[[], None] = lambda: None,
+        hide: Hide = as_it_is,
+        loops: Callable[[], Loops | None] = lambda: None,
     ) -> None:
-        """`moved` is called whenever something was written; `hide` takes secrets out of texts."""
+        """`moved` is called whenever something was written; `hide` takes secrets out of texts; `loops` gives the
+        attempt's loops over items, if it has any."""
+        self._loops = loops
         self.hide = hide
         self.desk = desk
         self._token = token
@@ -86,6 +108,9 @@ class Book:
     async def begin(self, ask: Ask, effect: Effect) -> Begun:
         line = effect.name, effect.key
         self.touched = True
+        loops = self._loops()
+        if loops is not None:
+            effect = effect._replace(item=loops.item, sizes=loops.sizes_to_write)
         try:
             begun = await ask(self.desk.begin_effect(effect))
         except BaseException:
@@ -95,6 +120,8 @@ class Book:
                 self._unbegun.add(line)
             raise
         self._moved()
+        if loops is not None:
+            loops.wrote_sizes(effect.sizes)
         before = begun.before
         if line in self._unbegun and before is not None and before.token == self._token:
             begun = begun._replace(before=None)  # what was not known for certain a moment ago: this attempt began it

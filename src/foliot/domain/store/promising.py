@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from foliot.domain.instant import Duration, Instant
-from foliot.domain.ledger import Settled
+from foliot.domain.ledger import Settled, Then
 from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
 from foliot.domain.run import Kept, Lane, Promise
 
@@ -105,8 +105,21 @@ class PromiseStore(Protocol):
         """Sends an `unverified` or `ambiguous` run to its check again. Conflict when it is neither; UnknownName."""
 
     async def reconcile(
-        self, run_id: str, *, settled: Sequence[Settled], actor: str, evidence: str, note: str = ""
+        self,
+        run_id: str,
+        *,
+        settled: Sequence[Settled],
+        actor: str,
+        evidence: str,
+        note: str = "",
+        then: Then | None = None,
     ) -> Kept:
-        """A person looked, and says what happened: the run ends as `reconciled`, with the evidence, and the ledger is
-        told which effects were done. Effects that are open and not named stay as they are. Conflict when it is not
-        parked, or when an effect that is named is not in its ledger; UnknownName."""
+        """Records a person's answers about effects in the ledger, with the evidence, and decides about the run.
+
+        Outcome without `then`: `recorded` while an effect has no answer, and the run stays as it is; `settled` when
+        every effect has one and work is left, and the run stays parked; `reconciled` when none is left, the run ends.
+        RESUME: `resumed`, the run is due now as `retrying`. CLOSE, which needs a note: `closed`, the run ends as
+        `reconciled` with the reason `not_needed`; effects without an answer stay as they are.
+
+        Conflict, and nothing is written, when the run is not parked; when a named effect is not in its ledger; when an
+        effect has no answer and RESUME, or no answer at all, is given. UnknownName when there is no such run."""

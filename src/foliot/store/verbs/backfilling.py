@@ -23,7 +23,7 @@ from foliot.domain.backfill import (
 from foliot.domain.gates import Rate
 from foliot.domain.identity import tick_name
 from foliot.domain.instant import FIRST, LAST, Instant
-from foliot.domain.state import Reason, State
+from foliot.domain.state import Reason, State, read_state
 from foliot.errors import Conflict, UnknownName
 from foliot.store.verbs import following
 from foliot.store.verbs.transaction import Row, Transaction
@@ -122,7 +122,7 @@ async def taken(tx: Transaction, schedule: str, ticks: Sequence[Instant]) -> lis
         return []
     names = {tick_name(schedule, tick): tick for tick in ticks}
     found = {
-        names[name]: Taken(names[name], name, State(state), reason)
+        names[name]: Taken(names[name], name, read_state(state, reason), reason)
         for name, state, reason in await tx.all("taken_names", names=list(names))
     }
     for tick, merged in (await _merged(tx, schedule, ticks)).items():

@@ -28,6 +28,8 @@ async def begin_effect(tx: Transaction, number: int, token: int, effect: Effect)
     before = None if found is None else effect_view(found)
     if before is None or _begins_anew(before, effect, token):
         await _put(tx, row, token, effect)
+    if effect.sizes:
+        await tx.run("put_batches", batches=as_json([(number, *size) for size in effect.sizes]))
     return Begun(before, first)
 
 
@@ -101,6 +103,8 @@ async def _put(tx: Transaction, row: Row, token: int, effect: Effect) -> None:
         token=token,
         now=tx.now,
         undo=effect.undo,
+        batch=None if effect.item is None else effect.item[0],
+        item=None if effect.item is None else effect.item[1],
     )
 
 
@@ -126,7 +130,7 @@ async def facts_of(tx: Transaction, numbers: Collection[int]) -> dict[int, Facts
     if not numbers:
         return {}
     rows = await tx.all("ledger_facts", numbers=longs(numbers))
-    return {row[0]: Facts(row[1], row[2], row[3], row[4], bool(row[5])) for row in rows}
+    return {row[0]: Facts(row[1], row[2], row[3], row[4], bool(row[5]), row[6]) for row in rows}
 
 
 async def settle(tx: Transaction, lineage: int, name: str, key: str, state: EffectState, note: str) -> bool:
@@ -164,11 +168,24 @@ async def put_items(tx: Transaction, items: Sequence[tuple[int, Item]]) -> None:
     await tx.run("put_batches", batches=as_json([key + rest for key, rest in sizes.items()]))
 
 
-async def batches_of(tx: Transaction, lineage: int) -> list[BatchView]:
-    found = []
-    for name, size, done, failed in await tx.all("batches_of", lineage=lineage):
-        rows = await tx.all("failed_items", lineage=lineage, batch=name, limit=_FAILURES_SHOWN) if failed else []
-        found.append(BatchView(name, size, int(done), int(failed), [(row[0], row[1]) for row in rows]))
+async def batches_of(tx: Transaction, lineages: Collection[int]) -> dict[int, list[BatchView]]:
+    """By lineage. 1. Count the items that loops recorded. 2. Where that is not all of them, count by effects, too."""
+    found: dict[int, list[BatchView]] = {}
+    if not lineages:
+        return found
+    for lineage, name, size, done, failed in await tx.all("batches_of", lineages=longs(lineages)):
+        found.setdefault(lineage, []).append(BatchView(name, size, int(done), int(failed), []))
+    short = [lineage for lineage, batches in found.items() if any(one.of is None or one.is_short for one in batches)]
+    rows = await tx.all("items_by_effects", lineages=longs(short)) if short else []
+    by_effects = {(row[0], row[1]): (int(row[2]), int(row[3]), int(row[4])) for row in rows}
+    for lineage, batches in found.items():
+        for place, batch in enumerate(batches):
+            in_doubt, done, failed = by_effects.get((lineage, batch.name), (0, 0, 0))
+            counted = batch._replace(done=batch.done + done, failed=batch.failed - failed, in_doubt=in_doubt)
+            batches[place] = batch = counted
+            if batch.failed:
+                rows = await tx.all("failed_items", lineage=lineage, batch=batch.name, limit=_FAILURES_SHOWN)
+                batches[place] = batch._replace(failures=[(row[0], row[1]) for row in rows])
     return found
 
 

@@ -72,7 +72,7 @@ async def run(tx: Transaction, identifier: str) -> RunView:
         cancel_forced=asked is not None and bool(asked[2]),
         attempts=attempts + _last_attempt(view, attempts),
         effects=await ledger.effects_of(tx, lineage),
-        batches=await ledger.batches_of(tx, lineage),
+        batches=(await ledger.batches_of(tx, [lineage])).get(lineage, []),
         reruns=[row[0] for row in await tx.all("reruns_of", stem=stem, stem_end=stem[:-1] + "s")],
         interval=await spreading.interval(tx, view) if view.schedule is not None and view.member is None else None,
     )
@@ -96,7 +96,9 @@ async def audit_of(tx: Transaction, subject: str) -> list[AuditRow]:
 async def runs_between(tx: Transaction, name: str, start: Instant, end: Instant, limit: int) -> list[RunView]:
     rows = await tx.all("runs_between", name=name, start=start, end=end, limit=limit)
     views = await with_ready(tx, [view_of(row) for row in rows])
-    return [replace(view, batches=await ledger.batches_of(tx, await lineage_number(tx, view.id))) for view in views]
+    lineages = [await lineage_number(tx, view.id) for view in views]
+    batches = await ledger.batches_of(tx, set(lineages))
+    return [replace(view, batches=batches.get(lineage, [])) for view, lineage in zip(views, lineages, strict=True)]
 
 
 async def durations(tx: Transaction, job: str, limit: int) -> list[Duration]:

@@ -8,10 +8,10 @@ from foliot.domain.fairness import UNRANKED
 from foliot.domain.identity import first_of_lineage, rerun_stem, run_id, run_number
 from foliot.domain.instant import Instant
 from foliot.domain.labels import labelled
-from foliot.domain.ledger import EffectState, Settled
+from foliot.domain.ledger import EffectState, EffectView, Settled, Then, is_unfinished
 from foliot.domain.policy import labels_of
 from foliot.domain.run import Kept, Lane, Phase
-from foliot.domain.state import PARKED, TERMINAL, Event, Reason, State, after
+from foliot.domain.state import PARKED, TERMINAL, Event, Reason, State, after, stored_state
 from foliot.domain.store import check_of
 from foliot.errors import Conflict, UnknownName
 from foliot.store.verbs import following, ledger, spreading
@@ -38,15 +38,22 @@ async def retry(tx: Transaction, identifier: str, actor: str, note: str, overrid
     if overridden and open_effects:
         await ledger.settle_maybes(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode it: {note}")
     await tx.audit(actor, "retry", found.id, _with_override(note, overridden and bool(open_effects)))
-    await tx.run("revive_run", number=found.number, state=found.state, now=tx.now)
+    return await _revive(tx, found, "retried")
+
+
+async def _revive(tx: Transaction, found: Found, outcome: str) -> Kept:
+    due = after(found.state, Event.RETRY_ORDERED)
+    await tx.run("revive_run", number=found.number, state=stored_state(found.state), due=due, now=tx.now)
     await tx.stir([found.number])
-    return Kept(found.number, found.name, "retried", after(found.state, Event.RETRY_ORDERED), tx.now)
+    return Kept(found.number, found.name, outcome, due, tx.now)
 
 
 async def recheck(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
     found = await _parked(tx, identifier, "verified again")
     if found.state is State.DEAD:
         raise Conflict(f"{found.id} is dead: there is no result that could be checked")
+    if found.state is State.SETTLED:
+        raise Conflict(f"{found.id} is settled: a part of its work is not done, so that there is nothing to check yet")
     await _refuse_busy(tx, found, await ledger.lineage_of(tx, found.number))
     if await spreading.gather_again(tx, found.number, found.state):
         await tx.audit(actor, "verify", found.id, note)
@@ -77,22 +84,89 @@ async def hand_off_check(
 
 
 async def reconcile(
-    tx: Transaction, identifier: str, settled: Sequence[Settled], actor: str, evidence: str, note: str
+    tx: Transaction,
+    identifier: str,
+    settled: Sequence[Settled],
+    actor: str,
+    evidence: str,
+    note: str,
+    then: Then | None,
 ) -> Kept:
+    """1. Record the answers. 2. Look which effects are in doubt, and whether work is left. 3. Close, resume or park."""
     found = await _parked(tx, identifier, "reconciled", waiting=True)
     lineage = await ledger.lineage_of(tx, found.number)
     for one in settled:
         told = f"{actor}: {evidence}"
         if not await ledger.settle(tx, lineage, one.name, one.key, one.state, told):
             raise Conflict(f"{found.id} has no effect {one.name} {one.key} in its ledger; nothing was changed")
-    await tx.audit(actor, "reconcile", found.id, f"{note}; evidence: {evidence}" if note else f"evidence: {evidence}")
+    effects = await ledger.effects_of(tx, lineage)
+    in_doubt = [one for one in effects if one.state is EffectState.STARTED]
+    batches = (await ledger.batches_of(tx, [lineage])).get(lineage, [])
+    returned = found.state in (State.UNVERIFIED, State.VERIFYING)
+    unfinished = is_unfinished(effects, batches, returned=returned)
+    await tx.audit(actor, "reconcile", found.id, _noted(evidence, note, then))
+    if then is Then.CLOSE:
+        return await _close(tx, found, evidence, note, unfinished=unfinished or bool(in_doubt))
+    if in_doubt and (then is Then.RESUME or not settled):
+        raise Conflict(_unanswered(found, in_doubt))
+    if then is Then.RESUME:
+        return await _resume(tx, found, lineage, evidence)
+    if in_doubt:
+        return found.kept("recorded")
+    if unfinished:
+        return (await _park_settled(tx, found, evidence)).kept("settled")
     await _end_reconciled(tx, found, evidence)
     return Kept(found.number, found.name, "reconciled", State.RECONCILED, found.fire_at)
 
 
-async def _end_reconciled(tx: Transaction, found: Found, evidence: str) -> None:
+def _noted(evidence: str, note: str, then: Then | None) -> str:
+    parts = (then and f"then {then}", note, evidence and f"evidence: {evidence}")
+    return "; ".join(part for part in parts if part)
+
+
+def _unanswered(found: Found, in_doubt: Sequence[EffectView]) -> str:
+    first, more = in_doubt[0], len(in_doubt) - 1
+    others = f" and {more:,} more" if more else ""
+    return (
+        f"{found.id}: no answer says whether {first.name}:{first.key}{others} happened; nothing was changed. Give one "
+        f"({first.name}:{first.key}=done or =not_done), or close the run with a reason"
+    )
+
+
+async def _close(tx: Transaction, found: Found, evidence: str, note: str, *, unfinished: bool) -> Kept:
+    if not note:
+        raise Conflict(f"{found.id}: to close a run without doing the rest needs a reason")
+    if not unfinished:
+        await _end_reconciled(tx, found, evidence or note)
+    else:
+        detail = "; ".join(filter(None, (evidence, f"the rest is not needed: {note}")))
+        await _end_reconciled(tx, found, detail, Reason.NOT_NEEDED)
+    return Kept(found.number, found.name, "closed", State.RECONCILED, found.fire_at)
+
+
+async def _resume(tx: Transaction, found: Found, lineage: int, evidence: str) -> Kept:
+    if found.state is State.VERIFYING:
+        raise Conflict(f"{found.id} waits for its check, which decides what happens next; it cannot be resumed")
+    await _refuse_busy(tx, found, lineage)
+    return await _revive(tx, await _park_settled(tx, found, evidence), "resumed")
+
+
+async def _park_settled(tx: Transaction, found: Found, evidence: str) -> Found:
+    if found.state is State.VERIFYING:
+        after(found.state, Event.SETTLED)
+        await following.unend(tx, found.number, State.AMBIGUOUS, None, 0, Reason.SETTLED, evidence)
+        if found.schedule is not None:
+            await following.runs_ended(tx, {found.schedule})
+    else:
+        state = found.state if found.state is State.SETTLED else after(found.state, Event.SETTLED)
+        assert state is State.SETTLED
+        await tx.run("settle_run", number=found.number, state=stored_state(found.state), detail=evidence)
+    return found._replace(state=State.SETTLED)
+
+
+async def _end_reconciled(tx: Transaction, found: Found, evidence: str, reason: Reason = Reason.OPERATOR) -> None:
     state = after(found.state, Event.RECONCILED)
-    await tx.run_each("end_run", [(found.number, state, tx.now, Reason.OPERATOR, evidence, None, None)])
+    await tx.run_each("end_run", [(found.number, state, tx.now, reason, evidence, None, None)])
     await tx.run("drop_runs", numbers=longs([found.number]))
     if found.schedule is not None:
         await following.runs_ended(tx, {found.schedule})
@@ -204,7 +278,7 @@ async def _parked(tx: Transaction, identifier: str, what: str, *, waiting: bool 
     found = await by_id(tx, identifier, locked=True)
     waits = waiting and found.state is State.VERIFYING and found.worker is None
     if not found.live or (found.state not in PARKED and not waits):
-        raise Conflict(f"{found.id} is {found.state}; only dead, unverified and ambiguous runs can be {what}")
+        raise Conflict(f"{found.id} is {found.state}; only dead, unverified, ambiguous and settled runs can be {what}")
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from foliot.domain.identity import member_of_series, schedule_of_series
 from foliot.domain.run import Lane, Origin, RunView
-from foliot.domain.state import PENDING, State
+from foliot.domain.state import PENDING, State, read_state
 from foliot.domain.store.values import DEFAULT_QUEUE
 from foliot.store.verbs.transaction import Row, Transaction, longs
 
@@ -52,7 +52,7 @@ def view_of(row: Row) -> RunView:
     return RunView(
         number=number,
         name=name,
-        state=State(state),
+        state=read_state(state, reason),
         origin=_member(Origin, origin, Origin.DELAYED),
         job=job,
         schedule=None if schedule is None else schedule_of_series(schedule),

@@ -25,7 +25,7 @@ from foliot.domain.members import (
 from foliot.domain.policy import Policy, policy_from_json
 from foliot.domain.run import RunView
 from foliot.domain.schedule import TickDecision, TickFacts
-from foliot.domain.state import PARKED, Reason, State, after
+from foliot.domain.state import PARKED, Reason, State, after, read_state
 from foliot.errors import Conflict, UnknownName
 from foliot.store.verbs import following
 from foliot.store.verbs.schedules import schedule_of
@@ -251,7 +251,7 @@ _LISTED = 100
 
 
 def _lacking(name: str, state: int, reason: str | None, detail: str | None) -> Lacking:
-    return Lacking(member_of_run(name), name, State(state), reason, detail)
+    return Lacking(member_of_run(name), name, read_state(state, reason), reason, detail)
 
 
 async def standings(

@@ -18,7 +18,7 @@ from foliot.domain.backfill import (
 from foliot.domain.fairness import TenantView
 from foliot.domain.gates import Gate, GateView
 from foliot.domain.instant import Duration, Instant
-from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled
+from foliot.domain.ledger import Begun, Effect, EffectState, EffectView, Settled, Then
 from foliot.domain.listing import RunFilter, RunPage
 from foliot.domain.members import Member, MembersChanged, MemberSet
 from foliot.domain.members import Standing as MemberStanding
@@ -107,9 +107,16 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
         return await self.write(lambda tx: recovering.recheck(tx, run_id, actor, note))
 
     async def reconcile(
-        self, run_id: str, *, settled: Sequence[Settled], actor: str, evidence: str, note: str = ""
+        self,
+        run_id: str,
+        *,
+        settled: Sequence[Settled],
+        actor: str,
+        evidence: str,
+        note: str = "",
+        then: Then | None = None,
     ) -> Kept:
-        return await self.write(lambda tx: recovering.reconcile(tx, run_id, settled, actor, evidence, note))
+        return await self.write(lambda tx: recovering.reconcile(tx, run_id, settled, actor, evidence, note, then))
 
     # Schedules
 

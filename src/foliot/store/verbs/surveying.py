@@ -147,9 +147,11 @@ async def parked(tx: Transaction, numbers: Sequence[int]) -> list[ParkedRun]:
     effects: defaultdict[int, list[EffectView]] = defaultdict(list)
     for row in await tx.all("effects_left_open", numbers=wanted):
         effects[row[0]].append(ledger.effect_view(row[1:]))
+    lineages = {row[0]: row[3] for row in known.values()}
+    batches = await ledger.batches_of(tx, set(lineages.values()))
     return [
         ParkedRun(
-            replace(views[number], effects=effects[number]),
+            replace(views[number], effects=effects[number], batches=batches.get(lineages[number], [])),
             facts.get(number, Facts()),
             bool(known[number][1]),
             known[number][2],

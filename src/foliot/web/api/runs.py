@@ -129,18 +129,36 @@ class RerunManyBody(RetryBody):
     dry_run: DryRun = False
 
 
+NextStep = Annotated[
+    str | None,
+    Field(
+        pattern="^(resume|close)$",
+        description="What is left of its work: `resume` does it now; `close` declares it not needed, with a `reason`. "
+        "Without it, a run with work left stays parked as `settled`.",
+    ),
+]
+
+
 class ReconcileBody(Body):
-    evidence: Annotated[Reason, Field(description="How you know; it stays with the run.")]
+    evidence: Annotated[
+        Reason | None,
+        Field(description="How you know; it stays with the run. Required, but to resume or close a settled run."),
+    ] = None
     effects: Annotated[list[Line], Field(max_length=1_000, examples=[["payout:7=done"]])] = []
     reason: Reason | None = None
+    then: NextStep = None
 
 
 class ReconcileManyBody(Body):
     evidence: Annotated[Reason, Field(description="How you know; it stays with each run.")]
     job: Name | None = None
     effect: Name | None = None
-    state: Annotated[str | None, Field(pattern="^(done|not_done)$")] = None
+    state: Annotated[
+        str | None,
+        Field(pattern="^(done|not_done)$", description="What became of the effects. Required, but to close the runs."),
+    ] = None
     reason: Reason | None = None
+    then: NextStep = None
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000
     dry_run: DryRun = False
 
@@ -228,10 +246,16 @@ async def verify_run(asking: Asking, run: RunId, body: Act) -> Any:
 
 @routes.post("/runs/{run}/reconcile", response_model=models.Kept, responses=ACT)
 async def reconcile_run(asking: Asking, run: RunId, body: ReconcileBody) -> Any:
-    """A person looked, and says what happened: the run ends, with the evidence."""
+    """Records what a person found out. The run ends when nothing is left to do; else `then` decides, or it stays
+    parked. Outcomes: `recorded`, `settled`, `resumed`, `closed`, `reconciled`."""
     await asking.run(run)
     kept = await asking.operate.reconcile_async(
-        run, evidence=body.evidence, actor=asking.actor, effects=body.effects, reason=body.reason or ""
+        run,
+        evidence=body.evidence or "",
+        actor=asking.actor,
+        effects=body.effects,
+        reason=body.reason or "",
+        then=body.then,
     )
     return Answered(kept_shape(kept))
 
@@ -270,6 +294,7 @@ async def reconcile_runs(asking: Asking, body: ReconcileManyBody) -> Any:
         effect=body.effect,
         state=body.state,
         reason=body.reason or "",
+        then=body.then,
         limit=body.limit,
         dry_run=body.dry_run,
     )

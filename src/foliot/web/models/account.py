@@ -9,7 +9,7 @@ from pydantic import Field
 
 from foliot.web.models.common import Page, Shape
 from foliot.web.models.fleet import Worker
-from foliot.web.models.runs import Advice, Run
+from foliot.web.models.runs import Advice, Run, Step
 
 
 class AuditRow(Shape):
@@ -212,6 +212,10 @@ class Need(Shape):
     why: str
     owner: str | None
     runbook: str | None
+    counts: list[str] = Field(description="How many items and effects are done, in doubt and not done.")
+    look: list[str] = Field(description="What to look for first, outside.")
+    steps: list[Step] = Field(description="All that is safe, the safest first.")
+    in_doubt: list[str] = Field(description="Effects that need an answer, as `name:key`.")
 
 
 class Alert(Shape):

@@ -127,6 +127,8 @@ class Batch(Shape):
     name: str
     of: int | None
     done: int
+    in_doubt: int = Field(description="Not done, with an effect that has no recorded end.")
+    not_done: int = Field(description="Not done otherwise; 0 where `of` is not known.")
     failed: int
     failures: list[Failure]
 
@@ -179,7 +181,8 @@ class Advice(Shape):
     why: str
     action: str
     lead: str
-    look: list[str]
+    counts: list[str] = Field(description="How many items and effects are done, in doubt and not done.")
+    look: list[str] = Field(description="What to look for first, outside.")
     steps: list[Step]
     refused: list[Step]
 

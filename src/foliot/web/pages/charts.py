@@ -62,6 +62,7 @@ STATES = {
     "unverified": "failed",
     "dead": "failed",
     "ambiguous": "maybe",
+    "settled": "held",
 }
 """The shape of each state of a run."""
 

@@ -19,6 +19,7 @@ from foliot.operate.surveying import Kind, Need, Overview
 from foliot.operate.words import counted
 from foliot.web.caller import Caller
 from foliot.web.pages import charts
+from foliot.web.pages.run import answer_links
 from foliot.web.pages.words import day_and_time, lasting, number, quoted, share
 
 _ROWS = 8
@@ -27,6 +28,7 @@ _LOOKED_AT = 100
 _TICK = re.compile(r"@[0-9TZ:.+-]+")
 _MARKS = {
     Kind.AMBIGUOUS: "maybe",
+    Kind.SETTLED: "held",
     Kind.UNVERIFIED: "failed",
     Kind.DEAD: "failed",
     Kind.STUCK: "held",
@@ -153,7 +155,10 @@ def group_row(group: Sequence[Need]) -> dict[str, Any]:
         "href": f"/runs?{urlencode(state)}&{chosen}",
         "since": moment(min(each.since or 0 for each in group)),
         "newest": moment(one.since),
+        "counts": (),
+        "look": (),
         "safe": safe,
+        "answers": [],
     }
 
 
@@ -164,6 +169,10 @@ def need_row(need: Need) -> dict[str, Any]:
     safe = None
     if need.action in _SAFE:
         safe = {"href": f"/act/{kind}/{quoted(need.subject)}/{need.action}", "text": _SAFE[need.action]}
+    answers = []
+    if need.action == "reconcile":
+        resumes = any("--then resume" in (step.command or "") for step in need.steps)
+        answers = answer_links(need.subject, need.in_doubt, resumes=resumes)
     return {
         "kind": str(need.kind).replace("_", " "),
         "mark": _MARKS[need.kind],
@@ -172,9 +181,13 @@ def need_row(need: Need) -> dict[str, Any]:
         "job": need.job,
         "owner": need.owner,
         "why": need.what,
+        "counts": need.counts,
+        "look": need.look,
+        "runbook": need.runbook,
         "since": moment(need.since),
         "newest": None,
         "safe": safe,
+        "answers": answers,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -31,6 +31,7 @@ _WORDS = {
     "rerun": "Rerun",
     "verify": "Ask its check again",
     "reconcile": "Settle it",
+    "close": "Close it, the rest is not needed",
     "cancel": "Cancel",
     "force_cancel": "Cancel with force",
 }
@@ -75,7 +76,7 @@ def run_page(shape: Shape, card: Shape | None, *, is_bound: bool = False) -> dic
 
 
 def act_address(run: str, verb: str, **more: str) -> str:
-    asked = "&".join(f"{name}={quoted(value)}" for name, value in more.items())
+    asked = "&".join(f"{quoted(name)}={quoted(value)}" for name, value in more.items())
     return f"/act/runs/{quoted(run)}/{verb}" + (f"?{asked}" if asked else "")
 
 
@@ -84,9 +85,40 @@ def _steps(shape: Shape, steps: list[Shape], risky: bool = False) -> Iterator[di
     for action in dict.fromkeys(step["action"] for step in steps):
         if action not in _WORDS:
             continue
+        if action == "reconcile" and (
+            answers := answer_links(shape["id"], _in_doubt(shape), resumes=shape["reason"] != "poison")
+        ):
+            yield from answers
+            continue
         more = {"risky": "yes"} if risky else {}
         risk = "; ".join(step["text"] for step in steps if step["action"] == action)
-        yield {"href": act_address(shape["id"], action, **more), "text": f"{_WORDS[action]}…", "risk": risk}
+        href = act_address(shape["id"], action, **more)
+        yield {"href": href, "text": f"{_WORDS[action]}…", "risk": risk, "is_answer": ""}
+
+
+MOST_ANSWERED = 20
+"""Effects that one button answers for; with more of them the form asks."""
+
+
+def answer_links(run: str, in_doubt: Sequence[str], *, resumes: bool) -> list[dict[str, str]]:
+    """One button for each answer about the effects in doubt: the form that it opens has the answer filled in."""
+    if not 1 <= len(in_doubt) <= MOST_ANSWERED:
+        return []
+    what = "It" if len(in_doubt) == 1 else f"All {len(in_doubt)}"
+    then = {"then": "resume"} if resumes else {}
+    return [
+        {
+            "href": act_address(run, "reconcile", **{f"effect {name}": state for name in in_doubt}, **then),
+            "text": f"{what} {words}…",
+            "risk": "",
+            "is_answer": "yes",
+        }
+        for state, words in (("done", "happened"), ("not_done", "did not happen"))
+    ]
+
+
+def _in_doubt(shape: Shape) -> list[str]:
+    return [f"{one['name']}:{one['key']}" for one in shape["effects"] if one["state"] == "started"]
 
 
 def _acts(shape: Shape) -> list[dict[str, str]]:

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from foliot.domain.ledger import is_unfinished
 from foliot.domain.run import Kept
+from foliot.domain.state import Reason
 from foliot.errors import Conflict
 from foliot.operate.advising import open_effects, shown_effect
 from foliot.operate.cancelling import forced_words, held_words
@@ -28,6 +30,7 @@ def add_run_acts(acts: Acts) -> None:
     acts.add("runs", "repair", _look_repair, _repair)
     acts.add("runs", "verify", _look_verify, _verify)
     acts.add("runs", "reconcile", _look_reconcile, _reconcile)
+    acts.add("runs", "close", _look_close, _close)
 
 
 async def _look_cancel(desk: Desk) -> Prospect:
@@ -134,14 +137,45 @@ async def _verify(desk: Desk) -> str:
 
 async def _look_reconcile(desk: Desk) -> Prospect:
     view = await desk.operate.run_async(desk.subject)
+    advice = await desk.operate.advice_async(desk.subject)
     effects = [shown_effect(effect) for effect in open_effects(view)]
-    will = ["It ends as reconciled, on your word and with your evidence. It is not run again."]
-    if effects:
-        will.append("Say of each effect whether it happened; a rerun then does whatever was left.")
-    choices = (("", "I do not know"), ("done", "it happened"), ("not_done", "it did not happen"))
-    fields = [Field(f"effect {name}", f"Did {name} happen?", "", "select", choices=choices) for name in effects]
-    fields.append(Field("evidence", "How do you know?", "", hint="It stays with the run.", required=True))
+    will = ["Your answers go into its ledger, with your evidence."] if effects else []
+    if effects or is_unfinished(view.effects, view.batches, returned=True):
+        will.append("Then the rest of its work is done, or closed as not needed, or it stays parked until you decide.")
+    else:
+        will.append("It ends as reconciled, with your evidence. It is not run again.")
+    if advice is not None:
+        will += [*advice.counts, *advice.look]
+    fields = [Field(f"effect {name}", f"Did {name} happen?", "", "select", choices=_ANSWERS) for name in effects]
+    then = "resume" if effects and view.reason != Reason.POISON else ""
+    fields.append(Field("then", "And the rest of its work?", then, "select", choices=_THEN))
+    hint = "Where it can be looked up: a statement, a ticket, a log line. It stays with the run."
+    fields.append(Field("evidence", "How do you know?", "", hint=hint, required=True))
     return Prospect(f"Settle {view.id}", will, "Settle it", fields)
+
+
+_ANSWERS = (("", "I do not know"), ("done", "it happened"), ("not_done", "it did not happen"))
+_THEN = (
+    ("", "leave it parked if any is left"),
+    ("resume", "do the rest now"),
+    ("close", "the rest is not needed (say why below)"),
+)
+
+
+async def _look_close(desk: Desk) -> Prospect:
+    advice = await desk.operate.advice_async(desk.subject)
+    will = ["It ends as reconciled. What is not done stays not done, and your reason says why that is right."]
+    if advice is not None:
+        will += advice.counts
+    fields = []
+    if str((await desk.operate.run_async(desk.subject)).state) != "settled":
+        fields.append(Field("evidence", "How do you know?", "", hint="It stays with the run.", required=True))
+    return Prospect(f"Close {desk.subject}", will, "Close it", fields, unsafe=True)
+
+
+async def _close(desk: Desk) -> str:
+    evidence = desk.form.get("evidence")
+    return _told(await desk.operate.reconcile_async(desk.subject, evidence=evidence, then="close", **desk.said))
 
 
 async def _reconcile(desk: Desk) -> str:
@@ -151,7 +185,11 @@ async def _reconcile(desk: Desk) -> str:
         if name.startswith("effect ") and desk.form.get(name)
     ]
     kept = await desk.operate.reconcile_async(
-        desk.subject, evidence=desk.form.get("evidence"), effects=words, **desk.said
+        desk.subject,
+        evidence=desk.form.get("evidence"),
+        effects=words,
+        then=desk.form.get("then") or None,
+        **desk.said,
     )
     return _told(kept)
 
@@ -169,7 +207,11 @@ _OUTCOMES = {
     "retried": "it is tried again",
     "rerun": "this new run was made",
     "rechecked": "its check is asked again",
-    "reconciled": "it is settled",
+    "reconciled": "it is reconciled; it has ended, and your evidence stays with it",
+    "recorded": "your answers are recorded; other effects have none yet",
+    "settled": "its effects are settled; a part of its work is not done, and it waits to be resumed or closed",
+    "resumed": "its effects are settled, and the rest is done now",
+    "closed": "it is closed; what was not done stays not done",
     "released": "it goes to a worker",
     "skipped": "it is skipped",
 }

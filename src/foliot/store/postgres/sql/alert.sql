@@ -107,8 +107,9 @@ SELECT number FROM foliot.run WHERE state >= 20 AND number > :after::bigint ORDE
 -- name: settled_alerts
 -- Alerts about parked runs that are not parked so any more.
 SELECT a.kind, a.subject FROM foliot.alert a LEFT JOIN foliot.run r ON r.number = a.run_number
-WHERE a.resolved_at IS NULL AND a.kind IN ('unverified', 'dead', 'ambiguous')
-    AND r.state IS DISTINCT FROM CASE a.kind WHEN 'unverified' THEN 20 WHEN 'dead' THEN 21 ELSE 22 END
+WHERE a.resolved_at IS NULL AND a.kind IN ('unverified', 'dead', 'ambiguous', 'settled')
+    AND (CASE WHEN r.state = 22 AND r.reason = 'settled' THEN 23 ELSE r.state END) IS DISTINCT FROM
+        CASE a.kind WHEN 'unverified' THEN 20 WHEN 'dead' THEN 21 WHEN 'ambiguous' THEN 22 ELSE 23 END
 
 -- name: tried_again
 SELECT number, name, job, schedule, spent, detail FROM foliot.run WHERE state = 1 AND phase IS NULL ORDER BY number LIMIT :limit

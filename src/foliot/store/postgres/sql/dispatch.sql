@@ -201,7 +201,8 @@ DELETE FROM foliot.stir WHERE ctid = ANY(ARRAY(
 -- Runs that are in the way of others of their schedule: running, verifying, retrying, handed off, about to be; held for a
 -- slot; and those that wait for a person, which some schedules wait for, too. What waits for a slot in the lane backfill is
 -- decided upon again when it has it, and is in the way of none of the better lanes until then. Nor is what is still to come, and was not tried yet.
-SELECT schedule, number, name, state, phase, lane, nominal, fired_at IS NULL AND (state = 0 OR (state = 2 AND lane = 2)),
+SELECT schedule, number, name, CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END, phase, lane,
+    nominal, fired_at IS NULL AND (state = 0 OR (state = 2 AND lane = 2)),
     origin FROM foliot.run
 WHERE schedule = ANY(:schedules::text[]) AND (state IN (1, 4, 5) OR state >= 20
     OR (state = 0 AND (fired_at IS NOT NULL OR (decided AND (fire_at <= :now::bigint OR waits_for IS NOT NULL OR attempt > 0))))

@@ -14,7 +14,7 @@ CROSS JOIN LATERAL (
 SELECT kind, severity, count(*) FROM foliot.alert WHERE resolved_at IS NULL GROUP BY kind, severity
 
 -- name: count_parked_by_job
-SELECT job, state, count(*) FROM foliot.run WHERE state >= 20 GROUP BY job, state
+SELECT job, CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END, count(*) FROM foliot.run WHERE state >= 20 GROUP BY 1, 2
 
 -- name: count_ended
 -- Only of transactions below which none is under way: nothing can come in between later.

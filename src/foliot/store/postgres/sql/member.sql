@@ -102,7 +102,7 @@ WITH wanted AS MATERIALIZED (
 )
 SELECT CASE WHEN r.state < 2 AND r.number IN (SELECT u.number FROM foliot.unwritten u) THEN 4
         WHEN r.phase IS NOT NULL AND r.state IN (0, 1, 4) THEN 5 WHEN r.state < 2 AND r.waits_for IS NOT NULL THEN 2
-        ELSE r.state END, count(*)
+        WHEN r.state = 22 AND r.reason = 'settled' THEN 23 ELSE r.state END, count(*)
 FROM foliot.run r WHERE r.number = ANY(ARRAY(SELECT number FROM wanted)) AND r.schedule LIKE '%]' GROUP BY 1
 UNION ALL
 SELECT h.state, count(*) FROM foliot.history h

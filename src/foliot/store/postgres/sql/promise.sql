@@ -43,7 +43,9 @@ UNION ALL SELECT number, name, job, payload FROM foliot.history WHERE number = A
 
 -- name: make_promises
 -- Runs with keys, one after the other, each with what became of it.
-SELECT (k.kept).number, (k.kept).name, (k.kept).outcome, (k.kept).state, (k.kept).fire_at
+SELECT (k.kept).number, (k.kept).name, (k.kept).outcome, CASE WHEN (k.kept).state = 22
+        AND (SELECT r.reason FROM foliot.run r WHERE r.number = (k.kept).number) = 'settled' THEN 23 ELSE (k.kept).state END,
+    (k.kept).fire_at
 FROM (
     SELECT p.place, foliot.make_promise(p.number, p.stem, p.job, p.payload, p.fire_at, p.useful_until, p.tenant, p.queue,
         p.priority, p.options, p.on_conflict, p.unique_for) AS kept
@@ -62,7 +64,7 @@ WITH latest AS (
         AND substr(n.name, length(:stem::text) + 1) ~ '^[0-9]+$'
     ORDER BY length(n.name) DESC, n.name DESC LIMIT 1
 )
-SELECT r.number, r.name, r.state, r.fire_at, true FROM latest JOIN foliot.live_runs r USING (number)
+SELECT r.number, r.name, CASE WHEN r.state = 22 AND r.reason = 'settled' THEN 23 ELSE r.state END, r.fire_at, true FROM latest JOIN foliot.live_runs r USING (number)
 UNION ALL SELECT h.number, h.name, h.state, h.fire_at, false FROM latest JOIN foliot.history h USING (number)
 
 -- name: move_promise
@@ -71,12 +73,14 @@ UPDATE foliot.run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state
 WHERE number = :number AND state IN (0, 2)
 
 -- name: find_live
-SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END, fire_at, worker, schedule
+SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END,
+    fire_at, worker, schedule
 FROM foliot.run
 WHERE number = :number::bigint OR number = (SELECT n.number FROM foliot.named n WHERE n.name = :name::text)
 
 -- name: lock_live
-SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END, fire_at, worker, schedule
+SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END,
+    fire_at, worker, schedule
 FROM foliot.hold_runs(ARRAY(SELECT n.number FROM foliot.named n WHERE n.name = :name::text) || :number::bigint)
 
 -- name: begun_of
@@ -104,7 +108,11 @@ UPDATE foliot.cancellation SET forced_at = coalesce(forced_at, :now) WHERE numbe
 
 -- name: revive_run
 -- A parked run is due again now, with its attempts renewed.
-UPDATE foliot.run SET state = 0, nominal = coalesce(nominal, fire_at), fire_at = :now, useful_until = NULL, spent = 0,
+UPDATE foliot.run SET state = :due::smallint, nominal = coalesce(nominal, fire_at), fire_at = :now, useful_until = NULL, spent = 0,
     token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, started_at = NULL, reason = NULL, detail = NULL,
-    deaths = CASE WHEN reason = 'poison' THEN 0 END, result = NULL
+    deaths = CASE WHEN reason = 'poison' OR (reason = 'settled' AND deaths IS NOT NULL) THEN 0 END, result = NULL
 WHERE number = :number AND state = :state
+
+-- name: settle_run
+-- Its effects are settled, and work is left. Stored as ambiguous with a reason of its own: see `read_state`.
+UPDATE foliot.run SET state = 22, reason = 'settled', detail = :detail WHERE number = :number AND state = :state

@@ -57,8 +57,8 @@ FROM unnest(:ids::text[]) AS j(id) CROSS JOIN LATERAL (
 ORDER BY h.nominal DESC
 
 -- name: counts_of_schedules
-SELECT schedule, state, lane, count(*) FROM foliot.live_runs WHERE schedule = ANY(:ids::text[])
-GROUP BY schedule, state, lane
+SELECT schedule, CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END, lane, count(*) FROM foliot.live_runs WHERE schedule = ANY(:ids::text[])
+GROUP BY 1, 2, 3
 
 -- name: useful_of_schedules
 SELECT j.id, h.finished_at, h.nominal FROM unnest(:ids::text[]) AS j(id) CROSS JOIN LATERAL (
@@ -83,7 +83,8 @@ SELECT number, beat_at FROM foliot.instance WHERE number = ANY(:workers::integer
 -- Whether a handler may have begun (a vanished worker did not always live to say so), and when it was last tried.
 SELECT r.number, r.started_at IS NOT NULL OR EXISTS (SELECT 1 FROM foliot.attempt a
         WHERE a.run = r.number AND (a.started_at IS NOT NULL OR a.outcome = 'lost')),
-    coalesce((SELECT max(a.finished_at) FROM foliot.attempt a WHERE a.run = r.number), r.fire_at)
+    coalesce((SELECT max(a.finished_at) FROM foliot.attempt a WHERE a.run = r.number), r.fire_at),
+    coalesce(r.lineage, r.number)
 FROM foliot.run r WHERE r.number = ANY(:numbers::bigint[])
 
 -- name: effects_left_open
@@ -93,7 +94,10 @@ FROM foliot.run r JOIN foliot.effect e ON e.lineage = coalesce(r.lineage, r.numb
 WHERE r.number = ANY(:numbers::bigint[]) AND e.state = 'started' ORDER BY e.n
 
 -- name: count_parked
-SELECT state, count(*) FROM foliot.run WHERE state >= 20 GROUP BY state
+-- The index has all that it asks of the others.
+SELECT state, count(*) FROM foliot.run WHERE state >= 20 AND state <> 22 GROUP BY state
+UNION ALL
+SELECT CASE WHEN reason = 'settled' THEN 23 ELSE 22 END, count(*) FROM foliot.run WHERE state >= 20 AND state = 22 GROUP BY 1
 
 -- name: suspected_chunks
 SELECT numbers FROM foliot.handoff WHERE alone

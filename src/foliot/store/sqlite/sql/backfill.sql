@@ -91,7 +91,7 @@ WHERE schedule = :schedule AND origin = 3 AND number BETWEEN :first AND :last AN
 
 -- name: count_backfilled
 SELECT state, count(*) FROM (
-    SELECT state FROM live_runs
+    SELECT CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END AS state FROM live_runs
     WHERE schedule = :schedule AND origin = 3 AND number BETWEEN :first AND :last AND nominal >= :start AND nominal < :end
     UNION ALL
     SELECT state FROM history

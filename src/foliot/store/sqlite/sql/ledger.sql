@@ -16,11 +16,11 @@ SELECT name, key, state, settles, run, attempt, token, started_at, ended_at, res
 WHERE lineage = :lineage ORDER BY n
 
 -- name: put_effect
-INSERT INTO effect (lineage, name, key, state, settles, run, attempt, token, started_at, undo)
-VALUES (:lineage, :name, :key, 'started', :settles, :run, :attempt, :token, :now, :undo)
+INSERT INTO effect (lineage, name, key, state, settles, run, attempt, token, started_at, undo, batch, item)
+VALUES (:lineage, :name, :key, 'started', :settles, :run, :attempt, :token, :now, :undo, :batch, :item)
 ON CONFLICT (lineage, name, key) DO UPDATE SET state = 'started', settles = excluded.settles, run = excluded.run,
     attempt = excluded.attempt, token = excluded.token, started_at = excluded.started_at, ended_at = NULL, result = NULL,
-    note = NULL, undo = excluded.undo
+    note = NULL, undo = excluded.undo, batch = excluded.batch, item = excluded.item
 
 -- name: end_effect
 UPDATE effect SET state = :state, ended_at = :now, result = :result, note = :note, run = :run, attempt = :attempt,
@@ -51,7 +51,8 @@ SELECT r.number,
     (SELECT count(*) FROM effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'started' AND e.settles IS NOT NULL),
     (SELECT count(*) FROM effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'started' AND e.settles IS NULL),
     (SELECT count(*) FROM item i WHERE i.lineage = coalesce(r.lineage, r.number) AND i.state = 'done'),
-    r.checkpoint IS NOT NULL
+    r.checkpoint IS NOT NULL,
+    (SELECT count(*) FROM effect e WHERE e.lineage = coalesce(r.lineage, r.number) AND e.state = 'not_done')
 FROM run r WHERE r.number IN carray(:numbers)
 
 -- name: left_open
@@ -86,13 +87,34 @@ ON CONFLICT (lineage, name) DO UPDATE SET size = coalesce(excluded.size, batch.s
 SELECT key FROM item WHERE lineage = :lineage AND batch = :batch AND state = 'done'
 
 -- name: batches_of
-SELECT i.batch, (SELECT b.size FROM batch b WHERE b.lineage = :lineage AND b.name = i.batch),
-    sum(i.state = 'done'), sum(i.state = 'failed')
-FROM item i WHERE i.lineage = :lineage GROUP BY i.batch ORDER BY i.batch
+SELECT b.lineage, b.name, b.size,
+    (SELECT count(*) FROM item i WHERE i.lineage = b.lineage AND i.batch = b.name AND i.state = 'done'),
+    (SELECT count(*) FROM item i WHERE i.lineage = b.lineage AND i.batch = b.name AND i.state = 'failed')
+FROM batch b WHERE b.lineage IN carray(:lineages) ORDER BY b.lineage, b.name
+
+-- name: items_by_effects
+-- Items that their loop did not record as done, by the effects that belong to them: how many are in doubt; how many are done,
+-- since they failed if they did, by one effect of each name that the batch has; how many of both were recorded as failed.
+WITH names AS (
+    SELECT lineage, batch, count(DISTINCT name) AS names FROM effect
+    WHERE lineage IN carray(:lineages) AND batch IS NOT NULL GROUP BY lineage, batch
+)
+SELECT lineage, batch, sum(maybe), sum(NOT maybe AND finished), sum(failed AND (maybe OR finished))
+FROM (
+    SELECT e.lineage, e.batch, e.item, max(e.state = 'started') AS maybe, max(i.key IS NOT NULL) AS failed,
+        sum(e.state = 'done' AND (i.at IS NULL OR e.ended_at > i.at)) = max(n.names) AS finished
+    FROM names n JOIN effect e ON e.lineage = n.lineage AND e.batch = n.batch
+    LEFT JOIN item i ON i.lineage = e.lineage AND i.batch = e.batch AND i.key = e.item
+    WHERE i.state IS NULL OR i.state <> 'done'
+    GROUP BY e.lineage, e.batch, e.item
+) k GROUP BY lineage, batch
 
 -- name: failed_items
-SELECT key, coalesce(error, '') FROM item WHERE lineage = :lineage AND batch = :batch AND state = 'failed'
-ORDER BY key LIMIT :limit
+-- Without those that `items_by_effects` counts as in doubt, or as done since.
+SELECT i.key, coalesce(i.error, '') FROM item i WHERE i.lineage = :lineage AND i.batch = :batch AND i.state = 'failed'
+    AND NOT EXISTS (SELECT 1 FROM effect e WHERE e.lineage = i.lineage AND e.batch = i.batch AND e.item = i.key
+        AND (e.state = 'started' OR (e.state = 'done' AND e.ended_at > i.at)))
+ORDER BY i.key LIMIT :limit
 
 -- name: budget_of
 SELECT hour, spent FROM budget WHERE job = :job
@@ -115,7 +137,8 @@ WHERE substr(name, length(:stem) + 1) NOT GLOB '*[^0-9]*' ORDER BY length(name),
 SELECT number, name FROM run WHERE (number = :lineage OR lineage = :lineage) AND state < 20 LIMIT 1
 
 -- name: doubted_of_lineage
-SELECT number, name FROM run WHERE (number = :lineage OR lineage = :lineage) AND state = 22 LIMIT 1
+SELECT number, name FROM run WHERE (number = :lineage OR lineage = :lineage) AND state = 22
+    AND reason IS NOT 'settled' LIMIT 1
 
 -- name: lineage_by_name
 SELECT coalesce(lineage, number) FROM run WHERE name = :name

@@ -9,7 +9,7 @@ SELECT count(*) FROM run WHERE state <= 1 AND fire_at <= :now AND phase IS NULL 
 SELECT kind, severity, count(*) FROM alert WHERE resolved_at IS NULL GROUP BY kind, severity
 
 -- name: count_parked_by_job
-SELECT job, state, count(*) FROM run WHERE state >= 20 GROUP BY job, state
+SELECT job, CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END, count(*) FROM run WHERE state >= 20 GROUP BY 1, 2
 
 -- name: count_ended
 SELECT job, state, count(*), sum(attempt) FROM history WHERE n > :position GROUP BY job, state

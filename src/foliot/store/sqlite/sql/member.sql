@@ -60,11 +60,12 @@ SELECT EXISTS (SELECT 1 FROM run WHERE name > :first AND name < :last AND state 
 
 -- name: states_of_members
 -- Of each member the newest: what repeats a run answers for it. Who left the set is nobody's concern any more.
-SELECT state, count(*) FROM (SELECT state, reason, max(number) FROM (
+SELECT CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END,
+    count(*) FROM (SELECT state, reason, max(number) FROM (
         SELECT number, name, state, reason FROM live_runs WHERE name > :first AND name < :last AND schedule LIKE '%]'
         UNION ALL SELECT number, name, state, reason FROM history WHERE name > :first AND name < :last AND schedule LIKE '%]')
     GROUP BY substr(name, 1, instr(name, ']')))
-WHERE state <> 14 OR reason IS NOT 'revised' GROUP BY state
+WHERE state <> 14 OR reason IS NOT 'revised' GROUP BY 1
 
 -- name: lacking_members
 SELECT name, state, reason, detail FROM (SELECT name, state, reason, detail, max(number) FROM (

@@ -5,7 +5,7 @@ VALUES (?, ?, 0, 1, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: generations
 -- The generations of a keyed promise, live and ended. The range ends after '#': '$' is the next character.
 -- The newest one of each, by length and then by text: the order of numbers written without leading zeros.
-SELECT * FROM (SELECT number, name, state, fire_at, 1 FROM run WHERE name >= :stem AND name < :stem_end
+SELECT * FROM (SELECT number, name, CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END, fire_at, 1 FROM run WHERE name >= :stem AND name < :stem_end
     AND substr(name, length(:stem) + 1) NOT GLOB '*[^0-9]*' ORDER BY length(name) DESC, name DESC LIMIT 1)
 UNION ALL
 SELECT * FROM (SELECT number, name, state, fire_at, 0 FROM history WHERE name >= :stem AND name < :stem_end
@@ -26,12 +26,14 @@ UPDATE run SET fire_at = :fire_at, nominal = NULL, fired_at = NULL, state = 0, r
 WHERE number = :number AND state IN (0, 2)
 
 -- name: find_live
-SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END, fire_at, worker, schedule
+SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END,
+    fire_at, worker, schedule
 FROM run
 WHERE number = :number OR name = :name
 
 -- name: lock_live
-SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 ELSE state END, fire_at, worker, schedule
+SELECT number, name, CASE WHEN phase IS NOT NULL AND state IN (0, 1, 4) THEN 5 WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END,
+    fire_at, worker, schedule
 FROM run
 WHERE number = :number OR name = :name
 
@@ -59,7 +61,11 @@ UPDATE cancellation SET forced_at = coalesce(forced_at, :now) WHERE number = :nu
 
 -- name: revive_run
 -- A parked run is due again now, with its attempts renewed.
-UPDATE run SET state = 0, nominal = coalesce(nominal, fire_at), fire_at = :now, useful_until = NULL, spent = 0,
+UPDATE run SET state = :due, nominal = coalesce(nominal, fire_at), fire_at = :now, useful_until = NULL, spent = 0,
     token = NULL, worker = NULL, fired_at = NULL, claimed_at = NULL, started_at = NULL, reason = NULL, detail = NULL,
-    deaths = CASE WHEN reason = 'poison' THEN 0 END, result = NULL
+    deaths = CASE WHEN reason = 'poison' OR (reason = 'settled' AND deaths IS NOT NULL) THEN 0 END, result = NULL
 WHERE number = :number AND state = :state
+
+-- name: settle_run
+-- Its effects are settled, and work is left. Stored as ambiguous with a reason of its own: see `read_state`.
+UPDATE run SET state = 22, reason = 'settled', detail = :detail WHERE number = :number AND state = :state

@@ -49,8 +49,8 @@ FROM json_each(:ids) j CROSS JOIN history h ON h.n IN (
 ORDER BY h.nominal DESC
 
 -- name: counts_of_schedules
-SELECT schedule, state, lane, count(*) FROM live_runs WHERE schedule IN (SELECT value FROM json_each(:ids))
-GROUP BY schedule, state, lane
+SELECT schedule, CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END, lane, count(*) FROM live_runs WHERE schedule IN (SELECT value FROM json_each(:ids))
+GROUP BY 1, 2, 3
 
 -- name: useful_of_schedules
 SELECT j.value, h.finished_at, h.nominal FROM json_each(:ids) j CROSS JOIN history h ON h.n = (
@@ -73,7 +73,8 @@ SELECT number, beat_at FROM instance WHERE number IN (SELECT value FROM json_eac
 -- Whether a handler may have begun (a vanished worker did not always live to say so), and when it was last tried.
 SELECT r.number, r.started_at IS NOT NULL OR EXISTS (SELECT 1 FROM attempt a
         WHERE a.run = r.number AND (a.started_at IS NOT NULL OR a.outcome = 'lost')),
-    coalesce((SELECT max(a.finished_at) FROM attempt a WHERE a.run = r.number), r.fire_at)
+    coalesce((SELECT max(a.finished_at) FROM attempt a WHERE a.run = r.number), r.fire_at),
+    coalesce(r.lineage, r.number)
 FROM run r WHERE r.number IN carray(:numbers)
 
 -- name: effects_left_open
@@ -83,7 +84,10 @@ FROM run r JOIN effect e ON e.lineage = coalesce(r.lineage, r.number)
 WHERE r.number IN carray(:numbers) AND e.state = 'started' ORDER BY e.n
 
 -- name: count_parked
-SELECT state, count(*) FROM run WHERE state >= 20 GROUP BY state
+-- The index has all that it asks of the others.
+SELECT state, count(*) FROM run WHERE state >= 20 AND state <> 22 GROUP BY state
+UNION ALL
+SELECT CASE WHEN reason = 'settled' THEN 23 ELSE 22 END, count(*) FROM run WHERE state >= 20 AND state = 22 GROUP BY 1
 
 -- name: suspected_chunks
 SELECT numbers FROM handoff WHERE alone
