@@ -296,3 +296,46 @@ def test_the_slot_of_a_run_that_is_given_back_can_be_claimed_for():
         assert on.begun == [5]
 
     run(scene())
+
+
+def test_no_standby_of_a_process_that_stood_still_begins():
+    async def scene():
+        on = Scene()
+        await on.has(1, 2, 3, standbys=(4, 5, 6))
+        await on.end(1, after=HOUR)  # its lease has ended: other workers may have the runs
+        await on.end(2)
+        await on.end(3)
+        assert on.begun == [1, 2, 3]
+        await on.bench.work()
+        assert on.returned == [4, 5, 6]
+
+    run(scene())
+
+
+def test_slots_that_no_run_has_any_more_are_forgotten():
+    async def scene():
+        on = Scene()
+        await on.worker.start()
+        for n in range(1, 6):
+            on.worker.begin([on.run(n)._replace(slot=f"key:{n}")])
+            await until(lambda n=n: n in on.begun)
+            await on.end(n)
+            await on.bench.work()
+        assert on.worker.standbys._lines == {}
+
+    run(scene())
+
+
+def test_slots_that_the_store_fills_again_leave_a_worker_too():
+    async def scene():
+        on = Scene(slots=1)
+        on.store.hand_off("telling", b'{"n":99}')
+        await on.has(1)
+        for n in range(2, 6):
+            if 99 not in on.begun:
+                on.store.passed_on = [on.run(n)]
+                await on.end(n - 1, after=standby.STAYS_FOR * 9 // 10)
+                await on.bench.work()
+        assert 99 in on.begun
+
+    run(scene())

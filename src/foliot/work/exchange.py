@@ -40,6 +40,7 @@ class Exchange:
         if offer is None and not passed:
             fenced = await store.finish(worker, endings)
             standbys.recorded(freed)
+            standbys.forget_unused()
             return fenced
         offer = (offer or Offer((), (), 0))._replace(passed=[slot for _, slots in passed for slot in slots])
         try:
@@ -53,6 +54,7 @@ class Exchange:
         standbys.recorded(freed)
         if claimed:
             self._begin(claimed)
+        standbys.forget_unused()
         return fenced
 
     def _offer(self, freed: int) -> Offer | None:
