@@ -207,6 +207,25 @@ async def test_a_slot_passes_also_where_a_claim_is_written(postgres: PostgresSer
         assert len(await on.exchange(heir, limit=1)) == 1
 
 
+async def test_a_standby_that_fails_keeps_its_key_for_its_next_attempt(postgres: PostgresServer) -> None:
+    key = {"options": choices_to_json(choices({"concurrency_key": "account"}))}
+    async with scene(postgres) as on:
+        for _ in range(3):
+            await on.stage.promise(**key)
+        await on.stage.fire()
+        [holder] = await on.stage.claim(worker=on.worker)
+        request = StandbyRequest("key:account", "job", 1)
+        ask = Offer(["default"], ["job"], 0, standbys=[request])
+        _, [heir] = await on.stage.store.finish_and_claim(on.worker, [], ask)
+        failed = on.stage.failed(heir)
+        offer = Offer(["default"], ["job"], 1, passed=[pass_to(holder, heir)])
+        await on.stage.store.finish_and_claim(on.worker, [on.stage.succeeded(holder), failed], offer)
+        await on.stage.fire()
+        assert await on.stage.claim(worker=on.worker) == []
+        slots = await on.judge.fetchval("SELECT slots FROM foliot.run WHERE number = $1", heir.number)
+        assert slots == '["key:account"]'
+
+
 async def test_a_worker_cannot_pass_on_a_slot_of_a_run_that_it_lost(postgres: PostgresServer) -> None:
     async with scene(postgres) as on:
         [holder] = await on.limited(1, *plain(3))

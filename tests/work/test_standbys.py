@@ -148,6 +148,21 @@ def test_a_handler_with_a_context_passes_its_slot_on_if_it_cannot_have_ended_its
     run(scene())
 
 
+def test_the_store_passes_a_slot_to_a_run_that_fails_before_it_hears_of_it():
+    async def scene():
+        on = Scene()
+        on.fails = {2}
+        await on.has(1, standbys=(2,))
+        await on.end(1)
+        await on.end(2)  # its retry keeps its key
+        await on.bench.work()
+        assert on.store.offers[-1].passed == [passed(1, 2)]
+        await on.bench.work()
+        assert on.worker.standbys.passed() == []
+
+    run(scene())
+
+
 def test_a_job_whose_lost_runs_wait_for_a_person_has_no_standbys():
     async def scene():
         on = Scene(policy=Policy(timeout=HOUR, on_lost=OnLost.ASK))

@@ -154,7 +154,7 @@ class Standbys:
         unit = self._units.pop(attempt, None)
         if unit is None:
             return
-        self._passed.pop(unit, None)  # the run that has it by the store's knowledge has ended, too, and frees it
+        # It stays in `_passed`: the store passes the slot to this run first, which may keep it for its next attempt.
         line, now = unit.line, self._clock.monotonic()
         if now > line.leaves_at:
             line.leaves_at = now + STAYS_FOR // line.running
