@@ -327,6 +327,28 @@ def test_no_standby_of_a_process_that_stood_still_begins():
     run(scene())
 
 
+@pytest.mark.parametrize("verb", ["claim", "finish"])
+def test_claims_whose_answer_took_as_long_as_a_lease_are_returned(verb: str):
+    async def scene():
+        on = Scene()
+        on.store.slow[verb] = asyncio.Event()
+        await on.has(1)
+        if verb == "claim":
+            on.store.hand_off("job", b'{"n":2}')
+        else:
+            on.store.passed_on = [on.run(2), on.run(3, standby=True)]
+            await on.end(1)
+        looking = asyncio.create_task(on.worker.run_once())
+        await asyncio.sleep(0.01)
+        on.clock.advance(HOUR)  # the process was stopped after the store had claimed
+        on.store.slow.pop(verb).set()
+        await looking
+        await on.bench.work()
+        assert (on.begun, len(on.store.given_back)) == ([1], 1 if verb == "claim" else 2)
+
+    run(scene())
+
+
 def test_slots_that_no_run_has_any_more_are_forgotten():
     async def scene():
         on = Scene()

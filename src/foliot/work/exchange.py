@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from foliot.domain.instant import Instant
 from foliot.domain.run import Claimed, Ending
 from foliot.domain.store import Offer
 
@@ -43,6 +44,7 @@ class Exchange:
             standbys.forget_unused()
             return fenced
         offer = (offer or Offer((), (), 0))._replace(passed=[slot for _, slots in passed for slot in slots])
+        asked = self._worker.clock.monotonic()
         try:
             fenced, claimed = await store.finish_and_claim(worker, endings, offer)
         except BaseException:
@@ -53,7 +55,7 @@ class Exchange:
             standbys.delivered(unit, slots, is_known=True)
         standbys.recorded(freed)
         if claimed:
-            self._begin(claimed)
+            self._begin(claimed, asked)
         standbys.forget_unused()
         return fenced
 
@@ -69,9 +71,9 @@ class Exchange:
             worker.queues, worker.room.jobs_of_freed(), freed, worker.room.left_for_backlog(), standbys=requests
         )
 
-    def _begin(self, claimed: list[Claimed]) -> None:
+    def _begin(self, claimed: list[Claimed], asked: Instant) -> None:
         worker = self._worker
-        if worker.takes_claims:
+        if worker.takes_claims and not worker.is_too_late(asked):
             worker.begin(claimed)
         else:
             worker.outbox.unbegun.extend(claimed)
