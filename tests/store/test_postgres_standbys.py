@@ -125,8 +125,9 @@ async def test_standbys_are_the_first_waiters_and_have_no_slot(postgres: Postgre
         {"queue": "reports"},
         {"options": choices_to_json(choices({"labels": ["gpu"]}))},
         {"options": choices_to_json(choices({"concurrency_key": "account:7"}))},
+        {"options": choices_to_json(choices({"on_lost": "ask"}))},
     ],
-    ids=["job", "tenant", "queue", "labels", "another slot"],
+    ids=["job", "tenant", "queue", "labels", "another slot", "a person is asked if it is lost"],
 )
 async def test_no_run_becomes_a_standby_before_one_that_cannot(postgres: PostgresServer, more: dict[str, Any]) -> None:
     async with scene(postgres) as on:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from foliot.domain.instant import HOUR, MILLISECOND, SECOND
-from foliot.domain.policy import OnLost, Policy
+from foliot.domain.policy import OnLost, Policy, choices, choices_to_json
 from foliot.domain.run import Claimed
 from foliot.domain.store import Beat, PassedSlot, Wish
 from foliot.errors import StoreError
@@ -163,10 +163,13 @@ def test_the_store_passes_a_slot_to_a_run_that_fails_before_it_hears_of_it():
     run(scene())
 
 
-def test_a_job_whose_lost_runs_wait_for_a_person_has_no_standbys():
+@pytest.mark.parametrize("options", [None, {"on_lost": "retry"}])
+def test_a_job_whose_lost_runs_wait_for_a_person_has_no_standbys(options: dict[str, str] | None):
     async def scene():
         on = Scene(policy=Policy(timeout=HOUR, on_lost=OnLost.ASK))
-        await on.has(1)
+        await on.worker.start()
+        on.worker.begin([on.run(1, options=None if options is None else choices_to_json(choices(options)))])
+        await until(lambda: on.begun)
         await on.end(1)
         await on.bench.work()
         assert on.store.offers == []

@@ -102,8 +102,9 @@ class Standbys:
     def has_slot(self, attempt: Attempt) -> None:
         """This attempt has a slot that can pass to a standby."""
         name = attempt.claimed.slot
-        if name is None or attempt.policy.on_lost is not OnLost.RETRY:
-            # If this worker dies, the store cannot know which of its standbys had begun.
+        if name is None or OnLost.ASK in (attempt.policy.on_lost, attempt.handler.policy.on_lost):
+            # If this worker dies, the store cannot know which of its standbys had begun. The job's own policy is that
+            # of the standbys: the store makes none of runs with an `on_lost` of their own.
             return
         line = self._line(name, attempt)
         if line.job == attempt.claimed.job:
