@@ -209,7 +209,7 @@ async def test_a_slot_passes_also_where_a_claim_is_written(postgres: PostgresSer
 
 
 async def test_a_standby_that_fails_keeps_its_key_for_its_next_attempt(postgres: PostgresServer) -> None:
-    key = {"options": choices_to_json(choices({"concurrency_key": "account"}))}
+    key: dict[str, Any] = {"options": choices_to_json(choices({"concurrency_key": "account"}))}
     async with scene(postgres) as on:
         for _ in range(3):
             await on.stage.promise(**key)

@@ -190,7 +190,7 @@ class Standbys:
         return [(unit, [PassedSlot(*holder, *unit.heir) for holder in unit.holders]) for unit in self._passed]
 
     def delivered(self, unit: Unit, slots: Iterable[PassedSlot], *, is_known: bool) -> None:
-        """The store was told of these. Not `is_known`: whether it has passed the slot on."""
+        """These were sent to the store. Not `is_known`: whether it has passed the slot on."""
         heirs = {(one.heir, one.heir_token) for one in slots}
         if not is_known:
             unit.holders += [heir for heir in heirs if heir not in unit.holders]

@@ -373,7 +373,7 @@ async def _return_standbys(tx: PostgresTransaction, standbys: Sequence[Claimed])
     if not standbys:
         return frozenset()
     values = {"numbers": [one.number for one in standbys], "tokens": [one.token for one in standbys]}
-    # One that somebody asked to stop is not among these: the request has its claim written.
+    # A standby with a request to stop is not among these: the request has its claim written.
     return frozenset(await tx.value("return_standbys", **values) or ())
 
 
