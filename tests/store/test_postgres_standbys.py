@@ -316,6 +316,26 @@ async def test_a_run_of_a_standby_that_its_user_completes_frees_the_slot(postgre
         assert len(await on.stage.claim()) == 1
 
 
+async def test_claims_whose_answer_was_lost_come_with_the_next_endings(postgres: PostgresServer) -> None:
+    async with line(postgres) as to:
+        await to.store.set_limit(Gate(SLOT, most=1), actor="ana")
+        for _ in range(3):
+            await to.stage.promise()
+        await to.stage.fire()
+        [first] = await to.stage.claim()
+        worker = await to.stage.worker()
+        offer = Offer(["default"], ["job"], 1, None, (), [StandbyRequest(SLOT, "job", 1)])
+        fault = to.proxy.cut_after_commit("foliot.finish_and_claim(")
+        with pytest.raises(StoreError):
+            await to.store.finish_and_claim(worker, [to.stage.succeeded(first)], offer)
+        assert fault.happened
+        ending = to.stage.succeeded(first)
+        fenced, claimed = await to.store.finish_and_claim(worker, [ending], Offer((), (), 0))
+        assert fenced == []
+        assert sorted(run.standby for run in claimed) == [False, True]
+        assert await to.stage.claim() == []
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 async def test_claims_whose_answer_was_lost_come_with_the_next_claim(postgres: PostgresServer, moment: str) -> None:
     async with line(postgres) as to:

@@ -258,6 +258,22 @@ def test_standbys_return_when_they_cannot_begin_here(why: str):
     run(scene())
 
 
+def test_a_drain_returns_claims_whose_answer_was_lost():
+    async def scene():
+        on = Scene()
+        await on.has(1)
+        on.store.failing["finish"] = StoreError("the connection was lost")
+        await on.end(1)
+        await on.bench.work()
+        on.store.failing.clear()
+        on.store.passed_on = [on.run(2), on.run(3, standby=True)]  # the next answer has them
+        on.clock.advance(SECOND)  # it tries again
+        assert await on.worker.drain(SECOND) == []
+        assert (on.begun, on.returned) == ([1], [2, 3])
+
+    run(scene())
+
+
 def test_standbys_of_a_worker_that_was_declared_dead_do_not_begin():
     async def scene():
         on = Scene()

@@ -20,6 +20,8 @@ class Exchange:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self._may_have_claimed = False
+        """Whether the answer of the last call was lost: the next answer has the runs that it claimed."""
 
     def pass_on(self, attempt: Attempt, ending: Ending | None) -> Attempt | None:
         """Begins the standby to which the slot of an attempt that ended passes, and answers it; None without one."""
@@ -38,7 +40,7 @@ class Exchange:
         standbys = self._worker.standbys
         freed, passed = standbys.freed(), standbys.passed()
         offer = self._offer(sum(freed.values()))
-        if offer is None and not passed:
+        if offer is None and not passed and not self._may_have_claimed:
             fenced = await store.finish(worker, endings)
             standbys.recorded(freed)
             standbys.forget_unused()
@@ -48,9 +50,11 @@ class Exchange:
         try:
             fenced, claimed = await store.finish_and_claim(worker, endings, offer)
         except BaseException:
+            self._may_have_claimed = True
             for unit, slots in passed:
                 standbys.delivered(unit, slots, is_known=False)
             raise
+        self._may_have_claimed = False
         for unit, slots in passed:
             standbys.delivered(unit, slots, is_known=True)
         standbys.recorded(freed)
