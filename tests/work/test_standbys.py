@@ -358,7 +358,8 @@ def test_claims_whose_answer_took_as_long_as_a_lease_are_returned(verb: str):
             on.store.passed_on = [on.run(2), on.run(3, standby=True)]
             await on.end(1)
         looking = asyncio.create_task(on.worker.run_once())
-        await asyncio.sleep(0.01)
+        for _ in range(20):  # the store is asked
+            await asyncio.sleep(0)
         on.clock.advance(HOUR)  # the process was stopped after the store had claimed
         on.store.slow.pop(verb).set()
         await looking
