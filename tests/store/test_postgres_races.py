@@ -20,7 +20,7 @@ from foliot.domain.run import Claimed, OnConflict, Progress, Promise
 from foliot.domain.schedule import TickDecision, TickFacts
 from foliot.domain.state import Outcome, Reason, State
 from foliot.domain.store import Lease, shard_of
-from foliot.errors import Conflict, LostOwnership
+from foliot.errors import Conflict, LostOwnership, StoreError
 from foliot.store.postgres.transaction import Numbers
 from foliot.timing import every
 from tests.contract.stage import FAR, START, TTL, Entry, Stage, deciding, declared, fires, fires_hourly, skips
@@ -142,6 +142,20 @@ async def test_runs_are_lost_although_their_worker_is_silent_in_a_transaction_th
             monkeypatch.setattr("foliot.store.postgres.connection.IDLE_TIMEOUT", "0s")
             assert await stage.store.lose([stage.lost(run)]) == 1
             await until_async(silent.is_closed, "the client has noticed that the server ended its transaction")
+
+
+async def test_runs_are_lost_although_the_server_refuses_to_end_silent_clients(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(query: str, **values: Any) -> Any:
+        if query == "end_abandoned":
+            raise StoreError("permission denied for function pg_terminate_backend")
+        return await state(query, **values)
+
+    async with stages(postgres, 1) as (_, [stage]):
+        run, state = await stage.running(), stage.store.statement  # type: ignore[attr-defined]
+        monkeypatch.setattr(stage.store, "statement", refused)
+        assert await stage.store.lose([stage.lost(run)]) == 1
 
 
 # ------------------------------------------------------------------------------------------------------------- promises

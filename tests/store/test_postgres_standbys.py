@@ -125,8 +125,9 @@ async def test_standbys_are_the_first_waiters_and_have_no_slot(postgres: Postgre
         {"queue": "reports"},
         {"options": choices_to_json(choices({"labels": ["gpu"]}))},
         {"options": choices_to_json(choices({"concurrency_key": "account:7"}))},
+        {"options": choices_to_json(choices({"on_lost": "ask"}))},
     ],
-    ids=["job", "tenant", "queue", "labels", "another slot"],
+    ids=["job", "tenant", "queue", "labels", "another slot", "a person is asked if it is lost"],
 )
 async def test_no_run_becomes_a_standby_before_one_that_cannot(postgres: PostgresServer, more: dict[str, Any]) -> None:
     async with scene(postgres) as on:
@@ -205,6 +206,25 @@ async def test_a_slot_passes_also_where_a_claim_is_written(postgres: PostgresSer
         assert await on.exchange(holder, passed=[pass_to(holder, heir)], limit=1) == []
         assert (await on.used())[0] == 1
         assert len(await on.exchange(heir, limit=1)) == 1
+
+
+async def test_a_standby_that_fails_keeps_its_key_for_its_next_attempt(postgres: PostgresServer) -> None:
+    key: dict[str, Any] = {"options": choices_to_json(choices({"concurrency_key": "account"}))}
+    async with scene(postgres) as on:
+        for _ in range(3):
+            await on.stage.promise(**key)
+        await on.stage.fire()
+        [holder] = await on.stage.claim(worker=on.worker)
+        request = StandbyRequest("key:account", "job", 1)
+        ask = Offer(["default"], ["job"], 0, standbys=[request])
+        _, [heir] = await on.stage.store.finish_and_claim(on.worker, [], ask)
+        failed = on.stage.failed(heir)
+        offer = Offer(["default"], ["job"], 1, passed=[pass_to(holder, heir)])
+        await on.stage.store.finish_and_claim(on.worker, [on.stage.succeeded(holder), failed], offer)
+        await on.stage.fire()
+        assert await on.stage.claim(worker=on.worker) == []
+        slots = await on.judge.fetchval("SELECT slots FROM foliot.run WHERE number = $1", heir.number)
+        assert slots == '["key:account"]'
 
 
 async def test_a_worker_cannot_pass_on_a_slot_of_a_run_that_it_lost(postgres: PostgresServer) -> None:
@@ -294,6 +314,26 @@ async def test_a_run_of_a_standby_that_its_user_completes_frees_the_slot(postgre
         await on.judge.execute("SELECT foliot.complete($1, $2)", heir.number, heir.token)
         assert await on.used() == (1, 0)
         assert len(await on.stage.claim()) == 1
+
+
+async def test_claims_whose_answer_was_lost_come_with_the_next_endings(postgres: PostgresServer) -> None:
+    async with line(postgres) as to:
+        await to.store.set_limit(Gate(SLOT, most=1), actor="ana")
+        for _ in range(3):
+            await to.stage.promise()
+        await to.stage.fire()
+        [first] = await to.stage.claim()
+        worker = await to.stage.worker()
+        offer = Offer(["default"], ["job"], 1, None, (), [StandbyRequest(SLOT, "job", 1)])
+        fault = to.proxy.cut_after_commit("foliot.finish_and_claim(")
+        with pytest.raises(StoreError):
+            await to.store.finish_and_claim(worker, [to.stage.succeeded(first)], offer)
+        assert fault.happened
+        ending = to.stage.succeeded(first)
+        fenced, claimed = await to.store.finish_and_claim(worker, [ending], Offer((), (), 0))
+        assert fenced == []
+        assert sorted(run.standby for run in claimed) == [False, True]
+        assert await to.stage.claim() == []
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

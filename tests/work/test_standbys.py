@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from foliot.domain.instant import HOUR, MILLISECOND, SECOND
-from foliot.domain.policy import OnLost, Policy
+from foliot.domain.policy import OnLost, Policy, choices, choices_to_json
 from foliot.domain.run import Claimed
 from foliot.domain.store import Beat, PassedSlot, Wish
 from foliot.errors import StoreError
@@ -148,10 +148,28 @@ def test_a_handler_with_a_context_passes_its_slot_on_if_it_cannot_have_ended_its
     run(scene())
 
 
-def test_a_job_whose_lost_runs_wait_for_a_person_has_no_standbys():
+def test_the_store_passes_a_slot_to_a_run_that_fails_before_it_hears_of_it():
+    async def scene():
+        on = Scene()
+        on.fails = {2}
+        await on.has(1, standbys=(2,))
+        await on.end(1)
+        await on.end(2)  # its retry keeps its key
+        await on.bench.work()
+        assert on.store.offers[-1].passed == [passed(1, 2)]
+        await on.bench.work()
+        assert on.worker.standbys.passed() == []
+
+    run(scene())
+
+
+@pytest.mark.parametrize("options", [None, {"on_lost": "retry"}])
+def test_a_job_whose_lost_runs_wait_for_a_person_has_no_standbys(options: dict[str, str] | None):
     async def scene():
         on = Scene(policy=Policy(timeout=HOUR, on_lost=OnLost.ASK))
-        await on.has(1)
+        await on.worker.start()
+        on.worker.begin([on.run(1, options=None if options is None else choices_to_json(choices(options)))])
+        await until(lambda: on.begun)
         await on.end(1)
         await on.bench.work()
         assert on.store.offers == []
@@ -240,6 +258,22 @@ def test_standbys_return_when_they_cannot_begin_here(why: str):
     run(scene())
 
 
+def test_a_drain_returns_claims_whose_answer_was_lost():
+    async def scene():
+        on = Scene()
+        await on.has(1)
+        on.store.failing["finish"] = StoreError("the connection was lost")
+        await on.end(1)
+        await on.bench.work()
+        on.store.failing.clear()
+        on.store.passed_on = [on.run(2), on.run(3, standby=True)]  # the next answer has them
+        on.clock.advance(SECOND)  # it tries again
+        assert await on.worker.drain(SECOND) == []
+        assert (on.begun, on.returned) == ([1], [2, 3])
+
+    run(scene())
+
+
 def test_standbys_of_a_worker_that_was_declared_dead_do_not_begin():
     async def scene():
         on = Scene()
@@ -294,5 +328,71 @@ def test_the_slot_of_a_run_that_is_given_back_can_be_claimed_for():
         on.store.hand_off("job", b'{"n":5}')
         await on.bench.work()
         assert on.begun == [5]
+
+    run(scene())
+
+
+def test_no_standby_of_a_process_that_stood_still_begins():
+    async def scene():
+        on = Scene()
+        await on.has(1, 2, 3, standbys=(4, 5, 6))
+        await on.end(1, after=HOUR)  # its lease has ended: other workers may have the runs
+        await on.end(2)
+        await on.end(3)
+        assert on.begun == [1, 2, 3]
+        await on.bench.work()
+        assert on.returned == [4, 5, 6]
+
+    run(scene())
+
+
+@pytest.mark.parametrize("verb", ["claim", "finish"])
+def test_claims_whose_answer_took_as_long_as_a_lease_are_returned(verb: str):
+    async def scene():
+        on = Scene()
+        on.store.slow[verb] = asyncio.Event()
+        await on.has(1)
+        if verb == "claim":
+            on.store.hand_off("job", b'{"n":2}')
+        else:
+            on.store.passed_on = [on.run(2), on.run(3, standby=True)]
+            await on.end(1)
+        looking = asyncio.create_task(on.worker.run_once())
+        for _ in range(20):  # the store is asked
+            await asyncio.sleep(0)
+        on.clock.advance(HOUR)  # the process was stopped after the store had claimed
+        on.store.slow.pop(verb).set()
+        await looking
+        await on.bench.work()
+        assert (on.begun, len(on.store.given_back)) == ([1], 1 if verb == "claim" else 2)
+
+    run(scene())
+
+
+def test_slots_that_no_run_has_any_more_are_forgotten():
+    async def scene():
+        on = Scene()
+        await on.worker.start()
+        for n in range(1, 6):
+            on.worker.begin([on.run(n)._replace(slot=f"key:{n}")])
+            await asyncio.sleep(0)
+            await on.end(n)
+            await on.bench.work()
+        assert on.worker.standbys._lines == {}
+
+    run(scene())
+
+
+def test_slots_that_the_store_fills_again_leave_a_worker_too():
+    async def scene():
+        on = Scene(slots=1)
+        on.store.hand_off("telling", b'{"n":99}')
+        await on.has(1)
+        for n in range(2, 6):
+            if 99 not in on.begun:
+                on.store.passed_on = [on.run(n)]
+                await on.end(n - 1, after=standby.STAYS_FOR * 9 // 10)
+                await on.bench.work()
+        assert 99 in on.begun
 
     run(scene())

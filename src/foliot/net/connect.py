@@ -22,7 +22,7 @@ from foliot.net.guard import SETTING, AddressGuard, AddressRefused
 Resolve = Callable[[str, int], Iterable[str]]
 """Answers the addresses of a name."""
 Dial = Callable[[tuple[str, int], float], socket.socket]
-"""Connects to an address and port within so many seconds."""
+"""Connects to an address and port. The number is the timeout in seconds."""
 
 _PORTS = {"http": 80, "https": 443}
 MOST_READ = 1_000

@@ -1,9 +1,9 @@
 """The journal: what became of every attempt, counted for metrics, and written to the log as one line for each start,
 end and loss.
 
-Whoever runs attempts only puts them on a heap. While there is any, a thread takes it ten times a second, counts what is
-in it, and writes the lines of it in one go. A reader that is too slow (a pipe that is full) keeps that thread waiting
-and nobody else: what does not fit is left out, and the log says how much that was.
+A worker only puts attempts on a heap. While there is any, a thread takes the heap ten times a second, counts its
+attempts, and writes their lines in one go. A reader that is too slow (a pipe that is full) delays that thread alone:
+lines that do not fit are left out, and the log says how many.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Journal:
         while self._told.wait() and not self._stopping.wait(WRITE_EVERY):
             self._told.clear()
             self.run_once()
-            if self._unbegun:  # nobody says when it begins
+            if self._unbegun:  # no event says when it begins
                 self._told.set()
         self.run_once()
 

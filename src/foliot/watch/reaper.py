@@ -173,7 +173,7 @@ class Reaper:
         )
 
     def _tell_outside(self, losses: Sequence[tuple[SilentAttempt, Loss]], policies: _Policies) -> None:
-        """A worker that vanished can tell nobody. An interrupted attempt is no news, as in a worker."""
+        """Sends the pings of lost attempts, whose workers cannot. An interrupted attempt is no news, as in a worker."""
         if self._ping is None:
             return
         for attempt, loss in losses:

@@ -63,8 +63,8 @@ def late(
     began: Instant | None = None,
 ) -> Seen:
     """Runs that are due and have not begun, by schedule or job; many of one cause together. What is paused, queues
-    behind that, waits for another's result, or makes up for the past at a rate (`is_paced`), is not late: somebody
-    wants that. `known`: open alerts; `began`: when the newest scheduler started."""
+    behind that, waits for another's result, or makes up for the past at a rate (`is_paced`), is not late: that is
+    intended. `known`: open alerts; `began`: when the newest scheduler started."""
     waiting: defaultdict[Subject, list[RunView]] = defaultdict(list)
     paused = {series_of(view) for view in due if view.state is State.HELD and view.reason == Reason.PAUSED}
     for view in due:

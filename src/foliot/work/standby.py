@@ -31,8 +31,8 @@ MOST = 400
 KEPT: Duration = 500 * MILLISECOND
 """After this time a standby that has not begun returns to the waiters."""
 STAYS_FOR: Duration = 2 * SECOND
-"""How long a slot passes from run to run of one worker before it goes to all workers: the least busy takes it. The
-slots of a limit leave one after another."""
+"""In this time each slot that a worker has of a limit leaves it once, one slot after another, however the worker got
+it. The next run is then for all workers: the least busy takes it, and this worker claims by priority."""
 _NEWEST = 0.2
 """The weight of the newest duration in the mean."""
 
@@ -40,13 +40,11 @@ _NEWEST = 0.2
 class Unit:
     """One slot of a limit that an attempt of this worker has."""
 
-    __slots__ = ("attempt", "holders", "line", "since")
+    __slots__ = ("attempt", "holders", "line")
 
-    def __init__(self, line: Line, attempt: Attempt, since: Instant) -> None:
+    def __init__(self, line: Line, attempt: Attempt) -> None:
         self.line = line
         self.attempt = attempt
-        self.since = since
-        """Since when it passes from run to run here. Monotonic."""
         self.holders = [self.heir]
         """Runs, with their tokens: by the store's knowledge one of them has it. More than one after a lost answer."""
 
@@ -61,13 +59,13 @@ class Line:
 
     __slots__ = ("freed", "job", "leaves_at", "mean", "name", "ready", "running")
 
-    def __init__(self, name: str, job: str) -> None:
+    def __init__(self, name: str, job: str, leaves_at: Instant) -> None:
         self.name = name
         self.job = job
         self.running = 0
         self.freed = 0
         """Slots of endings which are not recorded yet, and which this worker should get again."""
-        self.leaves_at: Instant = 0
+        self.leaves_at = leaves_at
         """When the next slot may leave this worker. Monotonic."""
         self.mean: float | None = None
         """Microseconds that a run takes."""
@@ -104,13 +102,14 @@ class Standbys:
     def has_slot(self, attempt: Attempt) -> None:
         """This attempt has a slot that can pass to a standby."""
         name = attempt.claimed.slot
-        if name is None or attempt.policy.on_lost is not OnLost.RETRY:
-            # If this worker dies, the store cannot know which of its standbys had begun.
+        if name is None or OnLost.ASK in (attempt.policy.on_lost, attempt.handler.policy.on_lost):
+            # If this worker dies, the store cannot know which of its standbys had begun. The job's own policy is that
+            # of the standbys: the store makes none of runs with an `on_lost` of their own.
             return
         line = self._line(name, attempt)
         if line.job == attempt.claimed.job:
             line.running += 1
-            self._units[attempt] = Unit(line, attempt, self._clock.monotonic())
+            self._units[attempt] = Unit(line, attempt)
 
     def add(self, attempt: Attempt) -> None:
         name = attempt.claimed.slot or ""  # unknown after a lost answer: it returns to the waiters
@@ -120,7 +119,7 @@ class Standbys:
     def _line(self, name: str, attempt: Attempt) -> Line:
         line = self._lines.get(name)
         if line is None:
-            line = self._lines[name] = Line(name, attempt.claimed.job)
+            line = self._lines[name] = Line(name, attempt.claimed.job, self._clock.monotonic() + STAYS_FOR)
         return line
 
     def heir(self, attempt: Attempt, ending: Ending | None) -> Attempt | None:
@@ -137,9 +136,11 @@ class Standbys:
         if attempt.begun_at is not None:
             took = now - attempt.begun_at
             line.mean = took if line.mean is None else line.mean + _NEWEST * (took - line.mean)
-        if not line.ready or self._leaves(unit, now):
+        if not line.ready or now > line.leaves_at:
             return None
-        heir = line.ready[0][1]
+        claimed_at, heir = line.ready[0]
+        if claimed_at + KEPT <= now:
+            return None  # this process stood still: its lease may have ended, and another worker may have the run
         if heir.claimed.job != attempt.claimed.job or heir.isolated != attempt.isolated:
             return None
         line.ready.popleft()
@@ -154,17 +155,14 @@ class Standbys:
         unit = self._units.pop(attempt, None)
         if unit is None:
             return
-        self._passed.pop(unit, None)  # the run that has it by the store's knowledge has ended, too, and frees it
+        # It stays in `_passed`: the store passes the slot to this run first, which may keep it for its next attempt.
         line, now = unit.line, self._clock.monotonic()
-        if self._leaves(unit, now):
+        if now > line.leaves_at:
             line.leaves_at = now + STAYS_FOR // line.running
         elif is_recorded:
             line.freed += 1
             self._room.offered += 1
         line.running -= 1
-
-    def _leaves(self, unit: Unit, now: Instant) -> bool:
-        return now - unit.since > STAYS_FOR and now >= unit.line.leaves_at
 
     def freed(self) -> dict[Line, int]:
         """Slots that the endings set free, and that this worker should get again."""
@@ -176,6 +174,12 @@ class Standbys:
             line.freed -= count
             self._room.offered -= count
 
+    def forget_unused(self) -> None:
+        """Forgets slots that no run of this worker has or waits for: each key of a run is a slot."""
+        unused = [name for name, line in self._lines.items() if not (line.running or line.freed or line.ready)]
+        for name in unused:
+            del self._lines[name]
+
     def is_well_stocked(self, attempt: Attempt) -> bool:
         """Whether the standbys suffice until some more endings are recorded together. `attempt` has just begun."""
         unit = self._units.get(attempt)
@@ -186,7 +190,7 @@ class Standbys:
         return [(unit, [PassedSlot(*holder, *unit.heir) for holder in unit.holders]) for unit in self._passed]
 
     def delivered(self, unit: Unit, slots: Iterable[PassedSlot], *, is_known: bool) -> None:
-        """The store was told of these. Not `is_known`: whether it has passed the slot on."""
+        """These were sent to the store. Not `is_known`: whether it has passed the slot on."""
         heirs = {(one.heir, one.heir_token) for one in slots}
         if not is_known:
             unit.holders += [heir for heir in heirs if heir not in unit.holders]
@@ -203,11 +207,9 @@ class Standbys:
     def take_old(self, now: Instant) -> list[Attempt]:
         """Removes and answers the standbys that return to the waiters."""
         old: list[Attempt] = []
-        for name, line in list(self._lines.items()):
+        for line in self._lines.values():
             while line.ready and line.ready[0][0] + KEPT <= now:
                 old.append(line.ready.popleft()[1])
-            if not (line.running or line.freed or line.ready):
-                del self._lines[name]
         self._set_timer()
         return old
 

@@ -375,7 +375,7 @@ class Worker:
     ) -> int | None:
         """How many were begun; None when there is no use in going on."""
         number, suspects, backlog = self.number, self.attempts.takes_suspects(), self.room.left_for_backlog()
-        put_off = self.room.left_for_put_off()
+        put_off, asked = self.room.left_for_put_off(), self.clock.monotonic()
         assert number is not None
         try:
             claimed = await self.store.claim(
@@ -393,7 +393,7 @@ class Worker:
             return None
         self._claim_pause.succeeded()
         self._left_some |= len(claimed) >= min(limit, put_off) or len(jobs) < len(self.room.jobs) or not suspects
-        if self.draining or self._lost:
+        if self.draining or self._lost or self.is_too_late(asked):
             self.outbox.unbegun.extend(claimed)
             self._tell_soon()
             return None
@@ -521,6 +521,11 @@ class Worker:
         """Whether this worker may begin runs at all."""
         is_leaving = self.draining or self.recycling or self.wish is not None
         return not (is_leaving or self._lost or self.clock.fenced)
+
+    def is_too_late(self, asked: Instant) -> bool:
+        """Whether the answer to a claim took as long as a lease: another worker may have the runs. This process may
+        have been stopped, and does not know yet that the store declared it dead."""
+        return self.clock.monotonic() - asked >= self.policies.shortest_lease
 
     def return_standbys(self, standbys: Sequence[Attempt]) -> None:
         """These do not begin here: they return to the waiters of their slots."""

@@ -78,7 +78,7 @@ class WorkStore(Protocol):
     ) -> Beat:
         """The instance lives; keeps what its attempts said of themselves, items too; tells what is to be stopped.
 
-        A heart waits for nobody: what somebody's open transaction has its hands on is not heard, unless `patient`.
+        A heartbeat does not wait: a report of a run that another transaction has locked is left out, unless `patient`.
         `leaving`: the process is shutting down. Attempts that end with it are `interrupted`, not lost."""
 
 

@@ -252,7 +252,21 @@ class Claimer:
     async def finish(
         self, worker: int, endings: Sequence[Ending], offer: Offer, now: Instant
     ) -> tuple[list[Ending], list[Claimed]]:
-        """Plain endings and the claims that follow from them are one statement; the other endings come after it."""
+        """Plain endings and the claims that follow from them are one statement; the other endings come after it. The
+        runs that were claimed with an answer that was lost come with the next call, too: a worker that drains makes no
+        other claim."""
+        found = await self._found_again(worker, now) if self._unsure else []
+        try:
+            fenced, claimed = await self._finish(worker, endings, offer, now)
+        except BaseException:
+            if found:
+                self._unsure[tuple({one.token for one in found})] = worker, now
+            raise
+        return fenced, [*found, *claimed]
+
+    async def _finish(
+        self, worker: int, endings: Sequence[Ending], offer: Offer, now: Instant
+    ) -> tuple[list[Ending], list[Claimed]]:
         plain = [one for one in endings if _is_plain(one)]
         tokens = self._server.numbers.draw(_PASSED_CHUNKS + len(offer.standbys), now)
         try:
@@ -373,7 +387,7 @@ async def _return_standbys(tx: PostgresTransaction, standbys: Sequence[Claimed])
     if not standbys:
         return frozenset()
     values = {"numbers": [one.number for one in standbys], "tokens": [one.token for one in standbys]}
-    # One that somebody asked to stop is not among these: the request has its claim written.
+    # A standby with a request to stop is not among these: the request has its claim written.
     return frozenset(await tx.value("return_standbys", **values) or ())
 
 

@@ -462,7 +462,8 @@ class PostgresStore(PeriodicVerbs):
 
     async def lose(self, losses: Sequence[Loss]) -> int:
         """A lost worker may be stopped in a transaction that has the rows of its runs."""
-        await self.statement("end_abandoned", idle=connection.IDLE_TIMEOUT)
+        with contextlib.suppress(StoreError):  # a server may refuse it; most lost runs are not locked
+            await self.statement("end_abandoned", idle=connection.IDLE_TIMEOUT)
         return await super().lose(losses)
 
     async def release(self, leases: Sequence[Lease]) -> None:
