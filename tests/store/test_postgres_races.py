@@ -144,18 +144,28 @@ async def test_runs_are_lost_although_their_worker_is_silent_in_a_transaction_th
             await until_async(silent.is_closed, "the client has noticed that the server ended its transaction")
 
 
-async def test_runs_are_lost_although_the_server_refuses_to_end_silent_clients(
-    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("act", ["lose", "take"])
+async def test_runs_are_lost_and_shards_taken_although_the_server_refuses_to_end_silent_clients(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
+    refusals: list[str] = []
+
     async def refused(query: str, **values: Any) -> Any:
-        if query == "end_abandoned":
+        if query in ("end_abandoned", "end_firing"):
+            refusals.append(query)
             raise StoreError("permission denied for function pg_terminate_backend")
         return await state(query, **values)
 
-    async with stages(postgres, 1) as (_, [stage]):
+    async with stages(postgres, 1) as (judge, [stage]):
         run, state = await stage.running(), stage.store.statement  # type: ignore[attr-defined]
         monkeypatch.setattr(stage.store, "statement", refused)
-        assert await stage.store.lose([stage.lost(run)]) == 1
+        if act == "lose":
+            assert await stage.store.lose([stage.lost(run)]) == 1
+        else:
+            async with judge.transaction():
+                await judge.execute("SELECT FROM foliot.shard FOR UPDATE")
+                assert await stage.store.take(0, await stage.scheduler(), TTL) is None
+        assert len(refusals) == 1
 
 
 # ------------------------------------------------------------------------------------------------------------- promises

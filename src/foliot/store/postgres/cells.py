@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -96,7 +97,10 @@ class CellReader:
 
     async def take(self, shard: int, owner: int, ttl: Duration) -> Lease | None:
         """The epoch is committed before the look at chunks, which then sees all that the old owner handed off."""
-        lease: Lease | None = await self._server.write(lambda tx: _take(tx, shard, owner, ttl))
+        lease, is_locked = await self._server.write(lambda tx: _take(tx, shard, owner, ttl))
+        if is_locked:
+            with contextlib.suppress(StoreError):  # a server may refuse it
+                await self._server.statement("end_firing", shard=shard, ttl=ttl)
         if lease is None or shard < 0:
             return lease
         seen = await self._look()
@@ -319,10 +323,9 @@ class CellReader:
         )
 
 
-async def _take(tx: Transaction, shard: int, owner: int, ttl: Duration) -> Lease | None:
-    """None also while the old owner's transaction has the shard. It is ended if that owner is silent."""
+async def _take(tx: Transaction, shard: int, owner: int, ttl: Duration) -> tuple[Lease | None, bool]:
+    """The lease, and whether another transaction, which may be the old owner's, has locked the shard."""
     known = await tx.one("shard_row", shard=shard)
     if known is not None and await tx.one("lock_shard", shard=shard) is None:
-        await tx.run("end_firing", shard=shard, ttl=ttl)
-        return None
-    return await dispatching.take(tx, shard, owner, ttl)
+        return None, True
+    return await dispatching.take(tx, shard, owner, ttl), False
