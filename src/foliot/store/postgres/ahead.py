@@ -36,8 +36,9 @@ PATIENCE: Duration = 400 * MILLISECOND
 """For so long after its time a herd waits to be fired."""
 HERD = 20
 """Fewer ticks of one moment are fired as fast without all this."""
-LARGE = 1_000
-"""The number of ticks of one moment from which they are made ready earlier, by FURTHEST before it."""
+LARGE = 4_000
+"""The number of ticks of one moment from which they are made ready earlier, by FURTHEST before it. Fewer are ready in
+AHEAD. Where they recur each second, preparing them sooner would delay the ticks of the second before."""
 FURTHEST: Duration = 2 * SECOND
 PART, MOST = 250, 5_000
 """Ticks in one transaction: no fewer if there are several, and no more."""
