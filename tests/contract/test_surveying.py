@@ -273,6 +273,16 @@ async def test_an_ending_is_counted_once_however_often_and_by_however_many(stage
     assert (await stage.store.pulse()).day.on_time == 3
 
 
+async def test_failures_of_the_last_hour_add_up_by_minute_and_in_the_pulse(stage: Stage) -> None:
+    for _ in range(4):  # 75 minutes ago to now: the first lies before the hour
+        await stage.finish(stage.died(await stage.running()))
+        stage.clock.advance(25 * MINUTE)
+    minutes = await stage.store.kept_by_minute(60)
+    pulse = await stage.store.pulse()
+    assert [tally.failed for _, tally in minutes if tally.failed] == [1, 1]
+    assert (sum(tally.failed for _, tally in minutes), pulse.day.failed) == (pulse.hour.failed, 4)
+
+
 async def test_jitter_makes_no_tick_late_and_what_people_make_has_no_time_to_keep(stage: Stage) -> None:
     spread = declared("spread", stage.now, policy=Policy(jitter=HOUR), first_fire_at=stage.now + 30 * MINUTE)
     await stage.apply(spread)

@@ -185,7 +185,7 @@ class SurveyVerbs(Acting):
         )
 
     async def kept_by_minute_async(self, minutes: int = 60) -> list[tuple[int, Tally]]:
-        """How promises were kept, by the minute (since 1970) in which runs ended, oldest first."""
+        """How promises were kept, by the minute (since 1970) in which runs ended or failed, oldest first."""
         return await (await self._opened()).kept_by_minute(minutes)
 
     def overview(self) -> Overview:

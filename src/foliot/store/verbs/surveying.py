@@ -165,14 +165,12 @@ async def pulse(tx: Transaction) -> Pulse:
     claimed = [number for (stored,) in await tx.all("owned_by_workers") for number in tx.unpacked(stored)]
     lanes, waiting = await _lanes(tx)
     overdue = [row for row in await tx.all("count_overdue", now=tx.now, limit=_DUE) if row[0] not in waiting]
-    failed = await tx.one("failed_since", hour=tx.now - HOUR, day=tx.now - DAY, limit=_DUE)
-    assert failed is not None
-    hour, day = await tallying.since(tx, HOUR), await tallying.since(tx, DAY)
+    failed = await tallying.failed_by_minute(tx, DAY)
     ahead = {"now": tx.now, "until": tx.now + _AHEAD * MINUTE, "limit": _DUE}
     return Pulse(
         now=tx.now,
-        hour=hour._replace(failed=failed[0]),
-        day=day._replace(failed=failed[1]),
+        hour=await tallying.since(tx, HOUR, failed),
+        day=await tallying.since(tx, DAY, failed),
         counted_at=await tallying.counted_at(tx),
         running=await tx.value("count_running", numbers=longs(claimed)),
         retrying=await tx.value("count_retrying"),

@@ -151,12 +151,13 @@ SELECT max(evaluated_through) FROM foliot.schedule WHERE evaluated_through <= :n
 -- name: held_shards
 SELECT shard, owner, until FROM foliot.shard WHERE owner IS NOT NULL AND until > :now ORDER BY shard
 
--- name: failed_since
--- Of what waits for a person, the latest: how many were last tried in the last hour, and in the last day. What a person, a
--- backfill or a rerun made had no time to keep.
-SELECT count(*) FILTER (WHERE at >= :hour::bigint), count(*) FILTER (WHERE at >= :day::bigint) FROM (
+-- name: failed_minutes
+-- Of the latest runs that wait for a person: by the minute of their last attempt, how many. What a person, a backfill or
+-- a rerun made had no time to keep.
+SELECT at / 60000000, count(*) FROM (
     SELECT coalesce((SELECT max(a.finished_at) FROM foliot.attempt a WHERE a.run = r.number), r.fire_at) AS at
     FROM foliot.run r WHERE r.state >= 20 AND r.origin <= 1 AND r.member_set IS NULL ORDER BY r.number DESC LIMIT :limit) f
+WHERE at / 60000000 > :minute::bigint GROUP BY 1
 
 -- name: open_by_worker
 SELECT worker, sum(open) FROM foliot.claim GROUP BY worker
