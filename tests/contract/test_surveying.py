@@ -335,6 +335,24 @@ async def test_the_pulse_tells_who_has_which_duty(stage: Stage) -> None:
     assert (await stage.store.pulse()).holdings == ()
 
 
+async def test_all_runs_that_wait_for_a_person_are_counted_by_what_they_have_in_common(stage: Stage) -> None:
+    dead = [await stage.running(f"dead:{number}") for number in range(3)]
+    await stage.finish(*map(stage.died, dead))
+    tick = await stage.running_tick("hourly")
+    await stage.finish(stage.died(tick, reason=Reason.PERMANENT))
+    doubt = await stage.ambiguous("doubt:1")
+    groups = await stage.store.parked_groups(10)
+    assert [(one.state, one.schedule, one.job, one.size) for one in groups] == [
+        (State.AMBIGUOUS, None, "job", 1),
+        (State.DEAD, "hourly", None, 1),
+        (State.DEAD, None, "job", 3),
+    ]
+    assert [one.reason for one in groups[1:]] == ["permanent", "attempts"]
+    assert [one.newest for one in groups] == [doubt.number, tick.number, dead[-1].number]
+    assert [one.first for one in groups] == [doubt.number, tick.number, dead[0].number]
+    assert await stage.store.parked_groups(1) == groups[:1]
+
+
 async def test_runs_that_wait_for_a_person_come_with_what_is_known_of_them(stage: Stage) -> None:
     doubt = await stage.ambiguous("doubt:1")
     stage.clock.advance(MINUTE)

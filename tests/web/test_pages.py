@@ -18,7 +18,7 @@ from foliot.domain.instant import DAY, MINUTE, SECOND, Duration
 from foliot.domain.survey import Conclusion
 from foliot.errors import StoreError
 from foliot.operate.load import Standings
-from foliot.operate.surveying import Kind, Need
+from foliot.operate.surveying import Kind, Need, NeedGroup
 from foliot.web.access import TABLE, Tenants
 from foliot.web.pages import ahead, charts, static
 from foliot.web.pages.doing import ACTS
@@ -360,14 +360,40 @@ def _need(subject: str, schedule: str | None, since: int, kind: Kind = Kind.DEAD
 
 
 def test_what_has_one_cause_is_one_row_with_its_number() -> None:
-    ticks = [_need(f"schools@2026-04-03T02:0{minute}:00Z[atlantis]", "schools", minute * MINUTE) for minute in range(4)]
+    member = NeedGroup(_need("schools@2026-04-03T02:00:00Z[atlantis]", "schools", 0), 4, 0, "attempts")
     others = [_need("class:7#1", None, 0, job="remind"), _need("payday@2026-04-03T02:00:00Z", "payday", 0)]
-    many, one, tick = need_rows([*ticks, *others])
+    many, one, tick = need_rows([member, *(NeedGroup(need, 1, 0) for need in others)])
     assert (many["kind"], many["id"]) == ("4 dead", "schools[atlantis]")
-    assert many["href"] == "/runs?state=dead&schedule=schools"
-    assert many["safe"] == {"href": "/act/dead/all/replay?schedule=schools", "text": "Replay…"}
+    assert many["href"] == "/runs?state=dead&schedule=schools&member=atlantis&reason=attempts"
+    replay = "/act/dead/all/replay?schedule=schools&member=atlantis&why=attempts"
+    assert many["safe"] == {"href": replay, "text": "Replay…"}
     assert (one["kind"], one["id"]) == ("dead", "class:7#1")
     assert tick["href"] == f"/runs/{quote('payday@2026-04-03T02:00:00Z', safe='')}"
+
+
+def test_each_row_of_the_first_page_counts_the_runs_that_its_links_choose() -> None:
+    with staged(WebSettings(), lived=False) as made:
+        caller = made.somebody()
+        rounds = {"name": "rounds", "job": "broken", "rule": "every 1h", "over": "shops"}
+        made.world.call(made.app.operate.put_schedule_async(rounds, reason="why", actor="ana"))
+        for number in range(130):
+            made.promise("broken", f"letter:{number}")
+        made.world.run_for("3h1m")
+        page = _page(caller, "/")
+        for size, query in (
+            (130, "job=broken"),
+            (3, "schedule=rounds&member=north&tenant=north"),
+            (3, "schedule=rounds&member=south&tenant=south"),
+        ):
+            assert f"{size} dead</span>" in page
+            assert f'href="/runs?state=dead&{query}&reason=permanent"' in page
+            assert f'href="/act/dead/all/replay?{query}&why=permanent"' in page
+        for query, size in (("schedule=rounds&member=north", 3), ("job=broken", 136), ("job=broken&tenant=south", 3)):
+            assert len(caller.get(f"/dead?{query}&limit=200")["items"]) == size
+        looked_at = _page(caller, "/act/dead/all/replay?schedule=rounds&member=north&why=permanent")
+        assert "3 of 3 dead letters are tried again" in looked_at
+        assert _page(caller, "/runs?state=dead&schedule=rounds&member=north").count('aria-label="rounds@') == 3
+        assert caller.ask("GET", "/api/v1/dead?member=north").status_code == 422
 
 
 def test_alerts_of_one_kind_about_one_thing_are_one_row_that_opens(house: Stage) -> None:

@@ -99,6 +99,11 @@ SELECT state, count(*) FROM foliot.run WHERE state >= 20 AND state <> 22 GROUP B
 UNION ALL
 SELECT CASE WHEN reason = 'settled' THEN 23 ELSE 22 END, count(*) FROM foliot.run WHERE state >= 20 AND state = 22 GROUP BY 1
 
+-- name: parked_groups
+-- Runs that wait for a person, by what they have in common; a member's series stands for its schedule.
+SELECT state, schedule, CASE WHEN schedule IS NULL THEN job END, tenant, reason, count(*), min(number), max(number)
+FROM foliot.run WHERE state >= 20 GROUP BY 1, 2, 3, 4, 5 ORDER BY 8 DESC LIMIT :limit
+
 -- name: suspected_chunks
 SELECT numbers FROM foliot.handoff WHERE alone
 
