@@ -366,9 +366,21 @@ def test_what_has_one_cause_is_one_row_with_its_number() -> None:
     assert (many["kind"], many["id"]) == ("4 dead", "schools[atlantis]")
     assert many["href"] == "/runs?state=dead&schedule=schools&member=atlantis&reason=attempts"
     replay = "/act/dead/all/replay?schedule=schools&member=atlantis&why=attempts"
-    assert many["safe"] == {"href": replay, "text": "Replay…"}
+    assert many["safe"] == {"href": replay, "text": "Replay…", "kind": "safe"}
     assert (one["kind"], one["id"]) == ("dead", "class:7#1")
     assert tick["href"] == f"/runs/{quote('payday@2026-04-03T02:00:00Z', safe='')}"
+
+
+def test_a_try_that_cannot_help_is_not_the_primary_action(house: Stage) -> None:
+    caller, letter = house.somebody(), quote("letter[acme]#1", safe="")
+    page = _page(caller, f"/runs/{letter}")
+    assert "trying again cannot help" in page
+    assert re.findall(rf'<a class="button ([a-z]*)" href="/act/runs/{letter}/retry" data-opens>([^<]*)<', page) == [
+        ("", "Retry, its cause is removed…")
+    ]
+    for path in (f"/runs/{letter}", "/", "/dead"):
+        assert not re.search('class="button safe"[^>]*/(retry|replay)', _page(caller, path)), path
+    assert f'href="/act/runs/{letter}/retry" data-opens>Retry, its cause is removed…</a>' in _page(caller, "/")
 
 
 def test_each_row_of_the_first_page_counts_the_runs_that_its_links_choose() -> None:

@@ -88,6 +88,8 @@ class Need(NamedTuple):
     """All that is safe, the safest first."""
     in_doubt: tuple[str, ...] = ()
     """The effects that need an answer, as `name:key`."""
+    fix_first: bool = False
+    """Its cause must be removed before it is tried again."""
 
 
 class NeedGroup(NamedTuple):
@@ -336,6 +338,7 @@ def need_of(known: ParkedRun, card: JobCard | None, now: Instant) -> Need | None
         look=told.look,
         steps=told.steps,
         in_doubt=tuple(map(shown_effect, open_effects(view))),
+        fix_first=told.advice.fix_first,
     )
 
 

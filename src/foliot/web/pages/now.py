@@ -14,6 +14,7 @@ from foliot.domain.instant import MINUTE, Duration, Instant
 from foliot.domain.listing import RunFilter
 from foliot.domain.overview import Tally
 from foliot.domain.state import State
+from foliot.operate.advising import TRIES
 from foliot.operate.shapes import moment, run_shape
 from foliot.operate.surveying import Kind, Need, NeedGroup, Overview
 from foliot.operate.words import counted
@@ -33,14 +34,14 @@ _MARKS = {
     Kind.SET_ASIDE: "failed",
 }
 _SAFE = {
-    "retry": "Retry…",
-    "resume": "Resume…",
-    "repair": "Repair…",
-    "rerun": "Rerun…",
-    "verify": "Ask its check…",
-    "reconcile": "Settle it…",
-    "cancel": "Ask it to stop…",
-    "pause": "Pause it…",
+    "retry": "Retry",
+    "resume": "Resume",
+    "repair": "Repair",
+    "rerun": "Rerun",
+    "verify": "Ask its check",
+    "reconcile": "Settle it",
+    "cancel": "Ask it to stop",
+    "pause": "Pause it",
 }
 _YES = Markup(
     '<svg viewBox="0 0 32 32" fill="none" stroke="currentColor" stroke-width="3" stroke-linecap="round" '
@@ -145,7 +146,7 @@ def group_row(group: NeedGroup) -> dict[str, Any]:
     state = {"condition": str(need.kind)} if need.kind is Kind.STUCK else {"state": str(need.kind)}
     safe = None
     if need.kind is Kind.DEAD and need.action in ("retry", "resume"):
-        safe = {"href": f"/act/dead/all/replay?{_query(by | {'why': why})}", "text": "Replay…"}
+        safe = _step(need, f"/act/dead/all/replay?{_query(by | {'why': why})}", "Replay", "their causes are")
     return need_row(need) | {
         "kind": f"{group.size:,} {need.kind}",
         "id": about(group),
@@ -159,6 +160,13 @@ def group_row(group: NeedGroup) -> dict[str, Any]:
     }
 
 
+def _step(need: Need, href: str, words: str, causes: str) -> dict[str, str]:
+    """A button. A try that helps only after its cause is removed says so, and is not the primary one."""
+    if need.fix_first and need.action in TRIES:
+        return {"href": href, "text": f"{words}, {causes} removed…", "kind": ""}
+    return {"href": href, "text": f"{words}…", "kind": "safe"}
+
+
 def _query(asked: Mapping[str, str]) -> str:
     return urlencode({name: value for name, value in asked.items() if value})
 
@@ -169,7 +177,7 @@ def need_row(need: Need) -> dict[str, Any]:
     href = f"/{kind}/{quoted(need.subject)}"
     safe = None
     if need.action in _SAFE:
-        safe = {"href": f"/act/{kind}/{quoted(need.subject)}/{need.action}", "text": _SAFE[need.action]}
+        safe = _step(need, f"/act/{kind}/{quoted(need.subject)}/{need.action}", _SAFE[need.action], "its cause is")
     answers = []
     if need.action == "reconcile":
         resumes = any("--then resume" in (step.command or "") for step in need.steps)

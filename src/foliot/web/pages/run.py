@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from foliot.domain.instant import Instant, parse_rfc3339, rfc3339
+from foliot.operate.advising import TRIES
 from foliot.operate.words import headline
 from foliot.web.pages import charts
 from foliot.web.pages.words import clock, length_of, quoted
@@ -81,8 +82,9 @@ def act_address(run: str, verb: str, **more: str) -> str:
 
 
 def _steps(shape: Shape, steps: list[Shape], risky: bool = False) -> Iterator[dict[str, str]]:
-    """One button for each action: settling an effect as done or not done is one form."""
-    for action in dict.fromkeys(step["action"] for step in steps):
+    """One button for each action: settling an effect as done or not done is one form. The first is the primary one,
+    except a try that helps only after its cause is removed."""
+    for place, action in enumerate(dict.fromkeys(step["action"] for step in steps)):
         if action not in _WORDS:
             continue
         if action == "reconcile" and (
@@ -93,7 +95,10 @@ def _steps(shape: Shape, steps: list[Shape], risky: bool = False) -> Iterator[di
         more = {"risky": "yes"} if risky else {}
         risk = "; ".join(step["text"] for step in steps if step["action"] == action)
         href = act_address(shape["id"], action, **more)
-        yield {"href": href, "text": f"{_WORDS[action]}…", "risk": risk, "is_answer": ""}
+        fixed = ", its cause is removed" if shape["advice"]["fix_first"] and not risky and action in TRIES else ""
+        text = f"{_WORDS[action]}{fixed}…"
+        kind = "unsafe" if risky else "" if fixed or place else "safe"
+        yield {"href": href, "text": text, "risk": risk, "kind": kind}
 
 
 MOST_ANSWERED = 20
@@ -111,7 +116,7 @@ def answer_links(run: str, in_doubt: Sequence[str], *, resumes: bool) -> list[di
             "href": act_address(run, "reconcile", **{f"effect {name}": state for name in in_doubt}, **then),
             "text": f"{what} {words}…",
             "risk": "",
-            "is_answer": "yes",
+            "kind": "",
         }
         for state, words in (("done", "happened"), ("not_done", "did not happen"))
     ]
