@@ -383,6 +383,32 @@ def test_a_try_that_cannot_help_is_not_the_primary_action(house: Stage) -> None:
     assert f'href="/act/runs/{letter}/retry" data-opens>Retry, its cause is removed…</a>' in _page(caller, "/")
 
 
+def test_a_tick_that_was_not_done_for_all_members_is_partial_until_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with staged(WebSettings(), lived=False) as made:
+        caller, operate = made.somebody(), made.app.operate
+        stated = {"name": "rounds", "job": "visit", "rule": "every 1h", "over": "shops", "bind": {"shop": "member"}}
+        made.world.call(operate.put_schedule_async(stated, reason="why", actor="ana"))
+        made.world.run_for("1h1m")
+        [tick] = [run for run in made.world.runs(schedule="rounds") if run.finished_at is not None]
+        assert (str(tick.state), tick.reason, tick.detail) == ("succeeded", "partial", "1 of 2; 1 dead")
+        for path in ("/schedules/rounds", "/runs?schedule=rounds", f"/runs/{quote(tick.id, safe='')}"):
+            page = _page(caller, path)
+            assert re.search(r'class="state is-late"><svg[^>]*>.*?</svg>partial<', page), path
+            assert "1 of 2; 1 dead" in page
+            assert "succeeded<" not in page.replace("<option>succeeded<", ""), path
+        assert ": 1 partial</title>" in _page(caller, "/schedules?text=rounds")
+        assert caller.get("/schedules/rounds")["partial"] == 1
+        day = f"{made.world.now:%Y-%m-%d}"
+        statement = next(one for one in caller.get("/report/rounds", on=day)["statements"] if one["run"] == tick.id)
+        assert (statement["verdict"], statement["ok"]) == ("partial", False)
+        assert "not for all of its members: 1 of 2; 1 dead" in statement["text"]
+        monkeypatch.setattr("tests.web.stage.is_open", [True])
+        made.world.call(operate.retry_async(f"{tick.id}[south]", reason="it is open", actor="ana"))
+        made.world.run_for("1m")
+        statement = next(one for one in caller.get("/report/rounds", on=day)["statements"] if one["run"] == tick.id)
+        assert (statement["verdict"], statement["ok"]) == ("complete", True)
+
+
 def test_each_row_of_the_first_page_counts_the_runs_that_its_links_choose() -> None:
     with staged(WebSettings(), lived=False) as made:
         caller = made.somebody()

@@ -24,6 +24,11 @@ SHAPES: dict[str, tuple[str, str]] = {
         '<circle class="fill-ok" cx="6" cy="6" r="1.8"/>',
         "ok",
     ),
+    "partial": (
+        '<circle class="hollow line-late" cx="6" cy="6" r="4.2"/>'
+        '<path class="fill-late" d="M6 1.8 a4.2 4.2 0 0 1 0 8.4 Z"/>',
+        "late",
+    ),
     "skipped": ('<rect class="fill-idle" x="3" y="5" width="6" height="2" rx="1"/>', "idle"),
     "missed": ('<circle class="hollow line-bad" cx="6" cy="6" r="4.2" stroke-dasharray="2.2 1.6"/>', "bad"),
     "failed": ('<path class="stroke line-bad" d="M2.5 2.5 L9.5 9.5 M9.5 2.5 L2.5 9.5"/>', "bad"),
