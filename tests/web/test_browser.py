@@ -243,6 +243,18 @@ def test_a_page_follows_the_store_by_itself(screen: Screen, page: Any) -> None:
     page.wait_for_function("before => document.querySelectorAll('tbody tr').length > before", arg=before)
 
 
+def test_the_timeline_of_a_running_run_moves_with_the_clock(screen: Screen, page: Any) -> None:
+    page.goto(f"{screen.address}/runs/slow-one%231")
+    edges = "[...document.querySelectorAll('svg[data-from] text')].slice(-2).map(one => one.textContent)"
+    start, end = page.evaluate(edges)
+    stretch = page.locator("svg[data-from] rect.fill-busy").bounding_box()
+    assert stretch["width"] > 400 * page.locator("svg[data-from]").bounding_box()["width"] / 600, "it reaches to now"
+    page.wait_for_function(f"before => {edges}[1] > before", arg=end)
+    assert page.evaluate(edges)[0] == start
+    moved = page.locator("svg[data-from] rect.fill-busy").bounding_box()
+    assert abs(moved["x"] + moved["width"] - stretch["x"] - stretch["width"]) < 0.5
+
+
 def test_a_page_that_is_not_seen_keeps_no_connection(screen: Screen, page: Any) -> None:
     """A browser has six to a host: a seventh page would never load."""
     turn = """hidden => {

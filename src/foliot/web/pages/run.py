@@ -54,8 +54,9 @@ _ALWAYS = {
 _NAMED = {"cancel": "Cancel…", "skip": "Skip…", "release": "Let it go…", "rerun": "Rerun…"}
 
 
-def run_page(shape: Shape, card: Shape | None, *, is_bound: bool = False) -> dict[str, Any]:
-    """`is_bound`: the caller is bound to a tenant, and is not offered actions that reach beyond it."""
+def run_page(shape: Shape, card: Shape | None, now: Instant, *, is_bound: bool = False) -> dict[str, Any]:
+    """`now`: where the stretch of an open attempt ends. `is_bound`: the caller is bound to a tenant, and is not offered
+    actions that reach beyond it."""
     advice = shape["advice"]
     steps = [] if advice is None else [one for one in advice["steps"] if not (is_bound and one["action"] in _FOR_ALL)]
     return {
@@ -67,7 +68,7 @@ def run_page(shape: Shape, card: Shape | None, *, is_bound: bool = False) -> dic
         "unsafe_steps": [] if advice is None else list(_steps(shape, advice["refused"], risky=True)),
         "acts": _acts(shape),
         "story": [line | {"mark": _mark(shape, line)} for line in shape["story"]],
-        "drawing": _drawing(shape),
+        "drawing": _drawing(shape, now),
         "errors": [
             {"attempt": one["attempt"], "headline": headline(one["error"]), "text": one["error"]}
             for one in shape["attempts"]
@@ -146,8 +147,9 @@ def _mark(shape: Shape, line: Shape) -> str:
     return _MARKS.get(kind, "dot")
 
 
-def _drawing(shape: Shape) -> Markup | None:
-    """Waiting, attempts and checks as stretches of time; None where nothing has a length yet."""
+def _drawing(shape: Shape, now: Instant) -> Markup | None:
+    """Waiting, attempts and checks as stretches of time; None where nothing has a length yet. With an open attempt the
+    picture ends now."""
     attempts = [one for one in shape["attempts"] if one["started_at"]]
     if not attempts or shape["fire_at"] is None:
         return None
@@ -155,6 +157,8 @@ def _drawing(shape: Shape) -> Markup | None:
     moments += [_at(one[name]) for one in attempts for name in ("started_at", "finished_at") if one[name]]
     if (nominal := _at(shape["nominal"])) > min(moments) - (max(moments) - min(moments)) * 3:
         moments.append(nominal)
+    is_open = attempts[-1]["finished_at"] is None and shape["finished_at"] is None
+    moments += [now] if is_open else []
     low, high = min(moments), max(moments)
     if high - low < 1_000:
         return None
@@ -171,10 +175,11 @@ def _drawing(shape: Shape) -> Markup | None:
         meaning = "busy" if one["outcome"] is None else "ok" if good else "bad"
         told = f"attempt {one['attempt']}: {one['outcome'] or 'running'}, {length_of(one['took'])}"
         row = "check" if one["stage"] == "check" else f"attempt {one['attempt']}"
-        spans.append(charts.Span(row, place(one["started_at"]), place(one["finished_at"]), meaning, told))
+        until = None if is_open and one is attempts[-1] else place(one["finished_at"])
+        spans.append(charts.Span(row, place(one["started_at"]), until, meaning, told))
     marks = [(place(shape["nominal"]), "due", "idle")] if _at(shape["nominal"]) >= low else []
     edges = [(0.0, clock(rfc3339(low))), (1.0, clock(rfc3339(high)))]
-    return charts.timeline(spans, marks, edges)
+    return charts.timeline(spans, marks, edges, (low // 1_000, high // 1_000) if is_open else None)
 
 
 def _at(text: str) -> Instant:

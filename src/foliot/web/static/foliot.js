@@ -35,9 +35,26 @@ function tell(where = document) {
     if (one.textContent !== text) one.textContent = text;
   }
 }
+// The picture of a run that is at work ends now: what is over moves to the left.
+function moveTimelines() {
+  const now = Date.now() + ahead;
+  for (const drawing of document.querySelectorAll("svg[data-from]")) {
+    const [from, to] = [Number(drawing.dataset.from), Number(drawing.dataset.to)];
+    const [left, wide] = drawing.dataset.x.split(" ").map(Number);
+    const scale = (to - from) / Math.max(now - from, to - from);
+    for (const one of drawing.querySelectorAll("[data-start]")) {
+      const x = left + one.dataset.start * scale * wide;
+      if (one.tagName === "line") { one.setAttribute("x1", x); one.setAttribute("x2", x); continue; }
+      const end = left + (one.dataset.end === "now" ? 1 : one.dataset.end * scale) * wide;
+      one.setAttribute("x", x);
+      one.setAttribute("width", Math.max(end - x, 3));
+    }
+    drawing.querySelector("[data-clock]").textContent = new Date(Math.max(now, to)).toISOString().slice(11, 23);
+  }
+}
 const stated = document.querySelector("meta[name=now]");
 if (stated) ahead = Date.parse(stated.content) - Date.now();
-setInterval(() => tell(), 1000);
+setInterval(() => { tell(); moveTimelines(); }, 1000);
 
 // What was told after an action is told once: not again when the page is loaded again.
 const address = new URL(location.href);
