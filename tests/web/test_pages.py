@@ -232,6 +232,30 @@ def test_an_action_without_a_reason_is_refused_and_can_be_sent_again(house: Stag
     assert _sent(somebody, path, **again).status_code == 303
 
 
+@pytest.mark.parametrize(
+    ("act", "given", "blamed"),
+    [
+        ("plain/trigger", {"reason": " "}, "reason"),
+        ("plain/edit", {"changes": '{"rule": "0 99 * * *"}', "reason": "why"}, "changes"),
+        ("plain/edit", {"changes": "{", "reason": "why"}, "changes"),
+        ("plain/backfill", {"at_once": "some", "reason": "why"}, "at_once"),
+        ("plain/backfill", {"rate": "much", "reason": "why"}, "rate"),
+        ("new/make", {"name": "n", "job": "report", "rule": "0 99 * * *", "reason": "why"}, "rule"),
+        ("new/make", {"name": "n", "job": "report", "rule": "0 9 * * *", "tz": "Mars/X", "reason": "why"}, "tz"),
+        ("new/make", {"name": "n", "job": "report", "args": "[1]", "rule": "0 9 * * *", "reason": "why"}, "args"),
+    ],
+)
+def test_a_refused_form_marks_the_field_that_is_to_blame(
+    house: Stage, act: str, given: dict[str, str], blamed: str
+) -> None:
+    somebody, path = house.somebody(), f"/act/schedules/{act}"
+    edges = {"from": "2026-01-01T00:00", "to": "2026-01-02T00:00"}
+    refused = _sent(somebody, path, **_looked_at(somebody, path) | edges | given)
+    assert refused.status_code == 422
+    marked = re.findall(r'<(?:input|textarea|select)[^>]* name="([^"]+)"[^>]*aria-invalid="true"', refused.text)
+    assert marked == [blamed]
+
+
 def test_what_is_told_after_an_action_cannot_be_forged(house: Stage) -> None:
     page = _page(house.somebody(), "/runs?told=You+have+been+hacked&mark=00")
     assert "hacked" not in page

@@ -156,10 +156,35 @@ async function open(address, body = null) {
     form = page.querySelector("[data-act]");
   } catch { /* its own page says what is wrong */ }
   if (!form) { if (!body) location.href = address; return false; }
-  dialog.replaceChildren(form);
-  dialog.showModal();
-  form.querySelector("[autofocus], input:not([type=hidden]), textarea")?.focus();
+  show(form);
   return true;
+}
+function show(form) {
+  dialog.replaceChildren(form);
+  if (!dialog.open) dialog.showModal();
+  form.querySelector("[aria-invalid], [autofocus], input:not([type=hidden]), textarea")?.focus();
+}
+// A form in the dialog is sent from there. If it is refused, the answer is the same form with what was typed; else the
+// answer leads to a page that says what was done.
+async function send(form, button) {
+  const buttons = [...form.querySelectorAll("button")];
+  const body = new URLSearchParams(new FormData(form, button));
+  for (const one of buttons) one.disabled = true;
+  let problem = "The server does not answer. Look whether it was done before you send it again.";
+  try {
+    const asked = { method: "POST", body, headers: { Accept: "text/html" }, credentials: "same-origin" };
+    const answer = await fetch(form.action, asked);
+    if (answer.redirected) { location.href = answer.url; return; }
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const again = page.querySelector("[data-act]");
+    if (again) { show(again); return; }
+    problem = [...page.querySelectorAll("#page h1, #page p")].map((one) => one.textContent).join(" ") || problem;
+  } catch { /* nothing came back */ }
+  for (const one of buttons) one.disabled = false;
+  form.parentElement.querySelector(".told.refused")?.remove();
+  const told = Object.assign(document.createElement("p"), { className: "told refused", textContent: problem });
+  told.setAttribute("role", "alert");
+  form.before(told);
 }
 dialog?.addEventListener("close", () => { dialog.replaceChildren(); refresh(); });
 document.addEventListener("click", (event) => {
@@ -197,6 +222,11 @@ function begin(where) {
 }
 document.addEventListener("submit", async (event) => {
   const form = event.target;
+  if (dialog?.open && dialog.contains(form)) {
+    event.preventDefault();
+    send(form, event.submitter);
+    return;
+  }
   if (!form.matches("form[data-many]") || !dialog) return;
   event.preventDefault();
   const chosen = new URLSearchParams(new FormData(form, event.submitter));
