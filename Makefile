@@ -18,10 +18,9 @@ all: test check  ## test and lint (the default)
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
-run:  ## start scheduler, worker and dashboard (http://127.0.0.1:8300) on a fresh store, with the example app
+run:  ## start scheduler, worker and dashboard (port 8300; ARGS="--port 8400" for another) on a fresh store, with the example app
 	@scripts/bootstrap_venv
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)
-	@echo "the dashboard: http://127.0.0.1:8300 (make run ARGS=\"--port 8400\" serves it elsewhere)"
 	$(BIN)/foliot up --app examples/learning_platform.py --store sqlite:///$(DEMO)/foliot.db $(ARGS)
 
 test: venv  ## run the tests (some minutes); ARGS="-k lease -x" goes to pytest, JOBS=0 runs them in one process

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
+from typing import Self
 
 
 class FoliotError(Exception):
@@ -49,6 +50,14 @@ class Refused(FoliotError):
 
 class InvalidInput(Refused, ValueError):
     """What was given cannot be used."""
+
+    field: str | None = None
+    """Which argument it is, where the error is about one alone: a form marks it."""
+
+    def about(self, field: str) -> Self:
+        """The same error, about this argument."""
+        self.field = field
+        return self
 
 
 class InvalidRule(InvalidInput):

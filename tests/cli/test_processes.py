@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from foliot import Foliot
 from foliot.cli import up
 from foliot.cli.settings import Settings
+from foliot.errors import InvalidInput
 from tests.cli.support import EXAMPLES, is_alive, process, run, run_json, until
 from tests.waiting import HANG
 
@@ -126,6 +129,27 @@ def test_up_gives_the_settings_of_a_proxy_to_the_process_that_serves_the_pages()
     words = list(child.command)
     assert words[words.index("--public-url") + 1] == "https://foliot.example.com"
     assert words[words.index("--trusted-proxies") + 1] == "10.0.0.0/8"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_up_names_the_port_that_it_took_and_why(
+    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        usual = other.getsockname()[1]
+        monkeypatch.setattr(up, "PORT", usual)
+        chosen = up._chosen_port("127.0.0.1", None)
+        with pytest.raises(InvalidInput, match=f"port {usual} is taken; choose another"):
+            up._chosen_port("127.0.0.1", usual)
+    assert chosen.port not in (0, usual)
+    up._Up(Foliot("sqlite:///:memory:"), Settings(app="jobs.py"), [], 0, as_json, chosen)._greet()
+    shown = capsys.readouterr().out
+    if as_json:
+        assert json.loads(shown)["web"] == chosen.address
+    else:
+        why = f"another process has port {usual}; choose one with --port"
+        assert f"dashboard: http://127.0.0.1:{chosen.port}/ ({why})" in shown
+    assert up._chosen_port("127.0.0.1", None).why == ""  # the port is free again
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from foliot.domain.ledger import EffectState, Settled
 from foliot.domain.members import MemberSet
 from foliot.domain.policy import Policy, choices
 from foliot.domain.run import Claimed
+from foliot.domain.standing import Mark, standing
 from foliot.domain.state import Event, Outcome, Reason, State
 from foliot.errors import Conflict, UnknownName
 from foliot.store.verbs.spreading import CHUNK
@@ -82,7 +83,9 @@ async def test_the_tick_ends_when_all_of_its_members_have(stage: Stage) -> None:
     await stage.finish(stage.died(globex))
     assert await stage.store.gather() == 1
     ended = await stage.run(tick)
-    assert (ended.state, ended.detail) == (State.SUCCEEDED, "1 of 2; 1 dead")
+    assert (ended.state, ended.reason, ended.detail) == (State.SUCCEEDED, Reason.PARTIAL, "1 of 2; 1 dead")
+    facts = await stage.store.schedule_facts("hourly")
+    assert standing(facts, stage.now).strip == (Mark.PARTIAL,)
     assert await stage.store.gather() == 0
 
 

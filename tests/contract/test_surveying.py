@@ -273,6 +273,16 @@ async def test_an_ending_is_counted_once_however_often_and_by_however_many(stage
     assert (await stage.store.pulse()).day.on_time == 3
 
 
+async def test_failures_of_the_last_hour_add_up_by_minute_and_in_the_pulse(stage: Stage) -> None:
+    for _ in range(4):  # 75 minutes ago to now: the first lies before the hour
+        await stage.finish(stage.died(await stage.running()))
+        stage.clock.advance(25 * MINUTE)
+    minutes = await stage.store.kept_by_minute(60)
+    pulse = await stage.store.pulse()
+    assert [tally.failed for _, tally in minutes if tally.failed] == [1, 1]
+    assert (sum(tally.failed for _, tally in minutes), pulse.day.failed) == (pulse.hour.failed, 4)
+
+
 async def test_jitter_makes_no_tick_late_and_what_people_make_has_no_time_to_keep(stage: Stage) -> None:
     spread = declared("spread", stage.now, policy=Policy(jitter=HOUR), first_fire_at=stage.now + 30 * MINUTE)
     await stage.apply(spread)
@@ -323,6 +333,24 @@ async def test_the_pulse_tells_who_has_which_duty(stage: Stage) -> None:
     assert [(one.shard, one.owner) for one in (await stage.store.pulse()).holdings] == [(Duty.WATCH, owner)]
     stage.clock.advance(2 * MINUTE)
     assert (await stage.store.pulse()).holdings == ()
+
+
+async def test_all_runs_that_wait_for_a_person_are_counted_by_what_they_have_in_common(stage: Stage) -> None:
+    dead = [await stage.running(f"dead:{number}") for number in range(3)]
+    await stage.finish(*map(stage.died, dead))
+    tick = await stage.running_tick("hourly")
+    await stage.finish(stage.died(tick, reason=Reason.PERMANENT))
+    doubt = await stage.ambiguous("doubt:1")
+    groups = await stage.store.parked_groups(10)
+    assert [(one.state, one.schedule, one.job, one.size) for one in groups] == [
+        (State.AMBIGUOUS, None, "job", 1),
+        (State.DEAD, "hourly", None, 1),
+        (State.DEAD, None, "job", 3),
+    ]
+    assert [one.reason for one in groups[1:]] == ["permanent", "attempts"]
+    assert [one.newest for one in groups] == [doubt.number, tick.number, dead[-1].number]
+    assert [one.first for one in groups] == [doubt.number, tick.number, dead[0].number]
+    assert await stage.store.parked_groups(1) == groups[:1]
 
 
 async def test_runs_that_wait_for_a_person_come_with_what_is_known_of_them(stage: Stage) -> None:

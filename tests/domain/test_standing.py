@@ -54,6 +54,7 @@ def facts(*recent: EndedTick, **policy: Any) -> ScheduleFacts:
         ({"spent": 2}, Mark.RETRIED),
         ({"state": State.VERIFIED, "attempt": 2}, Mark.KEPT),
         ({"state": State.VERIFIED, "attempt": 3}, Mark.RETRIED),
+        ({"reason": Reason.PARTIAL, "spent": 2}, Mark.PARTIAL),
         ({"state": State.SKIPPED, "reason": Reason.OVERLAP}, Mark.SKIPPED),
         ({"state": State.SKIPPED, "reason": Reason.MISFIRE}, Mark.MISSED),
         ({"state": State.SKIPPED, "reason": Reason.TOO_LATE}, Mark.MISSED),
@@ -65,6 +66,11 @@ def facts(*recent: EndedTick, **policy: Any) -> ScheduleFacts:
 )
 def test_what_became_of_a_tick_is_one_word(changed: dict[str, Any], mark: Mark | None) -> None:
     assert mark_of(tick(**changed), MINUTE) is mark
+
+
+def test_a_tick_that_was_not_done_for_all_members_is_not_counted_as_useful() -> None:
+    found = standing(facts(tick(), tick(1, reason=Reason.PARTIAL)), NOW)
+    assert (found.useful, found.partial, found.strip) == (1, 1, (Mark.PARTIAL, Mark.KEPT))
 
 
 def test_what_a_schedules_runs_say_of_it_is_reckoned_from_the_last_of_them() -> None:

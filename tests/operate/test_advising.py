@@ -113,6 +113,15 @@ def test_a_result_that_its_check_refused_is_repaired_where_doing_it_again_does_n
     assert found.lead == "Its handler finished, and its check says no: 3 accounts are off."
 
 
+def test_a_run_that_died_of_what_a_retry_cannot_help_is_tried_only_after_its_cause_is_removed() -> None:
+    found = told(dead(reason=Reason.PERMANENT), card(effects=("payout",)))
+    assert found.lead == "The handler said that trying again cannot help. Remove the cause first."
+    assert found.steps[0].text == "after its cause is removed: tries it again, with its attempts renewed"
+    assert found.advice.fix_first
+    assert not told(dead(), card(effects=("payout",))).advice.fix_first
+    assert not told(dead(reason=Reason.PERMANENT, effects=[effect("7")])).steps[0].text.startswith("after its cause")
+
+
 def test_a_refusal_says_why_and_what_to_do_instead() -> None:
     run = view(State.AMBIGUOUS, effects=[effect("7")])
     text = refusal(run, told(run, card(effects=("payout",))))
@@ -174,7 +183,7 @@ def test_many_open_effects_are_not_named_one_by_one_to_look_for() -> None:
 def test_advice_for_programs_has_every_field() -> None:
     shape = guidance_shape(told(dead(), card()))
     assert shape is not None
-    assert list(shape) == ["class", "why", "action", "lead", "counts", "look", "steps", "refused"]
+    assert list(shape) == ["class", "why", "action", "fix_first", "lead", "counts", "look", "steps", "refused"]
     assert list(shape["steps"][0]) == ["action", "text", "command"]
 
 

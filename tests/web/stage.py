@@ -115,6 +115,10 @@ class Stage:
         return next(one.number for one in opened if one.subject == f"run:{run}")
 
 
+is_open: list[bool] = []
+"""Whether the shop in the south can be visited."""
+
+
 def make_app() -> Foliot:
     app = Foliot("sqlite:///:memory:", attempts=1)
 
@@ -131,6 +135,11 @@ def make_app() -> Foliot:
     @app.job
     async def broken() -> None:
         raise Permanent("no such account")
+
+    @app.job
+    async def visit(shop: str) -> None:
+        if shop == "south" and not is_open:
+            raise Permanent("it is closed")
 
     app.members("shops", ["north", "south"])
     app.schedule("daily/report", report, every("1h"), args={"day": "monday"}, tenant="acme")

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -55,8 +55,11 @@ class Window(NamedTuple):
 
 
 def is_complaint(said: Any, page: Any) -> bool:
-    """A page that was refused says so itself, and the test asked for it."""
-    is_own = said.text.startswith("Failed to load resource") and said.location["url"] == page.url
+    """A page or a form that was refused says so itself, and the test asked for it."""
+    url = said.location["url"]
+    is_own = said.text.startswith("Failed to load resource") and (
+        url == page.url or (urlsplit(url).path.startswith("/act/") and "422" in said.text)
+    )
     return said.type in ("error", "warning") and not is_own
 
 
@@ -243,6 +246,18 @@ def test_a_page_follows_the_store_by_itself(screen: Screen, page: Any) -> None:
     page.wait_for_function("before => document.querySelectorAll('tbody tr').length > before", arg=before)
 
 
+def test_the_timeline_of_a_running_run_moves_with_the_clock(screen: Screen, page: Any) -> None:
+    page.goto(f"{screen.address}/runs/slow-one%231")
+    edges = "[...document.querySelectorAll('svg[data-from] text')].slice(-2).map(one => one.textContent)"
+    start, end = page.evaluate(edges)
+    stretch = page.locator("svg[data-from] rect.fill-busy").bounding_box()
+    assert stretch["width"] > 400 * page.locator("svg[data-from]").bounding_box()["width"] / 600, "it reaches to now"
+    page.wait_for_function(f"before => {edges}[1] > before", arg=end)
+    assert page.evaluate(edges)[0] == start
+    moved = page.locator("svg[data-from] rect.fill-busy").bounding_box()
+    assert abs(moved["x"] + moved["width"] - stretch["x"] - stretch["width"]) < 0.5
+
+
 def test_a_page_that_is_not_seen_keeps_no_connection(screen: Screen, page: Any) -> None:
     """A browser has six to a host: a seventh page would never load."""
     turn = """hidden => {
@@ -339,6 +354,32 @@ def test_what_is_refused_keeps_what_was_typed(screen: Screen, plain: Any) -> Non
     assert "99" in plain.inner_text(".told.refused")
     assert plain.input_value("[name=reason]") == WHY
     assert "0 99" in plain.input_value("[name=changes]")
+
+
+def test_a_refused_form_stays_in_its_dialog_with_what_was_typed_and_its_field_marked(screen: Screen, page: Any) -> None:
+    page.goto(f"{screen.address}/schedules/to-edit")
+    page.click("text=Edit…")
+    typed = '\n\n{"rule":\n    "0 99 * * *"}\n'
+    page.fill("dialog [name=changes]", typed)
+    page.fill("dialog [name=reason]", WHY)
+    page.click("dialog >> text=Change it")
+    page.wait_for_selector("dialog[open] .told.refused")
+    assert page.url.endswith("/schedules/to-edit")
+    assert page.input_value("dialog [name=changes]") == typed
+    assert page.input_value("dialog [name=reason]") == WHY
+    assert page.get_attribute("dialog [name=changes]", "aria-invalid") == "true"
+    assert page.get_attribute("dialog [name=reason]", "aria-invalid") is None
+    assert page.evaluate("document.activeElement.name") == "changes"
+    told = page.inner_text("dialog .told.refused").splitlines()
+    assert told[-1].index("^") == told[-2].index("99"), "the caret is below the character"
+    assert "99" not in page.inner_text("dialog .will"), "it is said once"
+    page.fill("dialog [name=changes]", "{")
+    page.click("dialog >> text=See what it would do")
+    page.wait_for_selector("dialog .told.refused >> text=is not JSON")
+    page.fill("dialog [name=changes]", '{"owner": "carla"}')
+    page.click("dialog >> text=Change it")
+    page.wait_for_selector(".told:not(.refused)")
+    assert screen.schedule("to-edit").schedule.owner == "carla"
 
 
 def test_a_schedule_is_made_and_deleted(screen: Screen, clerk: Clerk) -> None:

@@ -18,7 +18,7 @@ from foliot.domain.instant import DAY, MINUTE, SECOND, Duration
 from foliot.domain.survey import Conclusion
 from foliot.errors import StoreError
 from foliot.operate.load import Standings
-from foliot.operate.surveying import Kind, Need
+from foliot.operate.surveying import Kind, Need, NeedGroup
 from foliot.web.access import TABLE, Tenants
 from foliot.web.pages import ahead, charts, static
 from foliot.web.pages.doing import ACTS
@@ -232,6 +232,30 @@ def test_an_action_without_a_reason_is_refused_and_can_be_sent_again(house: Stag
     assert _sent(somebody, path, **again).status_code == 303
 
 
+@pytest.mark.parametrize(
+    ("act", "given", "blamed"),
+    [
+        ("plain/trigger", {"reason": " "}, "reason"),
+        ("plain/edit", {"changes": '{"rule": "0 99 * * *"}', "reason": "why"}, "changes"),
+        ("plain/edit", {"changes": "{", "reason": "why"}, "changes"),
+        ("plain/backfill", {"at_once": "some", "reason": "why"}, "at_once"),
+        ("plain/backfill", {"rate": "much", "reason": "why"}, "rate"),
+        ("new/make", {"name": "n", "job": "report", "rule": "0 99 * * *", "reason": "why"}, "rule"),
+        ("new/make", {"name": "n", "job": "report", "rule": "0 9 * * *", "tz": "Mars/X", "reason": "why"}, "tz"),
+        ("new/make", {"name": "n", "job": "report", "args": "[1]", "rule": "0 9 * * *", "reason": "why"}, "args"),
+    ],
+)
+def test_a_refused_form_marks_the_field_that_is_to_blame(
+    house: Stage, act: str, given: dict[str, str], blamed: str
+) -> None:
+    somebody, path = house.somebody(), f"/act/schedules/{act}"
+    edges = {"from": "2026-01-01T00:00", "to": "2026-01-02T00:00"}
+    refused = _sent(somebody, path, **_looked_at(somebody, path) | edges | given)
+    assert refused.status_code == 422
+    marked = re.findall(r'<(?:input|textarea|select)[^>]* name="([^"]+)"[^>]*aria-invalid="true"', refused.text)
+    assert marked == [blamed]
+
+
 def test_what_is_told_after_an_action_cannot_be_forged(house: Stage) -> None:
     page = _page(house.somebody(), "/runs?told=You+have+been+hacked&mark=00")
     assert "hacked" not in page
@@ -360,14 +384,80 @@ def _need(subject: str, schedule: str | None, since: int, kind: Kind = Kind.DEAD
 
 
 def test_what_has_one_cause_is_one_row_with_its_number() -> None:
-    ticks = [_need(f"schools@2026-04-03T02:0{minute}:00Z[atlantis]", "schools", minute * MINUTE) for minute in range(4)]
+    member = NeedGroup(_need("schools@2026-04-03T02:00:00Z[atlantis]", "schools", 0), 4, 0, "attempts")
     others = [_need("class:7#1", None, 0, job="remind"), _need("payday@2026-04-03T02:00:00Z", "payday", 0)]
-    many, one, tick = need_rows([*ticks, *others])
+    many, one, tick = need_rows([member, *(NeedGroup(need, 1, 0) for need in others)])
     assert (many["kind"], many["id"]) == ("4 dead", "schools[atlantis]")
-    assert many["href"] == "/runs?state=dead&schedule=schools"
-    assert many["safe"] == {"href": "/act/dead/all/replay?schedule=schools", "text": "Replay…"}
+    assert many["href"] == "/runs?state=dead&schedule=schools&member=atlantis&reason=attempts"
+    replay = "/act/dead/all/replay?schedule=schools&member=atlantis&why=attempts"
+    assert many["safe"] == {"href": replay, "text": "Replay…", "kind": "safe"}
     assert (one["kind"], one["id"]) == ("dead", "class:7#1")
     assert tick["href"] == f"/runs/{quote('payday@2026-04-03T02:00:00Z', safe='')}"
+
+
+def test_a_try_that_cannot_help_is_not_the_primary_action(house: Stage) -> None:
+    caller, letter = house.somebody(), quote("letter[acme]#1", safe="")
+    page = _page(caller, f"/runs/{letter}")
+    assert "trying again cannot help" in page
+    assert re.findall(rf'<a class="button ([a-z]*)" href="/act/runs/{letter}/retry" data-opens>([^<]*)<', page) == [
+        ("", "Retry, its cause is removed…")
+    ]
+    for path in (f"/runs/{letter}", "/", "/dead"):
+        assert not re.search('class="button safe"[^>]*/(retry|replay)', _page(caller, path)), path
+    assert f'href="/act/runs/{letter}/retry" data-opens>Retry, its cause is removed…</a>' in _page(caller, "/")
+    story = [line["text"] for line in caller.get(f"/runs/{letter}")["story"]]
+    assert story[-1].startswith("after its cause is removed: retry (")
+
+
+def test_a_tick_that_was_not_done_for_all_members_is_partial_until_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with staged(WebSettings(), lived=False) as made:
+        caller, operate = made.somebody(), made.app.operate
+        stated = {"name": "rounds", "job": "visit", "rule": "every 1h", "over": "shops", "bind": {"shop": "member"}}
+        made.world.call(operate.put_schedule_async(stated, reason="why", actor="ana"))
+        made.world.run_for("1h1m")
+        [tick] = [run for run in made.world.runs(schedule="rounds") if run.finished_at is not None]
+        assert (str(tick.state), tick.reason, tick.detail) == ("succeeded", "partial", "1 of 2; 1 dead")
+        for path in ("/schedules/rounds", "/runs?schedule=rounds", f"/runs/{quote(tick.id, safe='')}"):
+            page = _page(caller, path)
+            assert re.search(r'class="state is-late"><svg[^>]*>.*?</svg>partial<', page), path
+            assert "1 of 2; 1 dead" in page
+            assert "succeeded<" not in page.replace("<option>succeeded<", ""), path
+        assert ": 1 partial</title>" in _page(caller, "/schedules?text=rounds")
+        assert caller.get("/schedules/rounds")["partial"] == 1
+        day = f"{made.world.now:%Y-%m-%d}"
+        statement = next(one for one in caller.get("/report/rounds", on=day)["statements"] if one["run"] == tick.id)
+        assert (statement["verdict"], statement["ok"]) == ("partial", False)
+        assert "not for all of its members: 1 of 2; 1 dead" in statement["text"]
+        monkeypatch.setattr("tests.web.stage.is_open", [True])
+        made.world.call(operate.retry_async(f"{tick.id}[south]", reason="it is open", actor="ana"))
+        made.world.run_for("1m")
+        statement = next(one for one in caller.get("/report/rounds", on=day)["statements"] if one["run"] == tick.id)
+        assert (statement["verdict"], statement["ok"]) == ("complete", True)
+
+
+def test_each_row_of_the_first_page_counts_the_runs_that_its_links_choose() -> None:
+    with staged(WebSettings(), lived=False) as made:
+        caller = made.somebody()
+        rounds = {"name": "rounds", "job": "broken", "rule": "every 1h", "over": "shops"}
+        made.world.call(made.app.operate.put_schedule_async(rounds, reason="why", actor="ana"))
+        for number in range(130):
+            made.promise("broken", f"letter:{number}")
+        made.world.run_for("3h1m")
+        page = _page(caller, "/")
+        for size, query in (
+            (130, "job=broken"),
+            (3, "schedule=rounds&member=north&tenant=north"),
+            (3, "schedule=rounds&member=south&tenant=south"),
+        ):
+            assert f"{size} dead</span>" in page
+            assert f'href="/runs?state=dead&{query}&reason=permanent"' in page
+            assert f'href="/act/dead/all/replay?{query}&why=permanent"' in page
+        for query, size in (("schedule=rounds&member=north", 3), ("job=broken", 136), ("job=broken&tenant=south", 3)):
+            assert len(caller.get(f"/dead?{query}&limit=200")["items"]) == size
+        looked_at = _page(caller, "/act/dead/all/replay?schedule=rounds&member=north&why=permanent")
+        assert "3 of 3 dead letters are tried again" in looked_at
+        assert _page(caller, "/runs?state=dead&schedule=rounds&member=north").count('aria-label="rounds@') == 3
+        assert caller.ask("GET", "/api/v1/dead?member=north").status_code == 422
 
 
 def test_alerts_of_one_kind_about_one_thing_are_one_row_that_opens(house: Stage) -> None:

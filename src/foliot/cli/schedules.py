@@ -115,7 +115,7 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """Schedules: what they mean, when they are due, how their last runs ended (oldest first: ▪ kept, ◔ late, ↻ retried,
-    · skipped, ○ missed, ✗ failed, ✓ settled by a person)."""
+    ◐ partial, · skipped, ○ missed, ✗ failed, ✓ settled by a person)."""
     if paused and not_paused:
         raise WrongUsage("give --paused or --not-paused, not both")
     order = ScheduleOrder.NEXT if soonest else ScheduleOrder.NAME
@@ -248,6 +248,7 @@ def standing_facts(one: Standing, now: Instant) -> dict[str, str]:
     if one.emitted:
         each = "" if one.useful_per_attempt is None else f", {one.useful_per_attempt:.2f} useful for each attempt"
         facts["runs"] = f"{one.emitted:,} made, {one.completed:,} over, {one.useful:,} useful{each}"
+        facts["runs"] += f", {one.partial:,} partial" if one.partial else ""
     if one.retries or one.overlaps:
         facts["trouble"] = f"{one.retries:,} retries, {one.overlaps:,} overlaps"
     if one.needs:

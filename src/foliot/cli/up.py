@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.text import Text
@@ -109,9 +109,20 @@ def up(
     telling = ["--log-format", log.format, "--log-level", logging.getLevelName(log.level).lower()]
     share = ["--slots", str(slots), "--reserve", str(reserve), "--headroom", str(headroom)]
     children = _children(settings, workers, telling, [*share, "--queues", ",".join(served), *having, *ending])
+    served_at = None
     if web:
-        children.append(_web(settings, host, port, grace, public_url, trusted_proxies))
-    asyncio.run(_Up(loaded, settings, children, length, as_json).run())
+        chosen = _chosen_port(host, port)
+        children.append(_web(settings, host, chosen.port, grace, public_url, trusted_proxies))
+        served_at = chosen._replace(address=public_url or chosen.address) if chosen.port else None
+    asyncio.run(_Up(loaded, settings, children, length, as_json, served_at).run())
+
+
+class _Port(NamedTuple):
+    """Where the dashboard is, and why it is not at the default port."""
+
+    port: int
+    address: str
+    why: str = ""
 
 
 def _children(settings: Settings, workers: int, telling: Sequence[str], options: Sequence[str]) -> list[Child]:
@@ -124,28 +135,46 @@ def _children(settings: Settings, workers: int, telling: Sequence[str], options:
 
 
 def _web(
-    settings: Settings, host: str, port: int | None, grace: str, public_url: str | None, trusted_proxies: str | None
+    settings: Settings, host: str, port: int, grace: str, public_url: str | None, trusted_proxies: str | None
 ) -> Child:
-    """A port that is given has to be free. The default port may be in use, for example by another `foliot up`."""
     from foliot.web.settings import WebSettings  # other commands need not import it
 
     WebSettings(host, public_url=public_url, trusted_proxies=networks(trusted_proxies or "", "--trusted-proxies"))
-    wanted = PORT if port is None else port
-    if not _is_free(host, wanted):
-        if port is not None:
-            raise InvalidInput(f"port {port} is taken; choose another with --port (0 picks one), or --no-web")
-        wanted = 0
     where = ["--app", settings.app or "", "--supervised-by", str(os.getpid())]
-    listening = ["--host", host, "--port", str(wanted), "--grace", grace]
+    listening = ["--host", host, "--port", str(port), "--grace", grace]
     listening += ["--public-url", public_url] if public_url is not None else []
     listening += ["--trusted-proxies", trusted_proxies] if trusted_proxies is not None else []
     return Child("web", [sys.executable, "-m", "foliot", "web", *where, *listening])
 
 
+def _chosen_port(host: str, port: int | None) -> _Port:
+    """A port that is given has to be free. The default port may be in use, for example by another `foliot up`."""
+    wanted, why = PORT if port is None else port, ""
+    if wanted and not _is_free(host, wanted):
+        if port is not None:
+            raise InvalidInput(f"port {port} is taken; choose another with --port (0 picks one), or --no-web")
+        wanted, why = 0, f"another process has port {PORT}; choose one with --port"
+    if not wanted:  # picked here and not by the child, so that it can be named
+        wanted = _free_port(host)
+    return _Port(wanted, f"http://{f'[{host}]' if ':' in host else host}:{wanted}/", why)
+
+
+def _free_port(host: str) -> int:
+    try:
+        with socket.create_server((host, 0), family=_family(host)) as found:
+            return int(found.getsockname()[1])
+    except OSError:  # the web itself says what is wrong with the address
+        return 0
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 def _is_free(host: str, port: int) -> bool:
     """Whether nobody listens there now. Whatever else is wrong with an address, the web itself says."""
     try:
-        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+        with socket.create_server((host, port), family=_family(host)):
             return True
     except OSError as error:
         return error.errno != errno.EADDRINUSE
@@ -155,13 +184,20 @@ class _Up:
     """One supervisor, from its first line to its last."""
 
     def __init__(
-        self, app: Foliot, settings: Settings, children: Sequence[Child], grace: Duration, as_json: bool
+        self,
+        app: Foliot,
+        settings: Settings,
+        children: Sequence[Child],
+        grace: Duration,
+        as_json: bool,
+        served_at: _Port | None = None,
     ) -> None:
         self._app = app
         self._settings = settings
         self._children = children
         self._grace = grace
         self._as_json = as_json
+        self._served_at = served_at
         self._console = console()
         self._clock = SystemClock()
         self._account = Account(sys.maxsize if as_json else account.MOST_LINES)
@@ -230,6 +266,7 @@ class _Up:
         text = f"foliot {__version__}: {self._settings.app} on {where}"
         if self._as_json:
             shape = {"version": __version__, "app": self._settings.app, "store": where, "kind": "up"}
+            shape["web"] = None if self._served_at is None else self._served_at.address
             self._print([account.note(self._clock.now(), text, **shape)])
             return
         jobs, schedules = len(self._app.jobs), self._app.schedule_count
@@ -239,6 +276,9 @@ class _Up:
             f"{counted(jobs, 'job')}, {counted(schedules, 'schedule')}, "
             f"{counted(workers, 'worker')}; Ctrl-C ends it in order"
         )
+        if self._served_at is not None:
+            why = f" ({self._served_at.why})" if self._served_at.why else ""
+            self._console.print(f"dashboard: {self._served_at.address}{why}", soft_wrap=True, highlight=False)
         self._console.print(account.header())
 
     def _tell_process(self, name: str, what: str) -> None:

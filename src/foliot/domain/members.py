@@ -97,6 +97,10 @@ def done(states: Mapping[State, int]) -> int:
     return sum(count for state, count in states.items() if state in DONE)
 
 
+def is_whole(states: Mapping[State, int]) -> bool:
+    return done(states) == sum(states.values())
+
+
 def completeness(states: Mapping[State, int]) -> str:
     """In words: "39,988 of 40,000; 7 dead, 5 skipped"."""
     told = f"{done(states):,} of {sum(states.values()):,}"

@@ -100,6 +100,22 @@ class Pulse:
         return min((lane.since for lane in self.lanes.values() if lane.since is not None), default=None)
 
 
+class ParkedGroup(NamedTuple):
+    """Runs that wait for a person: of one schedule and member, or of one job, in one state, for one reason."""
+
+    state: State
+    schedule: str | None
+    member: str | None
+    job: str | None
+    """Only of runs without a schedule."""
+    tenant: str | None
+    reason: str | None
+    size: int
+    first: int
+    """The number of the oldest run."""
+    newest: int
+
+
 class ParkedRun(NamedTuple):
     """A run that waits for a person, or runs, with what advice depends on; its effects are those without an end."""
 

@@ -67,6 +67,8 @@ class Advice(NamedTuple):
     """Safe as well."""
     unsafe: tuple[Action, ...] = ()
     """Refused without an override and a reason."""
+    fix_first: bool = False
+    """An unchanged try fails again: its cause must be removed before it is tried again."""
 
 
 class Situation(NamedTuple):
@@ -84,6 +86,8 @@ class Situation(NamedTuple):
     """An operator forced its cancellation."""
 
 
+FIX_FIRST = frozenset({Reason.PERMANENT, Reason.BAD_PAYLOAD, Reason.BAD_ROW})
+"""Reasons of a death that trying again without a change cannot help."""
 _WORDS = {
     Recovery.CLEAN: "no effect had begun",
     Recovery.RESUMABLE: "what was done is recorded, so that only the rest is done",
@@ -111,7 +115,7 @@ def advise(situation: Situation) -> Advice | None:
     if situation.stuck and state is State.RUNNING:
         return Advice(recovery, f"it lives and does not move; {why}", Action.CANCEL, (Action.WAIT,))
     if state is State.DEAD:
-        return _of_dead(situation, recovery, why)
+        return _of_dead(situation, recovery, why)._replace(fix_first=situation.reason in FIX_FIRST)
     if situation.reason == Reason.INCOMPLETE:
         why = "some of its members' runs are not done; see to those, and have it count again"
         return Advice(recovery, why, Action.VERIFY, (Action.RECONCILE, Action.RERUN))

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from foliot.domain.decisions import too_late
+from foliot.domain.identity import series_name
 from foliot.domain.instant import Instant
 from foliot.domain.ledger import Facts
 from foliot.domain.run import RunView
@@ -16,12 +17,22 @@ class DeadFilter(NamedTuple):
 
     job: str | None = None
     schedule: str | None = None
+    """Its runs, which are its ticks where it goes over members."""
     tenant: str | None = None
     why: str | None = None
     """The reason that they died of, such as `attempts`."""
     since: Instant | None = None
     """Their nominal time lies in `[since, until)`."""
     until: Instant | None = None
+    member: str | None = None
+    """With `schedule`: the runs of this member."""
+
+    @property
+    def series(self) -> str | None:
+        """What the dead letters have in their column `schedule`."""
+        if self.schedule is None or self.member is None:
+            return self.schedule
+        return series_name(self.schedule, self.member)
 
 
 class DeadLetter(NamedTuple):

@@ -33,6 +33,8 @@ class Mark(StrEnum):
     """Kept, and begun later than its schedule calls missed."""
     RETRIED = "retried"
     """Kept, and not by its first attempt."""
+    PARTIAL = "partial"
+    """Over, and not done for all members."""
     SKIPPED = "skipped"
     """Not run on purpose: overlap, a pause, a person."""
     MISSED = "missed"
@@ -86,6 +88,8 @@ def mark_of(view: Told, missed_after: Duration, jitter: Duration = 0) -> Mark | 
         return Mark.SKIPPED
     if view.state not in USEFUL:
         return None
+    if view.reason == Reason.PARTIAL:
+        return Mark.PARTIAL
     if tries(view) > 1:
         return Mark.RETRIED
     return Mark.LATE if (begun_after(view) or 0) > missed_after + jitter else Mark.KEPT
@@ -225,6 +229,8 @@ class Standing:
     """Ticks that were skipped, merged or replaced because of an earlier one, and runs beside one another now."""
     attempts: int
     useful: int
+    partial: int
+    """Ticks that were not done for all members."""
     emitted: int
     """Runs that were made, over or not."""
     completed: int
@@ -289,7 +295,8 @@ def standing(facts: ScheduleFacts, now: Instant) -> Standing:
         retries=sum([count - 1 for count in tried if count > 1]),
         overlaps=sum(view.span_count for view in facts.recent if view.reason in _OVERLAP) + max(len(active) - 1, 0),
         attempts=sum(tried),
-        useful=len(useful),
+        useful=sum(view.reason != Reason.PARTIAL for view in useful),
+        partial=sum(view.reason == Reason.PARTIAL for view in useful),
         emitted=sum([view.span_count for view in decided]),
         completed=sum([view.span_count for view in facts.recent]),
         in_a_row=in_a_row,

@@ -252,5 +252,6 @@ class Reason(StrEnum):
     REVISED = "revised"
     NO_MEMBERS = "no_members"
     INCOMPLETE = "incomplete"
+    PARTIAL = "partial"
     SETTLED = "settled"
     NOT_NEEDED = "not_needed"

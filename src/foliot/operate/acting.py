@@ -41,13 +41,13 @@ class Acting:
 
 def stated(reason: str) -> str:
     if not isinstance(reason, str) or not reason.strip():
-        raise InvalidInput("say why: an operator's action needs a reason, which the audit log keeps")
+        raise InvalidInput("say why: an operator's action needs a reason, which the audit log keeps").about("reason")
     return checked_line(reason, "reason").strip()
 
 
 def evident(evidence: str) -> str:
     if not isinstance(evidence, str) or not evidence.strip():
-        raise InvalidInput("say how you know: to reconcile a run needs evidence, which stays with it")
+        raise InvalidInput("say how you know: to reconcile a run needs evidence, which stays with it").about("evidence")
     text = checked_line(evidence, "evidence").strip()
     return not_a_placeholder(text, "evidence", "how you know, and where that can be looked up")
 
@@ -67,7 +67,9 @@ def is_placeholder(text: str) -> bool:
 
 def not_a_placeholder(text: str, field: str, wanted: str) -> str:
     if is_placeholder(text):
-        raise InvalidInput(f"{field}: {text!r:.40} says nothing to the person who reads it later; write {wanted}")
+        raise InvalidInput(
+            f"{field}: {text!r:.40} says nothing to the person who reads it later; write {wanted}"
+        ).about(field)
     return text
 
 

@@ -35,6 +35,11 @@ _FAILURES = 3
 """At most this many failed items are named with their errors."""
 
 
+TRIES = frozenset({Action.RETRY, Action.RESUME, Action.REPAIR})
+FIXED = "after its cause is removed"
+"""What stands before a step that cannot help earlier."""
+
+
 class Step(NamedTuple):
     """Something that a person can do."""
 
@@ -99,6 +104,8 @@ def guidance(view: RunView, card: JobCard | None, now: Instant, known: ParkedRun
     if advice is None:
         return None
     steps = [step for action in (advice.action, *advice.also) for step in _steps(view, action)]
+    if advice.fix_first:
+        steps = [step._replace(text=f"{FIXED}: {step.text}") if step.action in TRIES else step for step in steps]
     return Guidance(
         advice=advice,
         lead=_lead(view, now),
@@ -118,6 +125,7 @@ def guidance_shape(told: Guidance | None) -> Shape | None:
         "class": str(told.advice.recovery),
         "why": told.advice.why,
         "action": str(told.advice.action),
+        "fix_first": told.advice.fix_first,
         "lead": told.lead,
         "counts": list(told.counts),
         "look": list(told.look),

@@ -38,6 +38,8 @@ class DeadWanted(TypedDict, total=False):
 
     job: str | None
     schedule: str | None
+    member: str | None
+    """With `schedule`: only of this member."""
     tenant: str | None
     why: str | None
     """What they died of: `attempts`, `permanent`, `too_old`, …"""
@@ -315,10 +317,13 @@ def _filter(wanted: DeadWanted) -> DeadFilter:
     if why is not None and why not in list(Reason):
         raise InvalidInput(f"why={why!r:.40}: nobody dies of that; there are: {listed(sorted(Reason), 100)}")
     job, schedule, tenant = wanted.get("job"), wanted.get("schedule"), wanted.get("tenant")
-    for what, name in (("job", job), ("schedule", schedule), ("tenant", tenant)):
+    for what, name in (("job", job), ("schedule", schedule), ("tenant", tenant), ("member", wanted.get("member"))):
         if name is not None:
             checked_line(name, what)
-    return DeadFilter(job, schedule, tenant, why, since, until)
+    member = wanted.get("member")
+    if member is not None and schedule is None:
+        raise InvalidInput(f"member={member!r:.80} says whose runs of a schedule; name that, too: schedule=")
+    return DeadFilter(job, schedule, tenant, why, since, until, member)
 
 
 # --------------------------------------------------------------------------------------------------------------- shapes

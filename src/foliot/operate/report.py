@@ -255,6 +255,8 @@ class _Statement:
         if short and view.state is State.SUCCEEDED:
             told = "; ".join(batch_words(batch) for batch in short)
             return Verdict.PARTIAL, f"finished at {at}{self._by()}, but not for all: {told}."
+        if view.reason == Reason.PARTIAL:
+            return Verdict.PARTIAL, f"finished at {at}, but not for all of its members: {view.detail}."
         scope, doubt = self._scope(), self._doubt()
         once = "" if doubt else ", exactly once"
         if view.state is State.VERIFIED:

@@ -21,6 +21,8 @@ from foliot.domain.state import PARKED, Outcome, Reason, State
 from foliot.domain.store import AuditRow, EventRow, JobCard
 from foliot.domain.suspicion import SUSPECTED_FROM, is_tried_apart, most_together
 from foliot.operate.advising import (
+    FIXED,
+    TRIES,
     Guidance,
     batch_words,
     counts,
@@ -369,7 +371,8 @@ def _today(lineage: Lineage) -> Iterator[StoryLine]:
         yield StoryLine(now, f"reruns: {listed(again)}", Kind.NOW)
     told = lineage.guidance
     if told is not None and told.steps[0].command:
-        yield StoryLine(now, f"safe now: {told.advice.action} ({told.advice.why})", Kind.NOW)
+        when = FIXED if told.advice.fix_first and told.steps[0].action in TRIES else "safe now"
+        yield StoryLine(now, f"{when}: {told.advice.action} ({told.advice.why})", Kind.NOW)
 
 
 def _standing(view: RunView, now: Instant) -> str | None:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from foliot.domain.conditions import Condition
+from foliot.domain.identity import member_of_run
 from foliot.domain.instant import MINUTE, Duration, Instant, rfc3339
 from foliot.domain.listing import ListedRun, Order, RunFilter, RunPage
 from foliot.domain.overview import ParkedRun, Pulse, Tally
@@ -87,6 +88,23 @@ class Need(NamedTuple):
     """All that is safe, the safest first."""
     in_doubt: tuple[str, ...] = ()
     """The effects that need an answer, as `name:key`."""
+    fix_first: bool = False
+    """Its cause must be removed before it is tried again."""
+
+
+class NeedGroup(NamedTuple):
+    """Runs or schedules that need a person for one reason, and likely one cause. The newest speaks for all."""
+
+    newest: Need
+    size: int
+    since: Instant | None
+    """Since when the first of them waits."""
+    reason: str | None = None
+
+    @property
+    def member(self) -> str | None:
+        """Whose runs of a fan-out they are."""
+        return _member(self.newest)
 
 
 class NeedPage(NamedTuple):
@@ -185,7 +203,7 @@ class SurveyVerbs(Acting):
         )
 
     async def kept_by_minute_async(self, minutes: int = 60) -> list[tuple[int, Tally]]:
-        """How promises were kept, by the minute (since 1970) in which runs ended, oldest first."""
+        """How promises were kept, by the minute (since 1970) in which runs ended or failed, oldest first."""
         return await (await self._opened()).kept_by_minute(minutes)
 
     def overview(self) -> Overview:
@@ -212,6 +230,24 @@ class SurveyVerbs(Acting):
         )
         return NeedPage(found + await _runs_in_need(store, page.runs, cards, now), page.cursor, now)
 
+    async def need_groups_async(self, *, limit: int = 50) -> list[NeedGroup]:
+        """What `needs_person` lists, as one entry for each schedule and member, or job, and reason; counted whole.
+        Schedules and stuck runs come first, then the groups with the newest runs."""
+        store = await self._opened()
+        now, cards = await store.now(), await store.jobs()
+        unusual = await self.needs_person_async((Kind.STUCK, Kind.IN_A_ROW, Kind.SET_ASIDE), limit=_STUCK)
+        groups = await store.parked_groups(limit)
+        ends = sorted({number for group in groups for number in (group.first, group.newest)})
+        known = {one.view.number: one for one in await store.parked(ends)}
+        found = _grouped(unusual.needs)
+        for group in groups:
+            newest, first = known.get(group.newest), known.get(group.first)
+            need = None if newest is None else need_of(newest, cards.get(newest.view.job), now)
+            if need is not None:
+                since = need.since if first is None else first.parked_at
+                found.append(NeedGroup(need, group.size, since, group.reason))
+        return found
+
     def needs_person(
         self, kinds: Sequence[Kind] = (), *, tenant: str | None = None, cursor: str | None = None, limit: int = 50
     ) -> NeedPage:
@@ -221,6 +257,22 @@ class SurveyVerbs(Acting):
 
 
 # What needs a person
+
+
+def _grouped(needs: Sequence[Need]) -> list[NeedGroup]:
+    """Schedules by themselves; stuck runs by schedule and member, or by job."""
+    groups: dict[tuple[str | None, ...], list[Need]] = {}
+    for need in needs:
+        about = (need.subject,) if need.kind is not Kind.STUCK else (need.schedule or need.job, _member(need))
+        groups.setdefault((need.kind, need.tenant, *about), []).append(need)
+    return [
+        NeedGroup(group[0], len(group), min((one.since for one in group if one.since is not None), default=None))
+        for group in groups.values()
+    ]
+
+
+def _member(need: Need) -> str | None:
+    return None if need.schedule is None else member_of_run(need.subject) or None
 
 
 async def _schedules_in_need(store: Store, asked: frozenset[Kind], tenant: str | None, now: Instant) -> list[Need]:
@@ -286,6 +338,7 @@ def need_of(known: ParkedRun, card: JobCard | None, now: Instant) -> Need | None
         look=told.look,
         steps=told.steps,
         in_doubt=tuple(map(shown_effect, open_effects(view))),
+        fix_first=told.advice.fix_first,
     )
 
 

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from foliot.domain.identity import first_of_lineage, run_number
 from foliot.domain.instant import HOUR, SECOND, Instant
 from foliot.domain.listing import RunFilter
+from foliot.domain.members import completeness, is_whole
 from foliot.domain.run import Origin, RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.standing import USEFUL
-from foliot.domain.state import PARKED, State
+from foliot.domain.state import PARKED, Reason, State
 from foliot.domain.store import AuditRow, EventRow, JobCard, Store
 from foliot.errors import InvalidInput, UnknownName
 from foliot.operate.acting import Acting
@@ -109,7 +110,7 @@ class TellingVerbs(Acting):
             start=start,
             end=end,
             now=now,
-            views=await _with_effects(store, views, tracked),
+            views=await _with_effects(store, [await _with_members(store, view) for view in views], tracked),
             traits=traits,
             schedules=own,
             in_force_since={one.schedule.id: await _in_force_since(store, one.schedule.id) for one in own},
@@ -168,6 +169,15 @@ def _bounds(day: date, tz: str) -> tuple[Instant, Instant]:
     if not isinstance(day, date) or not date.min < day < date.max:
         raise InvalidInput(f"{day!r:.80} is not a date; give one such as date(2026, 4, 3)")
     return day_bounds(day, tz)
+
+
+async def _with_members(store: Store, view: RunView) -> RunView:
+    """A tick that ended before all of its members were done, with its members as they are now."""
+    interval = (await store.run(view.id)).interval if view.reason == Reason.PARTIAL else None
+    if interval is None:
+        return view
+    reason = None if is_whole(interval.states) else view.reason
+    return replace(view, reason=reason, detail=completeness(interval.states))
 
 
 async def _with_effects(store: Store, views: Sequence[RunView], tracked: set[str]) -> list[RunView]:

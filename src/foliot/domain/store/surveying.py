@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from foliot.domain.overview import ParkedRun, Pulse, Tally
+from foliot.domain.overview import ParkedGroup, ParkedRun, Pulse, Tally
 from foliot.domain.schedule import Schedule
 from foliot.domain.standing import STRIP, ScheduleFacts, ScheduleFilter, SchedulePage
 
@@ -37,10 +37,14 @@ class SurveyStore(Protocol):
         transaction."""
 
     async def kept_by_minute(self, minutes: int) -> list[tuple[int, Tally]]:
-        """The same count by the minutes in which runs ended, the last so many, oldest first; without what failed."""
+        """The same count by the minutes in which runs ended, the last so many, oldest first. What failed is in the
+        minute of its last attempt: the last 60 minutes add up to the hour of `pulse`."""
 
     async def pulse(self) -> Pulse:
         """How everything stands, in one moment."""
+
+    async def parked_groups(self, limit: int) -> list[ParkedGroup]:
+        """All runs that wait for a person, counted by group; the groups with the newest runs first."""
 
     async def parked(self, numbers: Sequence[int]) -> list[ParkedRun]:
         """Those of these runs that wait for a person, or run, with what the ledger knows of them; in this order."""

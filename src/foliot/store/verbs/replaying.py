@@ -19,7 +19,9 @@ _PROBLEMS = {Fate.TOO_LATE: TOO_LATE, Fate.REFUSED: OPEN_EFFECT}
 
 async def dead(tx: Transaction, wanted: DeadFilter, after: int, limit: int) -> list[DeadLetter]:
     """By number, those after `after`."""
-    views = [view_of(row) for row in await tx.all("dead_runs", **wanted._asdict(), after=after, limit=limit)]
+    asked = wanted._asdict() | {"schedule": wanted.series}
+    del asked["member"]
+    views = [view_of(row) for row in await tx.all("dead_runs", **asked, after=after, limit=limit)]
     numbers = [view.number for view in views]
     facts = await ledger.facts_of(tx, numbers)
     known = {row[0]: row for row in await tx.all("dead_known", numbers=longs(numbers))}

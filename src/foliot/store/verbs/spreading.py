@@ -19,6 +19,7 @@ from foliot.domain.members import (
     Standing,
     completeness,
     gathered,
+    is_whole,
     spread_from,
     start_within,
 )
@@ -124,7 +125,9 @@ async def _end(tx: Transaction, number: int, states: dict[State, int], complete:
     if state in PARKED:
         await following.unend(tx, number, state, None, 0, Reason.INCOMPLETE, completeness(states))
     else:
-        await following.end(tx, [(number, state, tx.now, None, completeness(states), None, None)], ())
+        is_partial = state is State.SUCCEEDED and not is_whole(states)
+        reason = Reason.PARTIAL if is_partial else None
+        await following.end(tx, [(number, state, tx.now, reason, completeness(states), None, None)], ())
 
 
 def _complete(policy: bytes | None) -> float | None:

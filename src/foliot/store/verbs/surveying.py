@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from foliot.domain.identity import member_of_series, schedule_of_series
 from foliot.domain.instant import DAY, HOUR, MINUTE
 from foliot.domain.ledger import EffectView, Facts
-from foliot.domain.overview import Holding, LaneBacklog, ParkedRun, Pulse
+from foliot.domain.overview import Holding, LaneBacklog, ParkedGroup, ParkedRun, Pulse
 from foliot.domain.run import Lane, RunView
 from foliot.domain.schedule import Schedule
 from foliot.domain.standing import (
@@ -23,7 +24,7 @@ from foliot.domain.standing import (
     schedule_cursor,
     standing,
 )
-from foliot.domain.state import PARKED, State
+from foliot.domain.state import PARKED, State, read_state
 from foliot.errors import UnknownName
 from foliot.store.verbs import latest, ledger, tallying
 from foliot.store.verbs.rows import handed_off, view_of, with_ready
@@ -139,6 +140,17 @@ def _by_schedule(views: Iterable[RunView]) -> dict[str | None, list[RunView]]:
     return found
 
 
+async def parked_groups(tx: Transaction, limit: int) -> list[ParkedGroup]:
+    return [_parked_group(*row) for row in await tx.all("parked_groups", limit=limit)]
+
+
+def _parked_group(
+    state: int, series: str | None, job: str | None, tenant: str | None, reason: str | None, *numbers: int
+) -> ParkedGroup:
+    schedule, member = (None, None) if series is None else (schedule_of_series(series), member_of_series(series))
+    return ParkedGroup(read_state(state, reason), schedule, member, job, tenant, reason, *numbers)
+
+
 async def parked(tx: Transaction, numbers: Sequence[int]) -> list[ParkedRun]:
     wanted = longs(numbers)
     views = {row[0]: view_of(row) for row in await tx.all("live_among", numbers=wanted)}
@@ -165,14 +177,12 @@ async def pulse(tx: Transaction) -> Pulse:
     claimed = [number for (stored,) in await tx.all("owned_by_workers") for number in tx.unpacked(stored)]
     lanes, waiting = await _lanes(tx)
     overdue = [row for row in await tx.all("count_overdue", now=tx.now, limit=_DUE) if row[0] not in waiting]
-    failed = await tx.one("failed_since", hour=tx.now - HOUR, day=tx.now - DAY, limit=_DUE)
-    assert failed is not None
-    hour, day = await tallying.since(tx, HOUR), await tallying.since(tx, DAY)
+    failed = await tallying.failed_by_minute(tx, DAY)
     ahead = {"now": tx.now, "until": tx.now + _AHEAD * MINUTE, "limit": _DUE}
     return Pulse(
         now=tx.now,
-        hour=hour._replace(failed=failed[0]),
-        day=day._replace(failed=failed[1]),
+        hour=await tallying.since(tx, HOUR, failed),
+        day=await tallying.since(tx, DAY, failed),
         counted_at=await tallying.counted_at(tx),
         running=await tx.value("count_running", numbers=longs(claimed)),
         retrying=await tx.value("count_retrying"),

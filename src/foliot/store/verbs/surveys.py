@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from foliot.domain.overview import ParkedRun, Pulse, Tally
+from foliot.domain.overview import ParkedGroup, ParkedRun, Pulse, Tally
 from foliot.domain.schedule import Schedule
 from foliot.domain.standing import STRIP, ScheduleFacts, ScheduleFilter, SchedulePage
 from foliot.store.verbs import surveying, tallying, terms
@@ -43,6 +43,9 @@ class SurveyVerbs(ActVerbs):
 
     async def pulse(self) -> Pulse:
         return await self.read(surveying.pulse)
+
+    async def parked_groups(self, limit: int) -> list[ParkedGroup]:
+        return await self.read(lambda tx: surveying.parked_groups(tx, limit))
 
     async def parked(self, numbers: Sequence[int]) -> list[ParkedRun]:
         return await self.read(lambda tx: surveying.parked(tx, numbers))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from foliot.domain.instant import DAY, MINUTE
 from foliot.domain.overview import Tally, minute_of
 from foliot.domain.run import LATE
@@ -9,6 +11,8 @@ from foliot.store.verbs.transaction import Transaction
 
 AT_ONCE = 20_000
 """Endings that are counted in one transaction, where they are counted by number: others want to write, too."""
+LOOKED_AT = 20_000
+"""Runs that wait for a person, the newest, of which the minute of the failure is counted."""
 KEPT = 31 * DAY
 
 
@@ -33,17 +37,29 @@ async def count(tx: Transaction) -> bool:
     return bool(is_more)
 
 
-async def since(tx: Transaction, length: int) -> Tally:
-    row = await tx.one("tally_since", minute=minute_of(tx.now - length))
+async def since(tx: Transaction, length: int, failed: Mapping[int, int]) -> Tally:
+    """`failed`: what `failed_by_minute` gives for this length or a longer one."""
+    begin = minute_of(tx.now - length)
+    row = await tx.one("tally_since", minute=begin)
     assert row is not None
-    return Tally(*map(int, row))
+    return Tally(*map(int, row))._replace(failed=sum(count for minute, count in failed.items() if minute > begin))
 
 
 async def by_minute(tx: Transaction, minutes: int) -> list[tuple[int, Tally]]:
-    """The last so many minutes, also those in which nothing ended."""
+    """The last so many minutes, also those in which nothing ended or failed."""
     last = minute_of(tx.now)
     found = {int(row[0]): Tally(*map(int, row[1:])) for row in await tx.all("tally_minutes", minute=last - minutes)}
-    return [(minute, found.get(minute, Tally())) for minute in range(last - minutes + 1, last + 1)]
+    failed = await failed_by_minute(tx, minutes * MINUTE)
+    return [
+        (minute, found.get(minute, Tally())._replace(failed=failed.get(minute, 0)))
+        for minute in range(last - minutes + 1, last + 1)
+    ]
+
+
+async def failed_by_minute(tx: Transaction, length: int) -> dict[int, int]:
+    """How many of the runs that wait for a person now failed in each minute of this length of time."""
+    rows = await tx.all("failed_minutes", minute=minute_of(tx.now - length), limit=LOOKED_AT)
+    return {int(minute): int(count) for minute, count in rows}
 
 
 async def counted_at(tx: Transaction) -> int | None:

@@ -22,6 +22,7 @@ class Meant(Body):
 
     job: Name | None = None
     schedule: Name | None = None
+    member: Annotated[Name | None, Field(description="With `schedule`: only of this member.")] = None
     tenant: Name | None = None
     why: Annotated[Name | None, Field(description="What they died of: attempts, permanent, too_old, ...")] = None
     since: Annotated[Moment | None, Field(description="Their nominal time lies in [since, until).")] = None
@@ -31,6 +32,7 @@ class Meant(Body):
         return {
             "job": self.job,
             "schedule": self.schedule,
+            "member": self.member,
             "tenant": asking.narrowed(self.tenant),
             "why": self.why,
             "since": self.since,

@@ -57,7 +57,7 @@ async def get_overview(asking: Asking) -> Any:
 
 @routes.get("/overview/kept", response_model=models.Page[models.Minute], responses=problems())
 async def kept_by_minute(asking: Asking, query: Annotated[KeptQuery, Query()]) -> Any:
-    """How promises were kept, by the minute in which runs ended, oldest first; without what failed."""
+    """How promises were kept, by the minute in which runs ended or failed, oldest first."""
     found = await asking.operate.kept_by_minute_async(query.minutes)
     return page([{"at": moment(minute * MINUTE)} | tally_shape(tally) for minute, tally in found], None)
 

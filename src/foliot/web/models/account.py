@@ -216,6 +216,7 @@ class Need(Shape):
     look: list[str] = Field(description="What to look for first, outside.")
     steps: list[Step] = Field(description="All that is safe, the safest first.")
     in_doubt: list[str] = Field(description="Effects that need an answer, as `name:key`.")
+    fix_first: bool = Field(description="Its cause must be removed before it is tried again.")
 
 
 class Alert(Shape):

@@ -180,6 +180,7 @@ class Advice(Shape):
     recovery: str = Field(alias="class")
     why: str
     action: str
+    fix_first: bool = Field(description="Its cause must be removed before it is tried again.")
     lead: str
     counts: list[str] = Field(description="How many items and effects are done, in doubt and not done.")
     look: list[str] = Field(description="What to look for first, outside.")

@@ -100,6 +100,7 @@ class ScheduleStanding(Schedule):
     overlaps: int
     backlog: int
     useful_per_attempt: float | None
+    partial: int = Field(description="Of the last ticks, those that were not done for all members.")
     emitted: int
     completed: int
     failures_in_a_row: int

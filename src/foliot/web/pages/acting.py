@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypedDict
 
+from foliot.errors import FoliotError, InvalidInput, InvalidRule
 from foliot.operate import Operator
 from foliot.web.caller import Caller
 
@@ -23,6 +24,11 @@ class Form:
     def get(self, name: str, default: str = "") -> str:
         found = self.values.get(name)
         return found[-1].strip() if found else default
+
+    def typed(self, name: str) -> str:
+        """As it was typed, with its line breaks and spaces."""
+        found = self.values.get(name)
+        return found[-1].replace("\r\n", "\n") if found else ""
 
     def all(self, name: str) -> list[str]:
         return [value for value in self.values.get(name, ()) if value]
@@ -41,6 +47,19 @@ class Field(NamedTuple):
     hint: str = ""
     choices: Sequence[tuple[str, str]] = ()
     required: bool = False
+
+
+def field_to_blame(error: FoliotError, fields: Sequence[Field], form: Form) -> str | None:
+    """The field that an error is about: the one that it names, or whose value it quotes; None for none of them."""
+    names = [*(field.name for field in fields), "reason"]
+    if not isinstance(error, InvalidInput):
+        return None
+    if error.field in names:
+        return error.field
+    if isinstance(error, InvalidRule):
+        names = [name for name in ("tz", "changes", "rule") if name in names]
+    quoted = [name for name in names if form.get(name) and f"'{form.get(name)}'" in str(error)]
+    return quoted[0] if quoted else names[-1] if isinstance(error, InvalidRule) and names else None
 
 
 class Example(NamedTuple):
@@ -64,6 +83,8 @@ class Prospect:
     """False: there is nothing that could be done, and `will` says why."""
     previews: bool = False
     """What was filled in can be looked at before it is done."""
+    refused: FoliotError | None = None
+    """Why what was filled in would be refused."""
 
 
 class Said(TypedDict):

@@ -151,6 +151,6 @@ async def _replay(desk: Desk) -> str:
 
 
 def _wanted(desk: Desk) -> dict[str, Any]:
-    wanted = {name: desk.form.get(name) for name in ("job", "schedule", "why")}
+    wanted = {name: desk.form.get(name) for name in ("job", "schedule", "member", "why")}
     tenant = desk.caller.narrowed(desk.form.get("tenant") or None)
     return {name: value for name, value in (wanted | {"tenant": tenant}).items() if value}

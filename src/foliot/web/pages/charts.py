@@ -24,6 +24,11 @@ SHAPES: dict[str, tuple[str, str]] = {
         '<circle class="fill-ok" cx="6" cy="6" r="1.8"/>',
         "ok",
     ),
+    "partial": (
+        '<circle class="hollow line-late" cx="6" cy="6" r="4.2"/>'
+        '<path class="fill-late" d="M6 1.8 a4.2 4.2 0 0 1 0 8.4 Z"/>',
+        "late",
+    ),
     "skipped": ('<rect class="fill-idle" x="3" y="5" width="6" height="2" rx="1"/>', "idle"),
     "missed": ('<circle class="hollow line-bad" cx="6" cy="6" r="4.2" stroke-dasharray="2.2 1.6"/>', "bad"),
     "failed": ('<path class="stroke line-bad" d="M2.5 2.5 L9.5 9.5 M9.5 2.5 L2.5 9.5"/>', "bad"),
@@ -220,39 +225,47 @@ class Span(NamedTuple):
     row: str
     start: float
     """From 0 to 1 of the time shown."""
-    end: float
+    end: float | None
+    """None: it is not over."""
     meaning: str
     title: str
 
 
 def timeline(
-    spans: Sequence[Span], marks: Sequence[tuple[float, str, str]], edges: Sequence[tuple[float, str]]
+    spans: Sequence[Span],
+    marks: Sequence[tuple[float, str, str]],
+    edges: Sequence[tuple[float, str]],
+    open_in: tuple[int, int] | None = None,
 ) -> Markup:
-    """A run's life from left to right: rows of stretches, and marks that stand across all of them."""
+    """A run's life from left to right: rows of stretches, and marks that stand across all of them. `open_in`: where the
+    picture begins and ends, in milliseconds since 1970; the page's script then moves its end with the clock."""
     rows = list(dict.fromkeys(span.row for span in spans))
     width, left, line = 600, 84, 24
     height = line * len(rows) + 40
     wide = width - left - 8
-    parts = [f'<svg class="draw" viewBox="0 0 {width} {height}" role="img"><title>a run in time</title>']
+    moves = "" if open_in is None else f' data-from="{open_in[0]}" data-to="{open_in[1]}" data-x="{left} {wide}"'
+    parts = [f'<svg class="draw" viewBox="0 0 {width} {height}" role="img"{moves}><title>a run in time</title>']
     for at, text, meaning in marks:
         x = left + at * wide
-        parts.append(
-            f'<line class="rule line-{meaning}" x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{height - 22}"/>'
-            f"<title>{escape(text)}</title>"
-        )
+        where = f'data-start="{at:.6f}" x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{height - 22}"'
+        parts.append(f'<line class="rule line-{meaning}" {where}/><title>{escape(text)}</title>')
     for place, row in enumerate(rows):
         y = 10 + place * line
         parts.append(f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{escape(row)}</text>')
         for span in spans:
             if span.row == row:
-                x, w = left + span.start * wide, max((span.end - span.start) * wide, 3)
+                end = 1.0 if span.end is None else span.end
+                x, w = left + span.start * wide, max((end - span.start) * wide, 3)
+                time = f'data-start="{span.start:.6f}" data-end="{"now" if span.end is None else f"{end:.6f}"}"'
+                size = f'x="{x:.1f}" y="{y + 2}" width="{w:.1f}" height="14" rx="3"'
                 parts.append(
-                    f'<rect class="fill-{span.meaning}" x="{x:.1f}" y="{y + 2}" width="{w:.1f}" height="14" rx="3">'
-                    f"<title>{escape(span.title)}</title></rect>"
+                    f'<rect class="fill-{span.meaning}" {time} {size}><title>{escape(span.title)}</title></rect>'
                 )
     for at, text in edges:
         anchor = "start" if at < 0.1 else "end" if at > 0.9 else "middle"
-        parts.append(f'<text x="{left + at * wide:.1f}" y="{height - 6}" text-anchor="{anchor}">{escape(text)}</text>')
+        clock = " data-clock" if at == 1 else ""
+        where = f'x="{left + at * wide:.1f}" y="{height - 6}" text-anchor="{anchor}"'
+        parts.append(f"<text{clock} {where}>{escape(text)}</text>")
     return Markup("".join(parts) + "</svg>")
 
 

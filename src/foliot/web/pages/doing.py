@@ -15,7 +15,7 @@ from foliot.domain.access import Answer, Asked
 from foliot.errors import Refused, UnknownName
 from foliot.web.caller import Asking, Caller
 from foliot.web.fields import Key
-from foliot.web.pages.acting import Act, Acts, Desk, Form, Prospect
+from foliot.web.pages.acting import Act, Acts, Desk, Form, Prospect, field_to_blame
 from foliot.web.pages.ahead import counting_of
 from foliot.web.pages.asked import number_in
 from foliot.web.pages.bulk_acts import add_bulk_acts
@@ -59,7 +59,7 @@ async def do(request: Request, caller: Asking, kind: Key, subject: Key, verb: Ke
     except Refused as error:
         await _forget(caller, key)
         # What was typed is not lost: the same page again, with the refusal.
-        return await _shown(request, caller, await act.look(desk), form, back, refused=str(error))
+        return await _shown(request, caller, await act.look(desk), form, back, refused=error)
     if verb == "delete":
         back = f"/{kind}"
     if kind == "schedules":
@@ -111,9 +111,10 @@ CHOOSE = "choose"
 
 
 async def _shown(
-    request: Request, caller: Caller, prospect: Prospect, form: Form, back: str, refused: str | None = None
+    request: Request, caller: Caller, prospect: Prospect, form: Form, back: str, refused: Refused | None = None
 ) -> Response:
     asked = {field.name for field in prospect.fields}
+    problem = refused or prospect.refused
     carried = [
         (name, value)
         for name, values in form.values.items()
@@ -128,7 +129,7 @@ async def _shown(
         "fields": [
             field
             if field.kind == "checkbox" and field.required
-            else field._replace(value=form.get(field.name) or field.value)
+            else field._replace(value=form.typed(field.name) or field.value)
             for field in prospect.fields
         ],
         "button": prospect.button,
@@ -137,8 +138,9 @@ async def _shown(
         "previews": prospect.previews,
         "action": quote(request.scope["path"], safe="/%:@~"),
         "back": back,
-        "reason": form.get("reason"),
-        "refused": refused,
+        "reason": form.typed("reason"),
+        "refused": None if problem is None else str(problem),
+        "blamed": None if problem is None else field_to_blame(problem, prospect.fields, form),
         "carried": carried,
         "request_key": secrets.token_urlsafe(12),
     }

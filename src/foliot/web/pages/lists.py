@@ -88,7 +88,7 @@ async def dead_page(caller: Caller, asked: Asked) -> dict[str, Any]:
     found = await caller.operate.dead_async(limit=_DEAD + 1, **dead_wanted(caller, asked))
     return {
         "heading": "Dead letters",
-        "asked": asked.filled("job", "schedule", "why", "tenant"),
+        "asked": asked.filled("job", "schedule", "member", "why", "tenant"),
         "any_asked": asked.any,
         "reasons": [str(reason) for reason in Reason if str(reason) in _WHY],
         "letters": [dead_shape(one) for one in found[:_DEAD]],
@@ -98,7 +98,7 @@ async def dead_page(caller: Caller, asked: Asked) -> dict[str, Any]:
 
 
 def dead_wanted(caller: Caller, asked: Asked) -> dict[str, Any]:
-    wanted = {name: asked.get(name) for name in ("job", "schedule", "why")}
+    wanted = {name: asked.get(name) for name in ("job", "schedule", "member", "why")}
     wanted["tenant"] = caller.narrowed(asked.get("tenant") or None) or ""
     return {name: value for name, value in wanted.items() if value}
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from foliot.domain.identity import series_name
 from foliot.domain.instant import MINUTE, Duration, Instant
 from foliot.domain.listing import RunFilter
 from foliot.domain.overview import Tally
 from foliot.domain.state import State
+from foliot.operate.advising import TRIES
 from foliot.operate.shapes import moment, run_shape
-from foliot.operate.surveying import Kind, Need, Overview
+from foliot.operate.surveying import Kind, Need, NeedGroup, Overview
 from foliot.operate.words import counted
 from foliot.web.caller import Caller
 from foliot.web.pages import charts
@@ -23,9 +24,6 @@ from foliot.web.pages.run import answer_links
 from foliot.web.pages.words import day_and_time, lasting, number, quoted, share
 
 _ROWS = 8
-_LOOKED_AT = 100
-"""So many things that need a person are put together by what they are about."""
-_TICK = re.compile(r"@[0-9TZ:.+-]+")
 _MARKS = {
     Kind.AMBIGUOUS: "maybe",
     Kind.SETTLED: "held",
@@ -36,14 +34,14 @@ _MARKS = {
     Kind.SET_ASIDE: "failed",
 }
 _SAFE = {
-    "retry": "Retry…",
-    "resume": "Resume…",
-    "repair": "Repair…",
-    "rerun": "Rerun…",
-    "verify": "Ask its check…",
-    "reconcile": "Settle it…",
-    "cancel": "Ask it to stop…",
-    "pause": "Pause it…",
+    "retry": "Retry",
+    "resume": "Resume",
+    "repair": "Repair",
+    "rerun": "Rerun",
+    "verify": "Ask its check",
+    "reconcile": "Settle it",
+    "cancel": "Ask it to stop",
+    "pause": "Pause it",
 }
 _YES = Markup(
     '<svg viewBox="0 0 32 32" fill="none" stroke="currentColor" stroke-width="3" stroke-linecap="round" '
@@ -61,7 +59,7 @@ async def now_page(caller: Caller) -> dict[str, Any]:
     # At once: a server answers one of them while we read what it said to another.
     seen, needs, running, hour = await asyncio.gather(
         operate.overview_async(),
-        operate.needs_person_async(limit=_LOOKED_AT),
+        operate.need_groups_async(limit=_ROWS),
         operate.run_page_async(RunFilter(states=(State.RUNNING,)), limit=_ROWS),
         operate.kept_by_minute_async(60),
     )
@@ -69,7 +67,7 @@ async def now_page(caller: Caller) -> dict[str, Any]:
         "heading": "Now",
         "answer": answer(seen),
         "figures": figures(seen),
-        "needs": need_rows(needs.needs)[:_ROWS],
+        "needs": need_rows(needs)[:_ROWS],
         "needs_count": sum(seen.needs.values()),
         "hour_drawing": hour_drawing(hour, seen.pulse.now),
         "coming": [run_shape(view) for view in seen.next],
@@ -126,40 +124,51 @@ def _figure(name: str, value: str, note: str = "", meaning: str = "") -> dict[st
     return {"name": name, "value": value, "note": note, "meaning": meaning}
 
 
-def need_rows(needs: Sequence[Need]) -> list[dict[str, Any]]:
-    """One row for all that has one cause, most likely: runs of one schedule and member, or of one job, of one kind."""
-    groups: dict[tuple[Any, ...], list[Need]] = {}
-    for need in needs:
-        groups.setdefault((need.kind, about(need), need.tenant, need.what, need.action), []).append(need)
-    return [need_row(group[0]) if len(group) == 1 else group_row(group) for group in groups.values()]
+def need_rows(groups: Sequence[NeedGroup]) -> list[dict[str, Any]]:
+    return [need_row(group.newest) if group.size == 1 else group_row(group) for group in groups]
 
 
-def about(need: Need) -> str:
-    """`schools[atlantis]` of `schools@2026-04-03T02:00:00Z[atlantis]`; of a promise, its job."""
-    return need.job if need.schedule is None else _TICK.sub("", need.subject, count=1)
+def about(group: NeedGroup) -> str:
+    """A job, a schedule, or `schools[atlantis]`."""
+    need = group.newest
+    if need.schedule is None:
+        return need.job
+    return need.schedule if group.member is None else series_name(need.schedule, group.member)
 
 
-def group_row(group: Sequence[Need]) -> dict[str, Any]:
-    """The newest speaks for the others. What is safe for each is offered for all, where there is such a verb."""
-    one, name = group[0], about(group[0])
-    by = {"job": one.job} if one.schedule is None else {"schedule": one.schedule}
-    by |= {} if one.tenant is None else {"tenant": one.tenant}
-    chosen = urlencode(by)
-    state = {"state": str(one.kind)} if one.kind is not Kind.STUCK else {"condition": str(one.kind)}
+def group_row(group: NeedGroup) -> dict[str, Any]:
+    """The newest run speaks for the group. Both links choose the runs that the row counts."""
+    need = group.newest
+    by = {"job": need.job} if need.schedule is None else {"schedule": need.schedule}
+    by |= {} if group.member is None else {"member": group.member}
+    by |= {} if need.tenant is None else {"tenant": need.tenant}
+    why = group.reason or ""
+    state = {"condition": str(need.kind)} if need.kind is Kind.STUCK else {"state": str(need.kind)}
     safe = None
-    if one.kind is Kind.DEAD and one.action in ("retry", "resume"):
-        safe = {"href": f"/act/dead/all/replay?{chosen}", "text": "Replay…"}
-    return need_row(one) | {
-        "kind": f"{len(group):,} {one.kind}",
-        "id": name,
-        "href": f"/runs?{urlencode(state)}&{chosen}",
-        "since": moment(min(each.since or 0 for each in group)),
-        "newest": moment(one.since),
+    if need.kind is Kind.DEAD and need.action in ("retry", "resume"):
+        safe = _step(need, f"/act/dead/all/replay?{_query(by | {'why': why})}", "Replay", "their causes are")
+    return need_row(need) | {
+        "kind": f"{group.size:,} {need.kind}",
+        "id": about(group),
+        "href": f"/runs?{_query(state | by | {'reason': why})}",
+        "since": moment(group.since),
+        "newest": moment(need.since),
         "counts": (),
         "look": (),
         "safe": safe,
         "answers": [],
     }
+
+
+def _step(need: Need, href: str, words: str, causes: str) -> dict[str, str]:
+    """A button. A try that helps only after its cause is removed says so, and is not the primary one."""
+    if need.fix_first and need.action in TRIES:
+        return {"href": href, "text": f"{words}, {causes} removed…", "kind": ""}
+    return {"href": href, "text": f"{words}…", "kind": "safe"}
+
+
+def _query(asked: Mapping[str, str]) -> str:
+    return urlencode({name: value for name, value in asked.items() if value})
 
 
 def need_row(need: Need) -> dict[str, Any]:
@@ -168,7 +177,7 @@ def need_row(need: Need) -> dict[str, Any]:
     href = f"/{kind}/{quoted(need.subject)}"
     safe = None
     if need.action in _SAFE:
-        safe = {"href": f"/act/{kind}/{quoted(need.subject)}/{need.action}", "text": _SAFE[need.action]}
+        safe = _step(need, f"/act/{kind}/{quoted(need.subject)}/{need.action}", _SAFE[need.action], "its cause is")
     answers = []
     if need.action == "reconcile":
         resumes = any("--then resume" in (step.command or "") for step in need.steps)

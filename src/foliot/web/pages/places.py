@@ -52,7 +52,7 @@ async def run_(request: Request, caller: Asking, run_id: RunId) -> Response:
     await caller.run(run_id)
     lineage = await caller.operate.lineage_async(run_id)
     card = None if lineage.card is None else card_shape(lineage.card)
-    drawn = run.run_page(lineage_shape(lineage), card, is_bound=caller.tenant is not None)
+    drawn = run.run_page(lineage_shape(lineage), card, lineage.now, is_bound=caller.tenant is not None)
     return await framed(request, caller, "run.html", drawn)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from foliot.domain.instant import Instant, parse_rfc3339, rfc3339
+from foliot.operate.advising import TRIES
 from foliot.operate.words import headline
 from foliot.web.pages import charts
 from foliot.web.pages.words import clock, length_of, quoted
@@ -53,8 +54,9 @@ _ALWAYS = {
 _NAMED = {"cancel": "Cancel…", "skip": "Skip…", "release": "Let it go…", "rerun": "Rerun…"}
 
 
-def run_page(shape: Shape, card: Shape | None, *, is_bound: bool = False) -> dict[str, Any]:
-    """`is_bound`: the caller is bound to a tenant, and is not offered actions that reach beyond it."""
+def run_page(shape: Shape, card: Shape | None, now: Instant, *, is_bound: bool = False) -> dict[str, Any]:
+    """`now`: where the stretch of an open attempt ends. `is_bound`: the caller is bound to a tenant, and is not offered
+    actions that reach beyond it."""
     advice = shape["advice"]
     steps = [] if advice is None else [one for one in advice["steps"] if not (is_bound and one["action"] in _FOR_ALL)]
     return {
@@ -66,7 +68,7 @@ def run_page(shape: Shape, card: Shape | None, *, is_bound: bool = False) -> dic
         "unsafe_steps": [] if advice is None else list(_steps(shape, advice["refused"], risky=True)),
         "acts": _acts(shape),
         "story": [line | {"mark": _mark(shape, line)} for line in shape["story"]],
-        "drawing": _drawing(shape),
+        "drawing": _drawing(shape, now),
         "errors": [
             {"attempt": one["attempt"], "headline": headline(one["error"]), "text": one["error"]}
             for one in shape["attempts"]
@@ -81,8 +83,9 @@ def act_address(run: str, verb: str, **more: str) -> str:
 
 
 def _steps(shape: Shape, steps: list[Shape], risky: bool = False) -> Iterator[dict[str, str]]:
-    """One button for each action: settling an effect as done or not done is one form."""
-    for action in dict.fromkeys(step["action"] for step in steps):
+    """One button for each action: settling an effect as done or not done is one form. The first is the primary one,
+    except a try that helps only after its cause is removed."""
+    for place, action in enumerate(dict.fromkeys(step["action"] for step in steps)):
         if action not in _WORDS:
             continue
         if action == "reconcile" and (
@@ -93,7 +96,10 @@ def _steps(shape: Shape, steps: list[Shape], risky: bool = False) -> Iterator[di
         more = {"risky": "yes"} if risky else {}
         risk = "; ".join(step["text"] for step in steps if step["action"] == action)
         href = act_address(shape["id"], action, **more)
-        yield {"href": href, "text": f"{_WORDS[action]}…", "risk": risk, "is_answer": ""}
+        fixed = ", its cause is removed" if shape["advice"]["fix_first"] and not risky and action in TRIES else ""
+        text = f"{_WORDS[action]}{fixed}…"
+        kind = "unsafe" if risky else "" if fixed or place else "safe"
+        yield {"href": href, "text": text, "risk": risk, "kind": kind}
 
 
 MOST_ANSWERED = 20
@@ -111,7 +117,7 @@ def answer_links(run: str, in_doubt: Sequence[str], *, resumes: bool) -> list[di
             "href": act_address(run, "reconcile", **{f"effect {name}": state for name in in_doubt}, **then),
             "text": f"{what} {words}…",
             "risk": "",
-            "is_answer": "yes",
+            "kind": "",
         }
         for state, words in (("done", "happened"), ("not_done", "did not happen"))
     ]
@@ -141,8 +147,9 @@ def _mark(shape: Shape, line: Shape) -> str:
     return _MARKS.get(kind, "dot")
 
 
-def _drawing(shape: Shape) -> Markup | None:
-    """Waiting, attempts and checks as stretches of time; None where nothing has a length yet."""
+def _drawing(shape: Shape, now: Instant) -> Markup | None:
+    """Waiting, attempts and checks as stretches of time; None where nothing has a length yet. With an open attempt the
+    picture ends now."""
     attempts = [one for one in shape["attempts"] if one["started_at"]]
     if not attempts or shape["fire_at"] is None:
         return None
@@ -150,6 +157,8 @@ def _drawing(shape: Shape) -> Markup | None:
     moments += [_at(one[name]) for one in attempts for name in ("started_at", "finished_at") if one[name]]
     if (nominal := _at(shape["nominal"])) > min(moments) - (max(moments) - min(moments)) * 3:
         moments.append(nominal)
+    is_open = attempts[-1]["finished_at"] is None and shape["finished_at"] is None
+    moments += [now] if is_open else []
     low, high = min(moments), max(moments)
     if high - low < 1_000:
         return None
@@ -166,10 +175,11 @@ def _drawing(shape: Shape) -> Markup | None:
         meaning = "busy" if one["outcome"] is None else "ok" if good else "bad"
         told = f"attempt {one['attempt']}: {one['outcome'] or 'running'}, {length_of(one['took'])}"
         row = "check" if one["stage"] == "check" else f"attempt {one['attempt']}"
-        spans.append(charts.Span(row, place(one["started_at"]), place(one["finished_at"]), meaning, told))
+        until = None if is_open and one is attempts[-1] else place(one["finished_at"])
+        spans.append(charts.Span(row, place(one["started_at"]), until, meaning, told))
     marks = [(place(shape["nominal"]), "due", "idle")] if _at(shape["nominal"]) >= low else []
     edges = [(0.0, clock(rfc3339(low))), (1.0, clock(rfc3339(high)))]
-    return charts.timeline(spans, marks, edges)
+    return charts.timeline(spans, marks, edges, (low // 1_000, high // 1_000) if is_open else None)
 
 
 def _at(text: str) -> Instant:

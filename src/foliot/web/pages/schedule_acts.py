@@ -127,7 +127,7 @@ async def _look_edit(desk: Desk) -> Prospect:
         ),
         Field("revision", "", str(view.schedule.revision), "hidden"),
     ]
-    will = ["Only what differs is changed. Its pending tick moves to where the new rule has it."]
+    will, refused = ["Only what differs is changed. Its pending tick moves to where the new rule has it."], None
     if desk.form.has("changes"):
         try:
             planned = await desk.operate.preview_edit_async(desk.subject, _changes(desk, text))
@@ -136,8 +136,8 @@ async def _look_edit(desk: Desk) -> Prospect:
             if planned.ticks.before != planned.ticks.after:
                 will.append(f"Next: {_ticks(planned.ticks.after)} (now: {_ticks(planned.ticks.before)})")
         except FoliotError as error:
-            will.append(f"Refused: {error}")
-    return Prospect(f"Edit {desk.subject}", will, "Change it", fields, previews=True)
+            refused = error
+    return Prospect(f"Edit {desk.subject}", will, "Change it", fields, previews=True, refused=refused)
 
 
 def _editable(view: Any) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _editable(view: Any) -> dict[str, Any]:
 async def _edit(desk: Desk) -> str:
     planned = await desk.operate.edit_schedule_async(
         desk.subject,
-        _changes(desk, desk.form.get("changes")),
+        _changes(desk, desk.form.typed("changes")),
         revision=number_in(desk.form.get("revision")),
         **desk.said,
     )
@@ -173,26 +173,27 @@ async def _look_new(desk: Desk) -> Prospect:
 
 async def _new(desk: Desk) -> str:
     given = {"name": desk.form.get("name"), "job": desk.form.get("job"), "rule": desk.form.get("rule")}
-    tz = desk.form.get("tz")
+    tz, args = desk.form.get("tz"), _json(desk.form.get("args") or "{}", "args")
     planned = await desk.operate.put_schedule_async(
-        given | ({"tz": tz} if tz and tz != "UTC" else {}) | {"args": _json(desk.form.get("args") or "{}")}, **desk.said
+        given | ({"tz": tz} if tz and tz != "UTC" else {}) | {"args": args},
+        **desk.said,
     )
     return f"{planned.schedule}: {planned.outcome}"
 
 
 def _changes(desk: Desk, text: str) -> dict[str, Any]:
-    given = _json(text)
+    given = _json(text, "changes")
     desk.caller.check_fields(given)
     return given
 
 
-def _json(text: str) -> dict[str, Any]:
+def _json(text: str, field: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"that is not JSON: {error}") from None
+        raise InvalidInput(f"that is not JSON: {error}").about(field) from None
     if not isinstance(found, dict):
-        raise InvalidInput('give an object: {"rule": "0 2 * * *"}')
+        raise InvalidInput('give an object: {"rule": "0 2 * * *"}').about(field)
     return found
 
 
@@ -217,6 +218,7 @@ async def _look_backfill(desk: Desk) -> Prospect:
     ]
     will = ["One run for every tick of the interval that has none, behind all that is live. Nothing is run twice."]
     sample: list[Example] = []
+    refused = None
     if form.has("from") and form.has("to"):
         try:
             seen = await desk.operate.preview_backfill_async(desk.subject, *_edges(desk), **_pace(desk))
@@ -226,8 +228,8 @@ async def _look_backfill(desk: Desk) -> Prospect:
             will += [taken_words(seen)] if seen.taken else []
             sample = examples([one.run for one in seen.taken if one.run])
         except FoliotError as error:
-            will.append(f"Refused: {error}")
-    return Prospect(f"Backfill {desk.subject}", will, "Start it", fields, sample, previews=True)
+            refused = error
+    return Prospect(f"Backfill {desk.subject}", will, "Start it", fields, sample, previews=True, refused=refused)
 
 
 async def _backfill(desk: Desk) -> str:
@@ -242,7 +244,7 @@ def _edges(desk: Desk) -> tuple[Any, Any]:
 def _pace(desk: Desk) -> dict[str, Any]:
     at_once = desk.form.get("at_once") or "1"
     if not at_once.isascii() or not at_once.isdigit():
-        raise InvalidInput(f"at a time: {at_once!r:.40} is no number")
+        raise InvalidInput(f"at a time: {at_once!r:.40} is no number").about("at_once")
     return {"rate": desk.form.get("rate") or None, "at_once": int(at_once)}
 
 

@@ -225,6 +225,9 @@ def _figures(one: Standing, now: Instant) -> list[dict[str, str]]:
         figure("Lateness", lasting(one.lateness), f"at worst {lasting(one.worst)}"),
         figure("Retries", number(one.retries), f"{one.retrying:,} to come", "late" if one.retrying else ""),
         figure("Useful per attempt", NOTHING if one.useful_per_attempt is None else f"{one.useful_per_attempt:.0%}"),
+        figure("Partial ticks", number(one.partial), "not done for all members", "late" if one.partial else "")
+        if one.schedule.over
+        else figure("Partial ticks", NOTHING),
         figure("Ended", f"{one.completed:,} of {one.emitted:,}", "of the last ticks"),
         figure("Overlaps", number(one.overlaps), "", ""),
         figure("Failures in a row", number(one.in_a_row), "", "bad" if one.in_a_row >= 3 else ""),

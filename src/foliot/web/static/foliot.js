@@ -35,9 +35,26 @@ function tell(where = document) {
     if (one.textContent !== text) one.textContent = text;
   }
 }
+// The picture of a run that is at work ends now: what is over moves to the left.
+function moveTimelines() {
+  const now = Date.now() + ahead;
+  for (const drawing of document.querySelectorAll("svg[data-from]")) {
+    const [from, to] = [Number(drawing.dataset.from), Number(drawing.dataset.to)];
+    const [left, wide] = drawing.dataset.x.split(" ").map(Number);
+    const scale = (to - from) / Math.max(now - from, to - from);
+    for (const one of drawing.querySelectorAll("[data-start]")) {
+      const x = left + one.dataset.start * scale * wide;
+      if (one.tagName === "line") { one.setAttribute("x1", x); one.setAttribute("x2", x); continue; }
+      const end = left + (one.dataset.end === "now" ? 1 : one.dataset.end * scale) * wide;
+      one.setAttribute("x", x);
+      one.setAttribute("width", Math.max(end - x, 3));
+    }
+    drawing.querySelector("[data-clock]").textContent = new Date(Math.max(now, to)).toISOString().slice(11, 23);
+  }
+}
 const stated = document.querySelector("meta[name=now]");
 if (stated) ahead = Date.parse(stated.content) - Date.now();
-setInterval(() => tell(), 1000);
+setInterval(() => { tell(); moveTimelines(); }, 1000);
 
 // What was told after an action is told once: not again when the page is loaded again.
 const address = new URL(location.href);
@@ -139,10 +156,35 @@ async function open(address, body = null) {
     form = page.querySelector("[data-act]");
   } catch { /* its own page says what is wrong */ }
   if (!form) { if (!body) location.href = address; return false; }
-  dialog.replaceChildren(form);
-  dialog.showModal();
-  form.querySelector("[autofocus], input:not([type=hidden]), textarea")?.focus();
+  show(form);
   return true;
+}
+function show(form) {
+  dialog.replaceChildren(form);
+  if (!dialog.open) dialog.showModal();
+  form.querySelector("[aria-invalid], [autofocus], input:not([type=hidden]), textarea")?.focus();
+}
+// A form in the dialog is sent from there. If it is refused, the answer is the same form with what was typed; else the
+// answer leads to a page that says what was done.
+async function send(form, button) {
+  const buttons = [...form.querySelectorAll("button")];
+  const body = new URLSearchParams(new FormData(form, button));
+  for (const one of buttons) one.disabled = true;
+  let problem = "The server does not answer. Look whether it was done before you send it again.";
+  try {
+    const asked = { method: "POST", body, headers: { Accept: "text/html" }, credentials: "same-origin" };
+    const answer = await fetch(form.action, asked);
+    if (answer.redirected) { location.href = answer.url; return; }
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const again = page.querySelector("[data-act]");
+    if (again) { show(again); return; }
+    problem = [...page.querySelectorAll("#page h1, #page p")].map((one) => one.textContent).join(" ") || problem;
+  } catch { /* nothing came back */ }
+  for (const one of buttons) one.disabled = false;
+  form.parentElement.querySelector(".told.refused")?.remove();
+  const told = Object.assign(document.createElement("p"), { className: "told refused", textContent: problem });
+  told.setAttribute("role", "alert");
+  form.before(told);
 }
 dialog?.addEventListener("close", () => { dialog.replaceChildren(); refresh(); });
 document.addEventListener("click", (event) => {
@@ -180,6 +222,11 @@ function begin(where) {
 }
 document.addEventListener("submit", async (event) => {
   const form = event.target;
+  if (dialog?.open && dialog.contains(form)) {
+    event.preventDefault();
+    send(form, event.submitter);
+    return;
+  }
   if (!form.matches("form[data-many]") || !dialog) return;
   event.preventDefault();
   const chosen = new URLSearchParams(new FormData(form, event.submitter));

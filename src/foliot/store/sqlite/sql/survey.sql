@@ -89,6 +89,11 @@ SELECT state, count(*) FROM run WHERE state >= 20 AND state <> 22 GROUP BY state
 UNION ALL
 SELECT CASE WHEN reason = 'settled' THEN 23 ELSE 22 END, count(*) FROM run WHERE state >= 20 AND state = 22 GROUP BY 1
 
+-- name: parked_groups
+-- Runs that wait for a person, by what they have in common; a member's series stands for its schedule.
+SELECT state, schedule, CASE WHEN schedule IS NULL THEN job END, tenant, reason, count(*), min(number), max(number)
+FROM run WHERE state >= 20 GROUP BY 1, 2, 3, 4, 5 ORDER BY 8 DESC LIMIT :limit
+
 -- name: suspected_chunks
 SELECT numbers FROM handoff WHERE alone
 
@@ -131,12 +136,13 @@ SELECT max(evaluated_through) FROM schedule WHERE evaluated_through <= :now
 -- name: held_shards
 SELECT shard, owner, until FROM shard WHERE owner IS NOT NULL AND until > :now ORDER BY shard
 
--- name: failed_since
--- Of what waits for a person, the latest: how many were last tried in the last hour, and in the last day. What a person, a
--- backfill or a rerun made had no time to keep.
-SELECT count(*) FILTER (WHERE at >= :hour), count(*) FILTER (WHERE at >= :day) FROM (
+-- name: failed_minutes
+-- Of the latest runs that wait for a person: by the minute of their last attempt, how many. What a person, a backfill or
+-- a rerun made had no time to keep.
+SELECT at / 60000000, count(*) FROM (
     SELECT coalesce((SELECT max(a.finished_at) FROM attempt a WHERE a.run = r.number), r.fire_at) AS at
     FROM run r WHERE r.state >= 20 AND r.origin <= 1 AND r.member_set IS NULL ORDER BY r.number DESC LIMIT :limit)
+WHERE at / 60000000 > :minute GROUP BY 1
 
 -- name: open_by_worker
 SELECT worker, sum(open) FROM claim GROUP BY worker
