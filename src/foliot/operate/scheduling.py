@@ -96,8 +96,9 @@ class ScheduleVerbs(Acting):
     async def edit_schedule_async(
         self, schedule: str, given: Mapping[str, Any], *, revision: int, reason: str, actor: str
     ) -> Planned:
-        """Changes what is given: `rule` (with `tz`), `args`, `bind`, `queue`, `priority`, `tenant`, `owner`, `runbook`,
-        `changes`, and settings of the policy; None takes a setting back to what the job says.
+        """Changes what is given: `rule` (a text or a rule object), `tz` with it, `args`, `bind`, `queue`, `priority`,
+        `tenant`, `owner`, `runbook`, `changes`, and settings of the policy. None takes a setting back to the job's.
+        A rule's text keeps the zone of the rule before unless `tz` is given.
 
         `revision` is the one that was looked at: Conflict, which says who changed what, when it is no longer that one.
         What is so already is not changed again, whatever the revision."""

@@ -30,6 +30,7 @@ from foliot.timing.binding import Binding, binding_in
 Shape = dict[str, Any]
 
 COUNTS = tuple(field.name for field in fields(Policy) if str(field.type) in ("int", "int | None"))
+DURATIONS = tuple(field.name for field in fields(Policy) if str(field.type) in ("Duration", "Duration | None"))
 """Settings that are numbers, and no lengths of time."""
 
 
