@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import pytest
 
+from foliot import bootstrap
+from foliot.clock import SystemClock
 from foliot.domain.instant import parse_rfc3339
 from tests.cli.support import refused, run, run_json
+from tests.contract.stage import Stage
 
 WHY = ("--reason", "a test", "--actor", "tester")
 
@@ -62,6 +66,33 @@ def test_a_triggered_run_is_one_of_its_schedule(store: str):
     assert (again["id"], again["outcome"]) == (made["id"], "kept")
     assert made["id"].startswith("greetings@")
     assert run_json("runs", "show", made["id"], "--store", store)["origin"] == "manual"
+
+
+async def _hand_off(url: str) -> None:
+    """Hands off what is due."""
+    store = bootstrap.make_store(url)
+    await store.open()
+    await Stage(store, SystemClock()).fire()  # type: ignore[arg-type]
+    await store.close()
+
+
+def test_a_trigger_that_overlap_would_skip_makes_no_run_unless_it_is_overridden(store: str):
+    on = ("--store", store)
+    free = run("schedules", "trigger", "greetings", *WHY, *on).stdout
+    assert "greetings: the run starts now" in free
+    first = free.split()[-1]
+    asyncio.run(_hand_off(store))
+    before = len(run_json("runs", "list", *on))
+    complaint = refused(run("schedules", "trigger", "greetings", *WHY, *on), 1)
+    assert f"{first} is still active (overlap=skip)" in complaint
+    assert "--override-overlap" in complaint
+    assert "would be skipped" in run("schedules", "trigger", "greetings", "--dry-run", *on).stdout
+    assert len(run_json("runs", "list", *on)) == before
+    seen = run_json("schedules", "trigger", "greetings", "--override-overlap", "--dry-run", *on)
+    assert (seen["outcome"], f"beside {first}" in seen["detail"]) == ("made", True)
+    beside = run("schedules", "trigger", "greetings", "--override-overlap", *WHY, *on).stdout
+    assert f"starts beside {first}" in beside
+    assert "made greetings@" in beside
 
 
 def test_runs_are_listed_newest_first_and_page_by_page(store: str):

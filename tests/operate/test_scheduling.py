@@ -190,6 +190,16 @@ def test_a_deploy_gives_an_edited_schedule_the_run_back_that_it_lost(world: Worl
     assert (world.schedule("nightly").next_nominal, world.schedule("nightly").schedule.revision) == (lost, 2)
 
 
+def test_a_trigger_foretells_overlap_and_refuses_a_run_that_would_be_skipped(world: World) -> None:
+    operate = world.app.operate
+    assert operate.preview_trigger("nightly") == (False, "the run starts now, unless a limit or a pause holds it")
+    with pytest.raises(UnknownName, match="weekly"):
+        operate.preview_trigger("weekly")
+    assert operate.trigger("nightly", **WHY, override_overlap=True).outcome == "made"
+    [row] = [row for row in world.call(world.store.audit_of("nightly")) if row.action == "trigger"]
+    assert (row.actor, row.note) == ("ana", "overrides overlap: the books")
+
+
 @pytest.mark.parametrize("source", ["operator", "code", "crontab"])
 def test_no_list_speaks_for_operators_code_or_a_crontab(world: World, source: str) -> None:
     operate = world.app.operate

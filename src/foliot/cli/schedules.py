@@ -440,17 +440,34 @@ def trigger(
             "--key", help="Within a day, the same run is answered to whoever says it again.", callback=legible
         ),
     ] = None,
+    override_overlap: Annotated[
+        bool,
+        typer.Option("--override-overlap", help="Start it beside active runs; no limit or pause holds it either."),
+    ] = False,
+    dry_run: DryRunOption = False,
     reason: ReasonOption = None,
     actor: ActorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One run now, beside the schedule's ticks; it obeys overlap. Said twice, it is two runs: a script that may be
-    started again gives a --key."""
-    why = stated_reason(reason)
-    kept = with_store(
-        app, store, lambda foliot: foliot.operate.trigger_async(schedule, reason=why, actor=acting(actor), key=key)
+    """Makes one run now, beside the schedule's ticks. Says first what overlap does to it, and refuses to make a run
+    that would be skipped. Called twice, it makes two runs: a script that may be started again gives a --key."""
+    place, why = Place(app, store), "" if dry_run else stated_reason(reason)
+    if dry_run or not as_json:
+        seen = place.call(
+            lambda foliot: foliot.operate.preview_trigger_async(schedule, override_overlap=override_overlap)
+        )
+        if dry_run and as_json:
+            print_json({"id": schedule, "outcome": "skipped" if seen.is_skipped else "made", "detail": seen.words})
+        elif dry_run or not seen.is_skipped:  # the store refuses the other, or answers the run that the key made
+            say(f"{schedule}: {seen.words}")
+    if dry_run:
+        return
+    kept = place.call(
+        lambda foliot: foliot.operate.trigger_async(
+            schedule, reason=why, actor=acting(actor), key=key, override_overlap=override_overlap
+        )
     )
     if as_json:
         print_json(kept_shape(kept))
