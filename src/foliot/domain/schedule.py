@@ -257,7 +257,7 @@ class TickDecision:
 
     number: int
     verdict: str
-    """`fire`, `hold` or `skip`."""
+    """`fire`, `hold`, `skip`, or `later`: nothing is written, and the scheduler asks again."""
     lane: Lane = Lane.LIVE
     reason: Reason | None = None
     detail: str | None = None
