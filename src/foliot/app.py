@@ -35,6 +35,7 @@ from foliot.errors import Conflict, InvalidInput, ScheduleChanged, StoreError, T
 from foliot.job import Job, Moment
 from foliot.members import Members
 from foliot.operate import Operator
+from foliot.operate.comparing import compared
 from foliot.operate.stating import check_binding, check_complete, check_readable
 from foliot.portal import Portal, refuse_to_block
 from foliot.timing.binding import Binding, binding
@@ -443,7 +444,7 @@ class Foliot:
         store = await self.opened()
         if self._unintroduced:
             await self._introduce(store, {promise.job for promise in listed})
-        return await store.promise(listed)
+        return await compared(store, listed, await store.promise(listed))
 
     async def _introduce(self, store: Store, jobs: Iterable[str]) -> None:
         """Nobody may see what is secret in a run that no worker has heard of yet: once for each job and process."""

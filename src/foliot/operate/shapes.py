@@ -263,7 +263,13 @@ def instance_shape(instance: Instance) -> Shape:
 
 
 def kept_shape(kept: Kept) -> Shape:
-    return {"id": kept.id, "outcome": kept.outcome, "state": str(kept.state), "fire_at": moment(kept.fire_at)}
+    return {
+        "id": kept.id,
+        "outcome": kept.outcome,
+        "state": str(kept.state),
+        "fire_at": moment(kept.fire_at),
+        "differs": list(kept.differs),
+    }
 
 
 # What the shapes are made of, for those who show the same in words.

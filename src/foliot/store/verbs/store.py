@@ -23,7 +23,7 @@ from foliot.domain.listing import RunFilter, RunPage
 from foliot.domain.members import Member, MembersChanged, MemberSet
 from foliot.domain.members import Standing as MemberStanding
 from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
-from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise, RunView, SilentAttempt
+from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise, Promised, RunView, SilentAttempt
 from foliot.domain.schedule import (
     NO_RELEASE,
     Applied,
@@ -63,7 +63,7 @@ from foliot.store.verbs.alerting import AlertVerbs
 from foliot.store.verbs.locking import LockVerbs
 from foliot.store.verbs.measures import MeasureVerbs
 from foliot.store.verbs.surveys import SurveyVerbs
-from foliot.store.verbs.transaction import Transaction
+from foliot.store.verbs.transaction import Transaction, longs
 
 
 class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
@@ -73,6 +73,10 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
     shard_count: int
 
     # Promises
+
+    async def promised(self, numbers: Sequence[int]) -> Mapping[int, Promised]:
+        rows = await self.read(lambda tx: tx.all("promised", numbers=longs(numbers)))
+        return {number: Promised(job, payload, due_at) for number, job, payload, due_at in rows}
 
     async def promise_as(self, wanted: Sequence[Promise], *, actor: str, note: str) -> list[Kept]:
         return await self.write(lambda tx: promises.promise_as(tx, wanted, actor, note))
