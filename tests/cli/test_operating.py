@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import UTC, datetime
 
 import pytest
 
-from foliot import bootstrap
+from foliot import Foliot, bootstrap
 from foliot.clock import SystemClock
 from foliot.domain.instant import parse_rfc3339
 from tests.cli.support import refused, run, run_json
@@ -195,3 +196,17 @@ def test_what_is_piped_is_neither_wrapped_nor_cut_nor_coloured(store: str):
     assert "permanent: Permanent: invoice 1 has no address" in told
     assert "\x1b" not in told
     assert all(line == line.rstrip() for line in told.splitlines())
+
+
+def test_an_abort_at_a_prompt_prints_one_line(store: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("foliot.cli.editing.refuse_blind", lambda **_: None)  # as on a terminal; its input ends here
+    left = run("schedules", "edit", "greetings", "--rule", "every 30m", *WHY, "--store", store)
+    assert left.exit_code == 130
+    assert left.stderr.strip() == "foliot: aborted"
+
+
+def test_the_story_of_a_promise_says_that_the_app_moved_it(store: str):
+    app = Foliot(store)
+    moved = app.move("class:3", datetime(2100, 1, 1, tzinfo=UTC))
+    app.close()
+    assert re.search(r"moved: from \S+ to 2100-01-01T00:00:00Z", run("runs", "show", moved.id, "--store", store).stdout)

@@ -312,6 +312,7 @@ def _person(row: AuditRow) -> StoryLine:
 _DID = {
     "cancel": "cancelled it",
     "force_cancel": "cancelled it with force",
+    "move": "moved it",
     "skip": "skipped it",
     "retry": "ordered another try",
     "replay": "replayed it, with others",
