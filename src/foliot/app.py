@@ -380,7 +380,19 @@ class Foliot:
         for members in self.member_sets.values():
             if members.declared is not None:
                 await store.declare_members(members.name, members.declared, prune=prune, actor=actor)
-        return await self._apply(self._schedules, prune=prune, actor=actor)
+        applied = await self._apply(self._schedules, prune=prune, actor=actor)
+        return replace(applied, lacking=await self._lacking(store))
+
+    async def _lacking(self, store: Store) -> dict[str, str]:
+        """By schedule, the one that it requires where that exists neither here nor in the store."""
+        required = {
+            name: requires
+            for name, stated in self._schedules.items()
+            if (requires := stated.carried.get("requires", stated.job.handler.policy.requires)) is not None
+            and requires not in self._schedules
+        }
+        known = {one.id for one in await store.templates(sorted(set(required.values())))} if required else set()
+        return {name: requires for name, requires in required.items() if requires not in known}
 
     async def settle_async(self, *, actor: str = "code") -> Applied:
         """As `apply`, for what the store holds otherwise than declared here: an older release has its way again once no

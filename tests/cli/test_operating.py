@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from foliot import Foliot, bootstrap
+from foliot import Foliot, bootstrap, every
 from foliot.clock import SystemClock
 from foliot.domain.instant import parse_rfc3339
 from tests.cli.support import refused, run, run_json
@@ -210,3 +210,19 @@ def test_the_story_of_a_promise_says_that_the_app_moved_it(store: str):
     moved = app.move("class:3", datetime(2100, 1, 1, tzinfo=UTC))
     app.close()
     assert re.search(r"moved: from \S+ to 2100-01-01T00:00:00Z", run("runs", "show", moved.id, "--store", store).stdout)
+
+
+def test_a_schedule_that_requires_one_which_does_not_exist_warns(store: str):
+    app = Foliot(store)
+
+    @app.job
+    async def greet() -> None: ...
+
+    app.schedule("early", greet, every("1h"), requires="late")
+    assert app.apply().lacking == {"early": "late"}
+    app.close()
+    shown = run("schedules", "show", "early", "--store", store).stdout
+    assert "a useful result of late; a tick waits for it up to 1d" in shown
+    assert "there is no schedule late, which it requires" in shown
+    assert run_json("schedules", "show", "early", "--store", store)["lacks_required"] is True
+    assert "early requires late; no such schedule exists" in " ".join(run("doctor", "--store", store).stdout.split())

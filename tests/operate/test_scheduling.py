@@ -15,6 +15,7 @@ from foliot.domain.rule import Rule
 from foliot.domain.state import State
 from foliot.errors import Conflict, InvalidInput, InvalidRule, UnknownName
 from foliot.operate.scheduling import Planned, planned_shape
+from foliot.operate.shapes import policy_words
 from foliot.operate.stating import change_words
 from foliot.store.verbs.transaction import longs
 from foliot.testing import World, virtual_time
@@ -378,3 +379,16 @@ def test_changes_show_rules_and_durations_as_people_write_them(world: World) -> 
         "attempts": ("4", "5"),
         "owner": ("finance", "x"),
     }
+
+
+def test_a_required_schedule_must_exist_where_people_state_it(world: World) -> None:
+    operate = world.app.operate
+    with pytest.raises(UnknownName, match="requires='nightl': there is no such schedule; did you mean nightly"):
+        operate.put_schedule(NEW | {"requires": "nightl"}, **WHY)
+    both = [NEW | {"requires": "daily"}, NEW | {"name": "daily", "rule": "0 5 * * *"}]
+    assert [one.outcome for one in operate.apply_schedules(both, source="file:a.toml", **WHY)] == ["created"] * 2
+    with pytest.raises(UnknownName, match="make that one first"):
+        operate.edit_schedule("hourly", {"requires": "zzz"}, revision=1, **WHY)
+    assert operate.edit_schedule("hourly", {"requires": "nightly"}, revision=1, **WHY).revision == 2
+    words = policy_words(world.schedule("hourly").schedule.policy)["requires"]
+    assert words == "a useful result of nightly; a tick waits for it up to 1d, and then is skipped"

@@ -198,18 +198,21 @@ def _rule_words(view: ScheduleView) -> str:
 def show(schedule: NameArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """One schedule: its rule and policies in words, what comes, and what its last runs did."""
 
-    async def look(foliot: Foliot) -> tuple[Standing, list[RunView], list[str], list[Pause], Instant]:
+    async def look(foliot: Foliot) -> tuple[Standing, list[RunView], list[str], bool, list[Pause], Instant]:
         stands = await foliot.operate.standing_async(schedule)
         last = await foliot.operate.runs_async(schedule=schedule, limit=_LAST)
         drift = await foliot.operate.declared_otherwise_async(schedule)
-        return stands, last, drift, await foliot.operate.pauses_async(), await foliot.operate.now_async()
+        lacks = await foliot.operate.lacks_required_async(stands.schedule)
+        return stands, last, drift, lacks, await foliot.operate.pauses_async(), await foliot.operate.now_async()
 
-    stands, last, drift, paused, now = with_store(app, store, look)
+    stands, last, drift, lacks, paused, now = with_store(app, store, look)
     if as_json:
         shape = standing_shape(stands, now, _COMING, paused)
-        print_json(shape | {"runs": [run_shape(run) for run in last], "drift": drift})
+        print_json(shape | {"runs": [run_shape(run) for run in last], "drift": drift, "lacks_required": lacks})
         return
     facts = _facts(stands.as_view, pauses_about(stands.schedule, paused), now)
+    if lacks:
+        facts["warning"] = f"there is no schedule {stands.schedule.policy.requires}, which it requires: declare that"
     if drift:
         facts["drift"] = f"declared otherwise by the code of {', '.join(drift)}"
     print_facts(facts)

@@ -10,7 +10,7 @@ from foliot.domain.access import checked_request_key
 from foliot.domain.identity import series_name
 from foliot.domain.instant import Instant
 from foliot.domain.run import Kept, RunView
-from foliot.domain.schedule import ScheduleView
+from foliot.domain.schedule import Schedule, ScheduleView
 from foliot.domain.state import State
 from foliot.domain.store import EventRow, Instance, JobCard, Ticking
 from foliot.errors import InvalidInput
@@ -141,6 +141,11 @@ class Operator(
 
     async def schedule_async(self, schedule: str) -> ScheduleView:
         return await (await self._opened()).schedule(schedule)
+
+    async def lacks_required_async(self, schedule: Schedule) -> bool:
+        """Whether it requires a schedule that does not exist."""
+        requires = schedule.policy.requires
+        return requires is not None and not await (await self._opened()).templates([requires])
 
     async def declared_otherwise_async(self, schedule: str) -> list[str]:
         """The processes whose code declares it otherwise than it is stored."""

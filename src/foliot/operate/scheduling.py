@@ -18,6 +18,7 @@ from foliot.operate.shapes import Shape
 from foliot.operate.stating import (
     FieldChange,
     Ticks,
+    check_requires,
     edited_schedule,
     stated_schedule,
     ticks_of,
@@ -218,6 +219,8 @@ async def _edit(store: Store, schedule: str, given: Mapping[str, Any]) -> tuple[
     known, now = (await store.schedule(schedule)).schedule, await store.now()
     card = (await store.jobs()).get(known.job)
     wanted = edited_schedule(known, given, card)
+    if wanted.policy.requires != known.policy.requires:
+        check_requires(schedule, wanted.policy.requires, {view.schedule.id for view in await store.schedules()})
     changes = told_changes(known, wanted, traits_of(card).secrets)
     outcome = "changed" if changes else "unchanged"
     planned = Planned(schedule, outcome, changes, ticks_of(known, wanted, now), known.revision)
@@ -236,6 +239,10 @@ async def _declared(store: Store, given: Sequence[Mapping[str, Any]]) -> list[De
         if declared.id in found:
             raise InvalidInput(f"schedule {declared.id!r} is stated twice")
         found[declared.id] = declared
+    if any(one.policy.requires is not None for one in found.values()):
+        known = {*found, *(view.schedule.id for view in await store.schedules())}
+        for declared in found.values():
+            check_requires(declared.id, declared.policy.requires, known)
     return list(found.values())
 
 

@@ -457,6 +457,15 @@ def check_readable(schedule: str, rule: Rule) -> str:
     return encoded
 
 
+def check_requires(schedule: str, requires: str | None, known: Collection[str]) -> None:
+    """Refuses a required schedule that does not exist: its ticks would wait for it until their cutoff, each time."""
+    if requires is None or requires in known:
+        return
+    near = get_close_matches(requires, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else "make that one first"
+    raise UnknownName(f"schedule {schedule!r}: requires={requires!r:.80}: there is no such schedule; {hint}")
+
+
 def check_complete(schedule: str, chosen: Mapping[str, Any], over: str | None) -> None:
     if over is None and chosen.get("complete") is not None:
         raise InvalidInput(
