@@ -76,7 +76,7 @@ def _exit_for_usage(error: Exception) -> None:
         error.show()  # type: ignore[attr-defined]
     elif type(error).__name__ == "Abort":  # at a prompt
         complain("aborted")
-        sys.exit(130)
+        sys.exit(1)
     elif hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context is not None else ""

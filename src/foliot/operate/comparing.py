@@ -8,7 +8,7 @@ from typing import Protocol
 
 from foliot.domain.run import Kept, Promise, Promised, differing
 
-_log = logging.getLogger("foliot.promises")
+_log = logging.getLogger("foliot")
 
 
 class _Store(Protocol):
