@@ -35,6 +35,7 @@ from foliot.errors import Conflict, InvalidInput, ScheduleChanged, StoreError, T
 from foliot.job import Job, Moment
 from foliot.members import Members
 from foliot.operate import Operator
+from foliot.operate.comparing import compared
 from foliot.operate.stating import check_binding, check_complete, check_readable
 from foliot.portal import Portal, refuse_to_block
 from foliot.timing.binding import Binding, binding
@@ -379,7 +380,19 @@ class Foliot:
         for members in self.member_sets.values():
             if members.declared is not None:
                 await store.declare_members(members.name, members.declared, prune=prune, actor=actor)
-        return await self._apply(self._schedules, prune=prune, actor=actor)
+        applied = await self._apply(self._schedules, prune=prune, actor=actor)
+        return replace(applied, lacking=await self._lacking(store))
+
+    async def _lacking(self, store: Store) -> dict[str, str]:
+        """By schedule, the one that it requires where that exists neither here nor in the store."""
+        required = {
+            name: requires
+            for name, stated in self._schedules.items()
+            if (requires := stated.carried.get("requires", stated.job.handler.policy.requires)) is not None
+            and requires not in self._schedules
+        }
+        known = {one.id for one in await store.templates(sorted(set(required.values())))} if required else set()
+        return {name: requires for name, requires in required.items() if requires not in known}
 
     async def settle_async(self, *, actor: str = "code") -> Applied:
         """As `apply`, for what the store holds otherwise than declared here: an older release has its way again once no
@@ -443,7 +456,7 @@ class Foliot:
         store = await self.opened()
         if self._unintroduced:
             await self._introduce(store, {promise.job for promise in listed})
-        return await store.promise(listed)
+        return await compared(store, listed, await store.promise(listed))
 
     async def _introduce(self, store: Store, jobs: Iterable[str]) -> None:
         """Nobody may see what is secret in a run that no worker has heard of yet: once for each job and process."""

@@ -164,17 +164,17 @@ class Job(Generic[P, R]):
 
     async def delay_async(self, length: Length, /, *args: P.args, **kwargs: P.kwargs) -> Kept:
         """Promises a run after some time: `job.delay_async("10m", ...)`."""
-        return await self._make_async(self._promise(self._after(length), args, kwargs))
+        return await self._make_async(self._promise(self._after(length), args, kwargs, is_relative=True))
 
     def delay(self, length: Length, /, *args: P.args, **kwargs: P.kwargs) -> Kept:
-        return self._make(lambda: self._promise(self._after(length), args, kwargs), "delay_async")
+        return self._make(lambda: self._promise(self._after(length), args, kwargs, is_relative=True), "delay_async")
 
     async def now_async(self, *args: P.args, **kwargs: P.kwargs) -> Kept:
         """Promises a run at once."""
-        return await self._make_async(self._promise(self.app.clock.now(), args, kwargs))
+        return await self._make_async(self._promise(self.app.clock.now(), args, kwargs, is_relative=True))
 
     def now(self, *args: P.args, **kwargs: P.kwargs) -> Kept:
-        return self._make(lambda: self._promise(self.app.clock.now(), args, kwargs), "now_async")
+        return self._make(lambda: self._promise(self.app.clock.now(), args, kwargs, is_relative=True), "now_async")
 
     # Many at once
 
@@ -187,7 +187,7 @@ class Job(Generic[P, R]):
     def promise_delay(self, length: Length, /, *args: P.args, **kwargs: P.kwargs) -> Promise:
         if self._options.connection is not None:
             raise self._where_is_said()
-        return self._promise(self._after(length), args, kwargs)
+        return self._promise(self._after(length), args, kwargs, is_relative=True)
 
     def _where_is_said(self) -> InvalidInput:
         return InvalidInput(
@@ -197,7 +197,9 @@ class Job(Generic[P, R]):
     def _after(self, length: Length) -> Instant:
         return self.app.clock.now() + duration(length)
 
-    def _promise(self, fire_at: Instant, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Promise:
+    def _promise(
+        self, fire_at: Instant, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_relative: bool = False
+    ) -> Promise:
         options = self._options
         payload = self.handler.arguments.encode(args, kwargs)
         # By place, not by name, and not through the class: of a million promises this is a good part of the time.
@@ -214,6 +216,7 @@ class Job(Generic[P, R]):
                 self._carried.encoded(self.handler.given(payload)) if self._carried.names else self._encoded_settings,
                 options.on_conflict,
                 options.unique_for,
+                is_relative,
             )
         )
 

@@ -57,6 +57,27 @@ def test_ticks_that_are_caught_up_one_by_one_keep_to_the_rate_too() -> None:
         assert min(after - before for before, after in pairwise(late)) >= SECOND - 1
 
 
+@pytest.mark.parametrize("catch_up", ["all", "once"])
+def test_ticks_that_were_missed_by_seconds_keep_to_the_rate_too(catch_up: str) -> None:
+    app = Foliot()
+    app.limit("lane:catch-up", rate="1/s")
+
+    @app.job
+    async def load() -> None: ...
+
+    for number in range(20):
+        app.schedule(f"load-{number}", load, every("1h"), catch_up=catch_up, missed_after="5s", overlap="allow")
+    with virtual_time(app, start=datetime(2026, 4, 1, 0, 59, 30, tzinfo=UTC)) as world:
+        world.run_for("29s")
+        world.clock.advance(31 * SECOND)  # the scheduler is up, and was held for half a minute
+        world.run_for("5s")
+        assert len(ended(world, Lane.CATCH_UP)) == pytest.approx(5, abs=2)
+        world.run_for("20s")
+        late = sorted(run.fired_at or 0 for run in ended(world, Lane.CATCH_UP))
+        assert len(late) == 20
+        assert min(after - before for before, after in pairwise(late)) >= SECOND - 1
+
+
 def test_without_a_rate_everything_is_caught_up_at_once() -> None:
     app = Foliot()
 

@@ -10,8 +10,10 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from foliot import Context, Foliot, Permanent, RetryAfter
+from foliot.domain.run import Promise, Promised, differing
 from foliot.domain.state import Outcome, State
 from foliot.errors import Conflict, InvalidInput, UnknownName
+from foliot.operate.shapes import kept_shape
 from foliot.testing import World, virtual_time
 
 START = datetime(2026, 4, 1, 9, tzinfo=UTC)
@@ -301,3 +303,30 @@ def test_a_broken_payload_is_set_aside_and_the_others_go_on(campus: Campus, worl
     assert (world.run(bad.id).state, world.run(bad.id).reason) == (State.DEAD, "bad_payload")
     assert world.run(good.id).state is State.SUCCEEDED
     assert [event.kind for event in world.events()] == ["run_set_aside"]
+
+
+def test_a_key_that_is_promised_again_otherwise_is_kept_and_says_so(
+    campus: Campus, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    remind = campus.app.job_named("remind").using(key="class:7")
+    due = START + timedelta(hours=1)
+    first = remind.at(due, class_id=7)
+    assert first.differs == remind.at(due, class_id=7).differs == ()
+    assert caplog.messages == []
+    other = remind.at(due + timedelta(hours=1), class_id=8)
+    assert (other.id, other.outcome, other.differs) == (first.id, "kept", ("args", "time"))
+    assert "with another args and another time" in str(other)
+    [warning] = caplog.messages
+    assert "'class:7' was promised again with another args and another time: class:7#1 stays as it is" in warning
+    assert remind.delay("2h", class_id=7).differs == (), "a delay counts from the call"
+    world.run_for("1d")
+    assert remind.at(due, class_id=8).differs == ("args",), "also after it ended"
+    by_name = campus.app.operate.promise("remind", {"class_id": 9}, key="class:7", actor="ana")
+    assert by_name.differs == ("args",)
+    assert kept_shape(by_name)["differs"] == ["args"]
+
+
+def test_a_relative_time_is_not_compared() -> None:
+    stored = Promised("job", b'{"a":1}', 0)
+    assert differing(Promise("job", b'{"a":1}', 0), stored) == ()
+    assert differing(Promise("other", b'{"a":2}', 5, is_relative=True), stored) == ("job", "args")

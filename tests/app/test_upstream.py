@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from foliot import Foliot, cron
+from foliot.cli.doctor import _required
 from foliot.domain.state import Reason, State
 from foliot.testing import virtual_time
 from foliot.testing.world import World
@@ -131,3 +132,23 @@ def test_an_operator_lets_it_go_without_the_result() -> None:
         world.call(world.store.release_run(world.runs(schedule="report")[0].id, actor="ana", note="the board meets"))
         world.run_for("1m")
     assert house.reported == ["01 03:02"]
+
+
+def test_code_that_requires_a_schedule_which_does_not_exist_is_applied_and_says_so() -> None:
+    house = House()
+    with virtual_time(house.app, start=START) as world:
+        assert world.call(house.app.apply_async()).lacking == {}
+        later = Foliot(world.store, clock=world.clock)
+
+        @later.job
+        async def report() -> None: ...
+
+        later.schedule("report", report, cron("0 3 * * *"), requires="orders")
+        assert world.call(later.apply_async()).lacking == {}, "another app declares it"
+        assert not world.call(later.operate.lacks_required_async(world.schedule("report").schedule))
+        world.app.operate.delete("orders", reason="moved", actor="ana")
+        assert world.call(later.apply_async()).lacking == {"report": "orders"}
+        view = world.schedule("report")
+        assert world.call(later.operate.lacks_required_async(view.schedule))
+        [check] = _required([view])
+        assert (check.verdict, "report requires orders" in check.detail) == ("warning", True)

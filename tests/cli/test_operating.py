@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from datetime import UTC, datetime
 
 import pytest
 
+from foliot import Foliot, bootstrap, every
+from foliot.clock import SystemClock
 from foliot.domain.instant import parse_rfc3339
 from tests.cli.support import refused, run, run_json
+from tests.contract.stage import Stage
 
 WHY = ("--reason", "a test", "--actor", "tester")
 
@@ -62,6 +67,33 @@ def test_a_triggered_run_is_one_of_its_schedule(store: str):
     assert (again["id"], again["outcome"]) == (made["id"], "kept")
     assert made["id"].startswith("greetings@")
     assert run_json("runs", "show", made["id"], "--store", store)["origin"] == "manual"
+
+
+async def _hand_off(url: str) -> None:
+    """Hands off what is due."""
+    store = bootstrap.make_store(url)
+    await store.open()
+    await Stage(store, SystemClock()).fire()  # type: ignore[arg-type]
+    await store.close()
+
+
+def test_a_trigger_that_overlap_would_skip_makes_no_run_unless_it_is_overridden(store: str):
+    on = ("--store", store)
+    free = run("schedules", "trigger", "greetings", *WHY, *on).stdout
+    assert "greetings: the run starts now" in free
+    first = free.split()[-1]
+    asyncio.run(_hand_off(store))
+    before = len(run_json("runs", "list", *on))
+    complaint = refused(run("schedules", "trigger", "greetings", *WHY, *on), 1)
+    assert f"{first} is still active (overlap=skip)" in complaint
+    assert "--override-overlap" in complaint
+    assert "would be skipped" in run("schedules", "trigger", "greetings", "--dry-run", *on).stdout
+    assert len(run_json("runs", "list", *on)) == before
+    seen = run_json("schedules", "trigger", "greetings", "--override-overlap", "--dry-run", *on)
+    assert (seen["outcome"], f"beside {first}" in seen["detail"]) == ("made", True)
+    beside = run("schedules", "trigger", "greetings", "--override-overlap", *WHY, *on).stdout
+    assert f"starts beside {first}" in beside
+    assert "made greetings@" in beside
 
 
 def test_runs_are_listed_newest_first_and_page_by_page(store: str):
@@ -164,3 +196,33 @@ def test_what_is_piped_is_neither_wrapped_nor_cut_nor_coloured(store: str):
     assert "permanent: Permanent: invoice 1 has no address" in told
     assert "\x1b" not in told
     assert all(line == line.rstrip() for line in told.splitlines())
+
+
+def test_an_abort_at_a_prompt_prints_one_line(store: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("foliot.cli.editing.refuse_blind", lambda **_: None)  # as on a terminal; its input ends here
+    left = run("schedules", "edit", "greetings", "--rule", "every 30m", *WHY, "--store", store)
+    assert left.exit_code == 1
+    assert left.stderr.strip() == "foliot: aborted"
+
+
+def test_the_story_of_a_promise_says_that_the_app_moved_it(store: str):
+    app = Foliot(store)
+    moved = app.move("class:3", datetime(2100, 1, 1, tzinfo=UTC))
+    app.close()
+    assert re.search(r"moved: from \S+ to 2100-01-01T00:00:00Z", run("runs", "show", moved.id, "--store", store).stdout)
+
+
+def test_a_schedule_that_requires_one_which_does_not_exist_warns(store: str):
+    app = Foliot(store)
+
+    @app.job
+    async def greet() -> None: ...
+
+    app.schedule("early", greet, every("1h"), requires="late")
+    assert app.apply().lacking == {"early": "late"}
+    app.close()
+    shown = run("schedules", "show", "early", "--store", store).stdout
+    assert "a useful result of late; a tick waits for it up to 1d" in shown
+    assert "there is no schedule late, which it requires" in shown
+    assert run_json("schedules", "show", "early", "--store", store)["lacks_required"] is True
+    assert "early requires late; no such schedule exists" in " ".join(run("doctor", "--store", store).stdout.split())

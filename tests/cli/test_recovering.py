@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
+from datetime import date
 from typing import Any
 
 import pytest
 
+from foliot.cli.report import _print
+from foliot.operate.report import CAVEATS, Report, Statement, Verdict
 from tests.cli.support import refused, run, run_json
 
 WHY = ("--reason", "a test", "--actor", "tester")
@@ -168,6 +171,8 @@ def test_a_report_of_what_is_done_ends_with_0(store: str) -> None:
     complete = [one for one in shape["statements"] if one["verdict"] == "complete"]
     assert complete[0]["text"].startswith("Run class:1[acme]#1 of greet for tenant acme finished at ")
     assert complete[0]["text"].endswith("exactly once is not on record.")
+    told = run("report", "greet", "--on", day, "--store", store).stdout
+    assert told.count("is not on record") == told.count("happened exactly once") == 1
     quiet = run("report", "greetings", "--on", "2020-01-01", "--store", store)
     assert (quiet.exit_code, quiet.stdout) == (0, "greetings on 2020-01-01 (UTC): nothing was due, and nothing ran\n")
 
@@ -198,3 +203,15 @@ def test_a_job_is_shown_with_policies_counts_and_advice(doubts: str) -> None:
     told = run("jobs", "show", "transfer", "--store", doubts).stdout
     assert "one attempt, no retry" in told
     assert "there is no job" in refused(run("jobs", "show", "nobody", "--store", doubts), 1)
+
+
+def test_a_report_says_a_sentence_about_many_runs_once(capsys: pytest.CaptureFixture[str]) -> None:
+    caveat = next(sentence for sentence in CAVEATS if "saw it finish" in sentence)
+    statements = [
+        Statement(f"r{n}", n, Verdict.COMPLETE, f"The 0{n}:00 run of x finished at 0{n}:00. {caveat}", caveat)
+        for n in range(3)
+    ]
+    _print(Report("x", date(2026, 4, 1), "UTC", statements))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:4] == [f"The 0{n}:00 run of x finished at 0{n}:00." for n in range(3)]
+    assert lines[4:] == [f"3 of these runs {CAVEATS[caveat]}"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from foliot.cli.simulate import _row
+from foliot.testing.simulating import Played
 from tests.cli.support import refused, run, run_json
 
 SHOP = """
@@ -77,3 +80,8 @@ def test_what_cannot_be_played_is_refused(shop: Path, given: tuple[str, ...], sa
 
 def test_it_needs_an_app() -> None:
     assert "--app" in refused(run("simulate"), 2)
+
+
+def test_a_run_that_fails_is_not_counted_as_one_that_ran() -> None:
+    played = Played("feed", "feed", Counter({"succeeded": 3, "dead": 2, "skipped": 4}), Counter(), 0, 0, 0)
+    assert _row(played, {"feed": 0})[:3] == ("feed", "3", "2")

@@ -122,6 +122,7 @@ def test_a_schedule_is_edited_from_the_revision_that_was_seen(store: str):
     again = run("schedules", "edit", "greetings", "--set", "attempts=2", "--revision", "1", *WHY, *on)
     assert again.exit_code == 1
     assert "you saw 1; tester changed it at" in again.stderr
+    assert again.stdout == "", "a refused edit prints no plan that reads as a success"
     assert "by tester" in run("schedules", "show", "greetings", *on).stdout
     assert run_json("schedules", "show", "greetings", *on)["edited"]["fields"] == ["rule"]
     assert "--set NAME=VALUE" in refused(run("schedules", "edit", "greetings", *WHY, *on), 2)
@@ -142,7 +143,9 @@ def test_a_file_of_schedules_is_applied_and_pruned(store: str, tmp_path: Path):
     told = run_json("schedules", "apply", as_json, "--source", "file:all.toml", "--prune", "--yes", *on)
     assert [(one["id"], one["outcome"]) for one in told] == [("daily", "changed"), ("more", "pruned")]
     as_json.write_text('[{"name": "greetings", "job": "greet", "rule": "every 1h"}]')
-    assert "stated by code" in run("schedules", "apply", as_json, "--yes", *on).stderr
+    refusal = run("schedules", "apply", as_json, "--yes", *on)
+    assert "stated by code" in refusal.stderr
+    assert "created" not in refusal.stdout, "a list that is refused creates nothing"
     file.write_text("[[schedule]\n")
     refused(run("schedules", "apply", file, "--yes", *on), 2)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from foliot import Foliot
 from foliot.domain.instant import HOUR, MINUTE, SECOND
 from foliot.domain.ledger import Item, ItemState
 from foliot.domain.run import Claimed, Progress
 from foliot.domain.state import Event, Outcome, Reason, State
+from foliot.operate.story import lineage_shape, story
 from tests.contract.stage import START, Stage, declared, fires_hourly, holds
 
 
@@ -278,6 +280,10 @@ async def test_a_refused_ending_is_recorded_as_fenced_beside_the_loss(stage: Sta
     [event] = await stage.events("fenced")
     assert event.subject == "class:7#1"
     assert "class:7#1/1" in event.detail
+    lineage = await Foliot(stage.store, clock=stage.clock).operate.lineage_async("class:7#1")
+    shown = [(one["attempt"], one["outcome"]) for one in lineage_shape(lineage)["attempts"]]
+    assert sorted(shown, key=str) == [(1, "lost"), (2, None)], "people see each attempt once"
+    assert any(line.text.startswith("fenced: ") for line in story(lineage))
 
 
 @pytest.mark.parametrize("ending", [Stage.succeeded, Stage.died], ids=["in history", "parked"])

@@ -9,7 +9,8 @@ import pytest
 from foliot.domain.gates import Gate
 from foliot.domain.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from foliot.domain.run import Lane, Promise
-from tests.contract.stage import BEGINNING, START, Entry, Stage, entries
+from foliot.domain.schedule import TickDecision
+from tests.contract.stage import BEGINNING, START, Entry, Stage, declared, entries
 
 # ----------------------------------------------------------------------------------------------------------------- load
 
@@ -147,3 +148,13 @@ async def test_the_backlog_of_several_chunks_counts_together(stage: Stage) -> No
     await handed_off(stage, 1, 0)
     assert await lanes(stage, 10, 3) == [LIVE, CATCH_UP, CATCH_UP, CATCH_UP]
     assert await lanes(stage, 10, 10) == [CATCH_UP] * 3
+
+
+async def test_a_tick_with_the_decision_later_is_left_as_it_was(stage: Stage) -> None:
+    await stage.apply(declared("hourly", START))
+    [before] = await stage.waiting("hourly")
+    fired = await stage.fire(lambda fact: TickDecision(fact.number, "later"))
+    assert (fired.handed_off, fired.created, list(fired.paced)) == (0, 0, [(START, before.number)])
+    assert await stage.waiting("hourly") == [before]
+    await stage.fire()
+    assert [run.id for run in await stage.claim()] == [before.id]

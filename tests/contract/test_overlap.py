@@ -8,9 +8,12 @@ from foliot.domain.backfill import FillTick, NewBackfill, Pace
 from foliot.domain.gates import Gate
 from foliot.domain.instant import HOUR, SECOND
 from foliot.domain.ledger import EffectState, Settled
+from foliot.domain.overlap import foreseen
 from foliot.domain.policy import Policy, choices
 from foliot.domain.run import Claimed, Lane, Origin
+from foliot.domain.schedule import TickFacts
 from foliot.domain.state import Event, Reason, State
+from foliot.errors import Conflict, UnknownName
 from foliot.timing import every
 from tests.contract.stage import Stage, declared
 
@@ -397,3 +400,45 @@ async def test_a_tick_that_a_pause_with_an_end_holds_runs_when_an_operator_lets_
     await stage.store.release_run(held.id, actor="ana", note="")
     await stage.fire_by_policy()
     assert [one.id for one in await stage.claim()] == [held.id]
+
+
+@pytest.mark.parametrize(
+    ("overlap", "verdict"), [("skip", "skip"), ("queue", "hold"), ("allow", "fire"), ("replace", "hold")]
+)
+async def test_the_facts_of_a_trigger_foretell_the_decision(stage: Stage, overlap: str, verdict: str) -> None:
+    await hourly(stage, overlap=overlap)
+    await stage.fire_by_policy()
+    [run] = await stage.claim()
+    stage.clock.advance(SECOND)
+    decision = foreseen(await stage.store.trigger_facts("hourly"))
+    assert (decision.verdict, decision.verdict == "fire" or run.id in str(decision.detail)) == (verdict, True)
+    kept = await stage.store.trigger("hourly", actor="ana", note="")
+    await stage.fire_by_policy()
+    state = {"skip": State.SKIPPED, "hold": State.HELD, "fire": State.READY}[verdict]
+    assert (await stage.run(kept)).state is state
+    with pytest.raises(UnknownName, match="nobody"):
+        await stage.store.trigger_facts("nobody")
+
+
+async def test_a_check_that_refuses_a_trigger_leaves_no_run_and_no_key(stage: Stage) -> None:
+    await busy(stage, overlap="skip")
+
+    def refuse(fact: TickFacts) -> None:
+        raise Conflict(f"{fact.occupied_by} is active")
+
+    before = [run.id for run in await stage.store.runs()]
+    with pytest.raises(Conflict, match="is active"):
+        await stage.store.trigger("hourly", actor="ana", note="", key="deploy-7", check=refuse)
+    assert [run.id for run in await stage.store.runs()] == before
+    kept = await stage.store.trigger("hourly", actor="ana", note="", key="deploy-7")
+    again = await stage.store.trigger("hourly", actor="ana", note="", key="deploy-7", check=refuse)
+    assert (kept.outcome, again.outcome, again.id) == ("made", "kept", kept.id)
+
+
+async def test_a_trigger_that_overrides_overlap_runs_beside_the_active_run(stage: Stage) -> None:
+    await busy(stage, overlap="skip")
+    kept = await stage.store.trigger("hourly", actor="ana", note="the board asked", override=True)
+    await stage.fire_by_policy()
+    assert kept.id in [one.id for one in await stage.claim()]
+    [row] = [row for row in await stage.store.audit_of("hourly") if row.action == "trigger"]
+    assert (row.actor, row.note) == ("ana", "overrides overlap: the board asked")

@@ -6,7 +6,7 @@ import pytest
 
 from foliot.domain.identity import made_at
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND
-from foliot.domain.run import Lane, OnConflict, Origin, Promise
+from foliot.domain.run import Lane, OnConflict, Origin, Promise, Promised
 from foliot.domain.state import State
 from foliot.domain.store import DEFAULT_QUEUE
 from foliot.errors import Conflict
@@ -318,3 +318,14 @@ async def test_any_printable_text_can_be_a_key_and_any_bytes_a_payload(stage: St
     kept = await stage.promise("Grüße 'x\"; DROP TABLE run; -- 🙂%_", payload=bytes(range(256)))
     assert (await stage.run(kept)).payload == bytes(range(256))
     assert (await stage.promise("Grüße 'x\"; DROP TABLE run; -- 🙂%_")).outcome == "kept"
+
+
+async def test_the_store_says_what_a_promise_was_made_with_also_after_it_ended(stage: Stage) -> None:
+    ended = await stage.promise("class:6", payload=b'{"a":1}')
+    live = await stage.promise("class:7", after=HOUR, payload=b'{"a":2}', job="job")
+    await stage.store.cancel(ended.id, actor="ana", note="")
+    found = await stage.store.promised([ended.number, live.number, 7])
+    assert found == {
+        ended.number: Promised("job", b'{"a":1}', ended.fire_at),
+        live.number: Promised("job", b'{"a":2}', live.fire_at),
+    }

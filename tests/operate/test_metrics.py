@@ -78,6 +78,20 @@ def test_one_look_tells_of_the_whole_fleet() -> None:
     assert told == {metric.name for metric in OF_THE_STORE} <= {metric.name for metric in ALL}
 
 
+def test_a_schedule_that_was_never_useful_counts_from_its_making() -> None:
+    app = Foliot()
+
+    @app.job
+    async def fail() -> None:
+        raise Permanent("never")
+
+    app.schedule("fails", fail, every("1h"), overlap="skip", catch_up="once")
+    with virtual_time(app) as world:
+        world.run_for("5h")
+        found = samples(world.call(FleetMetrics(app.opened, tenants=3).render()))
+    assert named(found, "foliot_schedule_useful_age_seconds") == {"fails": 5 * 3600}
+
+
 class Counting:
     """A store that has very many schedules, and takes its time to count them."""
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from foliot import Foliot, cron, every
+from foliot import Foliot, cron, every, rrule
 from foliot.domain.instant import rfc3339
 from foliot.domain.listing import RunFilter
+from foliot.domain.rule import Rule
 from foliot.domain.state import State
 from foliot.errors import Conflict, InvalidInput, InvalidRule, UnknownName
 from foliot.operate.scheduling import Planned, planned_shape
+from foliot.operate.shapes import policy_words
+from foliot.operate.stating import change_words
 from foliot.store.verbs.transaction import longs
 from foliot.testing import World, virtual_time
 
@@ -188,6 +191,16 @@ def test_a_deploy_gives_an_edited_schedule_the_run_back_that_it_lost(world: Worl
     assert (world.schedule("nightly").next_nominal, world.schedule("nightly").schedule.revision) == (lost, 2)
 
 
+def test_a_trigger_foretells_overlap_and_refuses_a_run_that_would_be_skipped(world: World) -> None:
+    operate = world.app.operate
+    assert operate.preview_trigger("nightly") == (False, "the run starts now, unless a limit or a pause holds it")
+    with pytest.raises(UnknownName, match="weekly"):
+        operate.preview_trigger("weekly")
+    assert operate.trigger("nightly", **WHY, override_overlap=True).outcome == "made"
+    [row] = [row for row in world.call(world.store.audit_of("nightly")) if row.action == "trigger"]
+    assert (row.actor, row.note) == ("ana", "overrides overlap: the books")
+
+
 @pytest.mark.parametrize("source", ["operator", "code", "crontab"])
 def test_no_list_speaks_for_operators_code_or_a_crontab(world: World, source: str) -> None:
     operate = world.app.operate
@@ -318,3 +331,64 @@ def test_a_worker_in_quarantine_takes_nothing_until_it_works_again(world: World)
     assert SEEN == [("later", 0)]
     with pytest.raises(InvalidInput, match="nothing that a worker"):
         operate.wish(worker.number or 0, "dance", **WHY)
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"rule": "0 3 * * *"}, cron("0 3 * * *", tz="Europe/Paris")),
+        ({"rule": "0 3 * * *", "tz": None}, cron("0 3 * * *", tz="Europe/Paris")),
+        ({"rule": "0 3 * * *", "tz": "UTC"}, cron("0 3 * * *")),
+        ({"rule": "FREQ=WEEKLY;BYDAY=MO;BYHOUR=3"}, rrule("FREQ=WEEKLY;BYDAY=MO;BYHOUR=3", tz="Europe/Paris")),
+        ({"rule": "every 1h"}, every("1h")),
+        ({"rule": {"cron": "0 3 * * *", "tz": "Asia/Tokyo"}}, cron("0 3 * * *", tz="Asia/Tokyo")),
+        ({"rule": 'cron("0 3 * * *", tz="Asia/Tokyo")'}, cron("0 3 * * *", tz="Asia/Tokyo")),
+        ({"rule": cron("0 3 * * *", tz="Asia/Tokyo")}, cron("0 3 * * *", tz="Asia/Tokyo")),
+        ({"rule": every("1h") | cron("0 3 * * *")}, every("1h") | cron("0 3 * * *")),
+    ],
+)
+def test_a_rule_that_names_no_zone_keeps_the_zone_of_the_rule_before(
+    world: World, given: dict[str, Any], rule: Rule
+) -> None:
+    world.app.operate.edit_schedule("nightly", given, revision=1, **WHY)
+    assert world.schedule("nightly").schedule.rule == rule.encode()
+
+
+def test_a_rule_of_several_zones_is_replaced_only_with_a_zone(world: World) -> None:
+    operate = world.app.operate
+    both = cron("0 3 * * *", tz="Asia/Tokyo") | cron("0 3 * * *", tz="Europe/Paris")
+    operate.edit_schedule("nightly", {"rule": both}, revision=1, **WHY)
+    with pytest.raises(InvalidInput, match=r"several zones \(Asia/Tokyo, Europe/Paris\); give tz"):
+        operate.preview_edit("nightly", {"rule": "0 4 * * *"})
+    assert operate.preview_edit("nightly", {"rule": "every 1h"}).outcome == "changed"
+
+
+def test_a_rule_object_and_a_zone_beside_it_are_refused(world: World) -> None:
+    with pytest.raises(InvalidInput, match="says its own"):
+        world.app.operate.preview_edit("nightly", {"rule": cron("0 3 * * *"), "tz": "UTC"})
+
+
+def test_changes_show_rules_and_durations_as_people_write_them(world: World) -> None:
+    given = {"rule": "every 90m", "timeout": "2m", "useful_until": "36h", "complete": None, "attempts": 5, "owner": "x"}
+    planned = world.app.operate.preview_edit("nightly", given)
+    words = {change.field: change_words(change) for change in planned.fields}
+    assert words == {
+        "rule": ("0 2 * * * (Europe/Paris)", "every 1h30m"),
+        "timeout": ("15m", "2m"),
+        "useful_until": ("-", "1d12h"),
+        "attempts": ("4", "5"),
+        "owner": ("finance", "x"),
+    }
+
+
+def test_a_required_schedule_must_exist_where_people_state_it(world: World) -> None:
+    operate = world.app.operate
+    with pytest.raises(UnknownName, match="requires='nightl': there is no such schedule; did you mean nightly"):
+        operate.put_schedule(NEW | {"requires": "nightl"}, **WHY)
+    both = [NEW | {"requires": "daily"}, NEW | {"name": "daily", "rule": "0 5 * * *"}]
+    assert [one.outcome for one in operate.apply_schedules(both, source="file:a.toml", **WHY)] == ["created"] * 2
+    with pytest.raises(UnknownName, match="make that one first"):
+        operate.edit_schedule("hourly", {"requires": "zzz"}, revision=1, **WHY)
+    assert operate.edit_schedule("hourly", {"requires": "nightly"}, revision=1, **WHY).revision == 2
+    words = policy_words(world.schedule("hourly").schedule.policy)["requires"]
+    assert words == "a useful result of nightly; a tick waits for it up to 1d, and then is skipped"

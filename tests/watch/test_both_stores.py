@@ -49,6 +49,18 @@ def test_a_pending_run_that_was_deleted_by_hand_is_missed_by_name_once_and_resol
         assert one(world, Kind.MISSING).resolved_at is not None
 
 
+def test_an_ended_row_that_is_deleted_within_the_expected_window_is_missed(dsn: str | None) -> None:
+    with watched(an_app(expect_within="6h"), "5m", dsn=dsn) as world:
+        world.run_for("3h30m")
+        assert told(world) == []
+        sql(world, "DELETE FROM history WHERE name = 'hourly@2026-01-01T02:00:00Z'")
+        world.run_for("10m")
+        alert = one(world, Kind.MISSING)
+        assert "no run was made for its tick 2026-01-01T02:00:00Z" in alert.cause
+        world.run_for("10m")
+        assert one(world, Kind.MISSING).number == alert.number
+
+
 def test_a_tick_that_never_became_a_row_is_missed_until_a_backfill_makes_up_for_it(dsn: str | None) -> None:
     app = often()
     with watched(app, "5m", dsn=dsn) as world:

@@ -74,6 +74,9 @@ def _exit_for_usage(error: Exception) -> None:
     """What the parser raised. It is told by its shape: some releases of typer bring a click of their own."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()  # type: ignore[attr-defined]
+    elif type(error).__name__ == "Abort":  # at a prompt
+        complain("aborted")
+        sys.exit(1)
     elif hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context is not None else ""

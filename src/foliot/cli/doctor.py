@@ -122,6 +122,7 @@ def judge(findings: Findings) -> list[Check]:
         *_encryption(findings),
         _versions(findings.instances),
         _schedules(findings),
+        *_required(findings.schedules),
         _tables(findings.schedules),
         _waiting(findings.counts),
         _alerts(findings),
@@ -275,6 +276,20 @@ def _schedules(findings: Findings) -> Check:
     if overdue:
         return Check("schedules", "warning", f"{len(findings.schedules)}; overdue: {', '.join(overdue)}")
     return Check("schedules", "ok", str(len(findings.schedules)))
+
+
+def _required(schedules: Sequence[ScheduleView]) -> list[Check]:
+    """Schedules whose ticks wait until their cutoff for a schedule that does not exist."""
+    known = {view.schedule.id for view in schedules}
+    lacking = [
+        f"{view.schedule.id} requires {view.schedule.policy.requires}"
+        for view in schedules
+        if view.schedule.policy.requires is not None and view.schedule.policy.requires not in known
+    ]
+    if not lacking:
+        return []
+    told = f"{words.listed(lacking)}; no such schedule exists, so their ticks wait until their cutoff: declare it"
+    return [Check("requires", "warning", told)]
 
 
 def _tables(schedules: Sequence[ScheduleView]) -> Check:

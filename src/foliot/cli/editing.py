@@ -30,6 +30,7 @@ from foliot.cli.output import Column, heading, print_json, print_table, say
 from foliot.cli.schedules import NameArgument, commands
 from foliot.domain.instant import rfc3339
 from foliot.operate.scheduling import Planned, planned_shape
+from foliot.operate.stating import FieldChange, change_words
 
 __all__ = ["commands"]
 
@@ -43,7 +44,9 @@ def edit(
         int | None, typer.Option("--revision", help="The one that you saw: refused if it is another by now.", min=1)
     ] = None,
     rule: Annotated[str | None, typer.Option("--rule", help="When it is due: `0 2 * * *`.", callback=legible)] = None,
-    tz: Annotated[str | None, typer.Option("--tz", help="The zone of the rule.", callback=legible)] = None,
+    tz: Annotated[
+        str | None, typer.Option("--tz", help="The zone of the rule; by default it stays.", callback=legible)
+    ] = None,
     args: Annotated[str | None, typer.Option("--args", help="Its arguments, as JSON.", callback=legible)] = None,
     settings: Annotated[
         list[str] | None,
@@ -69,7 +72,8 @@ def edit(
     refuse_blind(dry_run=dry_run, yes=yes or revision is not None, as_json=as_json)
     place = Place(app, store)
     seen = place.call(lambda foliot: foliot.operate.preview_edit_async(schedule, wanted))
-    if not as_json:
+    is_stale = revision is not None and seen.revision != revision and seen.outcome != "unchanged" and not dry_run
+    if not as_json and not is_stale:  # the store refuses a stale edit and says who changed it; its plan would mislead
         _print_plan([seen])
     elif dry_run:
         print_json(planned_shape(seen))
@@ -87,7 +91,8 @@ def edit(
     if as_json:
         print_json(planned_shape(done))
     else:
-        say(f"changed {schedule}; it is at revision {done.revision} now")
+        verb = "unchanged" if done.outcome == "unchanged" else "changed"
+        say(f"{verb} {schedule}; it is at revision {done.revision} now")
 
 
 @commands.command("apply")
@@ -118,12 +123,13 @@ def apply(
     place = Place(app, store)
     if dry_run or not as_json:
         seen = place.call(lambda foliot: foliot.operate.preview_apply_async(given, source=whose, prune=prune))
+        refused = next((one for one in seen if one.outcome == "refused"), None)
         if as_json:
             print_json([planned_shape(one) for one in seen])
         else:
-            _print_plan(seen)
+            # A list is applied whole or not at all: with one refusal, no other line may say "changed".
+            _print_plan(seen if refused is None or dry_run else [one for one in seen if one.outcome == "refused"])
         changing = sum(one.outcome in ("created", "changed", "pruned") for one in seen)
-        refused = next((one for one in seen if one.outcome == "refused"), None)
         if not dry_run and refused is None:
             if not changing:
                 return
@@ -197,11 +203,10 @@ def _print_plan(plans: list[Planned]) -> None:
 
 
 def _what(one: Planned) -> str:
-    told = [f"{change.field}: {_value(change.before)} -> {_value(change.after)}" for change in one.fields]
+    told = [_change(change) for change in one.fields]
     return "; ".join([*told, *([one.problem] if one.problem else [])]) or "-"
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, dict) and len(value) > 1 and "cron" in value:
-        return f"{value['cron']} ({value.get('tz', 'UTC')})"
-    return words.one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 60)
+def _change(change: FieldChange) -> str:
+    before, after = (words.one_line(side, 60) for side in change_words(change))
+    return f"{change.field}: {before} -> {after}"

@@ -138,6 +138,12 @@ async def _apply(loaded: Foliot) -> list[str]:
         _log.warning("schedule %s was not applied: one with this name belongs to %s", name, source)
     if applied.vanished:
         _log.warning("schedules in the store that the app no longer declares: %s", ", ".join(applied.vanished))
+    for schedule, required in applied.lacking.items():
+        _log.warning(
+            "schedule %s requires %s, and there is no such schedule: its ticks wait until their cutoff",
+            schedule,
+            required,
+        )
     return _tell_applied(applied, [])
 
 

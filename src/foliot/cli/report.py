@@ -12,7 +12,7 @@ import typer
 from foliot.cli import words
 from foliot.cli.options import AppOption, JsonOption, StoreOption, WrongUsage, legible, with_store
 from foliot.cli.output import STYLES, print_json, say
-from foliot.operate.report import Report, Statement, report_shape
+from foliot.operate.report import CAVEATS, Report, Statement, report_shape
 
 _MOST_GOOD = 20
 """So many that are well are told one by one; what is not well is always told."""
@@ -54,10 +54,15 @@ def _print(made: Report) -> None:
     tally = Counter(str(one.verdict) for one in made.statements)
     say(f"{where}: {words.listed([f'{count:,} {verdict}' for verdict, count in tally.most_common()], 20)}", "bold")
     shown = _worth_telling(made.statements)
+    caveats = Counter(one.caveat for one in made.statements if one.caveat)
     for one in shown:
-        say(one.text, "" if one.is_good else STYLES.get(str(one.verdict), "yellow"))
+        text = one.text.removesuffix(one.caveat).rstrip() if caveats[one.caveat] > 1 else one.text
+        say(text, "" if one.is_good else STYLES.get(str(one.verdict), "yellow"))
     if left := len(made.statements) - len(shown):
         say(f"and {left:,} more that are well: --json tells all", "dim")
+    for caveat, count in caveats.items():
+        if count > 1:
+            say(f"{count:,} of these runs {CAVEATS[caveat]}", "dim")
 
 
 def _worth_telling(statements: Sequence[Statement]) -> list[Statement]:

@@ -198,18 +198,21 @@ def _rule_words(view: ScheduleView) -> str:
 def show(schedule: NameArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """One schedule: its rule and policies in words, what comes, and what its last runs did."""
 
-    async def look(foliot: Foliot) -> tuple[Standing, list[RunView], list[str], list[Pause], Instant]:
+    async def look(foliot: Foliot) -> tuple[Standing, list[RunView], list[str], bool, list[Pause], Instant]:
         stands = await foliot.operate.standing_async(schedule)
         last = await foliot.operate.runs_async(schedule=schedule, limit=_LAST)
         drift = await foliot.operate.declared_otherwise_async(schedule)
-        return stands, last, drift, await foliot.operate.pauses_async(), await foliot.operate.now_async()
+        lacks = await foliot.operate.lacks_required_async(stands.schedule)
+        return stands, last, drift, lacks, await foliot.operate.pauses_async(), await foliot.operate.now_async()
 
-    stands, last, drift, paused, now = with_store(app, store, look)
+    stands, last, drift, lacks, paused, now = with_store(app, store, look)
     if as_json:
         shape = standing_shape(stands, now, _COMING, paused)
-        print_json(shape | {"runs": [run_shape(run) for run in last], "drift": drift})
+        print_json(shape | {"runs": [run_shape(run) for run in last], "drift": drift, "lacks_required": lacks})
         return
     facts = _facts(stands.as_view, pauses_about(stands.schedule, paused), now)
+    if lacks:
+        facts["warning"] = f"there is no schedule {stands.schedule.policy.requires}, which it requires: declare that"
     if drift:
         facts["drift"] = f"declared otherwise by the code of {', '.join(drift)}"
     print_facts(facts)
@@ -441,17 +444,34 @@ def trigger(
             "--key", help="Within a day, the same run is answered to whoever says it again.", callback=legible
         ),
     ] = None,
+    override_overlap: Annotated[
+        bool,
+        typer.Option("--override-overlap", help="Start it beside active runs; no limit or pause holds it either."),
+    ] = False,
+    dry_run: DryRunOption = False,
     reason: ReasonOption = None,
     actor: ActorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One run now, beside the schedule's ticks; it obeys overlap. Said twice, it is two runs: a script that may be
-    started again gives a --key."""
-    why = stated_reason(reason)
-    kept = with_store(
-        app, store, lambda foliot: foliot.operate.trigger_async(schedule, reason=why, actor=acting(actor), key=key)
+    """Makes one run now, beside the schedule's ticks. Says first what overlap does to it, and refuses to make a run
+    that would be skipped. Called twice, it makes two runs: a script that may be started again gives a --key."""
+    place, why = Place(app, store), "" if dry_run else stated_reason(reason)
+    if dry_run or not as_json:
+        seen = place.call(
+            lambda foliot: foliot.operate.preview_trigger_async(schedule, override_overlap=override_overlap)
+        )
+        if dry_run and as_json:
+            print_json({"id": schedule, "outcome": "skipped" if seen.is_skipped else "made", "detail": seen.words})
+        elif dry_run or not seen.is_skipped:  # the store refuses the other, or answers the run that the key made
+            say(f"{schedule}: {seen.words}")
+    if dry_run:
+        return
+    kept = place.call(
+        lambda foliot: foliot.operate.trigger_async(
+            schedule, reason=why, actor=acting(actor), key=key, override_overlap=override_overlap
+        )
     )
     if as_json:
         print_json(kept_shape(kept))

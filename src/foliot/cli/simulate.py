@@ -174,6 +174,7 @@ def _print(told: Told) -> None:
     columns = (
         Column("schedule"),
         Column("ran", right=True),
+        Column("failed", right=True, coloured=True),
         Column("latest", right=True),
         Column("taking", rank=2, right=True),
         Column("overlaps", rank=1, right=True),
@@ -187,16 +188,22 @@ def _print(told: Told) -> None:
 
 
 def _row(one: Played, taking: dict[str, Duration]) -> tuple[str, ...]:
-    ran = sum(count for state, count in one.states.items() if state not in ("skipped", "scheduled", "held", "ready"))
+    ran = sum(count for state, count in one.states.items() if state not in _NOT_RUN | _FAILED)
+    failed = sum(count for state, count in one.states.items() if state in _FAILED)
     return (
         one.schedule,
         f"{ran:,}",
+        f"{failed:,}",
         words.length(one.latest),
         words.length(taking[one.job]),
         f"{one.overlapping:,}",
         f"{one.waiting:,}",
         _counted(one.skipped),
     )
+
+
+_NOT_RUN = {"skipped", "scheduled", "held", "ready", "cancelled"}
+_FAILED = {"dead", "ambiguous", "unverified"}
 
 
 def _counted(reasons: Counter[str]) -> str:

@@ -11,18 +11,18 @@ from dataclasses import replace
 from functools import lru_cache
 
 from foliot.dispatch.occurrence import MOST_COUNTED, Occurrence
-from foliot.dispatch.overlap import judged
 from foliot.dispatch.upstream import awaited, hold_for_upstream, lacks
-from foliot.dispatch.verdicts import fire, hold_undecided, skip, too_late_alone
 from foliot.domain.decisions import TOO_LATE, Misfire, misfire, too_late
 from foliot.domain.identity import tick_name
 from foliot.domain.instant import SECOND, Duration, Instant, spell
+from foliot.domain.overlap import judged
 from foliot.domain.pauses import paused_words
 from foliot.domain.policy import BlocksUntil, CatchUp, Overlap
 from foliot.domain.rule import Rule
 from foliot.domain.run import Lane, Origin
 from foliot.domain.schedule import NewTick, Schedule, TickDecision, TickFacts
 from foliot.domain.state import Reason
+from foliot.domain.verdicts import fire, hold_undecided, skip, too_late_alone
 from foliot.timing import Overdue, decode
 
 COUNTED_PER_BATCH = 50_000

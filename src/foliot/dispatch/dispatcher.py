@@ -13,7 +13,7 @@ from foliot.dispatch.admission import decide_ticks
 from foliot.dispatch.balance import Balance
 from foliot.dispatch.cells import lease_through, next_lease_at
 from foliot.dispatch.counters import DispatchCounters
-from foliot.dispatch.lanes import Pace
+from foliot.dispatch.lanes import Pace, PacedDecisions
 from foliot.dispatch.retabling import RetablingStore, retable
 from foliot.dispatch.shards import HeldShard, Shards, Window
 from foliot.dispatch.wheel import Entry
@@ -503,7 +503,9 @@ class Dispatcher:
         leases = self._shards.leases({shard_of(number, count) for _, number in entries})
         began = self._clock.monotonic()
         try:
-            fired = await self._store.fire(leases, due, self._shards.cursor, decide_ticks, soon, kind)
+            # Of the backlog, no more was taken than the rate allows.
+            paced = None if kind is DueKind.BACKLOG else PacedDecisions(self._pace.allows(now))
+            fired = await self._store.fire(leases, due, self._shards.cursor, paced or decide_ticks, soon, kind)
         except (FoliotError, asyncio.CancelledError):
             # Nothing was fired. After LostOwnership the wheels of what was lost are dropped as a whole.
             self._shards.put_back(entries)
@@ -517,6 +519,9 @@ class Dispatcher:
             else:
                 _log.exception("run %d cannot be fired; it is left out", entries[0][1])
             raise
+        if paced is not None:
+            self._pace.spend(paced.caught_up, now)
+        self._shards.put_behind(fired.paced)
         self._shards.put_off(fired.patient)
         if len(fired.patient) == len(entries):
             return fired  # it was known before that all of it has to wait

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from foliot.dispatch.admission import decide_ticks
 from foliot.domain.instant import MILLISECOND, SECOND, Duration, Instant
+from foliot.domain.run import Lane
+from foliot.domain.schedule import TickDecision, TickFacts
 
 STEP: Duration = 50 * MILLISECOND
 """What is allowed within this time is fired together, if it fits into a batch: one batch costs the store about as much
@@ -17,6 +21,29 @@ UNLIMITED: Final = 1 << 30
 _FINE = 1_000
 """Times in here are counted in thousandths of a microsecond, in whole ones: when some may go, they do go then."""
 _LONG_AGO = -(1 << 72)
+
+
+class PacedDecisions:
+    """Decides as `decide_ticks` does, and lets no more ticks be caught up than are allowed.
+
+    A tick is caught up when its schedule's `missed_after` says that it was missed. That may be seconds after its time,
+    when it is not backlog yet. A tick that was decided before is not counted again."""
+
+    def __init__(self, allowed: int) -> None:
+        self._allowed = allowed
+        self.caught_up = 0
+
+    def __call__(self, facts: Sequence[TickFacts], now: Instant) -> list[TickDecision]:
+        return [self._paced(*pair) for pair in zip(facts, decide_ticks(facts, now), strict=True)]
+
+    def _paced(self, fact: TickFacts, decision: TickDecision) -> TickDecision:
+        goes = decision.verdict == "fire" or decision.instead is not None
+        if fact.decided or fact.attempt or not goes or decision.lane is not Lane.CATCH_UP:
+            return decision
+        if self.caught_up >= self._allowed:
+            return TickDecision(fact.number, "later")
+        self.caught_up += 1
+        return decision
 
 
 class Pace:

@@ -231,6 +231,11 @@ class Shards:
         for held, part in self._parts(entries):
             held.put_back(part)
 
+    def put_behind(self, entries: Iterable[Entry]) -> None:
+        """The same, for what waits for the rate of catch-up, however late it is."""
+        for held, part in self._parts(entries):
+            held.backlog.put_back(part)
+
     def put_off(self, entries: Iterable[Entry]) -> None:
         """The same, for what is to be fired at its time and not before."""
         for held, part in self._parts(entries):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foliot.dispatch.verdicts import skip
 from foliot.domain.instant import LAST, MINUTE, Duration, Instant, rfc3339
 from foliot.domain.policy import AtCutoff
 from foliot.domain.rule import Rule
 from foliot.domain.run import Lane, Origin
 from foliot.domain.schedule import Schedule, TickDecision, TickFacts
 from foliot.domain.state import Reason
+from foliot.domain.verdicts import skip
 from foliot.timing import decode
 
 _LOOK_AGAIN: Duration = MINUTE

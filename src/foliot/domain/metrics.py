@@ -106,7 +106,11 @@ LANE_WAITING = _gauge("lane_waiting_runs", "The same runs, by lane.", "lane")
 TENANT_WAITING = _gauge("tenant_waiting_runs", "The same, for the tenants who wait most. Told where asked.", "tenant")
 INSTANCES = _gauge("instances", "Processes that are there.", "role", "version")
 SCHEDULES = _gauge("schedules", "Schedules: active, paused, or set aside because they cannot be read.", "standing")
-USEFUL_AGE = _gauge("schedule_useful_age_seconds", "Since the last run that was of use.", "schedule")
+USEFUL_AGE = _gauge(
+    "schedule_useful_age_seconds",
+    "Since the last useful run; where there was none, since the schedule was made.",
+    "schedule",
+)
 BREAKER_OPEN = _gauge("breaker_open", "1 for a destination that does not answer: work for it is held.", "destination")
 LIMIT_USED = _gauge("limit_used", "How many run that have a slot of a limit.", "limit")
 LIMIT_WAITING = _gauge("limit_waiting_runs", "How many are held for it.", "limit")

@@ -12,6 +12,7 @@ from foliot.domain.breaker import Contact
 from foliot.domain.identity import made_at, member_of_series, run_id
 from foliot.domain.instant import LAST, MINUTE, Duration, Instant, rfc3339
 from foliot.domain.ledger import BatchView, EffectView, Facts, Item, Stage
+from foliot.domain.locking import is_shut
 from foliot.domain.members import Interval
 from foliot.domain.state import Event, Outcome, Reason, State
 from foliot.domain.suspicion import losses_in
@@ -93,6 +94,8 @@ class Promise(NamedTuple):
     options: bytes | None = None
     on_conflict: OnConflict = OnConflict.KEEP
     unique_for: Duration | None = None
+    is_relative: bool = False
+    """Its time counts from the call, so two calls never name the same time."""
 
 
 class Kept(NamedTuple):
@@ -108,6 +111,8 @@ class Kept(NamedTuple):
     `released`, `skipped`; `would`, where nothing was done."""
     state: State
     fire_at: Instant
+    differs: tuple[str, ...] = ()
+    """Of a promise that was `kept`, the parts that the caller gave otherwise: `job`, `args`, `time`."""
 
     @property
     def id(self) -> str:
@@ -116,7 +121,26 @@ class Kept(NamedTuple):
     def __str__(self) -> str:
         """`class:7#1 was made: scheduled, due at 2026-04-03T02:00:00Z`."""
         what = "exists already, so its key is taken" if self.outcome == "kept" else f"was {self.outcome}"
-        return f"{self.id} {what}: {self.state}, due at {rfc3339(self.fire_at)}"
+        other = f", with another {' and another '.join(self.differs)}" if self.differs else ""
+        return f"{self.id} {what}: {self.state}, due at {rfc3339(self.fire_at)}{other}"
+
+
+class Promised(NamedTuple):
+    """The parts of a stored promise that its caller chose."""
+
+    job: str
+    payload: bytes
+    due_at: Instant
+
+
+def differing(wanted: Promise, stored: Promised) -> tuple[str, ...]:
+    """The parts of a promise that differ from the stored one with the same key."""
+    found = {
+        "job": wanted.job != stored.job,
+        "args": wanted.payload != stored.payload and not is_shut(stored.payload),
+        "time": wanted.fire_at != stored.due_at and not wanted.is_relative,
+    }
+    return tuple(name for name, differs in found.items() if differs)
 
 
 class Claimed(NamedTuple):

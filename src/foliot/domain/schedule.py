@@ -257,7 +257,7 @@ class TickDecision:
 
     number: int
     verdict: str
-    """`fire`, `hold` or `skip`."""
+    """`fire`, `hold`, `skip`, or `later`: nothing is written, and the scheduler asks again."""
     lane: Lane = Lane.LIVE
     reason: Reason | None = None
     detail: str | None = None
@@ -327,3 +327,5 @@ class Applied:
     """Left as a newer release declares them, which is running; applied once it is not."""
     overwritten: list[str] = field(default_factory=list)
     """Those among the changed that operators had edited: what is declared now has taken the edit's place."""
+    lacking: dict[str, str] = field(default_factory=dict)
+    """By schedule id, the schedule that it requires and that does not exist, here or in the store."""

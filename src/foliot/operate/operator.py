@@ -10,7 +10,7 @@ from foliot.domain.access import checked_request_key
 from foliot.domain.identity import series_name
 from foliot.domain.instant import Instant
 from foliot.domain.run import Kept, RunView
-from foliot.domain.schedule import ScheduleView
+from foliot.domain.schedule import Schedule, ScheduleView
 from foliot.domain.state import State
 from foliot.domain.store import EventRow, Instance, JobCard, Ticking
 from foliot.errors import InvalidInput
@@ -38,6 +38,7 @@ from foliot.operate.surveying import SurveyVerbs
 from foliot.operate.telling import TellingVerbs
 from foliot.operate.tenants import TenantVerbs
 from foliot.operate.tokens import TokenVerbs
+from foliot.operate.triggering import ForeseenTrigger, foreseen_trigger, refuse_skipped
 
 
 class Operator(
@@ -90,17 +91,40 @@ class Operator(
     def resume(self, schedule: str, *, reason: str, actor: str, catch_up: bool = False) -> None:
         self._call(lambda: self.resume_async(schedule, reason=reason, actor=actor, catch_up=catch_up), "resume_async")
 
-    async def trigger_async(self, schedule: str, *, reason: str, actor: str, key: str | None = None) -> Kept:
-        """One run now, beside the schedule's ticks, for the time since the last of them; it obeys overlap.
+    async def trigger_async(
+        self, schedule: str, *, reason: str, actor: str, key: str | None = None, override_overlap: bool = False
+    ) -> Kept:
+        """Makes one run now, beside the schedule's ticks, for the time since the last of them. It obeys overlap.
+        Conflict when overlap would skip it.
 
+        `override_overlap` releases it as `release` does: neither overlap, limits nor pauses hold it.
         Said twice it is two runs, unless both say the same `key` within a day."""
         store, who, note = await self._opened(), acting(actor), stated(reason)
         once = None if key is None else checked_request_key(key)
         since = last_tick(await store.schedule(schedule), await store.now())
-        return await store.trigger(schedule, since=since, actor=who, note=note, key=once)
+        check = None if override_overlap else refuse_skipped
+        return await store.trigger(
+            schedule, since=since, actor=who, note=note, key=once, override=override_overlap, check=check
+        )
 
-    def trigger(self, schedule: str, *, reason: str, actor: str, key: str | None = None) -> Kept:
-        return self._call(lambda: self.trigger_async(schedule, reason=reason, actor=actor, key=key), "trigger_async")
+    def trigger(
+        self, schedule: str, *, reason: str, actor: str, key: str | None = None, override_overlap: bool = False
+    ) -> Kept:
+        return self._call(
+            lambda: self.trigger_async(
+                schedule, reason=reason, actor=actor, key=key, override_overlap=override_overlap
+            ),
+            "trigger_async",
+        )
+
+    async def preview_trigger_async(self, schedule: str, *, override_overlap: bool = False) -> ForeseenTrigger:
+        """What `trigger` would do now. Nothing is changed."""
+        return foreseen_trigger(await (await self._opened()).trigger_facts(schedule), override=override_overlap)
+
+    def preview_trigger(self, schedule: str, *, override_overlap: bool = False) -> ForeseenTrigger:
+        return self._call(
+            lambda: self.preview_trigger_async(schedule, override_overlap=override_overlap), "preview_trigger_async"
+        )
 
     async def skip_async(self, run: str, *, reason: str, actor: str) -> Kept:
         """Ends a run that nobody has begun, whether it is still to come, held or ready. A schedule's next tick is
@@ -117,6 +141,11 @@ class Operator(
 
     async def schedule_async(self, schedule: str) -> ScheduleView:
         return await (await self._opened()).schedule(schedule)
+
+    async def lacks_required_async(self, schedule: Schedule) -> bool:
+        """Whether it requires a schedule that does not exist."""
+        requires = schedule.policy.requires
+        return requires is not None and not await (await self._opened()).templates([requires])
 
     async def declared_otherwise_async(self, schedule: str) -> list[str]:
         """The processes whose code declares it otherwise than it is stored."""

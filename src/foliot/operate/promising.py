@@ -13,6 +13,7 @@ from foliot.domain.run import Kept, Promise, checked_conflict, checked_due
 from foliot.domain.store import DEFAULT_QUEUE, JobCard
 from foliot.errors import InvalidInput, UnknownName
 from foliot.operate.acting import Acting, acting, as_instant
+from foliot.operate.comparing import compared
 from foliot.operate.stating import promised_options, stated_arguments
 
 Length = str | float | timedelta
@@ -86,7 +87,8 @@ class PromiseVerbs(Acting):
         self._check_addresses(one.settings for one in wanted)
         store = await self._opened()
         cards, now = await store.jobs(), await store.now()
-        return await store.promise_as([_promise(one, cards, now) for one in wanted], actor=who, note=note)
+        promises = [_promise(one, cards, now) for one in wanted]
+        return await compared(store, promises, await store.promise_as(promises, actor=who, note=note))
 
     async def move_promise_async(
         self, key: str, at: datetime | Instant, *, actor: str, reason: str = "", tenant: str | None = None
@@ -139,6 +141,7 @@ def _promise(wanted: Promised, cards: Mapping[str, JobCard], now: Instant) -> Pr
         options=options,
         on_conflict=checked_conflict(wanted.on_conflict),
         unique_for=None if wanted.unique_for is None else duration(wanted.unique_for),
+        is_relative=wanted.at is None,
     )
 
 

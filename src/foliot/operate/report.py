@@ -64,6 +64,8 @@ class Statement(NamedTuple):
     nominal: Instant
     verdict: Verdict
     text: str
+    caveat: str = ""
+    """The end of `text`, where it is the same for many runs: a list for people says it once."""
 
     @property
     def is_good(self) -> bool:
@@ -207,7 +209,9 @@ class _Statement:
 
     def made(self) -> Statement:
         verdict, text = self._told()
-        return Statement(self._last.id, self._first.nominal, verdict, " ".join(f"{self._name} {text}".split()))
+        text = " ".join(f"{self._name} {text}".split())
+        caveat = next((one for one in CAVEATS if text.endswith(one)), "")
+        return Statement(self._last.id, self._first.nominal, verdict, text, caveat)
 
     def _called(self, once_a_day: set[str | None]) -> str:
         view = self._first
@@ -284,11 +288,8 @@ class _Statement:
         if self._traits.tracked or self._last.reason == Reason.COMMITTED:
             return ""
         if self._last.state is State.VERIFIED:
-            return " It declares no effects: its check says that the result is right, and not how often it was made."
-        return (
-            " Foliot saw it finish; it has no check, and declares no effects, so whether it happened exactly once is "
-            "not on record."
-        )
+            return f" {_ONLY_CHECKED}"
+        return f" {_ONLY_SEEN}"
 
     def _reconciled(self) -> tuple[Verdict, str]:
         view = self._last
@@ -393,6 +394,16 @@ class _Statement:
         return text.removeprefix(f"{self._day.date.isoformat()}T")
 
 
+_ONLY_CHECKED = "It declares no effects: its check says that the result is right, and not how often it was made."
+_ONLY_SEEN = (
+    "Foliot saw it finish; it has no check, and declares no effects, so whether it happened exactly once is not on "
+    "record."
+)
+CAVEATS = {
+    _ONLY_CHECKED: "declare no effects: their checks say that the results are right, and not how often they were made",
+    _ONLY_SEEN: "have no check and declare no effects, so whether they happened exactly once is not on record",
+}
+"""By the sentence that ends the text of one run, the words for several."""
 _REASONS: dict[str, str] = {
     Reason.OVERLAP: "an earlier run was busy",
     Reason.MISFIRE: "it was missed, and is not caught up",

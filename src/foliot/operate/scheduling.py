@@ -18,6 +18,7 @@ from foliot.operate.shapes import Shape
 from foliot.operate.stating import (
     FieldChange,
     Ticks,
+    check_requires,
     edited_schedule,
     stated_schedule,
     ticks_of,
@@ -96,8 +97,9 @@ class ScheduleVerbs(Acting):
     async def edit_schedule_async(
         self, schedule: str, given: Mapping[str, Any], *, revision: int, reason: str, actor: str
     ) -> Planned:
-        """Changes what is given: `rule` (with `tz`), `args`, `bind`, `queue`, `priority`, `tenant`, `owner`, `runbook`,
-        `changes`, and settings of the policy; None takes a setting back to what the job says.
+        """Changes what is given: `rule` (a text or a rule object), `tz` with it, `args`, `bind`, `queue`, `priority`,
+        `tenant`, `owner`, `runbook`, `changes`, and settings of the policy. None takes a setting back to the job's.
+        A rule's text keeps the zone of the rule before unless `tz` is given.
 
         `revision` is the one that was looked at: Conflict, which says who changed what, when it is no longer that one.
         What is so already is not changed again, whatever the revision."""
@@ -217,6 +219,8 @@ async def _edit(store: Store, schedule: str, given: Mapping[str, Any]) -> tuple[
     known, now = (await store.schedule(schedule)).schedule, await store.now()
     card = (await store.jobs()).get(known.job)
     wanted = edited_schedule(known, given, card)
+    if wanted.policy.requires != known.policy.requires:
+        check_requires(schedule, wanted.policy.requires, {view.schedule.id for view in await store.schedules()})
     changes = told_changes(known, wanted, traits_of(card).secrets)
     outcome = "changed" if changes else "unchanged"
     planned = Planned(schedule, outcome, changes, ticks_of(known, wanted, now), known.revision)
@@ -235,6 +239,10 @@ async def _declared(store: Store, given: Sequence[Mapping[str, Any]]) -> list[De
         if declared.id in found:
             raise InvalidInput(f"schedule {declared.id!r} is stated twice")
         found[declared.id] = declared
+    if any(one.policy.requires is not None for one in found.values()):
+        known = {*found, *(view.schedule.id for view in await store.schedules())}
+        for declared in found.values():
+            check_requires(declared.id, declared.policy.requires, known)
     return list(found.values())
 
 

@@ -16,7 +16,7 @@ from foliot.domain.identity import attempt_id, first_of_lineage, idempotency_key
 from foliot.domain.instant import SECOND, Duration, Instant, rfc3339, spell
 from foliot.domain.ledger import BatchView, EffectView
 from foliot.domain.pauses import Pause, What, pauses_about
-from foliot.domain.policy import BlocksUntil, CatchUp, OnLost, OnStall, Overlap, Policy
+from foliot.domain.policy import AtCutoff, BlocksUntil, CatchUp, OnLost, OnStall, Overlap, Policy
 from foliot.domain.rule import Rule
 from foliot.domain.run import AttemptView, Kept, RunView
 from foliot.domain.schedule import Edit, ScheduleView
@@ -30,6 +30,7 @@ from foliot.timing.binding import Binding, binding_in
 Shape = dict[str, Any]
 
 COUNTS = tuple(field.name for field in fields(Policy) if str(field.type) in ("int", "int | None"))
+DURATIONS = tuple(field.name for field in fields(Policy) if str(field.type) in ("Duration", "Duration | None"))
 """Settings that are numbers, and no lengths of time."""
 
 
@@ -262,7 +263,13 @@ def instance_shape(instance: Instance) -> Shape:
 
 
 def kept_shape(kept: Kept) -> Shape:
-    return {"id": kept.id, "outcome": kept.outcome, "state": str(kept.state), "fire_at": moment(kept.fire_at)}
+    return {
+        "id": kept.id,
+        "outcome": kept.outcome,
+        "state": str(kept.state),
+        "fire_at": moment(kept.fire_at),
+        "differs": list(kept.differs),
+    }
 
 
 # What the shapes are made of, for those who show the same in words.
@@ -365,6 +372,11 @@ def _retry_words(policy: Policy) -> str:
 
 def _optional_words(policy: Policy) -> dict[str, str]:
     words = {}
+    if policy.requires is not None:
+        then = "is skipped" if policy.at_cutoff is AtCutoff.SKIP else "runs without it"
+        words["requires"] = (
+            f"a useful result of {policy.requires}; a tick waits for it up to {spell(policy.cutoff)}, and then {then}"
+        )
     stages = [
         f"{most} {where}"
         for most, where in (

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from foliot.domain import fingerprint_0
 from foliot.domain.fingerprint import rule_before, signed, wire, wire_policy
 from foliot.domain.identity import checked_line, checked_name, checked_priority, checked_tenant
-from foliot.domain.instant import Instant
+from foliot.domain.instant import SECOND, Instant, spell
 from foliot.domain.locking import SHOWN_SHUT, is_shut, why_shut
 from foliot.domain.policy import (
     Policy,
@@ -32,9 +32,9 @@ from foliot.domain.store import DEFAULT_QUEUE, JobCard
 from foliot.domain.templates import Carried
 from foliot.errors import InvalidInput, InvalidRule, Locked, UnknownName
 from foliot.operate.advising import traits_of
-from foliot.operate.shapes import policy_shape
+from foliot.operate.shapes import DURATIONS, policy_shape
 from foliot.operate.showing import shown_arguments
-from foliot.timing import decode, parse
+from foliot.timing import decode, parse, takes_zone
 from foliot.timing.binding import MEMBER, Binding, binding, binding_in
 from foliot.timing.ticks import upcoming
 
@@ -104,20 +104,39 @@ def stated_schedule(given: Mapping[str, Any], cards: Mapping[str, JobCard], sets
     )
 
 
-def stated_rule(schedule: str, given: Any, tz: Any = None) -> Rule:
-    """A rule as a person types it, or as JSON shows it."""
-    if isinstance(given, Mapping) and tz is not None:
+def stated_rule(schedule: str, given: Any, tz: Any = None, before: Rule | None = None) -> Rule:
+    """Reads a rule: the text that a person types, the JSON of a stored rule, or a rule object such as `cron(...)`.
+
+    `before` is the rule that this one replaces: a text that names no zone keeps its zone."""
+    is_whole = isinstance(given, Mapping | Rule)
+    if is_whole and tz is not None:
         raise InvalidInput(f"schedule {schedule!r}: tz={tz!r:.40}: a rule that is written as an object says its own")
     try:
-        if isinstance(given, Mapping):
+        if isinstance(given, Rule):
+            rule = given
+        elif isinstance(given, Mapping):
             rule = decode(json.dumps(given))
         else:
-            rule = parse(given, **({} if tz is None else {"tz": tz}))
+            zone = _kept_zone(schedule, given, before) if tz is None else tz
+            rule = parse(given) if zone is None else parse(given, tz=zone)
     except (InvalidRule, TypeError) as problem:
         raise InvalidRule(f"schedule {schedule!r}: {problem}") from None
     rule = rule.named(schedule)
     check_readable(schedule, rule)
     return rule
+
+
+def _kept_zone(schedule: str, given: Any, before: Rule | None) -> str | None:
+    """The zone of the rule before, for a text that needs a zone; None where there is no such zone."""
+    zones: frozenset[str] = frozenset() if before is None else before.zones
+    if not zones or not isinstance(given, str) or not given.strip() or not takes_zone(given):
+        return None
+    if len(zones) > 1:
+        raise InvalidInput(
+            f"schedule {schedule!r}: its rule is read in several zones ({', '.join(sorted(zones))}); give tz with "
+            f"rule={given!r:.80}"
+        )
+    return next(iter(zones))
 
 
 def stated_arguments(what: str, given: Any) -> bytes:
@@ -158,7 +177,7 @@ def edited_schedule(schedule: Schedule, given: Mapping[str, Any], card: JobCard 
     settings = _settings(what, given, EDITABLE)
     rule = decode(schedule.rule)
     if "rule" in given:
-        rule = stated_rule(schedule.id, given["rule"], given.get("tz"))
+        rule = stated_rule(schedule.id, given["rule"], given.get("tz"), rule)
     elif "tz" in given:
         raise InvalidInput(f"{what}: tz={given['tz']!r:.40}: a zone is a part of the rule; give that, too")
     old = binding_in(schedule.options)
@@ -217,6 +236,40 @@ def changed_fields(schedule: Schedule, wanted: Declaration) -> list[FieldChange]
     for name in before.keys() | after.keys():
         compare(name, before.get(name), after.get(name))
     return found
+
+
+def change_words(change: FieldChange) -> tuple[str, str]:
+    """The values before and after, as people write them: `0 2 * * * (Europe/Paris)`, `1h30m`."""
+    before, after = (_written(change.field, value) for value in (change.before, change.after))
+    return before, after
+
+
+def _written(field: str, value: Any) -> str:
+    if field == "rule" and isinstance(value, dict):
+        return _written_rule(value)
+    if field in DURATIONS and isinstance(value, int | float):
+        return spell(round(value * SECOND))
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _written_rule(shape: Mapping[str, Any]) -> str:
+    match shape:
+        case {"cron": str(text), "tz": str(tz), **rest} | {"rrule": str(text), "tz": str(tz), **rest}:
+            return f"{text} ({', '.join([tz, *_written_extra(rest)])})"
+        case {"every": str(interval), "start": "1970-01-01T00:00:00Z", **rest} if not rest:
+            return f"every {interval}"
+        case {"after": str(delay)}:
+            return f"after {delay}"
+    try:
+        return decode(json.dumps(shape)).explain()
+    except InvalidInput:  # a newer release wrote it
+        return json.dumps(shape, ensure_ascii=False)
+
+
+def _written_extra(rest: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={value}" for name, value in rest.items() if name != "id"]
 
 
 def told_changes(schedule: Schedule, wanted: Declaration, secrets: Secrets) -> list[FieldChange]:
@@ -402,6 +455,15 @@ def check_readable(schedule: str, rule: Rule) -> str:
             f"every(...), after(...) or at(...)"
         )
     return encoded
+
+
+def check_requires(schedule: str, requires: str | None, known: Collection[str]) -> None:
+    """Refuses a required schedule that does not exist: its ticks would wait for it until their cutoff, each time."""
+    if requires is None or requires in known:
+        return
+    near = get_close_matches(requires, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else "make that one first"
+    raise UnknownName(f"schedule {schedule!r}: requires={requires!r:.80}: there is no such schedule; {hint}")
 
 
 def check_complete(schedule: str, chosen: Mapping[str, Any], over: str | None) -> None:

@@ -92,6 +92,13 @@ class Lineage(NamedTuple):
         return guidance(self.view, self.card, self.now)
 
 
+def listed_once(attempts: Sequence[AttemptView]) -> list[AttemptView]:
+    """Each attempt once. The late write of an attempt that lost its run has a row of its own, and an event that tells
+    it: only where there is no other row, it stands for the attempt."""
+    others = {one.attempt for one in attempts if one.outcome is not Outcome.FENCED}
+    return [one for one in attempts if one.outcome is not Outcome.FENCED or one.attempt not in others]
+
+
 def lineage_shape(lineage: Lineage) -> Shape:
     """A run with everything that is known of it."""
     view, now = lineage.view, lineage.now
@@ -314,6 +321,7 @@ def _person(row: AuditRow) -> StoryLine:
 _DID = {
     "cancel": "cancelled it",
     "force_cancel": "cancelled it with force",
+    "move": "moved it",
     "skip": "skipped it",
     "retry": "ordered another try",
     "replay": "replayed it, with others",

@@ -23,7 +23,7 @@ from foliot.operate.advising import traits_of
 from foliot.operate.jobs import LISTED, LOOKED_AT, TELLING, Durations, durations
 from foliot.operate.report import MOST_TICKS, OVERRIDE, Day, Report, Verdict, report
 from foliot.operate.shapes import readable_rule
-from foliot.operate.story import Lineage, StoryLine, story
+from foliot.operate.story import Lineage, StoryLine, listed_once, story
 from foliot.timing.preview import day_bounds
 from foliot.timing.zones import zone
 
@@ -55,7 +55,7 @@ class TellingVerbs(Acting):
         audit = await store.audit_of(view.id)
         maker = await _maker(store, view, audit)
         return Lineage(
-            view=view,
+            view=replace(view, attempts=listed_once(view.attempts)),
             now=await store.now(),
             card=(await store.jobs()).get(view.job),
             events=[*await store.events_of(view.id), *await _why_untaken(store, view)],

@@ -10,7 +10,7 @@ workers put its runs off, and people are shown that it is encrypted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ from foliot.domain.listing import RunFilter, RunPage
 from foliot.domain.locking import Place, Relocked, Stored, is_shut
 from foliot.domain.overview import ParkedRun
 from foliot.domain.replay import DeadFilter, DeadLetter
-from foliot.domain.run import Claimed, Ending, Kept, Progress, RunView
+from foliot.domain.run import Claimed, Ending, Kept, Progress, Promised, RunView
 from foliot.domain.schedule import Applied, Declaration, Schedule, ScheduleView
 from foliot.domain.standing import ScheduleFacts, ScheduleFilter, SchedulePage
 from foliot.domain.store import Beat, Offer, OpenTransaction, Store
@@ -163,6 +163,12 @@ class LockedStore(_Around):
     async def promise_as(self, promises: Sequence[Any], **more: Any) -> list[Kept]:
         kept: list[Kept] = await self._inner.promise_as(self._lock.promise(promises), **more)
         return kept
+
+    async def promised(self, numbers: Sequence[int]) -> Mapping[int, Promised]:
+        found: Mapping[int, Promised] = await self._inner.promised(numbers)
+        return {
+            number: one._replace(payload=self._open.arguments(one.payload, one.job)) for number, one in found.items()
+        }
 
     def promise_within(self, connection: Any, promises: Sequence[Any]) -> list[Kept]:
         kept: list[Kept] = self._inner.promise_within(connection, self._lock.promise(promises))

@@ -14,7 +14,7 @@ from foliot.timing.business import (
     nearest_business_day,
     only_on,
 )
-from foliot.timing.codec import decode, parse
+from foliot.timing.codec import decode, parse, takes_zone
 from foliot.timing.combine import Composable
 from foliot.timing.cron import Cron, cron
 from foliot.timing.elapsed import After, At, Every, after, at, every
@@ -52,6 +52,7 @@ __all__ = [
     "overdue",
     "parse",
     "rrule",
+    "takes_zone",
     "upcoming",
     "workdays",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 from foliot.domain.instant import duration, parse_rfc3339
 from foliot.domain.rule import Rule
 from foliot.errors import InvalidRule
+from foliot.timing import ical
 from foliot.timing.business import business_day, business_days, nearest_business_day, only_on
 from foliot.timing.combine import Bounded, Composable, Exclusion, Intersection, Outside, Union, checked, refused_as_rule
 from foliot.timing.cron import Cron, cron
@@ -154,6 +155,16 @@ def parse(
     _check_beside(tz, settings)
     with pointing(Piece(text, 0, text)):
         return cron(text, tz=tz, seconds=seconds, year=year, **settings)
+
+
+def takes_zone(text: str) -> bool:
+    """Whether a text that `parse` reads leaves its zone to `tz`: cron text, or an RRULE without TZID and UTC start."""
+    if text.lstrip().startswith("{") or is_spoken(text):
+        return False
+    if _RRULE.match(text):
+        given = ical.read(text)
+        return given.tz is None and (given.start is None or given.start.form != "utc")
+    return text.split(maxsplit=1)[0].lower() not in _ELAPSED
 
 
 def _check_beside(tz: str, settings: Mapping[str, str | None]) -> None:

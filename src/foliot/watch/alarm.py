@@ -162,7 +162,7 @@ class Alarm:
 
     async def _schedules(self, survey: Survey) -> Seen:
         posted = survey.schedules
-        ticks = await _beside(len(posted), partial(self._comparison.ticks, posted))
+        ticks = await _beside(len(posted), partial(self._comparison.ticks, posted, survey.now))
         without = await self._store.ticks_without_rows(ticks) if ticks else []
         self._comparison.note(posted, without, survey.now)
         for one in posted:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from foliot.domain.alerts import Finding, Kind, Seen
-from foliot.domain.instant import DAY, Duration, Instant, rfc3339, spell
+from foliot.domain.instant import DAY, MINUTE, Duration, Instant, rfc3339, spell
 from foliot.domain.policy import Policy
 from foliot.domain.rule import Rule
 from foliot.domain.schedule import Schedule
@@ -22,6 +22,9 @@ from foliot.timing.tables import not_again, stamp_of
 
 MOST_TICKS = 200
 """Ticks of one schedule that are compared at one look; the next one goes on behind them."""
+RECHECKED = 50
+"""Of a schedule with an expectation, so many of its newest ticks are compared again."""
+RECHECK_EVERY: Duration = MINUTE
 REMEMBERED: Duration = DAY
 """For so long a tick that has no row is told of, unless it gets one."""
 
@@ -41,6 +44,9 @@ class _Compared:
     """Ticks without a row."""
     asked: list[Instant] = field(default_factory=list)
     """What was asked for at this look."""
+    since: Instant = 0
+    """Where the comparison began."""
+    rechecked_at: Instant = 0
     begins: Instant = 0
     """Nothing is expected of what lies before: something else was promised then, or claims were paused."""
     is_revised: bool = False
@@ -53,17 +59,20 @@ class Comparison:
 
     compared: dict[str, _Compared] = field(default_factory=dict)
 
-    def ticks(self, posted: Iterable[Posted]) -> list[Tick]:
-        """Ticks that should have rows by now: those since the last look, those that the pending one lies behind, and
-        those that had none."""
+    def ticks(self, posted: Iterable[Posted], now: Instant) -> list[Tick]:
+        """Ticks that should have rows by now: those since the last look, those that the pending one lies behind, those
+        that had none, and once a minute those within the time in which a result is expected."""
         asked: list[Tick] = []
         for one in posted:
             known = self._known(one.schedule)
+            again: list[Instant] = []
             try:
                 known.asked = _expected(one, known)
+                if not 0 <= now - known.rechecked_at < RECHECK_EVERY:
+                    again, known.rechecked_at = _compared_before(one, known, now), now
             except InvalidRule:
                 known.asked = []  # the scheduler sets it aside when it comes to it, and that is told as its fault
-            asked += (Tick(one.schedule.id, tick) for tick in {*known.gaps, *known.asked})
+            asked += (Tick(one.schedule.id, tick) for tick in {*known.gaps, *known.asked, *again})
         return asked
 
     def note(self, posted: Iterable[Posted], without: Sequence[Tick], now: Instant) -> None:
@@ -100,7 +109,9 @@ class Comparison:
             promised = schedule.rule, schedule.policy.expect_every, schedule.policy.expect_within
             through = schedule.made_at if schedule.evaluated_through is None else schedule.evaluated_through
             before = known
-            known = self.compared[schedule.id] = _Compared(schedule.revision, schedule.tables, through, promised)
+            known = self.compared[schedule.id] = _Compared(
+                schedule.revision, schedule.tables, through, promised, since=through
+            )
             if before is not None:
                 known.begins, known.is_revised = before.begins, before.promised != promised
         return known
@@ -126,6 +137,21 @@ def _expected(one: Posted, known: _Compared) -> list[Instant]:
         if _counts(rule, tick, schedule):
             found.append(tick)
         tick = rule.next(tick)
+    return found
+
+
+def _compared_before(one: Posted, known: _Compared, now: Instant) -> list[Instant]:
+    """The newest ticks within the time in which a result is expected, which had rows when they were compared."""
+    policy, rule = one.schedule.policy, _rule(one.schedule)
+    expected = max(policy.expect_within or 0, policy.expect_every or 0)
+    if not expected or rule is None or rule.delay is not None or one.schedule.fault is not None:
+        return []
+    begin = max(known.since, now - min(expected, REMEMBERED))
+    found: list[Instant] = []
+    tick = rule.previous(known.through + 1)
+    while tick is not None and tick > begin and len(found) < RECHECKED:
+        found.append(tick)
+        tick = rule.previous(tick)
     return found
 
 

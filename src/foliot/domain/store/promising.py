@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import Settled, Then
 from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
-from foliot.domain.run import Kept, Lane, Promise
+from foliot.domain.run import Kept, Lane, Promise, Promised
 
 
 class PromiseStore(Protocol):
@@ -23,6 +23,9 @@ class PromiseStore(Protocol):
         last one has ended, and raises Conflict when it has not. Two promises of one call with one key count as made
         one after the other.
         """
+
+    async def promised(self, numbers: Sequence[int]) -> Mapping[int, Promised]:
+        """Of runs, live or ended, the parts that their callers chose. Runs that are gone are left out."""
 
     def promise_within(self, connection: Any, promises: Sequence[Promise]) -> list[Kept]:
         """As `promise`, inside the transaction that the caller has begun on a connection of its own to the store's

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from foliot.domain.instant import Instant
 from foliot.domain.run import Kept
-from foliot.domain.schedule import NO_RELEASE, Applied, Declaration, Fingerprint, Release, ScheduleView
+from foliot.domain.schedule import NO_RELEASE, Applied, Declaration, Fingerprint, Release, ScheduleView, TickFacts
 
 NOTHING_SETTLED: Mapping[str, str] = {}
 
@@ -85,8 +85,20 @@ class ScheduleStore(Protocol):
         that were handed off go on. UnknownName if there is none; Conflict when it is not at the `revision` given."""
 
     async def trigger(
-        self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str, key: str | None = None
+        self,
+        schedule_id: str,
+        *,
+        since: Instant | None = None,
+        actor: str,
+        note: str,
+        key: str | None = None,
+        override: bool = False,
+        check: Callable[[TickFacts], None] | None = None,
     ) -> Kept:
         """One run of the schedule's job, due now, beside its ticks, for the time since `since`. It obeys overlap when
-        it fires. Under a `key` that was said within a day, the run that was made then is answered (`kept`); Conflict
-        when that was another schedule's."""
+        it fires; with `override` it is released as by `release_run`. Under a `key` that was said within a day, the run
+        that was made then is answered (`kept`); Conflict when that was another schedule's. `check` gets the facts of
+        a new run in the same transaction. If it raises, no run is made."""
+
+    async def trigger_facts(self, schedule_id: str) -> TickFacts:
+        """The facts that decide about a run that a person orders now. UnknownName if there is no such schedule."""

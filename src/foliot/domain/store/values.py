@@ -168,6 +168,8 @@ class Fired(NamedTuple):
     """Of what was handed off, how much before its time."""
     patient: Sequence[tuple[Instant, int]] = ()
     """What is due soon, and has to wait for its time, because there is something to decide about it then."""
+    paced: Sequence[tuple[Instant, int]] = ()
+    """Entries with the decision `later`: put them with the backlog, which keeps to the rate of catch-up."""
     skipped_for: Mapping[str, int] = MappingProxyType({})
     """By reason, how many were skipped, or held."""
     held_for: Mapping[str, int] = MappingProxyType({})

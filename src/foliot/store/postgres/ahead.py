@@ -343,6 +343,7 @@ def together(one: Fired, other: Fired) -> Fired:
         again=[*one.again, *other.again],
         ahead=one.ahead + other.ahead,
         patient=[*one.patient, *other.patient],
+        paced=[*one.paced, *other.paced],
         skipped_for=Counter(one.skipped_for) + Counter(other.skipped_for),
         held_for=Counter(one.held_for) + Counter(other.held_for),
     )

@@ -80,7 +80,7 @@ def keyed_values(promises: Sequence[Promise], numbers: Sequence[int]) -> dict[st
 
 def made(promises: Sequence[Promise], numbers: Sequence[int]) -> list[Kept]:
     due = [p.fire_at for p in promises]
-    return list(map(new_kept, zip(numbers, repeat(None), repeat("made"), repeat(State.SCHEDULED), due)))
+    return list(map(new_kept, zip(numbers, repeat(None), repeat("made"), repeat(State.SCHEDULED), due, repeat(()))))
 
 
 def kept(row: Row, wanted: Promise) -> Kept | Conflict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -28,7 +28,7 @@ from foliot.domain.run import Kept, SilentAttempt
 from foliot.domain.store import Instance, JobCard, Ticking
 from foliot.errors import Conflict, UnknownName
 from foliot.store import process
-from foliot.store.verbs import promises, schedules, watching
+from foliot.store.verbs import promises, watching
 from foliot.store.verbs.acts import ActVerbs
 from foliot.store.verbs.rows import handed_off
 from foliot.store.verbs.transaction import Row, Transaction, as_json
@@ -161,7 +161,7 @@ async def begin_request(tx: Transaction, credential: int, key: str, digest: byte
     return Request(Asked.UNDER_WAY if tx.now - made_at < UNDER_WAY else Asked.UNKNOWN)
 
 
-async def trigger_once(tx: Transaction, schedule: str, since: Instant | None, actor: str, note: str, key: str) -> Kept:
+async def trigger_once(tx: Transaction, schedule: str, key: str, make: Callable[[], Awaitable[Kept]]) -> Kept:
     """The key, the run and what is answered are one transaction: whoever asks again within a day makes no second."""
     # No key of a request has a space.
     kept = f"trigger {key}"
@@ -178,7 +178,7 @@ async def trigger_once(tx: Transaction, schedule: str, since: Instant | None, ac
         raise Conflict(f"{MOST_KEYS:,} keys were used in a day, and there is no other; trigger without one, or later")
     if found.standing is not Asked.NEW:
         raise Conflict(f"the key {key!r} triggered another schedule within the last day; use a new one")
-    made = await schedules.trigger(tx, schedule, since, actor, note)
+    made = await make()
     answer = {"status": 200, "headers": as_json({}), "body": made.id.encode()}
     await tx.run("end_request", credential=LOCAL, key=kept, **answer)
     return made

@@ -13,6 +13,7 @@ from foliot.domain.run import WISHES, Lane, Origin
 from foliot.domain.schedule import Busy, Schedule, TickFacts, Upstream, Waiting
 from foliot.domain.state import PARKED, Reason, State
 from foliot.domain.store import DEFAULT_QUEUE
+from foliot.errors import UnknownName
 from foliot.store.verbs.following import unend
 from foliot.store.verbs.gates import Candidate
 from foliot.store.verbs.schedules import schedule_of
@@ -62,6 +63,8 @@ class Due(NamedTuple):
 
 
 _DUE = len(Due._fields)
+NOT_MADE = (1 << 63) - 1
+"""The number of a run that is only considered: it comes after all runs that exist."""
 
 
 def due_of(row: Row) -> Due:
@@ -193,6 +196,41 @@ def _in_the_way(one: Busy, due: Due, in_order: bool) -> bool:
         return False
     lanes = (0, 0) if in_order else (one.lane, due.lane)
     return not one.is_let_go or (lanes[0], one.nominal, one.number) < (lanes[1], due.due_at, due.number)
+
+
+async def trigger_facts(tx: Transaction, schedule: str) -> TickFacts:
+    """The facts about a run that a person would order now. Only read."""
+    rows = await tx.all("schedules_by_id", ids=[schedule])
+    if not rows:
+        raise UnknownName(f"there is no schedule {schedule!r}")
+    template = schedule_of(rows[0])
+    requires = template.policy.requires
+    around = Around(
+        {schedule: template},
+        await _upstreams(tx, {requires} if requires is not None else set()),
+        await tx.all("busy_runs", schedules=[schedule], now=tx.now),
+        await tx.all("waiting_runs", slots=[f"turn:{schedule}"]),
+    )
+    due = Due(
+        number=NOT_MADE,
+        fire_at=tx.now,
+        queue=template.queue,
+        lane=Lane.LIVE,
+        priority=template.priority,
+        useful_until=None,
+        schedule=schedule,
+        label=None,
+        is_suspected=False,
+        was_tried=False,
+        tenant=template.tenant,
+        job=template.job,
+        options=template.options,
+        slots=None,
+        is_forced=False,
+        due_at=tx.now,
+        over=template.over,
+    )
+    return around.facts(due, None, Origin.MANUAL, tx.now, None, 0, None, False, False)
 
 
 async def _upstreams(tx: Transaction, wanted: set[str]) -> dict[str, Upstream]:

@@ -80,6 +80,7 @@ async def fire(
         created=firing.created,
         faults=firing.faults,
         busy=firing.busy,
+        paced=firing.paced,
         again=[*firing.again, *(entry for entry in due if entry[0] > tx.now)],
         skipped_for=firing.skipped_for,
         held_for=firing.held_for + firing.keeper.held_for,
@@ -111,6 +112,8 @@ class Firing:
         """What somebody else has his hands on."""
         self.again: list[tuple[Instant, int]] = []
         """Ticks that have made runs for some of their members, and go on."""
+        self.paced: list[tuple[Instant, int]] = []
+        """Ticks that wait for the rate of catch-up."""
         self.spread_runs = 0
 
     async def hand_off(self, rows: Sequence[tuple[Due, Lane]]) -> Sequence[tuple[Due, Lane]]:
@@ -203,6 +206,8 @@ class Firing:
                         holds.append((*why, fact.number))
                     else:
                         later.append((*why, decision.until, fact.number))
+                case "later":
+                    self.paced.append((self.rows[fact.number].fire_at, fact.number))
                 case _:
                     assert decision.reason is not None
                     self.tried.update((fact.number,) if fact.attempt else ())

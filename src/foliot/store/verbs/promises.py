@@ -138,7 +138,9 @@ async def move(
     if not (found.live and await tx.run("move_promise", number=found.number, fire_at=fire_at)):
         raise Conflict(f"{found.id} is {found.state} and can no longer be moved")
     await tx.stir([found.number])
-    if actor is not None:
+    if actor is None:  # by the app; the audit log has those by people
+        await tx.event("moved", found.id, f"from {rfc3339(found.fire_at)} to {rfc3339(fire_at)}")
+    else:
         await tx.audit(actor, "move", found.id, f"to {rfc3339(fire_at)}: {note}" if note else f"to {rfc3339(fire_at)}")
     return Kept(found.number, found.name, "moved", State.SCHEDULED, fire_at)
 

@@ -406,7 +406,9 @@ async def end_pause(tx: Transaction, name: str, what: What, actor: str, note: st
     return Pause(name, what, found.paused_at or tx.now, found.paused_until, *told)
 
 
-async def trigger(tx: Transaction, schedule: str, since: Instant | None, actor: str, note: str) -> Kept:
+async def trigger(
+    tx: Transaction, schedule: str, since: Instant | None, actor: str, note: str, *, override: bool = False
+) -> Kept:
     await tx.lock([schedule])
     if not await tx.all("schedules_by_id", ids=[schedule]):
         raise UnknownName(f"there is no schedule {schedule!r}")
@@ -417,8 +419,10 @@ async def trigger(tx: Transaction, schedule: str, since: Instant | None, actor: 
     name = trigger_name(schedule, moment)
     times = (tx.now, tx.now, None if since is None else min(since, tx.now), None, None)
     await tx.run_each("insert_tick", [(number, name, Origin.MANUAL, Lane.LIVE, *times, schedule)])
+    if override:
+        await tx.run("force_new_run", number=number)
     await tx.added([number])
-    await tx.audit(actor, "trigger", schedule, note)
+    await tx.audit(actor, "trigger", schedule, f"overrides overlap: {note}" if override else note)
     return Kept(number, name, "made", State.SCHEDULED, tx.now)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from foliot.domain.access import WorkBound
@@ -23,8 +23,18 @@ from foliot.domain.listing import RunFilter, RunPage
 from foliot.domain.members import Member, MembersChanged, MemberSet
 from foliot.domain.members import Standing as MemberStanding
 from foliot.domain.replay import DeadFilter, DeadLetter, Replayed
-from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise, RunView, SilentAttempt
-from foliot.domain.schedule import NO_RELEASE, Applied, Armed, Declaration, Fingerprint, Rearming, Release, ScheduleView
+from foliot.domain.run import Claimed, Ending, Kept, Lane, Loss, Progress, Promise, Promised, RunView, SilentAttempt
+from foliot.domain.schedule import (
+    NO_RELEASE,
+    Applied,
+    Armed,
+    Declaration,
+    Fingerprint,
+    Rearming,
+    Release,
+    ScheduleView,
+    TickFacts,
+)
 from foliot.domain.store import AuditRow, Beat, EventRow, Instance, JobCard, Lease, Offer, QueueView, Standing
 from foliot.domain.store.scheduling import NOTHING_SETTLED
 from foliot.errors import UnknownName
@@ -34,6 +44,7 @@ from foliot.store.verbs import (
     breakers,
     dispatching,
     editing,
+    facts,
     gates,
     ledger,
     listing,
@@ -52,6 +63,7 @@ from foliot.store.verbs.alerting import AlertVerbs
 from foliot.store.verbs.locking import LockVerbs
 from foliot.store.verbs.measures import MeasureVerbs
 from foliot.store.verbs.surveys import SurveyVerbs
+from foliot.store.verbs.transaction import Transaction, longs
 
 
 class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
@@ -61,6 +73,10 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
     shard_count: int
 
     # Promises
+
+    async def promised(self, numbers: Sequence[int]) -> Mapping[int, Promised]:
+        rows = await self.read(lambda tx: tx.all("promised", numbers=longs(numbers)))
+        return {number: Promised(job, payload, due_at) for number, job, payload, due_at in rows}
 
     async def promise_as(self, wanted: Sequence[Promise], *, actor: str, note: str) -> list[Kept]:
         return await self.write(lambda tx: promises.promise_as(tx, wanted, actor, note))
@@ -172,11 +188,27 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
         await self.write(lambda tx: editing.delete(tx, schedule_id, revision, actor, note))
 
     async def trigger(
-        self, schedule_id: str, *, since: Instant | None = None, actor: str, note: str, key: str | None = None
+        self,
+        schedule_id: str,
+        *,
+        since: Instant | None = None,
+        actor: str,
+        note: str,
+        key: str | None = None,
+        override: bool = False,
+        check: Callable[[TickFacts], None] | None = None,
     ) -> Kept:
+        async def make(tx: Transaction) -> Kept:
+            if check is not None:
+                check(await facts.trigger_facts(tx, schedule_id))
+            return await schedules.trigger(tx, schedule_id, since, actor, note, override=override)
+
         if key is None:
-            return await self.write(lambda tx: schedules.trigger(tx, schedule_id, since, actor, note))
-        return await self.write(lambda tx: access.trigger_once(tx, schedule_id, since, actor, note, key))
+            return await self.write(make)
+        return await self.write(lambda tx: access.trigger_once(tx, schedule_id, key, lambda: make(tx)))
+
+    async def trigger_facts(self, schedule_id: str) -> TickFacts:
+        return await self.read(lambda tx: facts.trigger_facts(tx, schedule_id))
 
     # Dispatch
 

@@ -115,6 +115,12 @@ class EditBody(Act):
     dry_run: DryRun = False
 
 
+class TriggerBody(Act):
+    override_overlap: Annotated[
+        bool, Field(description="Start it beside active runs. No limit or pause holds it either.")
+    ] = False
+
+
 class NextQuery(Asked):
     count: Annotated[int, Field(ge=1, le=1_000)] = 5
 
@@ -272,10 +278,13 @@ async def resume_schedule(asking: Asking, schedule: ScheduleId, body: ResumeBody
 
 
 @routes.post("/schedules/{schedule}/trigger", response_model=models.Kept, responses=problems(404, 409, body=True))
-async def trigger_schedule(asking: Asking, schedule: ScheduleId, body: Act) -> Any:
-    """One run now, beside its ticks; it obeys overlap."""
+async def trigger_schedule(asking: Asking, schedule: ScheduleId, body: TriggerBody) -> Any:
+    """One run now, beside its ticks; it obeys overlap. 409 when overlap would skip it."""
     await asking.schedule(schedule)
-    return Answered(kept_shape(await asking.operate.trigger_async(schedule, reason=body.reason, actor=asking.actor)))
+    kept = await asking.operate.trigger_async(
+        schedule, reason=body.reason, actor=asking.actor, override_overlap=body.override_overlap
+    )
+    return Answered(kept_shape(kept))
 
 
 def _etag(revision: int) -> str:

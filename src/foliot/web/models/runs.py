@@ -17,6 +17,8 @@ class Kept(Shape):
     outcome: str
     state: str
     fire_at: datetime
+    differs: list[str]
+    """Of a promise that was `kept`, the parts that were given otherwise: `job`, `args`, `time`."""
 
 
 class HeldRun(Shape):

@@ -107,6 +107,9 @@ UPDATE foliot.run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = c
     fire_at = :now, waits_for = NULL, reason = NULL, detail = NULL, forced = true
 WHERE number = :number AND (state = 2 OR (state < 2 AND waits_for IS NOT NULL))
 
+-- name: force_new_run
+UPDATE foliot.run SET forced = true WHERE number = :number
+
 -- name: stoppable_runs
 -- Of runs that are to make room for another, those that nobody has begun.
 SELECT number, attempt > 0 FROM foliot.lock_pending(:numbers::bigint[]) WHERE phase IS NULL

@@ -57,6 +57,10 @@ FROM (
     OFFSET 0
 ) k ORDER BY k.place
 
+-- name: promised
+SELECT number, job, payload, coalesce(nominal, fire_at) FROM foliot.run WHERE number = ANY(:numbers::bigint[])
+UNION ALL SELECT number, job, payload, coalesce(nominal, fire_at) FROM foliot.history WHERE number = ANY(:numbers::bigint[])
+
 -- name: generations
 -- The newest generation of a keyed promise. The range ends after '#': '$' is the next character.
 WITH latest AS (

@@ -83,6 +83,9 @@ UPDATE run SET state = CASE WHEN spent > 0 THEN 1 ELSE 0 END, nominal = coalesce
     waits_for = NULL, reason = NULL, detail = NULL, forced = 1
 WHERE number = :number AND (state = 2 OR (state < 2 AND waits_for IS NOT NULL))
 
+-- name: force_new_run
+UPDATE run SET forced = 1 WHERE number = :number
+
 -- name: stoppable_runs
 -- Of runs that another one replaces, those that no worker has.
 SELECT number, attempt > 0 FROM run WHERE number IN carray(:numbers) AND state <= 2 AND phase IS NULL

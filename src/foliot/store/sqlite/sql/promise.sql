@@ -11,6 +11,10 @@ UNION ALL
 SELECT * FROM (SELECT number, name, state, fire_at, 0 FROM history WHERE name >= :stem AND name < :stem_end
     AND substr(name, length(:stem) + 1) NOT GLOB '*[^0-9]*' ORDER BY length(name) DESC, name DESC LIMIT 1)
 
+-- name: promised
+SELECT number, job, payload, coalesce(nominal, fire_at) FROM run WHERE number IN carray(:numbers)
+UNION ALL SELECT number, job, payload, coalesce(nominal, fire_at) FROM history WHERE number IN carray(:numbers)
+
 -- name: replace_promise
 -- Only while no attempt owns it. A chunk that names an older version of it claims nothing.
 UPDATE run SET job = :job, payload = :payload, fire_at = :fire_at, nominal = NULL, useful_until = :useful_until,

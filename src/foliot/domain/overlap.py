@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foliot.dispatch.verdicts import skip, still_active, waits_its_turn
 from foliot.domain.policy import Overlap
 from foliot.domain.run import WISHES, Lane, Origin
 from foliot.domain.schedule import Schedule, TickDecision, TickFacts, Waiting
 from foliot.domain.state import Reason
+from foliot.domain.verdicts import fire, skip, still_active, waits_its_turn
 
 
 def judged(facts: TickFacts, schedule: Schedule, go: TickDecision) -> TickDecision:
@@ -41,6 +41,12 @@ def judged(facts: TickFacts, schedule: Schedule, go: TickDecision) -> TickDecisi
         case Overlap.REPLACE if not patient:
             return _replaced(facts, go, ahead)
     return _held(facts, go)
+
+
+def foreseen(facts: TickFacts) -> TickDecision:
+    """The decision about a run that a person orders now: of `facts` with neither calendar nor lateness."""
+    go = fire(facts, lane=facts.lane)
+    return go if facts.schedule is None else judged(facts, facts.schedule, go)
 
 
 def _ahead(facts: TickFacts, schedule: Schedule) -> tuple[Waiting, ...]:
