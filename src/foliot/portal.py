@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import CancelledError, Future, wait
 from typing import Any, TypeVar
 
@@ -63,8 +65,10 @@ class Portal:
             return False
         for future in late:
             future.cancel()
+        before = _threads()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        _wait_for_end(before - _threads())
         self._loop = self._thread = None
         return True
 
@@ -95,7 +99,21 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
     if left:
         loop.run_until_complete(asyncio.wait(left))
     loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
+
+
+def _threads() -> set[int | None]:
+    """The ids by which the system knows the threads of Python."""
+    return {thread.native_id for thread in threading.enumerate()}
+
+
+def _wait_for_end(threads: Collection[int | None]) -> None:
+    """Waits until the system has ended threads that Python has joined: their destructors run after that. OpenSSL takes
+    locks there. A child that is forked at such a moment finds them locked for ever."""
+    end = time.monotonic() + PATIENCE
+    while any(os.path.exists(f"/proc/self/task/{thread}") for thread in threads) and time.monotonic() < end:
+        time.sleep(0.001)
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:

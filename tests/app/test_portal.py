@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import textwrap
@@ -196,3 +197,19 @@ def test_inside_an_event_loop_close_names_its_async_twin() -> None:
 
     with pytest.raises(RuntimeError, match="await close_async"):
         asyncio.run(blocked())
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="the system does not list its threads")
+def test_no_thread_of_a_portal_that_rests_is_left_for_a_fork() -> None:
+    """A thread that still ends has locks of libraries, which a child would find locked for ever."""
+
+    async def threads() -> list[int]:
+        ids = (asyncio.to_thread(threading.get_native_id) for _ in range(4))
+        return [threading.get_native_id(), *(await asyncio.gather(*ids))]
+
+    for _ in range(20):
+        portal = Portal()
+        used = portal.call(threads, "threads")
+        assert portal.rest(cut_off=False)
+        assert [thread for thread in used if os.path.exists(f"/proc/self/task/{thread}")] == []
+        portal.resume()

@@ -111,11 +111,12 @@ def _arm(dies_at: int) -> None:
     def watched(inner: Any) -> Any:
         @wraps(inner)
         async def said(self: Any, query: str, *args: Any, **kwargs: Any) -> Any:
-            if self in counted:
+            is_counted = self in counted
+            if is_counted:
                 counter.count()
             answer = await inner(self, query, *args, **kwargs)
-            if query.rstrip(";") == "COMMIT":
-                counted.clear()
+            if is_counted and query.rstrip(";") == "COMMIT":  # other connections commit meanwhile
+                counted.remove(self)
             return answer
 
         return said
