@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import pytest
+
+from foliot.domain.policy import Overlap
+from foliot.errors import Conflict
 from tests.policies.stage import Part, Stage
 
 
@@ -48,7 +52,11 @@ def _dead(stage: Stage) -> None:
 def _triggered(stage: Stage) -> None:
     stage.script["1"] = Part(takes=15)
     stage.until(15)
-    stage.trigger()
+    if stage.overlap is Overlap.SKIP:
+        with pytest.raises(Conflict, match="the run would be skipped"):
+            stage.trigger()
+    else:
+        stage.trigger()
     stage.until(35)
 
 
@@ -131,7 +139,9 @@ DEAD = Event(
     _dead,
 )
 TRIGGERED = Event(
-    "Triggered by hand while a run is active", "Run 1 takes 15 s. Run `m` is triggered after 5 s of it.", _triggered
+    "Triggered by hand while a run is active",
+    "Run 1 takes 15 s. Run `m` is triggered after 5 s of it. With `skip` the trigger is refused, and makes no run.",
+    _triggered,
 )
 BEHIND_ONE_BY_HAND = Event(
     "A run that was triggered by hand is active",

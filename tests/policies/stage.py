@@ -14,6 +14,7 @@ from typing import Any
 from foliot import Context, Foliot, every
 from foliot.clock import ManualClock
 from foliot.domain.instant import SECOND, Instant, instant, parse_rfc3339
+from foliot.domain.policy import Overlap
 from foliot.domain.run import RunView
 from foliot.domain.state import State
 from foliot.domain.store import Store
@@ -78,7 +79,9 @@ class Stage:
         self._schedulers = schedulers
         self.world: World
         job = self.app.job(name="report")(self._report)
-        self.app.schedule("report", job, every("10s"), **{**SETTINGS, **settings})
+        settings = {**SETTINGS, **settings}
+        self.overlap = Overlap(settings.get("overlap", Overlap.SKIP))
+        self.app.schedule("report", job, every("10s"), **settings)
 
     @contextmanager
     def open(self) -> Iterator[Stage]:

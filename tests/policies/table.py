@@ -144,7 +144,7 @@ CELLS = [
     Cell(
         TRIGGERED,
         {"overlap": "skip"},
-        "1 succeeded; m skipped: overlap (1 is still active); 2 skipped: overlap (1 is still active); 3 succeeded",
+        "1 succeeded; 2 skipped: overlap (1 is still active); 3 succeeded",
     ),
     Cell(TRIGGERED, {"overlap": "queue"}, "1 succeeded; m succeeded, 10 s late; 2 succeeded, 6 s late; 3 succeeded"),
     Cell(TRIGGERED, {"overlap": "coalesce"}, "1 succeeded; m succeeded, 10 s late; 2 succeeded, 6 s late; 3 succeeded"),
