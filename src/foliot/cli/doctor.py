@@ -288,8 +288,8 @@ def _required(schedules: Sequence[ScheduleView]) -> list[Check]:
     ]
     if not lacking:
         return []
-    told = f"{words.listed(lacking)}; no such schedule exists, so their ticks wait until their cutoff: declare it"
-    return [Check("requires", "warning", told)]
+    text = f"{words.listed(lacking)}; no such schedule exists, so their ticks wait until their cutoff: declare it"
+    return [Check("requires", "warning", text)]
 
 
 def _tables(schedules: Sequence[ScheduleView]) -> Check:

@@ -101,7 +101,7 @@ class Recurrence(WallRule):
             raise InvalidRule("this rule can never fire: UNTIL and EXDATE leave none of its times")
 
     def _settle(self, begin: datetime, end: int, is_interval: bool, exceptions: Sequence[Moment] = ()) -> None:
-        """Bounds the rule by a wall time, and takes EXDATE away. A start that nobody gave sets no phase."""
+        """Bounds the rule by a wall time, and takes EXDATE away. A start that was not given sets no phase."""
         where = zone(self.tz)
         pattern = _pattern(self.given, begin, end)
         self.settle(_Without(pattern, exceptions, where) if exceptions else pattern, is_interval)

@@ -23,7 +23,7 @@ from foliot.timing.tables import not_again, stamp_of
 MOST_TICKS = 200
 """Ticks of one schedule that are compared at one look; the next one goes on behind them."""
 RECHECKED = 50
-"""Of a schedule with an expectation, so many of its newest ticks are compared again."""
+"""How many of its newest ticks are compared again, for a schedule with an expectation."""
 RECHECK_EVERY: Duration = MINUTE
 REMEMBERED: Duration = DAY
 """For so long a tick that has no row is told of, unless it gets one."""

@@ -37,7 +37,7 @@ class SurveyStore(Protocol):
         transaction."""
 
     async def kept_by_minute(self, minutes: int) -> list[tuple[int, Tally]]:
-        """The same count by the minutes in which runs ended, the last so many, oldest first. What failed is in the
+        """The same count by the minutes in which runs ended, the oldest first. What failed is in the
         minute of its last attempt: the last 60 minutes add up to the hour of `pulse`."""
 
     async def pulse(self) -> Pulse:

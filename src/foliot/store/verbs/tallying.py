@@ -46,7 +46,7 @@ async def since(tx: Transaction, length: int, failed: Mapping[int, int]) -> Tall
 
 
 async def by_minute(tx: Transaction, minutes: int) -> list[tuple[int, Tally]]:
-    """The last so many minutes, also those in which nothing ended or failed."""
+    """The last minutes, the oldest first, also those in which nothing ended or failed."""
     last = minute_of(tx.now)
     found = {int(row[0]): Tally(*map(int, row[1:])) for row in await tx.all("tally_minutes", minute=last - minutes)}
     failed = await failed_by_minute(tx, minutes * MINUTE)
