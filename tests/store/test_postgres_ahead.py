@@ -466,6 +466,20 @@ def test_thousands_of_ticks_of_one_moment_are_made_ready_earlier_than_few(monkey
     assert given.is_tick((many, ahead.LARGE))
 
 
+def test_a_thousand_ticks_of_each_second_are_not_prepared_beside_those_of_the_second_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[tuple[Instant, int]] = []
+    monkeypatch.setattr(ahead.Ahead, "_begin", lambda self, at, numbers, *rest: begun.append((at, len(numbers))))
+    given = ahead.Ahead(cast(ahead.Server, None), FairShares(), lambda: "")
+    due = START + SECOND
+    given.note((due, number, True) for number in range(1_000))
+    given.look([], deciding(fires), START)
+    assert begun == []
+    given.look([], deciding(fires), due - ahead.AHEAD)
+    assert begun == [(due, 1_000)]
+
+
 async def test_a_herd_that_is_decided_in_pieces_goes_whole(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
