@@ -97,6 +97,7 @@ BEGIN
                 AND r.phase IS NULL AND r.deaths IS NULL AND r.tenant IS NULL AND r.forced IS NULL AND r.gives_up_at IS NULL
                 AND r.withdrawn IS NULL AND r.fire_at <= clock AND (r.useful_until IS NULL OR r.useful_until >= clock)
                 AND NOT coalesce(position('"labels"'::bytea in r.options) > 0, false)
+                AND NOT coalesce(position('"on_lost"'::bytea in r.options) > 0, false)
                 AND n.count = 1 AND n.is_this, false)) - 1, cardinality(waiting))]
         INTO numbers_
         FROM unnest(waiting) WITH ORDINALITY AS w(number, place)
