@@ -78,10 +78,11 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The names that headings of a page can be linked by."""
+    """The names that a page can be linked by: its headings, and the older names in front of them."""
     prose = _FENCE.sub("", page.read_text("utf-8"))
     titles = re.findall(r"^#{1,6}\s+(.+?)\s*$", prose, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    older = re.findall(r'^<a id="([\w-]+)"></a>$', prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | set(older)
 
 
 def section(page: Path, title: str) -> str:

@@ -231,7 +231,7 @@ def test_every_policy_setting_is_documented_with_its_default() -> None:
 
 
 def test_every_setting_of_a_job_is_documented() -> None:
-    told = pages.rows(pages.section(POLICIES, "What a job says of itself"))
+    told = pages.rows(pages.section(POLICIES, "Job settings"))
     assert sorted(told) == sorted(set(_HANDLER_SETTINGS) - {"name"})
 
 

@@ -123,68 +123,80 @@ def _busy(stage: Stage) -> None:
     stage.until(55)
 
 
-RUNNING = Event("The run before is still running", "Run 1 takes 15 s: tick 2 comes while it runs.", _running)
-QUEUED = Event("Others wait already", "Run 1 takes 35 s: ticks 2, 3 and 4 come while it runs.", _queued)
+RUNNING = Event("The previous run is still running", "Run 1 takes 15 s. Tick 2 falls due while it runs.", _running)
+QUEUED = Event(
+    "Several ticks fall due during one run", "Run 1 takes 35 s. Ticks 2, 3 and 4 fall due while it runs.", _queued
+)
 STUBBORN = Event(
-    "The run before does not heed that it is to stop",
-    "Run 1 takes 25 s, whatever it is told: ticks 2 and 3 come while it runs.",
+    "The previous run ignores the request to stop",
+    "Run 1 takes 25 s and ignores cancellation. Ticks 2 and 3 fall due while it runs.",
     _stubborn,
 )
 RETRYING = Event(
-    "The run before is to be tried again", "Run 1 fails at once; its second attempt is due 15 s later.", _retrying
+    "The previous run waits for a retry", "Run 1 fails at once. Its second attempt is due 15 s later.", _retrying
 )
 DEAD = Event(
-    "The run before failed for good",
-    "Run 1 is dead, and a person reconciles it after tick 3.",
+    "The previous run is dead",
+    "Run 1 is dead. An operator reconciles it after tick 3.",
     _dead,
 )
 TRIGGERED = Event(
-    "Triggered by hand while a run is active",
-    "Run 1 takes 15 s. Run `m` is triggered after 5 s of it. With `skip` the trigger is refused, and makes no run.",
+    "An operator triggers a run while another is active",
+    "Run 1 takes 15 s. An operator triggers run `m` 5 s after run 1 began. Under `skip` Foliot refuses the trigger.",
     _triggered,
 )
 BEHIND_ONE_BY_HAND = Event(
-    "A run that was triggered by hand is active",
-    "Run `m` is triggered 5 s before tick 2, and takes 12 s.",
+    "A tick falls due while a triggered run is active",
+    "An operator triggers run `m` 5 s before tick 2. It takes 12 s.",
     _behind_one_by_hand,
 )
-RERUN = Event("A rerun is ordered while a run is active", "Run 2 takes 15 s. After 5 s of it, run 1 is rerun.", _rerun)
-OUTAGE_1 = Event(
-    "Nothing was there for one tick", "Every process is dead from 15 s to 26 s: over tick 2.", _outage(26, 35)
+RERUN = Event(
+    "An operator reruns a run while another is active",
+    "Run 2 takes 15 s. An operator reruns run 1 while run 2 is active, 5 s after it began.",
+    _rerun,
 )
-OUTAGE_3 = Event("Nothing was there for three ticks", "Every process is dead from 15 s to 46 s.", _outage(46, 55))
+OUTAGE_1 = Event(
+    "Outage of all processes: one tick missed",
+    "All processes are down from 15 s to 26 s, so tick 2 is missed.",
+    _outage(26, 35),
+)
+OUTAGE_3 = Event(
+    "Outage of all processes: three ticks missed", "All processes are down from 15 s to 46 s.", _outage(46, 55)
+)
 OUTAGE_1000 = Event(
-    "Nothing was there for a thousand ticks",
-    "Every process is dead over ticks 2 to 1001. Runs end at once.",
+    "Outage of all processes: a thousand ticks missed",
+    "All processes are down during ticks 2 to 1001. Runs end at once.",
     _long_outage,
 )
 NO_SCHEDULERS = Event(
-    "No scheduler was there for three ticks",
-    "The schedulers are dead from 15 s to 43 s; workers are there.",
+    "Outage of the schedulers: three ticks missed",
+    "All schedulers are down from 15 s to 43 s. The workers are up.",
     _no_schedulers,
 )
 NO_WORKERS = Event(
-    "No worker was there for a tick", "The workers are dead from 15 s to 27 s; schedulers are there.", _no_workers
+    "Outage of the workers", "All workers are down from 15 s to 27 s. The schedulers are up.", _no_workers
 )
 LATE = Event(
     "A tick is late by less than `missed_after`",
-    "Every process is dead from 15 s to 21 s: tick 2 is 1 s late.",
+    "All processes are down from 15 s to 21 s. Tick 2 is 1 s late.",
     _outage(21, 35),
 )
-PAUSED = Event("Paused, and resumed", "The schedule is paused from 15 s to 43 s.", _paused(catch_up=False))
+PAUSED = Event("Pause and resume", "The schedule is paused from 15 s to 43 s.", _paused(catch_up=False))
 PAUSED_CATCH_UP = Event(
-    "Paused, and resumed with catch-up", "The same; whoever resumes it asks for the old ticks.", _paused(catch_up=True)
+    "Pause and resume with catch-up",
+    "As above. The operator resumes the schedule with `--catch-up`.",
+    _paused(catch_up=True),
 )
 PAUSED_IN_LINE = Event(
-    "Paused while a tick waits", "Run 1 takes 15 s; the schedule is paused from 22 s to 43 s.", _paused_in_line
+    "Pause while a tick waits", "Run 1 takes 15 s. The schedule is paused from 22 s to 43 s.", _paused_in_line
 )
 TRIGGERED_IN_PAUSE = Event(
-    "Triggered by hand in a pause",
-    "The schedule is paused from 15 s to 33 s; run `m` is triggered at 25 s.",
+    "An operator triggers a run during a pause",
+    "The schedule is paused from 15 s to 33 s. An operator triggers run `m` at 25 s.",
     _triggered_in_pause,
 )
 BUSY = Event(
     "An outage of the schedulers ends while a run is active",
-    "Run 1 takes 35 s. The schedulers are dead over ticks 2 and 3; tick 4 comes while run 1 is active.",
+    "Run 1 takes 35 s. All schedulers are down during ticks 2 and 3. Tick 4 falls due while run 1 is active.",
     _busy,
 )
