@@ -61,7 +61,7 @@ from tests.docs import generated, pages
 from tests.docs.pages import DOCS, PAGES, ROOT
 from tests.waiting import HANG
 
-README, GUIDE, TIME, POLICIES, STATES, TESTING, CLI = (
+README, GUIDE, TIME, POLICIES, STATES, TESTING, CLI, OPERATIONS = (
     ROOT / "README.md",
     DOCS / "guide.md",
     DOCS / "time.md",
@@ -69,6 +69,7 @@ README, GUIDE, TIME, POLICIES, STATES, TESTING, CLI = (
     DOCS / "states.md",
     DOCS / "testing.md",
     DOCS / "cli.md",
+    DOCS / "operations.md",
 )
 SOURCE = ROOT / "src" / "foliot"
 ON_A_SERVER = [DOCS / "transactions.md", DOCS / "http.md"]
@@ -328,6 +329,14 @@ def test_every_error_is_in_the_tree_that_the_guide_points_to() -> None:
     for kind in known:
         known += kind.__subclasses__()
     assert [kind.__name__ for kind in known if kind.__module__ == "foliot.errors" and kind.__name__ not in tree] == []
+
+
+def test_operators_find_errors_by_the_texts_that_the_source_raises() -> None:
+    shown = pages.rows(pages.section(OPERATIONS, "Find an error"))
+    of_sqlite = {"database is locked"}
+    source = "".join(file.read_text("utf-8") for file in [*SOURCE.glob("store/**/*.py"), SOURCE / "errors.py"])
+    assert [text for text in shown if text not in source] == [*of_sqlite]
+    assert all(hasattr(foliot.errors, cells[0].strip("`")) for cells in shown.values())
 
 
 def test_every_field_of_the_json_forms_is_documented() -> None:
