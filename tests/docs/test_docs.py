@@ -137,6 +137,11 @@ def test_the_first_app_of_the_readme_makes_its_promise(tmp_path: Path) -> None:
     assert (run.id, run.job, str(run.state)) == ("class:7#1", "send_reminder", "scheduled")
 
 
+def test_the_readme_stays_short() -> None:
+    assert len(README.read_text("utf-8").split()) <= 900
+    assert len(pages.python_blocks(README)[0].text.splitlines()) <= 25
+
+
 @cache
 def _known() -> dict[tuple[str, ...], generated.Command]:
     """Read once: the pages show some two hundred commands."""
