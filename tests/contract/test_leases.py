@@ -141,3 +141,14 @@ async def test_a_lease_from_a_clock_that_ran_ahead_is_not_believed(stage: Stage)
     assert await stage.store.take(0, first, TTL) is not None
     stage.clock.set(START)
     assert await stage.store.take(0, second, TTL) is not None
+
+
+async def test_a_lease_that_a_later_transaction_gave_first_is_respected(stage: Stage) -> None:
+    """A transaction knows the moment when it began. Another one that began later may have committed before it reads."""
+    first, second = await stage.register("scheduler"), await stage.register("scheduler")
+    stage.clock.advance(SECOND)
+    lease = await taken(stage, first)
+    stage.clock.set(START)
+    assert await stage.store.take(0, second, TTL) is None
+    assert [shard.owner for shard in (await stage.store.standing(second, TTL)).shards] == [first]
+    assert await stage.store.renew([lease], TTL, START) != []

@@ -137,8 +137,10 @@ ORDER BY lane, nominal, number
 SELECT foliot.lock_slots_of(:numbers::bigint[])
 
 -- name: slots_in_use
-SELECT name, used, (SELECT count(*) FROM foliot.run r WHERE r.waits_for = s.name AND r.state <= 2) FROM foliot.slot s
-WHERE used > 0 OR EXISTS (SELECT 1 FROM foliot.run r WHERE r.waits_for = s.name AND r.state <= 2)
+-- Names of slots and of what runs wait for have two collations: by that of slots, no index would serve.
+SELECT name, used, (SELECT count(*) FROM foliot.run r WHERE r.waits_for = s.name COLLATE "default" AND r.state <= 2)
+FROM foliot.slot s
+WHERE used > 0 OR EXISTS (SELECT 1 FROM foliot.run r WHERE r.waits_for = s.name COLLATE "default" AND r.state <= 2)
 
 -- name: slot_most
 SELECT most FROM foliot.slot WHERE name = :name
@@ -146,7 +148,7 @@ SELECT most FROM foliot.slot WHERE name = :name
 -- name: tidy_slots
 -- Keys that nobody has, or waits for.
 DELETE FROM foliot.slot WHERE used <= 0 AND name LIKE 'key:%'
-    AND NOT EXISTS (SELECT 1 FROM foliot.run r WHERE r.waits_for = slot.name)
+    AND NOT EXISTS (SELECT 1 FROM foliot.run r WHERE r.waits_for = slot.name COLLATE "default")
 
 -- name: gates_now
 -- For whoever fires: a limit that is changed meanwhile is changed after that, and finds who waits for it.
