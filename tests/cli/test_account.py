@@ -86,7 +86,7 @@ def test_a_dead_run_tells_its_error_without_the_stack():
 
 def test_a_retried_run_tells_when_it_is_tried_again():
     again = view(State.RETRYING, fire_at=NOW + 2 * SECOND, attempts=failed("ValueError: no"))
-    assert text(account.retrying(again, NOW)).endswith("attempt 1 failed: ValueError: no; again in 2.0 s")
+    assert text(account.retrying(again, NOW)).endswith("attempt 1 failed: ValueError: no; retry in 2.0 s")
 
 
 def test_a_run_that_takes_long_says_how_long_so_far():
@@ -122,7 +122,7 @@ def test_beyond_that_a_second_is_summed_up():
     crowd = [account.ended(view()) for _ in range(1_224)]
     assert len(followed.tell(crowd, NOW)) == 20
     (summed,) = followed.tell([], NOW + SECOND)
-    assert summed.why == "1,204 kept in the last second, late p50 3 ms, p99 3 ms, 0 early"
+    assert summed.why == "1,204 succeeded in the last second, late median 3 ms, p99 3 ms, 0 early"
     assert summed.shape()["kind"] == "summary"
 
 
@@ -130,8 +130,8 @@ def test_after_a_crowded_second_the_next_is_summed_up_from_its_first_line():
     followed = Account()
     followed.tell([account.ended(view()) for _ in range(100)], NOW)
     assert len(followed.tell([account.ended(view()) for _ in range(100)], NOW + SECOND)) == 1
-    assert followed.tell([account.ended(view())], NOW + 2 * SECOND)[0].why.startswith("100 kept")
-    assert followed.tell([], NOW + 3 * SECOND)[0].why.startswith("1 kept")
+    assert followed.tell([account.ended(view())], NOW + 2 * SECOND)[0].why.startswith("100 succeeded")
+    assert followed.tell([], NOW + 3 * SECOND)[0].why.startswith("1 succeeded")
     calm = [account.ended(view())]
     assert followed.tell(calm, NOW + 4 * SECOND) == calm
 
@@ -154,18 +154,18 @@ def test_notes_of_the_supervisor_are_always_told():
 
 def test_a_summary_of_a_longer_span_says_so():
     summed = account.summary(Counter(succeeded=7), [MILLISECOND], MINUTE, NOW)
-    assert summed.why == "7 kept in the last 1 min, late p50 1 ms, p99 1 ms, 0 early"
+    assert summed.why == "7 succeeded in the last 1 min, late median 1 ms, p99 1 ms, 0 early"
 
 
 @pytest.mark.parametrize(
     ("state", "reason", "told"),
     [
         (State.AMBIGUOUS, "effect", "? ambiguous"),
-        (State.AMBIGUOUS, "effect", "an effect began and has no recorded end: CardError: no"),
-        (State.UNVERIFIED, "check", "its check says no: CardError: no"),
-        (State.UNVERIFIED, "check_failed", "its check broke: CardError: no"),
-        (State.DEAD, "poison", "poison: the process that executed it alone died 3 times: CardError: no"),
-        (State.DEAD, "permanent", "trying again cannot help: CardError: no"),
+        (State.AMBIGUOUS, "effect", "an effect started and has no recorded outcome: CardError: no"),
+        (State.UNVERIFIED, "check", "its check did not confirm the work: CardError: no"),
+        (State.UNVERIFIED, "check_failed", "its check raised an error: CardError: no"),
+        (State.DEAD, "poison", "poison: a worker process that executed only this run died 3 times: CardError: no"),
+        (State.DEAD, "permanent", "permanent error, not retried: CardError: no"),
     ],
 )
 def test_what_waits_for_a_person_says_why_in_words(state: State, reason: str, told: str):
@@ -175,12 +175,12 @@ def test_what_waits_for_a_person_says_why_in_words(state: State, reason: str, to
 
 def test_a_retry_under_suspicion_says_so():
     again = view(State.RETRYING, reason="lost", fire_at=NOW, deaths=0, attempts=failed("its worker vanished"))
-    assert text(account.retrying(again, NOW)).endswith("(under suspicion of killing its worker)")
+    assert text(account.retrying(again, NOW)).endswith("(suspected of crashing its worker)")
 
 
 def test_a_retry_that_waits_for_the_next_hour_says_so():
     again = view(State.RETRYING, reason="budget", fire_at=NOW + 40 * MINUTE, attempts=failed("ValueError: no"))
-    assert text(account.retrying(again, NOW)).endswith("again in 40 min (its job has spent this hour's retries)")
+    assert text(account.retrying(again, NOW)).endswith("retry in 40 min (its job has used up this hour's retries)")
 
 
 def test_a_check_is_no_second_try():

@@ -86,11 +86,14 @@ def test_a_dry_run_shows_the_ticks_and_changes_nothing(store: str) -> None:
 
 
 def test_a_preview_without_anything_to_go_by_says_so(store: str) -> None:
-    assert "nobody knows" in run("backfill", "start", "count", *NIGHTS, "--dry-run", "--store", store).stdout
+    assert (
+        "unknown: no run of this job"
+        in run("backfill", "start", "count", *NIGHTS, "--dry-run", "--store", store).stdout
+    )
 
 
 def test_nothing_is_started_without_a_reason_or_a_yes(store: str) -> None:
-    assert "say why" in refused(run("backfill", "start", "count", *NIGHTS, "--yes", "--store", store), 2)
+    assert "--reason is required" in refused(run("backfill", "start", "count", *NIGHTS, "--yes", "--store", store), 2)
     assert "--dry-run" in refused(run("backfill", "start", "count", *NIGHTS, *WHY, "--store", store), 2)
     assert run_json("backfill", "list", "--store", store) == []
 
@@ -104,7 +107,7 @@ def test_on_a_terminal_it_shows_first_and_asks(
     words = ["backfill", "start", "count", *NIGHTS, *WHY, "--store", store]
     result = CliRunner().invoke(command, words, input=answer)
     assert result.exit_code == 0, result.output
-    assert "make 4 runs?" in result.output
+    assert "create 4 runs?" in result.output
     assert ("started backfill 1: 4 ticks" in result.output) == bool(count)
     assert len(run_json("backfill", "list", "--store", store)) == count
 

@@ -106,10 +106,10 @@ def test_a_replay_shows_what_it_would_do_and_asks(url: str, monkeypatch: pytest.
     words = ("dead", "replay", "--store", url, "--rate", "1/m", *WHY)
     shown = at_a_terminal(monkeypatch, "n\n", *words)
     assert shown.exit_code == 0
-    assert "dead letters    5" in shown.stdout
-    assert "to be replayed  3, in the lane backfill" in shown.stdout
-    assert "rate            1/m, the last one in 2 min" in shown.stdout
-    assert "too late        1: its useful time has passed (late#1)" in shown.stdout
+    assert "dead letters  5" in shown.stdout
+    assert "to replay     3, in the backfill lane" in shown.stdout
+    assert "rate          1/m, the last run in 2 min" in shown.stdout
+    assert "too late      1: its useful time has passed (late#1)" in shown.stdout
     assert "(charge#1)" in shown.stdout
     assert "replay 3 runs?" in shown.stdout
     assert set(states(url).values()) == {"dead"}
@@ -143,9 +143,9 @@ def test_an_override_takes_what_may_do_harm_and_not_what_is_too_late(url: str) -
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--yes",), 2, "say why"),
-        (WHY, 2, "look first with --dry-run"),
-        (("--json", *WHY), 2, "look first with --dry-run"),
+        (("--yes",), 2, "--reason is required"),
+        (WHY, 2, "preview with --dry-run"),
+        (("--json", *WHY), 2, "preview with --dry-run"),
         (("--yes", "--since", "yesterday", *WHY), 2, "write it as"),
         (("--yes", "--rate", "fast", *WHY), 1, "write a count and a time"),
         (("--yes", "--why", "bad luck", *WHY), 1, "nobody dies of that"),
@@ -184,10 +184,10 @@ def test_runs_are_rerun_by_job_and_time(url: str) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "give a run"),
-        (("pay:0[acme]#1", "--of", "pay"), "give a run"),
-        (("--of", "pay", "--yes"), "say from when to when"),
-        (("pay:0[acme]#1", "pay:1[acme]#1"), "look first with --dry-run"),
+        ((), "give either ids of runs"),
+        (("pay:0[acme]#1", "--of", "pay"), "give either ids of runs"),
+        (("--of", "pay", "--yes"), "requires a period"),
+        (("pay:0[acme]#1", "pay:1[acme]#1"), "preview with --dry-run"),
         (("pay:0[acme]#1", "pay:1[acme]#1", "--repeat", "wire"), "one run at a time"),
     ],
 )

@@ -52,7 +52,7 @@ def test_what_nobody_takes_is_told_with_why() -> None:
 def test_runs_that_wait_under_suspicion_are_counted_with_what_that_means() -> None:
     [check] = [one for one in judge(SOUND._replace(counts={"early": 0, "suspected": 7})) if one.name == "suspicion"]
     assert check.verdict == "warning"
-    assert check.detail.startswith("7 runs under suspicion wait: lost with their workers at least twice in a row")
+    assert check.detail.startswith("7 suspected runs waiting: each was lost with its worker at least twice in a row")
     assert "suspicion" not in {one.name for one in judge(SOUND)}
 
 
@@ -126,7 +126,7 @@ def test_the_doctor_warns_of_a_store_that_nobody_serves(store: str):
     assert found["ok"] is True
     assert verdicts["durability"] == verdicts["integrity"] == verdicts["early starts"] == "ok"
     assert verdicts["scheduler"] == verdicts["worker"] == verdicts["for a person"] == "warning"
-    assert "nothing fires" in run("doctor", "--store", store).stdout
+    assert "no run becomes due" in run("doctor", "--store", store).stdout
 
 
 def test_the_doctor_names_the_files_of_the_store_that_other_users_can_read(tmp_path: Path):
@@ -143,7 +143,7 @@ def test_the_doctor_exits_1_when_something_is_wrong(store: str, monkeypatch: pyt
     monkeypatch.setattr("foliot.cli.doctor._RELEASED", 1 << 62)  # as if this host's clock stood long ago
     result = run("doctor", "--store", store)
     assert result.exit_code == 1
-    assert "something is wrong" in result.stdout
+    assert "check wrong" in result.stdout
 
 
 def test_the_doctor_makes_no_store():
@@ -164,7 +164,7 @@ def test_the_doctor_tells_how_far_clocks_are_apart_and_who_is_fenced():
     [told] = [check.detail for check in judge(SOUND._replace(instances=(well,))) if check.name == "clocks"]
     assert told == "worker 1 on here: within 0.1 ms of the store's"
     [told] = [check.detail for check in judge(SOUND._replace(instances=(well, ill))) if check.name == "clocks"]
-    assert told.startswith("scheduler 1 on here: 3,000.0 to 3,000.4 ms behind the store's; they take nothing new")
+    assert told.startswith("scheduler 1 on here: 3,000.0 to 3,000.4 ms behind the store's; they start no new work")
 
 
 def test_the_doctor_does_not_mind_the_tables_of_a_schedule_that_has_ended():
@@ -176,9 +176,9 @@ def test_the_doctor_says_how_many_are_due_since_when_and_which_alert_is_first():
     late = SOUND._replace(overdue=3, overdue_since=NOW - 5 * MINUTE, alerts=(ALERT, replace(ALERT, number=5)))
     told = {check.name: check.detail for check in judge(late)}
     assert told["due"].startswith(
-        "3 runs due and not handed off, the first since 2026-04-03T01:55:00Z (5 min ago): is a scheduler running"
+        "3 runs due and not handed off, the oldest since 2026-04-03T01:55:00Z (5 min ago): start a scheduler"
     )
-    assert told["alerts"] == "2 open, first dead of run:pay#1: it failed five times; foliot alerts list"
+    assert told["alerts"] == "2 open, first dead of run:pay#1: it failed five times; see foliot alerts list"
     many = {check.name: check.detail for check in judge(late._replace(overdue=20_000))}
     assert many["due"].startswith("at least 20,000 runs due")
 
@@ -188,5 +188,5 @@ def test_the_doctor_warns_of_what_is_due_and_of_open_alerts(tmp_path: Path):
     asyncio.run(make_overdue(url))
     found = {check["name"]: check for check in run_json("doctor", "--store", url)["checks"]}
     assert found["due"]["verdict"] == found["alerts"]["verdict"] == "warning"
-    assert found["due"]["detail"].startswith("2 runs due and not handed off, the first since ")
+    assert found["due"]["detail"].startswith("2 runs due and not handed off, the oldest since ")
     assert found["alerts"]["detail"].startswith("1 open, first dead of run:greet#1: it failed five times")

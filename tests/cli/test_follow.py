@@ -55,7 +55,7 @@ def test_a_store_without_anything_has_nothing_to_wait_for(tmp_path: Path):
         follower = Follower(app.operate)
         await follower.begin()
         assert await follower.look(MINUTE) == []
-        assert (await follower.quiet(MINUTE)).why == "quiet; nothing waits"
+        assert (await follower.quiet(MINUTE)).why == "quiet; no runs waiting"
         await app.close_async()
 
     asyncio.run(follow())

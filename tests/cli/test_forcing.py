@@ -50,8 +50,8 @@ def test_what_would_end_is_shown_and_nothing_is_changed(held: str) -> None:
 
 def test_a_forced_cancellation_asks_first_unless_it_is_answered(held: str) -> None:
     asked = ("runs", "cancel", "class:1#1", "--force", *WHY, "--store", held)
-    assert "look first with --dry-run, then say --yes" in refused(run(*asked), 2)
-    assert "look first with --dry-run, then say --yes" in refused(run(*asked, "--json"), 2)
+    assert "preview with --dry-run, then add --yes" in refused(run(*asked), 2)
+    assert "preview with --dry-run, then add --yes" in refused(run(*asked, "--json"), 2)
     assert run_json("runs", "show", "class:1#1", "--store", held)["cancel_requested"] is False
     shape = run_json(*asked, "--yes")
     assert (shape["id"], shape["outcome"], shape["process"]["pid"]) == ("class:1#1", "forced", os.getpid())
@@ -74,7 +74,7 @@ def test_a_person_at_a_terminal_sees_what_would_end_and_answers(
 def test_force_needs_a_reason_and_one_run_that_a_worker_executes(held: str) -> None:
     force = ("--force", "--yes", "--store", held)
     assert "--reason" in refused(run("runs", "cancel", "class:1#1", *force), 2)
-    assert "--force: name one run" in refused(run("runs", "cancel", "--job", "job", *WHY, *force), 2)
+    assert "--force requires the id of one run" in refused(run("runs", "cancel", "--job", "job", *WHY, *force), 2)
     reply = refused(run("runs", "cancel", "class:3#1", *WHY, *force), 1)
     assert "class:3#1 is scheduled: force is for a run that a worker executes" in reply
 

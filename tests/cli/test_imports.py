@@ -34,15 +34,15 @@ def test_a_dry_run_tells_each_line_needs_no_store_and_makes_none(crontab: Path, 
     result = run("import", "crontab", crontab, "--dry-run", "--tz", "Europe/Paris")
     assert result.exit_code == 0, result.output
     for told in (
-        f"{crontab}: a user crontab (without --system), times in Europe/Paris (--tz)",
+        f"{crontab}: a user crontab (no --system), times in Europe/Paris (--tz)",
         "line 1: SHELL=/bin/sh",
         f"line 4: {BACKUP}",
         "means    every 15 minutes, Europe/Paris",
         "differs  what it prints is not mailed to ops@example.org",
         "input    Hi\\n",
-        "there is no 02:30 in Europe/Paris; it runs at 03:00, as under Vixie cron",
+        "there is no 02:30 in Europe/Paris; it runs at 03:00, as in Vixie cron",
         "The schedules begin paused: ",
-        "2 schedules, none of them made: a dry run",
+        "2 schedules, none created (dry run)",
     ):
         assert told in result.stdout
     assert [file.name for file in tmp_path.iterdir()] == ["crontab"]

@@ -56,7 +56,7 @@ def test_limits_are_listed_with_who_has_who_waits_and_who_says_so(crowded: str) 
 
 
 def test_where_nothing_is_limited_that_is_said(store: str) -> None:
-    assert run("limits", "list", "--store", store).stdout == "nothing is limited\n"
+    assert run("limits", "list", "--store", store).stdout == "no limits\n"
 
 
 def test_a_limit_is_set_and_what_is_not_said_stays(crowded: str) -> None:
@@ -87,12 +87,12 @@ def test_a_limit_is_dropped_and_nobody_waits_for_it_any_more(crowded: str) -> No
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("set", "job:pay", "--concurrency", "5"), 2, "say why"),
-        (("set", "job:pay", *WHY), 2, "say what is allowed"),
+        (("set", "job:pay", "--concurrency", "5"), 2, "--reason is required"),
+        (("set", "job:pay", *WHY), 2, "no limit is given"),
         (("set", "pay", "--concurrency", "5", *WHY), 1, "nothing that can be limited"),
         (("set", "job:pay", "--rate", "often", *WHY), 1, "write a count and a time"),
         (("set", "job:pay", "--concurrency", "-1", *WHY), 2, "--concurrency"),
-        (("drop", "job:pay"), 2, "say why"),
+        (("drop", "job:pay"), 2, "--reason is required"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(crowded: str, words: tuple[str, ...], code: int, told: str) -> None:
@@ -116,4 +116,4 @@ def test_a_run_is_released_with_who_and_why(crowded: str) -> None:
     assert (row["actor"], row["action"], row["note"]) == ("ana", "release", "the bank asked")
     again = refused(run("runs", "release", "wage:2#1", *WHY, "--store", crowded), 1)
     assert "only a run that is held can be released" in again
-    assert "say why" in refused(run("runs", "release", "wage:1#1", "--store", crowded), 2)
+    assert "--reason is required" in refused(run("runs", "release", "wage:1#1", "--store", crowded), 2)

@@ -93,8 +93,8 @@ def test_without_an_app_the_schedules_of_the_store_are_looked_at(store: str):
     assert (told["schedules"], told["starts"], told["delayed"]) == (1, 24, ["sweep"])
     assert told["buckets"][0]["busy"] is not None
     plain = run("load", "--store", store).stdout
-    assert "busy workers, on average" in plain
-    assert "no herd: no minute stands out" in plain
+    assert "busy worker slots, on average" in plain
+    assert "no load spikes" in plain
 
 
 def test_what_an_app_declares_is_laid_over_what_the_store_has(store: str, crowded: Path):
@@ -130,7 +130,7 @@ def test_the_picture_needs_nothing_else(crowded: Path, tmp_path: Path):
         (("--for", "soon"), "--for: 'soon' is not a duration"),
         (("--to", "tomorrow"), "--to: 'tomorrow' is not a date and time"),
         (("--per", "fortnight"), "--per: 'fortnight' is not a duration"),
-        (("--per", "1ms"), "the shortest is a second"),
+        (("--per", "1ms"), "give at least one second"),
     ],
 )
 def test_a_span_that_makes_no_sense_is_refused(crowded: Path, options: tuple[str, ...], told: str):

@@ -44,7 +44,7 @@ def test_the_check_changes_nothing_and_exits_1_until_all_is_done(url: str, tmp_p
     for _ in range(2):
         result = run("migrate", "--check", "--store", url)
         assert result.exit_code == 1
-        assert "lacks 0001_foundation" in result.stdout
+        assert "missing steps: 0001_foundation" in result.stdout
     assert not (tmp_path / "new.db").exists()
     assert json.loads(run("migrate", "--check", "--json", "--store", url).stdout)["from"] == 0
     assert run("migrate", "--store", url).exit_code == 0

@@ -44,8 +44,8 @@ async def test_a_server_that_comes_later_is_waited_for(
         await app.close_async()
     waiting, there = caplog.messages
     assert "cannot be reached" in waiting
-    assert "waiting for it" in waiting
-    assert there.startswith("the store is there, after ")
+    assert "waiting for the store" in waiting
+    assert there.startswith("store reachable after ")
 
 
 async def test_who_is_told_to_end_waits_no_longer(

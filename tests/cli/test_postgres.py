@@ -60,7 +60,7 @@ def test_a_supervisor_and_its_children_work_on_a_server_and_keep_the_password_ou
         assert {instance["role"] for instance in found["instances"]} == {"scheduler", "worker"}
         assert {check["name"]: check["verdict"] for check in found["checks"]}["shards"] == "ok"
         assert up.end() == 0
-        assert up.lines()[-1]["text"] == "ended"
+        assert up.lines()[-1]["text"] == "stopped"
         assert "tell-nobody" not in up.out.read_text("utf-8") + up.err.read_text("utf-8")
     after = run_json("doctor", "--store", database)
     assert (after["instances"], after["counts"]["early"], after["store"]["held"]) == ([], 0, {})
@@ -137,14 +137,14 @@ def test_the_doctor_tells_of_the_server(database: str) -> None:
     assert 1 <= store["connections"] <= store["max_connections"]
     told = run("doctor", "--store", database).stdout
     assert "ended runs are kept for 30 days" in told
-    assert "listens for them; without a pooler" in told
+    assert "LISTEN/NOTIFY; without a pooler" in told
 
 
 def test_the_doctor_tells_of_a_pooler(pgbouncer: PgBouncer, migrated: str) -> None:
     url = f"{pgbouncer.through(migrated)}?pooler=transaction"
     verdict, detail = checks(url)["wake-ups"]
     assert verdict == "ok"
-    assert "does not listen, and asks instead; through a pooler in transaction mode" in detail
+    assert "polling instead of LISTEN/NOTIFY; through a pooler in transaction mode" in detail
 
 
 def test_the_doctor_warns_of_commits_that_do_not_wait(database: str) -> None:
@@ -227,7 +227,7 @@ def test_the_doctor_warns_of_what_is_due_and_of_open_alerts(migrated: str) -> No
     asyncio.run(make_overdue(migrated))
     found = checks(migrated)
     assert found["due"][0] == found["alerts"][0] == "warning"
-    assert found["due"][1].startswith("2 runs due and not handed off, the first since ")
+    assert found["due"][1].startswith("2 runs due and not handed off, the oldest since ")
     assert found["alerts"][1].startswith("1 open, first dead of run:greet#1: it failed five times")
 
 
@@ -266,7 +266,7 @@ def test_the_doctor_warns_when_wake_ups_do_not_arrive(
 def test_wake_ups_arrive_past_a_pooler(pgbouncer: PgBouncer, migrated: str) -> None:
     url = f"{pgbouncer.through(migrated)}?pooler=transaction&listen={quote(migrated, safe='')}"
     verdict, detail = checks(url)["wake-ups"]
-    assert (verdict, detail) == ("ok", "listens for them; through a pooler in transaction mode")
+    assert (verdict, detail) == ("ok", "LISTEN/NOTIFY; through a pooler in transaction mode")
 
 
 HEALTH = {
@@ -297,7 +297,7 @@ def judged(**differing: Any) -> dict[str, Check]:
 def test_a_sound_server_has_nothing_to_complain_of() -> None:
     assert {check.verdict for check in judged().values()} == {"ok"}
     assert judged()["shards"].detail == "2 of 2 held, 1 by scheduler 4, 1 by scheduler 5"
-    assert judged()["retention"].detail == "ended runs are kept for ever"
+    assert judged()["retention"].detail == "ended runs are never deleted"
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ async def test_a_schedule_says_who_declares_it_otherwise(migrated: str) -> None:
         shown = await asyncio.to_thread(run_json, "schedules", "show", "report", "--store", migrated)
         assert [told.partition(" on ")[0] for told in shown["drift"]] == ["scheduler 1"]
         told = await asyncio.to_thread(run, "schedules", "show", "report", "--store", migrated)
-        assert "declared otherwise by the code of scheduler 1 on" in told.stdout
+        assert "declared differently by the code of scheduler 1 on" in told.stdout
         assert (await apps[0].settle_async()).outdated == ["report"]
         assert (await apps[1].settle_async()).outdated == []
     finally:

@@ -95,7 +95,7 @@ def test_the_example_shows_every_ending_and_ends_in_order(tmp_path: Path, url: s
         children = [up.started(name)[0] for name in ("scheduler", "worker")]
         assert up.end(signal.SIGINT) == 0
         assert not any(map(is_alive, children))
-        assert up.lines()[-1]["text"] == "ended"
+        assert up.lines()[-1]["text"] == "stopped"
     found = run_json("doctor", "--store", url)
     assert (found["ok"], found["counts"]["early"], found["instances"]) == (True, 0, [])
 
@@ -113,7 +113,7 @@ def test_a_worker_that_is_killed_is_started_again_and_ends_when_its_supervisor_i
         os.kill(up.started("worker")[0], signal.SIGKILL)
         until(lambda: len(up.started("worker")) == 2, "the worker was started again")
         told = [line["what"] for line in up.lines() if line["kind"] == "process"]
-        assert "died (SIGKILL); starts again in 1 s" in told
+        assert "exited (SIGKILL); restarting in 1 s" in told
         before = ended(url, "tick")
         until(lambda: ended(url, "tick") > before, "work went on")
         children = [up.started(name)[-1] for name in ("scheduler", "worker")]
@@ -139,7 +139,7 @@ def test_up_names_the_port_that_it_took_and_why(
         usual = other.getsockname()[1]
         monkeypatch.setattr(up, "PORT", usual)
         chosen = up._chosen_port("127.0.0.1", None)
-        with pytest.raises(InvalidInput, match=f"port {usual} is taken; choose another"):
+        with pytest.raises(InvalidInput, match=f"port {usual} is in use: choose another"):
             up._chosen_port("127.0.0.1", usual)
     assert chosen.port not in (0, usual)
     up._Up(Foliot("sqlite:///:memory:"), Settings(app="jobs.py"), [], 0, as_json, chosen)._greet()
@@ -147,7 +147,7 @@ def test_up_names_the_port_that_it_took_and_why(
     if as_json:
         assert json.loads(shown)["web"] == chosen.address
     else:
-        why = f"another process has port {usual}; choose one with --port"
+        why = f"port {usual} is in use; choose one with --port"
         assert f"dashboard: http://127.0.0.1:{chosen.port}/ ({why})" in shown
     assert up._chosen_port("127.0.0.1", None).why == ""  # the port is free again
 

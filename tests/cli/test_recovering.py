@@ -32,13 +32,13 @@ def test_a_run_that_may_have_acted_says_what_to_look_for_and_what_to_type(doubts
     assert "effect wire:1 began (attempt 1)" in told
     assert "its idempotency key is wire:1#1/wire/1" in told
     assert "owner    treasury" in told
-    assert "refused without --override:" in told
+    assert "unsafe steps, which require --override:" in told
     assert told.index("runs reconcile") < told.index("runs retry")
 
 
 def test_the_story_is_one_line_for_each_thing_with_the_time_since_the_one_before(doubts: str) -> None:
     told = run("runs", "show", "tally#1", "--store", doubts).stdout.splitlines()
-    story = told[told.index("its story (UTC)") + 1 :]
+    story = told[told.index("timeline (UTC)") + 1 :]
     story = story[: story.index("")]
     assert len({line.index(text) for line in story for text in ("promised", "attempt 1 failed") if text in line}) == 1
     assert any("it had come to 397 of 412: ValueError: account 398 has no owner" in line for line in story)
@@ -95,7 +95,7 @@ def test_a_check_is_asked_again(doubts: str) -> None:
 
 
 def test_a_person_settles_a_run_with_evidence(doubts: str) -> None:
-    assert "say how you know" in refused(run("runs", "reconcile", "wire:1#1", "--store", doubts), 2)
+    assert "--evidence is required" in refused(run("runs", "reconcile", "wire:1#1", "--store", doubts), 2)
     unknown = run("runs", "reconcile", "wire:1#1", "--effect", "wire:9=done", *KNOWN, "--store", doubts)
     assert "did you mean wire:1?" in refused(unknown, 1)
     kept = run_json("runs", "reconcile", "wire:1#1", "--effect", "wire:1=done", *KNOWN, "--store", doubts)
@@ -139,16 +139,18 @@ def test_many_are_settled_after_a_look_and_a_yes(doubts: str) -> None:
     every = ("runs", "reconcile", "--all", "--job", "transfer", "--state", "done", "--store", doubts)
     found = run_json(*every, "--dry-run")
     assert [(one["id"], one["outcome"]) for one in found] == [("wire:1#1", "would"), ("wire:2#1", "would")]
-    assert "then say --yes" in refused(run(*every, *KNOWN), 2)
-    assert "say how you know" in refused(run(*every, "--yes"), 2)
-    assert "say which" in refused(run("runs", "reconcile", "--all", "--dry-run", "--store", doubts), 2)
+    assert "then add --yes" in refused(run(*every, *KNOWN), 2)
+    assert "--evidence is required" in refused(run(*every, "--yes"), 2)
+    assert "requires --job" in refused(run("runs", "reconcile", "--all", "--dry-run", "--store", doubts), 2)
     assert [one["outcome"] for one in run_json(*every, *KNOWN, "--yes")] == ["reconciled"] * 2
-    assert run(*every, "--dry-run").stdout == "no run waits with such an effect open\n"
+    assert run(*every, "--dry-run").stdout == "no run with a matching open effect\n"
 
 
 def test_a_run_or_all_but_not_both(doubts: str) -> None:
-    assert "give a run, or --all" in refused(run("runs", "reconcile", *KNOWN, "--store", doubts), 2)
-    assert "give a run, or --all" in refused(run("runs", "reconcile", "wire:1#1", "--all", "--store", doubts), 2)
+    assert "give either the id of a run, or --all" in refused(run("runs", "reconcile", *KNOWN, "--store", doubts), 2)
+    assert "give either the id of a run, or --all" in refused(
+        run("runs", "reconcile", "wire:1#1", "--all", "--store", doubts), 2
+    )
 
 
 def test_the_list_says_how_far_a_run_came(doubts: str) -> None:
@@ -174,7 +176,7 @@ def test_a_report_of_what_is_done_ends_with_0(store: str) -> None:
     told = run("report", "greet", "--on", day, "--store", store).stdout
     assert told.count("is not on record") == told.count("happened exactly once") == 1
     quiet = run("report", "greetings", "--on", "2020-01-01", "--store", store)
-    assert (quiet.exit_code, quiet.stdout) == (0, "greetings on 2020-01-01 (UTC): nothing was due, and nothing ran\n")
+    assert (quiet.exit_code, quiet.stdout) == (0, "greetings on 2020-01-01 (UTC): no run was due\n")
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_a_frame_fits_the_terminal(width: int):
         START, Tally(on_time=1_000_000, late=12), Tally(), None, 5, 2, 1, overdue=3, overdue_since=START - HOUR
     )
     needs = dict.fromkeys(Kind, 1_000)
-    view = Overview(pulse, needs, [], [], [], [], Signal("wrong", "nothing fires"), Signal("ok", "1 worker"))
+    view = Overview(pulse, needs, [], [], [], [], Signal("wrong", "no run becomes due"), Signal("ok", "1 worker"))
     lines = frame(view, width)
     assert max(len(line.plain) for line in lines) <= width
 
@@ -53,7 +53,7 @@ def test_each_need_comes_with_the_safe_thing_to_type(doubts: str):
     assert [need["subject"] for need in run_json("needs", "--kind", "dead", "--store", doubts)] == ["tally#1"]
     told = run("needs", "--limit", "1", "--store", doubts).stdout
     assert "foliot runs rerun" in told
-    assert "there are more: --cursor" in told
+    assert "more results: add --cursor" in told
 
 
 def test_a_need_is_advised_as_the_run_itself_is(doubts: str):
@@ -109,4 +109,4 @@ def test_a_filter_that_makes_no_sense_is_wrong_usage(store: str, words: tuple[st
 def test_waiting_is_told_since_when():
     pulse = Pulse(START, Tally(), Tally(), None, 0, 0, 0, overdue=3, overdue_since=START - 5 * MINUTE)
     view = Overview(pulse, {}, [], [], [], [], Signal("ok", ""), Signal("ok", ""))
-    assert any("3 due, the first 5 min ago" in line.plain for line in frame(view, 80))
+    assert any("3 due, the oldest 5 min ago" in line.plain for line in frame(view, 80))

@@ -70,7 +70,7 @@ async def test_a_rollback_settles_without_anybody_being_started_again(
 
         await until_async(is_as_before, "the older release is in force again")
     assert [record.message for record in caplog.records if "newer release" in record.message] == [
-        "schedules that a newer release declares otherwise, which is running: report; they stay so until it is gone"
+        "schedules not applied, because a newer release that is running declares them differently: report"
     ]
     for app in (old, new):
         await app.close_async()
@@ -93,7 +93,7 @@ async def test_an_error_does_not_end_the_comparison_of_schedules(
     monkeypatch.setattr(app, "settle_async", settle)
     async with settling(app, monkeypatch):
         await until_async(lambda: not outcomes, "the schedules are compared again after the error")
-    failures = [record for record in caplog.records if "could not be compared" in record.message]
+    failures = [record for record in caplog.records if "comparing schedules with the app failed" in record.message]
     assert len(failures) == 1
     await app.close_async()
 

@@ -183,6 +183,6 @@ def test_the_log_is_json_elsewhere_than_in_a_terminal_unless_somebody_says(
 
 def test_a_format_or_level_that_does_not_exist_is_refused(jobs: Path) -> None:
     told = refused(run("worker", "--app", jobs, "--log-format", "xml"), 2)
-    assert "choose one of json, text, off" in told
-    with pytest.raises(WrongUsage, match="choose one of info, warning"):
+    assert "give one of json, text, off" in told
+    with pytest.raises(WrongUsage, match="give one of info, warning"):
         logs.chosen(None, "loud", Settings(), supervised=False)

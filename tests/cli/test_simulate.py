@@ -68,9 +68,9 @@ def test_people_read_a_table(shop: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("--for", "9000d"), "can be played"),
-        (("--outage", "2h"), "say how long and when"),
-        (("--outage", "2h@2030-01-01T00:00:00Z"), "outside of the time"),
+        (("--for", "9000d"), "can be simulated"),
+        (("--outage", "2h"), "give a duration and a start"),
+        (("--outage", "2h@2030-01-01T00:00:00Z"), "outside of the simulated period"),
         (("--taking", "soon"), "--taking"),
     ],
 )

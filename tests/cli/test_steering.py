@@ -46,8 +46,8 @@ def test_wrong_words_about_pauses_are_refused(store: str):
     assert "not both" in refused(
         run("queues", "pause", "q", "--for", "1h", "--until", "2100-01-01T00:00:00Z", *WHY, *on), 2
     )
-    assert "nobody serves a queue" in run("queues", "pause", "nosuch", *WHY, *on).stdout
-    assert "name one schedule, or say which" in refused(run("schedules", "pause", *WHY, *on), 2)
+    assert "no worker serves this queue" in run("queues", "pause", "nosuch", *WHY, *on).stdout
+    assert "give either the name of one schedule" in refused(run("schedules", "pause", *WHY, *on), 2)
 
 
 def test_a_worker_is_told_to_leave_and_told_otherwise(tmp_path: Path):
@@ -65,7 +65,7 @@ def test_a_worker_is_told_to_leave_and_told_otherwise(tmp_path: Path):
     assert told == {"number": int(number), "wish": "drain", "outcome": "told"}
     assert run_json("workers", "drain", number, *WHY, "--store", url)["outcome"] == "unchanged"
     assert "drain (tester: a test)" in run("workers", "list", "--store", url).stdout
-    assert "takes nothing more, and stays" in run("workers", "quarantine", number, *WHY, "--store", url).stdout
+    assert "claims no more runs and keeps running" in run("workers", "quarantine", number, *WHY, "--store", url).stdout
     assert run_json("workers", "resume", number, *WHY, "--store", url)["wish"] is None
     assert "no worker 99" in refused(run("workers", "drain", "99", *WHY, "--store", url), 1)
 
@@ -83,7 +83,7 @@ def test_a_supervisor_does_not_start_a_child_again_that_was_drained():
     asyncio.run(scene())
     assert [what.partition(" (")[0] for _, what in told] == [
         "started",
-        "was drained, and stays away; to have it back, start this again",
+        "drained, not restarted; to get it back, restart `foliot up`",
     ]
 
 
@@ -118,7 +118,7 @@ def test_a_schedule_is_edited_from_the_revision_that_was_seen(store: str):
     assert ([one["field"] for one in seen["changed"]], seen["revision"]) == (["rule", "owner"], 1)
     assert len(seen["ticks_after"]) == 5
     done = run("schedules", "edit", "greetings", "--rule", "every 30m", "--revision", "1", *WHY, *on)
-    assert "it is at revision 2 now" in done.stdout
+    assert "now at revision 2" in done.stdout
     again = run("schedules", "edit", "greetings", "--set", "attempts=2", "--revision", "1", *WHY, *on)
     assert again.exit_code == 1
     assert "you saw 1; tester changed it at" in again.stderr
@@ -126,7 +126,9 @@ def test_a_schedule_is_edited_from_the_revision_that_was_seen(store: str):
     assert "by tester" in run("schedules", "show", "greetings", *on).stdout
     assert run_json("schedules", "show", "greetings", *on)["edited"]["fields"] == ["rule"]
     assert "--set NAME=VALUE" in refused(run("schedules", "edit", "greetings", *WHY, *on), 2)
-    assert "look first" in refused(run("schedules", "edit", "greetings", "--set", "attempts=2", *WHY, *on), 2)
+    assert "preview with --dry-run" in refused(
+        run("schedules", "edit", "greetings", "--set", "attempts=2", *WHY, *on), 2
+    )
     refused(run("schedules", "delete", "greetings", "--revision", "1", *WHY, *on), 1)
 
 
@@ -152,12 +154,12 @@ def test_a_file_of_schedules_is_applied_and_pruned(store: str, tmp_path: Path):
 
 def test_many_are_shown_first_and_never_touched_blindly(store: str):
     on = ("--store", store)
-    assert "look first" in refused(run("runs", "skip", "--job", "greet", *WHY, *on), 2)
+    assert "preview with --dry-run" in refused(run("runs", "skip", "--job", "greet", *WHY, *on), 2)
     seen = run_json("runs", "skip", "--job", "greet", "--dry-run", *on)
     assert seen["would"] == len(seen["sample"]) > 0
     told = run_json("runs", "skip", "--job", "greet", "--yes", *WHY, *on)
     assert sum(told["counts"].values()) == seen["would"]
-    assert "name one run, or say which" in refused(run("runs", "cancel", *WHY, *on), 2)
+    assert "give either the name of one run" in refused(run("runs", "cancel", *WHY, *on), 2)
     assert run_json("schedules", "pause", "--job", "greet", "--dry-run", *on)["would"] == 2
     assert "paused 1 schedule" in run("schedules", "pause", "--owner", "sales", "--yes", *WHY, *on).stdout
     assert run_json("schedules", "resume", "--prefix", "g", "--yes", *WHY, *on)["counts"] == {"resumed": 1}

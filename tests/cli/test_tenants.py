@@ -53,4 +53,4 @@ def test_the_list_says_how_many_it_leaves_out(flooded: str) -> None:
 
 def test_a_store_that_is_idle_has_nothing_to_tell(store: str) -> None:
     assert run_json("tenants", "--store", store) == []
-    assert "nothing waits" in run("tenants", "--store", store).stdout
+    assert "no waiting or running runs" in run("tenants", "--store", store).stdout

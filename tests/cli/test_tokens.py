@@ -19,7 +19,7 @@ def test_a_token_is_told_once_and_only_its_name_afterwards(store: str) -> None:
     assert made.exit_code == 0
     token = made.stdout.strip()
     assert token.startswith("foliot_")
-    assert "keep it now" in made.stderr
+    assert "store it now" in made.stderr
     listed = run("tokens", "list", "--store", store)
     assert "ci" in listed.stdout
     assert token not in listed.stdout
@@ -30,7 +30,7 @@ def test_a_token_is_told_once_and_only_its_name_afterwards(store: str) -> None:
 
 def test_a_token_is_revoked_with_a_reason(store: str) -> None:
     run("tokens", "create", "ci", *WHY, "--store", store)
-    assert "say why" in refused(run("tokens", "revoke", "ci", "--store", store), 2)
+    assert "--reason is required" in refused(run("tokens", "revoke", "ci", "--store", store), 2)
     assert run_json("tokens", "revoke", "ci", "--reason", "leaked", "--store", store)["state"] == "revoked"
     assert "no token 'cd'" in refused(run("tokens", "revoke", "cd", "--reason", "leaked", "--store", store), 1)
 
@@ -55,7 +55,7 @@ def test_a_token_that_takes_runs_names_its_jobs_or_queues(store: str) -> None:
     assert "bound to jobs or queues" in refused(run(*create), 1)
     made = run(*create, "--job", "resize", "--job", "crop", "--queue", "gpu", "--tenant", "acme")
     assert made.stdout.startswith("foliot_work_")
-    assert "resizer may work (jobs resize, crop, queues gpu, tenant acme)" in made.stderr
+    assert "created token resizer with scope work (jobs resize, crop, queues gpu, tenant acme)" in made.stderr
     [shape] = run_json("tokens", "list", "--store", store)
     assert (shape["jobs"], shape["queues"], shape["tenant"]) == (["resize", "crop"], ["gpu"], "acme")
     assert "job resize, job crop, queue gpu" in run("tokens", "list", "--store", store).stdout

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.faults
 
 APP = Path(stubborn.__file__)
 BLOCKING = Path(blocking.__file__)
-GAVE_UP = "gave itself up for a handler that could not be ended; starts again"
+GAVE_UP = "exited because a handler could not be stopped; restarting"
 
 
 @pytest.fixture

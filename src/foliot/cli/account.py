@@ -1,8 +1,8 @@
-"""The account of what happens: what fired, what runs, how late, and how it ended. Pure: `now` is an argument.
+"""The live activity of `foliot up`: fired, running and ended runs, with their lateness. Pure: `now` is an argument.
 
-Line       one thing that happened; `ended`, `parked`, `retrying`, `running`, `noticed` and `note` make them
-rendered   a line as text: one line, and on a narrow terminal what explains it below
-Account    what of all that is printed: everything while a person can follow, a summary each second beyond that
+Line       one event; `ended`, `parked`, `retrying`, `running`, `noticed` and `note` make them
+rendered   a line as text; a narrow terminal shows the explanation below it
+Account    selects the lines to print: all of them at a readable rate, else a summary each second
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from foliot.operate.shapes import Shape, attempt_took, event_shape, moment, run_
 from foliot.operate.story import how_far
 
 MOST_LINES = 20
-"""A second. Nobody reads faster."""
+"""Lines per second that a person can read."""
 MOST_UNUSUAL = 5
-"""How many of the unusual ones a crowded second shows all the same."""
+"""Unusual lines that a crowded second still shows."""
 
 _MARKS = {
     "succeeded": "✓",
@@ -46,20 +46,20 @@ _MARKS = {
 }
 _PARKED = {
     "attempts": "gave up after {tries}",
-    "too_old": "gave up, too old after {tries}",
-    "permanent": "trying again cannot help",
-    "lost": "its worker vanished",
-    "poison": "poison: the process that executed it alone died {deaths}",
-    "effect": "an effect began and has no recorded end",
-    "check": "its check says no",
-    "check_failed": "its check broke",
-    "bad_payload": "its arguments do not fit",
-    "settled": "its effects are settled, the rest is not done",
+    "too_old": "too old for another retry, after {tries}",
+    "permanent": "permanent error, not retried",
+    "lost": "its worker stopped sending heartbeats",
+    "poison": "poison: a worker process that executed only this run died {deaths}",
+    "effect": "an effect started and has no recorded outcome",
+    "check": "its check did not confirm the work",
+    "check_failed": "its check raised an error",
+    "bad_payload": "its arguments are invalid",
+    "settled": "its effects are settled, the remaining work is not done",
 }
 _AGAIN = {
-    "budget": " (its job has spent this hour's retries)",
-    "asked_to_wait": " (the other side asked to wait)",
-    "locked": " (it waits for a worker that has the key)",
+    "budget": " (its job has used up this hour's retries)",
+    "asked_to_wait": " (the destination asked to wait)",
+    "locked": " (waits for a worker with the encryption key)",
 }
 _NOTE = "·"
 _INDENT = 9
@@ -67,7 +67,7 @@ _INDENT = 9
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing that happened."""
+    """One event."""
 
     at: Instant
     verdict: str
@@ -86,7 +86,7 @@ class Line:
 
 
 def ended(view: RunView) -> Line:
-    """A run that is over."""
+    """A run that ended."""
     state = str(view.state)
     tries = view.attempt - (view.state is State.VERIFIED)  # its check is an attempt of its own
     again = f"attempt {tries}" if tries > 1 else ""
@@ -116,12 +116,12 @@ def parked(view: RunView, now: Instant) -> Line:
 
 
 def retrying(view: RunView, now: Instant) -> Line:
-    """A run whose attempt did not succeed, and that is tried again; `view` has its attempts."""
+    """A run whose attempt did not succeed and that the scheduler retries; `view` has its attempts."""
     last = _last(view)
     outcome = "failed" if last is None or last.outcome is None else str(last.outcome).replace("_", " ")
     why = f"attempt {view.attempt} {outcome}: {_error(view, last)}"
-    suspected = " (under suspicion of killing its worker)" if view.deaths is not None else ""
-    again = f"again {relative(view.fire_at, now)}{suspected or _AGAIN.get(view.reason or '', '')}"
+    suspected = " (suspected of crashing its worker)" if view.deaths is not None else ""
+    again = f"retry {relative(view.fire_at, now)}{suspected or _AGAIN.get(view.reason or '', '')}"
     return _attempted(view, last, "retrying", f"{one_line(why, 300)}; {again}", now)
 
 
@@ -144,7 +144,7 @@ def _attempted(view: RunView, last: AttemptView | None, kind: str, why: str, now
 
 
 def running(view: RunView, now: Instant) -> Line:
-    """A run that takes long enough to be worth a word; it took so long so far."""
+    """A run that takes longer than a second, with the time so far."""
     begun = view.started_at or view.claimed_at or now
     return Line(
         at=now,
@@ -159,7 +159,7 @@ def running(view: RunView, now: Instant) -> Line:
 
 
 def noticed(event: EventRow) -> Line:
-    """Something out of the ordinary."""
+    """An unusual event."""
     kind = event.kind.replace("_", " ")
     return Line(
         at=event.at,
@@ -171,7 +171,7 @@ def noticed(event: EventRow) -> Line:
 
 
 def note(at: Instant, text: str, **shape: object) -> Line:
-    """What the supervisor itself has to say."""
+    """A message of the supervisor."""
     return Line(at, "", lambda: {"kind": "note", "at": moment(at), "text": text} | shape, why=text)
 
 
@@ -180,8 +180,8 @@ def _last(view: RunView) -> AttemptView | None:
 
 
 def _error(view: RunView, last: AttemptView | None) -> str:
-    told = (last.error if last is not None else None) or view.detail or "no error was kept"
-    return headline(told)
+    error = (last.error if last is not None else None) or view.detail or "no error recorded"
+    return headline(error)
 
 
 def header() -> Text:
@@ -226,7 +226,7 @@ def _below(why: str, width: int) -> list[Text]:
 
 @dataclass(slots=True)
 class _Second:
-    """What happened in one second and was not printed."""
+    """The events of one second that were not printed."""
 
     began: Instant
     seen: int = 0
@@ -249,7 +249,7 @@ class Account:
         self._crowded = False
 
     def tell(self, lines: Sequence[Line], now: Instant) -> list[Line]:
-        """Takes what happened since it was last asked; answers what to print now."""
+        """Takes the lines since the last call; answers the lines to print now."""
         told: list[Line] = []
         if self._second is not None and now - self._second.began >= SECOND:
             told += self._close(now)
@@ -281,16 +281,16 @@ class Account:
 
 
 def summary(verdicts: Counter[str], late: Sequence[Duration], span: Duration, now: Instant) -> Line:
-    """`1,204 kept in the last second, late p50 3 ms, p99 9 ms, 0 early; 3 skipped`."""
-    kept = verdicts["succeeded"] + verdicts["verified"]
+    """`1,204 succeeded in the last second, late median 3 ms, p99 9 ms, 0 early; 3 skipped`."""
+    succeeded = verdicts["succeeded"] + verdicts["verified"]
     period = "last second" if span < 3 * SECOND // 2 else f"last {length(span)}"
-    text = f"{kept:,} kept in the {period}"
+    text = f"{succeeded:,} succeeded in the {period}"
     shape: Shape = {"verdicts": dict(verdicts), "seconds": seconds(span)}
     if late:
         ordered = sorted(late)
         middle, high = _percentile(ordered, 0.50), _percentile(ordered, 0.99)
         early = sum(1 for lag in ordered if lag < 0)
-        text += f", late p50 {length(middle)}, p99 {length(high)}, {early:,} early"
+        text += f", late median {length(middle)}, p99 {length(high)}, {early:,} early"
         shape |= {"late_p50": seconds(middle), "late_p99": seconds(high), "early": early}
     others = [f"{count:,} {verdict}" for verdict, count in verdicts.most_common() if _MARKS.get(verdict) != "✓"]
     return note(now, text + (f"; {', '.join(others)}" if others else ""), **{**shape, "kind": "summary"})

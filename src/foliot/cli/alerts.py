@@ -1,4 +1,4 @@
-"""`foliot alerts`: list, show, snooze, unsnooze, check, test: what must not be silent."""
+"""`foliot alerts`: list, show, snooze, unsnooze, check, test."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ from foliot.errors import InvalidInput
 from foliot.operate.advising import Guidance
 from foliot.operate.alerting import Alerts, alert_shape, alert_story_shape, alerts_shape
 
-commands = typer.Typer(help="What must not be silent: list, show, snooze, unsnooze, check, test.", no_args_is_help=True)
+commands = typer.Typer(help="Manage alerts: list, show, snooze, unsnooze, check, test.", no_args_is_help=True)
 
-NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="As `alerts list` prints it.")]
+NumberArgument = Annotated[
+    int, typer.Argument(metavar="NUMBER", min=1, help="The number of an alert, as `alerts list` prints it.")
+]
 _COLUMNS = (
     Column("alert", right=True),
     Column("severity", rank=2),
@@ -47,23 +49,26 @@ _COLUMNS = (
 
 @commands.command("list")
 def list_(
-    everything: Annotated[bool, typer.Option("--all", help="Those that are resolved, too, the newest first.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include resolved alerts, newest first.")] = False,
     kind: Annotated[
-        str | None, typer.Option("--kind", help="Only of this kind: missing, late, dead, …", callback=legible)
+        str | None, typer.Option("--kind", help="Only alerts of this kind: missing, late, dead, …", callback=legible)
     ] = None,
     subject: Annotated[
         str | None,
-        typer.Option("--subject", help="Only about this: schedule:X, job:X, run:X, queue:X.", callback=legible),
+        typer.Option(
+            "--subject", help="Only alerts about this subject: schedule:X, job:X, run:X, queue:X.", callback=legible
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Number of alerts to list.")] = 50,
     before: Annotated[
-        str | None, typer.Option("--before", help="Go on after the page that ended with this number.", metavar="NUMBER")
+        str | None,
+        typer.Option("--before", help="Continue after this alert, the last of the previous page.", metavar="NUMBER"),
     ] = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Open alerts, the most urgent first. Also says when nobody watches: then silence means nothing."""
+    """List open alerts, most urgent first. Also prints the time of the last watch round."""
     cursor = read_cursor(before)
     found = with_store(
         app,
@@ -75,7 +80,7 @@ def list_(
     if as_json:
         print_json(alerts_shape(found))
         return
-    print_table(_COLUMNS, [_row(alert, found.now) for alert in found.alerts], nothing="no alert is open")
+    print_table(_COLUMNS, [_row(alert, found.now) for alert in found.alerts], nothing="no open alerts")
     say(_watch_words(found), style="bold red" if found.silent else "dim")
 
 
@@ -93,14 +98,16 @@ def _row(alert: Alert, now: Instant) -> tuple[str, ...]:
 
 def _watch_words(found: Alerts) -> str:
     if found.looked_at is None:
-        return "the watch has never looked: start a scheduler"
-    looked = f"the watch looked {words.relative(found.looked_at, found.now)}"
-    return f"{looked}: nobody watches, and silence means nothing" if found.silent else looked
+        return "the watch has never run: start a scheduler"
+    looked = f"last watch round {words.relative(found.looked_at, found.now)}"
+    return (
+        f"{looked}: the watch has stopped, this list may be out of date; start a scheduler" if found.silent else looked
+    )
 
 
 @commands.command("show")
 def show(number: NumberArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """One alert: its cause, who answers for it, and what is safe to do."""
+    """Show one alert: its cause, its owner, and the safe next step."""
 
     async def look(foliot: Foliot) -> tuple[Alert, Guidance | None, Instant]:
         operate = foliot.operate
@@ -115,32 +122,34 @@ def show(number: NumberArgument, app: AppOption = None, store: StoreOption = Non
         "alert": f"{alert.number}, {alert.kind}, {alert.severity}",
         "about": alert.subject,
         "cause": alert.cause,
-        "means": KINDS[alert.kind].means,
-        "do": alert.action,
-        "safe": None if safe is None else f"{safe.command}: {safe.text}",
+        "meaning": KINDS[alert.kind].means,
+        "action": alert.action,
+        "safe step": None if safe is None else f"{safe.command}: {safe.text}",
         "owner": alert.owner,
         "runbook": alert.runbook,
         "opened": f"{words.date_time(alert.opened_at)} ({words.relative(alert.opened_at, now)})",
-        "told": None if alert.told_at is None else words.date_time(alert.told_at),
+        "notified": None if alert.told_at is None else words.date_time(alert.told_at),
         "snoozed until": words.date_time(alert.snoozed_until) if alert.snoozed(now) else None,
         "resolved": None if alert.resolved_at is None else words.date_time(alert.resolved_at),
     }
-    print_facts({name: told for name, told in facts.items() if told is not None})
+    print_facts({label: fact for label, fact in facts.items() if fact is not None})
 
 
 @commands.command("snooze")
 def snooze(
     number: NumberArgument,
-    length: Annotated[str, typer.Option("--for", help="For how long: 30m, 2h, 1d. Required.", metavar="DURATION")] = "",
+    length: Annotated[
+        str, typer.Option("--for", help="Length of the snooze: 30m, 2h, 1d. Required.", metavar="DURATION")
+    ] = "",
     reason: ReasonOption = None,
     actor: ActorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Nobody is told of an open alert for a while. It is still listed, and what it is about goes on."""
+    """Stop notifications of an open alert for some time. The alert stays listed."""
     if not length:
-        raise WrongUsage("say for how long: --for 2h")
+        raise WrongUsage("--for is required: give the length of the snooze, such as --for 2h")
     span, why = read_duration(length, "--for"), stated_reason(reason)
 
     async def act(foliot: Foliot) -> tuple[Alert, Instant]:
@@ -151,7 +160,7 @@ def snooze(
     if as_json:
         print_json(alert_shape(alert, now))
     else:
-        say(f"alert {number} is snoozed until {words.date_time(alert.snoozed_until)}")
+        say(f"snoozed alert {number} until {words.date_time(alert.snoozed_until)} UTC")
 
 
 @commands.command("unsnooze")
@@ -163,7 +172,7 @@ def unsnooze(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ends a snooze."""
+    """End a snooze."""
     why = stated_reason(reason)
 
     async def act(foliot: Foliot) -> tuple[Alert, Instant]:
@@ -174,19 +183,19 @@ def unsnooze(
     if as_json:
         print_json(alert_shape(alert, now))
     else:
-        say(f"alert {number} is not snoozed any more")
+        say(f"ended the snooze of alert {number}")
 
 
 @commands.command("check")
 def check(
     severity: Annotated[
-        str, typer.Option("--severity", help="From which on it counts: critical, warning, notice.")
+        str, typer.Option("--severity", help="Least severity that counts: critical, warning, notice.")
     ] = "warning",
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """For whoever watches from outside: exit 1 when an alert is open that is not snoozed, or when nobody watches."""
+    """Check for open alerts, for external monitoring. Exit 1 for an alert that is not snoozed, or a stopped watch."""
     if severity not in list(Severity):
         raise WrongUsage(f"--severity {severity!r:.40}: give one of {', '.join(Severity)}")
     ranks = list(Severity)[: list(Severity).index(Severity(severity)) + 1]
@@ -196,7 +205,7 @@ def check(
     if as_json:
         print_json(alerts_shape(found._replace(alerts=counting)))
     elif not counting and not never:
-        say(f"no alert; {_watch_words(found)}")
+        say(f"no open alerts; {_watch_words(found)}")
     for alert in () if as_json else counting[:20]:
         complain(f"{alert.severity}: {alert.kind}: {alert.cause}")
     if never and not as_json:
@@ -207,10 +216,10 @@ def check(
 
 @commands.command("test")
 def send_test(as_json: JsonOption = False) -> None:
-    """Sends a test message through every address that alerts are told through."""
+    """Send a test message to every notification URL."""
     settings = settings_of(None, None).alerts
     if not settings.urls:
-        raise InvalidInput('no addresses are set: urls = ["..."] in [alerts] of foliot.toml, or FOLIOT_ALERT_URLS')
+        raise InvalidInput('no notification URLs: set urls = ["..."] in [alerts] of foliot.toml, or FOLIOT_ALERT_URLS')
     told = asyncio.run(bootstrap.send_test(settings))
     if as_json:
         print_json([{"address": name, "error": error} for name, error in told.items()])

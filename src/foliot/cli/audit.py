@@ -22,48 +22,50 @@ from foliot.domain.instant import Instant, rfc3339
 from foliot.errors import InvalidInput
 from foliot.operate.auditing import AuditReport, Progress, anchor_shape, audit_report_shape, sealed_shape
 
-commands = typer.Typer(help="The log of what people did: list, verify, anchor.", no_args_is_help=True)
+commands = typer.Typer(help="Inspect the audit log: list, verify, anchor.", no_args_is_help=True)
 
 _COLUMNS = (
     Column("row", rank=4, right=True),
     Column("when", right=True),
-    Column("who"),
-    Column("did"),
-    Column("to"),
-    Column("why", rank=1, shrinks=True),
+    Column("actor"),
+    Column("action"),
+    Column("subject"),
+    Column("reason", rank=1, shrinks=True),
     Column("seal", rank=3, right=True),
 )
 
 
 @commands.command("list")
 def list_(
-    actor: Annotated[str | None, typer.Option("--actor", help="Only what this one did.", callback=legible)] = None,
+    actor: Annotated[str | None, typer.Option("--actor", help="Only actions of this actor.", callback=legible)] = None,
     action: Annotated[
-        str | None, typer.Option("--action", help="Only this: pause, retry, limit, …", callback=legible)
+        str | None, typer.Option("--action", help="Only actions of this kind: pause, retry, limit, …", callback=legible)
     ] = None,
     subject: Annotated[
         str | None,
-        typer.Option("--subject", help="Only what was done to this run, schedule, limit, …", callback=legible),
+        typer.Option("--subject", help="Only actions on this run, schedule, limit, …", callback=legible),
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", help="Only from then on: 2026-04-03T02:00:00Z.", metavar="WHEN")
+        str | None,
+        typer.Option("--since", help="Only actions at or after this time: 2026-04-03T02:00:00Z.", metavar="TIME"),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", help="Only before: 2026-04-03T06:00:00Z.", metavar="WHEN")
+        str | None, typer.Option("--until", help="Only actions before this time: 2026-04-03T06:00:00Z.", metavar="TIME")
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option("--text", help="Only with this somewhere in actor, subject or reason.", callback=legible),
+        typer.Option("--text", help="Only actions with this text in actor, subject or reason.", callback=legible),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Number of actions to list.")] = 20,
     before: Annotated[
-        str | None, typer.Option("--before", help="Go on after the page that ended with this cursor.", metavar="CURSOR")
+        str | None,
+        typer.Option("--before", help="Continue after this cursor, from the end of the last page.", metavar="CURSOR"),
     ] = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What people did, and why: the newest first. SEAL is a row's place in the chain that `audit verify` follows."""
+    """List operators' actions with reasons, newest first. SEAL is the position in the hash chain."""
     position = read_cursor(before)
     start, end = (None if one is None else when(one, name) for one, name in ((since, "--since"), (until, "--until")))
 
@@ -84,7 +86,7 @@ def list_(
     if as_json:
         print_json([sealed_shape(one) for one in found])
     else:
-        print_table(_COLUMNS, [_row(one, now) for one in found], nothing="nothing of that kind is in the log")
+        print_table(_COLUMNS, [_row(one, now) for one in found], nothing="no matching actions")
 
 
 def _row(one: SealedRow, now: Instant) -> tuple[str, ...]:
@@ -98,17 +100,17 @@ def _row(one: SealedRow, now: Instant) -> tuple[str, ...]:
 def verify(
     anchor: Annotated[
         list[str] | None,
-        typer.Option(
-            "--anchor", help="A file of anchors; history before them was not rewritten. Several.", metavar="FILE"
-        ),
+        typer.Option("--anchor", help="File with anchors to compare the log with. Repeatable.", metavar="FILE"),
     ] = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Checks the whole log for rows that were changed or removed, and with FOLIOT_AUDIT_KEYS for rows that were
-    inserted without a key. Exits with 1 at the first such row. Only an anchor shows that the log was rewritten or cut
-    off."""
+    """Check the whole log for changed or removed rows. Exit 1 at the first one.
+
+    With FOLIOT_AUDIT_KEYS, also find rows that were inserted without a key. Only an anchor proves that the log was not
+    rewritten as a whole or cut off.
+    """
     anchors = [one for file in _files(anchor, app, store) for one in _read(file)]
     with _bar(is_shown=not as_json) as progress:
         report = with_store(
@@ -123,7 +125,7 @@ def verify(
 
 
 def _files(given: list[str] | None, app: str | None, store: str | None) -> list[str]:
-    """What was asked for; else the file that the schedulers write to, if it is there."""
+    """The given files; else the file that schedulers write to, if it exists."""
     if given:
         return [legible(one) or "" for one in given]
     usual = settings_of(app, store).audit_anchor
@@ -141,10 +143,10 @@ def _read(file: str) -> list[Anchor]:
 
 def _signed(report: AuditReport) -> str:
     if report.signed is None:
-        return "not checked: this process has no key"
-    unsigned = f", {report.unsigned:,} lack the signature that they must have" if report.unsigned else ""
+        return "not checked: this process has no audit key"
+    unsigned = f", {report.unsigned:,} without the required signature" if report.unsigned else ""
     if report.signed_from is None:
-        return f"no row{unsigned}"
+        return f"no rows{unsigned}"
     return f"{words.counted(report.signed, 'row')}, from seal {report.signed_from:,} on{unsigned}"
 
 
@@ -161,7 +163,9 @@ def _facts(report: AuditReport) -> dict[str, str]:
             f"nothing before {rfc3339(report.proven.at)} was rewritten (seal {report.proven.position:,})"
         )
     elif not report.anchors:
-        facts["anchored"] = "no anchor was given: anyone who can write to all tables can have rewritten the whole log"
+        facts["anchored"] = (
+            "no anchor given: without one, a user with write access to all tables could have rewritten the whole log"
+        )
     facts["signed"] = _signed(report)
     if report.warning is not None:
         facts["warning"] = report.warning
@@ -171,14 +175,18 @@ def _facts(report: AuditReport) -> dict[str, str]:
 @commands.command("anchor")
 def anchor_(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="The file that a line is added to; - prints it.", callback=legible)
+        str, typer.Argument(metavar="FILE", help="File to append the anchor to; - prints it.", callback=legible)
     ],
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Writes down where the log stands now, to be kept where whoever could change the store cannot. One line: time,
-    position, hash. `audit_anchor` in foliot.toml, or FOLIOT_AUDIT_ANCHOR, has schedulers do this by themselves."""
+    """Append an anchor to a file.
+
+    An anchor has the time, position and hash of the last audit row. Keep the file where users with write access to the
+    store cannot change it. With `audit_anchor` in foliot.toml, or FOLIOT_AUDIT_ANCHOR, schedulers write anchors
+    automatically.
+    """
     anchor = with_store(app, store, lambda foliot: foliot.operate.anchor_async())
     if file != "-":
         try:
@@ -188,12 +196,12 @@ def anchor_(
     if as_json:
         print_json(anchor_shape(anchor) | {"file": None if file == "-" else file})
     else:
-        say(anchor.line() if file == "-" else f"seal {anchor.position:,} is written down in {file}")
+        say(anchor.line() if file == "-" else f"appended the anchor of seal {anchor.position:,} to {file}")
 
 
 @contextmanager
 def _bar(*, is_shown: bool) -> Iterator[Progress]:
-    """How far it is, on a terminal."""
+    """A progress bar, on a terminal."""
     shown = Bar(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),

@@ -17,8 +17,11 @@ from foliot.cli import words
 from foliot.cli.options import (
     ActorOption,
     AppOption,
+    DryRunOption,
+    FollowOption,
     JsonOption,
     ReasonOption,
+    ScheduleArgument,
     StoreOption,
     WrongUsage,
     acting,
@@ -39,25 +42,24 @@ from foliot.operate.backfilling import (
     taken_words,
 )
 
-commands = typer.Typer(
-    help="Ticks of the past, made into runs: preview, start, watch, pause, resume, cancel.", no_args_is_help=True
-)
+commands = typer.Typer(help="Manage backfills of past ticks: start, list, show, pause, …", no_args_is_help=True)
 
-NumberArgument = Annotated[int, typer.Argument(metavar="ID", min=1, help="The number of a backfill.")]
+_AT_ONCE = "Runs of the backfill that may be unfinished at a time."
+NumberArgument = Annotated[
+    int, typer.Argument(metavar="ID", min=1, help="The number of a backfill, as `backfill list` prints it.")
+]
 RateOption = Annotated[
     str | None,
-    typer.Option("--rate", help="How many runs are made: 10/m, 5/s, 500/h.", metavar="RATE", callback=legible),
+    typer.Option("--rate", help="Runs to create per unit of time: 10/m, 5/s, 500/h.", metavar="RATE", callback=legible),
 ]
 WindowOption = Annotated[
     str | None,
-    typer.Option("--window", help="Only in these hours: 22:00-06:00.", metavar="HOURS", callback=legible),
+    typer.Option("--window", help="Create runs only in these hours: 22:00-06:00.", metavar="HOURS", callback=legible),
 ]
 ZoneOption = Annotated[
-    str, typer.Option("--tz", help="The zone of --window: Europe/Paris.", metavar="ZONE", callback=legible)
+    str, typer.Option("--tz", help="Time zone of --window: Europe/Paris.", metavar="ZONE", callback=legible)
 ]
-FollowOption = Annotated[
-    bool, typer.Option("--follow", help="Stay, and show how far it has come, until it ends or is paused.")
-]
+
 
 _MOST_WITH_YES = 100 * MOST_TICKS
 _SHOWN = 20
@@ -68,31 +70,36 @@ _LOOK_EVERY = 0.5
 
 @commands.command("start")
 def start(
-    schedule: Annotated[str, typer.Argument(metavar="SCHEDULE", help="The name of a schedule.", callback=legible)],
+    schedule: ScheduleArgument,
     begin: Annotated[
         str,
         typer.Option(
             "--from",
-            help="The first instant: 2026-04-01T00:00:00Z, or a date: its midnight in the rule's zone.",
-            metavar="WHEN",
+            help="Start of the period: 2026-04-01T00:00:00Z, or a date (midnight in the rule's zone).",
+            metavar="TIME",
             callback=legible,
         ),
     ],
     end: Annotated[
-        str, typer.Option("--to", help="Where it ends; a tick at that very instant is left out.", metavar="WHEN")
+        str, typer.Option("--to", help="End of the period; a tick at this instant is not included.", metavar="TIME")
     ],
     rate: RateOption = None,
-    at_once: Annotated[
-        int, typer.Option("--at-once", help="How many of its runs may be unfinished.", min=1, max=MOST_AT_ONCE)
-    ] = 1,
+    at_once: Annotated[int, typer.Option("--at-once", help=_AT_ONCE, min=1, max=MOST_AT_ONCE)] = 1,
     window: WindowOption = None,
     tz: ZoneOption = "UTC",
-    newest_first: Annotated[bool, typer.Option("--newest-first", help="The newest tick first.")] = False,
+    newest_first: Annotated[
+        bool, typer.Option("--newest-first", help="Create runs for the newest ticks first.")
+    ] = False,
     stop_after: Annotated[
-        int, typer.Option("--stop-after", help="So many failures in a row pause it; 0: none do.", min=0, max=MOST_TICKS)
+        int,
+        typer.Option(
+            "--stop-after", help="Pause after this number of failures in a row; 0: never.", min=0, max=MOST_TICKS
+        ),
     ] = MOST_IN_A_ROW,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; more than 100,000 ticks are meant, too.")] = False,
+    dry_run: DryRunOption = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask for confirmation; allow more than 100,000 ticks.")
+    ] = False,
     follow: FollowOption = False,
     reason: ReasonOption = None,
     actor: ActorOption = None,
@@ -100,10 +107,10 @@ def start(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One run for every tick from --from to --to that has none, in the lane backfill. Shows them first, and asks."""
+    """Create runs for past ticks that have none. They use the backfill lane. Shows a preview and asks first."""
     why = "" if dry_run else stated_reason(reason)
     if not (dry_run or yes) and (as_json or not sys.stdin.isatty()):
-        raise WrongUsage("look first with --dry-run, then say --yes")
+        raise WrongUsage("confirmation needs a terminal: preview with --dry-run, then add --yes")
     pace: dict[str, Any] = {"rate": rate, "at_once": at_once, "window": window, "tz": tz}
     edges = _edge(begin, "--from"), _edge(end, "--to")
     most = _MOST_WITH_YES if yes else MOST_TICKS
@@ -116,7 +123,7 @@ def start(
             print_json(preview_shape(seen))
         else:
             _print_preview(seen)
-        if dry_run or not (yes or typer.confirm(f"make {words.counted(seen.new, 'run')}?")):
+        if dry_run or not (yes or typer.confirm(f"create {words.counted(seen.new, 'run')}?")):
             return
     made = with_store(
         app,
@@ -144,8 +151,8 @@ def _edge(text: str, option: str) -> date | Instant:
     try:
         return date.fromisoformat(text) if len(text) == len("2026-04-01") else parse_rfc3339(text)
     except (ValueError, InvalidInput):
-        told = f"{option} {text!r:.80}: write it as 2026-04-03T02:00:00Z, or as a date: 2026-04-03"
-        raise WrongUsage(told) from None
+        message = f"{option} {text!r:.80}: write it as 2026-04-03T02:00:00Z, or as a date: 2026-04-03"
+        raise WrongUsage(message) from None
 
 
 def _print_preview(preview: Preview) -> None:
@@ -153,12 +160,12 @@ def _print_preview(preview: Preview) -> None:
         "schedule": preview.schedule,
         "interval": f"{rfc3339(preview.start)} to {rfc3339(preview.end)}",
         "ticks": f"{preview.total:,}, from {_shown(preview.first)} to {_shown(preview.last)}",
-        "to be made": f"{preview.new:,}",
+        "new runs": f"{preview.new:,}",
         "pace": pace_words(preview.pace),
-        "takes": "nobody knows: no run of this job has been timed yet, and there is no rate",
+        "takes": "unknown: no run of this job has ended yet, and there is no rate",
     }
     if preview.lasting is not None:
-        end = "" if preview.ends_at is None else f"; would end about {_minute(preview.ends_at)}"
+        end = "" if preview.ends_at is None else f"; would end at about {_minute(preview.ends_at)}"
         facts["takes"] = f"about {words.length(preview.lasting)}{end}"
     print_facts(facts)
     if preview.taken:
@@ -174,7 +181,7 @@ def _print_taken(preview: Preview) -> None:
     if len(preview.taken) > _SHOWN:
         counts = Counter(str(one.state) for one in preview.taken)
         listed = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
-        say(f"... and {len(preview.taken) - _SHOWN:,} more; in all {listed}")
+        say(f"... and {len(preview.taken) - _SHOWN:,} more; in total {listed}")
 
 
 def _shown(when: Instant | None) -> str:
@@ -192,14 +199,14 @@ def _minute(when: Instant) -> str:
 @commands.command("list")
 def list_(
     schedule: Annotated[
-        str | None, typer.Option("--schedule", help="Only those of this schedule.", callback=legible)
+        str | None, typer.Option("--schedule", help="Only backfills of this schedule.", callback=legible)
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="Number of backfills to list.")] = 50,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Backfills, newest first."""
+    """List backfills, newest first."""
 
     async def look(foliot: Foliot) -> tuple[list[Backfill], Instant]:
         return await foliot.operate.backfills_async(schedule=schedule, limit=limit), await foliot.operate.now_async()
@@ -244,7 +251,7 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One backfill: how far it has come, how its runs ended, and when it will be done."""
+    """Show one backfill: progress, outcomes and expected end."""
     if follow:
         _follow(backfill, app, store, as_json)
         return
@@ -254,7 +261,7 @@ def show(
     else:
         print_facts(_facts(view))
         if view.progress.waiting_for_people:
-            heading("waiting for a person")
+            heading("needs a person")
             say(f"foliot runs list --schedule {view.backfill.schedule} --state dead,ambiguous,unverified,settled")
 
 
@@ -268,7 +275,7 @@ def _facts(view: BackfillView) -> dict[str, str]:
         "order": "newest first" if backfill.newest_first else "oldest first",
         "pace": pace_words(backfill.pace),
         "progress": f"{progress.settled:,} of {backfill.total:,} ticks ({_share(view):.0%})",
-        "made": f"{backfill.made:,}; {backfill.existed:,} had a run already; {backfill.left:,} left",
+        "created": f"{backfill.made:,}; {backfill.existed:,} ticks had a run; {backfill.left:,} left",
         "runs": ", ".join(f"{count:,} {state}" for state, count in sorted(progress.states.items())) or "none yet",
         "started": f"{words.relative(backfill.made_at, now)} by {backfill.actor}: {words.one_line(backfill.note)}",
     }
@@ -277,7 +284,7 @@ def _facts(view: BackfillView) -> dict[str, str]:
     if backfill.ended_at is not None:
         facts["ended"] = words.relative(backfill.ended_at, now)
     elif view.ends_at is not None:
-        facts["ends"] = f"{words.relative(view.ends_at, now)}, about {_minute(view.ends_at)}"
+        facts["ends"] = f"{words.relative(view.ends_at, now)}, at about {_minute(view.ends_at)}"
     return facts
 
 
@@ -297,10 +304,10 @@ def pause(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """No further runs are made until it is resumed; those that were made go on."""
+    """Create no further runs until the backfill is resumed. Runs that exist continue."""
     turn = _Turn(stated_reason(reason), acting(actor), app, store)
     made = turn.act(lambda foliot, said: foliot.operate.pause_backfill_async(backfill, **said))
-    _tell(made, f"paused backfill {backfill}; {made.left:,} ticks are left", as_json)
+    _tell(made, f"paused backfill {backfill}; {made.left:,} ticks left", as_json)
 
 
 @commands.command("resume")
@@ -312,10 +319,10 @@ def resume(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """It goes on where it stopped; what failed before counts no more."""
+    """Continue a paused backfill. The count of failures in a row restarts."""
     turn = _Turn(stated_reason(reason), acting(actor), app, store)
     made = turn.act(lambda foliot, said: foliot.operate.resume_backfill_async(backfill, **said))
-    _tell(made, f"backfill {backfill} goes on; {made.left:,} ticks are left", as_json)
+    _tell(made, f"resumed backfill {backfill}; {made.left:,} ticks left", as_json)
 
 
 @commands.command("rate")
@@ -323,15 +330,16 @@ def change_rate(
     backfill: NumberArgument,
     rate: Annotated[
         str | None,
-        typer.Argument(metavar="RATE", help="How many runs are made: 5/s; any: as many as can be.", callback=legible),
+        typer.Argument(metavar="RATE", help="Runs to create per unit of time: 5/s; any: no limit.", callback=legible),
     ] = None,
-    at_once: Annotated[
-        int | None, typer.Option("--at-once", help="How many of its runs may be unfinished.", min=1, max=MOST_AT_ONCE)
-    ] = None,
+    at_once: Annotated[int | None, typer.Option("--at-once", help=_AT_ONCE, min=1, max=MOST_AT_ONCE)] = None,
     window: Annotated[
         str | None,
         typer.Option(
-            "--window", help="Only in these hours: 22:00-06:00; any: always.", metavar="HOURS", callback=legible
+            "--window",
+            help="Create runs only in these hours: 22:00-06:00; any: always.",
+            metavar="HOURS",
+            callback=legible,
         ),
     ] = None,
     tz: ZoneOption = "UTC",
@@ -341,7 +349,7 @@ def change_rate(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Changes its pace from now on: its rate, how many at once, or its window."""
+    """Change the pace of a backfill: rate, runs at a time, or window."""
     turn = _Turn(stated_reason(reason), acting(actor), app, store)
     made = turn.act(
         lambda foliot, said: foliot.operate.pace_backfill_async(
@@ -360,14 +368,14 @@ def cancel(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ends it. Its runs that were not begun end as cancelled; those that were go on."""
+    """End a backfill. Its runs that have not started are cancelled; running ones continue."""
     turn = _Turn(stated_reason(reason), acting(actor), app, store)
     made = turn.act(lambda foliot, said: foliot.operate.cancel_backfill_async(backfill, **said))
-    _tell(made, f"cancelled backfill {backfill}; {made.left:,} ticks were not made", as_json)
+    _tell(made, f"cancelled backfill {backfill}; {made.left:,} ticks got no run", as_json)
 
 
 class _Turn(NamedTuple):
-    """What a person wants done to a backfill, and where."""
+    """An action on a backfill, with its actor, reason, app and store."""
 
     reason: str
     actor: str
@@ -390,11 +398,11 @@ def _tell(backfill: Backfill, text: str, as_json: bool) -> None:
 
 
 def _follow(number: int, app: str | None, store: str | None, as_json: bool) -> None:
-    """Until it ends, or is paused, which is an exit of 1: nothing more will happen by itself."""
+    """Shows progress until the backfill ends or is paused. Exits with 1 when it is paused: it needs a person."""
     try:
         view = with_store(app, store, lambda foliot: _followed(foliot, number, is_shown=not as_json))
     except KeyboardInterrupt:
-        say(f"backfill {number} goes on; see foliot backfill show {number}")
+        say(f"backfill {number} continues; see foliot backfill show {number}")
         return
     if as_json:
         print_json(progress_shape(view))
@@ -410,15 +418,15 @@ async def _followed(foliot: Foliot, number: int, *, is_shown: bool) -> BackfillV
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[counts]}"),
         console=console(),
         disable=not is_shown or not console().is_terminal,
         transient=True,
     )
     with bar:
-        task = bar.add_task(view.backfill.schedule, total=view.backfill.total, told="")
+        task = bar.add_task(view.backfill.schedule, total=view.backfill.total, counts="")
         while view.backfill.state is BackfillState.RUNNING:
-            bar.update(task, completed=view.progress.settled, told=_glance(view))
+            bar.update(task, completed=view.progress.settled, counts=_glance(view))
             await asyncio.sleep(_LOOK_EVERY)
             view = await foliot.operate.backfill_progress_async(number)
     return view
@@ -427,7 +435,7 @@ async def _followed(foliot: Foliot, number: int, *, is_shown: bool) -> BackfillV
 def _glance(view: BackfillView) -> str:
     """`3 running, 1 dead; done in 12 min`."""
     states = {state: count for state, count in sorted(view.progress.states.items()) if str(state) != "succeeded"}
-    told = ", ".join(f"{count:,} {state}" for state, count in states.items())
-    told = told or ("waiting" if view.backfill.left else "all have ended")
+    counts = ", ".join(f"{count:,} {state}" for state, count in states.items())
+    counts = counts or ("waiting" if view.backfill.left else "all runs ended")
     end = "" if view.ends_at is None else f"; done {words.relative(view.ends_at, view.progress.at)}"
-    return f"{told}{end}"
+    return f"{counts}{end}"

@@ -1,4 +1,4 @@
-"""What is done to many at once: shown first with its count, asked for, and then done one by one."""
+"""Actions on many runs or schedules: preview with a count, confirmation, then one by one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DONE = {"pause": "paused", "resume": "resumed", "cancel": "cancelled", "skip": 
 
 
 class Bulk(NamedTuple):
-    """One action on many, as it was asked for."""
+    """One action on many, as requested."""
 
     verb: str
     dry_run: bool
@@ -39,7 +39,9 @@ class Bulk(NamedTuple):
         if self.dry_run and self.as_json:
             print_json({"would": len(names), "schedules": names})
         elif not self.as_json:
-            print_facts({"schedules": f"{len(names):,}", "such as": _listed(names)} if names else {"schedules": "none"})
+            print_facts(
+                {"schedules": f"{len(names):,}", "examples": _listed(names)} if names else {"schedules": "none"}
+            )
         if not self._goes(len(names), "schedule"):
             return
         with bar(is_shown=not self.as_json, title=_DONE[self.verb], total=len(names)) as shown:
@@ -78,7 +80,7 @@ class Bulk(NamedTuple):
         if seen.refused:
             facts["refused"] = "; ".join(f"{count:,}: {why}" for why, count in seen.refused.most_common())
         if seen.sample:
-            facts["such as"] = _listed([view.id for view in seen.sample], seen.would)
+            facts["examples"] = _listed([view.id for view in seen.sample], seen.would)
         print_facts(facts)
 
     def _tell(self, told: Sequence[tuple[str, str, str | None]], noun: str) -> None:
@@ -100,11 +102,11 @@ class Bulk(NamedTuple):
 
 
 def are_many(one: str | None, noun: str, dry_run: bool, *, said: bool) -> bool:
-    """Whether all are meant of which something is `said`, or the one that is named."""
+    """Whether filters were `said` (many), or one name was given. WrongUsage for both or neither."""
     if (one is None) is not said:
-        raise WrongUsage(f"name one {noun}, or say which: --job, --tenant, --queue, --prefix, …")
+        raise WrongUsage(f"give either the name of one {noun}, or filters: --job, --tenant, --queue, --prefix, …")
     if one is not None and dry_run:
-        raise WrongUsage(f"--dry-run counts many; to see one: foliot {noun}s show")
+        raise WrongUsage(f"--dry-run works with filters; to inspect one {noun}: foliot {noun}s show NAME")
     return one is None
 
 

@@ -1,4 +1,4 @@
-"""The command itself: one name for each verb, and what becomes of errors."""
+"""The `foliot` command: its subcommands, and the handling of errors."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Command(TyperGroup):
         except WrongUsage as error:
             complain(str(error))
             sys.exit(2)
-        except BrokenPipeError:  # whoever read our output has seen enough
+        except BrokenPipeError:  # the reader of our output has closed it
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(141)
         except Exception as error:
@@ -71,7 +71,7 @@ class _Command(TyperGroup):
 
 
 def _exit_for_usage(error: Exception) -> None:
-    """What the parser raised. It is told by its shape: some releases of typer bring a click of their own."""
+    """Exits for an error of the parser, recognised by its attributes: some releases of typer bundle their own click."""
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()  # type: ignore[attr-defined]
     elif type(error).__name__ == "Abort":  # at a prompt
@@ -89,7 +89,7 @@ def _exit_for_usage(error: Exception) -> None:
 foliot = typer.Typer(
     name="foliot",
     cls=_Command,
-    help="A durable job scheduler: promises that are kept, and that explain themselves.",
+    help="Schedule durable jobs and inspect every run.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -107,10 +107,10 @@ def _print_version(wanted: bool) -> None:
 @foliot.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version, and exit.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """A durable job scheduler: promises that are kept, and that explain themselves."""
+    """Schedule durable jobs and inspect every run."""
 
 
 foliot.command("up")(up.up)
@@ -148,7 +148,7 @@ foliot.command("completion")(completion.completion)
 
 @foliot.command("version")
 def version(as_json: Annotated[bool, Json] = False) -> None:
-    """Which release this is."""
+    """Print the version of Foliot and of Python."""
     if as_json:
         print_json({"foliot": __version__, "python": platform.python_version()})
     else:
@@ -156,8 +156,8 @@ def version(as_json: Annotated[bool, Json] = False) -> None:
 
 
 def narrowed(words: Sequence[str]) -> typer.Typer:
-    """Only the command that these words begin with; all where there is none of that name. To describe some ninety of
-    them to the parser takes longer than to do what most of them do."""
+    """The command or group that these words name; all commands where there is none. Describing some ninety commands to
+    the parser takes longer than most of them take to run."""
     commands = [one for one in foliot.registered_commands if one.name in words]
     groups = [one for one in foliot.registered_groups if one.name in words]
     if not commands and not groups:

@@ -18,8 +18,10 @@ class Shell(StrEnum):
 
 
 def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
-    """Prints a script that completes commands and options: `source <(foliot completion bash)`, or for fish
-    `foliot completion fish | source`."""
+    """Print a shell completion script.
+
+    Load it with `source <(foliot completion bash)`, or in fish with `foliot completion fish | source`.
+    """
     from foliot.cli.command import foliot  # which has this one among its commands
 
     offered = _offered(typer.main.get_command(foliot))
@@ -27,7 +29,7 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
 
 
 def _offered(command: Any, path: str = "") -> dict[str, list[str]]:
-    """By the words typed so far, which can follow."""
+    """The next words, by the words typed so far."""
     below = getattr(command, "commands", None)
     if below is None:
         options = [form for one in command.params if not getattr(one, "hidden", False) for form in _forms(one)]

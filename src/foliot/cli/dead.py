@@ -1,4 +1,4 @@
-"""`foliot dead`: list, and replay in bulk: what waits for a person because it failed for good."""
+"""`foliot dead`: list dead letters, and replay them in bulk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from foliot.cli.options import (
     AppOption,
     DryRunOption,
     JsonOption,
+    OverrideOption,
     ReasonOption,
+    ReplayRateOption,
+    RunJobOption,
+    RunScheduleOption,
+    RunSinceOption,
+    RunTenantOption,
+    RunUntilOption,
     StoreOption,
     WrongUsage,
     YesOption,
@@ -44,29 +51,13 @@ from foliot.operate.replaying import (
 
 T = TypeVar("T")
 
-commands = typer.Typer(help="Runs that failed for good: list, and replay many at once.", no_args_is_help=True)
+commands = typer.Typer(help="Manage dead letters, runs that failed for good: list, replay.", no_args_is_help=True)
 
-JobOption = Annotated[str | None, typer.Option("--job", help="Only of this job.", callback=legible)]
-ScheduleOption = Annotated[str | None, typer.Option("--schedule", help="Only of this schedule.", callback=legible)]
-TenantOption = Annotated[str | None, typer.Option("--tenant", help="Only of this tenant.", callback=legible)]
 WhyOption = Annotated[
     str | None,
-    typer.Option("--why", help="Only those that died of this: attempts, permanent, too_old, …", callback=legible),
-]
-SinceOption = Annotated[
-    str | None,
-    typer.Option("--since", help="Only those due from then on: 2026-04-03T02:00:00Z.", metavar="WHEN"),
-]
-UntilOption = Annotated[
-    str | None, typer.Option("--until", help="Only those due before: 2026-04-03T06:00:00Z.", metavar="WHEN")
-]
-RateOption = Annotated[
-    str | None,
-    typer.Option("--rate", help="So many are due in a time: 50/s, 500/m. Else all at once.", metavar="RATE"),
-]
-OverrideOption = Annotated[
-    bool,
-    typer.Option("--override", help="Also those that may do harm: what they did may be done a second time."),
+    typer.Option(
+        "--why", help="Only runs that failed for this reason: attempts, permanent, too_old, …", callback=legible
+    ),
 ]
 
 _SHOWN = 20
@@ -75,18 +66,18 @@ _SHOWN = 20
 
 @commands.command("list")
 def list_(
-    job: JobOption = None,
-    schedule: ScheduleOption = None,
-    tenant: TenantOption = None,
+    job: RunJobOption = None,
+    schedule: RunScheduleOption = None,
+    tenant: RunTenantOption = None,
     why: WhyOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many.")] = 50,
+    since: RunSinceOption = None,
+    until: RunUntilOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Number of runs to list.")] = 50,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Dead letters, oldest first: what each died of, and whether a replay would take it."""
+    """List dead letters, oldest first. Shows the cause of each and whether a replay is safe."""
     wanted = _wanted(job, schedule, tenant, why, since, until)
 
     async def look(foliot: Foliot) -> tuple[list[Judged], Instant]:
@@ -107,7 +98,7 @@ def list_(
     )
     print_table(columns, [_row(one, now) for one in found], nothing="no dead letters")
     if len(found) == limit:
-        say(f"\nthere may be more than these {limit:,}: say --limit", "dim")
+        say(f"\nonly the first {limit:,} are shown: use --limit", "dim")
 
 
 def _row(one: Judged, now: Instant) -> tuple[str, ...]:
@@ -126,14 +117,16 @@ def _row(one: Judged, now: Instant) -> tuple[str, ...]:
 
 @commands.command("replay")
 def replay(
-    job: JobOption = None,
-    schedule: ScheduleOption = None,
-    tenant: TenantOption = None,
+    job: RunJobOption = None,
+    schedule: RunScheduleOption = None,
+    tenant: RunTenantOption = None,
     why: WhyOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=MOST_LETTERS, help="How many at most.")] = MOST_LETTERS,
-    rate: RateOption = None,
+    since: RunSinceOption = None,
+    until: RunUntilOption = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=MOST_LETTERS, help="Replay at most this number of runs.")
+    ] = MOST_LETTERS,
+    rate: ReplayRateOption = None,
     override: OverrideOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -143,7 +136,7 @@ def replay(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Makes dead letters due again, in the lane backfill, with their attempts renewed. Shows them first, and asks."""
+    """Retry dead letters in the backfill lane, with new attempts. Shows a preview and asks first."""
     stated = "" if dry_run else stated_reason(reason)
     refuse_blind(dry_run=dry_run, yes=yes, as_json=as_json)
     wanted = _wanted(job, schedule, tenant, why, since, until)
@@ -190,8 +183,8 @@ def when(text: str, option: str) -> Instant:
 def _print_preview(seen: ReplayPreview, rate: str | None) -> None:
     facts = {
         "dead letters": f"{seen.total:,}",
-        "to be replayed": f"{seen.would:,}, in the lane backfill",
-        "rate": "all at once" if rate is None else f"{rate}, the last one in {words.length(seen.lasting)}",
+        "to replay": f"{seen.would:,}, in the backfill lane",
+        "rate": "all at once" if rate is None else f"{rate}, the last run in {words.length(seen.lasting)}",
     }
     for fate in sorted({kind[0] for kind in seen.refused}):
         kinds = [kind for kind in seen.refused if kind[0] is fate]
@@ -199,7 +192,7 @@ def _print_preview(seen: ReplayPreview, rate: str | None) -> None:
     if seen.would:
         more = seen.would - len(seen.sample)
         listed = ", ".join(one.letter.view.id for one in seen.sample)
-        facts["such as"] = listed + (f", and {more:,} more" if more else "")
+        facts["examples"] = listed + (f", and {more:,} more" if more else "")
     print_facts(facts)
 
 
@@ -207,7 +200,7 @@ def _print_preview(seen: ReplayPreview, rate: str | None) -> None:
 
 
 class Place(NamedTuple):
-    """Where the app and its store are."""
+    """The app and store options of a command."""
 
     app: str | None
     store: str | None
@@ -217,14 +210,14 @@ class Place(NamedTuple):
 
 
 def refuse_blind(*, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Nobody does something to many runs without having seen to how many."""
+    """Requires --dry-run or --yes where no person can confirm: operators see the number of runs before they act."""
     if not (dry_run or yes) and (as_json or not sys.stdin.isatty()):
-        raise WrongUsage("look first with --dry-run, then say --yes")
+        raise WrongUsage("confirmation needs a terminal: preview with --dry-run, then add --yes")
 
 
 @contextmanager
 def bar(*, is_shown: bool, title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """How far it is, on a terminal."""
+    """A progress bar, on a terminal."""
     shown = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -239,7 +232,7 @@ def bar(*, is_shown: bool, title: str, total: int) -> Iterator[Callable[[int], N
 
 
 def tell(told: list[Outcome], as_json: bool, done: str) -> None:
-    """What became of them; an exit of 1 when one of them was refused, or could not be done."""
+    """Prints the outcomes; exits with 1 when an action was refused or failed."""
     if as_json:
         print_json(outcomes_shape(told))
     else:

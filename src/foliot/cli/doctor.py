@@ -1,4 +1,4 @@
-"""`foliot doctor`: is the store to be trusted, is the clock, and is anybody there to do the work?"""
+"""`foliot doctor`: checks the store, the clock, schedulers and workers."""
 
 from __future__ import annotations
 
@@ -27,16 +27,20 @@ from foliot.operate.shapes import instance_shape
 from foliot.timing.tables import is_ahead, releases, stamps
 
 STALE = 30 * SECOND
-"""A beat older than this is worth a warning: workers beat every second."""
+"""A heartbeat older than this is worth a warning: workers send one every second."""
 OVERDUE = 10 * SECOND
-"""What is due is handed off at once: what is not, after this long, waits for somebody who does not come."""
+"""Schedulers hand off due runs at once. A run that waits longer than this has no scheduler."""
 _MANY = 10_000
 """The store does not count much further."""
 _RELEASED: Instant = parse_rfc3339("2025-01-01T00:00:00Z")
 
 
 _LOOKED_AT = 100
-"""So many of the newest runs."""
+"""Number of the newest runs to check."""
+
+
+_TITLES = {"tables": "zone data", "for a person": "needs a person", "due": "due runs", "untaken": "unserved jobs"}
+"""Checks whose name in JSON is not the title in the table."""
 
 
 class Check(NamedTuple):
@@ -57,18 +61,18 @@ class Findings(NamedTuple):
     store_now: Instant
     now: Instant
     untaken: Sequence[EventRow] = ()
-    """What was said of jobs whose due runs nobody takes."""
+    """Events about jobs whose due runs no worker can take."""
     keys: Sequence[str] = ()
-    """The names of those that are here."""
+    """Names of the encryption keys of this process."""
     overdue: int = 0
-    """Runs that are due, and that nobody has handed off; no more than are looked at."""
+    """Due runs that no scheduler has handed off, as far as the store counts."""
     overdue_since: Instant | None = None
     alerts: Sequence[Alert] = ()
     """Those that are open, the most urgent first."""
 
 
 def doctor(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Checks store, clock and fleet. Exit 1 when something is wrong; warnings do not count."""
+    """Check the store, the clock, schedulers and workers. Exit 1 when a check is wrong; warnings do not count."""
     findings = with_store(app, store, _look)
     checks = judge(findings)
     wrong = any(check.verdict == "wrong" for check in checks)
@@ -84,10 +88,11 @@ def doctor(app: AppOption = None, store: StoreOption = None, as_json: JsonOption
             }
         )
     else:
-        columns = (Column("check"), Column("verdict", coloured=True), Column("what was found", wraps=True))
-        print_table(columns, checks, nothing="")
+        columns = (Column("check"), Column("verdict", coloured=True), Column("finding", wraps=True))
+        print_table(columns, [check._replace(name=_TITLES.get(check.name, check.name)) for check in checks], nothing="")
         if wrong:
-            say("\nsomething is wrong: see above", "bold red")
+            count = sum(check.verdict == "wrong" for check in checks)
+            say(f"\n{words.counted(count, 'check')} wrong", "bold red")
     if wrong:
         raise typer.Exit(1)
 
@@ -114,8 +119,8 @@ def judge(findings: Findings) -> list[Check]:
         _clock(findings),
         *_clocks(findings.instances),
         _early(findings.counts),
-        _fleet(findings, "scheduler", "nothing fires: start `foliot up`, or `foliot scheduler`"),
-        _fleet(findings, "worker", "nothing runs: start `foliot up`, or `foliot worker --app ...`"),
+        _fleet(findings, "scheduler", "no run becomes due: start `foliot up` or `foliot scheduler`"),
+        _fleet(findings, "worker", "no run is executed: start `foliot up` or `foliot worker --app ...`"),
         _due(findings),
         *_untaken(findings),
         *_suspected(findings.counts),
@@ -135,7 +140,7 @@ def _store(health: Mapping[str, Any]) -> list[Check]:
     checks += map(Check._make, server_checks(health)) if is_server else [_durable(health), _file_access(health)]
     checks.append(_schema(health))
     sound = health.get("integrity") == "ok"
-    damaged = f"{health.get('integrity')}: stop everything, keep a copy, restore a backup"
+    damaged = f"{health.get('integrity')}: stop all processes, copy the store, restore a backup"
     checks.append(Check("integrity", "ok" if sound else "wrong", "ok" if sound else damaged))
     return checks
 
@@ -145,7 +150,7 @@ def _durable(health: Mapping[str, Any]) -> Check:
     settings = f"journal {health.get('journal_mode')}, synchronous {health.get('synchronous')}"
     if durable:
         return Check("durability", "ok", settings)
-    return Check("durability", "wrong", f"{settings}: a power cut could undo what was accepted")
+    return Check("durability", "wrong", f"{settings}: a power failure could undo committed promises")
 
 
 def _file_access(health: Mapping[str, Any]) -> Check:
@@ -160,7 +165,7 @@ def _schema(health: Mapping[str, Any]) -> Check:
     step, known = health["schema"], health["schema_known"]
     told = f"step {step}, {health.get('bytes', 0) / 1e6:,.1f} MB"
     if step > known:
-        return Check("schema", "warning", f"{told}; made by a newer release, this one knows {known}: upgrade it soon")
+        return Check("schema", "warning", f"{told}; created by a newer release, this one knows {known}: upgrade soon")
     if step < known:
         return Check("schema", "wrong", f"{told}; this release needs {known}: run `foliot migrate`")
     return Check("schema", "ok", told)
@@ -169,15 +174,15 @@ def _schema(health: Mapping[str, Any]) -> Check:
 def _clock(findings: Findings) -> Check:
     apart = abs(findings.store_now - findings.now)
     if findings.now < _RELEASED:
-        return Check("clock", "wrong", f"this host believes that it is {rfc3339(findings.now)}")
+        return Check("clock", "wrong", f"this host's clock is at {rfc3339(findings.now)}: set it")
     if apart > SECOND:
-        return Check("clock", "wrong", f"this host and the store are {words.length(apart)} apart")
+        return Check("clock", "wrong", f"the clocks of this host and of the store differ by {words.length(apart)}")
     ahead = max([run.made_at for run in findings.newest] + [0]) - findings.now
     if ahead > SECOND:
         return Check(
-            "clock", "warning", f"the newest run was made {words.length(ahead)} in the future: a clock went back"
+            "clock", "warning", f"the newest run was created {words.length(ahead)} in the future: a clock went back"
         )
-    return Check("clock", "ok", f"{rfc3339(findings.now - findings.now % SECOND)}, with the store")
+    return Check("clock", "ok", f"{rfc3339(findings.now - findings.now % SECOND)}, in sync with the store")
 
 
 def _clocks(instances: Sequence[Instance]) -> list[Check]:
@@ -189,7 +194,7 @@ def _clocks(instances: Sequence[Instance]) -> list[Check]:
             told[f"{where}: {offset_in_words(one.offset_low, one.offset_high)}"] = one.fenced
     fenced = [words for words, is_fenced in told.items() if is_fenced]
     if fenced:
-        advice = "they take nothing new: see to the time synchronisation of these hosts"
+        advice = "they start no new work: fix the time synchronisation of these hosts"
         return [Check("clocks", "wrong", f"{'; '.join(fenced)}; {advice}")]
     return [Check("clocks", "ok", "; ".join(told))] if told else []
 
@@ -197,35 +202,35 @@ def _clocks(instances: Sequence[Instance]) -> list[Check]:
 def _early(counts: Mapping[str, int]) -> Check:
     early = counts.get("early", 0)
     if early:
-        return Check("early starts", "wrong", f"{words.counted(early, 'run')} began before their time; there must be 0")
+        return Check("early starts", "wrong", f"{words.counted(early, 'run')} started early; there must be 0")
     return Check("early starts", "ok", "0")
 
 
 def _fleet(findings: Findings, role: str, missing: str) -> Check:
     there = [instance for instance in findings.instances if instance.role == role]
     if not there:
-        return Check(role, "warning", f"none is there; {missing}")
+        return Check(role, "warning", f"none is running; {missing}")
     freshest = max(instance.beat_at for instance in there)
-    told = f"{len(there)} there, heard of {words.relative(freshest, findings.now)}"
+    found = f"{len(there)} running, last heartbeat {words.relative(freshest, findings.now)}"
     if findings.now - freshest > STALE:
-        return Check(role, "warning", f"{told}; it may hang, or have been cut off")
+        return Check(role, "warning", f"{found}; it may hang or be disconnected")
     slots = sum(instance.slots for instance in there)
-    return Check(role, "ok", told + (f", {words.counted(slots, 'slot')}" if slots else ""))
+    return Check(role, "ok", found + (f", {words.counted(slots, 'slot')}" if slots else ""))
 
 
 def _due(findings: Findings) -> Check:
-    """Whoever beats may still fire nothing: this looks at what is left lying."""
+    """A scheduler that sends heartbeats may still fire nothing: this checks for overdue runs."""
     since = findings.overdue_since
     if since is None or findings.store_now - since <= OVERDUE:
-        return Check("due", "ok", "nothing waits to be handed off")
+        return Check("due", "ok", "no run waits to be handed off")
     count = ("at least " if findings.overdue >= _MANY else "") + words.counted(findings.overdue, "run")
-    told = f"{count} due and not handed off, the first since {rfc3339(since - since % SECOND)}"
-    advice = "is a scheduler running (`foliot up`, or `foliot scheduler`)? If so, see its log"
-    return Check("due", "warning", f"{told} ({words.relative(since, findings.store_now)}): {advice}")
+    found = f"{count} due and not handed off, the oldest since {rfc3339(since - since % SECOND)}"
+    advice = "start a scheduler (`foliot up` or `foliot scheduler`), or read the log of a running one"
+    return Check("due", "warning", f"{found} ({words.relative(since, findings.store_now)}): {advice}")
 
 
 def _untaken(findings: Findings) -> list[Check]:
-    """Told by whoever watches, about once an hour: by now somebody may be there."""
+    """Events that the watch writes about once an hour; a worker may have started since."""
     told = [f"{one.detail} ({words.relative(one.at, findings.store_now)})" for one in findings.untaken]
     return [Check("untaken", "warning", "; ".join(told))] if told else []
 
@@ -234,26 +239,28 @@ def _suspected(counts: Mapping[str, int]) -> list[Check]:
     if not (count := counts.get("suspected", 0)):
         return []
     detail = (
-        f"{words.counted(count, 'run')} under suspicion wait: lost with their workers at least twice in a row, so a "
-        "worker executes only some of them together; foliot runs show says how many"
+        f"{words.counted(count, 'suspected run')} waiting: each was lost with its worker at least twice in a row, so "
+        "workers execute only a few of them at a time; see foliot runs show"
     )
     return [Check("suspicion", "warning", detail)]
 
 
 def _encryption(findings: Findings) -> list[Check]:
-    """Whether arguments of the newest runs, and of schedules, can be read here; nothing where nothing is locked."""
+    """Whether this process can decrypt the arguments of the newest runs and of schedules; no check without keys."""
     stored = [run.payload for run in findings.newest] + [view.schedule.payload for view in findings.schedules]
     counts = {shown: stored.count(shown) for shown in SHOWN_SHUT}
     if damaged := counts[SHOWN_DAMAGED]:
-        told = f"{damaged:,} of {len(stored):,} values do not open with their key: changed or cut off; restore a backup"
-        return [Check("encryption", "wrong", told)]
+        found = f"{damaged:,} of {len(stored):,} values are damaged: their key does not decrypt them; restore a backup"
+        return [Check("encryption", "wrong", found)]
     if shut := counts[SHOWN_LOCKED]:
-        told = f"{shut:,} of {len(stored):,} values are locked with a key that is not here: FOLIOT_ENCRYPTION_KEYS"
-        return [Check("encryption", "warning", told)]
+        found = f"{shut:,} of {len(stored):,} values need a key that is missing in FOLIOT_ENCRYPTION_KEYS"
+        return [Check("encryption", "warning", found)]
     if not findings.keys:
         return []
-    older = f", and {words.counted(len(findings.keys) - 1, 'older key')} to unlock" if len(findings.keys) > 1 else ""
-    return [Check("encryption", "ok", f"locks with key {findings.keys[0]}{older}")]
+    older = (
+        f", decrypts also with {words.counted(len(findings.keys) - 1, 'older key')}" if len(findings.keys) > 1 else ""
+    )
+    return [Check("encryption", "ok", f"encrypts with key {findings.keys[0]}{older}")]
 
 
 def _versions(instances: Sequence[Instance]) -> Check:
@@ -267,7 +274,7 @@ def _versions(instances: Sequence[Instance]) -> Check:
 def _schedules(findings: Findings) -> Check:
     faulty = [view.schedule.id for view in findings.schedules if view.schedule.fault is not None]
     if faulty:
-        return Check("schedules", "wrong", f"set aside, because they cannot be evaluated: {', '.join(faulty)}")
+        return Check("schedules", "wrong", f"set aside, because their rules fail: {', '.join(faulty)}")
     overdue = [
         view.schedule.id
         for view in findings.schedules
@@ -288,36 +295,41 @@ def _required(schedules: Sequence[ScheduleView]) -> list[Check]:
     ]
     if not lacking:
         return []
-    text = f"{words.listed(lacking)}; no such schedule exists, so their ticks wait until their cutoff: declare it"
+    text = (
+        f"{words.listed(lacking)}; the required schedule does not exist, so ticks wait until their cutoff: declare it"
+    )
     return [Check("requires", "warning", text)]
 
 
 def _tables(schedules: Sequence[ScheduleView]) -> Check:
-    """A scheduler looks at ticks that were computed with older tables when it starts; ones with newer tables than ours
-    mean that this machine is behind."""
+    """A scheduler recomputes ticks with older zone data when it starts; schedules with newer zone data mean that this
+    machine is out of date."""
     here = " ".join(f"{name} {release}" for name, release in releases().items())
     waiting = {view.schedule.tables for view in schedules if view.schedule.tables and view.next_id is not None}
     others = sorted(waiting - set(stamps()))
     newer = [stamp for stamp in others if is_ahead(stamp)]
     if newer:
-        return Check("tables", "warning", f"{here}; older than some schedules' ({', '.join(newer)}): upgrade tzdata")
+        found = f"{here}; some next ticks were computed with newer zone data ({', '.join(newer)})"
+        return Check("tables", "warning", f"{found}: upgrade tzdata")
     if others:
-        told = f"{here}; some next ticks were computed with {', '.join(others)}"
-        return Check("tables", "warning", f"{told}: restart the scheduler, and it looks at them anew")
+        found = f"{here}; some next ticks were computed with {', '.join(others)}"
+        return Check("tables", "warning", f"{found}: restart the scheduler to recompute them")
     return Check("tables", "ok", here)
 
 
 def _waiting(counts: Mapping[str, int]) -> Check:
     parked = {state: counts.get(state, 0) for state in ("dead", "ambiguous", "unverified", "settled")}
     if any(parked.values()):
-        told = ", ".join(f"{count:,} {state}" for state, count in parked.items() if count)
-        return Check("for a person", "warning", f"{told}: foliot needs")
-    return Check("for a person", "ok", "nothing waits")
+        found = ", ".join(f"{count:,} {state}" for state, count in parked.items() if count)
+        return Check("for a person", "warning", f"{found}; see foliot needs")
+    return Check("for a person", "ok", "no run")
 
 
 def _alerts(findings: Findings) -> Check:
     if not findings.alerts:
-        return Check("alerts", "ok", "none is open")
+        return Check("alerts", "ok", "none open")
     first, count = findings.alerts[0], len(findings.alerts)
-    told = f"{'at least ' if count >= MOST else ''}{count:,} open, first {first.kind} of {first.subject}: {first.cause}"
-    return Check("alerts", "warning", f"{told}; foliot alerts list")
+    found = (
+        f"{'at least ' if count >= MOST else ''}{count:,} open, first {first.kind} of {first.subject}: {first.cause}"
+    )
+    return Check("alerts", "warning", f"{found}; see foliot alerts list")

@@ -52,7 +52,7 @@ def drawn(load: Load, herds: Herds) -> str:
     parts = [*_heading(load), *_starts(load, herds)]
     bottom = _TOP + _HIGH
     if load.busy is not None:
-        parts += _panel(load, load.busy, bottom + 60, _BUSY_HIGH, "busy", "busy workers, on average")
+        parts += _panel(load, load.busy, bottom + 60, _BUSY_HIGH, "busy", "busy worker slots, on average")
         bottom += 60 + _BUSY_HIGH
     parts += _times(load, bottom)
     bottom += 34
@@ -73,11 +73,11 @@ def _heading(load: Load) -> Iterator[str]:
     begin, end = (f"{to_datetime(at):%a %Y-%m-%d %H:%M}" for at in (load.start, load.end))
     per, most = per_words(load.width), load.starts[load.fullest]
     yield f'<text class="title ink" x="{_LEFT}" y="32">Starts per {per}, {begin} to {end} UTC</text>'
-    told = (
+    summary = (
         f"{counted(load.schedules, 'schedule')}, {counted(sum(load.starts), 'start')}; "
-        f"{number(load.expected)} on average, {most:,} at most"
+        f"{number(load.expected)} per {per} on average, {most:,} at most"
     )
-    yield f'<text class="faint" x="{_LEFT}" y="54">{told}</text>'
+    yield f'<text class="faint" x="{_LEFT}" y="54">{summary}</text>'
 
 
 def _starts(load: Load, herds: Herds) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`foliot schedules edit` and `apply`: schedules that are changed at run time, one of them or all of a file."""
+"""`foliot schedules edit` and `apply`: change one schedule, or all schedules of a file, at run time."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from foliot.cli.options import (
     DryRunOption,
     JsonOption,
     ReasonOption,
+    ScheduleArgument,
     StoreOption,
     WrongUsage,
     YesOption,
@@ -27,7 +28,7 @@ from foliot.cli.options import (
     stated_reason,
 )
 from foliot.cli.output import Column, heading, print_json, print_table, say
-from foliot.cli.schedules import NameArgument, commands
+from foliot.cli.schedules import commands
 from foliot.domain.instant import rfc3339
 from foliot.operate.scheduling import Planned, planned_shape
 from foliot.operate.stating import FieldChange, change_words
@@ -39,18 +40,20 @@ _MOST_BYTES = 10_000_000
 
 @commands.command("edit")
 def edit(
-    schedule: NameArgument,
+    schedule: ScheduleArgument,
     revision: Annotated[
-        int | None, typer.Option("--revision", help="The one that you saw: refused if it is another by now.", min=1)
+        int | None, typer.Option("--revision", help="Refuse the edit unless the schedule is at this revision.", min=1)
     ] = None,
-    rule: Annotated[str | None, typer.Option("--rule", help="When it is due: `0 2 * * *`.", callback=legible)] = None,
+    rule: Annotated[str | None, typer.Option("--rule", help="New rule of time: `0 2 * * *`.", callback=legible)] = None,
     tz: Annotated[
-        str | None, typer.Option("--tz", help="The zone of the rule; by default it stays.", callback=legible)
+        str | None, typer.Option("--tz", help="Time zone of the rule. Default: unchanged.", callback=legible)
     ] = None,
-    args: Annotated[str | None, typer.Option("--args", help="Its arguments, as JSON.", callback=legible)] = None,
+    args: Annotated[
+        str | None, typer.Option("--args", help="New arguments of its runs, as a JSON object.", callback=legible)
+    ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="What else: overlap=queue, owner=ops, attempts=. Repeatable.", metavar="NAME=VALUE"),
+        typer.Option("--set", help="Another setting: overlap=queue, owner=ops. Repeatable.", metavar="NAME=VALUE"),
     ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -60,15 +63,17 @@ def edit(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Changes a schedule, until what declares it changes. Shows what becomes otherwise and which ticks come then, and
-    asks. An empty value takes a setting back to what the job says."""
+    """Change a schedule, until its declaration changes. Shows the changes and the new ticks, and asks first.
+
+    An empty value (attempts=) resets a setting to the job's value.
+    """
     given = {"rule": rule, "tz": tz, "args": None if args is None else _json(args, "--args")}
     wanted = {name: value for name, value in given.items() if value is not None} | read_settings(settings)
     if not wanted:
-        raise WrongUsage("say what is to be changed: --rule, --args, or --set NAME=VALUE")
+        raise WrongUsage("no change is given: use --rule, --tz, --args, or --set NAME=VALUE")
     why = "" if dry_run else stated_reason(reason)
     if not dry_run and as_json and revision is None:
-        raise WrongUsage("say which revision you saw: --revision N (schedules show tells it)")
+        raise WrongUsage("--json requires --revision N, the revision that `foliot schedules show` prints")
     refuse_blind(dry_run=dry_run, yes=yes or revision is not None, as_json=as_json)
     place = Place(app, store)
     seen = place.call(lambda foliot: foliot.operate.preview_edit_async(schedule, wanted))
@@ -77,11 +82,11 @@ def edit(
         _print_plan([seen])
     elif dry_run:
         print_json(planned_shape(seen))
-    # Whoever names a revision has looked; whoever does not is shown it here, and it must be this one still.
+    # An operator who gives a revision has seen it; the others see it here. The store refuses any other revision.
     from_revision = revision or seen.revision or 0
     if dry_run or (seen.outcome == "unchanged" and not as_json):
         return
-    if not as_json and not (yes or revision is not None or typer.confirm(f"change {schedule}?")):
+    if not as_json and not (yes or revision is not None or typer.confirm(f"change schedule {schedule}?")):
         return
     done = place.call(
         lambda foliot: foliot.operate.edit_schedule_async(
@@ -92,19 +97,22 @@ def edit(
         print_json(planned_shape(done))
     else:
         verb = "unchanged" if done.outcome == "unchanged" else "changed"
-        say(f"{verb} {schedule}; it is at revision {done.revision} now")
+        say(f"{verb} {schedule}, now at revision {done.revision}")
 
 
 @commands.command("apply")
 def apply(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Schedules, as TOML or JSON.", exists=True, dir_okay=False)
+        Path, typer.Argument(metavar="FILE", help="File with schedules, as TOML or JSON.", exists=True, dir_okay=False)
     ],
     source: Annotated[
-        str | None, typer.Option("--source", help="Whose they are; by default the file's name.", callback=legible)
+        str | None,
+        typer.Option(
+            "--source", help="Name of the owner of these schedules. Default: the file name.", callback=legible
+        ),
     ] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Remove those that this source stated once, and no longer does.")
+        bool, typer.Option("--prune", help="Remove schedules of this source that the file no longer contains.")
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -114,11 +122,13 @@ def apply(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Brings schedules to what a file says: all of them or none, and as often as you like. Shows what becomes otherwise
-    first, and asks."""
+    """Create or change schedules to match a file, in one transaction. Shows the changes and asks first.
+
+    Applying the same file again changes nothing.
+    """
     given = read_schedules(file)
     whose = source or f"file:{file.name}"
-    why = reason or f"as {file.name} says"
+    why = reason or f"applied {file.name}"
     refuse_blind(dry_run=dry_run, yes=yes, as_json=as_json)
     place = Place(app, store)
     if dry_run or not as_json:
@@ -152,7 +162,7 @@ def apply(
 
 
 def read_settings(given: list[str] | None) -> dict[str, Any]:
-    """`overlap=queue`; what reads as JSON is taken so (`attempts=3`), and nothing at all is None."""
+    """Settings from `overlap=queue`. A value that is JSON is decoded (`attempts=3`); an empty value is None."""
     found: dict[str, Any] = {}
     for text in given or ():
         name, equals, value = text.partition("=")
@@ -168,10 +178,10 @@ def read_settings(given: list[str] | None) -> dict[str, Any]:
 
 
 def read_schedules(file: Path) -> list[Any]:
-    """What a file states: `[[schedule]]` tables in TOML; in JSON a list, one object, or `{"schedule": [...]}`."""
+    """The schedules of a file: `[[schedule]]` tables in TOML; in JSON a list, one object, or `{"schedule": [...]}`."""
     try:
         if file.stat().st_size > _MOST_BYTES:
-            raise WrongUsage(f"{file}: more than {_MOST_BYTES // 1_000_000} MB is no list of schedules")
+            raise WrongUsage(f"{file} is larger than {_MOST_BYTES // 1_000_000} MB; split it into several files")
         text = file.read_text("utf-8")
         stated = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
     except (OSError, ValueError, RecursionError) as problem:
@@ -192,14 +202,14 @@ def _json(text: str, option: str) -> Any:
 
 
 def _print_plan(plans: list[Planned]) -> None:
-    columns = (Column("schedule"), Column("outcome", coloured=True), Column("what", shrinks=True))
+    columns = (Column("schedule"), Column("outcome", coloured=True), Column("changes", shrinks=True))
     print_table(columns, [(one.schedule, one.outcome, _what(one)) for one in plans], nothing="no schedules")
     moving = [one for one in plans if one.ticks.before != one.ticks.after and one.outcome in ("created", "changed")]
     for one in moving[:10]:
         heading(f"ticks of {one.schedule} (UTC)")
         shown = ([rfc3339(tick) for tick in side] for side in one.ticks)
         rows = list(zip_longest(*shown, fillvalue="-"))
-        print_table((Column("so far"), Column("then")), rows, nothing="none")
+        print_table((Column("before"), Column("after")), rows, nothing="none")
 
 
 def _what(one: Planned) -> str:

@@ -1,4 +1,4 @@
-"""`foliot workers` and `foliot queues`: who is there, what they take, and what waits for them."""
+"""`foliot workers` and `foliot queues`: live workers, the queues that they serve, and waiting runs."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from foliot.domain.store import Instance
 from foliot.operate.fleet import QueueStanding, queue_shape
 from foliot.operate.shapes import instance_shape
 
-workers = typer.Typer(help="Workers that are there: list, drain, quarantine, resume.", no_args_is_help=True)
-queues = typer.Typer(help="Queues, and who serves them: list, pause, resume.", no_args_is_help=True)
+workers = typer.Typer(help="Manage workers: list, drain, quarantine, resume.", no_args_is_help=True)
+queues = typer.Typer(help="Manage queues: list, pause, resume.", no_args_is_help=True)
 
 WorkerArgument = Annotated[
-    int, typer.Argument(metavar="WORKER", help="Its number, as `workers list` prints it.", min=0)
+    int, typer.Argument(metavar="WORKER", help="The number of a worker, as `workers list` prints it.", min=0)
 ]
 
 
 @workers.command("list")
 def list_workers(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Workers that have not ended: what each takes, and how much at a time."""
+    """List live workers with their queues, labels and slots."""
     found = with_store(app, store, lambda foliot: foliot.operate.workers_async())
     if as_json:
         print_json([instance_shape(one) for one in found])
@@ -51,11 +51,11 @@ def list_workers(app: AppOption = None, store: StoreOption = None, as_json: Json
         Column("labels", shrinks=True),
         Column("slots", right=True),
         Column("reserved"),
-        Column("heard of", rank=1),
-        Column("wanted", coloured=True, shrinks=True),
+        Column("heartbeat", rank=1),
+        Column("requested", coloured=True, shrinks=True),
     )
     now = SystemClock().now()
-    print_table(columns, [_worker(one, now) for one in found], nothing="no worker is there")
+    print_table(columns, [_worker(one, now) for one in found], nothing="no workers")
 
 
 def _worker(one: Instance, now: Instant) -> tuple[str, ...]:
@@ -76,8 +76,10 @@ def drain(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """It takes nothing more, ends what runs, however long that takes, and leaves. Nobody starts it again: under
-    `foliot up` not before that is started anew."""
+    """Drain a worker. It claims no more runs, finishes its attempts without a time limit, and exits.
+
+    `foliot up` does not restart a drained worker; restart `foliot up` to get it back.
+    """
     _wish(worker, "drain", reason, actor, Place(app, store), as_json)
 
 
@@ -90,7 +92,7 @@ def quarantine(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """It takes nothing more, ends what runs, and stays, for somebody to look at."""
+    """Quarantine a worker. It claims no more runs, finishes its attempts, and keeps running for inspection."""
     _wish(worker, "quarantine", reason, actor, Place(app, store), as_json)
 
 
@@ -103,14 +105,14 @@ def resume(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """It works again. One that was drained can be had back until it has left."""
+    """Let a worker claim runs again. A drained worker can be resumed until it exits."""
     _wish(worker, None, reason, actor, Place(app, store), as_json)
 
 
 _TOLD = {
-    "drain": "worker {} takes nothing more, and leaves when what runs has ended",
-    "quarantine": "worker {} takes nothing more, and stays",
-    None: "worker {} works again",
+    "drain": "worker {} claims no more runs and exits when its attempts have ended",
+    "quarantine": "worker {} claims no more runs and keeps running",
+    None: "worker {} claims runs again",
 }
 
 
@@ -120,7 +122,7 @@ def _wish(worker: int, wish: str | None, reason: str | None, actor: str | None, 
     if as_json:
         print_json({"number": worker, "wish": wish, "outcome": "told" if is_new else "unchanged"})
     else:
-        say(_TOLD[wish].format(worker) + ("; it hears of it within a second" if is_new else ": it was told already"))
+        say(_TOLD[wish].format(worker) + (", within a second" if is_new else ": requested before"))
 
 
 def reserved_words(reserved: Mapping[str, int]) -> str:
@@ -129,8 +131,10 @@ def reserved_words(reserved: Mapping[str, int]) -> str:
 
 @queues.command("list")
 def list_queues(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Queues in which something waits, that a worker serves, or that a job names. SLOTS are those that runs of the
-    queue may take, RESERVED those that no others do."""
+    """List queues with waiting runs, a worker or a job.
+
+    SLOTS counts worker slots that can take runs of the queue; RESERVED counts those that take no other runs.
+    """
 
     async def look(foliot: Foliot) -> tuple[list[QueueStanding], list[Pause]]:
         return await foliot.operate.queues_async(), await foliot.operate.pauses_async()
@@ -151,7 +155,7 @@ def list_queues(app: AppOption = None, store: StoreOption = None, as_json: JsonO
     )
     now = SystemClock().now()
     rows = [(*_queue(one, now), paused_words(paused, f"queue:{one.queue}")) for one in found]
-    print_table(columns, rows, nothing="no queue is known yet")
+    print_table(columns, rows, nothing="no queues")
 
 
 def _queue(one: QueueStanding, now: Instant) -> tuple[str, ...]:

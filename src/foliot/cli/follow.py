@@ -1,4 +1,4 @@
-"""What is new in the store: followed through the operator's read models, a few looks a second, new rows only."""
+"""Follows new rows of the store through the operator's read models, by polling a few times a second."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _MOST_PAGES = 10
 _LIVE = 200
 _KNOWN = 20_000
 _SHARE = 20
-"""A look at live runs may have to read many rows: it takes no more than one part in so many of the time."""
+"""A poll of live runs may read many rows: polls take at most this fraction (1/_SHARE) of the time."""
 
 
 class Follower:
-    """Remembers how far it has read, and what it has told of runs that are still there."""
+    """Remembers the positions it has read, and the lines it has made for live runs."""
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
@@ -70,7 +70,7 @@ class Follower:
                 return lines
         # Positions are in order, and say nothing of how many lie between.
         self._ended, _ = await self._operator.last_positions_async()
-        return [*lines, account.note(now, "more happens than can be followed: some endings were not looked at")]
+        return [*lines, account.note(now, "too many runs end per second to follow: some are not shown")]
 
     async def _live(self, now: Instant) -> list[Line]:
         """Runs that take long, that are tried again, or that wait for a person."""
@@ -88,7 +88,7 @@ class Follower:
     async def _attempted(self, view: RunView, now: Instant) -> Iterable[Line]:
         whole = await self._operator.run_async(view.id)
         if (whole.state, whole.attempt) != (view.state, view.attempt):
-            return []  # it went on meanwhile; the next look tells how
+            return []  # it changed meanwhile; the next poll shows how
         return [account.parked(whole, now) if whole.state in PARKED else account.retrying(whole, now)]
 
     def _is_new(self, view: RunView) -> bool:
@@ -102,9 +102,9 @@ class Follower:
         return True
 
     async def quiet(self, now: Instant) -> Line:
-        """What a person wants to know when nothing happens: that there is something to wait for, and when."""
+        """A line for a quiet time: counts of waiting runs, and the next due one."""
         counts = await self._operator.counts_async()
-        text = ", ".join(f"{counts[state]:,} {state}" for state in _SHOWN if counts.get(state)) or "nothing waits"
+        text = ", ".join(f"{counts[state]:,} {state}" for state in _SHOWN if counts.get(state)) or "no runs waiting"
         due = await self._operator.next_pending_async()
         if due is not None:
             text += f"; next due {relative(due.fire_at, now)}: {due.id} at {clock_time(due.fire_at)}"

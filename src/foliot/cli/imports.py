@@ -15,6 +15,7 @@ from foliot.cli import words
 from foliot.cli.options import (
     ActorOption,
     AppOption,
+    DryRunOption,
     JsonOption,
     StoreOption,
     WrongUsage,
@@ -32,7 +33,7 @@ from foliot.operate.crontab import SOURCE, declarations, line_shapes, notes, sch
 from foliot.timing.crontab import Crontab, read_crontab
 from foliot.timing.zones import zone
 
-commands = typer.Typer(help="Schedules from other schedulers: crontab.", no_args_is_help=True)
+commands = typer.Typer(help="Import schedules from other schedulers: crontab.", no_args_is_help=True)
 
 _COMING = 3
 _OUTCOMES = ("created", "changed", "unchanged")
@@ -41,31 +42,34 @@ Shape = dict[str, Any]
 
 @commands.command("crontab")
 def crontab(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A crontab; - is standard input.", callback=legible)],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A crontab file; - reads standard input.", callback=legible)
+    ],
     system: Annotated[
         bool,
         typer.Option(
-            "--system", help="Each line has a user before its command. Known of /etc/crontab and /etc/cron.d/*."
+            "--system", help="Each line names a user before its command. Default for /etc/crontab and /etc/cron.d/*."
         ),
     ] = False,
     tz: Annotated[
         str | None,
-        typer.Option("--tz", help="The zone of its times; by default that of this host.", metavar="ZONE"),
+        typer.Option("--tz", help="Time zone of the crontab. Default: the zone of this host.", metavar="ZONE"),
     ] = None,
     prefix: Annotated[
         str,
         typer.Option(
-            "--prefix", help="What the ids begin with; give each crontab its own.", metavar="TEXT", callback=legible
+            "--prefix", help="Start of the schedule names; use one per crontab.", metavar="TEXT", callback=legible
         ),
     ] = "cron-",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made, and make nothing.")] = False,
+    dry_run: DryRunOption = False,
     actor: ActorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Makes paused schedules of a crontab's lines, and says where each differs from cron. Exit 1 when a line cannot be
-    imported; the others are."""
+    """Create a paused schedule for each line of a crontab. Lists the differences from cron.
+    Exit 1 when a line cannot be imported; the other lines are.
+    """
     _check_prefix(prefix)
     is_system, why_system = kind_of(file, system)
     zone_name, zone_from = (zone(tz).name, "--tz") if tz is not None else host_zone(os.environ)
@@ -101,13 +105,13 @@ def crontab(
 
 
 def host_zone(environment: Mapping[str, str], root: Path = Path("/")) -> tuple[str, str]:
-    """The zone that cron on this host reads its times in, as far as one can tell, and how it was found."""
+    """The likely time zone of cron on this host, and its source."""
     for given, how in _host_zones(environment, root):
         try:
             return zone(given.rpartition("zoneinfo/")[2]).name, how
         except InvalidRule:  # a zone in POSIX form, such as CET-1CEST: perhaps the next one has a name
             continue
-    return "UTC", "because this host names no zone"
+    return "UTC", "because this host configures no zone"
 
 
 def _host_zones(environment: Mapping[str, str], root: Path) -> Iterator[tuple[str, str]]:
@@ -124,8 +128,8 @@ def kind_of(file: str, system: bool) -> tuple[bool, str]:
     if system:
         return True, "--system"
     if file != "-" and (path == Path("/etc/crontab") or path.parent == Path("/etc/cron.d")):
-        return True, "because of where it lies"
-    return False, "without --system"
+        return True, "because of its path"
+    return False, "no --system"
 
 
 def _check_prefix(prefix: str) -> None:
@@ -136,7 +140,7 @@ def _check_prefix(prefix: str) -> None:
 
 
 def _read(file: str) -> str:
-    """Bytes that are no text stay visible, so that their line is told as a problem, and the others are not lost."""
+    """Reads a crontab. Bytes that are not text stay visible, so that only their line is a problem."""
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
@@ -164,11 +168,11 @@ def _show(shape: Shape, now: Instant) -> None:
             say("")
         before = line["kind"]
         _SHOWN[line["kind"]](line, now)
-    heading("for all of them")
+    heading("all lines")
     for note in shape["notes"]:
         say(note)
     if shape["gone"]:
-        heading("from an earlier import, and not in this file")
+        heading("imported earlier, not in this file")
         say(", ".join(shape["gone"]))
     say(f"\n{_told(shape['summary'])}", "bold")
 
@@ -190,7 +194,7 @@ def _show_schedule(line: Shape, now: Instant) -> None:
     facts = {
         "rule": line["cron"],
         "means": line["words"],
-        "next": "".join(coming) or "never again",
+        "next": "".join(coming) or "never",
         "command": line["arguments"]["command"],
         "input": line["arguments"]["stdin"].replace("\n", "\\n"),
     }
@@ -199,7 +203,7 @@ def _show_schedule(line: Shape, now: Instant) -> None:
     for difference in line["differences"]:
         print_facts({"differs": words.one_line(difference, 1_000)})
     for change in line["clock_changes"]:
-        print_facts({"as cron": f"{change}, as under Vixie cron"})
+        print_facts({"as cron": f"{change}, as in Vixie cron"})
 
 
 _SHOWN = {"setting": _show_setting, "problem": _show_problem, "schedule": _show_schedule}
@@ -209,4 +213,4 @@ def _told(summary: Shape) -> str:
     problems = f"; {words.counted(summary['problems'], 'line')} cannot be imported" if summary["problems"] else ""
     if "created" in summary:
         return ", ".join(f"{summary[word]:,} {word}" for word in _OUTCOMES) + problems
-    return f"{words.counted(summary['schedules'], 'schedule')}, none of them made: a dry run{problems}"
+    return f"{words.counted(summary['schedules'], 'schedule')}, none created (dry run){problems}"

@@ -1,4 +1,4 @@
-"""`foliot jobs`: what the store knows of jobs, and whether their limits fit what they do."""
+"""`foliot jobs`: the jobs that workers have registered, and advice on their settings."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from foliot.operate.pausing import pauses_of
 from foliot.operate.shapes import policy_words
 from foliot.operate.telling import JobView
 
-commands = typer.Typer(help="Jobs, as the store knows them: list, show, pause, resume.", no_args_is_help=True)
+commands = typer.Typer(help="Manage jobs: list, show, pause, resume.", no_args_is_help=True)
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The name of a job.", callback=legible)]
 
 
 @commands.command("list")
 def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """All jobs that a worker has ever said it knows, with what their code says of itself."""
+    """List jobs that workers have registered. Shows the traits that their code declares."""
 
     async def look(foliot: Foliot) -> tuple[dict[str, JobCard], list[Pause]]:
         return await foliot.operate.jobs_async(), await foliot.operate.pauses_async()
@@ -42,10 +42,10 @@ def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption 
         Column("queue", rank=2),
         Column("owner", rank=1),
         PAUSED,
-        Column("says of itself", shrinks=True),
+        Column("declares", shrinks=True),
     )
     rows = [_row(card, paused_words(paused, f"job:{card.name}")) for card in listed]
-    print_table(columns, rows, nothing="no worker has said yet which jobs it knows")
+    print_table(columns, rows, nothing="no jobs: no worker has registered any")
 
 
 def _row(card: JobCard, paused: str) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def _row(card: JobCard, paused: str) -> tuple[str, ...]:
 
 @commands.command("show")
 def show(job: JobArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """One job: what it says of itself, its policies in words, how long it takes, and what to change."""
+    """Show one job: traits, policies, durations and advice."""
 
     async def look(foliot: Foliot) -> tuple[JobView, list[Pause]]:
         return await foliot.operate.job_async(job), await foliot.operate.pauses_async()
@@ -67,7 +67,7 @@ def show(job: JobArgument, app: AppOption = None, store: StoreOption = None, as_
     print_facts(
         _facts(view) | {f"{one.what}": one.words.partition(" is ")[2] for one in pauses_of(paused, f"job:{job}")}
     )
-    heading("says of itself")
+    heading("declares")
     print_items(trait_words(traits))
     heading("policies")
     print_facts(policy_words(policy) | {"if lost": lost_words(policy, traits)})
@@ -83,10 +83,11 @@ def _facts(view: JobView) -> dict[str, str]:
         if getattr(card, label):
             facts[label] = str(getattr(card, label))
     facts["runs"] = ", ".join(f"{count:,} {state}" for state, count in view.counts.items())
-    facts["runs"] = facts["runs"] or ("none yet" if view.complete else "none among the latest of all jobs")
+    facts["runs"] = facts["runs"] or ("none yet" if view.complete else "none among the latest runs of all jobs")
     if taken.count:
-        times = f"p50 {words.length(taken.p50)}, p99 {words.length(taken.p99)}, longest {words.length(taken.longest)}"
-        facts["takes"] = f"{times} ({words.counted(taken.count, 'run')} that ended well)"
+        median, high, longest = (words.length(one) for one in (taken.p50, taken.p99, taken.longest))
+        counted = words.counted(taken.count, "successful run")
+        facts["takes"] = f"median {median}, p99 {high}, longest {longest} ({counted})"
     return facts
 
 

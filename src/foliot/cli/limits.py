@@ -25,32 +25,32 @@ from foliot.domain.gates import GateView, Rate, in_words
 from foliot.domain.instant import Instant
 from foliot.operate.limits import gate_shape, limit_shape
 
-commands = typer.Typer(help="How many at a time, and how many in a time: list, set, drop.", no_args_is_help=True)
+commands = typer.Typer(help="Manage concurrency and rate limits: list, set, drop.", no_args_is_help=True)
 
 NameArgument = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="What is limited: job:X, queue:X, schedule:X, tenant:X, tenant:* (each), to:X (a destination), "
-        "lane:catch-up, lane:backfill, or one thing in a lane: lane:backfill/job:X.",
+        help="Subject of the limit: job:X, queue:X, schedule:X, tenant:X, tenant:* (each tenant), to:X (destination), "
+        "lane:catch-up, lane:backfill, or one subject in a lane: lane:backfill/job:X.",
         callback=legible,
     ),
 ]
 _COLUMNS = (
     Column("name"),
-    Column("at a time", right=True),
+    Column("concurrency", right=True),
     Column("rate", right=True),
     Column("used", right=True),
     Column("waiting", right=True),
     Column("weight", rank=3, right=True),
-    Column("says who", rank=1),
-    Column("why", rank=2, shrinks=True),
+    Column("set by", rank=1),
+    Column("reason", rank=2, shrinks=True),
 )
 
 
 @commands.command("list")
 def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """All limits: what is allowed, how many run under each, and how many wait. Keys that runs have are listed, too."""
+    """List limits with their running and waiting runs. Includes concurrency keys in use."""
 
     async def look(foliot: Foliot) -> tuple[list[GateView], Instant]:
         return await foliot.operate.limits_async(), await foliot.operate.now_async()
@@ -59,7 +59,7 @@ def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption 
     if as_json:
         print_json([limit_shape(view) for view in found])
     else:
-        print_table(_COLUMNS, [_row(view, now) for view in found], nothing="nothing is limited")
+        print_table(_COLUMNS, [_row(view, now) for view in found], nothing="no limits")
 
 
 def _row(view: GateView, now: Instant) -> tuple[str, ...]:
@@ -82,20 +82,19 @@ def set_(
     name: NameArgument,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", min=0, max=1_000_000, help="So many at a time; 0 lets nobody in.", metavar="N"),
+        typer.Option("--concurrency", min=0, max=1_000_000, help="Runs at a time; 0 starts none.", metavar="N"),
     ] = None,
     rate: Annotated[
         str | None,
-        typer.Option("--rate", help="So many may start in a time: 10/s, 500/h.", metavar="RATE", callback=legible),
+        typer.Option("--rate", help="Starts per unit of time: 10/s, 500/h.", metavar="RATE", callback=legible),
     ] = None,
     burst: Annotated[
         int | None,
-        typer.Option(
-            "--burst", min=1, max=10_000, help="So many at once, where the rate was not used before.", metavar="N"
-        ),
+        typer.Option("--burst", min=1, max=10_000, help="Starts at once after a time of unused rate.", metavar="N"),
     ] = None,
     weight: Annotated[
-        float | None, typer.Option("--weight", help="Of a tenant: its share of the workers; 1 is usual.", metavar="W")
+        float | None,
+        typer.Option("--weight", help="Weight of a tenant in the fair share of workers. Usually 1.", metavar="W"),
     ] = None,
     reason: ReasonOption = None,
     actor: ActorOption = None,
@@ -103,10 +102,10 @@ def set_(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Limits something, while it runs. What is not said stays as it is; who waits and has room now goes at once."""
+    """Set a limit, effective at once. Values that are not given keep their setting."""
     why = stated_reason(reason)
     if concurrency is None and rate is None and weight is None:
-        raise WrongUsage("say what is allowed: --concurrency, --rate or --weight")
+        raise WrongUsage("no limit is given: use --concurrency, --rate or --weight")
     gate = with_store(
         app,
         store,
@@ -126,7 +125,7 @@ def drop(
         str,
         typer.Argument(
             metavar="NAME",
-            help="As `limits list` prints it; breaker:X closes the circuit breaker of a destination.",
+            help="The name of a limit, as `limits list` prints it; breaker:X closes a destination's circuit breaker.",
             callback=legible,
         ),
     ],
@@ -136,10 +135,10 @@ def drop(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Lifts a limit; whoever waits for it goes. What code declares comes back when a process of it starts."""
+    """Remove a limit and start the runs that wait for it. A limit from code returns when its app starts again."""
     why = stated_reason(reason)
     with_store(app, store, lambda foliot: foliot.operate.unlimit_async(name, reason=why, actor=acting(actor)))
     if as_json:
         print_json({"name": name, "outcome": "dropped"})
     else:
-        say(f"{name} is not limited any more")
+        say(f"removed the limit of {name}")

@@ -1,4 +1,4 @@
-"""`foliot load`: what the schedules will start, minute by minute, and where they crowd."""
+"""`foliot load`: forecast starts of all schedules per minute, and load spikes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ from rich.text import Text
 from foliot.app import Foliot
 from foliot.cli import words
 from foliot.cli.drawing import drawn
-from foliot.cli.options import AppOption, JsonOption, StoreOption, WrongUsage, legible, read_duration, settings_of
+from foliot.cli.options import (
+    AppOption,
+    FromOption,
+    JsonOption,
+    StoreOption,
+    WrongUsage,
+    legible,
+    read_duration,
+    settings_of,
+)
 from foliot.cli.output import Column, console, heading, print_items, print_json, print_table, say
 from foliot.cli.plots import axis, bars, columns, marks, number, scale_size
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration, Instant, parse_rfc3339, to_datetime
@@ -43,34 +52,32 @@ _LETTERS = "ABCDEFGH"
 _SLOW = 500
 """Schedules. Below that, no bar is needed to wait by."""
 
-StartOption = Annotated[
-    str | None,
-    typer.Option("--from", help="From when on; by default from now.", metavar="RFC3339", callback=legible),
-]
 LengthOption = Annotated[
-    str | None, typer.Option("--for", help="For how long; by default 24h.", metavar="DURATION", callback=legible)
+    str | None, typer.Option("--for", help="Length of the period. Default: 24h.", metavar="DURATION", callback=legible)
 ]
-EndOption = Annotated[str | None, typer.Option("--to", help="Until when.", metavar="RFC3339", callback=legible)]
+EndOption = Annotated[str | None, typer.Option("--to", help="End of the period.", metavar="TIME", callback=legible)]
 PerOption = Annotated[
     str | None,
     typer.Option(
         "--per",
-        help="In what stretches: second, minute, hour, day, 5m. By default what fits the time.",
+        help="Width of a bucket: second, minute, hour, day, 5m. Default: depends on the period.",
         metavar="LENGTH",
         callback=legible,
     ),
 ]
 OnlyOption = Annotated[
     str | None,
-    typer.Option("--schedule", help="Only schedules with such a name: report-*.", metavar="PATTERN", callback=legible),
+    typer.Option(
+        "--schedule", help="Only schedules whose name matches this: report-*.", metavar="PATTERN", callback=legible
+    ),
 ]
 PictureOption = Annotated[
-    str | None, typer.Option("--svg", help="Write a picture to this file, too.", metavar="FILE", callback=legible)
+    str | None, typer.Option("--svg", help="Write an SVG chart to this file.", metavar="FILE", callback=legible)
 ]
 
 
 class Found(NamedTuple):
-    """All that is told."""
+    """The forecast: its input, the load, and the spikes."""
 
     standing: Standings
     load: Load
@@ -78,7 +85,7 @@ class Found(NamedTuple):
 
 
 def preview_load(
-    start: StartOption = None,
+    start: FromOption = None,
     length: LengthOption = None,
     end: EndOption = None,
     per: PerOption = None,
@@ -88,9 +95,9 @@ def preview_load(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The load that the schedules will make: starts in each minute as a plot, the herds by name, and what would help.
+    """Forecast starts per minute and load spikes. Advises how to lower the spikes.
 
-    With --app, as it will be once what that code declares is applied: look before you deploy.
+    With --app, the forecast includes the schedules that the app declares, before they are applied.
     """
     if length is not None and end is not None:
         raise WrongUsage("give --for or --to, not both")
@@ -102,7 +109,7 @@ def preview_load(
     first = standing.now if begin is None else begin
     span = lasting if until is None else until - first
     if span <= 0:
-        raise WrongUsage("that is no time at all; --to must be after --from")
+        raise WrongUsage("the period is empty: --to must be after --from, and --for longer than 0")
     wide = width or width_for(span)
     if begin is None:  # nobody asked for the very second: whole buckets are easier to read
         first -= first % wide
@@ -181,14 +188,14 @@ def _print(found: Found) -> None:
         _print_summary(counted, per)
         _print_plot(counted, crowds)
     else:
-        say("no schedule starts anything in this time" if counted.schedules else "no schedules")
+        say("no schedule starts a run in this period" if counted.schedules else "no schedules")
     if crowds.found:
         _print_herds(counted, crowds, per)
         _print_advice(counted, crowds)
     elif total:
-        say(f"\nno herd: no {per} stands out", "green")
+        say("\nno load spikes", "green")
     if left := left_out_words(standing, counted):
-        heading("worth knowing")
+        heading("notes")
         print_items(left)
 
 
@@ -198,7 +205,7 @@ def _print_summary(counted: Load, per: str) -> None:
     say(f"{begin} to {end} UTC", "bold")
     say(
         f"{words.counted(counted.schedules, 'schedule')}, {words.counted(sum(counted.starts), 'start')}; "
-        f"a {per} has {number(counted.expected)} on average, and {counted.starts[fullest]:,} at most, at "
+        f"{number(counted.expected)} per {per} on average, at most {counted.starts[fullest]:,} at "
         f"{_when(counted, counted.at(fullest))}"
     )
 
@@ -211,19 +218,19 @@ def _print_plot(counted: Load, crowds: Herds) -> None:
     shown = columns(
         counted.starts, counted.start, counted.width, room - indent - 1, crowds.above or _first(counted, crowds)
     )
-    each = f", each column its fullest of {shown.each}" if shown.each > 1 else ""
+    each = f", each column shows the highest of {shown.each}" if shown.each > 1 else ""
     heading(f"starts per {per_words(counted.width)}{each}")
     letters = [marks(shown, _letters(crowds), indent)] if crowds.found else []
     _print_lines([*letters, *bars(shown, _ROWS, indent, "cyan"), *axis(shown, indent)])
     if counted.busy is None:
         return
     busy = columns(counted.busy, counted.start, counted.width, room - indent - 1)
-    heading(f"busy workers, on average (at most {number(max(counted.busy))})")
+    heading(f"busy worker slots, on average (at most {number(max(counted.busy))})")
     _print_lines([*bars(busy, _BUSY_ROWS, indent, "green"), *axis(busy, indent)])
 
 
 def _first(counted: Load, crowds: Herds) -> list[int]:
-    """A herd whose bucket does not stand out is marked all the same."""
+    """The buckets of spikes, which are marked although no bucket stands out."""
     return [where for herd in crowds.found if (where := counted.number(herd.at)) is not None]
 
 
@@ -240,14 +247,14 @@ def _print_lines(lines: Sequence[Text]) -> None:
 
 
 def _print_herds(counted: Load, crowds: Herds, per: str) -> None:
-    heading("herds")
+    heading("load spikes")
     titles = [
         Column(""),
         Column("UTC"),
-        Column(f"a {per}" if per.isalpha() else f"in {per}", right=True),
-        Column("in one second", right=True),
+        Column(f"per {per}", right=True),
+        Column("peak second", right=True),
         Column("work", rank=1, right=True),
-        Column("made of", wraps=True),
+        Column("schedules", wraps=True),
     ]
     shown = crowds.found[:_MOST_HERDS]
     rows = [_row(counted, letter, herd) for letter, herd in zip(_LETTERS, shown, strict=False)]
@@ -256,8 +263,8 @@ def _print_herds(counted: Load, crowds: Herds, per: str) -> None:
     print_table(titles, rows, nothing="")
     named = sum(1 + len(herd.again) for herd in shown)
     if (left := len(crowds.above) - named) > 0:
-        stretches = words.counted(left, per) if per.isalpha() else f"{left:,} stretches of {per}"
-        say(f"and {stretches} more with over {crowds.line:,}", "dim")
+        buckets = words.counted(left, per) if per.isalpha() else f"{left:,} periods of {per}"
+        say(f"and {buckets} more with over {crowds.line:,} starts", "dim")
 
 
 def _row(counted: Load, letter: str, herd: Herd) -> tuple[str, ...]:
@@ -273,7 +280,7 @@ def _print_advice(counted: Load, crowds: Herds) -> None:
         for relief in herd.relief
     ]
     if told:
-        heading("what would help")
+        heading("advice")
         print_items(told)
 
 
@@ -287,7 +294,7 @@ def _when(counted: Load, at: Instant) -> str:
 def _read_width(text: str) -> Duration:
     width = _WIDTHS.get(text) or read_duration(text, "--per")
     if width < SECOND:
-        raise WrongUsage("--per: the shortest is a second")
+        raise WrongUsage(f"--per {text!r:.40}: give at least one second")
     return width
 
 

@@ -1,6 +1,6 @@
-"""What a scheduler or worker writes to stderr: messages, and lines about runs; as JSON, or for people.
+"""The log of a scheduler or worker on stderr: messages, and lines about runs.
 
-`json`: every line is one JSON object. `text`: the same for people. `off`: messages for people, and nothing about runs.
+`json`: every line is one JSON object. `text`: the same for people. `off`: messages only, without lines about runs.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Log(NamedTuple):
 
 
 def chosen(format: str | None, level: str | None, settings: Settings, *, supervised: bool) -> Log:
-    """Under a supervisor people read its account, which tells of runs already: nothing else does unless it is asked."""
+    """The format and level. Under `foliot up` the default is `off`, because its live activity shows runs already."""
     named = format or settings.log_format or ("off" if supervised else "text" if sys.stderr.isatty() else "json")
     if named not in FORMATS:
-        raise WrongUsage(f"--log-format {named!r:.40}: choose one of {', '.join(FORMATS)}")
+        raise WrongUsage(f"--log-format {named!r:.40}: give one of {', '.join(FORMATS)}")
     least = (level or settings.log_level or "info").lower()
     if least not in LEVELS:
-        raise WrongUsage(f"--log-level {least!r:.40}: choose one of {', '.join(LEVELS)}")
+        raise WrongUsage(f"--log-level {least!r:.40}: give one of {', '.join(LEVELS)}")
     return Log(named, LEVELS[least])
 
 

@@ -1,4 +1,4 @@
-"""`foliot members`: whom schedules go over. List, show, add, remove, set; and who was not served of late."""
+"""`foliot members`: the member sets of fan-out schedules: list, show, add, remove, set, served."""
 
 from __future__ import annotations
 
@@ -27,31 +27,34 @@ from foliot.domain.instant import Instant
 from foliot.domain.members import Member, MembersChanged, Standing
 from foliot.operate.members import age, changed_shape, member_set_shape, member_shape, standing_shape
 
-commands = typer.Typer(help="Whom schedules go over: list, show, add, remove, set, served.", no_args_is_help=True)
+commands = typer.Typer(help="Manage fan-out members: list, show, add, remove, set, served.", no_args_is_help=True)
 
 SetArgument = Annotated[
-    str, typer.Argument(metavar="SET", help="The name of a set, as `members list` prints it.", callback=legible)
+    str, typer.Argument(metavar="SET", help="The name of a member set, as `members list` prints it.", callback=legible)
 ]
 MembersArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="MEMBER...", help="Their names; or - to read them from the input."),
+    typer.Argument(metavar="MEMBER...", help="Names of members; - reads them from standard input."),
 ]
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Number of members to list.")]
 AfterOption = Annotated[
-    str | None, typer.Option("--after", help="Go on after this one.", metavar="MEMBER", callback=legible)
+    str | None,
+    typer.Option(
+        "--after", help="Continue after this member, the last of the previous page.", metavar="MEMBER", callback=legible
+    ),
 ]
 
 
 @commands.command("list")
 def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """All sets of members, and the schedules that go over them."""
+    """List member sets and the schedules that use them."""
     found = with_store(app, store, lambda foliot: foliot.operate.member_sets_async())
     if as_json:
         print_json([member_set_shape(one) for one in found])
         return
-    columns = (Column("set"), Column("members", right=True), Column("schedules over it", shrinks=True))
+    columns = (Column("set"), Column("members", right=True), Column("schedules", shrinks=True))
     rows = [(one.name, f"{one.members:,}", ", ".join(one.schedules) or "none") for one in found]
-    print_table(columns, rows, nothing="there are no members of anything")
+    print_table(columns, rows, nothing="no member sets")
 
 
 @commands.command("show")
@@ -63,7 +66,7 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The members of one set, by name."""
+    """List the members of one set by name."""
 
     async def look(foliot: Foliot) -> tuple[list[Member], Instant]:
         found = await foliot.operate.members_async(member_set, after=after or "", limit=limit)
@@ -74,13 +77,15 @@ def show(
         print_json([member_shape(one) for one in found])
         return
     rows = [(one.key, words.relative(one.added_at, now), one.source) for one in found]
-    print_table((Column("member"), Column("added", right=True), Column("by")), rows, nothing=f"{member_set} has nobody")
+    print_table(
+        (Column("member"), Column("added", right=True), Column("by")), rows, nothing=f"no members in {member_set}"
+    )
     if len(rows) == limit:
-        say(f"\nthere may be more: --after {rows[-1][0]}", "dim")
+        say(f"\nmore results: add --after {rows[-1][0]}", "dim")
 
 
 def _changing(verb: str, does: str) -> Callable[..., None]:
-    """The three commands that change a set differ in the verb alone."""
+    """One of the three commands that change a set."""
 
     def change(
         member_set: SetArgument,
@@ -109,22 +114,24 @@ def _changing(verb: str, does: str) -> Callable[..., None]:
 
 
 for _verb, _does in (
-    ("add", "Adds members: from the next tick on, each schedule over the set has a run for them."),
-    ("remove", "Removes members. Their runs that nobody has begun are skipped; what runs goes on."),
-    ("set", "Brings a set to exactly these: adds who is missing, and removes who is not named."),
+    ("add", "Add members. Schedules over the set create runs for them from the next tick on."),
+    ("remove", "Remove members. Their runs that have not started are skipped; running ones continue."),
+    ("set", "Replace the members of a set by exactly these."),
 ):
     commands.command(_verb)(_changing(_verb, _does))
 
 
 @commands.command("served")
 def served(
-    schedule: Annotated[str, typer.Argument(metavar="SCHEDULE", help="One that goes over members.", callback=legible)],
+    schedule: Annotated[
+        str, typer.Argument(metavar="SCHEDULE", help="The name of a schedule over members.", callback=legible)
+    ],
     older_than: Annotated[
         str | None,
         typer.Option(
             "--older-than",
-            help="Only members without a useful completion for so long: 2h, 1d.",
-            metavar="TIME",
+            help="Only members without a useful completion in this time: 2h, 1d.",
+            metavar="DURATION",
             callback=legible,
         ),
     ] = None,
@@ -134,7 +141,7 @@ def served(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """When each member was last served: its last useful completion, by name."""
+    """List the last useful completion of each member."""
 
     async def look(foliot: Foliot) -> tuple[list[Standing], Instant]:
         found = await foliot.operate.member_standings_async(
@@ -148,13 +155,15 @@ def served(
         return
     columns = (
         Column("member"),
-        Column("served", right=True),
-        Column("for the tick of", rank=1),
+        Column("last useful", right=True),
+        Column("tick", rank=1),
         Column("", shrinks=True),
     )
-    print_table(columns, [_row(one, now) for one in found], nothing="nobody" if older_than else "there are no members")
+    print_table(
+        columns, [_row(one, now) for one in found], nothing="no matching members" if older_than else "no members"
+    )
     if len(found) == limit:
-        say(f"\nthere may be more: --after {found[-1].member}", "dim")
+        say(f"\nmore results: add --after {found[-1].member}", "dim")
 
 
 def _row(one: Standing, now: Instant) -> tuple[str, ...]:
@@ -165,11 +174,11 @@ def _row(one: Standing, now: Instant) -> tuple[str, ...]:
 
 
 def _given(members: list[str] | None) -> list[str]:
-    """Names from the command line, or by line from the input."""
+    """Names from the command line, or one per line from standard input."""
     if members == ["-"]:
         return [line.strip() for line in sys.stdin if line.strip()]
     if not members:
-        raise WrongUsage("name the members, or give - to read them from the input")
+        raise WrongUsage("no member is given: name members, or give - to read them from standard input")
     return members
 
 
@@ -178,12 +187,12 @@ def _tell(member_set: str, changed: MembersChanged, as_json: bool) -> None:
         print_json(changed_shape(member_set, changed))
         return
     done = [
-        told
-        for count, told in (
+        text
+        for count, text in (
             (changed.added, f"{words.counted(changed.added, 'member')} added"),
             (changed.removed, f"{words.counted(changed.removed, 'member')} removed"),
-            (changed.skipped, f"{words.counted(changed.skipped, 'run')} of theirs skipped"),
+            (changed.skipped, f"{words.counted(changed.skipped, 'run')} skipped"),
         )
         if count
     ]
-    say(f"{member_set}: {', '.join(done) or 'it was so already'}")
+    say(f"{member_set}: {', '.join(done) or 'unchanged'}")

@@ -1,4 +1,4 @@
-"""`foliot migrate`: brings the store's tables to this release, or says what that would do."""
+"""`foliot migrate`: migrates the store's schema to this release, or prints the steps."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ def migrate(
     app: AppOption = None,
     store: StoreOption = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit 1 when steps are missing, or the tables are too new.")
+        bool, typer.Option("--check", help="Change nothing. Exit 1 when steps are missing, or the schema is too new.")
     ] = False,
-    sql: Annotated[bool, typer.Option("--sql", help="Print what would be done, and change nothing.")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Print the SQL of the missing steps, and change nothing.")] = False,
     after: Annotated[
         int | None,
-        typer.Option("--from", help="With --sql: from this step on, without asking the store.", metavar="STEP"),
+        typer.Option(
+            "--from", help="With --sql: print the steps after this one, without reading the store.", metavar="STEP"
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Brings the store's tables to this release, while processes of older ones go on. Done twice, it does nothing."""
+    """Migrate the store's schema to this release. Processes of the previous release can keep running."""
     if check and sql:
         raise WrongUsage("give --check or --sql, not both")
     if after is not None and (not sql or after < 0):
-        raise WrongUsage("--from STEP goes with --sql, and counts from 0: a store without tables")
+        raise WrongUsage("--from STEP requires --sql and a number from 0 (an empty store)")
     if sql and as_json:
-        raise WrongUsage("--sql prints SQL, so it has no --json")
+        raise WrongUsage("give --sql or --json, not both")
     found = settings_of(app, store).on_store().store
     where = found.name
     if sql:
@@ -62,13 +64,11 @@ def _shape(schema: Schema, where: str, *, done: bool) -> dict[str, object]:
 
 def _words(schema: Schema, where: str, *, done: bool) -> str:
     if schema.is_too_new:
-        return (
-            f"{where} is at step {schema.current}, made for newer releases; this one knows {schema.latest}: upgrade it"
-        )
+        return f"{where} is at step {schema.current} of a newer release; this one knows {schema.latest}: upgrade Foliot"
     if not schema.pending:
-        newer = f"; this release knows {schema.latest}, and can use it" if schema.current > schema.latest else ""
+        newer = f"; this release knows {schema.latest} and can use it" if schema.current > schema.latest else ""
         return f"{where} is up to date, at step {schema.current}{newer}"
     steps = ", ".join(schema.pending)
     if done:
-        return f"{where}: from step {schema.current} to {schema.latest} ({steps})"
-    return f"{where} is at step {schema.current}, and lacks {steps}: run `foliot migrate`"
+        return f"migrated {where} from step {schema.current} to {schema.latest} ({steps})"
+    return f"{where} is at step {schema.current}; missing steps: {steps}: run `foliot migrate`"

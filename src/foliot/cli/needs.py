@@ -1,4 +1,4 @@
-"""`foliot needs`: what waits for a person, and the safe thing to do about it."""
+"""`foliot needs`: runs and schedules that need a person, with the safe next steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from foliot.cli import words
-from foliot.cli.options import AppOption, JsonOption, StoreOption, WrongUsage, legible, with_store
+from foliot.cli.options import AppOption, CursorOption, JsonOption, RunTenantOption, StoreOption, WrongUsage, with_store
 from foliot.cli.output import STYLES, console, print_json, say
 from foliot.cli.runs import named
 from foliot.domain.instant import Instant
@@ -21,19 +21,21 @@ from foliot.operate.surveying import Kind, Need
 def needs(
     kind: Annotated[
         list[str] | None,
-        typer.Option("--kind", help="Only these: ambiguous, settled, dead, stuck, in_a_row, …"),
+        typer.Option(
+            "--kind", help="Only these kinds: ambiguous, settled, dead, stuck, in_a_row, … Repeatable, or as a,b."
+        ),
     ] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Only of this tenant.", callback=legible)] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many runs.")] = 20,
-    cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Go on after the page that ended with this.", metavar="CURSOR")
-    ] = None,
+    tenant: RunTenantOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000, help="Number of runs to list.")] = 20,
+    cursor: CursorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What waits for a person: runs that are ambiguous, settled, unverified, dead or stuck, schedules that failed three
-    times in a row or were set aside. Each with what happened, what to look at first, and what is safe to type."""
+    """List runs and schedules that need a person. Shows the cause of each, and the safe next steps.
+    These are ambiguous, settled, unverified, dead and stuck runs, and schedules that failed three times in a row or
+    were set aside.
+    """
     kinds = [Kind(one) for one in named(kind, Kind, "--kind")]
     try:
         place_of(Order.NEWEST, cursor)
@@ -48,11 +50,11 @@ def needs(
         print_json([need_shape(need) for need in page.needs])
         return
     if not page.needs:
-        say("nothing needs a person", "green")
+        say("no run or schedule needs a person", "green")
     for need in page.needs:
         _print(need, page.now)
     if page.cursor is not None:
-        say(f"\nthere are more: --cursor {page.cursor}", "dim")
+        say(f"\nmore results: add --cursor {page.cursor}", "dim")
 
 
 def _print(need: Need, now: Instant) -> None:
@@ -66,7 +68,7 @@ def _print(need: Need, now: Instant) -> None:
     for text in need.counts:
         say(f"  {words.one_line(text, 400)}")
     for text in need.look:
-        say(f"  look first: {words.one_line(text, 400)}")
+        say(f"  check first: {words.one_line(text, 400)}")
     commands = [step for step in need.steps if step.command]
     for step in commands:
         say(f"  {step.command}")

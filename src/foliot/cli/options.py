@@ -21,15 +21,16 @@ T = TypeVar("T")
 
 
 MOST_LOOKS = 20
-"""So often a list goes on by itself after its search was cut short."""
+"""How often a list continues a search that the store cut short, before it asks the operator to."""
 
 
 class WrongUsage(Exception):
-    """The command line itself is wrong: exit 2."""
+    """The command line is wrong: exit 2."""
 
 
 def legible(given: str | None) -> str | None:
-    """Bytes that are no text in the terminal's encoding arrive as halves of letters, which nothing can store."""
+    """Refuses bytes that are not text in the terminal's encoding: Python gives them as surrogates, which no store
+    accepts."""
     if given is not None and not given.isascii() and any("\ud800" <= letter <= "\udfff" for letter in given):
         raise WrongUsage(f"{given!r:.80} is not text in UTF-8; type it again")
     return given
@@ -43,7 +44,7 @@ AppOption = Annotated[
     str | None,
     typer.Option(
         "--app",
-        help="Where the jobs are: module:app, or a file. Else FOLIOT_APP.",
+        help="App module or file: module:app, or app.py. [env: FOLIOT_APP]",
         metavar="APP",
         callback=legible,
     ),
@@ -52,7 +53,7 @@ StoreOption = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help="Which store: sqlite:///path, or postgresql://... Else FOLIOT_STORE.",
+        help="Store URL: sqlite:///path, or postgresql://... [env: FOLIOT_STORE]",
         metavar="URL",
         callback=legible,
     ),
@@ -60,47 +61,47 @@ StoreOption = Annotated[
 Json = typer.Option("--json", help="Print JSON; times are RFC 3339 in UTC.")
 JsonOption = Annotated[bool, Json]
 ReasonOption = Annotated[
-    str | None, typer.Option("--reason", help="Why; kept in the audit log. Required.", callback=legible)
+    str | None, typer.Option("--reason", help="Reason for the audit log. Required.", callback=legible)
 ]
 ActorOption = Annotated[
-    str | None, typer.Option("--actor", help="Who acts; by default the user of the system.", callback=legible)
+    str | None, typer.Option("--actor", help="Name for the audit log. Default: the system user.", callback=legible)
 ]
 GraceOption = Annotated[
-    str, typer.Option("--grace", help="How long running work may go on after SIGTERM.", metavar="DURATION")
+    str, typer.Option("--grace", help="Time that running attempts have to finish after SIGTERM.", metavar="DURATION")
 ]
 RecycleOption = Annotated[
     str,
     typer.Option(
         "--recycle-after",
-        help="How long a handler that was told to stop may go on before its worker is replaced for it.",
+        help="Time that a cancelled or timed-out handler has to return before its worker process is replaced.",
         metavar="DURATION",
     ),
 ]
 QueuesOption = Annotated[
     str | None,
-    typer.Option("--queues", help="Which queues to serve, as a,b; by default all that the app names.", metavar="NAMES"),
+    typer.Option("--queues", help="Queues to serve, as a,b. Default: all queues of the app.", metavar="NAMES"),
 ]
 LabelsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--label", help="What this worker has, of what runs may need: gpu, region=eu. Repeatable.", metavar="LABEL"
+        "--label", help="Label of this worker that runs can require: gpu, region=eu. Repeatable.", metavar="LABEL"
     ),
 ]
-SlotsOption = Annotated[int, typer.Option("--slots", min=1, max=10_000, help="How many runs at a time.")]
+SlotsOption = Annotated[int, typer.Option("--slots", min=1, max=10_000, help="Runs at a time, per worker.")]
 ReserveOption = Annotated[
     float,
     typer.Option(
         "--reserve",
         min=0.0,
         max=0.95,
-        help="The share of the slots that catch-up and backfill leave free for live runs.",
+        help="Share of the slots that catch-up and backfill runs leave free for live runs.",
     ),
 ]
 ReservedOption = Annotated[
     list[str] | None,
     typer.Option(
         "--reserve-slots",
-        help="Slots that only runs of a queue take: mail=2. Repeatable.",
+        help="Slots reserved for runs of one queue: mail=2. Repeatable.",
         metavar="QUEUE=SLOTS",
         callback=_legible_all,
     ),
@@ -111,28 +112,88 @@ HeadroomOption = Annotated[
         "--headroom",
         min=0.0,
         max=0.95,
-        help="The share of the slots that tenants who have had their share leave free for those who have not.",
+        help="Share of the slots that tenants at or over their fair share leave free for the others.",
     ),
 ]
 WhatOption = Annotated[
     list[str] | None,
     typer.Option(
         "--what",
-        help="What of it: creation, retries, claims. Repeatable, or as a,b.",
+        help="Parts to pause or resume: creation, retries, claims. Repeatable, or as a,b.",
         metavar="WHAT",
         callback=_legible_all,
     ),
 ]
-ForOption = Annotated[str | None, typer.Option("--for", help="How long: 2h.", metavar="DURATION")]
-UntilOption = Annotated[str | None, typer.Option("--until", help="Until when.", metavar="RFC3339")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+ForOption = Annotated[str | None, typer.Option("--for", help="End the pause after this time: 2h.", metavar="DURATION")]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", help="End the pause at this time: 2026-04-03T02:00:00Z.", metavar="TIME")
+]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the effects and change nothing.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+FollowOption = Annotated[bool, typer.Option("--follow", help="Show progress until the backfill ends or is paused.")]
+OverrideOption = Annotated[
+    bool, typer.Option("--override", help="Act against the advice: completed work may be done a second time.")
+]
+
+# Filters of runs and of schedules: one place for the words of each.
+RunJobOption = Annotated[str | None, typer.Option("--job", help="Only runs of this job.", callback=legible)]
+RunScheduleOption = Annotated[
+    str | None, typer.Option("--schedule", help="Only runs of this schedule.", callback=legible)
+]
+RunTenantOption = Annotated[str | None, typer.Option("--tenant", help="Only runs of this tenant.", callback=legible)]
+RunQueueOption = Annotated[str | None, typer.Option("--queue", help="Only runs in this queue.", callback=legible)]
+RunPrefixOption = Annotated[
+    str | None, typer.Option("--prefix", help="Only runs whose id starts with this.", callback=legible)
+]
+RunStateOption = Annotated[
+    list[str] | None,
+    typer.Option("--state", help="Only runs in these states: dead, running, … Repeatable, or as a,b."),
+]
+RunSinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        help="Only runs scheduled at or after this time: 2026-04-03T02:00:00Z.",
+        metavar="TIME",
+        callback=legible,
+    ),
+]
+RunUntilOption = Annotated[
+    str | None,
+    typer.Option(
+        "--until", help="Only runs scheduled before this time: 2026-04-03T06:00:00Z.", metavar="TIME", callback=legible
+    ),
+]
+ScheduleJobOption = Annotated[str | None, typer.Option("--job", help="Only schedules of this job.", callback=legible)]
+ScheduleTenantOption = Annotated[
+    str | None, typer.Option("--tenant", help="Only schedules of this tenant.", callback=legible)
+]
+CursorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cursor",
+        help="Continue after this cursor, from the end of the last page.",
+        metavar="CURSOR",
+        callback=legible,
+    ),
+]
+ReplayRateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rate", help="Runs that become due per unit of time: 50/s, 500/m. Default: all at once.", metavar="RATE"
+    ),
+]
+ScheduleArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The name of a schedule.", callback=legible)]
+FromOption = Annotated[
+    str | None,
+    typer.Option("--from", help="Start of the period. Default: now.", metavar="TIME", callback=legible),
+]
 LogFormatOption = Annotated[
     str | None,
     typer.Option(
         "--log-format",
-        help="json, text, or off: a line for each start and end of a run, on stderr. Else FOLIOT_LOG_FORMAT; else text "
-        "in a terminal, and json elsewhere.",
+        help="Format of the log on stderr: json, text, or off (no lines for runs). Default: text in a terminal, json "
+        "elsewhere. [env: FOLIOT_LOG_FORMAT]",
         metavar="FORMAT",
         callback=legible,
     ),
@@ -141,7 +202,7 @@ LogLevelOption = Annotated[
     str | None,
     typer.Option(
         "--log-level",
-        help="info, or warning for failures alone. Else FOLIOT_LOG_LEVEL; else info.",
+        help="Least severe level to log: info or warning. Default: info. [env: FOLIOT_LOG_LEVEL]",
         metavar="LEVEL",
         callback=legible,
     ),
@@ -152,18 +213,18 @@ MetricsPortOption = Annotated[
         "--metrics-port",
         min=0,
         max=65_535,
-        help="Serve metrics for Prometheus at this port; 0 picks one, and the log says which.",
+        help="Serve Prometheus metrics on this port; 0 picks a free port and logs it.",
         metavar="PORT",
     ),
 ]
 MetricsHostOption = Annotated[
-    str, typer.Option("--metrics-host", help="The address that metrics are served at.", metavar="HOST")
+    str, typer.Option("--metrics-host", help="Address on which metrics are served.", metavar="HOST")
 ]
 HostOption = Annotated[
     str,
     typer.Option(
         "--host",
-        help="The address to listen on; any but this host's own needs a token.",
+        help="Address to listen on. Any address but localhost requires a token.",
         metavar="HOST",
         callback=legible,
     ),
@@ -172,7 +233,7 @@ PublicUrlOption = Annotated[
     str | None,
     typer.Option(
         "--public-url",
-        help="What people type, where a proxy stands in front: https://foliot.example.com.",
+        help="URL that browsers use when a proxy is in front: https://foliot.example.com.",
         metavar="URL",
         callback=legible,
     ),
@@ -181,7 +242,7 @@ ProxiesOption = Annotated[
     str | None,
     typer.Option(
         "--trusted-proxies",
-        help="Networks of proxies whose X-Forwarded-For names the client: 127.0.0.1,172.16.0.0/12.",
+        help="Networks of proxies whose X-Forwarded-For header is trusted: 127.0.0.1,172.16.0.0/12.",
         metavar="NETWORKS",
         callback=legible,
     ),
@@ -190,7 +251,7 @@ SupervisedOption = Annotated[int | None, typer.Option("--supervised-by", hidden=
 
 
 def read_reserved(given: list[str] | None) -> dict[str, int]:
-    """By queue, how many slots are kept for it."""
+    """Reserved slots by queue."""
     found: dict[str, int] = {}
     for text in given or ():
         queue, _, most = text.partition("=")
@@ -221,7 +282,7 @@ def with_store(app: str | None, store: str | None, body: Callable[[Foliot], Awai
 
 def stated_reason(reason: str | None) -> str:
     if reason is None or not reason.strip():
-        raise WrongUsage('say why: --reason "..." (the audit log keeps it)')
+        raise WrongUsage('--reason is required: add --reason "..." for the audit log')
     return reason
 
 
@@ -249,16 +310,16 @@ def read_instant(text: str, option: str) -> Instant:
 
 
 def read_cursor(given: str | None) -> int | None:
-    """Where a page ended."""
+    """The number of a cursor."""
     if given is None:
         return None
     if not given.isascii() or not given.isdigit() or len(given) > 19:
-        raise WrongUsage(f"--before: {given!r:.40} is not a cursor; give the one that the last page ended with")
+        raise WrongUsage(f"--before: {given!r:.40} is not a cursor; use the cursor printed at the end of the last page")
     return int(given)
 
 
 def read_whats(given: list[str] | None) -> list[str] | None:
-    """What is to be paused or resumed; None where nobody says it."""
+    """The parts to pause or resume; None without the option."""
     found = [word.strip() for text in given or () for word in text.split(",")]
     try:
         return [str(what) for what in whats_named(found)] if found else None
@@ -267,7 +328,7 @@ def read_whats(given: list[str] | None) -> list[str] | None:
 
 
 class Ending(NamedTuple):
-    """When something ends by itself, as it was said."""
+    """The end of a pause, as given: a length or an instant."""
 
     length: Duration | None
     at: Instant | None

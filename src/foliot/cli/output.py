@@ -17,7 +17,7 @@ from foliot.cli.words import one_line
 from foliot.domain.redaction import redacted_text
 
 _ENDLESS = 100_000
-"""The width of what is not a terminal: nothing is wrapped or cut there."""
+"""Width of an output that is not a terminal: nothing is wrapped or cut there."""
 
 STYLES = {
     "succeeded": "green",
@@ -81,7 +81,7 @@ def _flat(message: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`rank` 0 is always shown; where the terminal is narrow the highest ranks go first."""
+    """A column of a table. `rank` 0 is always shown; a narrow terminal drops the highest ranks first."""
 
     title: str
     rank: int = 0
@@ -100,7 +100,7 @@ _LEAST = 12
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, nothing: str) -> None:
-    """Rows of plain text. `nothing` is told when there are none."""
+    """Prints rows of plain text, or `nothing` when there are none."""
     screen = console()
     if not rows:
         screen.print(nothing)
@@ -112,7 +112,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, not
 def table_lines(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int, *, header: bool = True
 ) -> list[Text]:
-    """The same, as lines of so many characters."""
+    """The same table as lines of at most `width` characters."""
     flat = [[one_line(cell) for cell in row] for row in rows]
     shown, widths = _layout(columns, flat, width)
     title = _row(columns, [column.title for column in columns], shown, widths)[0]

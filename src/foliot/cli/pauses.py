@@ -1,4 +1,4 @@
-"""`pause` and `resume` of jobs, queues and tenants, and how pauses are told."""
+"""`pause` and `resume` of jobs, queues and tenants, and pauses in words."""
 
 from __future__ import annotations
 
@@ -30,23 +30,25 @@ from foliot.operate.pausing import brief, pauses_of
 from foliot.operate.shapes import Shape, pause_shape
 from foliot.operate.words import to_the_second
 
-ThingArgument = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", callback=legible)]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name, as the `list` command prints it.", callback=legible)
+]
 CatchUpOption = Annotated[
-    bool, typer.Option("--catch-up", help="Ticks of the pause were missed: the schedule's policy speaks.")
+    bool, typer.Option("--catch-up", help="Treat ticks of the pause as missed: the schedule's misfire policy applies.")
 ]
 PAUSED = Column("paused", coloured=True, shrinks=True)
 _HINTS = {
-    "job": "no worker has ever said that it knows it",
-    "queue": "nobody serves a queue of that name, and no job names it",
+    "job": "no worker has registered this job",
+    "queue": "no worker serves this queue, and no job uses it",
     "tenant": "",
 }
 
 
 def add_pausing(commands: typer.Typer, kind: str) -> None:
-    """Gives a group of commands its `pause` and `resume`."""
+    """Adds `pause` and `resume` to a group of commands."""
 
     def pause(
-        name: ThingArgument,
+        name: NameArgument,
         what: WhatOption = None,
         length: ForOption = None,
         until: UntilOption = None,
@@ -75,7 +77,7 @@ def add_pausing(commands: typer.Typer, kind: str) -> None:
             say(f"note: {_HINTS[kind]}", "yellow")
 
     def resume(
-        name: ThingArgument,
+        name: NameArgument,
         what: WhatOption = None,
         catch_up: CatchUpOption = False,
         reason: ReasonOption = None,
@@ -97,10 +99,8 @@ def add_pausing(commands: typer.Typer, kind: str) -> None:
         else:
             print_resumed(name, ended)
 
-    pause.__doc__ = (
-        f"Stops what would start of a {kind}: `claims`, unless --what says otherwise. What runs goes on to its end."
-    )
-    resume.__doc__ = f"Ends all pauses of a {kind}, or those of --what. What was held goes on."
+    pause.__doc__ = f"Pause a {kind}. Its waiting runs do not start (or the parts of --what); running ones continue."
+    resume.__doc__ = f"End all pauses of a {kind}, or those of --what. Held runs continue."
     commands.command("pause")(pause)
     commands.command("resume")(resume)
 
@@ -119,7 +119,7 @@ def print_resumed(name: str, ended: Sequence[Pause]) -> None:
 
 
 def with_pauses(shape: Shape, pauses: Iterable[Pause], name: str) -> Shape:
-    """A thing in a list, with what is paused of it."""
+    """A JSON object with the pauses of its subject."""
     return shape | {"pauses": [pause_shape(one) for one in pauses_of(pauses, name)]}
 
 

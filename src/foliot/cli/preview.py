@@ -35,10 +35,10 @@ from foliot.operate.rules import day_shape, local, shown_zone
 from foliot.timing.preview import Day, by_hour, preview
 from foliot.timing.words import MONTHS, WEEKDAYS, clock
 
-WeeksOption = Annotated[int, typer.Option("--weeks", min=1, max=53, help="How many weeks.")]
+WeeksOption = Annotated[int, typer.Option("--weeks", min=1, max=53, help="Number of weeks to show.")]
 
 _MOST_WIDE = 84
-"""Columns. In a pipe, and on wide screens: days further apart are harder to read."""
+"""Widest calendar, in characters: days further apart are harder to read."""
 _MOST_TIMES = 3
 """A day with more ticks shows their number."""
 
@@ -57,7 +57,7 @@ def preview_days(
     schedule: IdOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """A rule on a calendar: its times, or how many they are, and the days on which the clocks change."""
+    """Show a rule's times on a calendar, with clock changes."""
     parsed = timing.parse(
         rule, tz, preset=preset, gap=gap, fold=fold, interval_like=interval_like, seconds=seconds, year=year
     )
@@ -71,14 +71,14 @@ def preview_days(
     tell(named.explain())
     if not any(day.count for day in days):
         tick = named.next(first)
-        rare = f"nothing in {counted(weeks, 'week')}; it comes next at"
+        rare = f"no time in {counted(weeks, 'week')}; the next one is"
         tell(why_none(named) if tick is None else f"{rare} {rfc3339(tick)}")
         return
     _print_calendar(days, shown)
     _print_hours(named, days)
     changes = [day.change for day in days if day.change]
     if changes:
-        heading("* the clocks change")
+        heading("* clock changes")
         print_items(changes)
 
 
@@ -133,7 +133,7 @@ def _told(day: Day | None, tz: str, width: int) -> list[str]:
 
 
 def _print_hours(rule: Rule, days: Sequence[Day]) -> None:
-    """Where there are many: how they lie in the day, of the kind that is most common."""
+    """The times per hour of the most common kind of day with many times."""
     many = [day for day in days if day.count > _MOST_TIMES and not day.change]
     if not many:
         return
@@ -142,7 +142,7 @@ def _print_hours(rule: Rule, days: Sequence[Day]) -> None:
     counts = [f"{count:,}" if count else "." for count in by_hour(rule, day)]
     size = max(3, *(len(count) + 1 for count in counts))
     across = next((hours for hours in (24, 12, 8, 6) if hours * size <= _width()), 4)
-    heading(f"how many in each hour, as on {day.date:%a} {day.date.day} {MONTHS[day.date.month]}")
+    heading(f"times per hour, as on {day.date:%a} {day.date.day} {MONTHS[day.date.month]}")
     for first in range(0, len(counts), across):
         hours = range(first, min(first + across, len(counts)))
         console().print(Text("".join(f"{hour:0>2}".rjust(size) for hour in hours), style="dim"), soft_wrap=True)

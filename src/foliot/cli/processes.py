@@ -1,6 +1,6 @@
-"""`foliot scheduler`, `foliot worker` and `foliot web`: one process each, until it is told to end.
+"""`foliot scheduler`, `foliot worker` and `foliot web`: one process each, until a signal stops it.
 
-The first SIGTERM or SIGINT ends it in order, within the grace; the second ends it at once. A supervised process also
+The first SIGTERM or SIGINT stops it gracefully, within the grace; the second ends it at once. A supervised process
 ends when its supervisor is gone. None of this depends on the event loop, which a handler may block.
 """
 
@@ -62,7 +62,7 @@ RECYCLE_AFTER = spell(bootstrap.RECYCLE_AFTER)
 SLOTS = 100
 METRICS_HOST = "127.0.0.1"
 HOST, PORT, MOST_BODY = "127.0.0.1", 8300, 1 << 20
-"""Of the web; see `foliot.web.settings`, which only whoever serves imports."""
+"""Defaults of `foliot web`; `foliot.web.settings` is imported only by the process that serves."""
 SETTLE_EVERY = 60.0
 """Seconds between two looks at whether the store's schedules are those of the app."""
 LAST_ACT: Duration = 2 * SECOND
@@ -77,7 +77,7 @@ def scheduler(
     app: AppOption = None,
     store: StoreOption = None,
     apply: Annotated[
-        bool, typer.Option("--apply/--no-apply", help="Bring the store's schedules to what the app declares.")
+        bool, typer.Option("--apply/--no-apply", help="Apply the schedules that the app declares.")
     ] = True,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
@@ -85,7 +85,7 @@ def scheduler(
     metrics_host: MetricsHostOption = METRICS_HOST,
     supervised_by: SupervisedOption = None,
 ) -> None:
-    """Fires what is due, and takes work away from workers that vanished. Runs until SIGTERM."""
+    """Run a scheduler. It fires due runs and recovers runs of lost workers. SIGTERM stops it gracefully."""
     settings = settings_of(app, store)
     log = logs.chosen(log_format, log_level, settings, supervised=supervised_by is not None)
     loaded = settings.load()
@@ -135,12 +135,12 @@ async def _apply(loaded: Foliot) -> list[str]:
     """Answers which were left to a newer release."""
     applied = await loaded.apply_async()
     for name, source in applied.refused.items():
-        _log.warning("schedule %s was not applied: one with this name belongs to %s", name, source)
+        _log.warning("schedule %s not applied: a schedule of this name belongs to source %s", name, source)
     if applied.vanished:
         _log.warning("schedules in the store that the app no longer declares: %s", ", ".join(applied.vanished))
     for schedule, required in applied.lacking.items():
         _log.warning(
-            "schedule %s requires %s, and there is no such schedule: its ticks wait until their cutoff",
+            "schedule %s requires schedule %s, which does not exist: its ticks wait until their cutoff",
             schedule,
             required,
         )
@@ -148,15 +148,15 @@ async def _apply(loaded: Foliot) -> list[str]:
 
 
 async def _settle(loaded: Foliot, outdated: list[str]) -> None:
-    """After a rollback nobody starts an older release again that was there all the time: it looks by itself."""
+    """Compares the schedules every minute: after a rollback, a process of the older release may still be running."""
     while True:
         await asyncio.sleep(SETTLE_EVERY)
         try:
             outdated = _tell_applied(await loaded.settle_async(), outdated)
-        except FoliotError as error:  # the next time is not far
-            _log.warning("the schedules could not be compared with the app's: %s", error)
-        except Exception:  # a bug, here or in the store; schedules that are stale are no reason to stop firing
-            _log.exception("the schedules could not be compared with the app's")
+        except FoliotError as error:  # the next round is soon
+            _log.warning("comparing schedules with the app failed, retrying in %.0f s: %s", SETTLE_EVERY, error)
+        except Exception:  # a bug, here or in the store; stale schedules are no reason to stop firing
+            _log.exception("comparing schedules with the app failed, retrying in %.0f s", SETTLE_EVERY)
 
 
 def _tell_applied(applied: Applied, told: list[str]) -> list[str]:
@@ -165,7 +165,7 @@ def _tell_applied(applied: Applied, told: list[str]) -> list[str]:
             _log.info("schedules %s: %s", verb, ", ".join(names))
     if fresh := sorted(set(applied.outdated) - set(told)):
         _log.warning(
-            "schedules that a newer release declares otherwise, which is running: %s; they stay so until it is gone",
+            "schedules not applied, because a newer release that is running declares them differently: %s",
             ", ".join(fresh),
         )
     return applied.outdated
@@ -188,11 +188,13 @@ def worker(
     metrics_host: MetricsHostOption = METRICS_HOST,
     supervised_by: SupervisedOption = None,
 ) -> None:
-    """Runs the app's jobs. SIGTERM lets running work finish within the grace. Exit 75: start it again, because a
-    handler could not be ended alone."""
+    """Run a worker, which executes the app's jobs. SIGTERM stops it gracefully, within the grace.
+
+    Exit 75 means: restart it, because a handler could not be stopped.
+    """
     settings = settings_of(app, store)
     if settings.app is None:
-        raise WrongUsage("a worker needs the code of the jobs: give --app module:app, --app file.py, or FOLIOT_APP")
+        raise WrongUsage("a worker needs the app with its jobs: give --app module:app, --app app.py, or FOLIOT_APP")
     length = read_duration(grace, "--grace")
     patience = read_duration(recycle_after, "--recycle-after")
     log = logs.chosen(log_format, log_level, settings, supervised=supervised_by is not None)
@@ -227,7 +229,7 @@ def worker(
             guard=loaded.guard,
         )
         if left.executing:
-            complain(f"interrupted {', '.join(left.executing)}: the handlers did not stop, and end with this process")
+            complain(f"interrupted {', '.join(left.executing)}: their handlers did not return within the grace")
             telling.close()
             sys.stdout.flush()
             # At once: the event loop would wait for those tasks, and the interpreter for those threads.
@@ -239,7 +241,7 @@ def worker(
 
 
 def _exit_code(code: int, supervised_by: int | None) -> int:
-    """Only our own supervisor knows what 77 means: others would start a worker again that failed, as it seems."""
+    """The exit code for our own supervisor, which knows 77; any other supervisor would restart a drained worker."""
     return 0 if code == bootstrap.DRAINED and supervised_by is None else code
 
 
@@ -248,21 +250,23 @@ def web(
     store: StoreOption = None,
     host: HostOption = HOST,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65_535, help="Where to listen; 0 picks one.", metavar="PORT")
+        int, typer.Option("--port", min=0, max=65_535, help="Port to listen on; 0 picks a free port.", metavar="PORT")
     ] = PORT,
     public_url: PublicUrlOption = None,
     trusted_proxies: ProxiesOption = None,
     max_body: Annotated[
         int,
-        typer.Option("--max-body", min=1_024, max=1 << 30, help="The largest request, in bytes.", metavar="BYTES"),
+        typer.Option(
+            "--max-body", min=1_024, max=1 << 30, help="Largest accepted request body, in bytes.", metavar="BYTES"
+        ),
     ] = MOST_BODY,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
     grace: GraceOption = GRACE,
     supervised_by: SupervisedOption = None,
 ) -> None:
-    """Serves the HTTP API and its pages, to this host alone unless there is a token. Runs until SIGTERM."""
-    # Here, and not above: nobody else should pay for the framework.
+    """Serve the HTTP API and the dashboard. SIGTERM stops it gracefully."""
+    # Imported here, because other commands should not load the framework.
     from foliot.web.server import serve
     from foliot.web.settings import WebSettings
 
@@ -282,11 +286,11 @@ def web(
 
 
 def queues_of(app: Foliot, given: str | None) -> list[str]:
-    """What was asked for; else every queue that the app's jobs and schedules name."""
+    """The given queues; else every queue that the app's jobs and schedules name."""
     if given is not None:
         named = [name.strip() for name in given.split(",") if name.strip()]
         if not named:
-            raise WrongUsage("--queues: give at least one name")
+            raise WrongUsage(f"--queues {given!r:.40}: give at least one name")
         return [checked_name(name, "queue") for name in named]
     named_by_jobs = {job.handler.queue for job in app.jobs.values()}
     return sorted({DEFAULT_QUEUE} | named_by_jobs | app.declared_queues)
@@ -302,7 +306,7 @@ def _begin(role: str, app: Foliot, log: logs.Log, supervised_by: int | None) -> 
     logs.begin(log, role, supervised=supervised_by is not None)
     if supervised_by is None:
         where = app.store.name
-        _log.info("%s of foliot %s on %s; SIGTERM ends it in order", role, __version__, where)
+        _log.info("started %s of foliot %s on %s; SIGTERM stops it gracefully", role, __version__, where)
 
 
 def _until_told(
@@ -334,7 +338,7 @@ def _until_told(
 
 
 class _Stop(asyncio.Event):
-    """Set when the process is to end. Keeps the last act of a process that cannot end in order."""
+    """Set when the process shall end. Holds the last act of a process that cannot stop gracefully."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -345,7 +349,7 @@ class _Stop(asyncio.Event):
 
 
 class _Ending:
-    """Knows how this process is to end."""
+    """The shutdown of this process: by signal, or when its supervisor is gone."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stop: _Stop, longest: Duration) -> None:
         self._loop = loop
@@ -377,5 +381,5 @@ class _Ending:
         if self._stop.last_act is not None:
             self._stop.last_act(LAST_ACT)
         time.sleep(max(end - time.monotonic(), 0))
-        complain("could not end in order in time; the attempts that ran are interrupted, and end with this process")
+        complain("graceful shutdown timed out: the attempts that were running are interrupted")
         os._exit(1)

@@ -1,5 +1,4 @@
-"""What people do about runs: `foliot runs cancel`, `skip`, `release`, `retry`, `resume`, `rerun`, `verify`,
-`reconcile`."""
+"""Actions on runs: `foliot runs cancel`, `skip`, `release`, `retry`, `resume`, `rerun`, `verify`, `reconcile`."""
 
 from __future__ import annotations
 
@@ -17,7 +16,17 @@ from foliot.cli.options import (
     AppOption,
     DryRunOption,
     JsonOption,
+    OverrideOption,
     ReasonOption,
+    ReplayRateOption,
+    RunJobOption,
+    RunPrefixOption,
+    RunQueueOption,
+    RunScheduleOption,
+    RunSinceOption,
+    RunStateOption,
+    RunTenantOption,
+    RunUntilOption,
     StoreOption,
     WrongUsage,
     YesOption,
@@ -40,38 +49,34 @@ from foliot.operate.shapes import kept_shape
 
 __all__ = ["commands"]
 
-OverrideOption = Annotated[
-    bool, typer.Option("--override", help="Do it against advice: what it did may be done a second time.")
-]
+
 MaybeRunArgument = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="The id of a run, as `runs list` prints it.", callback=legible)
 ]
-OfStateOption = Annotated[list[str] | None, typer.Option("--state", help="Only these. Several are allowed.")]
-OfScheduleOption = Annotated[str | None, typer.Option("--schedule", help="All runs of it.", callback=legible)]
-OfJobOption = Annotated[str | None, typer.Option("--job", help="All runs of this job.", callback=legible)]
-OfTenantOption = Annotated[str | None, typer.Option("--tenant", help="All of this tenant.", callback=legible)]
-OfQueueOption = Annotated[str | None, typer.Option("--queue", help="All in this queue.", callback=legible)]
-PrefixOption = Annotated[str | None, typer.Option("--prefix", help="All whose ids begin so.", callback=legible)]
-BulkLimitOption = Annotated[int, typer.Option("--limit", min=1, max=MOST_RUNS, help="How many at most.")]
+BulkLimitOption = Annotated[
+    int, typer.Option("--limit", min=1, max=MOST_RUNS, help="Act on at most this number of runs.")
+]
 EvidenceOption = Annotated[
     str | None,
-    typer.Option("--evidence", help="How you know; stays with the run. Required, but for a dry run.", callback=legible),
+    typer.Option(
+        "--evidence", help="How you know; stored with the run. Required, except with --dry-run.", callback=legible
+    ),
 ]
 
 
 @commands.command("cancel")
 def cancel(
     run: MaybeRunArgument = None,
-    state: OfStateOption = None,
-    schedule: OfScheduleOption = None,
-    job: OfJobOption = None,
-    tenant: OfTenantOption = None,
-    queue: OfQueueOption = None,
-    prefix: PrefixOption = None,
+    state: RunStateOption = None,
+    schedule: RunScheduleOption = None,
+    job: RunJobOption = None,
+    tenant: RunTenantOption = None,
+    queue: RunQueueOption = None,
+    prefix: RunPrefixOption = None,
     limit: BulkLimitOption = MOST_RUNS,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Of one run: if it does not stop, end its worker's process; shown first."),
+        typer.Option("--force", help="If the run does not stop, end its worker process. One run only; previewed."),
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -81,13 +86,15 @@ def cancel(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ends a run that has not begun; asks a running one to stop. Many at once by what they have in common: shows how
-    many first, and asks."""
+    """Cancel a run that has not started; request a running one to stop.
+
+    Filters select many runs: their number is shown first, and confirmed.
+    """
     why_ = "" if dry_run else stated_reason(reason)
     wanted = _filter(state, schedule, job, tenant, queue, prefix)
     if force:
         if run is None or wanted != RunFilter():
-            raise WrongUsage("--force: name one run; its worker's process may end, and other runs with it")
+            raise WrongUsage("--force requires the id of one run and no filters: it may end a worker with other runs")
         _Force(run, why_, acting(actor), Place(app, store), as_json).cancel(dry_run=dry_run, yes=yes)
         return
     if are_many(run, "run", dry_run, said=wanted != RunFilter()):
@@ -96,14 +103,14 @@ def cancel(
     name = run or ""
     kept = with_store(app, store, lambda foliot: foliot.operate.cancel_async(name, reason=why_, actor=acting(actor)))
     asked = (
-        f"asked {kept.id} to stop; it runs until its handler reacts. "
-        f"If it does not: foliot runs cancel {quoted(kept.id)} --force"
+        f"requested {kept.id} to stop; its handler must check `ctx.cancelled`. "
+        f"To end it without its handler: foliot runs cancel {quoted(kept.id)} --force"
     )
     _tell(kept, asked if kept.state is State.RUNNING else f"{kept.outcome} {kept.id}", as_json)
 
 
 class _Force(NamedTuple):
-    """A forced cancellation, as it was asked for."""
+    """A forced cancellation, as requested."""
 
     run: str
     reason: str
@@ -119,7 +126,7 @@ class _Force(NamedTuple):
             _print_forced(seen)
         elif dry_run:
             print_json(forced_shape(seen))
-        if dry_run or not (yes or typer.confirm(f"cancel {seen.view.id} with force?")):
+        if dry_run or not (yes or typer.confirm(f"force the cancellation of {seen.view.id}?")):
             return
         kept = self.place.call(
             lambda foliot: foliot.operate.cancel_async(self.run, reason=self.reason, actor=self.actor, force=True)
@@ -127,7 +134,7 @@ class _Force(NamedTuple):
         if self.as_json:
             print_json(forced_shape(seen, kept))
         else:
-            say(f"requested; foliot runs show {quoted(kept.id)} says when it has ended")
+            say(f"requested; to see when it has ended: foliot runs show {quoted(kept.id)}")
 
 
 def _print_forced(seen: ForcedCancel) -> None:
@@ -142,12 +149,12 @@ def _print_forced(seen: ForcedCancel) -> None:
 @commands.command("skip")
 def skip(
     run: MaybeRunArgument = None,
-    state: OfStateOption = None,
-    schedule: OfScheduleOption = None,
-    job: OfJobOption = None,
-    tenant: OfTenantOption = None,
-    queue: OfQueueOption = None,
-    prefix: PrefixOption = None,
+    state: RunStateOption = None,
+    schedule: RunScheduleOption = None,
+    job: RunJobOption = None,
+    tenant: RunTenantOption = None,
+    queue: RunQueueOption = None,
+    prefix: RunPrefixOption = None,
     limit: BulkLimitOption = MOST_RUNS,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -157,8 +164,10 @@ def skip(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ends a run that nobody has begun, whether it is still to come, held or ready; a schedule's next tick is skipped
-    when it is due. Many at once as with `cancel`."""
+    """Skip a run that is scheduled, held or ready. A schedule's next tick is skipped when it is due.
+
+    Filters select many runs: their number is shown first, and confirmed.
+    """
     why_ = "" if dry_run else stated_reason(reason)
     wanted = _filter(state, schedule, job, tenant, queue, prefix)
     if are_many(run, "run", dry_run, said=wanted != RunFilter()):
@@ -166,7 +175,7 @@ def skip(
         return
     name = run or ""
     kept = with_store(app, store, lambda foliot: foliot.operate.skip_async(name, reason=why_, actor=acting(actor)))
-    later = f"withdrew {kept.id}; it is skipped when it is due"
+    later = f"withdrawn {kept.id}; the scheduler skips it when it is due"
     _tell(kept, later if kept.outcome == "withdrawn" else f"{kept.outcome} {kept.id}", as_json)
 
 
@@ -191,7 +200,7 @@ def release(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Lets a run go that is held, against overlap, keys and limits. It takes their slots all the same."""
+    """Release a held run. Overlap, concurrency keys and limits no longer hold it, but it still takes their slots."""
     why = stated_reason(reason)
     kept = with_store(app, store, lambda foliot: foliot.operate.release_async(run, reason=why, actor=acting(actor)))
     _tell(kept, f"released {kept.id}; due now", as_json)
@@ -207,7 +216,7 @@ def retry(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Makes a run that waits for a person due again now, with its attempts renewed. Refused where that is unsafe."""
+    """Retry a run that needs a person, with new attempts. Refused where it is unsafe."""
     why = stated_reason(reason)
     kept = with_store(
         app, store, lambda foliot: foliot.operate.retry_async(run, reason=why, actor=acting(actor), override=override)
@@ -224,59 +233,58 @@ def resume(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Has a run go on where it stopped. Refused unless what it did is on record, or it had done nothing."""
+    """Resume a run from its recorded progress. Refused when its completed work is not recorded."""
     why = stated_reason(reason)
     kept = with_store(app, store, lambda foliot: foliot.operate.resume_run_async(run, reason=why, actor=acting(actor)))
-    _tell(kept, f"{kept.id} goes on; due now", as_json)
+    _tell(kept, f"resumed {kept.id}; due now", as_json)
 
 
 @commands.command("rerun")
 def rerun(
     run: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN", help="The id of a run. Several ride the lane backfill; none with --of."),
+        typer.Argument(metavar="RUN", help="Ids of runs, as `runs list` prints them; none with --of."),
     ] = None,
     reason: ReasonOption = None,
-    repair: Annotated[bool, typer.Option("--repair", help="It is to write again what was written wrongly.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Let the handler write wrong results again (`ctx.repair`).")
+    ] = False,
     repeat: Annotated[
         list[str] | None,
         typer.Option(
-            "--repeat", help="An effect to do again, although it is done. Needs --override.", metavar="EFFECT"
+            "--repeat", help="A completed effect to do again. Requires --override. Repeatable.", metavar="EFFECT"
         ),
     ] = None,
     override: OverrideOption = False,
     of: Annotated[
         str | None,
         typer.Option(
-            "--of", help="All of this job or schedule, from --since to --until, that have ended.", callback=legible
+            "--of", help="Rerun the ended runs of this job or schedule, from --since to --until.", callback=legible
         ),
     ] = None,
-    since: Annotated[str | None, typer.Option("--since", help="With --of: those due from then on.")] = None,
-    until: Annotated[str | None, typer.Option("--until", help="With --of: those due before.")] = None,
-    state: Annotated[
-        list[str] | None, typer.Option("--state", help="With --of: only these, as succeeded,dead.")
-    ] = None,
-    rate: Annotated[
-        str | None, typer.Option("--rate", help="Of several: so many are due in a time: 50/s.", metavar="RATE")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Of several: only show what it would do.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Of several: do not ask.")] = False,
+    since: RunSinceOption = None,
+    until: RunUntilOption = None,
+    state: RunStateOption = None,
+    rate: ReplayRateOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     actor: ActorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """A new run with the same arguments and the same ledger: what is done stays done, but for --repeat.
+    """Create a new run with the same arguments and ledger. Completed effects stay done, except with --repeat.
 
-    Several at once ride the lane backfill, behind all that is live: they are shown first, and it asks.
+    Several reruns use the backfill lane, at lower priority than live runs. They are previewed and confirmed. --since,
+    --until and --state need --of; --rate, --dry-run and --yes apply to several runs.
     """
     runs = [legible(one) or "" for one in run or []]
     if (of is None) == (not runs):
-        raise WrongUsage("give a run, several, or --of with --since and --until")
+        raise WrongUsage("give either ids of runs, or --of with --since and --until")
     again = [legible(name) or "" for name in repeat or []]
     if of is not None or len(runs) > 1:
         if again:
-            raise WrongUsage("--repeat: what was done is repeated for one run at a time")
+            raise WrongUsage("--repeat: give the id of one run; effects are repeated for one run at a time")
         span = None if of is None else _Span(of, since, until, states_named(state or []))
         many = _Reruns(runs, span, reason, repair, override, rate, acting(actor), Place(app, store))
         _rerun_many(many, dry_run=dry_run, yes=yes, as_json=as_json)
@@ -293,7 +301,7 @@ def rerun(
 
 
 class _Span(NamedTuple):
-    """The runs of a job or schedule, in a time."""
+    """The runs of a job or schedule in a period."""
 
     name: str
     since: str | None
@@ -302,7 +310,7 @@ class _Span(NamedTuple):
 
 
 class _Reruns(NamedTuple):
-    """What `rerun` of several was asked for."""
+    """The options of a `rerun` of several runs."""
 
     runs: list[str]
     span: _Span | None
@@ -319,7 +327,7 @@ class _Reruns(NamedTuple):
             return self.runs
         name, since, until, states = self.span
         if since is None or until is None:
-            raise WrongUsage("--of: say from when to when: --since and --until")
+            raise WrongUsage(f"--of {name!r:.80} requires a period: add --since and --until")
         begin, end = when(since, "--since"), when(until, "--until")
         found = self.place.call(lambda foliot: foliot.operate.ended_between_async(name, begin, end, states=states))
         return [view.id for view in found]
@@ -340,7 +348,7 @@ class _Reruns(NamedTuple):
 
 
 def _rerun_many(many: _Reruns, *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """1. Look what it would do. 2. Show that, and ask. 3. Rerun each by itself, and say what became of it."""
+    """1. Preview. 2. Show the preview, and ask. 3. Rerun each on its own, and print the outcomes."""
     if not dry_run:
         stated_reason(many.reason)
     refuse_blind(dry_run=dry_run, yes=yes, as_json=as_json)
@@ -368,58 +376,72 @@ def verify(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Has the job's check look again at an unverified or ambiguous run. It changes nothing but the verdict."""
+    """Check an unverified or ambiguous run again. The job's check changes only the verdict."""
     why = stated_reason(reason)
     kept = with_store(app, store, lambda foliot: foliot.operate.verify_async(run, reason=why, actor=acting(actor)))
-    _tell(kept, f"{kept.id} waits for its check", as_json)
+    _tell(kept, f"requested the check of {kept.id}", as_json)
 
 
 @commands.command("reconcile")
 def reconcile(
     run: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="The id of a run; none with --all.", callback=legible)
+        str | None,
+        typer.Argument(
+            metavar="RUN", help="The id of a run, as `runs list` prints it; none with --all.", callback=legible
+        ),
     ] = None,
     evidence: EvidenceOption = None,
     effect: Annotated[
         list[str] | None,
         typer.Option(
-            "--effect", help="What became of an effect: payout:7=done, or =not_done. Several.", metavar="NAME:KEY=STATE"
+            "--effect",
+            help="State of an effect: payout:7=done, or payout:7=not_done. Repeatable.",
+            metavar="NAME:KEY=STATE",
         ),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Every run with such an effect open: --job, --effect-name.")
+        bool, typer.Option("--all", help="All runs with an open effect, selected by --job or --effect-name.")
     ] = False,
-    job: Annotated[str | None, typer.Option("--job", help="With --all: only of this job.", callback=legible)] = None,
+    job: Annotated[
+        str | None, typer.Option("--job", help="With --all: only runs of this job.", callback=legible)
+    ] = None,
     effect_name: Annotated[
         str | None, typer.Option("--effect-name", help="With --all: only effects of this name.", callback=legible)
     ] = None,
     state: Annotated[
         str | None,
-        typer.Option("--state", help="With --all: what became of these effects: done, not_done.", metavar="STATE"),
+        typer.Option("--state", help="With --all: state of these effects: done, not_done.", metavar="STATE"),
     ] = None,
     then: Annotated[
         str | None,
         typer.Option(
             "--then",
-            help="What is left of its work: resume (do it now) or close (it is not needed; with --reason).",
-            metavar="WHAT",
+            help="Remaining work: resume (do it now) or close (not needed; requires --reason).",
+            metavar="ACTION",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="With --all: how many effects.")] = 1_000,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --all: only list what would be settled.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=10_000, help="With --all: at most this number of effects.")
+    ] = 1_000,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --all: show the effects and change nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask for confirmation.")] = False,
     reason: Annotated[
-        str | None, typer.Option("--reason", help="Why, where the evidence does not say it.", callback=legible)
+        str | None,
+        typer.Option("--reason", help="Reason for the audit log, if the evidence is not enough.", callback=legible),
     ] = None,
     actor: ActorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Records what you found out about a run that waits for a person. Work that is left is resumed or closed; until
-    then the run stays parked and listed. With --all, many at once."""
+    """Reconcile a run that needs a person. Records which of its effects happened, with evidence.
+
+    --then resumes or closes its remaining work; until then, the run stays parked. --all reconciles many runs.
+    """
     if every == (run is not None):
-        raise WrongUsage("give a run, or --all with --job or --effect-name")
+        raise WrongUsage("give either the id of a run, or --all with --job or --effect-name")
     if every:
         bulk = _Bulk(evidence, job, effect_name, state, reason, then, actor, limit, app, store)
         _reconcile_all(bulk, dry_run=dry_run, yes=yes, as_json=as_json)
@@ -437,7 +459,7 @@ def reconcile(
 
 
 class _Bulk(NamedTuple):
-    """What `reconcile --all` was asked for."""
+    """The options of `reconcile --all`."""
 
     evidence: str | None
     job: str | None
@@ -469,18 +491,18 @@ class _Bulk(NamedTuple):
 
 
 def _reconcile_all(bulk: _Bulk, *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """1. Look what it would touch. 2. Show that, and ask. 3. Settle each by itself, and say what became of it."""
+    """1. Preview. 2. Show the preview, and ask. 3. Reconcile each on its own, and print the outcomes."""
     if bulk.job is None and bulk.effect is None:
-        raise WrongUsage("--all: say which: --job, --effect-name, or both")
+        raise WrongUsage("--all requires --job, --effect-name, or both")
     if not dry_run:
         _stated_evidence(bulk.evidence)
         if not yes and (as_json or not sys.stdin.isatty()):
-            raise WrongUsage("--all: look first with --dry-run, then say --yes")
+            raise WrongUsage("confirmation needs a terminal: preview with --dry-run, then add --yes")
     settled = bulk.settle(dry_run=True) if dry_run or not yes else []
     if not dry_run:
         if not yes:
             _print_settled(settled)
-            if not settled or not typer.confirm(f"settle {words.counted(len(settled), 'run')}?"):
+            if not settled or not typer.confirm(f"reconcile {words.counted(len(settled), 'run')}?"):
                 return
         settled = bulk.settle(dry_run=False)
     if as_json:
@@ -494,12 +516,12 @@ def _reconcile_all(bulk: _Bulk, *, dry_run: bool, yes: bool, as_json: bool) -> N
 def _print_settled(settled: list[Reconciled]) -> None:
     columns = (Column("run"), Column("outcome", coloured=True), Column("effects", rank=1), Column("why", shrinks=True))
     rows = [(one.run, one.outcome, words.listed(one.effects), one.problem or "") for one in settled]
-    print_table(columns, rows, nothing="no run waits with such an effect open")
+    print_table(columns, rows, nothing="no run with a matching open effect")
 
 
 def _stated_evidence(evidence: str | None) -> str:
     if evidence is None or not evidence.strip():
-        raise WrongUsage('say how you know: --evidence "..." (it stays with the run)')
+        raise WrongUsage('--evidence is required: add --evidence "how you know", which is stored with the run')
     return evidence
 
 

@@ -1,4 +1,4 @@
-"""`foliot report`: what became of a day's work, in sentences that can be passed on."""
+"""`foliot report`: the outcomes of a day's runs in sentences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from foliot.cli.output import STYLES, print_json, say
 from foliot.operate.report import CAVEATS, Report, Statement, report_shape
 
 _MOST_GOOD = 20
-"""So many that are well are told one by one; what is not well is always told."""
+"""Number of successful runs to print; others are always printed."""
 
 
 def report(
@@ -23,19 +23,23 @@ def report(
         str, typer.Argument(metavar="JOB_OR_SCHEDULE", help="The name of a job or a schedule.", callback=legible)
     ],
     on: Annotated[
-        str | None, typer.Option("--on", help="Which day; by default today.", metavar="DATE", callback=legible)
+        str | None,
+        typer.Option("--on", help="Day of the report: 2026-04-03. Default: today.", metavar="DATE", callback=legible),
     ] = None,
     tz: Annotated[
         str | None,
         typer.Option(
-            "--tz", help="Whose day; by default the schedule's zone, else UTC.", metavar="ZONE", callback=legible
+            "--tz",
+            help="Time zone of the day. Default: the schedule's zone, else UTC.",
+            metavar="ZONE",
+            callback=legible,
         ),
     ] = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What became of a day's runs, a sentence each, from records alone. Exit 1 unless all of it is done."""
+    """Report the outcome of each run of a day, from recorded facts. Exit 1 unless all runs are done."""
     day = None if on is None else _read_date(on)
     made = with_store(app, store, lambda foliot: foliot.operate.report_async(subject, day, tz))
     if as_json:
@@ -49,7 +53,7 @@ def report(
 def _print(made: Report) -> None:
     where = f"{made.subject} on {made.date.isoformat()} ({made.tz})"
     if not made.statements:
-        say(f"{where}: nothing was due, and nothing ran")
+        say(f"{where}: no run was due")
         return
     tally = Counter(str(one.verdict) for one in made.statements)
     say(f"{where}: {words.listed([f'{count:,} {verdict}' for verdict, count in tally.most_common()], 20)}", "bold")
@@ -59,7 +63,7 @@ def _print(made: Report) -> None:
         text = one.text.removesuffix(one.caveat).rstrip() if caveats[one.caveat] > 1 else one.text
         say(text, "" if one.is_good else STYLES.get(str(one.verdict), "yellow"))
     if left := len(made.statements) - len(shown):
-        say(f"and {left:,} more that are well: --json tells all", "dim")
+        say(f"{left:,} more succeeded; use --json to list them", "dim")
     for caveat, count in caveats.items():
         if count > 1:
             say(f"{count:,} of these runs {CAVEATS[caveat]}", "dim")

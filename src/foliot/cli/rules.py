@@ -29,32 +29,37 @@ RuleArgument = Annotated[
         callback=legible,
     ),
 ]
-ZoneOption = Annotated[
-    str, typer.Option("--tz", help="The zone in which cron is read, and times are shown.", metavar="ZONE")
-]
-FromOption = Annotated[
-    str | None, typer.Option("--from", help="Times after this one; by default now.", metavar="RFC3339")
-]
-CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=10_000, help="How many.")]
+ZoneOption = Annotated[str, typer.Option("--tz", help="Time zone of the rule and of the output.", metavar="ZONE")]
+FromOption = Annotated[str | None, typer.Option("--from", help="Times after this one. Default: now.", metavar="TIME")]
+CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=10_000, help="Number of times.")]
 PresetOption = Annotated[
     str | None,
-    typer.Option("--preset", help="A policy by name: vixie, rfc5545, systemd, quartz, temporal.", metavar="NAME"),
+    typer.Option(
+        "--preset", help="Clock change policy by name: vixie, rfc5545, systemd, quartz, temporal.", metavar="NAME"
+    ),
 ]
 GapOption = Annotated[
     str | None,
-    typer.Option("--gap", help="Missing wall times: run_after, skip, shift_forward, shift_backward.", metavar="POLICY"),
+    typer.Option(
+        "--gap", help="Policy for missing wall times: run_after, skip, shift_forward, shift_backward.", metavar="POLICY"
+    ),
 ]
 FoldOption = Annotated[
-    str | None, typer.Option("--fold", help="Wall times that come twice: first, second, both.", metavar="POLICY")
+    str | None, typer.Option("--fold", help="Policy for repeated wall times: first, second, both.", metavar="POLICY")
 ]
 IntervalOption = Annotated[
     str | None,
-    typer.Option("--interval-like", help="Whether a star means elapsed time: auto, never.", metavar="POLICY"),
+    typer.Option(
+        "--interval-like", help="Whether * in minute or hour means elapsed time: auto, never.", metavar="POLICY"
+    ),
 ]
-SecondsOption = Annotated[bool, typer.Option("--seconds", help="The first of six cron fields is the second.")]
-YearOption = Annotated[bool, typer.Option("--year", help="The last of six cron fields is the year.")]
+SecondsOption = Annotated[bool, typer.Option("--seconds", help="The first of six cron fields is seconds.")]
+YearOption = Annotated[bool, typer.Option("--year", help="The last of six cron fields is years.")]
 IdOption = Annotated[
-    str | None, typer.Option("--id", help="The schedule whose slot H is.", metavar="SCHEDULE", callback=legible)
+    str | None,
+    typer.Option(
+        "--id", help="Name of the schedule that H in cron is computed from.", metavar="SCHEDULE", callback=legible
+    ),
 ]
 
 
@@ -72,7 +77,7 @@ def upcoming_times(
     schedule: IdOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """When a rule fires next: UTC instants strictly after --from. Exit 1 when there is none."""
+    """Print the next times of a rule, in UTC, strictly after --from. Exit 1 when there is none."""
     parsed = timing.parse(
         rule, tz, preset=preset, gap=gap, fold=fold, interval_like=interval_like, seconds=seconds, year=year
     )
@@ -102,7 +107,7 @@ def explain(
     schedule: IdOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """A rule in words, its next times, what the clocks do to it, and what is easily got wrong."""
+    """Explain a rule of time. Shows its next times, the effect of clock changes, and common mistakes."""
     parsed = timing.parse(
         rule, tz, preset=preset, gap=gap, fold=fold, interval_like=interval_like, seconds=seconds, year=year
     )
@@ -117,12 +122,12 @@ def explain(
     say("")
     _print_ticks(named, ticks, shown, after if start is None else None)
     if changes:
-        heading(f"when the clocks change ({_policy_words(named)})")
+        heading(f"clock changes ({_policy_words(named)})")
         print_items(changes)
     elif wall_rules(named) and zone(shown).changes(after // SECOND, (after + 366 * DAY) // SECOND):
-        tell(f"\nthe clocks of {shown} change, but not at its times")
+        tell(f"\nclock changes of {shown} do not affect its times")
     if warnings:
-        heading("worth knowing")
+        heading("notes")
         print_items(warnings)
 
 
@@ -133,8 +138,8 @@ def begin(given: str | None) -> Instant:
     try:
         return parse_rfc3339(given)
     except InvalidInput:
-        told = f"--from {given!r:.80} is no date and time with its offset; write it as 2026-04-03T02:00:00Z"
-        raise InvalidInput(told) from None
+        message = f"--from {given!r:.80} is not a time with an offset; write it as 2026-04-03T02:00:00Z"
+        raise InvalidInput(message) from None
 
 
 def tell(text: str) -> None:
@@ -144,7 +149,7 @@ def tell(text: str) -> None:
 
 def why_none(rule: Rule) -> str:
     """Why there is no next time."""
-    return "no times to list: the end of each run makes the next" if rule.delay is not None else "never again"
+    return "no fixed times: each run's end determines the next" if rule.delay is not None else "no further times"
 
 
 def _print_ticks(rule: Rule, ticks: list[Instant], tz: str, now: Instant | None) -> None:
@@ -169,9 +174,9 @@ def _local_text(when: datetime, precision: str) -> str:
 def _policy_words(rule: Rule) -> str:
     policy = dst_policy(rule)
     if policy is None:
-        return "each rule by its own policy"
+        return "each rule has its own policy"
     if any(leaf.pace for leaf in wall_rules(rule)):
-        return "it counts elapsed time"
+        return "elapsed time"
     if policy["elapsed"]:
-        return "a star in minute or hour means elapsed time"
+        return "* in minute or hour means elapsed time"
     return f"gap={policy['gap']}, fold={policy['fold']}"

@@ -1,4 +1,4 @@
-"""`foliot runs`: list, and show: a run's whole story. What is done about runs is in `recover`."""
+"""`foliot runs list` and `show`. Actions on runs are in `recover`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ from foliot.cli.options import (
     MOST_LOOKS,
     AppOption,
     JsonOption,
+    RunJobOption,
+    RunPrefixOption,
+    RunQueueOption,
+    RunScheduleOption,
+    RunSinceOption,
+    RunStateOption,
+    RunTenantOption,
+    RunUntilOption,
     StoreOption,
     WrongUsage,
     legible,
@@ -50,7 +58,7 @@ from foliot.operate.story import Kind, Lineage, how_far, lineage_shape, story
 from foliot.operate.surveyed import listed_shape
 
 commands = typer.Typer(
-    help="Occurrences: list, show, cancel, skip, release, retry, resume, rerun, verify, reconcile.",
+    help="Manage runs: list, show, cancel, retry, resume, reconcile, …",
     no_args_is_help=True,
 )
 
@@ -64,9 +72,9 @@ COLUMNS = (
     Column("due", right=True),
     Column("late", rank=3, right=True),
     Column("took", rank=4, right=True),
-    Column("try", rank=5, right=True),
+    Column("attempt", rank=5, right=True),
     Column("job", rank=2),
-    Column("why", rank=1, shrinks=True),
+    Column("reason", rank=1, shrinks=True),
 )
 _ERROR_LINES = 12
 _MEMBERS = 20
@@ -74,56 +82,60 @@ _MEMBERS = 20
 
 @commands.command("list")
 def list_(
-    state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only these: dead, running, … Several are allowed.")
-    ] = None,
+    state: RunStateOption = None,
     condition: Annotated[
-        list[str] | None, typer.Option("--condition", help="Only where this holds: late, stuck, … Several are allowed.")
+        list[str] | None,
+        typer.Option("--condition", help="Only runs with this condition: late, stuck, … Repeatable, or as a,b."),
     ] = None,
-    schedule: Annotated[
-        str | None, typer.Option("--schedule", help="Only runs of this schedule.", callback=legible)
-    ] = None,
+    schedule: RunScheduleOption = None,
     member: Annotated[
         str | None,
-        typer.Option("--member", help="Of a schedule over many members: only this one's runs.", callback=legible),
+        typer.Option("--member", help="Only runs for this member of --schedule.", callback=legible),
     ] = None,
-    job: Annotated[str | None, typer.Option("--job", help="Only runs of this job.", callback=legible)] = None,
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Only runs of this tenant.", callback=legible)] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="Only runs of this queue.", callback=legible)] = None,
+    job: RunJobOption = None,
+    tenant: RunTenantOption = None,
+    queue: RunQueueOption = None,
     origin: Annotated[
-        list[str] | None, typer.Option("--origin", help="Where they come from: scheduled, delayed, backfill, …")
+        list[str] | None,
+        typer.Option(
+            "--origin", help="Only runs of this origin: scheduled, delayed, backfill, … Repeatable, or as a,b."
+        ),
     ] = None,
-    lane: Annotated[list[str] | None, typer.Option("--lane", help="live, catch-up or backfill.")] = None,
+    lane: Annotated[
+        list[str] | None,
+        typer.Option("--lane", help="Only runs in this lane: live, catch-up, backfill. Repeatable, or as a,b."),
+    ] = None,
     reason: Annotated[
-        list[str] | None, typer.Option("--reason", help="Why they stand as they do: overlap, attempts, …")
+        list[str] | None,
+        typer.Option(
+            "--reason", help="Only runs with this reason of their state: overlap, attempts, … Repeatable, or as a,b."
+        ),
     ] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", help="Nominal time from then on.", metavar="RFC3339", callback=legible)
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", help="Nominal time before then.", metavar="RFC3339", callback=legible)
-    ] = None,
+    since: RunSinceOption = None,
+    until: RunUntilOption = None,
     text: Annotated[
         str | None,
-        typer.Option("--text", help="What stands in a name, a detail or an error; or a whole id.", callback=legible),
+        typer.Option(
+            "--text", help="Only runs with this text in name, detail or error; or a whole id.", callback=legible
+        ),
     ] = None,
-    prefix: Annotated[
-        str | None, typer.Option("--prefix", help="What their names begin with.", callback=legible)
-    ] = None,
-    needs_person: Annotated[bool, typer.Option("--needs-person", help="Only those that wait for a person.")] = False,
-    soonest: Annotated[bool, typer.Option("--soonest", help="What is to come, the soonest first.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many.")] = 20,
+    prefix: RunPrefixOption = None,
+    needs_person: Annotated[bool, typer.Option("--needs-person", help="Only runs that need a person.")] = False,
+    soonest: Annotated[bool, typer.Option("--soonest", help="Upcoming runs, soonest first.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Number of runs to list.")] = 20,
     cursor: Annotated[
         str | None,
-        typer.Option("--cursor", "--before", help="Go on after the page that ended with this.", metavar="CURSOR"),
+        typer.Option(
+            "--cursor", "--before", help="Continue after this cursor, from the end of the last page.", metavar="CURSOR"
+        ),
     ] = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Runs, newest first: waiting, running and ended ones together."""
+    """List waiting, running and ended runs, newest first."""
     if member is not None and schedule is None:
-        raise WrongUsage("--member says whose runs of a schedule; name that, too: --schedule NAME --member MEMBER")
+        raise WrongUsage("--member requires --schedule: --schedule NAME --member MEMBER")
     order = Order.SOONEST if soonest else Order.NEWEST
     start, end = (FIRST if since is None else read_instant(since, "--since")), LAST
     end = end if until is None else read_instant(until, "--until")
@@ -158,15 +170,15 @@ def list_(
     if as_json:
         print_json([listed_shape(one) | {"cursor": cursor_of(order, one.view)} for one in page.runs])
     else:
-        print_table(COLUMNS, [row(one.view, now, one.conditions) for one in page.runs], nothing="no such runs")
+        print_table(COLUMNS, [row(one.view, now, one.conditions) for one in page.runs], nothing="no matching runs")
     if page.cursor is not None and not page.complete:
-        complain(f"so far no more were found, and the search was cut short; go on with --cursor {page.cursor}")
+        complain(f"the search was cut short and may have missed runs: continue with --cursor {page.cursor}")
     elif page.cursor is not None and not as_json:
-        say(f"\nthere are more: --cursor {page.cursor}", "dim")
+        say(f"\nmore results: add --cursor {page.cursor}", "dim")
 
 
 async def _pages(foliot: Foliot, wanted: RunFilter, cursor: str | None, limit: int) -> RunPage:
-    """As many pages as it takes. A search that was cut short goes on for a while: a person can wait a little."""
+    """Pages up to the limit. Continues a search that the store cut short, up to MOST_LOOKS times."""
     looks = 0
     found: list[ListedRun] = []
     while True:
@@ -193,29 +205,29 @@ def row(view: RunView, now: Instant, held: Sequence[str] = ()) -> tuple[str, ...
 
 
 def _how_far(view: RunView) -> str:
-    """`397 of 412`, of a run that is not over."""
+    """`397 of 412`, for a run that has not ended."""
     if view.state not in (State.RUNNING, State.RETRYING, *PARKED):
         return ""
     return ", ".join(f"{batch} {batch_name(batch)}" for batch in view.batches) or how_far(view.progress) or ""
 
 
 def why(view: RunView) -> str:
-    """Reason and detail in one phrase; empty for a run about which there is nothing to explain."""
+    """Reason and detail of a run's state in one phrase; empty without them."""
     told = held_words(view) or ": ".join(text for text in (view.reason, words.headline(view.detail or "")) if text)
     merged = f" ({view.span_count:,} ticks)" if view.span_count > 1 else ""
-    asked = "asked to stop" if view.cancel_requested else ""
+    asked = "cancellation requested" if view.cancel_requested else ""
     return words.one_line(told + merged or asked)
 
 
 @commands.command("show")
 def show(run: RunArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """One run's whole story: made, due, every attempt and effect, who did what, and what is safe to do now."""
+    """Show one run: facts, timeline and safe next steps."""
     lineage = with_store(app, store, lambda foliot: foliot.operate.lineage_async(run))
     if as_json:
         print_json(lineage_shape(lineage))
         return
     print_facts(_facts(lineage))
-    heading("its story (UTC)")
+    heading("timeline (UTC)")
     print_timeline(timeline(lineage))
     _print_lacking(lineage.view)
     _print_error(lineage.view)
@@ -241,7 +253,7 @@ def _facts(lineage: Lineage) -> dict[str, str]:
     if held := conditions(view, policy_of(view, lineage.card), lineage.now):
         facts["condition"] = ", ".join(held)
     if told := why(view):
-        facts["why"] = told
+        facts["reason"] = told
     facts["job"] = view.job
     if view.schedule:
         facts["schedule"] = f"{view.schedule} (revision {view.revision})"
@@ -265,12 +277,12 @@ def _facts(lineage: Lineage) -> dict[str, str]:
 
 
 def _print_lacking(view: RunView) -> None:
-    """Of a tick over many members, those whose runs are not done."""
+    """Prints the unfinished members of a fan-out tick."""
     if view.interval is None or not view.interval.lacking:
         return
-    heading("members that are not done")
+    heading("unfinished members")
     rows = [(one.member, str(one.state), _because(one)) for one in view.interval.lacking[:_MEMBERS]]
-    columns = (Column("member"), Column("state", coloured=True), Column("why", shrinks=True))
+    columns = (Column("member"), Column("state", coloured=True), Column("reason", shrinks=True))
     print_table(columns, rows, nothing="")
     left = view.interval.members - view.interval.done - len(rows)
     if left > 0:
@@ -282,11 +294,11 @@ def _because(one: Lacking) -> str:
 
 
 def _print_error(view: RunView) -> None:
-    """The last attempt's error, whole where it is short."""
+    """Prints the error of the last attempt; cuts out the middle of a long one."""
     last = next((attempt for attempt in reversed(view.attempts) if attempt.error), None)
     if last is None or last.error is None or last.outcome is Outcome.SUCCEEDED:
         return
-    heading(f"the last error, of {attempt_id(view.id, last.attempt)}")
+    heading(f"last error ({attempt_id(view.id, last.attempt)})")
     lines = last.error.splitlines()
     cut = [f"… {len(lines) - _ERROR_LINES} lines …"] if len(lines) > _ERROR_LINES else []
     for line in lines[:1] + cut + lines[1:][-(_ERROR_LINES - 1) :]:
@@ -300,21 +312,21 @@ def _harmless(line: str) -> str:
 def _print_guidance(lineage: Lineage) -> None:
     told, card = lineage.guidance, lineage.card
     if lineage.view.state is State.HELD:
-        say(f'\nto let it go now, against that: foliot runs release {quote(lineage.view.id)} --reason "..."', "dim")
+        say(f'\nto release it now in spite of that: foliot runs release {quote(lineage.view.id)} --reason "..."', "dim")
     if told is None:
         return
-    heading("what to do")
+    heading("next steps")
     for label in ("owner", "runbook", "changes"):
         if card is not None and getattr(card, label):
             say(f"{label:<9}{getattr(card, label)}")
     say(told.lead)
-    say(f"What is known: {told.advice.why} (class {told.advice.recovery}).")
+    say(f"Known facts: {told.advice.why} (class {told.advice.recovery}).")
     print_items(told.counts)
     if told.look:
-        say("\nlook at this first:")
+        say("\ncheck first:")
     print_items(told.look)
-    _print_steps("safe, the safest first:", told.steps, "bold")
-    _print_steps("refused without --override:", told.refused, "red")
+    _print_steps("safe steps, safest first:", told.steps, "bold")
+    _print_steps("unsafe steps, which require --override:", told.refused, "red")
 
 
 def _print_steps(title: str, steps: Sequence[Step], style: str) -> None:
@@ -326,12 +338,12 @@ def _print_steps(title: str, steps: Sequence[Step], style: str) -> None:
 
 
 def named(given: list[str] | None, known: type[Enum], option: str) -> list[str]:
-    """Words that a kind of things knows; several at once are parted by commas."""
+    """The words of an option with members of an enum, given repeatedly or separated by commas."""
     words = [word.strip().lower() for text in given or () for word in text.split(",")]
     there = [str(one) for one in known]
     for word in words:
         if word not in there:
-            raise WrongUsage(f"{option}: there is no {word!r:.60}; there are: {', '.join(there)}")
+            raise WrongUsage(f"{option}: unknown value {word!r:.60}; give one of: {', '.join(there)}")
     return words
 
 
@@ -339,5 +351,5 @@ def states_named(given: list[str]) -> list[State]:
     names = [name.strip().upper() for text in given for name in text.split(",")]
     for name in names:
         if name not in State.__members__:
-            raise WrongUsage(f"--state: there is no state {name.lower()!r}; there are: {', '.join(map(str, State))}")
+            raise WrongUsage(f"--state: unknown state {name.lower()!r}; give one of: {', '.join(map(str, State))}")
     return [State[name] for name in names]

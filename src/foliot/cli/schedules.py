@@ -1,4 +1,4 @@
-"""`foliot schedules`: list, show, pause, resume, trigger, delete. What changes them is in `editing`."""
+"""`foliot schedules`: list, show, pause, resume, trigger, delete. `edit` and `apply` are in `editing`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ from foliot.cli.options import (
     MOST_LOOKS,
     ActorOption,
     AppOption,
+    CursorOption,
     DryRunOption,
     ForOption,
     JsonOption,
     ReasonOption,
+    ScheduleArgument,
+    ScheduleJobOption,
+    ScheduleTenantOption,
     StoreOption,
     UntilOption,
     WhatOption,
@@ -66,19 +70,17 @@ from foliot.operate.story import how_far
 from foliot.operate.surveyed import sparkline, standing_shape, strip_signs
 from foliot.operate.surveying import StandingPage
 
-commands = typer.Typer(
-    help="Standing rules: list, show, pause, resume, trigger, edit, apply, delete.", no_args_is_help=True
-)
+commands = typer.Typer(help="Manage schedules: list, show, pause, trigger, edit, apply, …", no_args_is_help=True)
 
-NameArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="The name of a schedule.", callback=legible)]
+
 MaybeNameArgument = Annotated[
     str | None, typer.Argument(metavar="[SCHEDULE]", help="The name of a schedule.", callback=legible)
 ]
-OfJobOption = Annotated[str | None, typer.Option("--job", help="All schedules of this job.", callback=legible)]
-OfTenantOption = Annotated[str | None, typer.Option("--tenant", help="All of this tenant.", callback=legible)]
-OfQueueOption = Annotated[str | None, typer.Option("--queue", help="All in this queue.", callback=legible)]
-OfOwnerOption = Annotated[str | None, typer.Option("--owner", help="All of this owner.", callback=legible)]
-PrefixOption = Annotated[str | None, typer.Option("--prefix", help="All whose names begin so.", callback=legible)]
+OfQueueOption = Annotated[str | None, typer.Option("--queue", help="Only schedules in this queue.", callback=legible)]
+OfOwnerOption = Annotated[str | None, typer.Option("--owner", help="Only schedules of this owner.", callback=legible)]
+PrefixOption = Annotated[
+    str | None, typer.Option("--prefix", help="Only schedules whose name starts with this.", callback=legible)
+]
 _COMING, _LAST = 5, 8
 _SHOWN = 12
 """Ticks in a list."""
@@ -88,34 +90,33 @@ _TENANTS = 8
 @commands.command("list")
 def list_(
     text: Annotated[
-        str | None, typer.Option("--text", help="What stands in a name, a job or an owner.", callback=legible)
+        str | None,
+        typer.Option("--text", help="Only schedules with this text in name, job or owner.", callback=legible),
     ] = None,
-    job: Annotated[str | None, typer.Option("--job", help="Only schedules of this job.", callback=legible)] = None,
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", help="Only schedules of this tenant.", callback=legible)
-    ] = None,
+    job: ScheduleJobOption = None,
+    tenant: ScheduleTenantOption = None,
     paused: Annotated[
-        bool, typer.Option("--paused", help="Only those that are paused, or whose job, queue or tenant is.")
+        bool, typer.Option("--paused", help="Only schedules that are paused, themselves or by job, queue or tenant.")
     ] = False,
-    not_paused: Annotated[bool, typer.Option("--not-paused", help="Only those that nothing pauses.")] = False,
+    not_paused: Annotated[bool, typer.Option("--not-paused", help="Only schedules without any pause.")] = False,
     needs_person: Annotated[
-        bool, typer.Option("--needs-person", help="Only those of which something waits for a person.")
+        bool, typer.Option("--needs-person", help="Only schedules that need a person, or whose runs do.")
     ] = False,
     last: Annotated[
         list[str] | None,
-        typer.Option("--last", help="How their last run stands: dead, running, …"),
+        typer.Option("--last", help="Only schedules whose last run is in this state: dead, … Repeatable, or as a,b."),
     ] = None,
-    soonest: Annotated[bool, typer.Option("--soonest", help="By when they are due next.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many.")] = 50,
-    cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Go on after the page that ended with this.", callback=legible)
-    ] = None,
+    soonest: Annotated[bool, typer.Option("--soonest", help="Sort by next due time.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Number of schedules to list.")] = 50,
+    cursor: CursorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Schedules: what they mean, when they are due, how their last runs ended (oldest first: ▪ kept, ◔ late, ↻ retried,
-    ◐ partial, · skipped, ○ missed, ✗ failed, ✓ settled by a person)."""
+    """List schedules with rules, due times and latest outcomes.
+
+    TICKS, oldest first: ▪ on time, ◔ late, ↻ retried, ◐ partial, · skipped, ○ missed, ✗ failed, ✓ settled by a person.
+    """
     if paused and not_paused:
         raise WrongUsage("give --paused or --not-paused, not both")
     order = ScheduleOrder.NEXT if soonest else ScheduleOrder.NAME
@@ -143,20 +144,20 @@ def list_(
             *([PAUSED] if page.pauses else ()),
             Column("next", right=True),
             Column("last", rank=1, coloured=True),
-            Column("useful", rank=3, right=True),
+            Column("last useful", rank=3, right=True),
             Column("ticks", rank=4, right=True),
             Column("rule", rank=2, shrinks=True),
             Column("job", rank=5),
         )
         print_table(columns, [_row(one, page.pauses, page.now) for one in page.schedules], nothing="no schedules")
     if page.cursor is not None and not page.complete:
-        complain(f"so far no more were found, and the search was cut short; go on with --cursor {quote(page.cursor)}")
+        complain(f"the search was cut short and may have missed schedules: continue with --cursor {quote(page.cursor)}")
     elif page.cursor is not None and not as_json:
-        say(f"\nthere are more: --cursor {quote(page.cursor)}", "dim")
+        say(f"\nmore results: add --cursor {quote(page.cursor)}", "dim")
 
 
 async def _pages(foliot: Foliot, wanted: ScheduleFilter, cursor: str | None, limit: int) -> StandingPage:
-    """As many pages as it takes. A search that was cut short goes on for a while: a person can wait a little."""
+    """Pages up to the limit. Continues a search that the store cut short, up to MOST_LOOKS times."""
     looks = 0
     found: list[Standing] = []
     while True:
@@ -195,8 +196,10 @@ def _rule_words(view: ScheduleView) -> str:
 
 
 @commands.command("show")
-def show(schedule: NameArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """One schedule: its rule and policies in words, what comes, and what its last runs did."""
+def show(
+    schedule: ScheduleArgument, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Show one schedule: rule, policies, health and latest runs."""
 
     async def look(foliot: Foliot) -> tuple[Standing, list[RunView], list[str], bool, list[Pause], Instant]:
         stands = await foliot.operate.standing_async(schedule)
@@ -212,48 +215,48 @@ def show(schedule: NameArgument, app: AppOption = None, store: StoreOption = Non
         return
     facts = _facts(stands.as_view, pauses_about(stands.schedule, paused), now)
     if lacks:
-        facts["warning"] = f"there is no schedule {stands.schedule.policy.requires}, which it requires: declare that"
+        facts["warning"] = f"it requires {stands.schedule.policy.requires}, which does not exist: declare that schedule"
     if drift:
-        facts["drift"] = f"declared otherwise by the code of {', '.join(drift)}"
+        facts["drift"] = f"declared differently by the code of {', '.join(drift)}"
     print_facts(facts)
-    heading("how it stands")
+    heading("health")
     print_facts(standing_facts(stands, now))
-    heading("comes next (UTC)")
+    heading("upcoming (UTC)")
     for tick in coming_ticks(stands.as_view, now, _COMING):
         say(f"{rfc3339(tick)}  {words.relative(tick, now)}")
-    heading("last runs")
+    heading("latest runs")
     print_table(RUN_COLUMNS, [run_row(run, now) for run in last], nothing="none yet")
 
 
 def standing_facts(one: Standing, now: Instant) -> dict[str, str]:
-    """What its latest runs say about it; nothing of what is as it should be."""
+    """The health of a schedule from its latest runs; facts without findings are left out."""
     facts = {"last useful": "never" if one.facts.useful_at is None else words.relative(one.facts.useful_at, now)}
     if one.strip:
         facts["last ticks"] = f"{strip_signs(one.strip)}  (oldest first)"
-        facts["of these"] = ", ".join(f"{count} {mark}" for mark, count in Counter(one.strip).most_common())
+        facts["counts"] = ", ".join(f"{count} {mark}" for mark, count in Counter(one.strip).most_common())
     if one.durations:
         took = words.length(int(median(one.durations)))
         share = "" if one.ratio is None else f", {one.ratio:.1%} of its interval"
-        facts["takes"] = f"{sparkline(one.durations)}  {took}{share}"
+        facts["takes"] = f"{sparkline(one.durations)}  median {took}{share}"
     if one.lateness is not None:
-        facts["began"] = f"{words.length(one.lateness)} after its time; {words.length(one.worst)} at the worst"
+        facts["lateness"] = f"{words.length(one.lateness)}; worst {words.length(one.worst)}"
     if one.queue_delay is not None:
         facts["queue delay"] = words.length(one.queue_delay)
     for active in one.active:
-        heard = "" if active.heard is None else f", heard of {words.length(active.heard)} ago"
+        heard = "" if active.heard is None else f", last heartbeat {words.length(active.heard)} ago"
         far = how_far(active.view.progress)
-        told = f"{active.view.id}, try {active.view.attempt}, for {words.length(active.age)}{heard}"
-        facts[f"at work {len(facts)}" if "at work" in facts else "at work"] = told + (f": {far}" if far else "")
+        text = f"{active.view.id}, attempt {active.view.attempt}, for {words.length(active.age)}{heard}"
+        facts[f"running {len(facts)}" if "running" in facts else "running"] = text + (f": {far}" if far else "")
     if one.waiting:
-        facts["waiting"] = f"{words.counted(one.waiting, 'run')}, the first due {words.relative(one.waits_since, now)}"
+        facts["waiting"] = f"{words.counted(one.waiting, 'run')}, the oldest due {words.relative(one.waits_since, now)}"
     if one.backlog:
-        facts["backfill"] = f"{words.counted(one.backlog, 'run')} still to do"
+        facts["backfill"] = f"{words.counted(one.backlog, 'run')} left"
     if one.emitted:
-        each = "" if one.useful_per_attempt is None else f", {one.useful_per_attempt:.2f} useful for each attempt"
-        facts["runs"] = f"{one.emitted:,} made, {one.completed:,} over, {one.useful:,} useful{each}"
+        each = "" if one.useful_per_attempt is None else f", {one.useful_per_attempt:.2f} useful per attempt"
+        facts["runs"] = f"{one.emitted:,} created, {one.completed:,} ended, {one.useful:,} useful{each}"
         facts["runs"] += f", {one.partial:,} partial" if one.partial else ""
     if one.retries or one.overlaps:
-        facts["trouble"] = f"{one.retries:,} retries, {one.overlaps:,} overlaps"
+        facts["retries"] = f"{one.retries:,}; {one.overlaps:,} overlaps"
     if one.needs:
         facts["needs a person"] = ", ".join(_NEEDS.get(need, need) for need in one.needs).format(one.in_a_row)
     if one.facts.tenants:
@@ -282,9 +285,9 @@ def _facts(view: ScheduleView, paused: list[Pause], now: Instant) -> dict[str, s
         facts[f"{one.what}"] = ", ".join([*([facts[one.what]] if one.what in facts else []), told])
     if view.edit is not None:
         by = f"{view.edit.actor}, {words.relative(view.edit.at, now)}"
-        facts["edited"] = f"by {by}: {', '.join(view.edit.fields)}; otherwise than {schedule.source} states it"
+        facts["edited"] = f"by {by}: {', '.join(view.edit.fields)}; differs from its declaration in {schedule.source}"
     if schedule.over is not None:
-        facts["over"] = f"{schedule.over}: a run for each member; see foliot members served {schedule.id}"
+        facts["over"] = f"{schedule.over}: one run per member; see foliot members served {schedule.id}"
     for label in ("tenant", "queue", "owner", "runbook", "changes"):
         if getattr(schedule, label):
             facts[label] = str(getattr(schedule, label))
@@ -311,8 +314,8 @@ def pause(
     what: WhatOption = None,
     length: ForOption = None,
     until: UntilOption = None,
-    job: OfJobOption = None,
-    tenant: OfTenantOption = None,
+    job: ScheduleJobOption = None,
+    tenant: ScheduleTenantOption = None,
     queue: OfQueueOption = None,
     owner: OfOwnerOption = None,
     prefix: PrefixOption = None,
@@ -324,8 +327,10 @@ def pause(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """No tick runs from now on: the one that falls due is held. Other parts of it with --what. Many at once by what
-    they have in common: shows them first, and asks."""
+    """Pause a schedule: its ticks are held when they fall due. --what pauses other parts.
+
+    Filters select many schedules: they are shown first, and confirmed.
+    """
     whats, ending, place = read_whats(what), read_ending(length, until), Place(app, store)
     wanted = _wanted(job, tenant, queue, owner, prefix)
     why = "" if dry_run else stated_reason(reason)
@@ -362,8 +367,8 @@ def resume(
     schedule: MaybeNameArgument = None,
     what: WhatOption = None,
     catch_up: CatchUpOption = False,
-    job: OfJobOption = None,
-    tenant: OfTenantOption = None,
+    job: ScheduleJobOption = None,
+    tenant: ScheduleTenantOption = None,
     queue: OfQueueOption = None,
     owner: OfOwnerOption = None,
     prefix: PrefixOption = None,
@@ -375,7 +380,10 @@ def resume(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The next tick runs again; ticks of the pause are skipped, in one row, unless they are to be caught up."""
+    """Resume a schedule. Ticks of the pause are skipped and recorded in one row, unless --catch-up is given.
+
+    Filters select many schedules: they are shown first, and confirmed.
+    """
     whats, place = read_whats(what), Place(app, store)
     wanted = _wanted(job, tenant, queue, owner, prefix)
     why = "" if dry_run else stated_reason(reason)
@@ -411,15 +419,18 @@ def resume(
 
 @commands.command("delete")
 def delete(
-    schedule: NameArgument,
-    revision: Annotated[int | None, typer.Option("--revision", help="Only if it is still this one.", min=1)] = None,
+    schedule: ScheduleArgument,
+    revision: Annotated[
+        int | None,
+        typer.Option("--revision", help="Refuse the deletion unless the schedule is at this revision.", min=1),
+    ] = None,
     reason: ReasonOption = None,
     actor: ActorOption = None,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Removes a schedule and its next run; its history stays. One that code declares comes back with the code."""
+    """Delete a schedule and its next run. Its history stays. A schedule from code returns when its app starts again."""
     why = stated_reason(reason)
 
     async def act(foliot: Foliot) -> ScheduleView:
@@ -431,22 +442,22 @@ def delete(
     if as_json:
         print_json({"id": schedule, "outcome": "deleted", "source": source})
     else:
-        back = "; it comes back when the app that declares it is started" if source == "code" else ""
+        back = "; it returns when the app that declares it starts again" if source == "code" else ""
         say(f"deleted {schedule}{back}")
 
 
 @commands.command("trigger")
 def trigger(
-    schedule: NameArgument,
+    schedule: ScheduleArgument,
     key: Annotated[
         str | None,
         typer.Option(
-            "--key", help="Within a day, the same run is answered to whoever says it again.", callback=legible
+            "--key", help="Idempotency key: the same key within a day returns the same run.", callback=legible
         ),
     ] = None,
     override_overlap: Annotated[
         bool,
-        typer.Option("--override-overlap", help="Start it beside active runs; no limit or pause holds it either."),
+        typer.Option("--override-overlap", help="Start beside active runs, in spite of overlap, limits and pauses."),
     ] = False,
     dry_run: DryRunOption = False,
     reason: ReasonOption = None,
@@ -455,8 +466,10 @@ def trigger(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Makes one run now, beside the schedule's ticks. Says first what overlap does to it, and refuses to make a run
-    that would be skipped. Called twice, it makes two runs: a script that may be started again gives a --key."""
+    """Create one run now, in addition to the schedule's ticks. Refused when its overlap policy would skip the run.
+
+    Each call creates a run: a script that may be repeated gives a --key.
+    """
     place, why = Place(app, store), "" if dry_run else stated_reason(reason)
     if dry_run or not as_json:
         seen = place.call(

@@ -1,4 +1,4 @@
-"""What the doctor makes of a PostgreSQL server. Pure: the same findings always get the same verdicts."""
+"""The doctor's checks of a PostgreSQL server. Pure: the same findings always get the same verdicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from foliot.cli import words
 from foliot.domain.instant import SECOND
 
 LONG = 300
-"""Seconds: a transaction that is open for longer keeps the server from tidying up, and late promises costly to find."""
+"""Seconds. A transaction that is open for longer keeps vacuum from removing dead rows, which slows the search for due
+runs."""
 CROWDED = 0.9
 
 Verdict = tuple[str, str, str]
@@ -23,7 +24,7 @@ def server_checks(health: Mapping[str, Any]) -> Iterator[Verdict]:
     yield _wake_ups(health)
     yield _shards(health)
     days = health["keep_days"]
-    yield "retention", "ok", "ended runs are kept for ever" if days is None else f"ended runs are kept for {days} days"
+    yield "retention", "ok", "ended runs are never deleted" if days is None else f"ended runs are kept for {days} days"
 
 
 def _durability(health: Mapping[str, Any]) -> Verdict:
@@ -35,15 +36,19 @@ def _durability(health: Mapping[str, Any]) -> Verdict:
         f"{words.counted(replicas, 'replica')}, {synchronous if is_seen else 'an unknown number'} synchronous"
     )
     if not is_seen:
-        told += f"; the role {role} cannot see what replicas do: GRANT pg_monitor TO {role} lets it"
+        told += f"; role {role} cannot see the state of replicas: GRANT pg_monitor TO {role}"
     if health["fsync"] != "on" or health["full_page_writes"] != "on":
-        return "durability", "wrong", f"{told}: a crash of the server's host could undo what was accepted"
+        return "durability", "wrong", f"{told}: a crash of the server's host could undo committed promises"
     if commit == "off":
-        return "durability", "warning", f"{told}: a crash of the server may undo the last promises that were accepted"
+        return "durability", "warning", f"{told}: a crash of the server may undo the last committed promises"
     if commit == "local" and waits_for:
-        return "durability", "warning", f"{told}: nobody waits for replicas, so a failover may undo the last promises"
+        return (
+            "durability",
+            "warning",
+            f"{told}: commits do not wait for replicas, so a failover may undo the last ones",
+        )
     if waits_for and is_seen and not synchronous:
-        return "durability", "warning", f"{told}: commits wait for {waits_for}, and none of it is there"
+        return "durability", "warning", f"{told}: commits wait for {waits_for}, and no such replica is connected"
     return "durability", "ok", told
 
 
@@ -51,28 +56,32 @@ def _connections(health: Mapping[str, Any]) -> Verdict:
     used, most = health["connections"], health["max_connections"]
     told = f"{used} of {most} in use"
     if used > CROWDED * most:
-        return "connections", "warning", f"{told}: raise max_connections, lower ?connections=, or put a pooler between"
+        return "connections", "warning", f"{told}: raise max_connections, lower ?connections=, or use a pooler"
     return "connections", "ok", told
 
 
 def _transactions(health: Mapping[str, Any]) -> Verdict:
     oldest = health["oldest_transaction_seconds"]
-    told = f"the oldest is open for {words.length(oldest * SECOND)}"
+    told = f"the oldest has been open for {words.length(oldest * SECOND)}"
     if health["autovacuum"] != "on":
-        return "transactions", "warning", f"{told}; autovacuum is off: tables will grow, and become slow"
+        return "transactions", "warning", f"{told}; autovacuum is off: tables grow and queries become slow"
     if oldest > LONG:
-        return "transactions", "warning", f"{told}: the server cannot tidy up meanwhile; see pg_stat_activity"
-    return "transactions", "ok", told if oldest else "none is open"
+        return "transactions", "warning", f"{told}, which blocks vacuum; see pg_stat_activity"
+    return "transactions", "ok", told if oldest else "none open"
 
 
 def _wake_ups(health: Mapping[str, Any]) -> Verdict:
     through = "through a pooler in transaction mode" if health["pooler"] == "transaction" else "without a pooler"
     if health["wake_ups"] not in (None, "ok"):
-        told = f"{health['wake_ups']}; what is new is looked for now and then instead, and begins later"
+        told = f"{health['wake_ups']}; Foliot polls for new work instead, so runs start later"
         return "wake-ups", "warning", told
     if health["listens"]:
-        return "wake-ups", "ok", f"listens for them; {through}"
-    return "wake-ups", "ok", f"does not listen, and asks instead; {through}: listen= in the URL would spare the server"
+        return "wake-ups", "ok", f"LISTEN/NOTIFY; {through}"
+    return (
+        "wake-ups",
+        "ok",
+        f"polling instead of LISTEN/NOTIFY; {through}: listen= in the URL reduces the server's load",
+    )
 
 
 def _shards(health: Mapping[str, Any]) -> Verdict:
@@ -82,5 +91,5 @@ def _shards(health: Mapping[str, Any]) -> Verdict:
         f", {len(shards)} by scheduler {owner}" for owner, shards in held.items()
     )
     if taken < health["shards"]:
-        return "shards", "warning", f"{told}: what is due in the others waits for a scheduler"
+        return "shards", "warning", f"{told}: due runs in the others wait for a scheduler"
     return "shards", "ok", told

@@ -28,12 +28,12 @@ _KEYS = ("app", "store", "audit_anchor", "log_format", "log_level", "encryption_
 _OF_ALERTS = ("urls", "ping", "silent", "grace")
 
 
-_UNTOLD = AlertSettings()
+_DEFAULT_ALERTS = AlertSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What was asked for; None where nothing says it."""
+    """Settings from options, environment and file; None where none of them has a value."""
 
     app: str | None = None
     store: str | None = None
@@ -43,13 +43,13 @@ class Settings:
     """See `foliot.cli.logs`."""
     log_level: str | None = None
     encryption_keys: str | None = None
-    """What stored values are locked with, with commas between: the first one locks, all unlock."""
+    """Keys of stored values, separated by commas: the first one encrypts, all decrypt."""
     audit_keys: str | None = None
     """Keys that rows of the audit log are signed with, with commas between: the first one signs, all verify."""
     private_networks: str | None = None
     """Networks that requests may go to beside public addresses, with commas between."""
-    alerts: AlertSettings = _UNTOLD
-    """How people want to be told of alerts."""
+    alerts: AlertSettings = _DEFAULT_ALERTS
+    """How alerts are notified."""
 
     def load(self) -> Foliot:
         """The app, with the store that was asked for; without an app, one that knows no jobs."""
@@ -85,10 +85,10 @@ class Settings:
         app = self.on_store()
         file = app.store.file
         if file is not None and not _is_there(Path(file)):
-            raise StoreError(f"there is no store at {file}; say which with --store, or let `foliot up` make one")
+            raise StoreError(f"there is no store at {file}; give another --store, or create one with `foliot up`")
         if app.store.is_server and asyncio.run(app.store.schema()).current == 0:
             where = app.store.name
-            raise StoreError(f"there is no store in {where}; say which with --store, or let `foliot migrate` make one")
+            raise StoreError(f"there is no store in {where}; give another --store, or create one with `foliot migrate`")
         return app
 
 
@@ -118,18 +118,18 @@ def _alerts(said: Mapping[str, Any], environment: Mapping[str, str]) -> AlertSet
     """`[alerts]` of the file; addresses from the environment take the place of those in it."""
     for key in said:
         if key not in _OF_ALERTS:
-            raise InvalidInput(f"{FILE} has an unknown key {key!r} in [alerts]; it may have: {', '.join(_OF_ALERTS)}")
+            raise InvalidInput(f"{FILE} has an unknown key {key!r} in [alerts]; known keys: {', '.join(_OF_ALERTS)}")
     given = environment.get("FOLIOT_ALERT_URLS")
     urls = given.split() if given is not None else said.get("urls", [])
     if not isinstance(urls, list) or not all(isinstance(url, str) and "://" in url for url in urls):
-        raise InvalidInput(f'{FILE}: urls in [alerts] must be a list of addresses, such as ["mailto://..."]')
+        raise InvalidInput(f'{FILE}: urls in [alerts] must be a list of URLs, such as ["mailto://..."]')
     ping = environment.get("FOLIOT_ALERT_PING") or said.get("ping")
     graces = said.get("grace", {})
     if not isinstance(graces, dict):
-        raise InvalidInput(f'{FILE}: [alerts.grace] must say how long by kind, such as late = "10m"')
+        raise InvalidInput(f'{FILE}: [alerts.grace] must be a table of durations by kind, such as late = "10m"')
     for kind in checked_kinds(list(graces)):
         if kind in EVENTFUL:
-            raise InvalidInput(f"{FILE}: {kind} has no grace: it is told when it happens; silence it if it must be")
+            raise InvalidInput(f"{FILE}: {kind} has no grace, because it is a single event; add it to silent instead")
     rules = Rules(
         frozenset(checked_kinds(said.get("silent", []))), {kind: duration(given) for kind, given in graces.items()}
     )
@@ -148,7 +148,7 @@ def _read(file: Path) -> dict[str, Any]:
             continue
         if key not in _KEYS:
             nearest = get_close_matches(key, [*_KEYS, "alerts"], n=1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; it may have: {', '.join(_KEYS)}, [alerts]"
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; known keys: {', '.join(_KEYS)}, [alerts]"
             raise InvalidInput(f"{FILE} has an unknown key {key!r}{hint}")
         if not isinstance(value, str) or not value:
             raise InvalidInput(f'{FILE}: {key} must be text, such as {key} = "{_EXAMPLES[key]}"')
@@ -223,8 +223,8 @@ def _pick(given: str, module: ModuleType, name: str) -> Foliot:
     if len({id(app) for app in found.values()}) == 1:
         return next(iter(found.values()))
     if not found:
-        raise InvalidInput(f"--app {given}: {module.__name__} makes no app; write in it: app = Foliot()")
-    raise InvalidInput(f"--app {given}: {module.__name__} has several apps; say which of {listed}: --app {given}:NAME")
+        raise InvalidInput(f"--app {given}: {module.__name__} creates no app; add to it: app = Foliot()")
+    raise InvalidInput(f"--app {given}: {module.__name__} has several apps ({listed}); choose one: --app {given}:NAME")
 
 
 def _broken(given: str, error: BaseException) -> InvalidInput:

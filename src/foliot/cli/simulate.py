@@ -1,4 +1,4 @@
-"""`foliot simulate`: what an app's schedules would do, in virtual time: look before you deploy."""
+"""`foliot simulate`: plays an app's schedules in virtual time, before a deployment."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ import typer
 
 from foliot.app import Foliot
 from foliot.cli import words
-from foliot.cli.load import StartOption, has_store, read_instant
-from foliot.cli.options import AppOption, JsonOption, StoreOption, WrongUsage, legible, read_duration, settings_of
+from foliot.cli.load import has_store, read_instant
+from foliot.cli.options import (
+    AppOption,
+    FromOption,
+    JsonOption,
+    StoreOption,
+    WrongUsage,
+    legible,
+    read_duration,
+    settings_of,
+)
 from foliot.cli.output import Column, heading, print_items, print_json, print_table, say
 from foliot.domain.instant import DAY, SECOND, Duration, Instant
 from foliot.operate.jobs import durations
@@ -26,27 +35,27 @@ from foliot.timing.surprises import dst_surprises
 _MOST_RUNS = 100_000
 _LOOKED_AT = 1_000
 _OTHERWISE: Duration = SECOND
-"""How long a run takes of which nobody knows anything."""
+"""Assumed duration of a run without history."""
 
 LengthOption = Annotated[
-    str, typer.Option("--for", help="For how long, such as 36h or 7d.", metavar="DURATION", callback=legible)
+    str, typer.Option("--for", help="Length of the period: 36h or 7d.", metavar="DURATION", callback=legible)
 ]
 OutageOption = Annotated[
     list[str] | None,
-    typer.Option("--outage", help="Nobody is there: 2h@2026-04-01T02:00:00Z. Repeatable.", metavar="DURATION@TIME"),
+    typer.Option("--outage", help="Simulate an outage: 2h@2026-04-01T02:00:00Z. Repeatable.", metavar="DURATION@TIME"),
 ]
 TakingOption = Annotated[
     list[str] | None,
     typer.Option(
         "--taking",
-        help="How long runs take: 30s, or of one job: report=5m. By default the median of its history, else 1s.",
+        help="Duration of runs: 30s, or of one job: report=5m. Default: median of its history, else 1s. Repeatable.",
         metavar="[JOB=]DURATION",
     ),
 ]
 
 
 class Told(NamedTuple):
-    """All that is told."""
+    """The result of a simulation."""
 
     start: Instant
     end: Instant
@@ -60,17 +69,20 @@ class Told(NamedTuple):
 def simulate(
     app: AppOption = None,
     length: LengthOption = "7d",
-    start: StartOption = None,
+    start: FromOption = None,
     outage: OutageOption = None,
     taking: TakingOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What the app's schedules would do: ticks that run, wait, overlap or are skipped, and why. The real scheduler
-    plays them in virtual time, on a store in memory; none of the app's jobs is called."""
+    """Simulate the app's schedules in virtual time. Shows which ticks run, wait, overlap or are skipped, and why.
+    The real scheduler runs on a store in memory. No job of the app is called.
+    """
     settings = settings_of(app, store)
     if settings.app is None:
-        raise WrongUsage("simulate plays what an app declares: give --app module:app, --app file.py, or FOLIOT_APP")
+        raise WrongUsage(
+            "simulate needs the app with its schedules: give --app module:app, --app app.py, or FOLIOT_APP"
+        )
     span = read_duration(length, "--for")
     begin = None if start is None else read_instant(start, "--from")
     stated = _read_taking(taking or [])
@@ -99,10 +111,10 @@ def _read_taking(given: Sequence[str]) -> dict[str, Duration]:
 def _read_outage(text: str, first: Instant, last: Instant) -> Outage:
     lasting, separator, at = text.partition("@")
     if not separator:
-        raise WrongUsage(f"--outage {text!r:.80}: say how long and when, as in 2h@2026-04-01T02:00:00Z")
+        raise WrongUsage(f"--outage {text!r:.80}: give a duration and a start, as in 2h@2026-04-01T02:00:00Z")
     outage = Outage(read_instant(at, "--outage"), read_duration(lasting, "--outage"))
     if not first <= outage.at < last:
-        raise WrongUsage(f"--outage {text!r:.80} begins outside of the time that is played")
+        raise WrongUsage(f"--outage {text!r:.80} starts outside of the simulated period; see --from and --for")
     return outage
 
 
@@ -134,8 +146,8 @@ def _refuse_too_many(loaded: Foliot, first: Instant, span: Duration) -> None:
     expected = sum(found.starts) * span / looked_at
     if expected > _MOST_RUNS:
         raise WrongUsage(
-            f"that would be some {expected:,.0f} runs, and {_MOST_RUNS:,} can be played; give a shorter --for, or see "
-            f"`foliot load` for how many there will be"
+            f"the period has about {expected:,.0f} runs, and at most {_MOST_RUNS:,} can be simulated: give a shorter "
+            f"--for, or use `foliot load` for a forecast"
         )
 
 
@@ -167,7 +179,7 @@ def _shape(told: Told) -> dict[str, Any]:
 
 
 def _print(told: Told) -> None:
-    say(f"{words.date_time(told.start)} to {words.date_time(told.end)} UTC; no job was called")
+    say(f"{words.date_time(told.start)} to {words.date_time(told.end)} UTC, simulated: no job was called")
     for one in told.outages:
         say(f"outage from {words.date_time(one.at)}, for {words.length(one.length)}")
     say("")
@@ -175,15 +187,15 @@ def _print(told: Told) -> None:
         Column("schedule"),
         Column("ran", right=True),
         Column("failed", right=True, coloured=True),
-        Column("latest", right=True),
-        Column("taking", rank=2, right=True),
+        Column("most late", right=True),
+        Column("duration", rank=2, right=True),
         Column("overlaps", rank=1, right=True),
         Column("waiting", rank=1, right=True),
         Column("skipped", shrinks=True),
     )
     print_table(columns, [_row(one, told.taking) for one in told.played], nothing="the app declares no schedules")
     if told.notes:
-        heading("when the clocks change")
+        heading("clock changes")
         print_items([f"{name}: {text}" for name, texts in sorted(told.notes.items()) for text in texts])
 
 

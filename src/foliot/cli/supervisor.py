@@ -1,4 +1,4 @@
-"""A supervisor: child processes that are started again when they die, and that end when it ends."""
+"""A supervisor: restarts child processes that exit, and stops them when it stops."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from foliot.domain.instant import SECOND, Duration
 FIRST_BACKOFF = 1.0
 LONGEST_BACKOFF = 30.0
 HEALTHY = 60.0
-"""Seconds of life after which the next death counts as the first."""
+"""Seconds after which the next exit of a process counts as its first."""
 
 Tell = Callable[[str, str], None]
-"""Is told what happens to a process: its name, and a phrase."""
+"""Receives events of a process: its name, and a phrase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Child:
 
 
 class Supervisor:
-    """Keeps its children alive until it is stopped."""
+    """Restarts its children until it is stopped."""
 
     def __init__(self, children: Sequence[Child], tell: Tell, *, output_to_stderr: bool = False) -> None:
         self._children = children
@@ -49,7 +49,7 @@ class Supervisor:
             _send(process, signal.SIGTERM)
         await asyncio.wait(self._keeping, timeout=patience / SECOND)
         for name, process in list(self._alive.items()):
-            self._tell(name, f"did not end in time, killed (pid {process.pid})")
+            self._tell(name, f"did not stop within the grace, killed (pid {process.pid})")
         self.kill()
         await asyncio.gather(*self._keeping)
 
@@ -68,33 +68,33 @@ class Supervisor:
                 return
             if code == RECYCLED:
                 # It asked for this, and took its time to: there is nothing to wait for.
-                self._tell(child.name, "gave itself up for a handler that could not be ended; starts again")
+                self._tell(child.name, "exited because a handler could not be stopped; restarting")
                 continue
             if code == DRAINED:
-                # Started again, it would take work again, and whoever drained it would have to do so for ever.
-                self._tell(child.name, "was drained, and stays away; to have it back, start this again")
+                # A restarted worker would claim runs again, and the operator would have to drain it again.
+                self._tell(child.name, "drained, not restarted; to get it back, restart `foliot up`")
                 return
             if time.monotonic() - began > HEALTHY:
                 backoff = FIRST_BACKOFF
-            self._tell(child.name, f"{how}; starts again in {backoff:g} s")
+            self._tell(child.name, f"{how}; restarting in {backoff:g} s")
             try:
                 await asyncio.wait_for(self._stopping.wait(), backoff)
             except TimeoutError:
                 backoff = min(backoff * 2, LONGEST_BACKOFF)
 
     async def _live(self, child: Child) -> tuple[int | None, str]:
-        """One life of a child; answers its exit code, and how it ended in words."""
+        """Runs a child once; answers its exit code, and a phrase about its end."""
         try:
             process = await self._spawn(child)
         except OSError as error:  # no memory or no process left, for now
             return None, f"could not be started ({error})"
         self._alive[child.name] = process
         self._tell(child.name, f"started (pid {process.pid})")
-        if self._stopping.is_set():  # told to stop while it was being started
+        if self._stopping.is_set():  # stopped while the process was starting
             _send(process, signal.SIGTERM)
         code = await process.wait()
         del self._alive[child.name]
-        return code, f"died ({_how(code)})"
+        return code, f"exited ({_how(code)})"
 
     async def _spawn(self, child: Child) -> asyncio.subprocess.Process:
         # A process group of its own: Ctrl-C in the terminal reaches the supervisor alone, which asks in order.

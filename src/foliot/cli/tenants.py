@@ -1,4 +1,4 @@
-"""`foliot tenants`: who shares the workers, and who is in the way of whom."""
+"""`foliot tenants`: the share of each tenant in the workers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from foliot.cli.pauses import add_pausing, with_pauses
 from foliot.domain.pauses import Pause
 from foliot.operate.tenants import NOBODY, TenantShare, tenant_shape, tenant_words
 
-LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many tenants to show.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Number of tenants to list.")]
 
 
-commands = typer.Typer(help="Who shares the workers: list (by default), pause, resume.", invoke_without_command=True)
+commands = typer.Typer(help="Manage tenants: list (default), pause, resume.", invoke_without_command=True)
 
 
 @commands.callback()
@@ -28,7 +28,7 @@ def tenants(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Who shares the workers: list (by default), pause, resume."""
+    """Manage tenants: list (default), pause, resume."""
     if context.invoked_subcommand is None:
         list_(limit, app, store, as_json)
 
@@ -37,10 +37,10 @@ def tenants(
 def list_(
     limit: LimitOption = 20, app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False
 ) -> None:
-    """Tenants whose due runs wait for a worker, or run: the one with the most waiting first.
+    """List tenants with waiting or running runs, most waiting first.
 
-    SHARE is how many of the running attempts would be a tenant's own if all were shared by weight among those who want
-    them. Whoever floods, or clearly has more than that while others wait, is marked.
+    SHARE is the tenant's fair share of the running attempts, by weight among the tenants with work. Tenants that flood
+    a queue, or clearly exceed their share while others wait, are marked.
     """
 
     async def look(foliot: Foliot) -> tuple[list[TenantShare], list[Pause]]:
@@ -53,13 +53,13 @@ def list_(
     columns = (
         Column("tenant"),
         Column("waiting", right=True),
-        Column("oldest", right=True, rank=1),
+        Column("oldest wait", right=True, rank=1),
         Column("running", right=True),
         Column("share", right=True),
         Column("weight", right=True, rank=2),
         Column("", shrinks=True),
     )
-    print_table(columns, [_row(share, found) for share in found[:limit]], nothing="nothing waits, and nothing runs")
+    print_table(columns, [_row(share, found) for share in found[:limit]], nothing="no waiting or running runs")
     for one in paused:
         if one.name.startswith("tenant:"):
             say(f"{one.name.removeprefix('tenant:')}: {one.what} {one.words.partition(' is ')[2]}", "yellow")

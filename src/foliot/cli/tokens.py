@@ -25,10 +25,10 @@ from foliot.domain.instant import Instant
 from foliot.operate.tokens import Minted, token_shape, token_state
 from foliot.operate.words import to_the_second
 
-commands = typer.Typer(help="Who may act over HTTP: create, list, revoke.", no_args_is_help=True)
+commands = typer.Typer(help="Manage API tokens: create, list, revoke.", no_args_is_help=True)
 
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="The token's name: the actor of whatever is done.", callback=legible)
+    str, typer.Argument(metavar="NAME", help="The name of a token, which the audit log shows.", callback=legible)
 ]
 _COLUMNS = (
     Column("name"),
@@ -38,8 +38,8 @@ _COLUMNS = (
     Column("state", coloured=True),
     Column("expires", rank=1),
     Column("last used"),
-    Column("made by", rank=2),
-    Column("made", rank=3),
+    Column("created by", rank=2),
+    Column("created", rank=3),
 )
 
 
@@ -50,8 +50,8 @@ def create(
         str,
         typer.Option(
             "--scope",
-            help="What it allows: read; operate (read and act); admin (operate, and tokens); work (only take runs, as "
-            "a worker elsewhere, of the jobs or queues that --job and --queue name).",
+            help="Permissions: read; operate (read and act); admin (operate, and manage tokens); work (remote worker: "
+            "only claim runs of --job and --queue).",
             metavar="SCOPE",
             callback=legible,
         ),
@@ -60,32 +60,28 @@ def create(
         str | None,
         typer.Option(
             "--tenant",
-            help="Only this tenant's runs, schedules and promises exist for it. A token of scope work without it takes "
-            "runs that have no tenant.",
+            help="Restrict the token to this tenant's runs, schedules and promises. Without it, a token of scope work "
+            "claims only runs without a tenant.",
             metavar="TENANT",
             callback=legible,
         ),
     ] = None,
-    all_tenants: Annotated[
-        bool, typer.Option("--all-tenants", help="For the scope work: takes runs of all tenants.")
-    ] = False,
+    all_tenants: Annotated[bool, typer.Option("--all-tenants", help="Scope work: claim runs of all tenants.")] = False,
     job: Annotated[
         list[str] | None,
-        typer.Option(
-            "--job", help="For the scope work: takes only runs of this job; several times: of these.", metavar="JOB"
-        ),
+        typer.Option("--job", help="Scope work: claim runs of this job. Repeatable.", metavar="JOB"),
     ] = None,
     queue: Annotated[
         list[str] | None,
         typer.Option(
             "--queue",
-            help="For the scope work: takes only runs of this queue; several times: of these.",
+            help="Scope work: claim runs in this queue. Repeatable.",
             metavar="QUEUE",
         ),
     ] = None,
     expires: Annotated[
         str | None,
-        typer.Option("--expires", help="For how long it is good: 90d. By default for ever.", metavar="DURATION"),
+        typer.Option("--expires", help="Lifetime of the token: 90d. Default: no expiry.", metavar="DURATION"),
     ] = None,
     reason: ReasonOption = None,
     actor: ActorOption = None,
@@ -93,7 +89,7 @@ def create(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Makes a token and prints it, once: only a hash of it is kept."""
+    """Create a token and print it once. The store keeps only a hash."""
     why = stated_reason(reason)
 
     async def make(foliot: Foliot) -> tuple[Minted, Instant]:
@@ -116,17 +112,18 @@ def create(
         return
     say(made.text)
     work = made.token.bound
-    bound = f", for {made.token.tenant} alone" if made.token.tenant else ""
+    bound = f", for tenant {made.token.tenant} only" if made.token.tenant else ""
     bound = f" ({work.words})" if work else bound
     until = f", until {to_the_second(made.token.expires_at)}" if made.token.expires_at else ""
     complain(
-        f"{made.token.name} may {made.token.scope}{bound}{until}; nobody can tell this token again, so keep it now"
+        f"created token {made.token.name} with scope {made.token.scope}{bound}{until}; it cannot be shown again: store "
+        "it now"
     )
 
 
 @commands.command("list")
 def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """All tokens that were ever made: what each allows, and when it was last used, to the minute."""
+    """List tokens with their permissions and last use. Includes revoked tokens."""
 
     async def look(foliot: Foliot) -> tuple[list[Token], Instant]:
         return await foliot.operate.tokens_async(), await foliot.operate.now_async()
@@ -135,7 +132,7 @@ def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption 
     if as_json:
         print_json([token_shape(one, now) for one in found])
     else:
-        print_table(_COLUMNS, [_row(one, now) for one in found], nothing="no token was made yet")
+        print_table(_COLUMNS, [_row(one, now) for one in found], nothing="no tokens")
 
 
 def _row(one: Token, now: Instant) -> tuple[str, ...]:
@@ -160,7 +157,7 @@ def _bound(one: Token) -> str:
     if one.scope is not Scope.WORK:
         return "-"
     names = [f"job {name}" for name in one.jobs] + [f"queue {name}" for name in one.queues]
-    return ", ".join(names) or "nothing: takes no runs"
+    return ", ".join(names) or "nothing: claims no runs"
 
 
 @commands.command("revoke")
@@ -172,7 +169,7 @@ def revoke(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """From now on it opens nothing, and whoever logged in with it is logged out."""
+    """Revoke a token. Its sessions end at once."""
     why = stated_reason(reason)
 
     async def act(foliot: Foliot) -> tuple[Token, Instant]:
@@ -183,4 +180,4 @@ def revoke(
     if as_json:
         print_json(token_shape(revoked, now))
     else:
-        say(f"{revoked.name} is revoked")
+        say(f"revoked {revoked.name}")

@@ -1,4 +1,4 @@
-"""`foliot top`: how everything stands, live, on one screen."""
+"""`foliot top`: a live overview on one screen."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ _NEEDS = {"in_a_row": "failing in a row", "set_aside": "set aside"}
 
 
 def top(
-    once: Annotated[bool, typer.Option("--once", help="Print one frame, and leave.")] = False,
-    every: Annotated[float, typer.Option("--every", help="Between two looks.", metavar="SECONDS")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
+    every: Annotated[float, typer.Option("--every", help="Seconds between two updates.", metavar="SECONDS")] = 2.0,
     app: AppOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """How everything stands: promises of the last hour and day, what waits and runs, who is there, what comes, and what
-    needs a person. Live, until Ctrl-C."""
+    """Show a live overview of runs and workers. Includes promises on time, and runs that need a person."""
     if not 0.2 <= every <= 3_600:
-        raise WrongUsage(f"--every {every:g}: give 0.2 to 3600 seconds")
+        raise WrongUsage(f"--every {every:g}: give 0.2 to 3,600 seconds")
     if as_json:
         print_json(overview_shape(with_store(app, store, lambda foliot: foliot.operate.overview_async())))
         return
@@ -67,7 +66,7 @@ async def _live(foliot: Foliot, every: float) -> None:
 
 
 def frame(view: Overview, width: int) -> list[Text]:
-    """One screen, the most urgent first: where it is too long, its end is cut off."""
+    """One screen, most urgent lines first; lines that do not fit are cut off."""
     now = view.pulse.now
     lines = [
         Text(f"{words.date_time(now - now % 1_000_000)} UTC", style="bold"),
@@ -78,7 +77,7 @@ def frame(view: Overview, width: int) -> list[Text]:
         Text(),
         *_waiting(view),
     ]
-    for title, rows in (("comes next", _next(view, width)), ("ended lately", _ended(view, width))):
+    for title, rows in (("upcoming", _next(view, width)), ("ended recently", _ended(view, width))):
         if rows:
             lines += [Text(), Text(title, style="bold"), *rows]
     if view.schedulers or view.workers:
@@ -99,9 +98,9 @@ def _signal(label: str, signal: Signal) -> Text:
 
 def _needs(view: Overview) -> list[Text]:
     found = [f"{count:,} {_NEEDS.get(kind, kind)}" for kind, count in view.needs.items() if count]
-    told = Text.assemble(("needs a person  ", "dim"), (", ".join(found) or "nothing", "bold red" if found else "green"))
-    hint = [Text(f"{'':<16}what is safe to do: foliot needs", style="dim")] if found else []
-    return [told, *hint]
+    line = Text.assemble(("needs a person  ", "dim"), (", ".join(found) or "none", "bold red" if found else "green"))
+    hint = [Text(f"{'':<16}for the safe next steps: foliot needs", style="dim")] if found else []
+    return [line, *hint]
 
 
 def _promises(view: Overview, width: int) -> list[Text]:
@@ -128,15 +127,15 @@ def _promises(view: Overview, width: int) -> list[Text]:
 def _waiting(view: Overview) -> list[Text]:
     pulse = view.pulse
     busy = f"{pulse.running:,} running, {pulse.retrying:,} retrying, {pulse.held:,} held"
-    delay = "nobody waits" if view.queue_delay is None else f"the first has waited {words.length(view.queue_delay)}"
+    delay = "queue empty" if view.queue_delay is None else f"oldest waits for {words.length(view.queue_delay)}"
     lanes = ", ".join(f"{one.waiting:,} {lane}" for lane, one in pulse.lanes.items())
-    facts = [("now", busy), ("for a worker", f"{lanes}; {delay}")]
+    facts = [("runs", busy), ("waiting", f"{lanes}; {delay}")]
     if pulse.overdue:
         late = words.relative(pulse.overdue_since, pulse.now)
-        facts.append(("not handed off", f"{pulse.overdue:,} due, the first {late}"))
+        facts.append(("not handed off", f"{pulse.overdue:,} due, the oldest {late}"))
     soon = [sum(count for minute, count in pulse.coming.items() if minute < most) for most in (1, 5, 15)]
-    facts.append(("fall due", f"{soon[0]:,} in 1 min, {soon[1]:,} in 5 min, {soon[2]:,} in 15 min"))
-    return [Text.assemble((f"{label:<16}", "dim"), told) for label, told in facts]
+    facts.append(("due soon", f"{soon[0]:,} in 1 min, {soon[1]:,} in 5 min, {soon[2]:,} in 15 min"))
+    return [Text.assemble((f"{label:<16}", "dim"), fact) for label, fact in facts]
 
 
 def _next(view: Overview, width: int) -> list[Text]:
@@ -165,7 +164,7 @@ def _instances(view: Overview, width: int) -> list[Text]:
     columns = (
         Column("instance"),
         Column("where"),
-        Column("heard of", right=True),
+        Column("heartbeat", right=True),
         Column("clock", right=True, rank=3),
         Column("busy", right=True, rank=1),
         Column("holds", rank=2, shrinks=True),

@@ -1,4 +1,4 @@
-"""`foliot up`: scheduler, worker and web as child processes, and a live account of what they do."""
+"""`foliot up`: scheduler, worker and web as child processes, and their live activity."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ from foliot.net import networks
 
 LOOK_EVERY = 0.2
 SHARE = 4
-"""A look takes no more than one part in so many of the time, however much there is to see."""
+"""Polls take at most this fraction (1/SHARE) of the time."""
 QUIET_AFTER: Duration = 15 * SECOND
 
 
 def up(
     app: AppOption = None,
     store: StoreOption = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="How many worker processes.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Number of worker processes.")] = 1,
     slots: SlotsOption = SLOTS,
     reserve: ReserveOption = bootstrap.RESERVE,
     headroom: HeadroomOption = bootstrap.HEADROOM,
@@ -81,25 +81,25 @@ def up(
             "--port",
             min=0,
             max=65_535,
-            help="Where the API and its pages are; 0 picks one. By default 8300, or another one if that is taken.",
+            help="Port to listen on; 0 picks a free port. Default: 8300, or a free port if 8300 is in use.",
             metavar="PORT",
         ),
     ] = None,
     public_url: PublicUrlOption = None,
     trusted_proxies: ProxiesOption = None,
-    web: Annotated[bool, typer.Option("--web/--no-web", help="Serve the API and its pages, too.")] = True,
+    web: Annotated[bool, typer.Option("--web/--no-web", help="Serve the HTTP API and the dashboard.")] = True,
     as_json: JsonOption = False,
 ) -> None:
-    """Scheduler, worker and web, all in one, with an account of what happens. Ends with SIGTERM or Ctrl-C."""
+    """Run scheduler, worker and dashboard together. Prints their activity. Press Ctrl-C to stop gracefully."""
     settings = settings_of(app, store)
     if settings.app is None:
-        raise WrongUsage("say where the jobs are: --app module:app, --app file.py, or FOLIOT_APP")
+        raise WrongUsage("no app is given: use --app module:app, --app app.py, or FOLIOT_APP")
     length = read_duration(grace, "--grace")
     read_duration(recycle_after, "--recycle-after")
-    loaded = settings.load()  # here too, so that a mistake in it is told once, and not by children that die
-    bootstrap.make_channels(settings.alerts)  # and a mistake in these
+    loaded = settings.load()  # here too, so that a mistake in it is reported once, and not by each child
+    bootstrap.make_channels(settings.alerts)  # for the same reason
     if loaded.store.file is None and not loaded.store.is_server:
-        raise InvalidInput("a store in memory cannot be shared by processes; give a file: --store sqlite:///foliot.db")
+        raise InvalidInput("processes cannot share a store in memory: give a file, --store sqlite:///foliot.db")
     served = queues_of(loaded, queues)
     having = [word for one in checked_labels(label or ()) for word in ("--label", one)]
     reserved = bootstrap.checked_reserved(read_reserved(reserve_slots), served, slots)
@@ -148,12 +148,13 @@ def _web(
 
 
 def _chosen_port(host: str, port: int | None) -> _Port:
-    """A port that is given has to be free. The default port may be in use, for example by another `foliot up`."""
+    """The port of the dashboard. A given port must be free; the default may be in use, for example by another
+    `foliot up`."""
     wanted, why = PORT if port is None else port, ""
     if wanted and not _is_free(host, wanted):
         if port is not None:
-            raise InvalidInput(f"port {port} is taken; choose another with --port (0 picks one), or --no-web")
-        wanted, why = 0, f"another process has port {PORT}; choose one with --port"
+            raise InvalidInput(f"port {port} is in use: choose another with --port (0 picks one), or use --no-web")
+        wanted, why = 0, f"port {PORT} is in use; choose one with --port"
     if not wanted:  # picked here and not by the child, so that it can be named
         wanted = _free_port(host)
     return _Port(wanted, f"http://{f'[{host}]' if ':' in host else host}:{wanted}/", why)
@@ -172,7 +173,7 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def _is_free(host: str, port: int) -> bool:
-    """Whether nobody listens there now. Whatever else is wrong with an address, the web itself says."""
+    """Whether no process listens on the port. The web process reports other problems of the address."""
     try:
         with socket.create_server((host, port), family=_family(host)):
             return True
@@ -209,8 +210,8 @@ class _Up:
         self._deaf = False
 
     async def run(self) -> None:
-        """1. Open the store, and begin to follow it. 2. Start the children. 3. Tell, until told to end. 4. Stop them,
-        and tell how that went."""
+        """1. Open the store, and follow it. 2. Start the children. 3. Print their activity until a signal comes.
+        4. Stop them, and print how they end."""
         await opening.opened(self._app, self._stop)
         follower = Follower(self._app.operate)
         await follower.begin()
@@ -222,13 +223,13 @@ class _Up:
         try:
             while not self._stop.is_set():
                 await self._look(follower)
-            self._say("ending: running work may go on for a moment; again to end at once")
+            self._say("stopping gracefully: running attempts may finish; press Ctrl-C again to stop at once")
             stopping = asyncio.create_task(self._supervisor.stop(self._grace + AFTER_GRACE))
             while not stopping.done():
                 await self._look(follower)
             await stopping
             await self._look(follower)
-            self._say("ended")
+            self._say("stopped")
         finally:
             self._supervisor.kill()
             await self._app.close_async()
@@ -249,7 +250,7 @@ class _Up:
             self._failing = False
         except FoliotError as error:  # the children are not hurt by what we cannot see
             if not self._failing:
-                complain(f"the account cannot be read, and is tried again: {error}")
+                complain(f"reading the activity failed, retrying: {error}")
             self._failing = True
         spent = time.monotonic() - began
         pause = max(LOOK_EVERY, SHARE * spent)
@@ -274,7 +275,7 @@ class _Up:
         self._console.print(Text(text, style="bold"), soft_wrap=True)
         self._console.print(
             f"{counted(jobs, 'job')}, {counted(schedules, 'schedule')}, "
-            f"{counted(workers, 'worker')}; Ctrl-C ends it in order"
+            f"{counted(workers, 'worker')}; press Ctrl-C to stop gracefully"
         )
         if self._served_at is not None:
             why = f" ({self._served_at.why})" if self._served_at.why else ""
@@ -297,7 +298,7 @@ class _Up:
             if lines:
                 self._console.file.flush()
         except (BrokenPipeError, SystemExit):  # rich turns the one into the other
-            # Whoever read the account is gone. The children still end in order.
+            # The reader of the output is gone. The children still stop gracefully.
             self._deaf = True
             self._stop.set()
 
