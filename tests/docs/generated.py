@@ -138,7 +138,7 @@ def state_diagram() -> str:
 
 def state_table() -> str:
     cells = [f"| {state} | {event} | {following} |" for (state, event), following in TRANSITIONS.items()]
-    return "\n".join(["| a run that is | and is | becomes |", "|---|---|---|", *cells]) + "\n"
+    return "\n".join(["| state | event | next state |", "|---|---|---|", *cells]) + "\n"
 
 
 # --------------------------------------------------------------------------------------------------------------- outage
