@@ -322,7 +322,8 @@ def test_every_choice_that_a_rule_has_is_documented() -> None:
 
 
 def test_every_verb_of_a_context_and_of_a_world_is_documented() -> None:
-    for kind, told in ((Context, pages.section(GUIDE, "Say how far you are")), (World, TESTING.read_text("utf-8"))):
+    context = pages.section(GUIDE, "Context: progress and checkpoints")
+    for kind, told in ((Context, context), (World, TESTING.read_text("utf-8"))):
         internal = {"app", "store", "schedulers", "workers", "start", "call", "close"} if kind is World else set()
         for name in {name for name in vars(kind) if not name.startswith("_")} - internal:
             assert re.search(rf"\b{name}\b", told), f"{kind.__name__}.{name}"
