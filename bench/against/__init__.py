@@ -21,6 +21,9 @@ Workloads, and the measure that decides:
     waiters     3,000 at one moment, concurrency=50          runs per second, from due to the last start
     steady      500 runs per second for 3 s                  median lateness
     schedules   1,000 schedules, one tick per second, 3 s    median lateness
+    start       processes start with 10,000 schedules,       time from their start to the first run
+                one tick of each in 10 s
+    idle        nothing due for 15 s, 20,000 far promises    wake-ups per second
     bulk        100,000 promises in batches of 1,000         promises per second, of the median turn
     single      2,000 promises, one after another            median time of one promise
 
@@ -31,8 +34,8 @@ stay undecided. Then the CPU time per run says more: it differs by a few percent
 
 CPU time per run is user and system time, without the start of the processes. For burst, limits, waiters and steady it
 covers scheduler and worker, from the first promise until outcomes are written. For schedules it covers them over 3
-whole seconds. For bulk and single it covers the process that promises. On PostgreSQL the server's CPU time is included,
-and also reported by itself.
+whole seconds, for start from their start on, and for idle the 15 s. For bulk and single it covers the process that
+promises. On PostgreSQL the server's CPU time is included, and also reported by itself.
 
 Runs are counted when their handler starts. A round checks that each run started once, and that none started before
 it was due. It does not check outcomes: their cost is part of the CPU time, and the rate of a burst ends with the last

@@ -42,6 +42,8 @@ STARTS_FILE = Path("starts")
 """In the working directory, which is the round's own."""
 SCHEDULES = "AGAINST_SCHEDULES"
 """Environment variable: how many schedules the app declares. Only the scheduler and the worker have it."""
+PERIOD = "AGAINST_PERIOD"
+"""Environment variable: seconds in which each schedule ticks once, evenly spread. Without it all tick every second."""
 CONCURRENCY = "AGAINST_CONCURRENCY"
 """Environment variable: the limit of the job, if it has one. Only the scheduler and the worker have it."""
 LOOSE, TIGHT = 10_000, 50
@@ -62,6 +64,13 @@ TICK_GRACE = 2.0
 MISSING_TICK = TICKING + TICK_GRACE
 SECOND = 1_000_000
 """Times are in microseconds since 1970, by the clock of this host, unless a name or a comment gives another unit."""
+STARTING = 10
+"""Seconds in which each schedule of `start` ticks once, and for which ticks are measured after the first start."""
+IDLE_PENDING = 20_000
+IDLE_SETTLE, IDLE = 10.0, 15.0
+"""Seconds after the start of the processes, and seconds for which they are measured then."""
+IDLE_GAP = 0.05
+"""Average seconds between two promises for now."""
 FAR = 30 * 86_400 * SECOND
 TRIES = 3
 STDIN, STDOUT = 0, 1
@@ -134,10 +143,18 @@ async def tick(context: Context) -> None:
         starts.add(round(context.nominal.timestamp() * SECOND), started)
 
 
+def declare(count: int, period: int | None) -> None:
+    """Declares schedules with a tick each second, or with one tick each `period` seconds, spread evenly."""
+    for place in range(count):
+        rule = every("1s")
+        if period is not None:
+            rule = every(f"{period}s", start=moment(period * place * SECOND // count))
+        app.schedule(f"tick{place}", tick, rule)
+
+
 if SCHEDULES in os.environ:
     starts = Starts(STARTS_FILE)
-    for place in range(int(os.environ[SCHEDULES])):
-        app.schedule(f"tick{place}", tick, every("1s"))
+    declare(int(os.environ[SCHEDULES]), int(os.environ[PERIOD]) if PERIOD in os.environ else None)
 
 
 # ----------------------------------------------------------------------------------------------------------- the round
@@ -187,13 +204,26 @@ def server_cpu_seconds(postmaster: int) -> float:
             return seconds
 
 
+def switches(pid: int) -> int:
+    """Voluntary context switches of a process, by all its threads."""
+    count = 0
+    for folder in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            status = (folder / "status").read_text()
+        except OSError:
+            continue  # the thread ended meanwhile
+        count += int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    return count
+
+
 class Meter:
-    """CPU time of processes, and of the server, between each start and stop."""
+    """CPU time of processes, and of the server, and wake-ups of processes, between each start and stop."""
 
     def __init__(self, pids: list[int], server: int | None) -> None:
         self._pids = pids
         self._server = server
         self._processes_seconds = self._server_seconds = 0.0
+        self.wakeups = 0
 
     def start(self) -> None:
         self._add(-1)
@@ -205,6 +235,7 @@ class Meter:
         self._processes_seconds += sign * sum(map(cpu_seconds, self._pids))
         if self._server is not None:
             self._server_seconds += sign * server_cpu_seconds(self._server)
+        self.wakeups += sign * sum(map(switches, self._pids))
 
     def per_run(self, runs: int) -> dict[str, float]:
         """Microseconds for each run: of all, and of the server alone."""
@@ -217,11 +248,13 @@ class Meter:
 class Processes:
     """One scheduler and one worker, as a user starts them."""
 
-    def __init__(self, schedules: int = 0, concurrency: int | None = None) -> None:
+    def __init__(self, schedules: int = 0, concurrency: int | None = None, period: int | None = None) -> None:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         environment = {**os.environ, SCHEDULES: str(schedules)}
         if concurrency is not None:
             environment[CONCURRENCY] = str(concurrency)
+        if period is not None:
+            environment[PERIOD] = str(period)
         try:
             for role, options in {"scheduler": [], "worker": ["--slots", str(SLOTS)]}.items():
                 command = [sys.executable, "-m", "foliot", role, "--app", __file__, "--log-format", "off"]
@@ -269,9 +302,9 @@ class Processes:
 
 
 @contextmanager
-def fleet(schedules: int = 0, concurrency: int | None = None) -> Iterator[Processes]:
+def fleet(schedules: int = 0, concurrency: int | None = None, period: int | None = None) -> Iterator[Processes]:
     """Scheduler and worker, stopped at the end whatever happens."""
-    processes = Processes(schedules, concurrency)
+    processes = Processes(schedules, concurrency, period)
     try:
         yield processes
     finally:
@@ -392,12 +425,73 @@ def schedules(options: Options) -> Answer:
             processes.check()
             time.sleep(0.05)
         executed = [(due, started) for due, started in starts_seen.read(first) if due in dues]
+    answer = answer_of_ticks(executed, runs)
+    return Answer({**answer.measures, **meter.per_run(runs)}, answer.early)
+
+
+def answer_of_ticks(executed: list[tuple[int, int]], runs: int) -> Answer:
+    """Lateness of ticks by due time and start. A tick without a run counts as 5 s late, unless half of them have
+    none."""
     missing = runs - len(executed)
     if missing < 0 or 2 * missing >= runs:
         raise RoundError(f"{runs} ticks were due, and {len(executed)} runs started for them")
     late = [(started - due) / 1_000 for due, started in executed]
     measures = {**p50_and_p99(late + [MISSING_TICK * 1_000] * missing), "missing_ticks": missing}
-    return Answer({**measures, **meter.per_run(runs)}, early=sum(ms < 0 for ms in late))
+    return Answer(measures, early=sum(ms < 0 for ms in late))
+
+
+def start(options: Options) -> Answer:
+    """Scheduler and worker start with schedules that are stored already. Each ticks once in ten seconds, evenly spread.
+    The first start is counted from the start of the processes, and lateness from that first start on."""
+    count = options.runs
+    declare(count, STARTING)
+    app.apply()
+    starts_seen = Starts.make(STARTS_FILE, 60 * count)
+    began = now()
+    with fleet(count, period=STARTING) as processes:
+        meter = Meter(processes.pids, options.server)
+        meter.start()
+        processes.wait_for(lambda: starts_seen.count() > 0, lambda: "no run started")
+        begin = starts_seen.read()[0][1]
+        dues = range(begin, begin + STARTING * SECOND)
+        # Executed ticks are counted once all were due, because counting takes time from the processes.
+        while now() < dues.stop or (
+            now() < dues.stop + TICK_GRACE * SECOND and sum(due in dues for due, _ in starts_seen.read()) < count
+        ):
+            processes.check()
+            time.sleep(0.2)
+        meter.stop()
+        executed = [(due, started) for due, started in starts_seen.read() if due in dues]
+    answer = answer_of_ticks(executed, count)
+    first = {"first_ms": (begin - began) / 1_000}
+    return Answer({**first, **answer.measures, **meter.per_run(count)}, answer.early)
+
+
+def idle(options: Options) -> Answer:
+    """Scheduler and worker have nothing to do: all runs are due on a day that is far away. Then runs are promised for
+    now, one at a time, with random gaps between them."""
+    starts_seen = Starts.make(STARTS_FILE, WARM_RUNS + options.runs)
+    far = now() + FAR
+    promise([far + place for place in range(IDLE_PENDING)])
+    promise([now()] * WARM_RUNS)
+    chance = random.Random(1)
+    with fleet() as processes:
+        wait_for_starts(processes, starts_seen, WARM_RUNS)
+        time.sleep(IDLE_SETTLE)
+        meter = Meter(processes.pids, options.server)
+        meter.start()
+        time.sleep(IDLE)
+        meter.stop()
+        called: list[int] = []
+        for _ in range(options.runs):
+            time.sleep(chance.uniform(0, 2 * IDLE_GAP))
+            called.append(now())
+            promise([called[-1]])
+        wait_for_starts(processes, starts_seen, WARM_RUNS + options.runs)
+        started = sorted(at for _, at in starts_seen.read(WARM_RUNS))
+    late = [(at - due) / 1_000 for at, due in zip(started, called, strict=True)]
+    used = {"wakeups": meter.wakeups / IDLE, "idle_cpu_us": meter.per_run(1)["cpu_us"] / IDLE}
+    return Answer({**used, **p50_and_p99(late)}, early=sum(ms < 0 for ms in late))
 
 
 def alternate(options: Options, promise_turn: Callable[[int, int], object]) -> dict[str, float]:
@@ -455,6 +549,8 @@ PROGRAMS: dict[str, Callable[[Options], Answer]] = {
     "waiters": waiters,
     "steady": steady,
     "schedules": schedules,
+    "start": start,
+    "idle": idle,
     "bulk": bulk,
     "single": single,
 }

@@ -20,6 +20,9 @@ class Measure:
 
 MEASURES = {
     "rate": Measure("per second", is_rate=True),
+    "wakeups": Measure("wake-ups per second"),
+    "idle_cpu_us": Measure("CPU per idle second, us"),
+    "first_ms": Measure("first start, ms"),
     "p50_ms": Measure("p50, ms"),
     "p99_ms": Measure("p99, ms"),
     "missing_ticks": Measure("missing ticks", is_count=True),
@@ -32,7 +35,7 @@ MEASURES = {
 class Workload:
     name: str
     runs: int
-    """Runs that are executed, or promises that are made. Of `schedules`: the number of schedules."""
+    """Runs that are executed, or promises that are made. Of `schedules` and `start`: the number of schedules."""
     deciding: str
     """The name of the measure that decides."""
     turns: int = 0
@@ -47,6 +50,8 @@ WORKLOADS = {
         Workload("waiters", 3_000, "rate"),
         Workload("steady", 1_500, "p50_ms"),
         Workload("schedules", 1_000, "p50_ms"),
+        Workload("start", 10_000, "first_ms"),
+        Workload("idle", 100, "wakeups"),
         Workload("bulk", 100_000, "rate", turns=50),
         Workload("single", 2_000, "p50_ms", turns=40),
     )
