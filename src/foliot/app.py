@@ -397,10 +397,15 @@ class Foliot:
     async def settle_async(self, *, actor: str = "code") -> Applied:
         """As `apply`, for what the store holds otherwise than declared here: an older release has its way again once no
         newer one is left. Makes no schedule that is not there: somebody removed it."""
-        applied = await (await self.opened()).fingerprints()
-        differing = {
-            name for name in self._schedules if name in applied and not is_same(self._signature(name), applied[name])
-        }
+        store, last = await self.opened(), ""
+        differing: set[str] = set()
+        while page := await store.fingerprints(after=last, limit=_COMPARED_AT_ONCE):
+            declared = ((name, applied) for name, applied in page.items() if name in self._schedules)
+            differing.update(name for name, applied in declared if not is_same(self._signature(name), applied))
+            last = next(reversed(page))
+            if len(page) < _COMPARED_AT_ONCE:
+                break
+            await asyncio.sleep(_COMPARISON_REST)
         return await self._apply(differing, prune=False, actor=actor) if differing else Applied()
 
     async def _apply(self, names: Collection[str], *, prune: bool, actor: str) -> Applied:
@@ -596,6 +601,10 @@ class Foliot:
             ) from None
 
 
+_COMPARED_AT_ONCE = 500
+"""Schedules that are compared with the store in one piece: a scheduler fires on the same event loop."""
+_COMPARISON_REST = 0.01
+"""Seconds between two of these."""
 _TRIES = 10_000
 _SCHEDULE_SETTINGS = ("args", "bind", "queue", "priority", "tenant", "owner", "runbook", "changes", "over")
 """What `schedule` takes beside policies."""

@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
 from foliot import Foliot, every
+from foliot import app as app_module
 from foliot.cli import processes
-from foliot.domain.schedule import Applied
+from foliot.domain.schedule import Applied, Fingerprint
 from foliot.errors import StoreAway
 from tests.waiting import until_async
 
@@ -119,3 +121,30 @@ async def test_to_settle_writes_nothing_where_all_is_as_declared() -> None:
 def test_a_release_is_known_by_what_it_declares() -> None:
     assert app_that_says("1h").release == app_that_says("1h").release
     assert app_that_says("1h").release != app_that_says("2h").release
+
+
+async def test_schedules_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands compared at once would keep the scheduler, which has the same event loop, from firing."""
+    monkeypatch.setattr(app_module, "_COMPARED_AT_ONCE", 2)
+    monkeypatch.setattr(app_module, "_COMPARISON_REST", 0)
+    app, other = Foliot(URL), Foliot(URL)
+    for each, last in ((app, "1h"), (other, "2h")):
+
+        @each.job
+        def report() -> None: ...
+
+        for place in range(5):
+            each.schedule(f"report{place}", report, every(last if place == 4 else "1h"))
+    await other.apply_async()
+    store = await app.opened()
+    pieces, ask = [], store.fingerprints
+
+    async def asked(**wanted: Any) -> dict[str, Fingerprint]:
+        pieces.append(list(await ask(**wanted)))
+        return await ask(**wanted)
+
+    monkeypatch.setattr(store, "fingerprints", asked)
+    assert (await app.settle_async()).changed == ["report4"]
+    assert pieces == [["report0", "report1"], ["report2", "report3"], ["report4"]]
+    for each in (app, other):
+        await each.close_async()

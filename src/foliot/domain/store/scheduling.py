@@ -54,8 +54,11 @@ class ScheduleStore(Protocol):
         """By schedule, the hash of the declaration that was applied last: of those with a hash in the present format,
         a pending run, no fault and no operator's edit. To apply one of these again changes nothing."""
 
-    async def fingerprints(self, source: str = "code") -> dict[str, Fingerprint]:
-        """By schedule, the declaration that was applied last: a cheap look that shows which ones to apply."""
+    async def fingerprints(
+        self, source: str = "code", *, after: str = "", limit: int = 1_000
+    ) -> dict[str, Fingerprint]:
+        """By schedule, the declaration that was applied last, which shows which ones to apply. A page in the order of
+        ids, of schedules behind `after`."""
 
     async def declared_otherwise(self, schedule_id: str) -> list[str]:
         """The live instances whose code declares the schedule otherwise than it is stored, each in a few words.

@@ -203,8 +203,9 @@ def _keeping(edit: Edit) -> str:
     )
 
 
-async def fingerprints(tx: Transaction, source: str) -> dict[str, Fingerprint]:
-    return {name: version.applied for name, version in (await _versions(tx)).items() if version.source == source}
+async def fingerprints(tx: Transaction, source: str, after: str, limit: int) -> dict[str, Fingerprint]:
+    rows = await tx.all("fingerprints_after", source=source, after=after, limit=limit)
+    return {name: Fingerprint(*applied) for name, *applied in rows}
 
 
 async def otherwise(tx: Transaction, schedule: str) -> list[str]:

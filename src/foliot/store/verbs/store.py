@@ -163,8 +163,10 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
     async def settled(self, source: str = "code") -> dict[str, str]:
         return await self.read(lambda tx: schedules.settled_schedules(tx, source))
 
-    async def fingerprints(self, source: str = "code") -> dict[str, Fingerprint]:
-        return await self.read(lambda tx: schedules.fingerprints(tx, source))
+    async def fingerprints(
+        self, source: str = "code", *, after: str = "", limit: int = 1_000
+    ) -> dict[str, Fingerprint]:
+        return await self.read(lambda tx: schedules.fingerprints(tx, source, after, limit))
 
     async def declared_otherwise(self, schedule_id: str) -> list[str]:
         return await self.read(lambda tx: schedules.otherwise(tx, schedule_id))

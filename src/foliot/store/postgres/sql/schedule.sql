@@ -14,6 +14,12 @@ SELECT {columns} FROM foliot.schedule WHERE id = ANY(:ids::text[])
 SELECT id, fault, source, CASE WHEN declared_for = fingerprint THEN declared ELSE fingerprint END,
     CASE WHEN declared_for = fingerprint THEN declared_format ELSE 0 END, fingerprint FROM foliot.schedule
 
+-- name: fingerprints_after
+-- A page, in the order of ids.
+SELECT id, CASE WHEN declared_for = fingerprint THEN declared ELSE fingerprint END,
+    CASE WHEN declared_for = fingerprint THEN declared_format ELSE 0 END, fingerprint FROM foliot.schedule
+WHERE id > :after::text AND source = :source::text ORDER BY id LIMIT :limit::integer
+
 -- name: set_fault
 UPDATE foliot.schedule SET fault = :fault WHERE id = :id
 

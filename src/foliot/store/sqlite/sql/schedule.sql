@@ -14,6 +14,12 @@ SELECT {columns} FROM schedule WHERE id IN (SELECT value FROM json_each(:ids))
 SELECT id, fault, source, CASE WHEN declared_for = fingerprint THEN declared ELSE fingerprint END,
     CASE WHEN declared_for = fingerprint THEN declared_format ELSE 0 END, fingerprint FROM schedule
 
+-- name: fingerprints_after
+-- A page, in the order of ids.
+SELECT id, CASE WHEN declared_for = fingerprint THEN declared ELSE fingerprint END,
+    CASE WHEN declared_for = fingerprint THEN declared_format ELSE 0 END, fingerprint FROM schedule
+WHERE id > :after AND source = :source ORDER BY id LIMIT :limit
+
 -- name: set_fault
 UPDATE schedule SET fault = :fault WHERE id = :id
 
