@@ -83,7 +83,7 @@ class Declaration:
     """Its fingerprint in format 0; where that is empty, `fingerprint` stands for it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # a value; frozen, it would take three times as long to make, and firing makes one for each tick
 class Schedule:
     """A schedule as the store holds it: the template, and how far it has been evaluated."""
 
@@ -251,7 +251,7 @@ class NewTick(NamedTuple):
     useful_until: Instant | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # likewise
 class TickDecision:
     """What happens to one due run of a schedule, and what is made in the same transaction."""
 

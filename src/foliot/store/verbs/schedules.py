@@ -35,6 +35,7 @@ from foliot.store.verbs.transaction import Row, Transaction, longs
 
 _COLUMNS = [field.name for field in fields(Schedule)]
 """The queries give them in this order."""
+_POLICY, _FAULT = _COLUMNS.index("policy"), _COLUMNS.index("fault")
 ReadPayload = Callable[[bytes, str], bytes]
 """Arguments as they are without encryption, where this process has the key; by payload and job."""
 
@@ -53,13 +54,13 @@ class _Version(NamedTuple):
 
 def schedule_of(row: Row) -> Schedule:
     """One unreadable row must not stop the others: it gets the default policy, and says so as its fault."""
-    columns: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
+    columns = list(row)
     try:
-        columns["policy"] = policy_from_json(columns["policy"])
+        columns[_POLICY] = policy_from_json(columns[_POLICY])
     except ValueError as error:
-        columns["policy"] = Policy()
-        columns["fault"] = columns["fault"] or f"its policy cannot be read: {error}"
-    return Schedule(**columns)
+        columns[_POLICY] = Policy()
+        columns[_FAULT] = columns[_FAULT] or f"its policy cannot be read: {error}"
+    return Schedule(*columns)
 
 
 async def apply(

@@ -97,6 +97,9 @@ INSERT INTO handoff (queue, lane, priority, fired_at, numbers, job, alone, versi
 -- name: tick_fired
 UPDATE run SET fired_at = ?, lane = ?, waits_for = NULL, reason = NULL, detail = NULL WHERE number = ?
 
+-- name: tick_fired_alike
+UPDATE run SET fired_at = ?1, lane = ?2, waits_for = NULL, reason = NULL, detail = NULL WHERE number IN carray(?3)
+
 -- name: tick_held
 UPDATE run SET state = 2, slots = NULL, reason = ?, detail = ?, waits_for = ?, decided = max(coalesce(decided, 0), ?) WHERE number = ?
 
