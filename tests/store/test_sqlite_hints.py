@@ -183,3 +183,20 @@ async def test_a_link_in_place_of_the_directory_is_not_followed(tmp_path: Path) 
     assert not store.when_new(lambda: None)
     assert os.listdir(tmp_path / "elsewhere") == []
     await store.close()
+
+
+async def test_periodic_loops_without_work_do_not_wake_the_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await opened(tmp_path / "foliot.db")
+    assert store.when_new(lambda: None)
+    while await store.seal():
+        pass
+    with monkeypatch.context() as closed:
+        closed.setattr(store, "_looks", None)
+        closed.setattr(store, "_writer", None)  # a request of either thread would fail
+        asking = store.silent(0), store.seal(), store.backfills_under_way(), store.gather(), store.give_up()
+        assert await asyncio.gather(*asking) == [[], 0, [], 0, 0]
+    await store.set_keep_days(30, actor="test", note="a row to seal")
+    assert await store.seal() == 1
+    await store.close()

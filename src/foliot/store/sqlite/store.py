@@ -38,7 +38,7 @@ from foliot.store.sqlite.lending import LentTransaction
 from foliot.store.sqlite.transaction import SqliteTransaction
 from foliot.store.sqlite.writer import InlineWriter, Reader, Work, Writer, as_store_error
 from foliot.store.verbs import dispatching, promises, terms, working
-from foliot.store.verbs.store import Verbs
+from foliot.store.verbs.periodic import PeriodicVerbs, Waiting
 from foliot.store.verbs.transaction import Row, Transaction
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ T = TypeVar("T")
 MEMORY = ":memory:"
 
 
-class SqliteStore(Verbs):
+class SqliteStore(PeriodicVerbs):
     """`foliot.domain.store.Store` on SQLite."""
 
     shard_count = 1
@@ -332,6 +332,10 @@ class SqliteStore(Verbs):
         if self._glance("is_any_to_claim", number=worker) == [(0,)]:
             return []  # without the lock of all who write
         return await super().claim(worker, queues, jobs, limit, suspects, backlog, put_off, labels, ahead, called)
+
+    async def waiting_work(self) -> Waiting:
+        rows = self._glance("waiting_work", now=self._clock.now())
+        return Waiting() if rows is None else Waiting(*map(bool, rows[0]))
 
     def _glance(self, query: str, **values: object) -> list[Row] | None:
         """The rows of a query that reads a few pages, at once, by the connection that asks for the version. Waking a
