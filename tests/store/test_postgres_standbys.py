@@ -13,11 +13,10 @@ import pytest
 from foliot.clock import SystemClock
 from foliot.dispatch import Dispatcher
 from foliot.domain.gates import Gate
-from foliot.domain.instant import MILLISECOND, MINUTE
-from foliot.domain.pauses import What
+from foliot.domain.instant import MILLISECOND
 from foliot.domain.policy import Policy, choices, choices_to_json
 from foliot.domain.run import Claimed, Promise
-from foliot.domain.state import Event, State
+from foliot.domain.state import State
 from foliot.domain.store import Offer, PassedSlot, StandbyRequest
 from foliot.errors import StoreError
 from foliot.work import standby
@@ -91,14 +90,6 @@ async def test_the_run_that_gets_a_freed_slot_is_claimed_in_the_transaction_that
         assert await on.stage.state(second) is State.RUNNING
 
 
-async def test_of_the_runs_that_get_slots_no_more_are_claimed_than_the_worker_offers(postgres: PostgresServer) -> None:
-    async with scene(postgres) as on:
-        first, second, third = await on.limited(3, *plain(6))
-        claimed = await on.exchange(first, second, third, limit=2)
-        assert len(claimed) == 2
-        assert len(await on.stage.claim()) == 1
-
-
 async def test_a_claim_says_which_slot_its_run_has(postgres: PostgresServer) -> None:
     async with scene(postgres) as on:
         [first] = await on.limited(1, {})
@@ -109,51 +100,11 @@ async def test_a_claim_says_which_slot_its_run_has(postgres: PostgresServer) -> 
         assert [run.slot for run in await on.stage.claim(worker=on.worker)] == [None]
 
 
-async def test_standbys_are_the_first_waiters_and_have_no_slot(postgres: PostgresServer) -> None:
+async def test_no_run_becomes_a_standby_before_one_of_another_job(postgres: PostgresServer) -> None:
     async with scene(postgres) as on:
-        [first] = await on.limited(1, {}, {"priority": 1}, {"priority": 5}, {"priority": 3}, {"priority": 2})
-        standbys = await on.exchange(standbys=2)
-        assert [(run.priority, run.slot, run.standby) for run in standbys] == [(5, SLOT, True), (3, SLOT, True)]
-        assert (first.priority, await on.used()) == (0, (1, 2))
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"job": "other"},
-        {"tenant": "acme"},
-        {"queue": "reports"},
-        {"options": choices_to_json(choices({"labels": ["gpu"]}))},
-        {"options": choices_to_json(choices({"concurrency_key": "account:7"}))},
-        {"options": choices_to_json(choices({"on_lost": "ask"}))},
-    ],
-    ids=["job", "tenant", "queue", "labels", "another slot", "a person is asked if it is lost"],
-)
-async def test_no_run_becomes_a_standby_before_one_that_cannot(postgres: PostgresServer, more: dict[str, Any]) -> None:
-    async with scene(postgres) as on:
-        await on.limited(1, {"priority": 9}, {"priority": 3}, {"priority": 2, **more}, {"priority": 1})
-        if more.get("job"):
-            await on.judge.execute("UPDATE foliot.run SET waits_for = $1, state = 2 WHERE job = 'other'", SLOT)
+        await on.limited(1, {"priority": 9}, {"priority": 3}, {"priority": 2, "job": "other"}, {"priority": 1})
+        await on.judge.execute("UPDATE foliot.run SET waits_for = $1, state = 2 WHERE job = 'other'", SLOT)
         assert [run.priority for run in await on.exchange(standbys=5)] == [3]
-
-
-async def test_there_are_no_standbys_while_anything_is_paused(postgres: PostgresServer) -> None:
-    async with scene(postgres) as on:
-        await on.limited(1, *plain(3))
-        await on.stage.store.put_pause("job:else", What.CLAIMS, until=None, actor="ana", note="")
-        assert await on.exchange(standbys=5) == []
-
-
-async def test_there_are_no_standbys_while_more_slots_are_taken_than_a_lowered_limit_allows(
-    postgres: PostgresServer,
-) -> None:
-    async with scene(postgres) as on:
-        first, second = await on.limited(2, *plain(5))
-        await on.stage.store.set_limit(Gate(SLOT, most=1), actor="ana")
-        assert await on.exchange(standbys=5) == []
-        assert await on.exchange(first, limit=1) == []
-        assert await on.used() == (1, 3)
-        assert len(await on.exchange(second, limit=1)) == 1
 
 
 @pytest.mark.parametrize("is_let_in", [False, True])
@@ -185,17 +136,6 @@ async def test_a_slot_passes_through_many_runs_and_is_freed_once(postgres: Postg
         assert await on.left() == [0, 0, 0]
 
 
-async def test_a_slot_that_was_passed_on_already_is_passed_on_from_there(postgres: PostgresServer) -> None:
-    """The worker does not know whether an earlier call was done, and names both runs."""
-    async with scene(postgres) as on:
-        [first] = await on.limited(1, *plain(4))
-        second, third = await on.exchange(standbys=2)
-        assert await on.exchange(first, passed=[pass_to(first, second)]) == []
-        await on.exchange(second, passed=[pass_to(first, third), pass_to(second, third)])
-        assert (await on.used())[0] == 1
-        assert len(await on.exchange(third, limit=1)) == 1
-
-
 @pytest.mark.parametrize("written", ["holder", "heir", "both"])
 async def test_a_slot_passes_also_where_a_claim_is_written(postgres: PostgresServer, written: str) -> None:
     async with scene(postgres) as on:
@@ -225,19 +165,6 @@ async def test_a_standby_that_fails_keeps_its_key_for_its_next_attempt(postgres:
         assert await on.stage.claim(worker=on.worker) == []
         slots = await on.judge.fetchval("SELECT slots FROM foliot.run WHERE number = $1", heir.number)
         assert slots == '["key:account"]'
-
-
-async def test_a_worker_cannot_pass_on_a_slot_of_a_run_that_it_lost(postgres: PostgresServer) -> None:
-    async with scene(postgres) as on:
-        [holder] = await on.limited(1, *plain(3))
-        [heir] = await on.exchange(standbys=1)
-        await on.stage.store.lose([on.stage.lost(run, retry_at=on.stage.now) for run in (holder, heir)])
-        await on.stage.fire()
-        other = await on.stage.register()
-        [running] = await on.stage.claim(worker=other)
-        await on.stage.store.finish_and_claim(on.worker, [], Offer((), (), 0, passed=[pass_to(holder, heir)]))
-        assert (await on.used())[0] == 1
-        assert await on.stage.store.finish(other, [on.stage.succeeded(running)]) == []
 
 
 async def test_a_standby_that_does_not_begin_returns_to_its_place(postgres: PostgresServer) -> None:
@@ -282,28 +209,6 @@ async def test_a_standby_that_cannot_return_to_its_place_is_fired_again(postgres
             await on.exchange(first)
         [again] = await on.stage.claim(worker=on.worker)
         assert again.number == heir.number
-
-
-async def test_a_standby_whose_cancellation_was_requested_ends_when_it_returns(postgres: PostgresServer) -> None:
-    async with scene(postgres) as on:
-        await on.limited(1, *plain(2))
-        [heir] = await on.exchange(standbys=1)
-        await on.stage.store.cancel(heir.id, actor="ana", note="")
-        await on.stage.store.give_back(on.worker, [heir])
-        assert await on.stage.state(heir) is State.CANCELLED
-        assert await on.used() == (1, 0)
-
-
-async def test_standbys_of_a_worker_that_died_are_lost_and_take_a_slot_again(postgres: PostgresServer) -> None:
-    async with scene(postgres) as on:
-        [holder] = await on.limited(1, *plain(2))
-        [heir] = await on.exchange(standbys=1)
-        silent = await on.stage.store.silent(await on.stage.store.now() + MINUTE)
-        assert {one.number for one in silent} == {holder.number, heir.number}
-        await on.stage.store.lose([on.stage.lost(holder, Event.GAVE_UP), on.stage.lost(heir, retry_at=0)])
-        await on.stage.fire()
-        [again] = await on.stage.claim()
-        assert (again.number, again.attempt, await on.used()) == (heir.number, 2, (1, 0))
 
 
 async def test_a_run_of_a_standby_that_its_user_completes_frees_the_slot(postgres: PostgresServer) -> None:

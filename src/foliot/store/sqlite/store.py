@@ -18,20 +18,21 @@ from foliot.clock import Clock, ManualClock, SystemClock
 from foliot.domain.fairness import FairShares, Placing
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.lanes import DueKind
-from foliot.domain.run import Claimed, Kept, Lane, Promise
+from foliot.domain.run import Claimed, Ending, Kept, Lane, Promise
 from foliot.domain.store import (
     Arrivals,
     Cells,
     Decide,
     Fired,
     Lease,
+    Offer,
     Schema,
 )
 from foliot.errors import InvalidInput, NotWritten, StoreClosed
 from foliot.portal import finished
 from foliot.store import queries
 from foliot.store.migrations import refuse_pending
-from foliot.store.sqlite import cells, keeping, migrating
+from foliot.store.sqlite import cells, claiming, keeping, migrating
 from foliot.store.sqlite.connection import connect, shared_files
 from foliot.store.sqlite.hints import Listener, Sender, listen
 from foliot.store.sqlite.lending import LentTransaction
@@ -332,6 +333,15 @@ class SqliteStore(PeriodicVerbs):
         if self._glance("is_any_to_claim", number=worker) == [(0,)]:
             return []  # without the lock of all who write
         return await super().claim(worker, queues, jobs, limit, suspects, backlog, put_off, labels, ahead, called)
+
+    async def finish_and_claim(
+        self, worker: int, endings: Sequence[Ending], offer: Offer
+    ) -> tuple[list[Ending], list[Claimed]]:
+        async def work(tx: Transaction) -> tuple[list[Ending], list[Claimed]]:
+            assert isinstance(tx, SqliteTransaction)
+            return await claiming.finish_and_claim(tx, worker, endings, offer)
+
+        return await self.write(work)
 
     async def waiting_work(self) -> Waiting:
         rows = self._glance("waiting_work", now=self._clock.now())

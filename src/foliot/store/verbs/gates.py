@@ -169,6 +169,11 @@ class Gatekeeper:
         has = _names(one.slots)
         return all(need.name in has for need in self._asked(one).needs)
 
+    async def needs_only(self, one: Candidate, slot: str) -> bool:
+        """Whether this slot is all that a run needs."""
+        await self.limits()
+        return [need.name for need in self._asked(one).needs] == [slot]
+
     def _admit_all(self, limited: Sequence[tuple[Candidate, Asked]], board: dict[str, Taken]) -> bool:
         """Takes the slots of all of these, if there is room for all."""
         if any(one.forced for one, _ in limited):

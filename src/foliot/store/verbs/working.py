@@ -65,6 +65,7 @@ async def claim(
     paused = await pausing.of_claims(tx)
     takes = known + await _labelled(tx, known, labels) if labels else known
     wanted = {"queues": list(queues), "jobs": takes, "now": tx.now, "suspects": suspects, "limit": _CHUNKS_AT_ONCE}
+    waiting: bool | None = None
     found_by = "ready_chunks" if put_off > 0 else "ready_light_chunks"
     if within is not None:
         found_by, wanted = "ready_chunks_among", wanted | {"named": longs(within.chunks)}
@@ -84,6 +85,7 @@ async def claim(
             continue  # another claim took them after the search
         token = tokens.get(alone) or await tx.token()
         tokens[alone] = token
+        waiting = bool(await tx.value("any_waiting")) if waiting is None else waiting
         rows = await tx.all(
             "claim_runs",
             numbers=longs(numbers),
@@ -97,6 +99,7 @@ async def claim(
             broken=broken,
             paused=paused,
             version=chunk[9],
+            waiting=waiting,
         )
         # A chunk is in firing order; the engine returns its rows by number.
         claimed.extend(sorted(map(Claimed._make, rows), key=_firing_order))

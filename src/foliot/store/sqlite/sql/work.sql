@@ -56,7 +56,40 @@ RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, s
         WHERE a.run = run.number AND a.outcome = 'lost' AND a.token > 0 AND NOT EXISTS (
             SELECT 1 FROM attempt b WHERE b.run = a.run AND b.attempt > a.attempt AND b.token > 0
                 AND b.outcome NOT IN ('lost', 'interrupted')))
-    END, NULL, 0
+    END,
+    -- The slot that other runs may wait for, if it has but one. Without waiters nobody asks for it.
+    CASE WHEN :waiting AND json_array_length(slots) = 1 THEN slots ->> 0 END, 0
+
+-- name: pass_slot
+-- Both runs are the worker's, the holder has a slot, and the standby has none yet. Its time has come.
+UPDATE run SET fire_at = :now, slots = (SELECT h.slots FROM run h WHERE h.number = :holder)
+WHERE number = :heir AND state = 4 AND token = :heir_token AND worker = :worker AND slots = '[]'
+    AND EXISTS (SELECT 1 FROM run h WHERE h.number = :holder AND h.state = 4 AND h.token = :holder_token
+        AND h.worker = :worker AND h.slots <> '[]')
+RETURNING slots
+
+-- name: give_up_slots
+UPDATE run SET slots = '[]' WHERE number IN carray(:numbers)
+
+-- name: may_have_standbys
+-- Not while more slots are taken than a lowered limit allows.
+SELECT EXISTS (SELECT 1 FROM slot WHERE name = :name AND every IS NULL AND used <= most)
+
+-- name: simple_waiters
+-- Waiting runs about which the scheduler would have nothing to decide but their slots.
+SELECT number, queue, options, fire_at FROM run
+WHERE number IN carray(:numbers) AND state = 2 AND job = :job AND slots IS NULL AND lane = 0 AND schedule IS NULL
+    AND coalesce(queue, 'default') IN (SELECT value FROM json_each(:queues)) AND phase IS NULL AND deaths IS NULL
+    AND tenant IS NULL AND forced IS NULL AND gives_up_at IS NULL AND withdrawn IS NULL AND fire_at <= :now
+    AND (useful_until IS NULL OR useful_until >= :now)
+
+-- name: claim_standbys
+-- `fire_at` stays: it is the place among the waiters, to which a standby returns that does not begin.
+UPDATE run SET state = 4, token = :token, worker = :worker, attempt = attempt + 1, nominal = coalesce(nominal, fire_at),
+    fired_at = :now, claimed_at = :now, slots = '[]', waits_for = NULL, reason = NULL, detail = NULL
+WHERE number IN carray(:numbers)
+RETURNING number, name, job, payload, token, attempt, spent, :now, nominal, since, schedule, revision, tenant, queue,
+    priority, origin, lane, options, checkpoint, phase, lineage, coalesce(repair, 0), deaths, 0, 0, :slot, 1
 
 -- name: unclaimed_runs
 -- What a claim passed over although it still waits: a job that this worker does not know, a run that is too late, or
@@ -162,7 +195,7 @@ UPDATE run SET state = CASE WHEN spent > 0 OR phase IS NOT NULL THEN 1 ELSE 0 EN
     claimed_at = NULL, started_at = CASE WHEN phase IS NOT NULL THEN started_at END
 WHERE number IN carray(:numbers) AND state = 4 AND token = :token
 RETURNING number, coalesce(queue, 'default'), lane, priority, CASE WHEN phase IS NOT NULL THEN job || '?' END,
-    deaths IS NOT NULL, job, options, fire_at, coalesce(version, 0), 0
+    deaths IS NOT NULL, job, options, fire_at, coalesce(version, 0), coalesce(slots = '[]', 0)
 
 -- name: close_claim
 UPDATE claim SET open = open - ?3 WHERE token = ?1
