@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from array import array
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as some
 from foliot.clock import ManualClock
 from foliot.dispatch.dispatcher import Dispatcher
 from foliot.domain.instant import HOUR, MILLISECOND, MINUTE, SECOND, Instant
-from foliot.domain.store import CALLED_FOR
+from foliot.domain.store import CALLED_FOR, Cells
 from foliot.errors import StoreError, StoreFull
 from foliot.timing import every
 from tests.dispatch.fake_store import FakeStore
@@ -361,6 +362,28 @@ def test_far_runs_fill_no_more_than_a_slice() -> None:
         assert house.dispatcher.waiting == 20
         await house.live_until(NOON + 3 * MINUTE)
         assert len(house.fired()) == 100
+
+    run(story())
+
+
+def test_a_scheduler_holds_at_most_fifty_thousand_coming_runs_of_a_shard_in_memory() -> None:
+    class Endless(FakeStore):
+        """Its first page has one run: the others of that page were handed off before."""
+
+        async def load(self, lease: Any, start: tuple[int, int], limit: int, until: int | None = None) -> Cells:
+            if until is not None and until <= NOON + MINUTE:
+                return Cells(array("q"), array("q"), last=start, exhausted=True)
+            first = max(start[1], 0) + 1
+            numbers = array("q", range(first, first + (limit if first > 1 else 1)))
+            due = array("q", (NOON + MINUTE + number for number in numbers))
+            return Cells(due, numbers, last=(due[-1], numbers[-1]), exhausted=False)
+
+    async def story() -> None:
+        house = House()
+        house.store = Endless(house.clock)
+        house.dispatcher = Dispatcher(house.store, house.clock, owner=1)
+        await house.settle()
+        assert 40_000 < house.dispatcher.waiting <= 50_000
 
     run(story())
 

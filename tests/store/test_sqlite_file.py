@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import apsw
@@ -26,7 +29,7 @@ from foliot.store.sqlite import SqliteStore, connection
 from tests.contract.stage import START, Stage, declared
 from tests.tiers import by_tier
 from tests.timing.calls import at_most
-from tests.waiting import HANG
+from tests.waiting import HANG, until_async
 
 pytestmark = pytest.mark.needs("sqlite")
 
@@ -259,14 +262,29 @@ for place in range(FILES):
         assert with_store(Path(f"{path}.{place}"), lambda store: store.counts())["scheduled"] == 3
 
 
-def test_a_file_that_another_process_is_just_turning_to_its_journal_mode_is_waited_for(path: Path) -> None:
+@pytest.fixture
+def has_met_a_lock(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set as soon as a connection of this process pauses because another one has the lock."""
+    met = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        met.set()
+        time.sleep(seconds)
+
+    monkeypatch.setattr(connection, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    return met
+
+
+def test_a_file_that_another_process_is_just_turning_to_its_journal_mode_is_waited_for(
+    path: Path, has_met_a_lock: threading.Event
+) -> None:
     """The moment at which the race above is lost, held still: SQLite does not ask the busy handler there."""
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")
 
     async def work() -> None:
         opening = asyncio.create_task(opened(path))
-        await asyncio.sleep(0.05)
+        await until_async(lambda: has_met_a_lock.is_set() or opening.done(), "the opening has met the lock")
         other.execute("ROLLBACK")
         other.close()
         await (await opening).close()
@@ -357,14 +375,12 @@ sys.stdin.read()
     with_store(path, look)
 
 
-def test_a_writer_waits_for_another_process_that_writes(path: Path) -> None:
-    """Sleeps, because the other process must hold its lock for a while."""
-
+def test_a_writer_waits_for_another_process_that_writes(path: Path, has_met_a_lock: threading.Event) -> None:
     async def look(store: SqliteStore) -> None:
         other = apsw.Connection(str(path))
         other.execute("BEGIN IMMEDIATE")
         waiting = asyncio.create_task(store.promise([Promise("job", b"", START)]))
-        await asyncio.sleep(0.05)
+        await until_async(lambda: has_met_a_lock.is_set() or waiting.done(), "the writer has met the lock")
         assert not waiting.done()
         # Readers are not kept waiting by it.
         assert (await store.counts())["scheduled"] == 0
@@ -550,3 +566,21 @@ def test_its_url_leads_other_processes_to_the_same_file(tmp_path: Path, monkeypa
     assert careful.url == f"sqlite:///{tmp_path}/books.db?migrate=never"
     assert make_store(store.url).url == store.url
     assert make_store("sqlite:///:memory:").url is None, "nobody else can reach it"
+
+
+def test_a_connection_that_waits_for_a_writer_asks_less_and_less_often_until_it_gives_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, pauses = [100.0], []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        clock[0] += seconds
+
+    monkeypatch.setattr(connection, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0]))
+    wait = connection._wait_for_writer()
+    tries = next(number for number in itertools.count() if not wait(number))
+    assert pauses[:21] == [0.000_3] * 10 + [0.001] * 10 + [0.003]
+    assert len(pauses) == tries + 1
+    assert set(pauses[20:]) == {0.003}
+    assert 100 + connection.BUSY_LIMIT <= clock[0] < 100 + connection.BUSY_LIMIT + 0.01

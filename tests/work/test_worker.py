@@ -138,6 +138,27 @@ def test_a_slow_recording_keeps_no_work_from_starting_and_what_ends_meanwhile_sh
     run(scene())
 
 
+def test_a_handler_that_only_yields_has_thirty_turns_before_virtual_time_goes_on():
+    turns = 0
+
+    async def spin():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def scene():
+        bench = Bench(spin)
+        bench.store.hand_off("spin")
+        await bench.worker.run_once()
+        assert not await bench.worker.settle(patience=0)
+        before = turns
+        assert not await bench.worker.settle(patience=0)
+        assert turns - before == 30
+
+    run(scene())
+
+
 def test_an_ending_that_waits_to_be_told_is_due_now():
     async def scene():
         bench = Bench(noop)
