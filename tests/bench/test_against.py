@@ -22,6 +22,7 @@ from bench.against.decision import LOOKS, Decision, decide, interval_rank, media
 from bench.against.rounds import Answer, Round, RoundFailed, Rounds, Store
 from bench.against.sides import CHECKOUT, SIDES, Side, SideError, SideName, copy_side
 from bench.against.workloads import MEASURES, WORKLOADS, Workload
+from tests.tiers import full_only
 
 BURST = WORKLOADS["burst"]
 
@@ -319,6 +320,7 @@ def test_a_round_refuses_the_code_of_another_tree(tmp_path: Path) -> None:
     assert f"which is not below {tmp_path}" in done.stderr
 
 
+@full_only
 @pytest.mark.needs("sqlite")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the CPU clocks of other processes")
 def test_one_small_pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -497,7 +497,7 @@ async def drained(walk: Walk) -> None:
 def test_never_more_handlers_run_than_limits_allow_and_no_run_is_forgotten(
     engine: Engine, folder: Path, runner: asyncio.Runner, request: pytest.FixtureRequest
 ) -> None:
-    @settings(max_examples=by_tier(5, 30, 2_500), suppress_health_check=list(HealthCheck))
+    @settings(max_examples=by_tier(3, 30, 2_500), suppress_health_check=list(HealthCheck))
     @given(STEPS)
     def walks(steps: list[tuple[str, int]]) -> None:
         for file in folder.iterdir():

@@ -17,7 +17,7 @@ from foliot.domain.state import Outcome, Reason, State
 from tests.cli.support import is_alive, process, run
 from tests.faults import blocking, stubborn
 from tests.faults.processes import Fleet
-from tests.tiers import full_only
+from tests.tiers import full_only, only_in_full
 from tests.waiting import until
 
 pytestmark = pytest.mark.faults
@@ -106,7 +106,7 @@ def test_a_process_of_a_handler_ends_with_its_worker_and_with_all_that_it_starte
     assert run.spent == 0, "neither the loss nor the interruption was charged"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", only_in_full("postgres")])
 def forced(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
     """A fleet on each store, whose handlers write down when they begin."""
     fleet = Fleet(tmp_path, request.getfixturevalue("database") if request.param == "postgres" else None)

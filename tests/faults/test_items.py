@@ -17,7 +17,7 @@ from foliot.domain.state import PARKED, TERMINAL, Outcome, State
 from foliot.errors import Conflict
 from tests.faults import judge, repeating
 from tests.faults.processes import Fleet
-from tests.tiers import by_tier
+from tests.tiers import by_tier, only_in_full
 from tests.waiting import until
 
 pytestmark = pytest.mark.faults
@@ -47,7 +47,7 @@ class Work(NamedTuple):
     """Whether the test cancels it when it waits."""
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", only_in_full("postgres")])
 def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
     fleet = Fleet(tmp_path, request.getfixturevalue("database") if request.param == "postgres" else None)
     yield fleet

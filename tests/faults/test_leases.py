@@ -11,6 +11,7 @@ import pytest
 from foliot.domain.state import Outcome
 from tests.faults import judge
 from tests.faults.processes import Fleet
+from tests.tiers import only_in_full
 from tests.waiting import until
 
 pytestmark = pytest.mark.faults
@@ -63,6 +64,7 @@ def test_a_worker_that_was_stopped_until_its_lease_ended_cannot_finish_its_run(f
     assert [event.kind for event in events if event.subject == run_id] == ["lost"] * (run.attempt - 1) + ["fenced"]
 
 
+@pytest.mark.parametrize("fleet", ["sqlite", only_in_full("postgres")], indirect=True)
 def test_a_run_goes_on_when_its_worker_is_killed_and_when_its_worker_is_terminated(
     fleet: Fleet, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from foliot.domain.state import Outcome, Reason, State
 from foliot.operate.advising import Guidance
 from tests.faults import venom
 from tests.faults.processes import Fleet
+from tests.tiers import only_in_full
 from tests.waiting import until
 
 pytestmark = pytest.mark.faults
@@ -61,6 +62,7 @@ def test_all_runs_of_a_killed_worker_execute_together_in_the_one_that_is_left(fl
         assert (run.spent, run.deaths) == (1, None), "the success alone was charged"
 
 
+@pytest.mark.parametrize("fleet", ["sqlite", only_in_full("postgres")], indirect=True)
 def test_a_run_that_kills_its_workers_is_poison_and_its_neighbours_are_charged_nothing(
     fleet: Fleet, begun: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -20,7 +20,7 @@ from foliot.domain.state import State
 from tests.cli.support import run
 from tests.faults import settlement
 from tests.faults.processes import Fleet
-from tests.tiers import full_only
+from tests.tiers import full_only, only_in_full
 from tests.waiting import until
 
 pytestmark = pytest.mark.faults
@@ -29,7 +29,7 @@ APP = Path(settlement.__file__)
 RUN = "settlement#1"
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", only_in_full("postgres")])
 def fleet(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
     fleet = Fleet(tmp_path, request.getfixturevalue("database") if request.param == "postgres" else None)
     yield fleet
@@ -90,7 +90,7 @@ def test_a_settlement_that_was_killed_in_one_payment_is_finished_exactly_once(
     person.types(resume, 0, **{"--reason": "the bank confirmed account 312"})
     fleet.start_worker("another", app=APP)
     fleet.succeeded(RUN)
-    assert person.sees("needs") == "nothing needs a person\n"
+    assert person.sees("needs") == "no run or schedule needs a person\n"
     assert "all 400 accounts" in person.reports(0)
     payments = (tmp_path / "bank").read_text().split()
     assert sorted(payments) == sorted(f"settlement#1/payout/{account}" for account in range(400))

@@ -32,8 +32,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(HOUR)]
         ("book", "sqlite", 1, 1),
         ("book_in_thread", "sqlite", *by_tier((2, 4), (1, 1))),
         # Three ways to the same transaction: in the short form, together they die before most of its statements.
-        pytest.param("book", "postgres", *by_tier((1, 3), (1, 1)), marks=pytest.mark.needs("postgres")),
-        pytest.param("book_in_thread", "postgres", *by_tier((2, 6), (1, 1)), marks=pytest.mark.needs("postgres")),
+        pytest.param("book", "postgres", *by_tier((1, 6), (1, 1)), marks=pytest.mark.needs("postgres")),
+        pytest.param("book_in_thread", "postgres", *by_tier((4, 6), (1, 1)), marks=pytest.mark.needs("postgres")),
         pytest.param("book_in_own", "postgres", *by_tier((2, 2), (1, 1)), marks=pytest.mark.needs("postgres")),
     ],
 )

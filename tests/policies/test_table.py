@@ -1,5 +1,7 @@
 """Every cell of the table of policies, in virtual time: on SQLite with one scheduler, and some of them elsewhere.
 
+The short form leaves out the cell in which a thousand runs execute.
+
 Elsewhere is a setup with five schedulers, with PostgreSQL, or with both. With one of the two, the short form plays one
 cell of each event. With both, it plays the cells of `TOGETHER`. The full form plays every cell in every setup.
 """
@@ -42,7 +44,7 @@ QUICK = [cell for cell in CELLS if not cell.is_long]
 TOGETHER = [cell for cell in QUICK if cell.event in (OUTAGE_3, NO_SCHEDULERS) and cell.settings == {"catch_up": "all"}]
 """Cells whose result depends on the order in which several schedulers fire many ticks."""
 SHORT = {
-    House("sqlite", 1): CELLS,
+    House("sqlite", 1): QUICK,
     House("sqlite", 5): _one_of_each_event(QUICK, 0),
     House("postgres", 1): _one_of_each_event(QUICK, 2),
     House("postgres", 5): TOGETHER,

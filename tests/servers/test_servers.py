@@ -21,6 +21,7 @@ from tests.conftest import parts_of
 from tests.servers.home import ServerFailed
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import PostgresServer, Settings
+from tests.tiers import full_only
 from tests.waiting import HANG, soon, until, until_async
 
 pytestmark = pytest.mark.needs("postgres")
@@ -55,6 +56,7 @@ def test_a_server_does_not_run_as_root(postgres: PostgresServer) -> None:
     assert Path(f"/proc/{postgres.pid}").stat().st_uid != 0
 
 
+@full_only
 def test_settings_reach_the_server_as_they_were_given(server: PostgresServer) -> None:
     assert [server.psql(f"SHOW {name}") for name in SETTINGS] == ["it's ours", "off", "5MB", "17"]
 
@@ -128,6 +130,7 @@ with PostgresServer() as server:
 # ------------------------------------------------------------------------------------------------------------- replicas
 
 
+@full_only
 def test_a_replica_follows_and_can_be_promoted(server: PostgresServer) -> None:
     with server.replica() as replica:
         server.psql("CREATE TABLE followed AS SELECT 1 AS number")
@@ -142,6 +145,7 @@ def test_a_replica_follows_and_can_be_promoted(server: PostgresServer) -> None:
         server.start()
 
 
+@full_only
 def test_a_synchronous_replica_has_what_the_primary_acknowledged(server: PostgresServer) -> None:
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
     with server.replica(synchronous=True) as replica, ThreadPoolExecutor() as pool:
@@ -161,6 +165,7 @@ def test_a_synchronous_replica_has_what_the_primary_acknowledged(server: Postgre
         server.start()
 
 
+@full_only
 def test_a_replica_that_is_closed_is_not_waited_for(server: PostgresServer) -> None:
     server.replica(synchronous=True).close()
     server.psql("CREATE TABLE acknowledged (number int)")

@@ -32,7 +32,7 @@ from tests.tiers import by_tier
 FURTHEST = 12
 """A break comes before this statement, counted from the one after it was armed."""
 TRIES = 50
-EXAMPLES = by_tier(3, 20, 1_000)
+EXAMPLES = by_tier(2, 20, 1_000)
 BROKEN = ["broken"] * 25
 STEPS = st.lists(st.tuples(st.sampled_from([*BROKEN, *ACTS]), st.integers(0, 1 << 20)), min_size=40, max_size=100)
 

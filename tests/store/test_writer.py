@@ -282,7 +282,7 @@ async def test_a_store_in_memory_tells_its_version_while_a_handler_has_its_conne
 
     def count() -> None:
         lent.connection.create_scalar_function("step", lambda *_: next(steps), 0)
-        many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000)"
+        many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)"
         lent.connection.execute(f"{many} SELECT sum(step()) FROM n").fetchall()
 
     counting = asyncio.create_task(asyncio.to_thread(count))

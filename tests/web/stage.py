@@ -58,10 +58,11 @@ class Caller:
         self.peer = "127.0.0.1" if base == LOCAL else "192.0.2.7"
 
     def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
-        headers = self.headers | more.pop("headers", {})
-        return self._stage.world.call(self._ask(method, path, headers, more))
+        return self._stage.world.call(self.ask_async(method, path, **more))
 
-    async def _ask(self, method: str, path: str, headers: dict[str, str], more: dict[str, Any]) -> httpx.Response:
+    async def ask_async(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """For many requests in one coroutine: the threads of the application end with the coroutine that began them."""
+        headers = self.headers | more.pop("headers", {})
         transport = httpx.ASGITransport(self._stage.application, client=(self.peer, 4711))
         async with httpx.AsyncClient(transport=transport, base_url=self._base) as client:
             return await client.request(method, path, headers=headers, **more)

@@ -255,7 +255,7 @@ def test_whoever_watches_with_a_token_that_is_revoked_hears_nothing_more(
     monkeypatch.setattr(live, "_stands", noted)
 
     async def watched() -> httpx.Response:
-        stream = asyncio.create_task(watcher._ask("GET", "/live", watcher.headers, {}))
+        stream = asyncio.create_task(watcher.ask_async("GET", "/live"))
         await until_async(lambda: len(answers) > 1, "the stream has asked twice whether the token stands")
         assert answers[:2] == [True, True]
         assert not stream.done()

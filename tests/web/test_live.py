@@ -35,7 +35,7 @@ class Streams:
         self._tasks: list[asyncio.Task[httpx.Response]] = []
 
     def open(self, caller: Caller) -> asyncio.Task[httpx.Response]:
-        self._tasks.append(asyncio.create_task(caller._ask("GET", "/live", caller.headers, {})))
+        self._tasks.append(asyncio.create_task(caller.ask_async("GET", "/live")))
         return self._tasks[-1]
 
     async def end(self) -> None:

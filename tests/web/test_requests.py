@@ -103,9 +103,9 @@ def test_of_two_at_once_one_is_told_that_the_other_is_at_it(stage: Stage, monkey
 
     async def both() -> tuple[httpx.Response, httpx.Response]:
         path, body = "/api/v1/schedules/plain/trigger", {"json": {"reason": "why"}}
-        first = asyncio.create_task(caller._ask("POST", path, asked, dict(body)))
+        first = asyncio.create_task(caller.ask_async("POST", path, headers=asked, **body))
         await soon(under_way.wait())
-        second = await caller._ask("POST", path, asked, dict(body))
+        second = await caller.ask_async("POST", path, headers=asked, **body)
         may_go.set()
         return await first, second
 

@@ -7,7 +7,7 @@ JSON Schema judges each value, and the API must judge it alike: it names the fie
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -292,7 +292,7 @@ def put(into: Any, place: Path, value: Any) -> Any:
     return into | {first: put(into.get(first), tuple(rest), value)}
 
 
-def ask(caller: Caller, operation: Operation, together: list[Case]) -> httpx.Response:
+async def ask(caller: Caller, operation: Operation, together: list[Case]) -> httpx.Response:
     """The errors of the answer. An unknown field keeps valid requests from being executed."""
     path, query, headers, body = operation.path, {"no_such_field": "1"}, {}, {"no_such_field": 1}
     for (place, _), value, _ in together:
@@ -309,7 +309,7 @@ def ask(caller: Caller, operation: Operation, together: list[Case]) -> httpx.Res
         if parameter["in"] == "path":
             path = path.replace(f"{{{parameter['name']}}}", "1")
     more: dict[str, Any] = {} if operation.body is None else {"content": json.dumps(body)}
-    return caller.ask(operation.method, path, params=query, headers=JSON | headers, **more)
+    return await caller.ask_async(operation.method, path, params=query, headers=JSON | headers, **more)
 
 
 def is_named(answer: httpx.Response, place: Path) -> bool:
@@ -320,9 +320,9 @@ def is_named(answer: httpx.Response, place: Path) -> bool:
     return any(error["where"].split(".")[: len(names)] == names for error in answer.json().get("errors", []))
 
 
-def disagreements(caller: Caller, operation: Operation) -> Iterator[str]:
+async def disagreements(caller: Caller, operation: Operation) -> AsyncIterator[str]:
     for together in rounds(operation):
-        answer = ask(caller, operation, together)
+        answer = await ask(caller, operation, together)
         for case in together:
             is_refused = answer.status_code == 414 or is_named(answer, case.field.place)
             is_only_too_long = answer.status_code == 414 and case.is_valid
@@ -343,5 +343,9 @@ def stage() -> Iterator[Stage]:
 
 def test_the_document_and_the_code_agree_about_each_field(stage: Stage) -> None:
     caller = stage.somebody()
-    found = [one for operation in OPERATIONS for one in disagreements(caller, operation)]
+
+    async def looked_for() -> list[str]:
+        return [one for operation in OPERATIONS async for one in disagreements(caller, operation)]
+
+    found = stage.world.call(looked_for())
     assert not found, "\n".join(found)
