@@ -16,11 +16,11 @@ import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import uuid4
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.progress import Progress
 from tests.servers.browser import missing_browser
@@ -32,11 +32,13 @@ from tests.tiers import FULL, TIER
 if TYPE_CHECKING:
     from tests.servers.warm import Warm
 
-# No deadline: the time of one example depends on the other programs of the machine. The short profile draws the same
-# examples each time, so that a red run shows a change and not a new seed; the longer ones search for new ones.
-settings.register_profile("short", max_examples=25, deadline=None, derandomize=True, database=None)
-settings.register_profile("full", max_examples=250, deadline=None)
-settings.register_profile("torture", max_examples=2_500, deadline=None)
+# No deadline, and no complaint of slow draws: their time depends on the other programs of the machine. The short
+# profile draws the same examples each time, so that a red run shows a change and not a new seed. The longer ones
+# search for new ones.
+UNTIMED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("short", max_examples=25, derandomize=True, database=None, **UNTIMED)
+settings.register_profile("full", max_examples=250, **UNTIMED)
+settings.register_profile("torture", max_examples=2_500, **UNTIMED)
 settings.load_profile(TIER)
 
 # --------------------------------------------------------------------------------------------------------------- parts
