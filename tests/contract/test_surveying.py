@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration
+from foliot.domain.listing import NONE, RunFilter
 from foliot.domain.overview import Tally
 from foliot.domain.pauses import What
 from foliot.domain.policy import Policy
+from foliot.domain.replay import DeadFilter
 from foliot.domain.run import Lane
 from foliot.domain.standing import Mark, ScheduleFilter, ScheduleOrder, standing
 from foliot.domain.state import Reason, State
@@ -362,3 +364,41 @@ async def test_runs_that_wait_for_a_person_come_with_what_is_known_of_them(stage
     assert (first.view.id, first.begun, first.parked_at) == (dead.id, True, START + MINUTE)
     assert (second.facts.maybe, [effect.name for effect in second.view.effects]) == (1, ["pay"])
     assert await stage.store.parked([12345]) == []
+
+
+async def test_failures_in_a_row_are_counted_beyond_the_ticks_that_are_looked_at(stage: Stage) -> None:
+    await ticked(stage, hourly=["succeeded", *["died"] * 4])
+    first = stage.now - 4 * HOUR
+    for recent in (2, 30):
+        found = standing(await stage.store.schedule_facts("hourly", recent=recent), stage.now)
+        assert found.failures == (4, first), recent
+    [known] = [standing(one, stage.now) for one in await stage.store.failing(10)]
+    assert known.failures == (4, first)
+
+
+async def test_a_run_that_waits_for_a_worker_again_is_ready_and_not_retrying(stage: Stage) -> None:
+    await stage.apply(declared("hourly", stage.now))
+    await stage.fire(fires_hourly)
+    [run] = await stage.claim()
+    await stage.finish(stage.failed(run))
+    assert (await stage.store.pulse()).retrying == 1
+    stage.clock.advance(MINUTE)
+    await stage.fire()
+    pulse = await stage.store.pulse()
+    assert (await stage.state(run), pulse.retrying, pulse.waiting) == (State.READY, 0, 1)
+    assert standing(await stage.store.schedule_facts("hourly"), stage.now).retrying == 0
+
+
+async def test_runs_without_a_schedule_or_a_tenant_can_be_chosen(stage: Stage) -> None:
+    await stage.apply(declared("hourly", stage.now), declared("acmes", stage.now, tenant="acme"))
+    await stage.promise("one")
+    await stage.promise("of-acme", tenant="acme")
+    await stage.fire(fires_hourly)
+    await stage.finish(*[stage.died(run) for run in await stage.claim()])
+    wanted = {"schedule": {"one#1", "of-acme[acme]#1"}, "tenant": {"one#1", "hourly"}}
+    for name, expected in wanted.items():
+        listed = await stage.store.list_runs(RunFilter(states=(State.DEAD,), **{name: NONE}))  # type: ignore[arg-type]
+        assert {one.view.id.partition("@")[0] for one in listed.runs} == expected
+        chosen = DeadFilter(schedule=NONE) if name == "schedule" else DeadFilter(tenant=NONE)
+        dead = await stage.store.dead(chosen, limit=10)
+        assert {one.view.id.partition("@")[0] for one in dead} == expected

@@ -71,6 +71,16 @@ def test_what_is_paused_or_broken_is_left_out_and_said() -> None:
     ]
 
 
+def test_what_is_paused_by_its_job_or_tenant_is_left_out() -> None:
+    app = an_app()
+    with virtual_time(app) as world:
+        app.operate.pause_of("job", "report", what=["claims"], reason="the ledger moves", actor="ana")
+        assert len(world.call(app.operate.standings_async()).taking_part) == 2
+        app.operate.pause_of("job", "report", what=["creation"], reason="the ledger moves", actor="ana")
+        found = world.call(app.operate.standings_async())
+    assert (found.taking_part, found.paused) == ([], ["books", "wages"])
+
+
 def test_what_code_declares_replaces_what_the_store_has() -> None:
     app, newer = an_app(), Foliot("sqlite:///:memory:")
 

@@ -18,6 +18,8 @@ MOST = 1_000
 BUDGET = 20_000
 """Rows that are looked at for one page, where no index knows what is wanted: a question never hangs."""
 _LONGEST = 500
+NONE = "-"
+"""As the schedule or the tenant of a filter: only runs that have none. No name begins so."""
 
 
 class Order(StrEnum):
@@ -35,11 +37,12 @@ class RunFilter:
     conditions: tuple[Condition, ...] = ()
     """Runs of which any of these holds. Only what is not over has conditions."""
     schedule: str | None = None
-    """Its runs, which are its ticks where it goes over members."""
+    """Its runs, which are its ticks where it goes over members. NONE: runs without a schedule."""
     member: str | None = None
     """With `schedule`: the runs of this member."""
     job: str | None = None
     tenant: str | None = None
+    """NONE: runs without a tenant."""
     queue: str | None = None
     origins: tuple[Origin, ...] = ()
     lanes: tuple[Lane, ...] = ()

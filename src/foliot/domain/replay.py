@@ -17,8 +17,9 @@ class DeadFilter(NamedTuple):
 
     job: str | None = None
     schedule: str | None = None
-    """Its runs, which are its ticks where it goes over members."""
+    """Its runs, which are its ticks where it goes over members. `-`: runs without a schedule."""
     tenant: str | None = None
+    """`-`: runs without a tenant."""
     why: str | None = None
     """The reason that they died of, such as `attempts`."""
     since: Instant | None = None

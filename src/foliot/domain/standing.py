@@ -157,6 +157,14 @@ def read_schedule_cursor(order: ScheduleOrder, cursor: str | None) -> tuple[Inst
     return int(due), name
 
 
+class Failures(NamedTuple):
+    """Runs that failed one after another, up to now."""
+
+    size: int
+    since: Instant
+    """When the first of them was due."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduleFacts:
     """What is on record about one schedule. Of one over many members these are its ticks."""
@@ -178,6 +186,8 @@ class ScheduleFacts:
     """None for one that is as it was stated."""
     tenants: Mapping[str | None, int] = field(default_factory=dict)
     """By tenant, how many runs wait for a person, members' too. Only where one schedule is asked for."""
+    failures: Failures | None = None
+    """Counted by the store where more runs than these may have failed in a row."""
     backfills: int = 0
     """Ticks of backfills that are not over yet, and are still to be made into runs. Likewise."""
 
@@ -234,14 +244,18 @@ class Standing:
     emitted: int
     """Runs that were made, over or not."""
     completed: int
-    in_a_row: int
-    """Failures one after another, up to now."""
+    failures: Failures | None
+    """One after another, up to now; None: the last one did not fail."""
     needs: tuple[str, ...]
     """Why a person should look."""
 
     @property
     def schedule(self) -> Schedule:
         return self.facts.schedule
+
+    @property
+    def in_a_row(self) -> int:
+        return 0 if self.failures is None else self.failures.size
 
     @property
     def useful_per_attempt(self) -> float | None:
@@ -275,7 +289,9 @@ def standing(facts: ScheduleFacts, now: Instant) -> Standing:
     began = [late for view in decided if view.state in _BEGUN and (late := begun_after(view)) is not None]
     tried = [tries(view) for view in decided]
     delays = [view.claimed_at - view.fired_at for view in useful if view.claimed_at and view.fired_at]
-    in_a_row = _in_a_row(decided)
+    failures = _in_a_row(decided)
+    if facts.failures is not None and failures:
+        failures = facts.failures
     return Standing(
         facts=facts,
         next=upcoming,
@@ -299,8 +315,8 @@ def standing(facts: ScheduleFacts, now: Instant) -> Standing:
         partial=sum(view.reason == Reason.PARTIAL for view in useful),
         emitted=sum([view.span_count for view in decided]),
         completed=sum([view.span_count for view in facts.recent]),
-        in_a_row=in_a_row,
-        needs=_needs(facts, in_a_row, now),
+        failures=failures,
+        needs=_needs(facts, 0 if failures is None else failures.size, now),
     )
 
 
@@ -340,15 +356,15 @@ def _strip(facts: ScheduleFacts, decided: Sequence[Told]) -> tuple[Mark, ...]:
     return tuple(reversed(marks[:STRIP]))
 
 
-def _in_a_row(decided: Sequence[Told]) -> int:
+def _in_a_row(decided: Sequence[Told]) -> Failures | None:
     """What was skipped neither failed nor succeeded; what is at work may still do either."""
-    count = 0
+    due: list[Instant] = []
     for view in decided:
-        if view.state in PARKED:
-            count += 1
+        if isinstance(view, RunView) and view.state in PARKED:
+            due.append(view.fire_at)
         elif view.state in USEFUL or view.state is State.RECONCILED:
             break
-    return count
+    return Failures(len(due), min(due)) if due else None
 
 
 def _took(view: EndedTick) -> Duration | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration, Instant, rfc3339, spell, to_datetime
+from foliot.domain.pauses import What, pauses_about
 from foliot.domain.rule import Rule
 from foliot.domain.schedule import Declaration, Schedule
 from foliot.errors import InvalidInput
@@ -47,8 +48,10 @@ class LoadVerbs(Acting):
         taken = {job: await store.durations(job, LOOKED_AT) for job in sorted(jobs)}
         means = {job: sum(found) // len(found) for job, found in taken.items() if found}
         sizes = {one.name: one.members for one in await store.member_sets()}
+        pauses = [one for one in await store.pauses() if one.what is What.CREATION]
+        paused = frozenset(one.id for one in stored if pauses_about(one, pauses))
         # In a thread: reading thousands of rules takes a moment, in which others want their answers.
-        return await asyncio.to_thread(standings, stored, declared, means, now, only, sizes)
+        return await asyncio.to_thread(standings, stored, declared, means, now, only, sizes, paused)
 
 
 def standings(
@@ -58,11 +61,13 @@ def standings(
     now: Instant,
     only: str | None = None,
     sizes: Mapping[str, int] | None = None,
+    paused_by_others: Collection[str] = (),
 ) -> Standings:
     """Who takes part. `means`: by job, how long a run takes; `sizes`: by set, how many members it has. What is declared
-    replaces what the store has, by id; a pause that an operator ordered outlives that."""
+    replaces what the store has, by id; a pause that an operator ordered outlives that. `paused_by_others`: schedules
+    whose job, queue or tenant is paused, so that no run is made."""
     stated: dict[str, Schedule | Declaration] = {one.id: one for one in stored}
-    paused = {one.id for one in stored if one.paused(now)}
+    paused = {one.id for one in stored if one.paused(now)} | set(paused_by_others)
     paused |= {one.id for one in declared if one.paused is not None and one.id not in stated}
     stated |= {one.id: one for one in declared}
     found = Standings(now=now)

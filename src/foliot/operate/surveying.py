@@ -292,9 +292,9 @@ def _needs_of(one: Standing) -> list[Need]:
         found.append(_of_schedule(Kind.SET_ASIDE, schedule, None, what, "repair", command, why))
     if one.in_a_row >= IN_A_ROW:
         pause = f'foliot schedules pause {quoted(schedule.id)} --reason "..."'
-        what = f"Its last {one.in_a_row} runs failed one after another, if not more."
+        what = f"Its last {one.in_a_row:,} runs failed one after another."
         why = "the next tick will likely fail, too; its failed runs are listed by themselves"
-        since = one.facts.parked[min(one.in_a_row, len(one.facts.parked)) - 1].fire_at if one.facts.parked else None
+        since = None if one.failures is None else one.failures.since
         found.append(_of_schedule(Kind.IN_A_ROW, schedule, since, what, "pause", pause, why))
     return found
 

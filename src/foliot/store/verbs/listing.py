@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from foliot.domain.conditions import Condition, all_conditions
 from foliot.domain.identity import member_of_series, run_number, schedule_of_series
 from foliot.domain.instant import FIRST, LAST
-from foliot.domain.listing import BUDGET, ListedRun, Order, RunFilter, RunPage, checked, cursor_of, read_cursor
+from foliot.domain.listing import BUDGET, NONE, ListedRun, Order, RunFilter, RunPage, checked, cursor_of, read_cursor
 from foliot.domain.run import RunView
 from foliot.domain.state import PARKED, PENDING, TERMINAL, State
 from foliot.store.verbs import watching
@@ -233,7 +233,7 @@ async def _live_ways(tx: Transaction, look: _Look, before: int) -> list[_Way]:
     states = look.asked - TERMINAL
     if not states:
         return []
-    if look.wanted.schedule is not None:
+    if look.wanted.schedule not in (None, NONE):
         return [_Among(tx, look.values, before, index="scheduled_numbers")]
     if look.wanted.conditions:
         return await _conditional_ways(tx, look, before, states)
@@ -267,11 +267,11 @@ def _ended_ways(tx: Transaction, look: _Look, before: int) -> list[_Way]:
     if not states or look.wanted.conditions:
         return []
     query, by, known = "list_ended", "", TERMINAL
-    if look.wanted.schedule is not None:
+    if look.wanted.schedule not in (None, NONE):
         query, by = "list_ended_of_schedule", "schedule"
     elif states <= _ODD:
         query, known = "list_ended_odd", _ODD
-    elif look.wanted.tenant is not None:
+    elif look.wanted.tenant not in (None, NONE):
         query, by = "list_ended_of_tenant", "tenant"
     return [_Walk(tx, query, look.values, before, narrowed=_is_narrowed(look, by, known))]
 

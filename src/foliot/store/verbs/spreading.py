@@ -26,11 +26,12 @@ from foliot.domain.members import (
 from foliot.domain.policy import Policy, policy_from_json
 from foliot.domain.run import RunView
 from foliot.domain.schedule import TickDecision, TickFacts
-from foliot.domain.state import PARKED, Reason, State, after, read_state
+from foliot.domain.state import PARKED, PENDING, Reason, State, after, read_state
 from foliot.errors import Conflict, UnknownName
 from foliot.store.verbs import following
+from foliot.store.verbs.rows import handed_off
 from foliot.store.verbs.schedules import schedule_of
-from foliot.store.verbs.transaction import Transaction
+from foliot.store.verbs.transaction import Transaction, longs
 
 CHUNK = 500
 """Most members that one firing transaction makes runs for: others that are due wait for no more than that."""
@@ -245,7 +246,17 @@ async def interval(tx: Transaction, tick: RunView) -> Interval | None:
     if not states:
         return None
     first, last = members_range(tick.id)
-    lacking = [_lacking(*row) for row in await tx.all("lacking_members", first=first, last=last, limit=_LISTED)]
+    bounds = {"first": first, "last": last}
+    lacking = [_lacking(*row) for row in await tx.all("lacking_members", limit=_LISTED, **bounds)]
+    if states.keys() & PENDING:  # `ready` is derived
+        numbers = longs(await handed_off(tx))
+        rows = await tx.all("ready_members", numbers=numbers, now=tx.now, **bounds)
+        ready = {name: State(state) for name, state in rows}
+        moved = Counter({State.READY: len(ready)})
+        moved.subtract(Counter(ready.values()))
+        states = {state: states.get(state, 0) + moved[state] for state in {*states, *moved}}
+        states = {state: count for state, count in states.items() if count}
+        lacking = [one._replace(state=State.READY) if one.run in ready else one for one in lacking]
     is_made = tick.state not in (State.SCHEDULED, State.HELD)
     return Interval(tick.id, is_made, states, lacking)
 

@@ -15,6 +15,7 @@ from foliot.domain.schedule import Schedule
 from foliot.domain.standing import (
     IN_A_ROW,
     LOOKED_AT,
+    Failures,
     ScheduleFacts,
     ScheduleFilter,
     ScheduleOrder,
@@ -24,7 +25,7 @@ from foliot.domain.standing import (
     schedule_cursor,
     standing,
 )
-from foliot.domain.state import PARKED, State, read_state
+from foliot.domain.state import PARKED, PENDING, State, read_state
 from foliot.errors import UnknownName
 from foliot.store.verbs import latest, ledger, tallying
 from foliot.store.verbs.rows import handed_off, view_of, with_ready
@@ -114,6 +115,13 @@ async def facts_of(tx: Transaction, ids: Sequence[str], recent: int, *, only_las
     counts: defaultdict[str, dict[tuple[State, Lane], int]] = defaultdict(dict)
     for schedule, state, lane, count in () if only_last else await tx.all("counts_of_schedules", ids=listed):
         counts[schedule][State(state), Lane(lane)] = count
+    if any(state in PENDING for by_state in counts.values() for state, _ in by_state):  # `ready` is derived
+        numbers = longs(await handed_off(tx))
+        for schedule, state, lane, count in await tx.all("ready_of_schedules", numbers=numbers, now=tx.now, ids=listed):
+            counts[schedule][State(state), Lane(lane)] -= count
+            counts[schedule][State.READY, Lane(lane)] = counts[schedule].get((State.READY, Lane(lane)), 0) + count
+    many = [name for name, views in _by_schedule(parked).items() if len(views) >= recent]
+    failures = {} if only_last or not many else {row[0]: row[1:] for row in await tx.all("failures_in_a_row", ids=many)}
     workers = sorted({view.worker for view in live if view.worker is not None})
     beats = {row[0]: row[1] for row in await tx.all("beats_of", workers=workers)} if workers else {}
     alive, waiting, edited = _by_schedule(live), _by_schedule(parked), await edits(tx)
@@ -127,6 +135,7 @@ async def facts_of(tx: Transaction, ids: Sequence[str], recent: int, *, only_las
             useful_at=useful.get(name),
             beats=beats,
             edit=edited.get(name),
+            failures=Failures(*failures[name]) if name in failures else None,
         )
         for name in listed
         if name in templates
@@ -176,6 +185,7 @@ async def parked(tx: Transaction, numbers: Sequence[int]) -> list[ParkedRun]:
 async def pulse(tx: Transaction) -> Pulse:
     claimed = [number for (stored,) in await tx.all("owned_by_workers") for number in tx.unpacked(stored)]
     lanes, waiting = await _lanes(tx)
+    waits = await _ready(tx)
     overdue = [row for row in await tx.all("count_overdue", now=tx.now, limit=_DUE) if row[0] not in waiting]
     failed = await tallying.failed_by_minute(tx, DAY)
     ahead = {"now": tx.now, "until": tx.now + _AHEAD * MINUTE, "limit": _DUE}
@@ -185,7 +195,7 @@ async def pulse(tx: Transaction) -> Pulse:
         day=await tallying.since(tx, DAY, failed),
         counted_at=await tallying.counted_at(tx),
         running=await tx.value("count_running", numbers=longs(claimed)),
-        retrying=await tx.value("count_retrying"),
+        retrying=await tx.value("count_retrying") - waits.get(State.RETRYING, 0),
         held=await tx.value("count_held"),
         lanes=lanes,
         overdue=len(overdue),
@@ -230,7 +240,13 @@ async def live_counts(tx: Transaction) -> dict[State, int]:
     found[State.RETRYING] = await tx.value("count_retrying")
     found[State.VERIFYING] = await tx.value("count_checked")
     found[State.SCHEDULED] = await tx.value("count_live") - sum(found.values())
-    for state, count in await tx.all("count_ready", numbers=longs(await handed_off(tx)), now=tx.now):
-        found[State(state)] -= count
+    for state, count in (await _ready(tx)).items():
+        found[state] -= count
         found[State.READY] += count
     return found
+
+
+async def _ready(tx: Transaction) -> dict[State, int]:
+    """Runs that wait for a worker, by the state that their rows have."""
+    numbers = longs(await handed_off(tx))
+    return {State(state): count for state, count in await tx.all("count_ready", numbers=numbers, now=tx.now)}

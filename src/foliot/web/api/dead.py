@@ -21,9 +21,9 @@ class Meant(Body):
     """Which are meant; nothing said means all."""
 
     job: Name | None = None
-    schedule: Name | None = None
+    schedule: Annotated[Name | None, Field(description="`-`: only runs without a schedule.")] = None
     member: Annotated[Name | None, Field(description="With `schedule`: only of this member.")] = None
-    tenant: Name | None = None
+    tenant: Annotated[Name | None, Field(description="`-`: only runs without a tenant.")] = None
     why: Annotated[Name | None, Field(description="What they died of: attempts, permanent, too_old, ...")] = None
     since: Annotated[Moment | None, Field(description="Their nominal time lies in [since, until).")] = None
     until: Moment | None = None

@@ -61,10 +61,10 @@ class RunFilters(Body):
 
     state: Annotated[list[StateName], Field(max_length=20)] = []
     condition: Annotated[list[Choice[Condition]], Field(max_length=10)] = []
-    schedule: Name | None = None
+    schedule: Annotated[Name | None, Field(description="`-`: only runs without a schedule.")] = None
     member: Annotated[Name | None, Field(description="With `schedule`: the runs of this member.")] = None
     job: Name | None = None
-    tenant: Name | None = None
+    tenant: Annotated[Name | None, Field(description="`-`: only runs without a tenant.")] = None
     queue: Name | None = None
     origin: Annotated[list[OriginName], Field(max_length=10)] = []
     lane: Annotated[list[LaneName], Field(max_length=10)] = []

@@ -14,6 +14,11 @@
     telling   what is told after an action
     static    files that browsers fetch, each by its whole name, open to anybody
 
+Every number on a page says where the JSON API has it: `data-of` of an element around it names the resource (`runs/ID`,
+`overview`), its own `data-n` the field. A field that begins with # is counted from that resource. `words.fact` and the
+macros for times in parts.html write both. `tests/web/test_numbers.py` refuses a digit without a meaning, and compares
+each number with the API and with the rows of the store.
+
 A new page goes into a file here, its routes (a router with `PageRoute`) into `routes`, and a line for each of them into
 `foliot.web.access.TABLE`.
 """

@@ -23,7 +23,7 @@ from foliot.web.caller import Caller
 from foliot.web.pages import charts
 from foliot.web.pages.asked import Asked
 
-_SPANS = (("1h", "an hour"), ("6h", "6 hours"), ("1d", "a day"), ("7d", "a week"))
+_SPANS = (("1h", "an hour"), ("6h", "six hours"), ("1d", "a day"), ("7d", "a week"))
 _LENGTHS = {duration(value): text for value, text in _SPANS}
 _MOST_SCHEDULES = 20_000
 """Whoever has more asks the command line, which shows how far it is."""
@@ -136,7 +136,8 @@ def _counted(standing: Standings, span: Duration) -> dict[str, Any]:
         "peak": found.starts[found.fullest],
         "peak_at": moment(found.at(found.fullest)),
         "per": per_words(width),
-        "span_words": f"from {to_datetime(first):%Y-%m-%d %H:%M} UTC on, for {_LENGTHS[span]}",
+        "from": moment(first),
+        "length": _LENGTHS[span],
         "drawing": drawing,
         "scale": scale,
         "herds": [_herd(crowds, number, width) for number in range(min(len(crowds.found), 12))],

@@ -105,7 +105,7 @@ def strip(kinds: Sequence[str], length: int = 30) -> Markup:
     """The last ticks of a schedule, the newest at the right end: each a mark of its own shape."""
     shown = [kind if kind in SHAPES else "dot" for kind in kinds][-length:]
     empty = length - len(shown)
-    parts = [f'<svg class="draw strip" viewBox="0 0 {12 * length} 12" width="{12 * length}" height="12" role="img">']
+    parts = [f'<svg class="draw strip" data-n="strip" {_box(12 * length, 12)} role="img">']
     parts.append(f"<title>{escape(_summary(shown))}</title>")
     if empty:
         parts.append(f'<path class="rule" d="M2 6H{12 * empty - 4}"/>')
@@ -116,6 +116,10 @@ def strip(kinds: Sequence[str], length: int = 30) -> Markup:
         f'<use href="#mark-{kind}" x="{12 * at}"/>' for at, kind in enumerate(shown, start=empty) if kind not in _PATHS
     ]
     return Markup("".join(parts) + "</svg>")
+
+
+def _box(width: int, height: int) -> str:
+    return f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
 
 
 def _summary(kinds: Sequence[str]) -> str:
@@ -134,7 +138,7 @@ def sparkline(values: Sequence[Number], limit: Number | None = None, title: str 
     if limit is not None and limit > 4 * max(values):
         top, limit = max([*values, 1e-9]), None
     points = _points(values, width, height, top)
-    parts = [f'<svg class="draw" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">']
+    parts = [f'<svg class="draw" data-n="durations" {_box(width, height)} role="img">']
     parts.append(f"<title>{escape(title)}</title>")
     if limit is not None:
         at = _up(limit, height, top)
@@ -158,7 +162,9 @@ def bars(columns: Sequence[Bar], ticks: Sequence[tuple[int, str]], height: int =
     width, left, floor = 480, 40, height - 20
     top = max([sum(count for _, count in column.parts) for column in columns] or [0]) or 1
     step = (width - left) / max(len(columns), 1)
-    parts = [f'<svg class="draw" viewBox="0 0 {width} {height}" role="img"><title>{escape(title)}</title>']
+    parts = [
+        f'<svg class="draw" data-n="bars" viewBox="0 0 {width} {height}" role="img"><title>{escape(title)}</title>'
+    ]
     parts += _scale(top, left, width, floor)
     for number, column in enumerate(columns):
         at, ground = left + number * step, float(floor)
@@ -198,7 +204,9 @@ def dots(
     """Runs in time, each at its height: `words` are heights that are named."""
     width, height, left, floor = 480, 160, 60, 134
     # A group, not a picture: each dot leads to its run, and has a name.
-    parts = [f'<svg class="draw" viewBox="0 0 {width} {height}" role="group" aria-label="{escape(title)}">']
+    parts = [
+        f'<svg class="draw" data-n="dots" viewBox="0 0 {width} {height}" role="group" aria-label="{escape(title)}">'
+    ]
     for value, text in words:
         at = _between(value, top, floor)
         parts.append(f'<line class="axis" x1="{left}" x2="{width}" y1="{at:.1f}" y2="{at:.1f}"/>')
@@ -244,7 +252,8 @@ def timeline(
     height = line * len(rows) + 40
     wide = width - left - 8
     moves = "" if open_in is None else f' data-from="{open_in[0]}" data-to="{open_in[1]}" data-x="{left} {wide}"'
-    parts = [f'<svg class="draw" viewBox="0 0 {width} {height}" role="img"{moves}><title>a run in time</title>']
+    where = f'viewBox="0 0 {width} {height}" role="img"{moves}'
+    parts = [f'<svg class="draw" data-n="timeline" {where}><title>a run in time</title>']
     for at, text, meaning in marks:
         x = left + at * wide
         where = f'data-start="{at:.6f}" x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{height - 22}"'
@@ -281,7 +290,9 @@ def heat(rows: Sequence[tuple[str, str, Sequence[int]]], columns: Iterable[tuple
     for place, (_, _, cells) in enumerate(rows):
         for number, heated in enumerate(cells):
             paths[heated] += f"M{left + number * wide} {place * high}h{wide - 1}v{high - 2}h-{wide - 1}z"
-    parts = [f'<svg class="draw heat" viewBox="0 0 {width} {height}" role="img"><title>load in time</title>']
+    parts = [
+        f'<svg class="draw heat" data-n="heat" viewBox="0 0 {width} {height}" role="img"><title>load in time</title>'
+    ]
     parts += [f'<path class="heat-{heated}" d="{path}"/>' for heated, path in enumerate(paths) if path]
     for place, (name, title, _) in enumerate(rows):
         parts.append(f'<text x="{left - 8}" y="{place * high + 9}" text-anchor="end">{escape(name)}</text>')

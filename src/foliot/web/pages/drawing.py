@@ -34,6 +34,8 @@ class Place(NamedTuple):
     """Typed after `g`, it leads there."""
     waiting: str = ""
     title: str = ""
+    of: str = ""
+    """The resource of the API that lists it."""
 
 
 PLACES = (
@@ -98,6 +100,7 @@ def templates() -> Environment:
         "mark_shapes": charts.mark_shapes,
         "shape_of": charts.shape_of,
         "meaning_of": charts.meaning_of,
+        "fact": words.fact,
         "logo": lambda: _LOGO,
         "version": __version__,
     }
@@ -157,17 +160,19 @@ async def _places(caller: Caller) -> Sequence[Place]:
     ]
     alerts = await caller.operate.alerts_async(tenant=caller.tenant, limit=_COUNTED)
     dead = await caller.operate.run_page_async(RunFilter(states=(State.DEAD,), tenant=caller.tenant), limit=_COUNTED)
+    loud = sum(not one.snoozed(alerts.now) for one in alerts.alerts)
     counts = {
-        "/alerts": (sum(not one.snoozed(alerts.now) for one in alerts.alerts), "open alerts"),
-        "/dead": (len(dead.runs), "dead letters"),
+        "/alerts": (_waiting(loud, len(alerts.alerts)), "open alerts", "alerts?snoozed=false"),
+        "/dead": (_waiting(len(dead.runs), len(dead.runs)), "dead letters", "runs?state=dead"),
     }
     return [
-        place._replace(waiting=_waiting(counts[place.href][0]), title=counts[place.href][1])
+        place._replace(**dict(zip(("waiting", "title", "of"), counts[place.href], strict=True)))
         if place.href in counts
         else place
         for place in open_ones
     ]
 
 
-def _waiting(count: int) -> str:
-    return f"{_COUNTED - 1}+" if count >= _COUNTED else str(count or "")
+def _waiting(count: int, looked_at: int) -> str:
+    """`99+` where there may be more than were looked at, less those that are snoozed."""
+    return f"{count - (count == _COUNTED)}+" if looked_at >= _COUNTED else str(count or "")

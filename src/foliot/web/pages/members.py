@@ -54,7 +54,7 @@ def failing_members(schedule: str, views: Sequence[RunView]) -> list[dict[str, A
     return [
         {
             "member": member,
-            "href": f"/runs?{urlencode({'schedule': schedule, 'member': member})}",
+            "href": f"/runs?{urlencode({'schedule': schedule, 'member': member, 'needs_person': 'true'})}",
             "count": len(runs),
             "run": f"/runs/{quoted(runs[0].id)}",
             "state": str(runs[0].state),

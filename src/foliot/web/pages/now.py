@@ -11,17 +11,16 @@ from markupsafe import Markup
 
 from foliot.domain.identity import series_name
 from foliot.domain.instant import MINUTE, Duration, Instant
-from foliot.domain.listing import RunFilter
+from foliot.domain.listing import NONE, RunFilter
 from foliot.domain.overview import Tally
 from foliot.domain.state import State
 from foliot.operate.advising import TRIES
 from foliot.operate.shapes import moment, run_shape
 from foliot.operate.surveying import Kind, Need, NeedGroup, Overview
-from foliot.operate.words import counted
 from foliot.web.caller import Caller
 from foliot.web.pages import charts
 from foliot.web.pages.run import answer_links
-from foliot.web.pages.words import day_and_time, lasting, number, quoted, share
+from foliot.web.pages.words import day_and_time, fact, lasting, number, quoted, share
 
 _ROWS = 8
 _MARKS = {
@@ -79,16 +78,23 @@ async def now_page(caller: Caller) -> dict[str, Any]:
 def answer(seen: Overview) -> dict[str, Any]:
     """Is everything kept? In a sentence, and a second one that says what it rests on."""
     hour, waiting = seen.pulse.hour, sum(seen.needs.values())
-    kept = f"{number(hour.kept)} of {number(hour.promised)} promises of the last hour kept, {number(hour.late)} late"
+    kept = Markup("{} of {} promises of the last hour kept, {} late").format(
+        fact("last_hour.on_time+last_hour.late", number(hour.kept)),
+        fact("last_hour.promised", number(hour.promised)),
+        fact("last_hour.late", number(hour.late)),
+    )
     if seen.scheduling.verdict == "wrong":
-        return _answer("bad", "Nothing fires.", seen.scheduling.what)
+        return _answer("bad", "Nothing fires.", fact("schedulers.what", seen.scheduling.what))
     if seen.working.verdict == "wrong":
-        return _answer("bad", "Nothing runs.", seen.working.what)
+        return _answer("bad", "Nothing runs.", fact("workers.what", seen.working.what))
     if waiting:
-        return _answer("late", f"{counted(waiting, 'thing')} {'needs' if waiting == 1 else 'need'} a person.", kept)
-    for signal in (seen.scheduling, seen.working):
+        things = Markup("{} thing{} a person.").format(
+            fact("needs_person", number(waiting)), " needs" if waiting == 1 else "s need"
+        )
+        return _answer("late", things, kept)
+    for name, signal in (("schedulers", seen.scheduling), ("workers", seen.working)):
         if signal.verdict != "ok":
-            return _answer("late", "Something is behind.", signal.what)
+            return _answer("late", "Something is behind.", fact(f"{name}.what", signal.what))
     if not hour.promised:
         return _answer("ok", "All is well.", "nothing fell due in the last hour")
     return _answer("ok", "Every promise is kept.", kept)
@@ -102,22 +108,48 @@ def figures(seen: Overview) -> list[dict[str, str]]:
     pulse = seen.pulse
     hour, day = pulse.hour, pulse.day
     delay: Duration | None = seen.queue_delay
-    backlog = ", ".join(f"{number(lane.waiting)} {name}" for name, lane in pulse.lanes.items() if lane.waiting)
+    backlog = Markup(", ").join(
+        Markup("{} {}").format(fact(f"lanes.{name}.waiting", number(lane.waiting)), name)
+        for name, lane in pulse.lanes.items()
+        if lane.waiting
+    )
     return [
-        _figure("Kept on time, last hour", share(hour.on_time, hour.promised), f"of {number(hour.promised)}"),
-        _figure("Kept on time, last day", share(day.on_time, day.promised), f"of {number(day.promised)}"),
-        _figure("Late, last hour", number(hour.late), f"{number(day.late)} in a day", "late" if hour.late else ""),
+        _on_time("last hour", "last_hour", hour),
+        _on_time("last day", "last_day", day),
+        _figure(
+            "Late, last hour",
+            fact("last_hour.late", number(hour.late)),
+            Markup("{} in a day").format(fact("last_day.late", number(day.late))),
+            "late" if hour.late else "",
+        ),
         _figure(
             "Missed or failed",
-            number(hour.missed + hour.failed),
-            f"last hour; {number(day.missed + day.failed)} in a day",
+            fact("last_hour.missed+last_hour.failed", number(hour.missed + hour.failed)),
+            Markup("last hour; {} in a day").format(
+                fact("last_day.missed+last_day.failed", number(day.missed + day.failed))
+            ),
             "bad" if hour.missed + hour.failed else "",
         ),
-        _figure("Running", number(pulse.running), f"{number(pulse.retrying)} retrying, {number(pulse.held)} held"),
-        _figure("Waiting for a worker", number(pulse.waiting), backlog or "nothing waits"),
-        _figure("Queue delay", "none" if delay is None else lasting(delay), "the first that waits"),
-        _figure("Early starts", number(pulse.early), "must be 0", "bad" if pulse.early else "ok"),
+        _figure(
+            "Running",
+            fact("running", number(pulse.running)),
+            Markup("{} retrying, {} held").format(
+                fact("retrying", number(pulse.retrying)), fact("held", number(pulse.held))
+            ),
+        ),
+        _figure("Waiting for a worker", fact("waiting", number(pulse.waiting)), backlog or "nothing waits"),
+        _figure(
+            "Queue delay", "none" if delay is None else fact("queue_delay", lasting(delay)), "the first that waits"
+        ),
+        _figure("Early starts", fact("early", number(pulse.early)), "must be none", "bad" if pulse.early else "ok"),
     ]
+
+
+def _on_time(when: str, field: str, tally: Tally) -> dict[str, str]:
+    kept = fact(f"{field}.on_time/{field}.promised", share(tally.on_time, tally.promised))
+    return _figure(
+        f"Kept on time, {when}", kept, Markup("of {}").format(fact(f"{field}.promised", number(tally.promised)))
+    )
 
 
 def _figure(name: str, value: str, note: str = "", meaning: str = "") -> dict[str, str]:
@@ -139,20 +171,21 @@ def about(group: NeedGroup) -> str:
 def group_row(group: NeedGroup) -> dict[str, Any]:
     """The newest run speaks for the group. Both links choose the runs that the row counts."""
     need = group.newest
-    by = {"job": need.job} if need.schedule is None else {"schedule": need.schedule}
+    by = {"schedule": need.schedule} if need.schedule else {"job": need.job, "schedule": NONE}
     by |= {} if group.member is None else {"member": group.member}
-    by |= {} if need.tenant is None else {"tenant": need.tenant}
+    by |= {"tenant": need.tenant} if need.tenant else {} if need.schedule else {"tenant": NONE}
     why = group.reason or ""
     state = {"condition": str(need.kind)} if need.kind is Kind.STUCK else {"state": str(need.kind)}
     safe = None
     if need.kind is Kind.DEAD and need.action in ("retry", "resume"):
         safe = _step(need, f"/act/dead/all/replay?{_query(by | {'why': why})}", "Replay", "their causes are")
     return need_row(need) | {
-        "kind": f"{group.size:,} {need.kind}",
+        "kind": Markup("{} {}").format(fact("#", number(group.size)), str(need.kind)),
         "id": about(group),
         "href": f"/runs?{_query(state | by | {'reason': why})}",
         "since": moment(group.since),
         "newest": moment(need.since),
+        "of": f"runs?{_query(state | by | {'reason': why})}",
         "counts": (),
         "look": (),
         "safe": safe,
@@ -183,6 +216,9 @@ def need_row(need: Need) -> dict[str, Any]:
         resumes = any("--then resume" in (step.command or "") for step in need.steps)
         answers = answer_links(need.subject, need.in_doubt, resumes=resumes)
     return {
+        "of": f"{kind}/{need.subject}",
+        "speaks": f"{kind}/{need.subject}",
+        "what": "#what" if is_schedule else "advice.lead",
         "kind": str(need.kind).replace("_", " "),
         "mark": _MARKS[need.kind],
         "id": need.subject,
@@ -218,16 +254,16 @@ def hour_drawing(minutes: Sequence[tuple[int, Tally]], now: Instant) -> Markup:
     return charts.bars(columns, ticks, title="how promises were kept in the last hour")
 
 
-def house(seen: Overview) -> list[tuple[str, str, str]]:
+def house(seen: Overview) -> list[tuple[str, str, str, str]]:
     meanings = {"ok": "", "warning": "late", "wrong": "bad"}
     rows = [
-        ("Schedulers", seen.scheduling.what, meanings[seen.scheduling.verdict]),
-        ("Workers", seen.working.what, meanings[seen.working.verdict]),
+        ("Schedulers", seen.scheduling.what, meanings[seen.scheduling.verdict], "schedulers.what"),
+        ("Workers", seen.working.what, meanings[seen.working.verdict], "workers.what"),
     ]
     clocks = [
         f"{one.role} {one.number} is {lasting(max(abs(one.offset_low or 0), abs(one.offset_high or 0)))} off"
         for one in (*seen.schedulers, *seen.workers)
         if one.fenced
     ]
-    rows.append(("Clocks", ", ".join(clocks) or "none is known to be wrong", "bad" if clocks else ""))
+    rows.append(("Clocks", ", ".join(clocks) or "none is known to be wrong", "bad" if clocks else "", "#clocks"))
     return rows

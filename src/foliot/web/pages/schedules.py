@@ -29,7 +29,7 @@ from foliot.web.caller import Caller
 from foliot.web.pages import charts
 from foliot.web.pages.asked import Asked
 from foliot.web.pages.members import members_part
-from foliot.web.pages.words import NOTHING, absolute, lasting, number, quoted
+from foliot.web.pages.words import NOTHING, absolute, fact, lasting, number, quoted
 
 _PAGE = 30
 _TICKS = 30
@@ -81,9 +81,9 @@ def _paused_tags(one: Standing, pauses: Sequence[Pause]) -> list[str]:
 def _row(one: Standing, now: Instant, pauses: Sequence[Pause]) -> dict[str, Any]:
     view, interval = one.as_view, _interval(one)
     rule = readable_rule(view)
-    takes = f"{lasting(one.durations[-1])}" if one.durations else ""
+    takes = fact("durations.-1", lasting(one.durations[-1])) if one.durations else Markup("")
     if one.ratio is not None:
-        takes += f", {_part(one.ratio)} of interval"
+        takes += Markup(", {} of interval").format(fact("runtime_to_interval", _part(one.ratio)))
     title = f"how long the last {counted(len(one.durations), 'run')} took" + (
         "" if interval is None else f"; the interval is {spell(interval)}"
     )
@@ -155,23 +155,24 @@ async def schedule_page(caller: Caller, schedule: str) -> dict[str, Any]:
     }
 
 
-def _edits(view: Any) -> list[str]:
+def _edits(view: Any) -> list[Markup]:
     edit = getattr(view, "edit", None)
     if edit is None:
         return []
-    return [f"{', '.join(edit.fields)}, by {edit.actor}, {absolute(moment(edit.at))}"]
+    at = fact("edited.at", absolute(moment(edit.at)))
+    return [Markup("{}, by {}, {}").format(", ".join(edit.fields), edit.actor, at)]
 
 
 def _tags(one: Standing, now: Instant, pauses: Sequence[Pause]) -> list[dict[str, str]]:
     state = schedule_state(one.as_view, now, pauses)
     meanings = {"paused": "late", "set aside": "bad", "busy": "busy", "waiting": "ok", "ended": "idle"}
-    text = state
+    text = Markup(state)
     if one.schedule.paused(now) and state == "paused":
         until = one.schedule.paused_until
-        text += f" until {absolute(moment(until))}" if until else ""
-        text += f": {one.schedule.paused_note}" if one.schedule.paused_note else ""
+        text += Markup(" until {}").format(fact("paused_until", absolute(moment(until)))) if until else ""
+        text += Markup(": {}").format(one.schedule.paused_note) if one.schedule.paused_note else ""
     if state == "set aside":
-        text += f": {one.schedule.fault}"
+        text += Markup(": {}").format(one.schedule.fault)
     found = [{"meaning": meanings[state], "text": text}]
     found += [{"meaning": "late", "text": told} for told in _paused_tags(one, pauses)]
     return found + [{"meaning": "bad", "text": need} for need in _needs(one)]
@@ -198,41 +199,76 @@ def _acts(one: Standing, now: Instant) -> list[dict[str, str]]:
 
 
 def _figures(one: Standing, now: Instant) -> list[dict[str, str]]:
-    def figure(name: str, value: str, note: str = "", meaning: str = "") -> dict[str, str]:
-        return {"name": name, "value": value, "note": note, "meaning": meaning}
+    def figure(name: str, field: str, value: str, note: str = "", meaning: str = "") -> dict[str, str]:
+        shown = NOTHING if value == NOTHING else fact(field, value)
+        return {"name": name, "value": shown, "note": note, "meaning": meaning}
 
     useful = one.facts.useful_at
     heard = [each.heard for each in one.active if each.heard is not None]
     found = [
         figure(
             "Next due",
+            "next_fire_at",
             "never" if one.next is None else _until(one.next.fire_at, now),
-            "nothing to come" if one.next is None else absolute(moment(one.next.fire_at)),
+            "nothing to come" if one.next is None else fact("next_fire_at", absolute(moment(one.next.fire_at))),
         ),
         figure(
             "Last useful",
+            "last_success_at",
             "never" if useful is None else f"{length(now - useful)} ago",
-            "" if useful is None else absolute(moment(useful)),
+            "" if useful is None else fact("last_success_at", absolute(moment(useful))),
         ),
         figure(
             "At work",
+            "active",
             number(len(one.active)),
-            f"for {lasting(max(each.age for each in one.active))}, heard of {lasting(min(heard))} ago"
+            Markup("for {}, heard of {} ago").format(
+                fact("#oldest", lasting(max(each.age for each in one.active))), fact("#heard", lasting(min(heard)))
+            )
             if one.active and heard
             else "nothing runs",
         ),
-        figure("Queue delay", lasting(one.queue_delay), "from hand-off to a worker"),
-        figure("Lateness", lasting(one.lateness), f"at worst {lasting(one.worst)}"),
-        figure("Retries", number(one.retries), f"{one.retrying:,} to come", "late" if one.retrying else ""),
-        figure("Useful per attempt", NOTHING if one.useful_per_attempt is None else f"{one.useful_per_attempt:.0%}"),
-        figure("Partial ticks", number(one.partial), "not done for all members", "late" if one.partial else "")
-        if one.schedule.over
-        else figure("Partial ticks", NOTHING),
-        figure("Ended", f"{one.completed:,} of {one.emitted:,}", "of the last ticks"),
-        figure("Overlaps", number(one.overlaps), "", ""),
-        figure("Failures in a row", number(one.in_a_row), "", "bad" if one.in_a_row >= 3 else ""),
+        figure("Queue delay", "queue_delay", lasting(one.queue_delay), "from hand-off to a worker"),
+        figure(
+            "Lateness",
+            "late",
+            lasting(one.lateness),
+            Markup("at worst {}").format(fact("latest", lasting(one.worst))),
+        ),
+        figure(
+            "Retries",
+            "retries",
+            number(one.retries),
+            Markup("{} to come").format(fact("retrying", number(one.retrying))),
+            "late" if one.retrying else "",
+        ),
+        figure(
+            "Useful per attempt",
+            "useful_per_attempt",
+            NOTHING if one.useful_per_attempt is None else f"{one.useful_per_attempt:.0%}",
+        ),
+        figure(
+            "Partial ticks",
+            "partial",
+            number(one.partial) if one.schedule.over else NOTHING,
+            "not done for all members",
+            "late" if one.partial else "",
+        ),
+        figure(
+            "Ended",
+            "completed",
+            number(one.completed),
+            Markup("of the last {} ticks").format(fact("emitted", number(one.emitted))),
+        ),
+        figure("Overlaps", "overlaps", number(one.overlaps)),
+        figure(
+            "Failures in a row",
+            "failures_in_a_row",
+            number(one.in_a_row),
+            meaning="bad" if one.in_a_row >= 3 else "",
+        ),
     ]
-    found += [figure("Backfill", number(one.backlog), "still to be done")] if one.backlog else []
+    found += [figure("Backfill", "backlog", number(one.backlog), "still to be done")] if one.backlog else []
     return [each for each in found if each["value"] != NOTHING]  # what nobody can know yet is not a figure
 
 
@@ -240,12 +276,14 @@ def _until(at: Instant, now: Instant) -> str:
     return f"in {length(at - now)}" if at > now else f"due for {length(now - at)}"
 
 
-def _takes(one: Standing) -> str:
+def _takes(one: Standing) -> str | Markup:
     if not one.durations:
         return "no run has ended well yet"
     middle = sorted(one.durations)[len(one.durations) // 2]
-    share = "" if one.ratio is None else f", {_part(one.ratio)} of its interval"
-    return f"half below {length(middle)}{share}"
+    text = Markup("half below {}").format(fact("#median", length(middle)))
+    if one.ratio is None:
+        return text
+    return text + Markup(", {} of its interval").format(fact("runtime_to_interval", _part(one.ratio)))
 
 
 def _part(ratio: float) -> str:

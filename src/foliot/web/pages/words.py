@@ -62,6 +62,12 @@ def number(count: float | None) -> str:
     return NOTHING if count is None else f"{count:,}"
 
 
+def fact(field: str, text: object) -> Markup:
+    """A number, with the field of the JSON API that has the same one. The attribute `data-of` of an element around it
+    names the resource: `runs/ID`, `overview`. A field that begins with # is counted from that resource."""
+    return Markup('<span data-n="{}">{}</span>').format(field, text)
+
+
 def cut(text: str | None, most: int = _CUT) -> str:
     return one_line(text or "", most)
 

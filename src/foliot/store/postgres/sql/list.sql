@@ -1,7 +1,7 @@
 -- part: wanted
 -- Whatever narrows a list. A null says nothing. What succeeded at once, or was never tried, has no attempts to look through.
-CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END = ANY(:states::smallint[]) AND (:series::text IS NULL OR schedule = :series) AND (:job::text IS NULL OR job = :job)
-    AND (:tenant::text IS NULL OR tenant = :tenant) AND (:queue::text IS NULL OR coalesce(queue, 'default') = :queue)
+CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END = ANY(:states::smallint[]) AND (:series::text IS NULL OR coalesce(schedule, '-') = :series) AND (:job::text IS NULL OR job = :job)
+    AND (:tenant::text IS NULL OR coalesce(tenant, '-') = :tenant) AND (:queue::text IS NULL OR coalesce(queue, 'default') = :queue)
     AND (:origins::smallint[] IS NULL OR origin = ANY(:origins)) AND (:lanes::smallint[] IS NULL OR lane = ANY(:lanes))
     AND (:reasons::text[] IS NULL OR reason = ANY(:reasons))
     AND fire_at >= :fire_from::bigint AND fire_at < :fire_to::bigint

@@ -109,6 +109,12 @@ SELECT h.state, count(*) FROM foliot.history h
 WHERE h.number = ANY(ARRAY(SELECT number FROM wanted)) AND h.schedule LIKE '%]'
     AND (h.state <> 14 OR h.reason IS DISTINCT FROM 'revised') GROUP BY 1
 
+-- name: ready_members
+-- Of these runs, members' runs of a tick that are due.
+SELECT name, state FROM foliot.run
+WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND phase IS NULL AND fire_at <= :now AND name > :first AND name < :last
+    AND number NOT IN (SELECT u.number FROM foliot.unwritten u)
+
 -- name: lacking_members
 WITH wanted AS MATERIALIZED (
     SELECT DISTINCT ON (split_part(n.name, ']', 1)) n.number FROM foliot.named n WHERE n.name > :first AND n.name < :last

@@ -3,7 +3,8 @@
 SELECT * FROM foliot.live_runs WHERE number = ANY(ARRAY(
     SELECT r.number FROM foliot.run r
     WHERE r.state >= 20 AND r.state = 21 AND r.number > :after AND (:job::text IS NULL OR r.job = :job)
-        AND (:schedule::text IS NULL OR r.schedule = :schedule) AND (:tenant::text IS NULL OR r.tenant = :tenant)
+        AND (:schedule::text IS NULL OR coalesce(r.schedule, '-') = :schedule)
+        AND (:tenant::text IS NULL OR coalesce(r.tenant, '-') = :tenant)
         AND (:why::text IS NULL OR r.reason = :why) AND (:since::bigint IS NULL OR coalesce(r.nominal, r.fire_at) >= :since)
         AND (:until::bigint IS NULL OR coalesce(r.nominal, r.fire_at) < :until)
     ORDER BY r.number LIMIT :limit))

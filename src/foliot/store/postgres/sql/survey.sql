@@ -60,12 +60,34 @@ ORDER BY h.nominal DESC
 SELECT schedule, CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END, lane, count(*) FROM foliot.live_runs WHERE schedule = ANY(:ids::text[])
 GROUP BY 1, 2, 3
 
+-- name: ready_of_schedules
+SELECT schedule, state, lane, count(*) FROM foliot.run
+WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND phase IS NULL AND fire_at <= :now AND schedule = ANY(:ids::text[])
+    AND number NOT IN (SELECT u.number FROM foliot.unwritten u)
+GROUP BY 1, 2, 3
+
 -- name: useful_of_schedules
 SELECT j.id, h.finished_at, h.nominal FROM unnest(:ids::text[]) AS j(id) CROSS JOIN LATERAL (
     SELECT finished_at, nominal FROM foliot.history
     WHERE schedule = j.id AND schedule IS NOT NULL AND nominal IS NOT NULL AND state IN (10, 11)
         AND finished_at >= :since::bigint AND finished_at < :until::bigint
     ORDER BY nominal DESC LIMIT 1) h
+
+-- name: failures_in_a_row
+-- Of schedules: how many runs wait for a person that are later than the last one with a good end, and the first due time.
+SELECT j.id, count(*), min(r.fire_at) FROM unnest(:ids::text[]) AS j(id)
+LEFT JOIN LATERAL (
+    SELECT nominal, number FROM foliot.history
+    WHERE schedule = j.id AND schedule IS NOT NULL AND nominal IS NOT NULL AND state IN (10, 11)
+    ORDER BY nominal DESC, number DESC LIMIT 1) u ON true
+LEFT JOIN LATERAL (
+    SELECT nominal, number FROM foliot.history
+    WHERE schedule = j.id AND schedule IS NOT NULL AND nominal >= coalesce(u.nominal, 0) AND state = 12
+    ORDER BY nominal DESC, number DESC LIMIT 1) s ON true
+JOIN foliot.run r ON r.schedule = j.id AND r.state >= 20
+    AND (coalesce(r.nominal, r.fire_at), r.number) > (coalesce(u.nominal, 0), coalesce(u.number, 0))
+    AND (coalesce(r.nominal, r.fire_at), r.number) > (coalesce(s.nominal, 0), coalesce(s.number, 0))
+GROUP BY j.id
 
 -- name: parked_by_tenant
 -- Of one schedule and its members.

@@ -1,7 +1,7 @@
 -- part: wanted
 -- Whatever narrows a list. A null says nothing. What succeeded at once, or was never tried, has no attempts to look through.
-CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END IN (SELECT value FROM json_each(:states)) AND (:series IS NULL OR schedule = :series) AND (:job IS NULL OR job = :job)
-    AND (:tenant IS NULL OR tenant = :tenant) AND (:queue IS NULL OR coalesce(queue, 'default') = :queue)
+CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END IN (SELECT value FROM json_each(:states)) AND (:series IS NULL OR coalesce(schedule, '-') = :series) AND (:job IS NULL OR job = :job)
+    AND (:tenant IS NULL OR coalesce(tenant, '-') = :tenant) AND (:queue IS NULL OR coalesce(queue, 'default') = :queue)
     AND (:origins IS NULL OR origin IN (SELECT value FROM json_each(:origins)))
     AND (:lanes IS NULL OR lane IN (SELECT value FROM json_each(:lanes)))
     AND (:reasons IS NULL OR reason IN (SELECT value FROM json_each(:reasons)))

@@ -67,6 +67,11 @@ SELECT CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END,
     GROUP BY substr(name, 1, instr(name, ']')))
 WHERE state <> 14 OR reason IS NOT 'revised' GROUP BY 1
 
+-- name: ready_members
+-- Of these runs, members' runs of a tick that are due.
+SELECT name, state FROM run
+WHERE number IN carray(:numbers) AND state <= 1 AND phase IS NULL AND fire_at <= :now AND name > :first AND name < :last
+
 -- name: lacking_members
 SELECT name, state, reason, detail FROM (SELECT name, state, reason, detail, max(number) FROM (
         SELECT number, name, state, reason, detail FROM live_runs WHERE name > :first AND name < :last AND schedule LIKE '%]'

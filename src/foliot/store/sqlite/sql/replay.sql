@@ -3,7 +3,8 @@
 SELECT * FROM live_runs WHERE number IN (
     SELECT r.number FROM run r
     WHERE r.state >= 20 AND r.state = 21 AND r.number > :after AND (:job IS NULL OR r.job = :job)
-        AND (:schedule IS NULL OR r.schedule = :schedule) AND (:tenant IS NULL OR r.tenant = :tenant)
+        AND (:schedule IS NULL OR coalesce(r.schedule, '-') = :schedule)
+        AND (:tenant IS NULL OR coalesce(r.tenant, '-') = :tenant)
         AND (:why IS NULL OR r.reason = :why) AND (:since IS NULL OR coalesce(r.nominal, r.fire_at) >= :since)
         AND (:until IS NULL OR coalesce(r.nominal, r.fire_at) < :until)
     ORDER BY r.number LIMIT :limit)

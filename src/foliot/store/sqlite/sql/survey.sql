@@ -52,11 +52,33 @@ ORDER BY h.nominal DESC
 SELECT schedule, CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END, lane, count(*) FROM live_runs WHERE schedule IN (SELECT value FROM json_each(:ids))
 GROUP BY 1, 2, 3
 
+-- name: ready_of_schedules
+SELECT schedule, state, lane, count(*) FROM run
+WHERE number IN carray(:numbers) AND state <= 1 AND phase IS NULL AND fire_at <= :now
+    AND schedule IN (SELECT value FROM json_each(:ids))
+GROUP BY 1, 2, 3
+
 -- name: useful_of_schedules
 SELECT j.value, h.finished_at, h.nominal FROM json_each(:ids) j CROSS JOIN history h ON h.n = (
     SELECT n FROM history INDEXED BY history_kept
     WHERE schedule = j.value AND schedule IS NOT NULL AND nominal IS NOT NULL AND state IN (10, 11)
     ORDER BY nominal DESC LIMIT 1)
+
+-- name: failures_in_a_row
+-- Of schedules: how many runs wait for a person that are later than the last one with a good end, and the first due time.
+SELECT g.id, count(*), min(r.fire_at) FROM (
+    SELECT j.value AS id, u.nominal AS useful, u.number AS useful_number, s.nominal AS settled, s.number AS settled_number
+    FROM json_each(:ids) j LEFT JOIN history u ON u.n = (
+        SELECT n FROM history INDEXED BY history_kept
+        WHERE schedule = j.value AND schedule IS NOT NULL AND nominal IS NOT NULL AND state IN (10, 11)
+        ORDER BY nominal DESC, number DESC LIMIT 1)
+    LEFT JOIN history s ON s.n = (
+        SELECT n FROM history WHERE schedule = j.value AND schedule IS NOT NULL AND nominal >= coalesce(u.nominal, 0)
+            AND state = 12 ORDER BY nominal DESC, number DESC LIMIT 1)) g
+JOIN run r ON r.schedule = g.id AND r.state >= 20
+WHERE (coalesce(r.nominal, r.fire_at), r.number) > (coalesce(g.useful, 0), coalesce(g.useful_number, 0))
+    AND (coalesce(r.nominal, r.fire_at), r.number) > (coalesce(g.settled, 0), coalesce(g.settled_number, 0))
+GROUP BY g.id
 
 -- name: parked_by_tenant
 -- Of one schedule and its members.
