@@ -402,3 +402,13 @@ async def test_runs_without_a_schedule_or_a_tenant_can_be_chosen(stage: Stage) -
         chosen = DeadFilter(schedule=NONE) if name == "schedule" else DeadFilter(tenant=NONE)
         dead = await stage.store.dead(chosen, limit=10)
         assert {one.view.id.partition("@")[0] for one in dead} == expected
+
+
+async def test_what_was_cancelled_or_moved_waits_for_no_worker(stage: Stage) -> None:
+    kept = [await stage.promise(f"k{number}") for number in range(5)]
+    await stage.fire()
+    await stage.store.cancel(kept[0].id, actor="ana", note="no longer")
+    await stage.store.move("k1", None, stage.now + HOUR)
+    pulse = await stage.store.pulse()
+    assert (pulse.waiting, pulse.lanes[Lane.LIVE].waiting) == (3, 3)
+    assert [one.waiting for one in await stage.store.queues_waiting()] == [3]

@@ -121,7 +121,7 @@ class Rows:
         """By number, the chunk that names a run and is not out of date."""
         for chunk in self.handoff:
             for number in _numbers(chunk["numbers"]):
-                if chunk["version"] is None or versions.get(number, 0) in (0, chunk["version"]):
+                if chunk["version"] is None or versions.get(number, 0) == chunk["version"]:
                     self.chunks[number] = chunk
         self.attempts: defaultdict[int, list[Record]] = defaultdict(list)
         for row in sorted(self.attempt, key=lambda row: (row["attempt"], row["token"])):

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from foliot import Foliot, Verdict, every
 from foliot.domain.alerts import Finding
 from foliot.domain.alerts import Kind as AlertKind
 from foliot.domain.instant import DAY, MINUTE, SECOND, Duration
@@ -19,6 +20,7 @@ from foliot.domain.survey import Conclusion
 from foliot.errors import StoreError
 from foliot.operate.load import Standings
 from foliot.operate.surveying import Kind, Need, NeedGroup
+from foliot.testing import virtual_time
 from foliot.web.access import TABLE, Tenants
 from foliot.web.pages import ahead, charts, static
 from foliot.web.pages.doing import ACTS
@@ -516,3 +518,21 @@ def test_whoever_is_bound_to_a_tenant_cannot_give_a_schedule_away(door: Stage) -
     changes = quote('{"tenant": "acme"}', safe="")
     page = _page(mine, f"/act/schedules/globex-report/edit?changes={changes}&preview=yes", 403)
     assert "bound to a tenant" in page
+
+
+def test_the_check_of_a_run_is_no_attempt_on_the_page_of_its_schedule() -> None:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job
+    async def count() -> int:
+        return 4
+
+    @count.verify
+    def right() -> Verdict:
+        return Verdict(True, "they add up")
+
+    app.schedule("counted", count, every("1h"))
+    with virtual_time(app) as world:
+        world.run_for("1h1m")
+        page = _page(Stage(world, WebSettings()).somebody(), "/schedules/counted")
+    assert re.findall(r'<tr class="child"[^>]*><td>([^<]*)</td>', page) == ["attempt 1", "check"]

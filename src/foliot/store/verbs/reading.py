@@ -15,7 +15,7 @@ from foliot.domain.store import AuditRow, EventRow, QueueView
 from foliot.errors import UnknownName
 from foliot.store.verbs import ledger, listing, spreading
 from foliot.store.verbs.recovering import lineage_number
-from foliot.store.verbs.rows import view_of, with_ready
+from foliot.store.verbs.rows import view_of, waiting_chunks, with_ready
 from foliot.store.verbs.transaction import Row, Transaction
 
 _ALL = (1 << 63) - 1
@@ -129,10 +129,10 @@ async def events_since(tx: Transaction, position: int, limit: int) -> list[Event
 
 
 async def queues_waiting(tx: Transaction) -> list[QueueView]:
-    """Read through chunks, which are few. What was moved or replaced since may be counted for a moment."""
+    """Read through chunks, which are few."""
     found: dict[str, QueueView] = {}
-    for queue, fired_at, stored in await tx.all("waiting_chunks"):
+    for queue, fired_at, named in await waiting_chunks(tx, "waiting_chunks"):
         known = found.get(queue, QueueView(queue, 0, fired_at))
-        waiting = known.waiting + len(tx.unpacked(stored))
+        waiting = known.waiting + len(named)
         found[queue] = QueueView(queue, waiting, min(known.oldest, fired_at))
     return sorted(found.values())

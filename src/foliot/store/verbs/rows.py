@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from foliot.domain.identity import member_of_series, schedule_of_series
+from foliot.domain.instant import Instant
 from foliot.domain.run import Lane, Origin, RunView
 from foliot.domain.state import PENDING, State, read_state
 from foliot.domain.store.values import DEFAULT_QUEUE
@@ -35,6 +36,25 @@ async def handed_off(tx: Transaction) -> list[int]:
     if not changed:
         return numbers
     return [n for named, version in chunks for n in named if version is None or changed.get(n, 0) == version]
+
+
+_CHECKED = 20_000
+"""Runs in chunks, up to which each is looked up. More than these are counted by their chunks."""
+
+
+async def waiting_chunks(tx: Transaction, query: str) -> list[tuple[Any, Instant, list[int]]]:
+    """What waits for a worker, by chunk: its queue or lane, when it was handed off, and its runs. A run that was
+    cancelled, moved or replaced stays in its chunk until a worker takes that, and is left out."""
+    chunks = [(row[0], row[1], list(tx.unpacked(row[2])), row[3]) for row in await tx.all(query)]
+    numbers = [number for _, _, named, _ in chunks for number in named]
+    if not 0 < len(numbers) <= _CHECKED:
+        return [(what, fired_at, named) for what, fired_at, named, _ in chunks]
+    known = {row[0]: row[1] or 0 for row in await tx.all("waiting_among", numbers=longs(numbers), now=tx.now)}
+    found = []
+    for what, fired_at, named, version in chunks:
+        still = [one for one in named if one in known and (version is None or known[one] == version)]
+        found += [(what, fired_at, still)] if still else []
+    return found
 
 
 def _member(kind: type[Number], value: int, otherwise: Number) -> Number:

@@ -28,7 +28,7 @@ from foliot.domain.standing import (
 from foliot.domain.state import PARKED, PENDING, State, read_state
 from foliot.errors import UnknownName
 from foliot.store.verbs import latest, ledger, tallying
-from foliot.store.verbs.rows import handed_off, view_of, with_ready
+from foliot.store.verbs.rows import handed_off, view_of, waiting_chunks, with_ready
 from foliot.store.verbs.schedules import edits, schedule_of
 from foliot.store.verbs.transaction import Transaction, longs
 
@@ -210,11 +210,11 @@ async def pulse(tx: Transaction) -> Pulse:
 
 
 async def _lanes(tx: Transaction) -> tuple[dict[Lane, LaneBacklog], set[int]]:
-    """Read through chunks, which are few. What was moved or replaced since may be counted for a moment."""
+    """Read through chunks, which are few."""
     found = {lane: LaneBacklog(0, None) for lane in Lane}
     numbers: set[int] = set()
-    for lane, fired_at, stored in await tx.all("lane_chunks"):
-        known, chunk = found[Lane(lane)], tx.unpacked(stored)
+    for lane, fired_at, chunk in await waiting_chunks(tx, "lane_chunks"):
+        known = found[Lane(lane)]
         numbers.update(chunk)
         since = fired_at if known.since is None else min(known.since, fired_at)
         found[Lane(lane)] = LaneBacklog(known.waiting + len(chunk), since)

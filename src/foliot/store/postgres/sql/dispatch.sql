@@ -104,6 +104,12 @@ SELECT name, every FROM foliot.gate WHERE name IN ('lane:catch-up', 'lane:backfi
 SELECT numbers, version FROM foliot.handoff
 UNION ALL SELECT numbers, NULL FROM foliot.claim WHERE NOT written
 
+-- name: waiting_among
+-- Of runs that chunks name, those that still wait for a worker.
+SELECT number, version FROM foliot.run
+WHERE number = ANY(:numbers::bigint[]) AND state < 2 AND waits_for IS NULL AND fire_at <= :now
+    AND number NOT IN (SELECT u.number FROM foliot.unwritten u)
+
 -- name: changed_among
 SELECT number, version FROM foliot.run WHERE number = ANY(:numbers::bigint[]) AND version > 0
 

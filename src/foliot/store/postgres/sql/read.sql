@@ -65,4 +65,4 @@ SELECT (SELECT count(*) FROM foliot.history WHERE started_at < fire_at) + (SELEC
 
 -- name: waiting_chunks
 -- What is handed off before its time waits for nobody yet.
-SELECT queue, fired_at, numbers FROM foliot.handoff WHERE fired_at <= foliot.now()
+SELECT queue, fired_at, numbers, version FROM foliot.handoff WHERE fired_at <= foliot.now()

@@ -152,7 +152,7 @@ SELECT count(*) FROM foliot.live_runs WHERE number = ANY(:numbers::bigint[]) AND
 SELECT count(*) FROM foliot.run
 
 -- name: lane_chunks
-SELECT lane, fired_at, numbers FROM foliot.handoff WHERE fired_at <= foliot.now()
+SELECT lane, fired_at, numbers, version FROM foliot.handoff WHERE fired_at <= foliot.now()
 
 -- name: count_overdue
 -- What can fire, is due, and may be in a chunk already; no more than so many.

@@ -52,6 +52,10 @@ SELECT name, every FROM gate WHERE name IN ('lane:catch-up', 'lane:backfill') AN
 -- Chunks are few; their numbers are compared in memory.
 SELECT numbers, version FROM handoff
 
+-- name: waiting_among
+-- Of runs that chunks name, those that still wait for a worker.
+SELECT number, version FROM run WHERE number IN carray(:numbers) AND state <= 1 AND waits_for IS NULL AND fire_at <= :now
+
 -- name: changed_among
 SELECT number, version FROM run WHERE number IN carray(:numbers) AND version > 0
 

@@ -40,4 +40,4 @@ SELECT count(*) FROM history
 SELECT (SELECT count(*) FROM history WHERE started_at < fire_at) + (SELECT count(*) FROM attempt WHERE started_at < fire_at AND outcome <> 'cancelled')
 
 -- name: waiting_chunks
-SELECT queue, fired_at, numbers FROM handoff
+SELECT queue, fired_at, numbers, version FROM handoff

@@ -140,7 +140,7 @@ SELECT count(*) FROM run WHERE number IN carray(:numbers) AND state = 4 AND phas
 SELECT count(*) FROM run
 
 -- name: lane_chunks
-SELECT lane, fired_at, numbers FROM handoff
+SELECT lane, fired_at, numbers, version FROM handoff
 
 -- name: count_overdue
 -- What can fire, is due, and may be in a chunk already; no more than so many.
