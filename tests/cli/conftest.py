@@ -27,7 +27,7 @@ def doubted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads a foliot.toml, a foliot.db or a setting that somebody left lying around."""
     monkeypatch.chdir(tmp_path)
-    for name in ("FOLIOT_APP", "FOLIOT_STORE", "FOLIOT_PRIVATE_NETWORKS"):
+    for name in ("FOLIOT_APP", "FOLIOT_STORE", "FOLIOT_PRIVATE_NETWORKS", "FOLIOT_PUBLIC_URL"):
         monkeypatch.setenv(name, "")  # set, so that whatever a command puts there is undone after the test
 
 

@@ -45,6 +45,27 @@ def alerted(made: Path, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/alerted.db"
 
 
+def test_alerts_show_how_many_runs_they_count(alerted: str) -> None:
+    lines = run("alerts", "list", "--store", alerted).stdout.splitlines()
+    assert [line.split()[:4] for line in lines[:3]] == [
+        ["alert", "severity", "kind", "runs"],
+        ["2", "critical", "missing", "-"],
+        ["1", "warning", "late", "3"],
+    ]
+    assert ["runs", "3"] in [
+        line.split() for line in run("alerts", "show", "1", "--store", alerted).stdout.splitlines()
+    ]
+
+
+def test_the_public_url_comes_from_the_environment_and_else_from_the_file(tmp_path: Path) -> None:
+    text = 'public_url = "https://one.example"\n[alerts]\nurls = ["json://one"]\n'
+    assert _alerts(tmp_path, text).public_url == "https://one.example"
+    two = {"FOLIOT_PUBLIC_URL": "https://two.example"}
+    assert _alerts(tmp_path, text, two).public_url == "https://two.example"
+    with pytest.raises(InvalidInput, match="give scheme and host"):
+        _alerts(tmp_path, text, {"FOLIOT_PUBLIC_URL": "example.com"})
+
+
 def test_the_most_urgent_is_listed_first_and_the_last_look_is_told(alerted: str) -> None:
     found = run_json("alerts", "list", "--store", alerted)
     assert [one["kind"] for one in found["alerts"]] == ["missing", "late"]
@@ -92,10 +113,10 @@ def _alerts(folder: Path, text: str, environment: Mapping[str, str] | None = Non
 def test_addresses_and_rules_come_from_the_file_and_the_environment(tmp_path: Path) -> None:
     text = '[alerts]\nurls = ["json://one"]\nping = "https://hc.example/1"\nsilent = ["ratio"]\n'
     text += '[alerts.grace]\nlate = "10m"'
-    urls, ping, rules = _alerts(tmp_path, text)
+    urls, ping, rules, _ = _alerts(tmp_path, text)
     assert (urls, ping, rules.silent) == (("json://one",), "https://hc.example/1", {"ratio"})
     assert rules.grace(Kind.LATE) == 10 * MINUTE
-    urls, ping, _ = _alerts(tmp_path, text, {"FOLIOT_ALERT_URLS": "json://two json://three"})
+    urls, ping, *_ = _alerts(tmp_path, text, {"FOLIOT_ALERT_URLS": "json://two json://three"})
     assert urls == ("json://two", "json://three")
 
 

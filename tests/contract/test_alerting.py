@@ -7,15 +7,18 @@ from dataclasses import replace
 import pytest
 
 from foliot.clock import ManualClock
-from foliot.domain.alerts import FLEET, AlertFilter, Finding, Kind, Severity
+from foliot.domain.alerts import FLEET, REMINDED_AFTER, REPEATED_AFTER, AlertFilter, Finding, Kind, Severity
+from foliot.domain.alerts import Stage as Stage_
 from foliot.domain.instant import DAY, HOUR, MINUTE, SECOND
 from foliot.domain.policy import Policy
 from foliot.domain.schedule import TickDecision, TickFacts
 from foliot.domain.state import Reason, State
-from foliot.domain.store import Store
+from foliot.domain.store import JobCard, Store
 from foliot.domain.survey import Asked, Conclusion, Tick
 from foliot.errors import Conflict, UnknownName
+from foliot.timing import every
 from foliot.watch.alarm import Alarm
+from foliot.watch.runs import parked
 from tests.contract.stage import START, Stage, declared, fires_hourly
 
 MISSING = Finding(Kind.MISSING, "schedule:books", "books: no run waits", schedule="books", job="job", owner="ana")
@@ -120,6 +123,123 @@ async def test_what_was_told_is_not_told_again_and_what_nobody_heard_of_is_not_s
     assert [one.number for one in await store.untold_alerts(10)] == [heard]
     assert await store.alerts_told([], [heard]) == 1
     assert await store.untold_alerts(10) == []
+
+
+DEAD = Finding(Kind.DEAD, "schedule:feed", "feed: dead", schedule="feed", run="feed@1", number=1)
+
+
+async def counted(store: Store, number: int, count: int, finding: Finding = DEAD) -> None:
+    changed = replace(finding, count=count, run=f"feed@{count}", number=count)
+    await store.conclude((await store.recall()).version, Conclusion(b"{}", changes=[(number, changed)]))
+
+
+async def due(store: Store) -> list[tuple[int, Stage_]]:
+    return [(one.number, one.stage) for one in await store.untold_alerts(10)]
+
+
+async def test_a_message_is_repeated_when_the_count_has_doubled_and_no_more_often_than_stated(
+    stage: Stage, clock: ManualClock
+) -> None:
+    store = stage.store
+    [number] = await opened(store, DEAD)
+    assert await due(store) == [(number, Stage_.OPENED)]
+    await store.alerts_told([number], [])
+    await counted(store, number, 3)
+    clock.advance(REPEATED_AFTER - 1)
+    assert await due(store) == [], "too soon"
+    clock.advance(1)
+    assert await due(store) == [(number, Stage_.AGAIN)]
+    assert await store.alerts_told([], [], [number]) == 1
+    alert = await store.alert(number)
+    assert (alert.told_count, alert.repeated_at, alert.run) == (3, clock.now(), "feed@3")
+    await counted(store, number, 5)
+    clock.advance(REPEATED_AFTER)
+    assert await due(store) == [], "5 is not twice 3"
+    await counted(store, number, 2)
+    await counted(store, number, 4)
+    assert await due(store) == [(number, Stage_.AGAIN)], "twice the lowest count since the message"
+    await resolve(store, number)
+    assert await due(store) == [(number, Stage_.RESOLVED)]
+    assert await store.alerts_told([], [], [number]) == 0, "a resolved alert has no repetition"
+
+
+async def test_people_are_reminded_once_a_day_of_all_but_notices(stage: Stage, clock: ManualClock) -> None:
+    store = stage.store
+    late, notice = await opened(store, replace(MISSING, kind=Kind.FAILING), replace(MISSING, kind=Kind.RATIO))
+    await store.alerts_told([late, notice], [])
+    await counted(store, late, 500, replace(MISSING, kind=Kind.FAILING))
+    clock.advance(REMINDED_AFTER - 1)
+    assert await due(store) == [], "failures in a row are no number of runs"
+    clock.advance(1)
+    assert await due(store) == [(late, Stage_.AGAIN)]
+    await store.alerts_told([], [], [late])
+    assert await due(store) == []
+
+
+async def test_people_are_told_again_when_a_snooze_ends_by_itself_or_early(stage: Stage, clock: ManualClock) -> None:
+    store = stage.store
+    [number] = await opened(store, MISSING)
+    await store.alerts_told([number], [])
+    clock.advance(SECOND)
+    await store.snooze_alert(number, until=clock.now() + HOUR, actor="ana", note="known")
+    clock.advance(HOUR - 1)
+    assert await due(store) == []
+    clock.advance(1)
+    assert await due(store) == [(number, Stage_.AGAIN)]
+    clock.advance(SECOND)
+    await store.alerts_told([], [], [number])
+    await store.snooze_alert(number, until=clock.now() + HOUR, actor="ana", note="known")
+    clock.advance(SECOND)
+    await store.unsnooze_alert(number, actor="bo", note="look again")
+    assert await due(store) == [(number, Stage_.AGAIN)]
+
+
+async def test_alerts_of_single_runs_of_a_release_before_are_replaced_without_a_message(
+    stage: Stage, clock: ManualClock
+) -> None:
+    store = stage.store
+    claimed = await stage.running("mail:7")
+    await stage.finish(stage.died(claimed))
+    [old] = await opened(store, Finding(Kind.DEAD, f"run:{claimed.id}", "dead", job="job", run=claimed.id))
+    await store.alerts_told([old], [])
+    await Alarm(store, clock).run_once()
+    [dead] = [one for one in await store.alerts(AlertFilter()) if one.kind is Kind.DEAD]
+    assert (dead.subject, (await store.alert(old)).resolved_at) == ("job:job", clock.now())
+    assert (old, Stage_.RESOLVED) not in await due(store)
+    assert (dead.number, Stage_.OPENED) in await due(store)
+
+
+async def test_parked_runs_are_counted_by_schedule_with_its_members_or_by_job(stage: Stage) -> None:
+    store = stage.store
+    await store.change_members("tenants", add=["acme", "globex"], actor="ann", note="new")
+    await stage.apply(declared("spread", START, rule=every("1h").encode(), over="tenants"))
+    while (fired := await stage.fire_by_policy()).created or fired.handed_off:
+        pass
+    members = await stage.claim()
+    await stage.finish(*map(stage.died, members))
+    quiet = b'{"no_alerts":["dead"]}'
+    for more in ({"tenant": "acme"}, {"tenant": "acme"}, {"tenant": "acme", "options": quiet}):
+        await stage.finish(stage.died(await stage.running(**more)))
+    doubt = await stage.ambiguous()
+    subjects = (await store.survey(Asked())).subjects
+    assert [one[:6] for one in subjects] == [
+        (State.AMBIGUOUS, None, "job", None, 1, 0),
+        (State.DEAD, None, "job", "acme", 3, 0),
+        (State.DEAD, "spread", None, None, 2, 2),
+    ]
+    assert subjects[0].newest.id == doubt.id
+    assert subjects[1].quiet == [(quiet, 1)]
+    findings = {finding.key: finding for finding in parked(subjects, {}).findings}
+    assert {key: finding.count for key, finding in findings.items()} == {
+        ("ambiguous", "job:job"): 1,
+        ("dead", "job:job"): 2,
+        ("dead", "schedule:spread"): 2,
+    }
+    assert "spread: 2 runs of 2 members are dead" in findings["dead", "schedule:spread"].cause
+    assert findings["dead", "job:job"].tenant == "acme"
+    silent = JobCard("job", b'{"no_alerts":["dead"]}', "default")
+    assert [finding.kind for finding in parked(subjects, {"job": silent}).findings] == [Kind.AMBIGUOUS]
+    assert [one.size for one in (await store.survey(Asked(subjects=1))).subjects] == [1]
 
 
 async def test_of_what_nobody_was_told_of_the_most_severe_comes_first(stage: Stage) -> None:

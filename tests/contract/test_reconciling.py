@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from foliot.domain.alerts import AlertFilter, Kind
+from foliot.domain.alerts import AlertFilter, Brewing, Kind, Rules, weigh
 from foliot.domain.instant import HOUR, MINUTE
 from foliot.domain.ledger import BatchView, Effect, EffectState, Item, ItemState, Settled, Then
 from foliot.domain.listing import RunFilter
@@ -314,9 +314,6 @@ async def test_the_alert_of_the_doubt_resolves_and_one_of_the_rest_opens_until_t
 async def look(stage: Stage) -> list[Kind]:
     """The open alerts about parked runs after the watch has looked."""
     survey = await stage.store.survey(Asked())
-    seen, _ = parked_alerts(survey.parked, survey.settled, survey.alerts, {})
-    known = {alert.key for alert in survey.alerts}
-    resolves = [alert.number for alert in survey.alerts if alert.key in set(survey.settled)]
-    opens = [finding for finding in seen.findings if finding.key not in known]
-    assert await stage.store.conclude(survey.version, Conclusion(b"{}", opens, resolves=resolves))
+    verdict = weigh(survey.alerts, [parked_alerts(survey.subjects, {})], Brewing(), Rules(), survey.now)
+    assert await stage.store.conclude(survey.version, Conclusion(b"{}", verdict.opens, resolves=verdict.resolves))
     return [alert.kind for alert in await stage.store.alerts(AlertFilter())]

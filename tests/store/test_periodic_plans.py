@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import asyncpg
@@ -10,7 +11,9 @@ import pytest
 
 from foliot.clock import ManualClock
 from foliot.domain.instant import SECOND
+from foliot.store import queries
 from foliot.store.postgres import PostgresStore
+from foliot.store.postgres.transaction import prepared
 from foliot.store.sqlite import SqliteStore
 from foliot.store.sqlite.connection import connect
 from tests.servers.emptied import emptied
@@ -21,7 +24,7 @@ NOON = 1_800_000_000 * SECOND
 GROWING = ("run", "history", "attempt", "event", "audit", "seal", "effect", "item", "batch", "backfill", "ended")
 """Tables that grow with the runs, or with the days."""
 NARROW = {"run_parked", "run_retrying", "run_phase", "run_gathering", "run_gives_up", "history_early", "attempt_early"}
-NARROW |= {"history_span", "backfill_unended", "effect_open"}
+NARROW |= {"run_parked_groups", "run_parked_quiet", "history_span", "backfill_unended", "effect_open"}
 """Indexes of what is out of the ordinary: they may be read as a whole."""
 LIMITED = {"first_held", "drop_events", "last_seal", "any_signed", "add_audit"}
 """They read from one end of an index or of a table, take every row there, and stop at their limit or at the first."""
@@ -113,3 +116,39 @@ async def _plan(connection: asyncpg.Connection, text: str) -> list[str]:
 def _reads_all_there(line: str, following: list[str]) -> bool:
     table = re.search(r"Seq Scan on (\w+)", line)
     return table is not None and table[1] in GROWING
+
+
+GROUPS = {"parked_groups": {"limit": 50}, "parked_subjects": {"limit": 50}}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+@pytest.mark.parametrize("is_analyzed", [False, True])
+async def test_runs_that_wait_for_a_person_are_grouped_from_an_index_alone_on_sqlite(
+    tmp_path: Path, name: str, is_analyzed: bool
+) -> None:
+    store = SqliteStore(str(tmp_path / "foliot.db"), ManualClock(NOON))
+    await store.open()
+    await store.close()
+    connection = connect(str(tmp_path / "foliot.db"))
+    if is_analyzed:
+        connection.execute("ANALYZE")
+    text = queries.queries_of("foliot.store.sqlite")[name]
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {text}", GROUPS[name])]
+    connection.close()
+    assert "SEARCH run USING COVERING INDEX run_parked_groups (state>?)" in plan
+    assert sum("TEMP B-TREE FOR GROUP BY" in line for line in plan) == 1, "of the groups, not of the runs"
+
+
+@pytest.mark.needs("postgres")
+@pytest.mark.parametrize("name", GROUPS)
+async def test_runs_that_wait_for_a_person_are_grouped_from_an_index_alone_on_postgresql(
+    postgres: PostgresServer, name: str
+) -> None:
+    asked = prepared(queries.load(files("foliot.store.postgres").joinpath("sql")))[name]
+    connection = await asyncpg.connect(emptied(postgres))
+    try:
+        await connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
+        rows = await connection.fetch(f"EXPLAIN {asked.text}", *asked.arguments(GROUPS[name]))
+    finally:
+        await connection.close()
+    assert any("Index Only Scan using run_parked_groups" in row[0] for row in rows), "\n".join(row[0] for row in rows)

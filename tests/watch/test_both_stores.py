@@ -8,12 +8,15 @@ from __future__ import annotations
 from datetime import timedelta
 
 from foliot import Context, Foliot, every
+from foliot.bootstrap import make_herald
 from foliot.clock import DisciplinedClock, ManualClock
 from foliot.domain.alerts import Kind
 from foliot.domain.instant import MINUTE, SECOND, instant
+from foliot.domain.state import State
 from foliot.store.process import this_host
 from foliot.testing import World
 from foliot.watch.clocks import ClockWatch
+from tests.watch.test_heralding import Pager
 from tests.watch.watched import START, an_app, kinds, one, sql, told, watched
 
 HERE = f"host:{this_host().partition(' ')[0]}"
@@ -118,6 +121,39 @@ def test_a_result_that_does_not_come_is_stale_until_one_does(dsn: str | None) ->
         assert world.alerts() == []
 
 
+def test_a_schedule_that_keeps_failing_has_one_alert_and_a_message_again_when_its_count_has_doubled(
+    dsn: str | None,
+) -> None:
+    app, pager, broken = Foliot("sqlite:///:memory:"), Pager(), [True]
+
+    @app.job(attempts=1, no_alerts=["failing", "dead_letters"])
+    def feed() -> None:
+        if broken[0]:
+            raise ValueError("no route to the shop")
+
+    app.schedule("feed", feed, every("30s"))
+    with watched(app, "10s", dsn=dsn) as world:
+        herald = make_herald(world.store, [pager], clock=world.clock, public_url="https://jobs.example.com")
+        for _ in range(34):
+            world.run_for("20s")
+            world.call(herald.run_once())
+        dead = one(world, Kind.DEAD)
+        counted = len([run for run in world.runs() if run.state is State.DEAD])
+        assert (dead.subject, dead.count, counted) == ("schedule:feed", 22, 22)
+        assert [message.title for message in pager.taken if message.alerts[0].kind is Kind.DEAD] == [
+            "[foliot] warning: dead: schedule:feed",
+            "[foliot] warning again: dead: schedule:feed, 21 runs",
+        ]
+        assert "https://jobs.example.com/runs?state=dead&schedule=feed" in pager.taken[-1].body
+        broken[0] = False
+        app.operate.replay_dead(reason="the shop is back", actor="ana")
+        for _ in range(2):
+            world.run_for("20s")
+            world.call(herald.run_once())
+        assert one(world, Kind.DEAD).resolved_at is not None
+        assert "[foliot] resolved: dead: schedule:feed" in [message.title for message in pager.taken]
+
+
 def test_a_handler_that_stalls_is_stuck_until_it_moves(dsn: str | None) -> None:
     app = Foliot("sqlite:///:memory:")
 
@@ -134,7 +170,7 @@ def test_a_handler_that_stalls_is_stuck_until_it_moves(dsn: str | None) -> None:
         assert told(world) == []
         world.run_for("45s")
         stuck = one(world, Kind.STUCK)
-        assert (stuck.run, stuck.subject, stuck.resolved_at) == (run.id, f"run:{run.id}", None)
+        assert (stuck.run, stuck.subject, stuck.resolved_at) == (run.id, "job:load", None)
         world.run_for("2m30s")
         assert one(world, Kind.STUCK).resolved_at is not None
 
@@ -175,7 +211,7 @@ def test_a_check_that_nobody_makes_is_overdue_until_somebody_does(dsn: str | Non
         assert Kind.CHECK_OVERDUE not in kinds(world)
         world.run_for("2m")
         alert = one(world, Kind.CHECK_OVERDUE)
-        assert (alert.run, alert.subject, alert.job) == (run.id, f"run:{run.id}", "settle")
+        assert (alert.run, alert.subject, alert.job) == (run.id, "job:settle", "settle")
         world.add_worker()
         world.run_for("2m")
         assert not one(world, Kind.CHECK_OVERDUE).is_open

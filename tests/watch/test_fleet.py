@@ -122,6 +122,7 @@ def test_whoever_watches_next_knows_all_that_was_known() -> None:
         dead=Series({5: 6}),
         useful={"a": 7},
         failures={"job:a": (2, 9)},
+        parked={"job:a": [3, 1 << 62]},
         tight={"schedule:b": 1},
         head=(8, 9),
         checking={10: 11},

@@ -31,15 +31,19 @@ class Rows:
     def __init__(self, clock: ManualClock, *alerts: Alert) -> None:
         self._clock = clock
         self.alerts = {alert.number: alert for alert in alerts}
+        self.due: set[int] = set()
+        """Open ones whose message is to be repeated."""
 
     async def untold_alerts(self, limit: int) -> list[Alert]:
         return [
             one
             for one in self.alerts.values()
-            if (one.told_at if one.is_open else one.told_at is None or one.told_resolved_at) is None
+            if one.number in self.due
+            or (one.told_at if one.is_open else one.told_at is None or one.told_resolved_at) is None
         ]
 
-    async def alerts_told(self, opened: Sequence[int], resolved: Sequence[int]) -> int:
+    async def alerts_told(self, opened: Sequence[int], resolved: Sequence[int], again: Sequence[int] = ()) -> int:
+        self.due -= set(again)
         for number in opened:
             self.alerts[number] = replace(self.alerts[number], told_at=self._clock.now())
         for number in resolved:
@@ -138,6 +142,57 @@ async def test_beside_a_dead_channel_people_hear_of_each_alert_once_and_that_it_
         await herald.run_once()
         clock.advance(MINUTE)
     assert heard(dead) == [(False, [2])]  # the first one was over before it could hear of it
+    assert len(heard(pager)) == 3
+
+
+DEAD = replace(
+    ALERT, kind=Kind.DEAD, subject="schedule:a/b", severity=Severity.WARNING, schedule="a/b", run="a/b@t", count=46
+)
+
+
+def test_a_message_names_the_count_and_links_to_the_runs_or_the_run() -> None:
+    opened = message_of([DEAD], "https://jobs.example.com/")
+    assert opened.title == "[foliot] warning: dead: schedule:a/b, 46 runs"
+    assert "  link: https://jobs.example.com/runs?state=dead&schedule=a%2Fb" in opened.body.splitlines()
+    again = message_of([replace(DEAD, told_at=0, told_count=23)], "https://jobs.example.com")
+    assert again.title == "[foliot] warning again: dead: schedule:a/b, 46 runs"
+    assert "  now: 46 runs, 23 before (last message 1970-01-01T00:00:00Z)" in again.body.splitlines()
+    alone = message_of([replace(DEAD, count=1)], "https://jobs.example.com")
+    assert alone.title == "[foliot] warning: dead: schedule:a/b"
+    assert "  link: https://jobs.example.com/runs/a%2Fb%40t" in alone.body.splitlines()
+    resolved = message_of([replace(DEAD, resolved_at=9)], "https://jobs.example.com")
+    assert resolved.title == "[foliot] resolved: dead: schedule:a/b"
+    assert "link: https://jobs.example.com/alerts" in message_of([QUEUE], "https://jobs.example.com").body
+    assert "link:" not in message_of([DEAD]).body
+
+
+QUEUE = replace(ALERT, kind=Kind.QUEUE_AGE, subject="queue:mail")
+
+
+async def test_a_repetition_is_sent_once_and_a_channel_that_missed_the_first_message_gets_that_one_alone() -> None:
+    clock, dead, pager = ManualClock(GATHER), Pager(failures=2), Pager()
+    rows = Rows(clock, replace(DEAD, count=1))
+    herald = Herald(rows, clock, [dead, pager])
+    await herald.run_once()
+    rows.alerts[1], rows.due = replace(DEAD, told_at=rows.alerts[1].told_at, told_count=1), {1}
+    await herald.run_once()
+    assert (rows.due, [message.title for message in pager.taken]) == (
+        set(),
+        ["[foliot] warning: dead: schedule:a/b", "[foliot] warning again: dead: schedule:a/b, 46 runs"],
+    )
+    for _ in range(3):
+        clock.advance(MINUTE)
+        await herald.run_once()
+    assert [message.title for message in dead.taken] == ["[foliot] warning: dead: schedule:a/b, 46 runs"]
+    rows.due = {1}
+    await herald.run_once()
+    assert len(dead.taken) == 2, "the next repetition is one for all"
+    rows.alerts[1] = replace(rows.alerts[1], resolved_at=clock.now())
+    rows.due = set()
+    clock.advance(GATHER)
+    await herald.run_once()
+    assert [len(pager.taken), len(dead.taken)] == [4, 3]
+    assert [channel.taken[-1].title for channel in (pager, dead)] == ["[foliot] resolved: dead: schedule:a/b"] * 2
 
 
 async def test_what_a_dead_channel_is_to_get_stays_bounded_and_the_most_urgent_remains(
@@ -209,8 +264,8 @@ def test_hooks_of_the_app_are_called_when_an_alert_opens_and_when_it_is_over() -
         app.operate.reconcile(kept.id, evidence="paid by hand", actor="ana")
         world.run_for("20s")
         world.call(herald.run_once())
-    assert sorted(heard[:2]) == sorted([(f"run:{kept.id}", True), ("dead", True)])
-    assert sorted(heard[2:]) == sorted([(f"run:{kept.id}", False), ("dead", False)])
+    assert sorted(heard[:2]) == sorted([("job:pay", True), ("dead", True)])
+    assert sorted(heard[2:]) == sorted([("job:pay", False), ("dead", False)])
 
 
 async def test_a_hook_that_hangs_has_one_thread_of_its_own_and_is_not_called_again_meanwhile() -> None:

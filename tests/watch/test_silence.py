@@ -176,7 +176,7 @@ def test_a_result_that_is_expected_and_does_not_come_is_told_and_resolved_by_the
         assert {alert.kind for alert in world.alerts()} == {Kind.DEAD}
 
 
-def test_every_parked_run_is_told_with_its_error_and_resolved_when_somebody_acts() -> None:
+def test_parked_runs_of_a_job_are_one_alert_until_a_person_has_acted_on_each() -> None:
     app = Foliot("sqlite:///:memory:")
 
     @app.job(attempts=1)
@@ -186,11 +186,20 @@ def test_every_parked_run_is_told_with_its_error_and_resolved_when_somebody_acts
     with watched(app) as world:
         runs = [pay.now(account=number) for number in (1, 2)]
         world.run_for("20s")
-        assert [alert.run for alert in world.alerts()] == [run.id for run in runs]
-        assert "account 1 is closed" in world.alerts()[0].cause
+        [alert] = world.alerts()
+        assert (alert.subject, alert.count, alert.run) == ("job:pay", 2, runs[1].id)
+        assert alert.cause == (
+            f"pay: 2 runs are dead; the newest is {runs[1].id}, attempts: ValueError: account 2 is closed"
+        )
+        assert alert.action == 'foliot dead list --job "pay"'
+        app.operate.reconcile(runs[1].id, evidence="paid by hand", actor="ana")
+        world.run_for("20s")
+        [left] = world.alerts()
+        assert (left.number, left.count, left.run) == (alert.number, 1, runs[0].id)
+        assert "account 1 is closed" in left.cause
         app.operate.reconcile(runs[0].id, evidence="paid by hand", actor="ana")
         world.run_for("20s")
-        assert [alert.run for alert in world.alerts()] == [runs[1].id]
+        assert world.alerts() == []
 
 
 def test_a_worker_that_vanishes_is_told_and_forgotten_after_a_while() -> None:

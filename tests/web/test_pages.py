@@ -483,7 +483,7 @@ def test_alerts_of_one_kind_about_one_thing_are_one_row_that_opens(house: Stage)
     assert page.count("<details>") == 1
     assert "60 dead" in page
     assert "The newest 50" in page
-    assert '<a class="id" href="/runs?job=broken">broken</a>' in page
+    assert '<a class="id" href="/runs?state=dead&job=broken&schedule=-">broken</a>' in page
     assert '<a class="id" href="/runs/doubt%231">doubt#1</a>' in page
     assert re.search(">all <b[^>]*>62</b>", page)
     path = "/act/alerts/many/snooze-many?kind=dead&about=broken"
@@ -502,6 +502,19 @@ def test_alerts_of_one_kind_about_one_thing_are_one_row_that_opens(house: Stage)
     late = _page(house.somebody(), "/alerts?kind=late")
     assert "plain is late" in late
     assert "is dead" not in late
+
+
+def test_an_alert_shows_how_many_runs_it_counts_and_leads_to_them(house: Stage) -> None:
+    run = "letter:a#1"
+    found = Finding(AlertKind.UNVERIFIED, "job:lone", "lone: 46 runs", count=46, job="lone", run=run)
+    house.world.call(house.world.store.open_alert(Conclusion(b"", [found])))
+    page = _page(house.somebody(), "/alerts")
+    assert re.search(r"\b46\b(</b>|</span>)? unverified</span>", page)
+    assert '<a class="id" href="/runs?state=unverified&job=lone&schedule=-">lone</a>' in page
+    [shown] = house.somebody().get("/alerts?kind=unverified")["items"]
+    assert (shown["count"], shown["run"], shown["repeated_at"]) == (46, run, None)
+    measured = house.world.call(house.app.operate.metrics_async()).decode()
+    assert 'foliot_alerts_open_runs{kind="unverified",severity="warning"} 46' in measured
 
 
 @pytest.mark.parametrize("name", ["new", "many"])

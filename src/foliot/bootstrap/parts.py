@@ -103,8 +103,11 @@ def make_alarm(
     return Alarm(store, clock or SystemClock(), rules, healthy)
 
 
-def make_herald(store: Store, channels: Sequence[Channel], *, clock: Clock | None = None) -> Herald:
-    return Herald(store, clock or SystemClock(), channels)
+def make_herald(
+    store: Store, channels: Sequence[Channel], *, clock: Clock | None = None, public_url: str | None = None
+) -> Herald:
+    """`public_url`: of the dashboard, which messages link to."""
+    return Herald(store, clock or SystemClock(), channels, public_url=public_url)
 
 
 def make_channels(alerts: AlertSettings, hooks: Sequence[Hook] = ()) -> list[Channel]:
@@ -115,9 +118,10 @@ def make_channels(alerts: AlertSettings, hooks: Sequence[Hook] = ()) -> list[Cha
 async def send_test(alerts: AlertSettings) -> dict[str, str | None]:
     """Sends a message through each address; answers by its name, without secrets, what went wrong."""
     told: dict[str, str | None] = {}
+    link = "" if alerts.public_url is None else f"\nlink: {alerts.public_url.rstrip('/')}/alerts"
     for channel in make_channels(alerts):
         try:
-            await asyncio.wait_for(channel.send(TEST_MESSAGE), 30)
+            await asyncio.wait_for(channel.send(TEST_MESSAGE._replace(body=TEST_MESSAGE.body + link)), 30)
             told[channel.name] = None
         except Exception as error:
             told[channel.name] = str(error) or type(error).__name__

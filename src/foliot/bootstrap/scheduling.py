@@ -92,7 +92,7 @@ def _watching(
     healthy = None if alerts.ping is None else _Heartbeat(pinger, alerts.ping, clock)
     return [
         make_alarm(store, clock=clock, rules=alerts.rules, healthy=healthy).run,
-        make_herald(store, channels, clock=clock).run,
+        make_herald(store, channels, clock=clock, public_url=alerts.public_url).run,
     ]
 
 

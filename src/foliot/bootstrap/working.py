@@ -86,7 +86,9 @@ async def run_worker(
         await open_store(beat_store)
     own = disciplined(store, clock or SystemClock())
     pinger = Pinger(guard or AddressGuard())
-    sentry = make_sentry(store, make_herald(store, make_channels(alerts or AlertSettings(), hooks), clock=own))
+    chosen = alerts or AlertSettings()
+    herald = make_herald(store, make_channels(chosen, hooks), clock=own, public_url=chosen.public_url)
+    sentry = make_sentry(store, herald)
     worker = make_worker(
         store,
         handlers,

@@ -41,6 +41,7 @@ _COLUMNS = (
     Column("alert", right=True),
     Column("severity", rank=2),
     Column("kind"),
+    Column("runs", right=True),
     Column("since", right=True),
     Column("cause", shrinks=True),
     Column("owner", rank=3),
@@ -55,9 +56,7 @@ def list_(
     ] = None,
     subject: Annotated[
         str | None,
-        typer.Option(
-            "--subject", help="Only alerts about this subject: schedule:X, job:X, run:X, queue:X.", callback=legible
-        ),
+        typer.Option("--subject", help="Only alerts about this subject: schedule:X, job:X, queue:X.", callback=legible),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Number of alerts to list.")] = 50,
     before: Annotated[
@@ -90,6 +89,7 @@ def _row(alert: Alert, now: Instant) -> tuple[str, ...]:
         str(alert.number or "-"),
         str(alert.severity),
         str(alert.kind),
+        "-" if alert.runs is None else f"{alert.runs:,}",
         words.relative(alert.opened_at, now),
         f"{state and f'({state.strip()}) '}{alert.cause}",
         alert.owner or "-",
@@ -121,6 +121,7 @@ def show(number: NumberArgument, app: AppOption = None, store: StoreOption = Non
     facts = {
         "alert": f"{alert.number}, {alert.kind}, {alert.severity}",
         "about": alert.subject,
+        "runs": None if alert.runs is None else f"{alert.runs:,}",
         "cause": alert.cause,
         "meaning": KINDS[alert.kind].means,
         "action": alert.action,
@@ -128,7 +129,9 @@ def show(number: NumberArgument, app: AppOption = None, store: StoreOption = Non
         "owner": alert.owner,
         "runbook": alert.runbook,
         "opened": f"{words.date_time(alert.opened_at)} ({words.relative(alert.opened_at, now)})",
+        "newest run": alert.run if alert.count > 1 else None,
         "notified": None if alert.told_at is None else words.date_time(alert.told_at),
+        "repeated": None if alert.repeated_at is None else words.date_time(alert.repeated_at),
         "snoozed until": words.date_time(alert.snoozed_until) if alert.snoozed(now) else None,
         "resolved": None if alert.resolved_at is None else words.date_time(alert.resolved_at),
     }

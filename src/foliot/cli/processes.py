@@ -272,8 +272,9 @@ def web(
 
     length = read_duration(grace, "--grace")
     trusted = networks(trusted_proxies or "", "--trusted-proxies")
-    wanted = WebSettings(host, port, most_body=max_body, public_url=public_url, trusted_proxies=trusted)
     settings = settings_of(app, store)
+    public = public_url or settings.public_url
+    wanted = WebSettings(host, port, most_body=max_body, public_url=public, trusted_proxies=trusted)
     log = logs.chosen(log_format, log_level, settings, supervised=supervised_by is not None)
     loaded = settings.load() if supervised_by is not None else settings.existing()
     _begin("web", loaded, log, supervised_by)

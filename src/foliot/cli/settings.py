@@ -19,12 +19,16 @@ from typing import Any
 from foliot.app import Foliot
 from foliot.domain.alerts import EVENTFUL, AlertSettings, Rules
 from foliot.domain.instant import duration
-from foliot.domain.policy import checked_kinds, checked_ping
+from foliot.domain.policy import checked_kinds, checked_ping, checked_public_url
 from foliot.errors import InvalidInput, StoreError
 from foliot.net import SETTING
 
 FILE = "foliot.toml"
-_KEYS = ("app", "store", "audit_anchor", "log_format", "log_level", "encryption_keys", "audit_keys", "private_networks")
+_KEYS = (
+    *("app", "store", "audit_anchor", "log_format", "log_level", "encryption_keys", "audit_keys", "private_networks"),
+    "public_url",
+)
+PUBLIC_URL = "FOLIOT_PUBLIC_URL"
 _OF_ALERTS = ("urls", "ping", "silent", "grace")
 
 
@@ -48,6 +52,8 @@ class Settings:
     """Keys that rows of the audit log are signed with, with commas between: the first one signs, all verify."""
     private_networks: str | None = None
     """Networks that requests may go to beside public addresses, with commas between."""
+    public_url: str | None = None
+    """The address at which people open the dashboard."""
     alerts: AlertSettings = _DEFAULT_ALERTS
     """How alerts are notified."""
 
@@ -79,6 +85,8 @@ class Settings:
             os.environ["FOLIOT_AUDIT_KEYS"] = self.audit_keys
         if self.private_networks is not None:
             os.environ[SETTING] = self.private_networks
+        if self.public_url is not None:
+            os.environ[PUBLIC_URL] = self.public_url
 
     def existing(self) -> Foliot:
         """For commands that look or act: they never make a store where there was none."""
@@ -101,6 +109,7 @@ def _is_there(file: Path) -> bool:
 
 def resolve(app: str | None, store: str | None, environment: Mapping[str, str], folder: Path) -> Settings:
     said = _read(folder / FILE)
+    public_url = environment.get(PUBLIC_URL) or said.get("public_url")
     return Settings(
         app or environment.get("FOLIOT_APP") or said.get("app"),
         store or environment.get("FOLIOT_STORE") or said.get("store"),
@@ -110,7 +119,8 @@ def resolve(app: str | None, store: str | None, environment: Mapping[str, str], 
         environment.get("FOLIOT_ENCRYPTION_KEYS") or said.get("encryption_keys"),
         environment.get("FOLIOT_AUDIT_KEYS") or said.get("audit_keys"),
         environment.get(SETTING) or said.get("private_networks"),
-        _alerts(said.get("alerts", {}), environment),
+        None if public_url is None else checked_public_url(public_url),
+        _alerts(said.get("alerts", {}), environment)._replace(public_url=public_url),
     )
 
 
@@ -164,6 +174,7 @@ _EXAMPLES = {
     "encryption_keys": "foliot_key_...",
     "audit_keys": "foliot_key_...",
     "private_networks": "10.20.0.0/16",
+    "public_url": "https://foliot.example.com",
 }
 
 

@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 import typer
@@ -51,6 +52,7 @@ from foliot.cli.words import counted
 from foliot.clock import SystemClock
 from foliot.domain.instant import SECOND, Duration
 from foliot.domain.labels import checked_labels
+from foliot.domain.policy import checked_public_url
 from foliot.errors import FoliotError, InvalidInput
 from foliot.net import networks
 
@@ -92,6 +94,8 @@ def up(
 ) -> None:
     """Run scheduler, worker and dashboard together. Prints their activity. Press Ctrl-C to stop gracefully."""
     settings = settings_of(app, store)
+    if public_url is not None:
+        settings = replace(settings, public_url=checked_public_url(public_url))  # for all of the processes
     if settings.app is None:
         raise WrongUsage("no app is given: use --app module:app, --app app.py, or FOLIOT_APP")
     length = read_duration(grace, "--grace")
@@ -112,8 +116,8 @@ def up(
     served_at = None
     if web:
         chosen = _chosen_port(host, port)
-        children.append(_web(settings, host, chosen.port, grace, public_url, trusted_proxies))
-        served_at = chosen._replace(address=public_url or chosen.address) if chosen.port else None
+        children.append(_web(settings, host, chosen.port, grace, trusted_proxies))
+        served_at = chosen._replace(address=settings.public_url or chosen.address) if chosen.port else None
     asyncio.run(_Up(loaded, settings, children, length, as_json, served_at).run())
 
 
@@ -134,15 +138,12 @@ def _children(settings: Settings, workers: int, telling: Sequence[str], options:
     return [Child("scheduler", [*begin, "scheduler", *where]), *(Child(name, work) for name in names)]
 
 
-def _web(
-    settings: Settings, host: str, port: int, grace: str, public_url: str | None, trusted_proxies: str | None
-) -> Child:
+def _web(settings: Settings, host: str, port: int, grace: str, trusted_proxies: str | None) -> Child:
     from foliot.web.settings import WebSettings  # other commands need not import it
 
-    WebSettings(host, public_url=public_url, trusted_proxies=networks(trusted_proxies or "", "--trusted-proxies"))
+    WebSettings(host, trusted_proxies=networks(trusted_proxies or "", "--trusted-proxies"))
     where = ["--app", settings.app or "", "--supervised-by", str(os.getpid())]
     listening = ["--host", host, "--port", str(port), "--grace", grace]
-    listening += ["--public-url", public_url] if public_url is not None else []
     listening += ["--trusted-proxies", trusted_proxies] if trusted_proxies is not None else []
     return Child("web", [sys.executable, "-m", "foliot", "web", *where, *listening])
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from foliot.domain.instant import DAY, MINUTE, SECOND, Duration, Instant
 
@@ -133,8 +134,8 @@ KINDS: dict[Kind, Traits] = {
         0,
         0,
         "a run may have acted on the world outside, and nothing proves whether it did",
-        "the run is `ambiguous`",
-        "somebody settled it",
+        "a run of the schedule, or of the job, is `ambiguous`",
+        "none of them is: each was verified, retried, rerun or reconciled",
         "foliot runs show RUN says what to find out, and what is safe",
     ),
     Kind.SETTLED: Traits(
@@ -142,8 +143,8 @@ KINDS: dict[Kind, Traits] = {
         0,
         0,
         "the effects of a run are settled, and a part of its work is not done",
-        "the run is `settled`",
-        "it was resumed, rerun or closed",
+        "a run of the schedule, or of the job, is `settled`",
+        "none of them is: each was resumed, rerun or closed",
         "foliot runs resume RUN does the rest; foliot runs reconcile RUN --then close declares it not needed",
     ),
     Kind.DEAD: Traits(
@@ -151,8 +152,8 @@ KINDS: dict[Kind, Traits] = {
         0,
         0,
         "a run was given up",
-        "the run is `dead`",
-        "it was retried, rerun or reconciled",
+        "a run of the schedule, or of the job, is `dead`",
+        "none of them is: each was retried, replayed, rerun or reconciled",
         "foliot runs show RUN says why, and what is safe",
     ),
     Kind.UNVERIFIED: Traits(
@@ -160,8 +161,8 @@ KINDS: dict[Kind, Traits] = {
         0,
         0,
         "a run finished, and its check says no",
-        "the run is `unverified`",
-        "it was verified, rerun or reconciled",
+        "a run of the schedule, or of the job, is `unverified`",
+        "none of them is: each was verified, retried, rerun or reconciled",
         "foliot runs show RUN says why, and what is safe",
     ),
     Kind.LATE: Traits(
@@ -188,7 +189,7 @@ KINDS: dict[Kind, Traits] = {
         30 * SECOND,
         "an attempt lives and does not move, or goes on past its timeout",
         "no progress for longer than `stall_after`; or a minute past `timeout`",
-        "it moves, or has ended",
+        "each moves, or has ended",
         "foliot runs show RUN says how far it is; foliot runs cancel RUN asks it to stop, --force ends it",
     ),
     Kind.FAILING: Traits(
@@ -241,8 +242,8 @@ KINDS: dict[Kind, Traits] = {
         5 * MINUTE,
         0,
         "a run's check is overdue",
-        "the run waits for its check, and longer than its job may take",
-        "the check was made",
+        "a run waits for its check, and longer than its job may take",
+        "every such check was made",
         "see whether a worker has the job's check: foliot workers list",
     ),
     Kind.OVERLAPPING: Traits(
@@ -302,12 +303,12 @@ KINDS: dict[Kind, Traits] = {
 }
 
 OF_RUNS = frozenset({Kind.AMBIGUOUS, Kind.SETTLED, Kind.DEAD, Kind.UNVERIFIED, Kind.STUCK, Kind.CHECK_OVERDUE})
-"""Kinds whose subject is a run; the others are about schedules, jobs, queues, hosts, or all of it."""
+"""Kinds about single runs: one alert for each schedule, with its members, or job counts them."""
 OF_PARKED = frozenset({Kind.AMBIGUOUS, Kind.SETTLED, Kind.DEAD, Kind.UNVERIFIED})
+COUNTED = OF_RUNS | {Kind.LATE}
+"""Kinds whose count is a number of runs: their message is repeated when it doubles."""
 FLEET = "fleet"
 """The subject of what is about all of it."""
-MOST_OF_A_JOB = 100
-"""Parked runs of one job that have an alert each. The rest is told by how many there are."""
 EVENTFUL = frozenset({Kind.FAILING, Kind.DURATION, Kind.RATIO, Kind.LOST})
 """Kinds that are told by what happened, at the moment when it did: they have no grace."""
 WRITTEN_EVERY: Duration = 30 * SECOND
@@ -315,6 +316,10 @@ WRITTEN_EVERY: Duration = 30 * SECOND
 FORGOTTEN_AFTER: Duration = 30 * MINUTE
 """What brews is remembered for so long beyond twice its grace, if nobody finds it again: every schedule and every
 parked run has its turn in that time."""
+REPEATED_AFTER: Duration = 10 * MINUTE
+"""The message about a count that doubles is repeated no more often."""
+REMINDED_AFTER: Duration = DAY
+"""The message about an open alert, notices apart, is repeated when none was sent for so long."""
 KEPT: Duration = 90 * DAY
 """How long alerts are remembered that are resolved."""
 _MOST_CAUSE = 300
@@ -326,7 +331,7 @@ class Finding:
 
     kind: Kind
     subject: str
-    """`schedule:X`, `job:X`, `queue:X`, `host:X`, `run:X`, or `fleet`."""
+    """`schedule:X`, `job:X`, `queue:X`, `host:X`, or `fleet`."""
     cause: str
     """One sentence."""
     since: Instant | None = None
@@ -342,11 +347,19 @@ class Finding:
     owner: str | None = None
     runbook: str | None = None
     number: int | None = None
-    """Of the run."""
+    """Of the run, which is the newest where `count` is larger than 1."""
 
     @property
     def key(self) -> tuple[str, str]:
         return str(self.kind), self.subject
+
+
+class Stage(StrEnum):
+    """Which message about an alert is due."""
+
+    OPENED = "opened"
+    AGAIN = "again"
+    RESOLVED = "resolved"
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,12 +381,17 @@ class Alert:
     job: str | None = None
     schedule: str | None = None
     run: str | None = None
+    """Of several, the newest."""
     tenant: str | None = None
     owner: str | None = None
     runbook: str | None = None
     told_at: Instant | None = None
     """When people were told that it opened."""
     told_resolved_at: Instant | None = None
+    told_count: int | None = None
+    """The count of the last message; or the lowest one since, if that is lower."""
+    repeated_at: Instant | None = None
+    """When the last message was sent, if it was a repetition."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -382,6 +400,16 @@ class Alert:
     @property
     def is_open(self) -> bool:
         return self.resolved_at is None
+
+    @property
+    def stage(self) -> Stage:
+        """Of the message that is due, if one is."""
+        return Stage.RESOLVED if not self.is_open else Stage.OPENED if self.told_at is None else Stage.AGAIN
+
+    @property
+    def runs(self) -> int | None:
+        """How many runs it counts; None for a kind that counts no runs."""
+        return self.count if self.kind in COUNTED else None
 
     def snoozed(self, now: Instant) -> bool:
         return self.snoozed_until is not None and now < self.snoozed_until
@@ -437,10 +465,6 @@ class Rules(NamedTuple):
     def grace(self, kind: Kind) -> Duration:
         return self.graces.get(str(kind), KINDS[kind].grace)
 
-    def opens_at_once(self, kind: Kind) -> bool:
-        """At the look that finds it."""
-        return kind not in self.silent and self.grace(kind) <= 0
-
 
 class AlertSettings(NamedTuple):
     """What a process knows of how people want to be told. Addresses are secrets."""
@@ -450,6 +474,8 @@ class AlertSettings(NamedTuple):
     ping: str | None = None
     """An outside watcher that is pinged while all of this works."""
     rules: Rules = Rules()
+    public_url: str | None = None
+    """Where people open the dashboard: messages link to it."""
 
 
 def weigh(open_alerts: Iterable[Alert], seen: Sequence[Seen], before: Brewing, rules: Rules, now: Instant) -> Verdict:
@@ -468,8 +494,9 @@ def weigh(open_alerts: Iterable[Alert], seen: Sequence[Seen], before: Brewing, r
     for key, finding in found.items():
         alert = known.get(key)
         if alert is not None:
+            is_counted = finding.kind in OF_RUNS and alert.count != finding.count
             changed = (alert.cause, alert.count) != (shortened(finding.cause), finding.count)
-            if changed and now - alert.seen_at >= WRITTEN_EVERY:
+            if is_counted or (changed and now - alert.seen_at >= WRITTEN_EVERY):
                 verdict.changes.append((alert.number, finding))
             continue
         since = finding.since if finding.since is not None else before.since.get(key, now)
@@ -507,6 +534,22 @@ def about(subject: str) -> str:
     """The subject as events and people know it: a run's, schedule's or job's own name."""
     kind, _, name = subject.partition(":")
     return name if kind in ("run", "schedule", "job") else subject
+
+
+def page_of(alert: Alert) -> str | None:
+    """The path of the dashboard's page about it; None where it is about no run, schedule or job."""
+    of = f"schedule={_quoted(alert.schedule)}" if alert.schedule else f"job={_quoted(alert.job)}" if alert.job else None
+    if alert.run and alert.count == 1:
+        return f"/runs/{_quoted(alert.run)}"
+    if alert.kind in OF_PARKED and of is not None:
+        return f"/runs?state={alert.kind}&{of}" + ("" if alert.schedule else "&schedule=-")  # those without one
+    if alert.schedule:
+        return f"/schedules/{_quoted(alert.schedule)}"
+    return None if of is None else f"/runs?{of}"
+
+
+def _quoted(name: str | None) -> str:
+    return quote(name or "", safe="")
 
 
 def urgency(alert: Alert) -> tuple[int, int, int]:

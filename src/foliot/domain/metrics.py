@@ -100,6 +100,7 @@ PERSON = _gauge(
     "runs_for_a_person", "Runs that wait for a person: dead, unverified, ambiguous, settled.", "job", "state"
 )
 ALERTS_OPEN = _gauge("alerts_open", "Alerts that are open, snoozed ones too.", "kind", "severity")
+ALERT_RUNS = _gauge("alerts_open_runs", "How many runs these count, of the kinds about runs.", "kind", "severity")
 QUEUE_WAITING = _gauge("queue_waiting_runs", "Runs that were handed off, and that no worker has taken.", "queue")
 QUEUE_OLDEST = _gauge("queue_oldest_seconds", "How long the first of them has waited.", "queue")
 LANE_WAITING = _gauge("lane_waiting_runs", "The same runs, by lane.", "lane")
@@ -126,7 +127,8 @@ OF_WORKERS = (
     *(HEARTBEAT_AGE, OUTBOX),
 )
 OF_THE_STORE = (
-    *(RUNS, RUNS_EARLY, OVERDUE, ENDED, SPENT, PERSON, ALERTS_OPEN, QUEUE_WAITING, QUEUE_OLDEST, LANE_WAITING),
+    *(RUNS, RUNS_EARLY, OVERDUE, ENDED, SPENT, PERSON, ALERTS_OPEN, ALERT_RUNS, QUEUE_WAITING, QUEUE_OLDEST),
+    LANE_WAITING,
     *(TENANT_WAITING, INSTANCES, SCHEDULES, USEFUL_AGE, BREAKER_OPEN, LIMIT_USED, LIMIT_WAITING, MEASURED_AGE),
 )
 ALL = (*OF_PROCESSES, *OF_SCHEDULERS, *OF_WORKERS, *OF_THE_STORE)

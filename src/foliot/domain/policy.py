@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from foliot.domain.alerts import KINDS
 from foliot.domain.gates import Rate, Wants
@@ -310,6 +311,14 @@ def checked_ping(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if scheme.lower() not in ("http", "https") or not separator or not rest or rest.startswith("/") or " " in url:
         raise InvalidInput("ping= is not an http(s) address; give the one that the watcher shows you: https://...")
+    return url
+
+
+def checked_public_url(url: str) -> str:
+    """The address at which people open the dashboard: a scheme and a host."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/"):
+        raise InvalidInput(f"public_url={url!r:.80}: give scheme and host, such as https://foliot.example.com")
     return url
 
 

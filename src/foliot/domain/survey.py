@@ -28,6 +28,7 @@ class Asked(NamedTuple):
     claimed_before: Instant = 0
     """Runs that are at work since before this."""
     schedules: int = 1_000
+    subjects: int = 5_000
     runs: int = 1_000
     endings: int = 5_000
 
@@ -75,6 +76,23 @@ class Tried(NamedTuple):
     detail: str | None
 
 
+class ParkedSubject(NamedTuple):
+    """Runs that wait for a person in one state: of one schedule with its members, or of one job."""
+
+    state: State
+    schedule: str | None
+    job: str | None
+    """Only of runs without a schedule."""
+    tenant: str | None
+    """Of all of these runs; None where they have none, or several."""
+    size: int
+    members: int
+    """Of a schedule over many, how many members these runs belong to."""
+    newest: RunView
+    quiet: Sequence[tuple[bytes, int]] = ()
+    """Settings of their own that name kinds of alerts which must not open, and how many of the runs have them."""
+
+
 class Fleet(NamedTuple):
     """Who is there, and what waits for them."""
 
@@ -111,8 +129,9 @@ class Survey(NamedTuple):
     checking: Sequence[RunView]
     """Runs that wait for their check, or for their members."""
     parked: Sequence[RunView]
-    settled: Sequence[tuple[str, str]]
-    """Open alerts about parked runs, by kind and subject, whose run is not parked so any more."""
+    """A page of them, for what failed since the last look."""
+    subjects: Sequence[ParkedSubject]
+    """All of them, counted; those with the newest runs, where there are more subjects than were asked for."""
     retrying: Sequence[Tried]
     ended: Sequence[Ended]
     events: Sequence[EventRow]

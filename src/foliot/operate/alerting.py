@@ -41,7 +41,7 @@ class AlertVerbs(Acting):
         before: int | None = None,
     ) -> Alerts:
         """Open ones, the most urgent first; with `everything`, those that are resolved too, the newest first. `subject`
-        is as alerts have it: `schedule:X`, `job:X`, `run:X`, `queue:X`. `before`: the number that the last page ended
+        is as alerts have it: `schedule:X`, `job:X`, `queue:X`. `before`: the number that the last page ended
         with.
 
         Whoever asks is told when nobody watches: that is derived here from the time of the last look, and needs no
@@ -141,6 +141,7 @@ def alert_shape(alert: Alert, now: Instant) -> Shape:
         "owner": alert.owner,
         "runbook": alert.runbook,
         "told_at": moment(alert.told_at),
+        "repeated_at": moment(alert.repeated_at),
     }
 
 

@@ -80,6 +80,7 @@ class FleetMetrics:
         found = [
             *self._of_runs(backlog, now),
             (metrics.ALERTS_OPEN, await _alerts(store, backlog, now)),
+            (metrics.ALERT_RUNS, _alert_runs(backlog)),
             *_of_fleet(await store.instances()),
             *self._of_limits(await store.limits()),
             *self._of_schedules(slow, now),
@@ -158,6 +159,10 @@ async def _alerts(store: Store, backlog: Backlog, now: Instant) -> dict[tuple[st
     if silent is not None:
         found[str(silent.kind), str(KINDS[silent.kind].severity)] = 1.0
     return found
+
+
+def _alert_runs(backlog: Backlog) -> dict[tuple[str, ...], float]:
+    return {names: float(runs) for names, runs in backlog.alert_runs.items()}
 
 
 def _of_fleet(instances: Iterable[Instance]) -> Iterator[Told]:

@@ -173,9 +173,10 @@ class Alarm:
         return await _beside(len(posted), partial(self._comparison.judged, posted, survey.now))
 
     def _runs(self, survey: Survey, cards: Mapping[str, JobCard], memory: Remembered) -> list[Seen]:
-        told, new = runs.parked(survey.parked, survey.settled, survey.alerts, cards)
+        is_page_all = memory.parked_after == 0 and len(survey.parked) < Asked().runs
+        new = runs.newly_parked(survey.parked, memory.parked, survey.alerts, cards, is_all=is_page_all)
         return [
-            told,
+            runs.parked(survey.subjects, cards, is_all=len(survey.subjects) < Asked().subjects),
             runs.late(
                 survey.due,
                 cards,
@@ -188,7 +189,7 @@ class Alarm:
             runs.stuck(survey.at_work, cards, survey.now),
             runs.overlapping(survey.at_work, self._overlaps, cards),
             runs.checks_overdue(survey.checking, memory.checking, cards, survey.now),
-            runs.failing(memory.failures, survey.ended, new, survey.retrying, cards, self._rules),
+            runs.failing(memory.failures, survey.ended, new, survey.retrying, cards),
             runs.tight(survey.ended, memory.tight, cards),
         ]
 

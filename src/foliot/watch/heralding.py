@@ -1,7 +1,7 @@
-"""The herald: tells people of alerts, and that they are over. Through channels; beside the watch, never in its way.
+"""The herald: sends messages when alerts open, again where they grow or last, and when they are resolved.
 
-What was told is written into the alert's row: at least once, and not again after a restart. Alerts of one kind that
-open together are one message. A channel that takes nothing holds up no other.
+Each message is written into the alert's row: it is sent at least once, and not again after a restart. Alerts of one
+kind that open together are one message. A channel that takes nothing holds up no other, and none delays the watch.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from foliot.clock import Clock
-from foliot.domain.alerts import KINDS, Alert, Kind, Severity, urgency
+from foliot.domain.alerts import KINDS, Alert, Kind, Severity, Stage, page_of, urgency
 from foliot.domain.instant import MINUTE, SECOND, Duration, Instant, rfc3339
 from foliot.watch.duty import repeat
 
@@ -62,50 +62,68 @@ class TellStore(Protocol):
 
     async def untold_alerts(self, limit: int) -> list[Alert]: ...
 
-    async def alerts_told(self, opened: Sequence[int], resolved: Sequence[int]) -> int: ...
+    async def alerts_told(self, opened: Sequence[int], resolved: Sequence[int], again: Sequence[int] = ()) -> int: ...
 
     async def now(self) -> Instant: ...
 
 
-def messages(alerts: Sequence[Alert], now: Instant, gather: Duration = GATHER) -> list[Message]:
-    """One for each kind, of what opened and of what is over; what is fresh waits for others. The most urgent first."""
-    groups: dict[tuple[bool, Kind], list[Alert]] = {}
+def messages(
+    alerts: Sequence[Alert], now: Instant, gather: Duration = GATHER, public_url: str | None = None
+) -> list[Message]:
+    """One for each kind and stage. An alert that is fresh waits for others. The most urgent first."""
+    groups: dict[tuple[Stage, Kind], list[Alert]] = {}
     for alert in sorted(alerts, key=urgency):
-        groups.setdefault((not alert.is_open, alert.kind), []).append(alert)
+        groups.setdefault((alert.stage, alert.kind), []).append(alert)
     return [
-        message_of(group, resolved=resolved)
-        for (resolved, _), group in groups.items()
+        message_of(group, public_url)
+        for group in groups.values()
         if any(now - (one.opened_at if one.resolved_at is None else one.resolved_at) >= gather for one in group)
     ]
 
 
-def message_of(alerts: Sequence[Alert], *, resolved: bool = False) -> Message:
+def message_of(alerts: Sequence[Alert], public_url: str | None = None) -> Message:
+    """Of alerts of one kind and stage. `public_url`: of the dashboard, which the message links to."""
     first = alerts[0]
-    what = "resolved" if resolved else str(first.severity)
+    stage = first.stage
+    what = {Stage.OPENED: first.severity, Stage.AGAIN: f"{first.severity} again", Stage.RESOLVED: stage}[stage]
     subject = first.subject if len(alerts) == 1 else f"{len(alerts)} alerts"
-    lines = [KINDS[first.kind].means + "."] if not resolved else []
+    runs = sum(alert.runs or 0 for alert in alerts)
+    if runs > 1 and stage is not Stage.RESOLVED:
+        subject += f", {runs:,} runs"
+    lines = [KINDS[first.kind].means + "."] if stage is not Stage.RESOLVED else []
     for alert in alerts[:MOST_NAMED]:
-        lines.append(f"- {alert.cause} (alert {alert.number}, since {rfc3339(alert.opened_at // SECOND * SECOND)})")
-        if not resolved:
-            lines += [f"  {word}: {said}" for word, said in _more(alert)]
+        lines.append(f"- {alert.cause} (alert {alert.number}, since {_moment(alert.opened_at)})")
+        lines += [f"  {word}: {said}" for word, said in _more(alert, public_url)]
     if len(alerts) > MOST_NAMED:
         lines.append(f"- and {len(alerts) - MOST_NAMED:,} more: foliot alerts list --kind {first.kind}")
     return Message(
-        f"[foliot] {what}: {first.kind}: {subject}", "\n".join(lines), first.severity, resolved, tuple(alerts)
+        f"[foliot] {what}: {first.kind}: {subject}",
+        "\n".join(lines),
+        first.severity,
+        stage is Stage.RESOLVED,
+        tuple(alerts),
     )
 
 
-def _more(alert: Alert) -> list[tuple[str, str]]:
-    told = [("do", alert.action)]
-    if alert.owner:
-        told.append(("owner", alert.owner))
-    if alert.runbook:
-        told.append(("runbook", alert.runbook))
-    return told
+def _more(alert: Alert, public_url: str | None) -> list[tuple[str, str]]:
+    more: list[tuple[str, str | None]] = []
+    if alert.stage is Stage.AGAIN:
+        last = _moment(alert.repeated_at or alert.told_at or alert.opened_at)
+        count = f"{alert.runs:,} runs, {alert.told_count:,} before" if alert.runs and alert.told_count else "open"
+        more.append(("now", f"{count} (last message {last})"))
+    if alert.is_open:
+        more += [("do", alert.action), ("owner", alert.owner), ("runbook", alert.runbook)]
+    if public_url is not None:
+        more.append(("link", f"{public_url.rstrip('/')}{page_of(alert) or '/alerts'}"))
+    return [(word, said) for word, said in more if said]
 
 
-_Key = tuple[int, bool]
-"""An alert's number, and whether it is told that it is over."""
+def _moment(at: Instant) -> str:
+    return rfc3339(at // SECOND * SECOND)
+
+
+_Key = tuple[int, Stage]
+"""An alert's number, and which message about it."""
 
 
 @dataclass(slots=True)
@@ -124,9 +142,15 @@ class _Line:
     """It is left alone until then."""
 
     def due(self, untold: Mapping[_Key, Alert]) -> list[Alert]:
-        for number, resolved in untold:
-            if resolved and self.owed.pop((number, False), None) is not None:
-                self.done.add((number, True))  # it never heard of it, and need not hear that it is over
+        for (number, stage), alert in untold.items():
+            opened = number, Stage.OPENED
+            if stage is Stage.RESOLVED:
+                self.owed.pop((number, Stage.AGAIN), None)
+                if self.owed.pop(opened, None) is not None:
+                    self.done.add((number, stage))  # it never heard of it, and need not hear that it is over
+            elif stage is Stage.AGAIN and opened in self.owed:
+                self.done.add((number, stage))  # its first message names what is known now
+                self.owed[opened] = replace(alert, told_at=None)
         return list({key: one for key, one in (self.owed | dict(untold)).items() if key not in self.done}.values())
 
     def owe(self, alerts: Iterable[Alert]) -> None:
@@ -150,7 +174,7 @@ class _Line:
 
 
 def _key(alert: Alert) -> _Key:
-    return alert.number, not alert.is_open
+    return alert.number, alert.stage
 
 
 class Herald:
@@ -161,13 +185,19 @@ class Herald:
     """
 
     def __init__(
-        self, store: TellStore, clock: Clock, channels: Sequence[Channel], most_per_minute: int = MOST_PER_MINUTE
+        self,
+        store: TellStore,
+        clock: Clock,
+        channels: Sequence[Channel],
+        most_per_minute: int = MOST_PER_MINUTE,
+        public_url: str | None = None,
     ) -> None:
-        """`most_per_minute`: messages to one channel."""
+        """`most_per_minute`: messages to one channel. `public_url`: of the dashboard."""
         self._store = store
         self._clock = clock
         self._lines = [_Line(channel) for channel in channels]
         self._most = most_per_minute
+        self._public_url = public_url
         self._told: set[_Key] = set()
         """What is told, and perhaps not written down yet."""
 
@@ -179,7 +209,7 @@ class Herald:
         listed = await self._store.untold_alerts(MOST_AT_ONCE)
         now = await self._store.now()
         wanted = {_key(one): one for one in listed if only is None or one.kind is only}
-        served = [self._serve(line, messages(line.due(wanted), now)) for line in self._lines]
+        served = [self._serve(line, messages(line.due(wanted), now, GATHER, self._public_url)) for line in self._lines]
         answers = await asyncio.gather(*served, return_exceptions=True)
         if len(listed) < MOST_AT_ONCE:
             for line in self._lines:
@@ -202,12 +232,14 @@ class Herald:
             if not line.is_free(self._clock.monotonic(), self._most):
                 break
             keys = {_key(alert) for alert in message.alerts}
+            # What another channel took before was owed to all that had missed it, at that time.
+            fresh = [alert for alert in message.alerts if _key(alert) not in line.owed]
             if await self._send(line, message):
                 taken += 1
                 line.settle(keys)
                 # In the same breath as it is told: what another channel misses is known to its line from here on.
                 for other in self._lines:
-                    other.owe(message.alerts)
+                    other.owe(fresh)
                 self._told |= keys
             elif line.failures >= TRIES:
                 _log.error("%s did not take an alert for the %dth time; it does not get that", line.channel.name, TRIES)
@@ -220,8 +252,8 @@ class Herald:
     async def _write_told(self) -> None:
         told = frozenset(self._told)
         if told:
-            opened = sorted(number for number, resolved in told if not resolved)
-            await self._store.alerts_told(opened, sorted(number for number, resolved in told if resolved))
+            opened, again, resolved = (sorted(number for number, stage in told if stage is wanted) for wanted in Stage)
+            await self._store.alerts_told(opened, resolved, again)
             self._told -= told
 
     async def _send(self, line: _Line, message: Message) -> bool:

@@ -66,6 +66,8 @@ class Remembered:
     """By job that expects one, its last useful completion; or since when it is expected."""
     failures: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By subject, failures since the last useful result, and the newest run among them."""
+    parked: dict[str, list[int]] = field(default_factory=dict)
+    """By subject, the newest parked runs that a look has met, in their order."""
     tight: dict[str, int] = field(default_factory=dict)
     """By schedule, how many runs in a row took nearly all of their interval."""
     head: tuple[int, Instant] | None = None
@@ -87,6 +89,7 @@ class Remembered:
             "dead": self.dead.by_minute,
             "useful": self.useful,
             "failures": self.failures,
+            "parked": self.parked,
             "tight": self.tight,
             "head": self.head,
             "checking": self.checking,
@@ -110,6 +113,7 @@ def remembered(data: bytes | None) -> Remembered:
             dead=_series(plain.get("dead")),
             useful={str(job): int(at) for job, at in plain.get("useful", {}).items()},
             failures={str(one): (int(count), int(last)) for one, (count, last) in plain.get("failures", {}).items()},
+            parked={str(one): list(map(int, numbers)) for one, numbers in plain.get("parked", {}).items()},
             tight={str(one): int(count) for one, count in plain.get("tight", {}).items()},
             head=_pair(plain.get("head")),
             checking={int(number): int(at) for number, at in plain.get("checking", {}).items()},

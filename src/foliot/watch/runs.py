@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from foliot.domain.alerts import FLEET, MOST_OF_A_JOB, OF_PARKED, Alert, Finding, Kind, Rules, Seen
+from foliot.domain.alerts import FLEET, OF_PARKED, Alert, Finding, Kind, Seen
 from foliot.domain.conditions import crowded, is_stuck, job_policy, lateness, policy_of, series_of, silent_for
 from foliot.domain.identity import run_id, schedule_of_series
 from foliot.domain.instant import MINUTE, SECOND, Duration, Instant, spell
@@ -15,7 +16,7 @@ from foliot.domain.policy import Overlap, Policy
 from foliot.domain.run import LATE, Lane, RunView
 from foliot.domain.state import PENDING, Reason, State
 from foliot.domain.store import JobCard
-from foliot.domain.survey import Ended, Tried
+from foliot.domain.survey import Ended, ParkedSubject, Tried
 
 IN_A_ROW = 3
 RATIO = 0.8
@@ -31,11 +32,11 @@ PAST_TIMEOUT: Duration = MINUTE
 MOST_LATE = 20
 """Schedules and jobs with runs late for the same cause that get an alert each. More than these have one together."""
 _NAMED = 3
+MOST_MET = 50
+"""Parked runs of one schedule or job that a look remembers."""
 JUST_BEGUN: Duration = 5 * MINUTE
 
 _NOT_LATE = frozenset({Reason.PAUSED, Reason.UPSTREAM})
-
-_NO_RULES = Rules()
 
 Cards = Mapping[str, JobCard]
 
@@ -140,7 +141,8 @@ def _many_late(
 
 
 def stuck(at_work: Sequence[RunView], cards: Cards, now: Instant) -> Seen:
-    findings = []
+    """By schedule or job, how many attempts do not move."""
+    silent: defaultdict[Subject, list[tuple[RunView, str]]] = defaultdict(list)
     for view in at_work:
         policy = policy_of(view, cards.get(view.job))
         begun = view.started_at
@@ -155,8 +157,26 @@ def stuck(at_work: Sequence[RunView], cards: Cards, now: Instant) -> Seen:
             )
         else:
             continue
-        findings.append(_of_run(view, cards, Kind.STUCK, told, f'foliot runs cancel "{view.id}" --reason "..."'))
+        silent[Subject.of(view.job, view.schedule)].append((view, told))
+    act = 'foliot runs cancel "{run}" --reason "..."'
+    listed = "foliot runs list --condition stuck"
+    findings = [_together(runs, cards, Kind.STUCK, "are stuck", act, listed) for runs in silent.values()]
     return Seen(findings, judged=(Kind.STUCK,))
+
+
+def _together(
+    runs: Sequence[tuple[RunView, str]], cards: Cards, kind: Kind, verb: str, act: str, listed: str
+) -> Finding:
+    """A finding about the runs of one schedule or job, each with its own words; those of the newest are given."""
+    views = [view for view, _ in runs]
+    newest, words = max(runs, key=lambda run: run[0].number)
+    if len(runs) == 1:
+        return _of_runs(views, cards, kind, words, act.format(run=newest.id))
+    name = newest.schedule or newest.job
+    option = "--schedule" if newest.schedule is not None else "--job"
+    return _of_runs(
+        views, cards, kind, f"{name}: {len(runs):,} runs {verb}; the newest: {words}", f'{listed} {option} "{name}"'
+    )
 
 
 def overlapping(at_work: Sequence[RunView], overlaps: Mapping[str, Overlap], cards: Cards) -> Seen:
@@ -176,7 +196,7 @@ def overlapping(at_work: Sequence[RunView], overlaps: Mapping[str, Overlap], car
 def checks_overdue(checking: Sequence[RunView], since: dict[int, Instant], cards: Cards, now: Instant) -> Seen:
     """A check has as long as its job, from when it is first seen to wait (kept in `since`, by number): a run's own
     times are those of its work. A tick over many members takes as long as they do; see `expect_within`."""
-    findings = []
+    overdue: defaultdict[Subject, list[tuple[RunView, str]]] = defaultdict(list)
     waiting = [view for view in checking if view.phase is not None]
     known = {view.number: since.get(view.number, now) for view in waiting}
     since.clear()
@@ -187,8 +207,12 @@ def checks_overdue(checking: Sequence[RunView], since: dict[int, Instant], cards
         if Kind.CHECK_OVERDUE in policy.no_alerts or waits <= policy.timeout:
             continue
         told = f"{view.id} has waited for its check for {_span(waits)}"
-        finding = _of_run(view, cards, Kind.CHECK_OVERDUE, told, f'foliot runs show "{view.id}"')
-        findings.append(finding)
+        overdue[Subject.of(view.job, view.schedule)].append((view, told))
+    act, listed = 'foliot runs show "{run}"', "foliot runs list --state verifying"
+    findings = [
+        _together(runs, cards, Kind.CHECK_OVERDUE, "wait too long for their checks", act, listed)
+        for runs in overdue.values()
+    ]
     return Seen(findings, judged=(Kind.CHECK_OVERDUE,))
 
 
@@ -200,33 +224,68 @@ _PARKED_AS = {
 }
 
 
-def parked(
-    views: Sequence[RunView], settled: Sequence[tuple[str, str]], known: Iterable[Alert], cards: Cards
-) -> tuple[Seen, list[RunView]]:
-    """Each run that waits for a person has an alert, up to so many of a job. Also answers which are new."""
-    open_ones = {alert.key for alert in known}
-    count: defaultdict[tuple[Kind, str], int] = defaultdict(int)
-    for alert in known:
-        if alert.kind in OF_PARKED:
-            count[alert.kind, alert.job or ""] += 1
-    findings, new = [], []
+def parked(subjects: Sequence[ParkedSubject], cards: Cards, *, is_all: bool = True) -> Seen:
+    """Runs that wait for a person: one finding for each state, and schedule or job, with the number of runs. Runs whose
+    settings want no such alert are not counted. `is_all`: these are all that there are."""
+    findings = []
+    for subject in subjects:
+        kind, view = _PARKED_AS[subject.state], subject.newest
+        base = policy_of(replace(view, options=None), cards.get(view.job))
+        of_quiet = [(policy_of(replace(view, options=options), cards.get(view.job)), n) for options, n in subject.quiet]
+        size = 0 if kind in base.no_alerts else subject.size - sum(n for _, n in subject.quiet)
+        size += sum(n for policy, n in of_quiet if kind not in policy.no_alerts)
+        if size:
+            findings.append(_of_parked(subject, kind, size, cards))
+    return Seen(findings, judged=OF_PARKED if is_all else ())
+
+
+def _of_parked(subject: ParkedSubject, kind: Kind, size: int, cards: Cards) -> Finding:
+    view = subject.newest
+    action = f'foliot runs show "{view.id}"'
+    words = _parked_words(view)
+    if size > 1:
+        name = view.schedule or view.job
+        option = f'--schedule "{name}"' if view.schedule is not None else f'--job "{name}"'
+        action = f"foliot dead list {option}" if kind is Kind.DEAD else f"foliot runs list --state {kind} {option}"
+        members = f" of {subject.members:,} members" if subject.members > 1 else ""
+        words = f"{name}: {size:,} runs{members} are {view.state}; the newest is {view.id}, {_parked_why(view)}"
+    return replace(_of_runs([view], cards, kind, words, action), count=size, tenant=subject.tenant)
+
+
+def newly_parked(
+    views: Sequence[RunView], known: dict[str, list[int]], alerts: Iterable[Alert], cards: Cards, *, is_all: bool
+) -> list[RunView]:
+    """The parked runs that no look has met before. Records in `known`, by subject, the newest ones that were met.
+
+    A run that is older than all of these counts as met, if there are MOST_MET of them. `is_all`: these are all parked
+    runs, so that those which are not among them are forgotten, and are new if they are parked again.
+    """
+    before = {alert.key for alert in alerts}  # releases before had an alert for each run
+    new: list[RunView] = []
+    present: defaultdict[str, list[int]] = defaultdict(list)
     for view in views:
-        kind = _PARKED_AS[view.state]
-        policy = policy_of(view, cards.get(view.job))
-        is_known = (str(kind), f"run:{view.id}") in open_ones
-        if kind in policy.no_alerts or (not is_known and count[kind, view.job] >= MOST_OF_A_JOB):
+        kind, subject = _PARKED_AS[view.state], Subject.of(view.job, view.schedule).name
+        numbers = known.get(subject, [])
+        present[subject].append(view.number)
+        is_met = view.number in numbers or (len(numbers) >= MOST_MET and view.number < numbers[0])
+        if is_met or (str(kind), f"run:{view.id}") in before or kind in policy_of(view, cards.get(view.job)).no_alerts:
             continue
-        if not is_known:
-            count[kind, view.job] += 1
-            new.append(view)
-        findings.append(_of_run(view, cards, kind, _parked_words(view), f'foliot runs show "{view.id}"'))
-    return Seen(findings, cured=settled), new
+        new.append(view)
+    if is_all:
+        known.clear()
+    for subject, numbers in present.items():
+        known[subject] = sorted({*known.pop(subject, ()), *numbers})[-MOST_MET:]
+    _forget_oldest(known)
+    return new
 
 
 def _parked_words(view: RunView) -> str:
-    why = view.reason or str(view.state)
+    return f"{view.id} ({view.job}) is {view.state}, {_parked_why(view)}"
+
+
+def _parked_why(view: RunView) -> str:
     error = (view.detail or "").strip().splitlines()
-    return f"{view.id} ({view.job}) is {view.state}, {why}" + (f": {error[0]}" if error else "")
+    return f"{view.reason or view.state}" + (f": {error[0]}" if error else "")
 
 
 # ------------------------------------------------------------------------------------------------------- three in a row
@@ -238,7 +297,6 @@ def failing(
     new: Sequence[RunView],
     retrying: Sequence[Tried],
     cards: Cards,
-    rules: Rules = _NO_RULES,
 ) -> Seen:
     """Counts in `failures`, by schedule or job, what failed since the last useful result.
 
@@ -253,9 +311,6 @@ def failing(
     for view in sorted((view for view in new if view.state is not State.SETTLED), key=lambda view: view.number):
         subject = Subject.of(view.job, view.schedule)
         before, last = failures.get(subject.name, (0, 0))
-        # Where no alert opens at once, none says that this one was counted: only its number does.
-        if view.number <= last and not rules.opens_at_once(_PARKED_AS[view.state]):
-            continue
         spent = max(view.spent, 1) if view.schedule is not None else 1
         failures[subject.name] = before + spent, max(last, view.number)
         seen[subject.name] = subject, view.detail
@@ -277,9 +332,9 @@ def failing(
     return Seen(findings, cured=[(str(Kind.FAILING), name) for name in useful])
 
 
-def _forget_oldest(failures: dict[str, tuple[int, int]], most: int = 2_000) -> None:
-    for name in list(failures)[: max(len(failures) - most, 0)]:
-        del failures[name]
+def _forget_oldest(by_subject: dict[str, Any], most: int = 2_000) -> None:
+    for name in list(by_subject)[: max(len(by_subject) - most, 0)]:
+        del by_subject[name]
 
 
 # ----------------------------------------------------------------------------------------- longer or shorter than usual
@@ -399,20 +454,23 @@ def _about(
     )
 
 
-def _of_run(view: RunView, cards: Cards, kind: Kind, told: str, action: str) -> Finding:
-    card = cards.get(view.job)
+def _of_runs(views: Sequence[RunView], cards: Cards, kind: Kind, told: str, action: str) -> Finding:
+    """About runs of one schedule or job."""
+    newest = max(views, key=lambda view: view.number)
+    card, tenants = cards.get(newest.job), {view.tenant for view in views}
     return Finding(
         kind,
-        f"run:{view.id}",
+        Subject.of(newest.job, newest.schedule).name,
         told,
+        count=len(views),
         action=action,
-        job=view.job,
-        schedule=view.schedule,
-        run=view.id,
-        tenant=view.tenant,
+        job=newest.job,
+        schedule=newest.schedule,
+        run=newest.id,
+        tenant=newest.tenant if len(tenants) == 1 else None,
         owner=None if card is None else card.owner,
         runbook=None if card is None else card.runbook,
-        number=view.number,
+        number=newest.number,
     )
 
 

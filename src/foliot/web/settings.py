@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from foliot.errors import InvalidInput
+from foliot.domain.policy import checked_public_url
 from foliot.net import is_loopback
 from foliot.net.guard import Network
 from foliot.web.connections import LIMITS, Limits
@@ -33,11 +33,7 @@ class WebSettings:
 
     def __post_init__(self) -> None:
         if self.public_url is not None:
-            parts = urlsplit(self.public_url)
-            if parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/"):
-                raise InvalidInput(
-                    f"public_url={self.public_url!r:.80}: give scheme and host, such as https://foliot.example.com"
-                )
+            checked_public_url(self.public_url)
 
     @property
     def is_loopback(self) -> bool:

@@ -51,8 +51,10 @@ class AlertStore(Protocol):
         """Conflict when it is not snoozed; UnknownName if there is none."""
 
     async def untold_alerts(self, limit: int) -> list[Alert]:
-        """Alerts that are open, not snoozed, and that nobody was told of; and those that are resolved, of which people
-        know only that they opened. The most severe first, then the oldest."""
+        """Alerts with a message that is due; see `Alert.stage`. An open alert that is not snoozed has a message when it
+        opened. The message is repeated when a snooze has ended, when a count of runs has doubled since the last message
+        and that is REPEATED_AFTER old, and when the last message is REMINDED_AFTER old, notices apart. A resolved alert
+        has one if people know that it opened. The most severe first, then the oldest."""
 
-    async def alerts_told(self, opened: Sequence[int], resolved: Sequence[int]) -> int:
-        """Remembers who was told of, so that nobody is told again. Returns how many were new."""
+    async def alerts_told(self, opened: Sequence[int], resolved: Sequence[int], again: Sequence[int] = ()) -> int:
+        """Records which messages were sent, and the counts that they named. Returns how many are new."""

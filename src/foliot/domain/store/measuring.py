@@ -32,6 +32,8 @@ class Backlog(NamedTuple):
     """Attempts that began before their time; must be 0."""
     alerts: Mapping[tuple[str, str], int]
     """Open ones, by kind and severity; snoozed ones are open."""
+    alert_runs: Mapping[tuple[str, str], int]
+    """How many runs these count, of the kinds that count runs."""
 
 
 class EndedCount(NamedTuple):

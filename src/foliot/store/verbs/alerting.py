@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from foliot.domain.alerts import KINDS, Alert, AlertFilter, Finding, Kind, Severity, about, action_of, shortened
+from foliot.domain.alerts import (
+    COUNTED,
+    KINDS,
+    REMINDED_AFTER,
+    REPEATED_AFTER,
+    Alert,
+    AlertFilter,
+    Finding,
+    Kind,
+    Severity,
+    about,
+    action_of,
+    shortened,
+)
 from foliot.domain.conditions import WAITING
 from foliot.domain.identity import tick_name
 from foliot.domain.instant import DAY, SECOND, Duration, Instant, rfc3339
@@ -13,7 +27,7 @@ from foliot.domain.run import Lane, RunView
 from foliot.domain.schedule import Schedule
 from foliot.domain.state import State
 from foliot.domain.store.values import ALIVE, DEFAULT_QUEUE, QueueView
-from foliot.domain.survey import Asked, Conclusion, Ended, Fleet, Memory, Posted, Survey, Tick, Tried
+from foliot.domain.survey import Asked, Conclusion, Ended, Fleet, Memory, ParkedSubject, Posted, Survey, Tick, Tried
 from foliot.errors import Conflict, UnknownName
 from foliot.store.verbs import dispatching, pausing, reading, watching
 from foliot.store.verbs.acts import ActVerbs
@@ -33,6 +47,7 @@ _PROMISING = frozenset({"rule", "expect_every", "expect_within"})
 _STORED = (
     *("number", "kind", "subject", "severity", "cause", "action", "opened_at", "seen_at", "count", "resolved_at"),
     *("snoozed_until", "job", "schedule", "run", "tenant", "owner", "runbook", "told_at", "told_resolved_at"),
+    *("told_count", "repeated_at"),
 )
 """The queries give them in this order."""
 
@@ -64,7 +79,7 @@ async def survey(tx: Transaction, asked: Asked, shards: int) -> Survey:
         parked=await _among(
             tx, [row[0] for row in await tx.all("parked_after", after=asked.parked_after, limit=asked.runs)]
         ),
-        settled=[(row[0], row[1]) for row in await tx.all("settled_alerts")],
+        subjects=await _subjects(tx, asked.subjects),
         retrying=[Tried(*row) for row in await tx.all("tried_again", limit=asked.runs)],
         ended=[_ended(row) for row in await tx.all("ended_briefly", position=asked.ended_after, limit=asked.endings)],
         events=await reading.events_since(tx, asked.events_after, _MOST_EVENTS),
@@ -129,6 +144,20 @@ async def _at_work(tx: Transaction, asked: Asked) -> list[RunView]:
 
 async def _among(tx: Transaction, numbers: Sequence[int]) -> list[RunView]:
     return [view_of(row) for row in await tx.all("live_among", numbers=longs(numbers))] if numbers else []
+
+
+async def _subjects(tx: Transaction, limit: int) -> list[ParkedSubject]:
+    rows = await tx.all("parked_subjects", limit=limit)
+    newest = {view.number: view for view in await _among(tx, [row[6] for row in rows])}
+    quiet: defaultdict[tuple[int, str | None, str | None], list[tuple[bytes, int]]] = defaultdict(list)
+    for state, schedule, job, options, size in await tx.all("parked_quiet") if rows else ():
+        quiet[state, schedule, job].append((options, size))
+    return [
+        ParkedSubject(
+            State(state), schedule, job, tenant, size, members, newest[number], quiet.get((state, schedule, job), ())
+        )
+        for state, schedule, job, tenant, size, members, number in rows
+    ]
 
 
 def _ended(row: Row) -> Ended:
@@ -196,7 +225,8 @@ async def write(tx: Transaction, conclusion: Conclusion) -> bool:
         news |= await _open(tx, finding)
     for number, finding in conclusion.changes:
         told = {"cause": shortened(finding.cause), "action": action_of(finding), "count": finding.count}
-        await tx.run("change_alert", number=number, now=tx.now, **told)
+        about_run = {"run": finding.run, "run_number": finding.number, "tenant": finding.tenant}
+        await tx.run("change_alert", number=number, now=tx.now, **told, **about_run)
     for number in conclusion.resolves:
         row = await tx.one("resolve_alert", number=number, now=tx.now)
         if row is not None:
@@ -251,7 +281,8 @@ async def snooze(tx: Transaction, number: int, until: Instant | None, actor: str
         raise Conflict(f"alert {number} is resolved already; there is nothing to snooze")
     if until is None and not known.snoozed(tx.now):
         raise Conflict(f"alert {number} is not snoozed")
-    await tx.run("snooze_alert", number=number, until=until)
+    # A snooze that is ended early ends now, so that people are told.
+    await tx.run("snooze_alert", number=number, until=tx.now if until is None else until)
     action = "unsnooze" if until is None else "snooze"
     told = note if until is None else f"until {rfc3339(until)}: {note}"
     await tx.audit(actor, action, f"alert:{number}", told)
@@ -259,15 +290,18 @@ async def snooze(tx: Transaction, number: int, until: Instant | None, actor: str
 
 
 async def untold(tx: Transaction, limit: int) -> list[Alert]:
-    return _readable(await tx.all("untold_alerts", now=tx.now, limit=limit))
+    repeats = {"kinds": sorted(COUNTED), "doubling": REPEATED_AFTER, "remind": REMINDED_AFTER}
+    return _readable(await tx.all("untold_alerts", now=tx.now, limit=limit, **repeats))
 
 
-async def told(tx: Transaction, opened: Sequence[int], resolved: Sequence[int]) -> int:
+async def told(tx: Transaction, opened: Sequence[int], resolved: Sequence[int], again: Sequence[int]) -> int:
     new = 0
     if opened:
         new += await tx.run("told_opened", numbers=longs(opened), now=tx.now)
     if resolved:
         new += await tx.run("told_resolved", numbers=longs(resolved), now=tx.now)
+    if again:
+        new += await tx.run("told_again", numbers=longs(again), now=tx.now)
     return new
 
 
@@ -311,5 +345,5 @@ class AlertVerbs(ActVerbs):
     async def untold_alerts(self, limit: int) -> list[Alert]:
         return await self.read(lambda tx: untold(tx, limit))
 
-    async def alerts_told(self, opened: Sequence[int], resolved: Sequence[int]) -> int:
-        return await self.write(lambda tx: told(tx, opened, resolved))
+    async def alerts_told(self, opened: Sequence[int], resolved: Sequence[int], again: Sequence[int] = ()) -> int:
+        return await self.write(lambda tx: told(tx, opened, resolved, again))

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TypeVar
 
+from foliot.domain.alerts import COUNTED
 from foliot.domain.run import Lane
 from foliot.domain.state import State
 from foliot.domain.store import QueueView
@@ -48,13 +49,15 @@ async def backlog(tx: Transaction) -> Backlog:
         lanes[Lane(lane)] += count
     ready = sum(row[1] for row in await tx.all("count_ready", numbers=longs(await handed_off(tx)), now=tx.now))
     parked = [Parked(job, State(state), count) for job, state, count in await tx.all("count_parked_by_job")]
+    alerts = await tx.all("count_open_alerts")
     return Backlog(
         sorted(queues.values()),
         lanes,
         max(await tx.value("count_due", now=tx.now) - ready, 0),
         parked,
         await tx.value("count_early"),
-        {(kind, severity): count for kind, severity, count in await tx.all("count_open_alerts")},
+        {(kind, severity): count for kind, severity, count, _ in alerts},
+        {(kind, severity): runs for kind, severity, _, runs in alerts if kind in COUNTED},
     )
 
 

@@ -36,7 +36,7 @@ class KeptQuery(Asked):
 class AlertQuery(Paged):
     everything: Annotated[bool, Field(description="Those that are resolved, too, the newest first.")] = False
     kind: Choice[AlertKind] | None = None
-    subject: Annotated[Name | None, Field(description="As alerts have it: `schedule:X`, `job:X`, `run:X`.")] = None
+    subject: Annotated[Name | None, Field(description="As alerts have it: `schedule:X`, `job:X`, `queue:X`.")] = None
     tenant: Name | None = None
     cursor: Annotated[str | None, Field(pattern="^[0-9]{1,18}$")] = None
 

@@ -231,14 +231,15 @@ class Alert(Shape):
     seen_at: datetime
     resolved_at: datetime | None
     snoozed_until: datetime | None
-    count: int
+    count: int = Field(description="Of how many: runs, for the kinds about runs and for `late`.")
     schedule: str | None
     job: str | None
-    run: str | None
+    run: str | None = Field(description="Of several runs, the newest.")
     tenant: str | None
     owner: str | None
     runbook: str | None
-    told_at: datetime | None
+    told_at: datetime | None = Field(description="When the message was sent that it opened.")
+    repeated_at: datetime | None = Field(description="When that message was last repeated.")
 
 
 class AlertStory(Alert):

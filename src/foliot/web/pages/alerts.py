@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
+from foliot.domain.alerts import COUNTED, Alert, page_of
+from foliot.domain.instant import Instant
 from foliot.operate.alerting import alert_shape
 from foliot.web.caller import Caller
 from foliot.web.pages.asked import Asked
-from foliot.web.pages.words import quoted
 
 Shape = dict[str, Any]
 
@@ -23,7 +25,7 @@ _MARKS = {"critical": ("bad", "failed"), "warning": ("late", "late"), "notice": 
 async def alerts_page(caller: Caller, asked: Asked) -> dict[str, Any]:
     everything, kind = asked.has("all"), asked.get("kind")
     found = await caller.operate.alerts_async(everything=everything, tenant=caller.tenant, limit=LOOKED_AT)
-    shapes = [alert_shape(alert, found.now) for alert in found.alerts]
+    shapes = [linked_shape(alert, found.now) for alert in found.alerts]
     kinds = Counter(one["kind"] for one in shapes)
     wanted = [one for one in shapes if kind in ("", one["kind"])]
     watch = "Nobody watches: what is told here is not up to date. Start a scheduler." if found.silent else None
@@ -58,12 +60,13 @@ def _group(group: Sequence[Shape]) -> Shape:
         "meaning": meaning,
         "mark": mark,
         "size": len(group),
+        "runs": newest["count"] if newest["kind"] in COUNTED else 0,
         "about": about(newest) if many else _name(newest),
-        "href": _about_href(newest) if many else _href(newest),
+        "href": newest["about_href"] if many else newest["href"],
         "since": group[-1]["opened_at"],
         "snoozed": sum(one["snoozed_until"] is not None for one in group),
         "snooze": f"/act/alerts/many/snooze-many?{urlencode(alike)}",
-        "each": [one | {"name": _name(one), "href": _href(one)} for one in group[:_NAMED]] if many else [],
+        "each": [one | {"name": _name(one), "href": one["href"]} for one in group[:_NAMED]] if many else [],
     }
 
 
@@ -74,16 +77,11 @@ def about(shape: Shape) -> str:
 
 def _name(shape: Shape) -> str:
     """`certificate:7#1` of `run:certificate:7#1`: what kind of thing it is, its address says."""
-    return str(shape["run"] or shape["schedule"] or shape["subject"])
+    run = shape["run"] if shape["count"] == 1 else None
+    return str(run or shape["schedule"] or shape["job"] or shape["subject"])
 
 
-def _about_href(shape: Shape) -> str | None:
-    return _href(shape | {"run": None})
-
-
-def _href(shape: Shape) -> str | None:
-    if shape["run"]:
-        return f"/runs/{quoted(shape['run'])}"
-    if shape["schedule"]:
-        return f"/schedules/{quoted(shape['schedule'])}"
-    return f"/runs?job={quoted(shape['job'])}" if shape["job"] else None
+def linked_shape(alert: Alert, now: Instant) -> Shape:
+    """With the pages about it, and about its schedule or job."""
+    of_all = replace(alert, run=None)
+    return alert_shape(alert, now) | {"href": page_of(alert), "about_href": page_of(of_all)}

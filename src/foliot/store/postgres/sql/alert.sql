@@ -1,6 +1,6 @@
 -- part: columns
 number, kind, subject, severity, cause, action, opened_at, seen_at, count, resolved_at, snoozed_until, job, schedule, run,
-    tenant, owner, runbook, told_at, told_resolved_at
+    tenant, owner, runbook, told_at, told_resolved_at, told_count, repeated_at
 
 -- name: open_alerts
 SELECT {columns} FROM foliot.alert WHERE resolved_at IS NULL ORDER BY number
@@ -15,10 +15,19 @@ ORDER BY number DESC LIMIT :limit
 SELECT {columns} FROM foliot.alert WHERE number = :number
 
 -- name: untold_alerts
--- By the index of those that somebody is still to be told of; that is short. The most urgent first.
-SELECT {columns} FROM foliot.alert
-WHERE ((resolved_at IS NULL AND told_at IS NULL) OR (resolved_at IS NOT NULL AND told_at IS NOT NULL AND told_resolved_at IS NULL))
-    AND (snoozed_until IS NULL OR snoozed_until <= :now)
+-- By the index of those without a message; that is short. The most urgent first. Then open alerts whose message is
+-- repeated: their snooze has ended, their count has doubled, or a day has passed. See `Alert.stage`.
+SELECT {columns} FROM (
+    SELECT {columns} FROM foliot.alert
+    WHERE ((resolved_at IS NULL AND told_at IS NULL)
+            OR (resolved_at IS NOT NULL AND told_at IS NOT NULL AND told_resolved_at IS NULL))
+        AND (snoozed_until IS NULL OR snoozed_until <= :now::bigint)
+    UNION ALL
+    SELECT {columns} FROM foliot.alert
+    WHERE resolved_at IS NULL AND told_at IS NOT NULL AND (snoozed_until IS NULL OR snoozed_until <= :now::bigint)
+        AND (snoozed_until > coalesce(repeated_at, told_at)
+            OR (kind = ANY(:kinds::text[]) AND count >= 2 * told_count AND coalesce(repeated_at, told_at) <= :now::bigint - :doubling)
+            OR (severity <> 'notice' AND coalesce(repeated_at, told_at) <= :now::bigint - :remind))) a
 ORDER BY CASE severity WHEN 'critical' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, number LIMIT :limit
 
 -- name: open_alert
@@ -31,18 +40,27 @@ ON CONFLICT (kind, subject) WHERE resolved_at IS NULL DO NOTHING
 RETURNING number
 
 -- name: change_alert
-UPDATE foliot.alert SET cause = :cause, action = :action, count = :count, seen_at = :now WHERE number = :number AND resolved_at IS NULL
+-- A count that fell and rises again is compared with the lowest one since the last message.
+UPDATE foliot.alert SET cause = :cause, action = :action, count = :count, run = :run, run_number = :run_number, tenant = :tenant,
+    seen_at = :now, told_count = least(told_count, :count)
+WHERE number = :number AND resolved_at IS NULL
 
 -- name: resolve_alert
--- Zero rows: somebody else has, and told so.
-UPDATE foliot.alert SET resolved_at = :now, snoozed_until = NULL WHERE number = :number AND resolved_at IS NULL
+-- Zero rows: somebody else has, and told so. Alerts of single runs are those of releases before; those of their schedules and
+-- jobs replace them, without a message that they are resolved.
+UPDATE foliot.alert SET resolved_at = :now, snoozed_until = NULL,
+    told_resolved_at = CASE WHEN subject LIKE 'run:%' THEN :now ELSE told_resolved_at END
+WHERE number = :number AND resolved_at IS NULL
 RETURNING kind, subject, opened_at, cause
 
 -- name: snooze_alert
 UPDATE foliot.alert SET snoozed_until = :until WHERE number = :number AND resolved_at IS NULL
 
 -- name: told_opened
-UPDATE foliot.alert SET told_at = :now WHERE number = ANY(:numbers::bigint[]) AND told_at IS NULL
+UPDATE foliot.alert SET told_at = :now, told_count = count WHERE number = ANY(:numbers::bigint[]) AND told_at IS NULL
+
+-- name: told_again
+UPDATE foliot.alert SET repeated_at = :now, told_count = count WHERE number = ANY(:numbers::bigint[]) AND told_at IS NOT NULL AND resolved_at IS NULL
 
 -- name: told_resolved
 UPDATE foliot.alert SET told_resolved_at = :now WHERE number = ANY(:numbers::bigint[]) AND told_resolved_at IS NULL
@@ -104,12 +122,24 @@ ORDER BY number LIMIT :limit
 -- name: parked_after
 SELECT number FROM foliot.run WHERE state >= 20 AND number > :after::bigint ORDER BY number LIMIT :limit
 
--- name: settled_alerts
--- Alerts about parked runs that are not parked so any more.
-SELECT a.kind, a.subject FROM foliot.alert a LEFT JOIN foliot.run r ON r.number = a.run_number
-WHERE a.resolved_at IS NULL AND a.kind IN ('unverified', 'dead', 'ambiguous', 'settled')
-    AND (CASE WHEN r.state = 22 AND r.reason = 'settled' THEN 23 ELSE r.state END) IS DISTINCT FROM
-        CASE a.kind WHEN 'unverified' THEN 20 WHEN 'dead' THEN 21 WHEN 'ambiguous' THEN 22 ELSE 23 END
+-- name: parked_subjects
+-- Parked runs by state and schedule, with those of its members, or by state and job. The tenant: of all of them.
+SELECT CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END,
+    split_part(schedule, '[', 1),
+    CASE WHEN schedule IS NULL THEN job END,
+    CASE WHEN count(tenant) = count(*) AND min(tenant) = max(tenant) THEN min(tenant) END,
+    sum(size)::bigint, count(DISTINCT CASE WHEN schedule LIKE '%[%' THEN schedule END), max(newest)
+FROM (
+    SELECT state, schedule, job, tenant, reason, count(*) AS size, max(number) AS newest
+    FROM foliot.run WHERE state >= 20 GROUP BY state, schedule, job, tenant, reason) g
+GROUP BY 1, 2, 3 ORDER BY 7 DESC LIMIT :limit
+
+-- name: parked_quiet
+-- Those of them that have settings of their own about alerts, by these settings.
+SELECT CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END,
+    split_part(schedule, '[', 1),
+    CASE WHEN schedule IS NULL THEN job END, options, count(*)
+FROM foliot.run WHERE state >= 20 AND position('\x6e6f5f616c65727473'::bytea IN options) > 0 GROUP BY 1, 2, 3, 4
 
 -- name: tried_again
 SELECT number, name, job, schedule, spent, detail FROM foliot.run WHERE state = 1 AND phase IS NULL ORDER BY number LIMIT :limit

@@ -11,7 +11,7 @@ CROSS JOIN LATERAL (
 ) d
 
 -- name: count_open_alerts
-SELECT kind, severity, count(*) FROM foliot.alert WHERE resolved_at IS NULL GROUP BY kind, severity
+SELECT kind, severity, count(*), sum(count)::bigint FROM foliot.alert WHERE resolved_at IS NULL GROUP BY kind, severity
 
 -- name: count_parked_by_job
 SELECT job, CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END, count(*) FROM foliot.run WHERE state >= 20 GROUP BY 1, 2

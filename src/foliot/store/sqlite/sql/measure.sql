@@ -6,7 +6,7 @@ SELECT queue, lane, fired_at, numbers FROM handoff
 SELECT count(*) FROM run WHERE state <= 1 AND fire_at <= :now AND phase IS NULL AND waits_for IS NULL
 
 -- name: count_open_alerts
-SELECT kind, severity, count(*) FROM alert WHERE resolved_at IS NULL GROUP BY kind, severity
+SELECT kind, severity, count(*), sum(count) FROM alert WHERE resolved_at IS NULL GROUP BY kind, severity
 
 -- name: count_parked_by_job
 SELECT job, CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END, count(*) FROM run WHERE state >= 20 GROUP BY 1, 2

@@ -113,8 +113,12 @@ SELECT CASE WHEN reason = 'settled' THEN 23 ELSE 22 END, count(*) FROM run WHERE
 
 -- name: parked_groups
 -- Runs that wait for a person, by what they have in common; a member's series stands for its schedule.
-SELECT state, schedule, CASE WHEN schedule IS NULL THEN job END, tenant, reason, count(*), min(number), max(number)
-FROM run WHERE state >= 20 GROUP BY 1, 2, 3, 4, 5 ORDER BY 8 DESC LIMIT :limit
+-- The job is a part of the inner groups, so that the index has all that they need.
+SELECT state, schedule, CASE WHEN schedule IS NULL THEN job END, tenant, reason, sum(size), min(first), max(newest)
+FROM (
+    SELECT state, schedule, job, tenant, reason, count(*) AS size, min(number) AS first, max(number) AS newest
+    FROM run INDEXED BY run_parked_groups WHERE state >= 20 GROUP BY state, schedule, job, tenant, reason) g
+GROUP BY 1, 2, 3, 4, 5 ORDER BY 8 DESC LIMIT :limit
 
 -- name: suspected_chunks
 SELECT numbers FROM handoff WHERE alone
