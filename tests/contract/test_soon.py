@@ -14,6 +14,7 @@ from foliot.domain.policy import Overlap, Policy
 from foliot.domain.run import Claimed, Kept, OnConflict, Promise
 from foliot.domain.state import Reason, State
 from foliot.domain.store import Fired, Lease
+from foliot.store.postgres import PostgresStore
 from tests.contract.stage import START, TTL, Entry, Stage, deciding, declared, fires
 from tests.contract.test_pausing import pause
 from tests.contract.test_slots import keyed
@@ -166,6 +167,135 @@ async def test_a_run_of_a_limited_job_asks_at_its_time(stage: Stage) -> None:
     scheduler = await Scheduler.starts(stage)
     assert (await scheduler.offers()).ahead == 0
     assert len(await scheduler.claimed_at(START + SOON)) == 1
+
+
+async def used(stage: Stage) -> dict[str, int]:
+    return {view.gate.name: view.used for view in await stage.store.limits() if view.used}
+
+
+def ahead(stage: Stage, count: int) -> int:
+    """How many of these the store hands off before their time: SQLite does that with no run."""
+    return count if isinstance(stage.store, PostgresStore) else 0
+
+
+async def test_runs_go_before_their_time_while_half_of_their_limit_is_free(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", most=6), actor="test")
+    for _ in range(2):
+        await stage.promise(after=SOON, options=keyed(key_limit=4))
+    scheduler = await Scheduler.starts(stage)
+    assert (await scheduler.offers()).ahead == ahead(stage, 2)
+    claimed = await scheduler.claimed_at(START + SOON)
+    assert len(claimed) == 2
+    assert await used(stage) == {"job:job": 2, "key:account:7": 2}
+    await stage.finish(*map(stage.succeeded, claimed))
+    assert await used(stage) == {}
+
+
+@pytest.mark.parametrize("more", [{}, {"options": keyed(key_limit=4)}])
+async def test_the_other_half_is_for_runs_that_are_due(stage: Stage, more: dict[str, Any]) -> None:
+    if not more:
+        await stage.store.set_limit(Gate("job:job", most=4), actor="test")
+    for _ in range(3):
+        await stage.promise(after=SOON, **more)
+    scheduler = await Scheduler.starts(stage)
+    assert (await scheduler.offers()).ahead == 0
+    assert await used(stage) == {}
+    assert len(await scheduler.claimed_at(START + SOON)) == 3
+
+
+@pytest.mark.parametrize("stop", ["cancel", "move", "replace"])
+async def test_a_run_that_does_not_start_then_frees_the_slots_that_it_took_before(stage: Stage, stop: str) -> None:
+    await stage.store.set_limit(Gate("job:job", most=4), actor="test")
+    scheduler, kept = await offered(stage, key="class:7", options=keyed(key_limit=2))
+    assert await used(stage) == ({"job:job": 1, "key:account:7": 1} if ahead(stage, 1) else {})
+    if stop == "cancel":
+        await stage.store.cancel(kept.id, actor="test", note="")
+    elif stop == "move":
+        await stage.store.move("class:7", None, START + SECOND)
+    else:
+        await stage.promise("class:7", after=SECOND, on_conflict=OnConflict.REPLACE)
+    assert await used(stage) == {}
+    assert await scheduler.claimed_at(START + SOON) == []
+
+
+async def test_starts_by_a_rate_go_before_their_time_and_count_at_it(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", every=MILLISECOND), actor="test")  # five at once
+    for _ in range(3):
+        await stage.promise(after=SOON)
+    scheduler = await Scheduler.starts(stage)
+    assert (await scheduler.offers()).ahead == ahead(stage, 3)
+    for _ in range(5):
+        await stage.promise(after=0)
+    await scheduler.hears()
+    assert len(await scheduler.claimed_at(START)) == 5, "these starts are long over at the other ones' time"
+    for _ in range(5):
+        await stage.promise(after=SOON - 1)
+    await scheduler.hears()
+    started = await scheduler.claimed_at(START + SOON - 1)
+    started += await scheduler.claimed_at(START + SOON)
+    assert 3 <= len(started) <= 5
+
+
+@pytest.mark.parametrize(
+    ("every", "moments"), [(5 * MILLISECOND, [SOON]), (MILLISECOND, [SOON, SOON + 1]), (MILLISECOND, [SOON] * 6)]
+)
+async def test_starts_that_a_rate_would_spread_wait_for_their_time(
+    stage: Stage, every: int, moments: list[Instant]
+) -> None:
+    await stage.store.set_limit(Gate("job:job", every=every), actor="test")
+    for moment in moments:
+        await stage.promise(after=moment)
+    scheduler = await Scheduler.starts(stage)
+    assert (await scheduler.offers()).ahead == 0
+
+
+async def test_no_start_goes_before_one_that_waits_for_its_time_by_the_rate(stage: Stage) -> None:
+    await stage.store.set_limit(Gate("job:job", every=MILLISECOND), actor="test")
+    for _ in range(6):
+        await stage.promise()
+    await stage.promise(after=SOON)
+    scheduler = await Scheduler.starts(stage)
+    assert len(await scheduler.claimed_at(START)) == 5
+    assert (await scheduler.offers()).ahead == 0
+
+
+async def timed(stage: Stage, **more: Any) -> Scheduler:
+    """Five runs started, and one waits for its time by the rate, which is 5 ms later at most."""
+    await stage.store.set_limit(Gate("job:job", every=MILLISECOND), actor="test")
+    for place in range(6):
+        await stage.promise(**{name: value(place) for name, value in more.items()})
+    scheduler = await Scheduler.starts(stage)
+    assert len(await scheduler.claimed_at(START)) == 5
+    await scheduler.hears()
+    return scheduler
+
+
+async def test_a_run_that_has_its_time_by_a_rate_is_handed_off_before_it(stage: Stage) -> None:
+    scheduler = await timed(stage)
+    [(at, _)] = scheduler.waiting
+    assert START < at <= START + 5 * MILLISECOND
+    assert (await scheduler.offers()).ahead == ahead(stage, 1)
+    assert await scheduler.claimed_at(at - 1) == []
+    [run] = await scheduler.claimed_at(at)
+    assert await used(stage) == {}
+    view = await stage.run(run)
+    assert (view.state, view.detail) == (State.RUNNING, None)
+
+
+async def test_a_run_that_also_needs_a_key_takes_it_at_its_time_by_the_rate(stage: Stage) -> None:
+    scheduler = await timed(stage, options=lambda place: keyed(f"account:{place}"))
+    assert (await scheduler.offers()).ahead == 0
+    assert len(await scheduler.claimed_at(START + 5 * MILLISECOND)) == 1
+    assert await used(stage) == {f"key:account:{place}": 1 for place in range(6)}
+
+
+async def test_a_run_that_has_its_time_is_stopped_before_it(stage: Stage) -> None:
+    scheduler = await timed(stage)
+    await scheduler.offers()
+    [waiting] = [run for run in await stage.store.runs() if run.state is not State.RUNNING]
+    await stage.store.cancel(waiting.id, actor="test", note="")
+    assert await scheduler.claimed_at(START + SOON) == []
+    assert await used(stage) == {}
 
 
 async def test_whoever_takes_over_finds_what_was_handed_off_and_it_runs_once(stage: Stage) -> None:

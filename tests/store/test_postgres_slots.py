@@ -79,6 +79,37 @@ async def test_a_run_whose_limit_has_room_is_not_written_when_it_is_handed_off(p
         assert (held["number"], held["slots"]) == (kept.number, '["job:job","key:account:7"]')
 
 
+@pytest.mark.parametrize("seed", range(by_tier(3, 30)))
+async def test_a_rate_is_kept_by_starts_that_were_taken_before_their_time(postgres: PostgresServer, seed: int) -> None:
+    """The judge fills a bucket with the starts in the order of their own times, and never finds it fuller than the rate
+    allows at once."""
+    chance = random.Random(seed)
+    every, slack = 1_000, 4_000
+    async with stages(postgres, 1) as (judge, [stage]):
+        await stage.store.set_limit(Gate("job:job", every=every), actor="ana")
+        now, starts, moment = 10**15, Counter[int](), 10**15
+        for _ in range(150):
+            now += chance.choice((0, 100, 1_000, 5_000, 20_000))
+            if moment <= now or not chance.randrange(4):
+                moment = now + chance.choice((500, 2_000, 10_000, 40_000))
+            count = chance.randint(1, 4)
+            at = chance.choice((now, moment))
+            taken = await judge.fetchval(
+                """UPDATE foliot.slot s SET tat = a.tat, ahead = a.ahead, ahead_at = a.ahead_at
+                FROM foliot.slot o, LATERAL foliot.after_starts(o, $1, $2, $3) AS a
+                WHERE a.name IS NOT NULL AND s.name = o.name RETURNING 1""",
+                *(count, now, at),
+            )
+            if taken:
+                starts[at] += count
+        assert len(starts) > 20
+    level, before = 0, 0
+    for at, count in sorted(starts.items()):
+        level = max(level - (at - before), 0) + count * every
+        before = at
+        assert level <= slack + every, f"{count} starts at {at} are too many"
+
+
 async def test_settings_that_cannot_be_read_stop_no_run_that_ends(postgres: PostgresServer) -> None:
     async with stages(postgres, 1) as (judge, [stage]):
         await stage.store.set_limit(Gate("job:job", most=1), actor="ana")

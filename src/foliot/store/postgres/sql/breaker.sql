@@ -16,7 +16,7 @@ DELETE FROM foliot.breaker WHERE destination = :destination RETURNING opened_at
 SELECT destination, failures, opened_at, every, changed_at FROM foliot.breaker WHERE opened_at IS NOT NULL
 
 -- name: start_probes
-UPDATE foliot.slot SET tat = :at WHERE name = :name
+UPDATE foliot.slot SET tat = :at, ahead = 0 WHERE name = :name
 
 -- name: retime_probe
 UPDATE foliot.run SET fire_at = :at WHERE waits_for = :slot AND state < 2 RETURNING number

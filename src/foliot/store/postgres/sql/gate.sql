@@ -29,16 +29,17 @@ ON CONFLICT (name) DO UPDATE SET most = excluded.most, every = excluded.every, s
 WHERE (slot.most, slot.every, slot.slack) IS DISTINCT FROM (excluded.most, excluded.every, excluded.slack)
 
 -- name: slots_named
-SELECT name, used, tat FROM foliot.slot WHERE name = ANY(:names::text[])
+-- Starts that were handed off before their time count as if all had come.
+SELECT s.name, s.used, foliot.tat_of(s) FROM foliot.slot s WHERE s.name = ANY(:names::text[])
 
 -- name: slots_below
 SELECT name FROM foliot.slot WHERE name > :stem AND name < :stem_end ORDER BY name
 
 -- name: slot_taken
-UPDATE foliot.slot SET used = used + $1, tat = greatest(tat, $2) WHERE name = $3
+UPDATE foliot.slot SET used = used + $1, tat = greatest(tat, $2), ahead = 0 WHERE name = $3
 
 -- name: slot_taken_many
-UPDATE foliot.slot s SET used = s.used + t.used, tat = greatest(s.tat, t.tat)
+UPDATE foliot.slot s SET used = s.used + t.used, tat = greatest(s.tat, t.tat), ahead = 0
 FROM unnest($1::integer[], $2::bigint[], $3::text[]) AS t(used, tat, name) WHERE s.name = t.name AND s.name = ANY($3::text[])
 
 -- name: drop_slot
@@ -46,7 +47,7 @@ FROM unnest($1::integer[], $2::bigint[], $3::text[]) AS t(used, tat, name) WHERE
 DELETE FROM foliot.slot WHERE name = :name AND used <= 0
 
 -- name: restart_slot
-UPDATE foliot.slot SET tat = least(tat, :now) WHERE name = :name
+UPDATE foliot.slot SET tat = least(tat, :now), ahead = 0 WHERE name = :name
 
 -- name: retime_waiting
 -- Those that have their times by a rate which has changed are due, and get others.
