@@ -938,7 +938,7 @@ class Rows:
             "peak_at": At(min(minute for minute, count in load.items() if count == peak) * MINUTE),
             "#now": At(self.now),
             "#scale": OneOf(
-                frozenset({"none", f"a herd: more than {crowd:,}", *(f"up to {step:,}" for step in steps)})
+                frozenset({"none", f"load spike: more than {crowd:,}", *(f"up to {step:,}" for step in steps)})
             ),
             "from": At(self.now - self.now % HOUR),
             "#left_out": Said({"unknown": len(unknown), "more_paused": len(self.paused()) - 4}),

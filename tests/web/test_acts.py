@@ -157,7 +157,7 @@ def test_a_tenants_token_does_not_choose_what_reaches_beyond_its_tenant(stage: S
         change = {"change": said, "reason": "why", "dry_run": True}
         for caller, status in ((acme, 403), (trusted, 200)):
             told = caller.post("/schedules", status, schedule=schedule | said, reason="why", dry_run=True)
-            assert status == 200 or told["detail"].startswith(f"{name}: that reaches beyond its tenant")
+            assert status == 200 or told["detail"].startswith(f"{name}: shared by all tenants")
             assert caller.ask("PATCH", "/api/v1/schedules/daily%2Freport", json=change).status_code == status, name
             if name != "requires":  # a promise has none
                 caller.post("/promises", status, **promise)

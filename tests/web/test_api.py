@@ -234,7 +234,7 @@ def test_ready_means_that_ticks_happen(stage: Stage) -> None:
     response = stranger.ask("GET", "/readyz")
     assert response.status_code == 503
     reasons = " ".join(response.json()["reasons"])
-    assert "no scheduler was heard of" in reasons
+    assert "no heartbeat of a scheduler" in reasons
     assert "without an owner" in reasons
     assert "not handed off" in reasons
     stage.world.run_for("1m")

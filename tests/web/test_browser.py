@@ -200,11 +200,11 @@ def test_what_is_stored_is_shown_as_text_and_never_runs(walked: list[Seen]) -> N
 
 def test_a_schedule_over_members_shows_how_complete_it_was_who_waits_longest_and_who_fails(walked: list[Seen]) -> None:
     [text] = [seen.text for seen in walked if seen.path == "/schedules/schools"]
-    part = text[text.index("Members") : text.index("To come")]
-    assert "each of 2 in schools" in part
+    part = text[text.index("Members") : text.index("Upcoming")]
+    assert "each of 2 members of schools" in part
     assert part.count("1 of 2; 1 dead") >= 3
-    assert re.search(r"Served longest ago\s+Member\s+Last useful\s+atlantis\s+never", part)
-    assert re.search(r"Waiting for a person\s.*atlantis\s+dead\s+.*it is not there .*\s+6\n", part, re.DOTALL)
+    assert re.search(r"Oldest completions\s+Member\s+Last useful completion\s+atlantis\s+never", part)
+    assert re.search(r"Needs attention\s.*atlantis\s+dead\s+.*it is not there .*\s+6\n", part, re.DOTALL)
 
 
 def test_no_page_scrolls_sideways_on_a_phone(walked: list[Seen]) -> None:
@@ -216,7 +216,7 @@ def test_dark_and_light_follow_the_system_and_whoever_says_otherwise(screen: Scr
     colour = "getComputedStyle(document.body).backgroundColor"
     page.goto(screen.address)
     dark = page.evaluate(colour)
-    page.click("text=Light or dark")
+    page.click("text=Theme")
     light = page.evaluate(colour)
     assert dark != light
     page.goto(f"{screen.address}/schedules")
@@ -325,23 +325,23 @@ def test_a_schedule_is_triggered_paused_released_and_resumed(screen: Screen, cle
     assert (row.subject, row.note) == ("to-pause", WHY)
     screen.run_for("1h")
     [held] = [run for run in screen.runs(schedule="to-pause") if str(run.state) == "held"]
-    assert "goes to a worker" in clerk.act(f"runs/{quote(held.id, safe='')}/release")
-    assert "goes on" in clerk.act("schedules/to-pause/resume")
+    assert "released" in clerk.act(f"runs/{quote(held.id, safe='')}/release")
+    assert "resumed" in clerk.act("schedules/to-pause/resume")
     assert not screen.schedule("to-pause").schedule.paused(screen.world.clock.now())
 
 
 def test_an_edit_shows_what_would_change_before_it_does(screen: Screen, plain: Any) -> None:
     plain.goto(f"{screen.address}/act/schedules/to-edit/edit")
-    plain.click("text=See what it would do")
-    assert "Nothing differs" in plain.inner_text(".will")
+    plain.click("text=Preview")
+    assert "No changes" in plain.inner_text(".will")
     plain.fill("[name=changes]", '{"rule": "0 7 * * *", "owner": "ben"}')
-    plain.click("text=See what it would do")
+    plain.click("text=Preview")
     seen = plain.inner_text(".will")
     assert "07:00" in seen
     assert "ben" in seen
     assert screen.schedule("to-edit").schedule.revision == 1
     plain.fill("[name=reason]", WHY)
-    plain.click("text=Change it")
+    plain.click("text=Save")
     assert "revision 2" in plain.inner_text(".told")
     assert screen.schedule("to-edit").schedule.owner == "ben"
 
@@ -350,7 +350,7 @@ def test_what_is_refused_keeps_what_was_typed(screen: Screen, plain: Any) -> Non
     plain.goto(f"{screen.address}/act/schedules/to-edit/edit")
     plain.fill("[name=changes]", '{"rule": "0 99 * * *"}')
     plain.fill("[name=reason]", WHY)
-    plain.click("text=Change it")
+    plain.click("text=Save")
     assert "99" in plain.inner_text(".told.refused")
     assert plain.input_value("[name=reason]") == WHY
     assert "0 99" in plain.input_value("[name=changes]")
@@ -362,7 +362,7 @@ def test_a_refused_form_stays_in_its_dialog_with_what_was_typed_and_its_field_ma
     typed = '\n\n{"rule":\n    "0 99 * * *"}\n'
     page.fill("dialog [name=changes]", typed)
     page.fill("dialog [name=reason]", WHY)
-    page.click("dialog >> text=Change it")
+    page.click("dialog >> text=Save")
     page.wait_for_selector("dialog[open] .told.refused")
     assert page.url.endswith("/schedules/to-edit")
     assert page.input_value("dialog [name=changes]") == typed
@@ -374,10 +374,10 @@ def test_a_refused_form_stays_in_its_dialog_with_what_was_typed_and_its_field_ma
     assert told[-1].index("^") == told[-2].index("99"), "the caret is below the character"
     assert "99" not in page.inner_text("dialog .will"), "it is said once"
     page.fill("dialog [name=changes]", "{")
-    page.click("dialog >> text=See what it would do")
+    page.click("dialog >> text=Preview")
     page.wait_for_selector("dialog .told.refused >> text=is not JSON")
     page.fill("dialog [name=changes]", '{"owner": "carla"}')
-    page.click("dialog >> text=Change it")
+    page.click("dialog >> text=Save")
     page.wait_for_selector(".told:not(.refused)")
     assert screen.schedule("to-edit").schedule.owner == "carla"
 
@@ -388,13 +388,13 @@ def test_a_schedule_is_made_and_deleted(screen: Screen, clerk: Clerk) -> None:
     assert "03:15 Europe/Paris" in clerk.shown("main")
     clerk.act("schedules/made-here/delete")
     assert clerk.open("/schedules/made-here") == 404
-    assert "There is no such thing" in clerk.shown("h1")
+    assert "Not found" in clerk.shown("h1")
 
 
 def test_a_backfill_is_previewed_started_paced_paused_resumed_and_cancelled(screen: Screen, clerk: Clerk) -> None:
     edges = {"from": "2026-03-26T00:00", "to": "2026-03-26T12:00"}
     would = clerk.preview("schedules/to-fill/backfill", **edges)
-    assert "12 ticks, of which 12 would become runs" in would
+    assert "12 ticks, 12 without a run" in would
     assert "backfill 1" in clerk.act("schedules/to-fill/backfill", rate="1/m", **edges)
     for verb, fields, state in (
         ("rate", {"rate": "2/m"}, "running"),
@@ -423,7 +423,7 @@ def test_an_ambiguous_run_is_settled_with_evidence(screen: Screen, plain: Any) -
     plain.locator("[name=then]").select_option("")
     plain.fill("[name=evidence]", "the bank says so")
     plain.fill("[name=reason]", WHY)
-    plain.click("text=Settle it")
+    plain.click("text=Reconcile run")
     assert str(screen.run(RUN).state) == "reconciled"
     assert screen.audited("reconcile").note.startswith(WHY[:20])
 
@@ -437,8 +437,8 @@ def test_runs_are_skipped_cancelled_retried_rerun_and_repaired(screen: Screen, c
     assert str(screen.run("late-one#1").state) != "dead"
     assert screen.audited("retry").subject == "late-one#1"
     told = clerk.act("runs/future:1%231/rerun")
-    assert "new run" in told
-    repairing = screen.run(clerk.act("runs/future:0%231/repair").split(": it")[0].split(": this")[0])
+    assert "rerun created" in told
+    repairing = screen.run(clerk.act("runs/future:0%231/repair").split(": rerun")[0])
     assert repairing.repair
     assert WHY in screen.audited("repair").note
     [checked] = [run for run in screen.runs(schedule="counted", limit=5) if str(run.state) == "unverified"][:1]
@@ -446,9 +446,9 @@ def test_runs_are_skipped_cancelled_retried_rerun_and_repaired(screen: Screen, c
 
 
 def test_a_running_one_is_asked_to_stop(screen: Screen, clerk: Clerk) -> None:
-    assert "asked" in clerk.act("runs/slow-one%231/cancel")
+    assert "cancellation requested" in clerk.act("runs/slow-one%231/cancel")
     assert clerk.open("/runs/slow-one%231") == 200
-    assert "asked to stop" in clerk.shown("main")
+    assert "cancellation requested" in clerk.shown("main")
 
 
 def test_a_run_goes_on_where_it_stopped_once_its_cause_is_gone(screen: Screen, clerk: Clerk) -> None:
@@ -468,12 +468,12 @@ def test_what_may_happen_twice_is_retried_only_by_who_says_that_they_know(screen
     plain.click("#advice details >> text=Retry…")
     assert "may happen a second time" in plain.inner_text(".will.unsafe")
     plain.fill("[name=reason]", WHY)
-    plain.click("text=Retry it")
+    plain.click("text=Retry run")
     assert plain.url.endswith("risky=yes")  # the browser holds it back until the box is checked
     assert str(screen.run("in-doubt#1").state) == "ambiguous"
     plain.check("[name=override]")
-    plain.click("text=Retry it")
-    assert "it is tried again" in plain.inner_text(".told")
+    plain.click("text=Retry run")
+    assert "retry scheduled" in plain.inner_text(".told")
     assert str(screen.run("in-doubt#1").state) == "scheduled"
     assert WHY in screen.audited("retry").note
 
@@ -493,7 +493,7 @@ def test_workers_are_drained_quarantined_and_taken_back(screen: Screen, clerk: C
 
 def test_alerts_are_snoozed_and_told_again(screen: Screen, clerk: Clerk) -> None:
     number = screen.call(screen.operate.alerts_async()).alerts[-1].number
-    assert "quiet until" in clerk.act(f"alerts/{number}/snooze")
+    assert "snoozed until" in clerk.act(f"alerts/{number}/snooze")
     assert screen.call(screen.operate.alert_async(number)).snoozed_until is not None
     clerk.act(f"alerts/{number}/unsnooze")
     assert screen.call(screen.operate.alert_async(number)).snoozed_until is None
@@ -501,9 +501,9 @@ def test_alerts_are_snoozed_and_told_again(screen: Screen, clerk: Clerk) -> None
 
 def test_dead_letters_are_replayed_in_bulk_after_their_number_was_shown(screen: Screen, plain: Any) -> None:
     plain.goto(f"{screen.address}/dead?schedule=certificates")
-    plain.click("text=Replay all of these")
+    plain.click("text=Replay all")
     will = plain.inner_text(".will")
-    count = re.match(r"(\d+) of \1 dead letters are tried again", will)
+    count = re.match(r"(\d+) of \1 dead letters are retried", will)
     assert count is not None, will
     plain.fill("[name=reason]", WHY)
     plain.click(f"text=Replay {count[1]}")
@@ -519,7 +519,7 @@ def test_many_are_chosen_and_paused_in_a_dialog(screen: Screen, page: Any) -> No
     assert page.locator(".bulk button").first.is_disabled()
     for name in ("to-edit", "to-fill"):
         page.check(f"input[value='{name}']")
-    assert page.inner_text("[data-chosen]") == "2 chosen"
+    assert page.inner_text("[data-chosen]") == "2 selected"
     page.click("text=Pause…")
     page.wait_for_selector("dialog[open]")
     assert "2 schedules" in page.inner_text("dialog .will")
@@ -537,7 +537,7 @@ def test_many_are_chosen_and_paused_in_a_dialog(screen: Screen, page: Any) -> No
 def test_many_are_chosen_and_cancelled_in_a_dialog(screen: Screen, page: Any) -> None:
     page.goto(f"{screen.address}/runs?text=cancel-me")
     page.check("thead input[type=checkbox]")
-    assert page.inner_text("[data-chosen]") == "3 chosen"
+    assert page.inner_text("[data-chosen]") == "3 selected"
     page.click(".bulk >> text=Cancel…")
     page.wait_for_selector("dialog[open]")
     assert "3 runs" in page.inner_text("dialog .will.unsafe")

@@ -118,9 +118,9 @@ def page(caller: Caller, address: str, status: int = 200) -> str:
 def test_the_page_of_a_run_that_does_not_stop_offers_force_and_shows_what_would_end(stage: Stage, root: Caller) -> None:
     held = Held(stage)
     own, act = f"/runs/{quote(held.run, safe='')}", f"/act/runs/{quote(held.run, safe='')}/force_cancel"
-    assert "Cancel with force" not in page(root, own)
+    assert "Force cancel" not in page(root, own)
     root.post(path(held.run), reason="why")
-    assert "Cancel with force" in page(root, own)
+    assert "Force cancel" in page(root, own)
     look = page(root, act)
     assert held.other in look
     assert "1 other run in this process would end as interrupted" in look
@@ -128,7 +128,7 @@ def test_the_page_of_a_run_that_does_not_stop_offers_force_and_shows_what_would_
     sent = root.ask("POST", act, headers=FORM | {"origin": root._base}, data=fields | {"reason": "hangs"})
     assert sent.status_code == 303, sent.text
     assert len(held.beat().force) == 1
-    assert "Cancel with force" not in page(root, own), "it was forced"
+    assert "Force cancel" not in page(root, own), "it was forced"
 
 
 def test_the_page_says_why_a_cancellation_cannot_be_forced(stage: Stage, root: Caller) -> None:

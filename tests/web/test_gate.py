@@ -282,7 +282,7 @@ def test_behind_a_proxy_nobody_is_the_local_user() -> None:
     with staged(settings) as stage:
         stranger = stage.somebody("https://jobs.example.com")
         assert stranger.ask("GET", "/api/v1/me").status_code == 401
-        with pytest.raises(InvalidInput, match="no token yet"):
+        with pytest.raises(InvalidInput, match="no token exists"):
             stage.world.call(check_address(stage.app, settings))
 
 

@@ -80,9 +80,9 @@ def in_moment(text: str, value: int, now: int) -> bool:
     shown |= {f"{at:%Y-%m-%d %H:%M}"} if not at.second else set()
     if text in shown or text == "now":
         return text in shown or abs(now - value) < SECOND
-    if text.startswith(("in ", "due for ")):
+    if text.startswith(("in ", "due ")):
         ahead = value - now if text.startswith("in ") else now - value
-        return in_length(text.removeprefix("in ").removeprefix("due for "), ahead)
+        return in_length(text.removeprefix("in ").removeprefix("due ").removesuffix(" ago"), ahead)
     return text.endswith(" ago") and in_length(text.removesuffix(" ago"), now - value)
 
 
@@ -148,7 +148,7 @@ _SENTENCES = [
         r"(?:(?P<shards>#) shards?)?(?:, )?(?:the duties [a-z_, ]+)?|nothing",
         r"the store's own|(?P<low>[+-][0-9.]+ ms) to (?P<high>[+-][0-9.]+ ms)",
         r"(?:(?P<rate>#)/m, )?(?P<at_once>#) at a time",
-        r"anything|(?:(?P<most>#) at a time)?(?:, )?(?:(?P<rate>#)/m)?(?:, )?(?:weight (?P<weight>[0-9.]+))?",
+        r"no limit|(?:(?P<most>#) concurrent)?(?:, )?(?:(?P<rate>#)/m)?(?:, )?(?:weight (?P<weight>[0-9.]+))?",
         # Of items and effects.
         r"effects: (?:(?P<done>#) done)?(?:, )?(?:(?P<in_doubt>#) in doubt)?(?:, )?(?:(?P<not_done>#) not done)?",
         r"[a-z]+: (?P<done>#) of (?P<of>#) done(?:, (?P<in_doubt>#) in doubt)?(?:, (?P<not_done>#) not done)?"
@@ -271,7 +271,7 @@ def drawn_lengths(element: Element, lengths: Sequence[int]) -> bool:
     scale = max(heights) / max([*lengths, 1])
     is_drawn = all(abs(height - scale * length) <= 0.15 for height, length in zip(heights, lengths, strict=False))
     noun = "run" if len(lengths) == 1 else "runs"
-    return is_drawn and len(heights) == len(lengths) and f"how long the last {len(lengths)} {noun} took" in title
+    return is_drawn and len(heights) == len(lengths) and f"durations of the last {len(lengths)} {noun}" in title
 
 
 def drawn_minutes(element: Element, kept: Mapping[int, Counter[str]]) -> bool:
@@ -299,7 +299,7 @@ def _bars(counts: Mapping[str, int]) -> dict[str, int]:
 
 def drawn_dots(element: Element, runs: Sequence[Mapping[str, Any]]) -> bool:
     """A dot for each of the newest runs that has such a length."""
-    is_late = element.get("aria-label", "").startswith("how late")
+    is_late = element.get("aria-label", "").startswith("start lateness")
     wanted = {}
     for run in runs:
         begun = run["started_at"] or run["claimed_at"]

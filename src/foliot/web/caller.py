@@ -79,7 +79,7 @@ class Caller:
     def check_fields(self, given: Mapping[str, Any]) -> None:
         """What somebody who is bound to a tenant changes stays that tenant's."""
         if self.tenant is not None and given.get("tenant", self.tenant) != self.tenant:
-            raise Problem("not-allowed", "the token is bound to a tenant: its schedules stay that tenant's")
+            raise Problem("not-allowed", "the token is bound to a tenant: the tenant of its schedules cannot change")
         self._check_shared(given, {})
 
     async def check_stated(self, stated: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
@@ -99,8 +99,8 @@ class Caller:
         if chosen:
             raise Problem(
                 "not-allowed",
-                f"{', '.join(chosen)}: that reaches beyond its tenant, and is the job's own for a token that is bound "
-                f"to one and is not of scope admin",
+                f"{', '.join(chosen)}: shared by all tenants, and the token is bound to a tenant; use a token of scope "
+                f"admin, or keep the job's own value",
             )
 
 

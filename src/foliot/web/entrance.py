@@ -97,7 +97,7 @@ class Entrance:
         session = await self._operate.log_in_async(text.strip())
         if session is None:
             await self._turn_away(address)
-            raise Problem("no-credential", "that is no token that is good here")
+            raise Problem("no-credential", "unknown, expired or revoked token")
         self._failures.pop(address, None)
         await self._note_use(session.token)
         return session
@@ -116,7 +116,7 @@ class Entrance:
             await self._turn_away(address)
             raise Problem(
                 "no-credential",
-                "that is no token that is good here; make one with foliot tokens create",
+                "unknown, expired or revoked token; create one with foliot tokens create",
                 headers={"www-authenticate": 'Bearer realm="foliot", error="invalid_token"'},
             )
         await self._note_use(token)
@@ -130,7 +130,7 @@ class Entrance:
         self._failures[address] = (count, now)
         while len(self._failures) > _REMEMBERED:
             self._failures.popitem(last=False)
-        _log.warning("a wrong or expired token from %s (%d in a row)", address, count)
+        _log.warning("login refused, wrong or expired token from %s (%d consecutive)", address, count)
         await self._clock.sleep(min(_FIRST_WAIT << min(count - 1, 10), _LONGEST_WAIT))
 
     async def _note_use(self, token: Token) -> None:
@@ -141,7 +141,7 @@ class Entrance:
         try:
             await self._operate.used_async(token)
         except FoliotError as error:  # nobody is turned away for that
-            _log.warning("the last use of token %s could not be noted: %s", token.name, error)
+            _log.warning("recording the last use of token %s failed: %s", token.name, error)
 
 
 def session_in(headers: Headers) -> str | None:

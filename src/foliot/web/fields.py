@@ -109,7 +109,7 @@ Name = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(check_
 Identifier = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
 """The name of a job, a schedule or a queue that a request makes."""
 TenantName = Annotated[str, Field(pattern=f"^{TENANT_PATTERN}$")]
-Priority = Annotated[int, Field(ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="Higher goes first.")]
+Priority = Annotated[int, Field(ge=-MOST_PRIORITY, le=MOST_PRIORITY, description="Higher priority starts first.")]
 Length = Annotated[str, Field(min_length=1, max_length=100, examples=["90s", "10m", "1h30m"])]
 Rate = Annotated[str, Field(min_length=1, max_length=50, examples=["10/s", "500/h"])]
 Reason = Annotated[
@@ -117,7 +117,7 @@ Reason = Annotated[
     Field(
         min_length=1,
         max_length=2_000,
-        description="Why; the audit log keeps it, with the token's name.",
+        description="Reason, recorded in the audit log with the token's name.",
         examples=["the bank confirmed it"],
     ),
     AfterValidator(check_text),
@@ -125,7 +125,7 @@ Reason = Annotated[
 Key = Annotated[str, AfterValidator(_decoded)]
 ReasonQuery = Annotated[
     str,
-    Query(min_length=1, max_length=2_000, description="Why; the audit log keeps it, with the token's name."),
+    Query(min_length=1, max_length=2_000, description="Reason, recorded in the audit log with the token's name."),
     AfterValidator(check_text),
 ]
 
@@ -137,9 +137,9 @@ def named(what: str, example: str) -> Any:
     )
 
 
-ScheduleId = Annotated[Key, named("The schedule's id", "daily-revenue")]
-RunId = Annotated[Key, named("The run's id", "daily-revenue@2026-04-03T02:00:00Z")]
-JobName = Annotated[Key, named("The job's name", "send_reminder")]
+ScheduleId = Annotated[Key, named("Id of the schedule", "daily-revenue")]
+RunId = Annotated[Key, named("Id of the run", "daily-revenue@2026-04-03T02:00:00Z")]
+JobName = Annotated[Key, named("Name of the job", "send_reminder")]
 Number = Annotated[int, Path(ge=1, le=(1 << 31) - 1), BeforeValidator(_integer)]
 Day = Annotated[date, BeforeValidator(_day)]
 E = TypeVar("E", bound=Enum)
@@ -147,7 +147,7 @@ Choice = Annotated[E, Field(strict=False)]
 """One of the texts of an Enum: a strict model takes only its members."""
 
 
-DryRun = Annotated[bool, Field(description="Change nothing; tell what would be done.")]
+DryRun = Annotated[bool, Field(description="Return the plan and change nothing.")]
 
 
 class Act(Body):
@@ -161,7 +161,7 @@ class Paged(Asked):
 
     cursor: Annotated[
         str | None,
-        Field(max_length=700, description="Where the last page ended: its `cursor`."),
+        Field(max_length=700, description="The `cursor` of the last page."),
         AfterValidator(lambda given: given if given is None else check_text(given)),
     ] = None
     limit: Annotated[int, Field(ge=1, le=MOST_LISTED)] = 50

@@ -108,7 +108,7 @@ class Gate:
         if principal is None:
             raise Problem(
                 "no-credential",
-                "say who you are: Authorization: Bearer foliot_...; foliot tokens create makes a token",
+                "no token: send Authorization: Bearer foliot_...; foliot tokens create makes one",
                 headers={"www-authenticate": 'Bearer realm="foliot"'},
             )
         if method not in SAFE and path.startswith("/api/"):
@@ -123,7 +123,7 @@ class Gate:
         if is_local_name(host) and self._settings.is_loopback:
             return
         if (known is not None and host != known) or (known is None and await self._entrance.is_open()):
-            raise Problem("wrong-host", f"Host {host!r:.80} is not this server")
+            raise Problem("wrong-host", f"Host {host!r:.80} is not a name of this server")
 
     async def _principal(self, scope: Scope, headers: Headers) -> Principal | None:
         is_local = _is_local(scope, headers, self._settings)
@@ -163,18 +163,18 @@ def _is_local(scope: Scope, headers: Headers, settings: WebSettings) -> bool:
 
 def _check_sizes(scope: Scope, headers: Headers, most_body: int) -> None:
     if len(scope["path"]) + len(scope["query_string"]) > MOST_URL:
-        raise Problem("url-too-long", f"an address has {MOST_URL:,} bytes at most")
+        raise Problem("url-too-long", f"URL too long: at most {MOST_URL:,} bytes")
     if sum(len(name) + len(value) for name, value in headers.raw) > MOST_HEADERS:
-        raise Problem("headers-too-large", f"headers have {MOST_HEADERS:,} bytes at most")
+        raise Problem("headers-too-large", f"headers too large: at most {MOST_HEADERS:,} bytes")
     length = headers.get("content-length", "0")
     if not length.isascii() or not length.isdigit() or len(length) > 15:
-        raise Problem("unreadable", "Content-Length is no number")
+        raise Problem("unreadable", "Content-Length is not a number")
     if int(length) > most_body:
         raise _too_large(most_body)
 
 
 def _too_large(most: int) -> Problem:
-    return Problem("too-large", f"a request has {most:,} bytes at most")
+    return Problem("too-large", f"request too large: at most {most:,} bytes")
 
 
 def _limited(receive: Receive, most: int) -> Receive:
@@ -198,9 +198,9 @@ def _check_origin(headers: Headers, settings: WebSettings) -> None:
     host = headers.get("host", "").lower()
     own = {host} if settings.public_host is None else {host, settings.public_host}
     if origin is not None and _site(origin) not in own:
-        raise Problem("from-elsewhere", f"a page of {origin!r:.80} may not act here")
+        raise Problem("from-elsewhere", f"cross-site request from {origin!r:.80} refused")
     if site not in (None, "same-origin", "none"):
-        raise Problem("from-elsewhere", "a page of another site may not act here")
+        raise Problem("from-elsewhere", "cross-site request refused")
 
 
 def _site(origin: str) -> str | None:
@@ -213,9 +213,7 @@ def _site(origin: str) -> str | None:
 def _check_csrf(principal: Principal, headers: Headers) -> None:
     """Forms of pages are checked by the pages; see `foliot.web.pages`."""
     if principal.session is not None and not is_csrf_right(principal, headers.get(CSRF_HEADER)):
-        raise Problem(
-            "from-elsewhere", f"a browser that is logged in says {CSRF_HEADER} with whatever changes something"
-        )
+        raise Problem("from-elsewhere", f"a logged-in browser must send {CSRF_HEADER} with each change")
 
 
 def _address(scope: Scope) -> str:

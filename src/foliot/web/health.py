@@ -46,8 +46,8 @@ async def readyz(request: Request) -> Response:
     try:
         reasons = why_not(await request.app.state.foliot.operate.ticking_async())
     except FoliotError as error:
-        _log.warning("whether ticks happen cannot be told: %s", error)
-        reasons = ["the store cannot be asked"]
+        _log.warning("readiness check failed: %s", error)
+        reasons = ["the store is unavailable"]
     return Answered({"status": "not ready" if reasons else "ready", "reasons": reasons}, 503 if reasons else 200)
 
 
@@ -55,11 +55,11 @@ def why_not(seen: Ticking) -> list[str]:
     """Why ticks may not happen, a sentence each; pure."""
     reasons = []
     if seen.beat_at is None:
-        reasons.append("no scheduler is there")
+        reasons.append("no live scheduler")
     elif seen.at - seen.beat_at > SILENT:
-        reasons.append(f"no scheduler was heard of for {length(seen.at - seen.beat_at)}")
+        reasons.append(f"no heartbeat of a scheduler for {length(seen.at - seen.beat_at)}")
     if seen.held < seen.shards:
         reasons.append(f"{told(seen.shards - seen.held, 'shard')} of {seen.shards} without an owner")
     if seen.overdue_since is not None:
-        reasons.append(f"a run that was due at {to_the_second(seen.overdue_since)} is not handed off yet")
+        reasons.append(f"a run due at {to_the_second(seen.overdue_since)} is not handed off yet")
     return reasons

@@ -13,18 +13,17 @@ from foliot.web.access import TABLE
 from foliot.web.models import ProblemShape
 from foliot.web.routing import KEY, NEVER_KEPT, REPLAYED
 
-DESCRIPTION = """Operators' verbs over HTTP, the same ones that the command line has.
+DESCRIPTION = """Operator actions over HTTP, the same as on the command line.
 
-Ids stand percent-encoded in paths. Times are RFC 3339. Lists come in pages: give a page's `cursor` to get the next.
-Whatever changes something states a reason, and is written down with the token's name. Errors are
-`application/problem+json`."""
+Ids are percent-encoded in paths. Times are RFC 3339. Lists have pages: send the `cursor` of a page to get the next one.
+Each change needs a reason; the audit log records both with the token's name. Errors are `application/problem+json`."""
 
 _IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
     "schema": {"type": "string", "minLength": 1, "maxLength": MOST_KEY, "pattern": f"^{KEY_PATTERN}$"},
-    "description": "The same request under the same key is done once, and answered again for a day.",
+    "description": "The server executes a request with the same key once, and repeats its answer for a day.",
 }
 
 
@@ -59,11 +58,11 @@ def _describe(operation: dict[str, Any], method: str, path: str) -> None:
         for status, answer in operation["responses"].items():
             if status.startswith("2"):
                 answer["headers"] = {
-                    REPLAYED: {"description": f"It was answered before, under the same {KEY}.", "schema": _TRUE}
+                    REPLAYED: {"description": f"A repeated answer to the same {KEY}.", "schema": _TRUE}
                 }
     if (method, path) == ("GET", "/api/v1/schedules/{schedule}"):
         operation["responses"]["200"]["headers"] = {
-            "etag": {"description": "Its revision.", "schema": {"type": "string"}, "required": True}
+            "etag": {"description": "Revision of the schedule.", "schema": {"type": "string"}, "required": True}
         }
 
 

@@ -19,31 +19,31 @@ MEDIA = "application/problem+json"
 
 TITLES = {
     "unreadable": (400, "The request cannot be read"),
-    "no-credential": (401, "Say who you are"),
-    "not-allowed": (403, "You may not do that"),
-    "from-elsewhere": (403, "The request comes from another site"),
-    "unknown": (404, "There is no such thing"),
-    "no-such-method": (405, "Not with this method"),
-    "too-slow": (408, "The request came too slowly"),
-    "refused": (409, "It is refused as things stand"),
-    "fenced": (409, "It is somebody else's now"),
-    "under-way": (409, "The same request is under way"),
-    "outcome-unknown": (409, "Nobody knows what became of the same request"),
-    "changed-meanwhile": (412, "It was changed meanwhile"),
+    "no-credential": (401, "Authentication required"),
+    "not-allowed": (403, "Permission denied"),
+    "from-elsewhere": (403, "Cross-site request refused"),
+    "unknown": (404, "Not found"),
+    "no-such-method": (405, "Method not allowed"),
+    "too-slow": (408, "Request timeout"),
+    "refused": (409, "Conflict with the current state"),
+    "fenced": (409, "Fenced: another owner has it now"),
+    "under-way": (409, "The same request is in progress"),
+    "outcome-unknown": (409, "The outcome of the same request is unknown"),
+    "changed-meanwhile": (412, "Changed since that revision"),
     "too-large": (413, "The request is too large"),
     "url-too-long": (414, "The address is too long"),
-    "not-json": (415, "Send JSON"),
-    "wrong-host": (421, "This server is not that host"),
-    "invalid": (422, "What was given cannot be used"),
-    "key-reused": (422, "The Idempotency-Key was used for something else"),
-    "no-revision": (428, "Say which revision you saw"),
-    "too-many": (429, "There are too many at the same time"),
-    "too-many-keys": (429, "There are too many Idempotency-Keys"),
+    "not-json": (415, "Unsupported media type: send JSON"),
+    "wrong-host": (421, "Unknown host name"),
+    "invalid": (422, "Invalid input"),
+    "key-reused": (422, "The Idempotency-Key belongs to another request"),
+    "no-revision": (428, "Revision required"),
+    "too-many": (429, "Too many at the same time"),
+    "too-many-keys": (429, "Too many Idempotency-Keys"),
     "headers-too-large": (431, "The headers are too large"),
-    "failed": (500, "A mistake of ours"),
+    "failed": (500, "Internal error"),
     "busy": (503, "The server is busy"),
-    "store": (503, "The store cannot do that now"),
-    "locked": (503, "It is locked, and this server has no key for it"),
+    "store": (503, "Store unavailable"),
+    "locked": (503, "Encrypted, and this server has no key for it"),
 }
 """By kind: status, and title."""
 
@@ -96,14 +96,14 @@ def problem_of(error: Exception) -> Problem:
         case Locked():
             return Problem("locked", str(error))
         case StoreError() | FoliotError():
-            _log.warning("a request failed: %s", error)
-            return Problem("store", "the store cannot do that now; ask again", headers={"retry-after": "1"})
+            _log.warning("request failed, store unavailable: %s", error)
+            return Problem("store", "the store is unavailable; retry after a second", headers={"retry-after": "1"})
         case ClientDisconnect():
-            return Problem("unreadable", "the connection ended before the request did")
+            return Problem("unreadable", "the connection closed before the request was complete")
         case HTTPException():
             return _of_the_framework(error)
-    _log.error("a request failed", exc_info=error)
-    return Problem("failed", "a mistake of ours; the log of this server says more")
+    _log.error("request failed, internal error", exc_info=error)
+    return Problem("failed", "internal error; see the log of this server")
 
 
 def _invalid(error: RequestValidationError) -> Problem:
@@ -118,7 +118,7 @@ def _invalid(error: RequestValidationError) -> Problem:
 
 def _of_the_framework(error: HTTPException) -> Problem:
     kinds = {404: "unknown", 405: "no-such-method", 413: "too-large"}
-    told = {404: "there is nothing at this address", 405: "this address does not know that method"}
+    told = {404: "no resource at this address", 405: "this address does not allow that method"}
     kind = kinds.get(error.status_code, "unreadable")
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     return Problem(kind, told.get(error.status_code, str(error.detail)), headers=headers)

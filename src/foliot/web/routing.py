@@ -88,7 +88,7 @@ def _check_given_once(request: Request, lists: frozenset[str]) -> None:
 def check_allowed(request: Request, access: Access | None) -> Principal:
     principal: Principal | None = request.scope.get(PRINCIPAL)
     if access is None or principal is None:
-        raise Problem("not-allowed", "nobody may ask for this")
+        raise Problem("not-allowed", "this address is not open to requests")
     if access.scope is Scope.WORK:
         if principal.bound is None:
             raise Problem("not-allowed", why_no_work(principal.name, principal.scope))
@@ -97,7 +97,7 @@ def check_allowed(request: Request, access: Access | None) -> Principal:
             "not-allowed", f"this needs a token with the scope {access.scope}; {principal.name} has {principal.scope}"
         )
     if principal.tenant is not None and access.tenants is Tenants.ALL:
-        raise Problem("not-allowed", "this is about the whole installation, and the token is bound to a tenant")
+        raise Problem("not-allowed", "this concerns all tenants, and the token is bound to a tenant")
     return principal
 
 
@@ -125,19 +125,19 @@ def read_json(body: bytes) -> Any:
         value = json.loads(body.decode("utf-8"), parse_constant=_no_number, parse_float=_finite)
         _check_value(value)
     except (ValueError, RecursionError) as error:
-        told = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise Problem("unreadable", f"that is no JSON that can be used: {told:.200}") from None
+        told = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise Problem("unreadable", f"invalid JSON: {told:.200}") from None
     return value
 
 
 def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no number in JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _finite(text: str) -> float:
     found = float(text)
     if not isfinite(found):
-        raise ValueError(f"{text:.40} is too large a number")
+        raise ValueError(f"{text:.40} is too large for a number")
     return found
 
 
@@ -163,7 +163,7 @@ def _check_value(value: Any) -> None:
 def check_text(text: str) -> str:
     """Text that any store can hold: no NUL, no halves of letters."""
     if "\0" in text:
-        raise ValueError("there is a NUL character in a text")
+        raise ValueError("a text contains a NUL character; remove it")
     if not text.isascii():
         text.encode("utf-8")  # a lone surrogate is a ValueError
     return text
@@ -178,7 +178,7 @@ async def _once(request: Request, principal: Principal, handle: Handle) -> Respo
     if request.method != "POST" or key is None:
         return await handle(request)
     if request.scope["path"].endswith(NEVER_KEPT):
-        raise Problem("invalid", "a claim takes no Idempotency-Key: what it answers is kept nowhere")
+        raise Problem("invalid", "a claim accepts no Idempotency-Key, because its answer is not stored")
     operate: Operator = request.app.state.foliot.operate
     found = await operate.begin_request_async(principal.credential, key, await _digest(request))
     if found.answer is not None:
@@ -219,12 +219,12 @@ def _refusal(standing: Asked) -> Problem:
     if standing is Asked.TOO_MANY:
         return Problem(
             "too-many-keys",
-            f"this token used {MOST_KEYS:,} Idempotency-Keys in a day, and gets no other; ask without one, or later",
+            f"this token used {MOST_KEYS:,} Idempotency-Keys in a day; send the request without one, or later",
             headers={"retry-after": "3600"},
         )
     if standing is Asked.UNDER_WAY:
-        return Problem("under-way", "the same request is under way; ask again", headers={"retry-after": "1"})
+        return Problem("under-way", "the same request is in progress; retry later", headers={"retry-after": "1"})
     return Problem(
         "outcome-unknown",
-        "the same request was begun and never answered, so nobody knows whether it was done; look, then use a new key",
+        "the same request began and has no answer; check whether it was done, then use a new key",
     )

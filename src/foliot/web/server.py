@@ -94,9 +94,8 @@ async def check_address(foliot: Foliot, settings: WebSettings) -> None:
     now = await foliot.operate.now_async()
     if not any(token.is_good(now) for token in await foliot.operate.tokens_async()):
         raise InvalidInput(
-            f"{settings.public_url or settings.host} can be reached from elsewhere, and there is no token yet, so that "
-            f"anybody could act; "
-            f'make one first: foliot tokens create admin --scope admin --reason "..."; or serve this host alone: '
+            f"{settings.public_url or settings.host} accepts requests from other hosts, but no token exists; create "
+            f'one first: foliot tokens create admin --scope admin --reason "..."; or serve only this host: '
             f"--host 127.0.0.1, without --public-url"
         )
 
@@ -110,14 +109,14 @@ def listen(settings: WebSettings) -> socket.socket:
         family, kind, protocol, _, address = found[0]
         made = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise InvalidInput(f"{settings.host!r:.80} is no address of this host: {error.strerror or error}") from None
+        raise InvalidInput(f"{settings.host!r:.80} is not an address of this host: {error.strerror or error}") from None
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind(address)
     except OSError as error:
         made.close()
         raise InvalidInput(
-            f"{settings.host} port {settings.port} cannot be had: {error.strerror or error}; choose another with "
+            f"{settings.host} port {settings.port} is not available: {error.strerror or error}; choose another with "
             f"--port (0 picks one)"
         ) from None
     return made

@@ -28,10 +28,10 @@ class Slots:
     def slot(self, owner: Hashable) -> Iterator[None]:
         """Takes a slot until the block ends. Raises Problem, and takes none, when there is none left."""
         if self._taken[owner] >= self._each:
-            detail = f"{self._owner} has {self._each} {self._of} open; close one of them, or ask again later"
+            detail = f"{self._owner} has {self._each} {self._of} open; close one of them, or retry later"
             raise Problem("too-many", detail, headers=_LATER)
         if self.taken >= self._total:
-            raise Problem("busy", f"{self._total} {self._of} are open; ask again later", headers=_LATER)
+            raise Problem("busy", f"{self._total} {self._of} are open; retry later", headers=_LATER)
         self._taken[owner] += 1
         try:
             yield

@@ -29,7 +29,7 @@ MOST_BUCKETS = 20_000
 
 
 class EventQuery(Asked):
-    after: Annotated[str | None, Field(pattern="^[0-9]{1,18}$", description="Where the last answer ended.")] = None
+    after: Annotated[str | None, Field(pattern="^[0-9]{1,18}$", description="The `cursor` of the last page.")] = None
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
 
 
@@ -44,27 +44,27 @@ class AuditQuery(Paged):
 
 
 class ReportQuery(Asked):
-    on: Annotated[Day | None, Field(description="The day; by default today.")] = None
+    on: Annotated[Day | None, Field(description="Day of the report; default: today.")] = None
     tz: Name | None = None
 
 
 class LoadQuery(Asked):
     start: Annotated[Moment | None, Field(alias="from")] = None
     length: Annotated[Length, Field(alias="for")] = "24h"
-    per: Annotated[Length | None, Field(description="In what stretches; by default what fits the time.")] = None
-    schedule: Annotated[Name | None, Field(description="Only schedules with such a name: report-*.")] = None
+    per: Annotated[Length | None, Field(description="Length of one interval; default: fitted to the period.")] = None
+    schedule: Annotated[Name | None, Field(description="Name pattern of schedules, such as report-*.")] = None
 
 
 @routes.get("/me", response_model=models.Me, responses=problems())
 async def get_me(asking: Asking) -> Any:
-    """Who you are here, and what you may do."""
+    """Returns the caller's name, scope and tenant."""
     one = asking.principal
     return Answered({"name": one.name, "scope": str(one.scope), "tenant": one.tenant})
 
 
 @routes.get("/events", response_model=models.Page[models.Event], responses=problems())
 async def list_events(asking: Asking, query: Annotated[EventQuery, Query()]) -> Any:
-    """What was out of the ordinary, in its order; `cursor` is where to go on, also when there is nothing yet."""
+    """Lists unusual events in order. `cursor` is always set: continue from it, even after an empty page."""
     after = int(query.after or 0)
     found = [event_shape(one) for one in await asking.operate.events_since_async(after, query.limit)]
     return page(found, found[-1]["cursor"] if found else str(after))
@@ -72,7 +72,7 @@ async def list_events(asking: Asking, query: Annotated[EventQuery, Query()]) -> 
 
 @routes.get("/audit", response_model=models.Page[models.AuditRow], responses=problems())
 async def list_audit(asking: Asking, query: Annotated[AuditQuery, Query()]) -> Any:
-    """Who did what, and why; the newest first."""
+    """Lists audit entries, newest first."""
     found = await asking.operate.audit_async(
         actor=query.actor,
         action=query.action,
@@ -95,13 +95,13 @@ async def verify_audit(asking: Asking) -> Any:
 
 @routes.get("/audit/anchor", response_model=models.Anchor, responses=problems(409))
 async def get_anchor(asking: Asking) -> Any:
-    """The head of the chain as it is now: to be kept where whoever could change the store cannot."""
+    """Returns the current head of the hash chain. Store it where a writer of the store cannot change it."""
     return Answered(anchor_shape(await asking.operate.anchor_async()))
 
 
 @routes.get("/report/{subject}", response_model=models.Report, responses=problems(404))
 async def get_report(asking: Asking, subject: Subject, query: Annotated[ReportQuery, Query()]) -> Any:
-    """What became of a day's work, in sentences."""
+    """Reports the outcome of one day's work in sentences."""
     if asking.tenant is not None:
         await asking.schedule(subject)
     return Answered(report_shape(await asking.operate.report_async(subject, query.on, query.tz, tenant=asking.tenant)))
@@ -109,14 +109,14 @@ async def get_report(asking: Asking, subject: Subject, query: Annotated[ReportQu
 
 @routes.get("/load", response_model=models.Load, responses=problems())
 async def get_load(asking: Asking, query: Annotated[LoadQuery, Query()]) -> Any:
-    """The load that the schedules will make, and its herds."""
+    """Forecasts the load of all schedules, with its load spikes."""
     span = duration(query.length)
     width = width_for(span) if query.per is None else duration(query.per)
     if not SECOND <= width <= 31 * DAY or not 0 < span <= 400 * DAY or span // width > MOST_BUCKETS:
-        raise Problem("invalid", f"for, per: at most 400 days, in {MOST_BUCKETS:,} stretches of a second or more")
+        raise Problem("invalid", f"for, per: give at most 400 days and {MOST_BUCKETS:,} intervals of 1 s or more")
     standing = await asking.operate.standings_async(only=query.schedule)
     start = standing.now - standing.now % width if query.start is None else query.start
     if start + span > LAST:
-        raise Problem("invalid", "from: that is too near the end of the calendar for the load of such a time")
+        raise Problem("invalid", "from: too close to the end of the calendar for this period; give an earlier time")
     counted = await asyncio.to_thread(load, standing.taking_part, start, start + span, width)
     return Answered(load_shape(standing, counted, await asyncio.to_thread(herds, counted)))

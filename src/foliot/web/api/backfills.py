@@ -23,7 +23,7 @@ AtOnce = Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
 
 
 class BackfillQuery(Asked):
-    schedule: Annotated[Name | None, Field(description="A token that is bound to a tenant has to name one.")] = None
+    schedule: Annotated[Name | None, Field(description="Required for a token that is bound to a tenant.")] = None
     limit: Annotated[int, Field(ge=1, le=1_000)] = 50
 
 
@@ -38,14 +38,14 @@ class BackfillBody(Act):
     newest_first: bool = False
     stop_after: Annotated[int | None, Field(ge=1, le=MOST_TICKS)] = MOST_IN_A_ROW
     most: Annotated[int, Field(ge=1, le=1_000_000)] = MOST_TICKS
-    revision: Annotated[int | None, Field(ge=0, le=1 << 31, description="Of the schedule that was previewed.")] = None
+    revision: Annotated[int | None, Field(ge=0, le=1 << 31, description="Schedule revision in the preview.")] = None
     dry_run: DryRun = False
 
 
 class PaceBody(Act):
-    rate: Annotated[Rate | None, Field(description="`any` takes it away.")] = None
+    rate: Annotated[Rate | None, Field(description="`any` removes it.")] = None
     at_once: AtOnce | None = None
-    window: Annotated[Window | None, Field(description="`any` takes it away.")] = None
+    window: Annotated[Window | None, Field(description="`any` removes it.")] = None
     tz: Name = "UTC"
 
 
@@ -54,18 +54,18 @@ ACT = problems(404, 409, body=True)
 
 @routes.get("/backfills", response_model=models.Page[models.Backfill], responses=problems(404))
 async def list_backfills(asking: Asking, query: Annotated[BackfillQuery, Query()]) -> Any:
-    """The newest first."""
+    """Lists backfills, newest first."""
     if query.schedule is not None:
         await asking.schedule(query.schedule)
     elif asking.tenant is not None:
-        raise Problem("not-allowed", "a token that is bound to a tenant has to name the schedule")
+        raise Problem("not-allowed", "the token is bound to a tenant: name the schedule")
     found = await asking.operate.backfills_async(schedule=query.schedule, limit=query.limit)
     return page([backfill_shape(one) for one in found], None)
 
 
 @routes.post("/backfills", response_model=models.BackfillAnswer, responses=ACT)
 async def start_backfill(asking: Asking, body: BackfillBody) -> Any:
-    """Has one run made for every tick of the interval that has none; with `dry_run`, tells what that would be."""
+    """Creates one run for each tick without a run. `dry_run` returns the plan only."""
     await asking.schedule(body.schedule)
     pace = {"rate": body.rate, "at_once": body.at_once, "window": body.window, "tz": body.tz, "most": body.most}
     if body.dry_run:
@@ -87,14 +87,14 @@ async def start_backfill(asking: Asking, body: BackfillBody) -> Any:
 
 @routes.get("/backfills/{backfill}", response_model=models.BackfillStanding, responses=problems(404))
 async def get_backfill(asking: Asking, backfill: Number) -> Any:
-    """How far it has come, and when it will have ended if all goes on like this."""
+    """Returns the progress of a backfill and its expected end."""
     await asking.check_backfill(backfill)
     return Answered(progress_shape(await asking.operate.backfill_progress_async(backfill)))
 
 
 @routes.post("/backfills/{backfill}/pause", response_model=models.Backfill, responses=ACT)
 async def pause_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
-    """No further runs are made until it is resumed."""
+    """Stops creating runs until the backfill is resumed."""
     await asking.check_backfill(backfill)
     changed = await asking.operate.pause_backfill_async(backfill, reason=body.reason, actor=asking.actor)
     return Answered(backfill_shape(changed))
@@ -102,7 +102,7 @@ async def pause_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
 
 @routes.post("/backfills/{backfill}/resume", response_model=models.Backfill, responses=ACT)
 async def resume_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
-    """It goes on where it stopped; what failed before counts no more."""
+    """Resumes a backfill where it stopped. Earlier failures no longer count."""
     await asking.check_backfill(backfill)
     changed = await asking.operate.resume_backfill_async(backfill, reason=body.reason, actor=asking.actor)
     return Answered(backfill_shape(changed))
@@ -110,7 +110,7 @@ async def resume_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
 
 @routes.post("/backfills/{backfill}/cancel", response_model=models.Backfill, responses=ACT)
 async def cancel_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
-    """Ends it. Its runs that were not begun end as cancelled."""
+    """Ends a backfill. Its runs that have not started end as cancelled."""
     await asking.check_backfill(backfill)
     changed = await asking.operate.cancel_backfill_async(backfill, reason=body.reason, actor=asking.actor)
     return Answered(backfill_shape(changed))
@@ -118,7 +118,7 @@ async def cancel_backfill(asking: Asking, backfill: Number, body: Act) -> Any:
 
 @routes.post("/backfills/{backfill}/rate", response_model=models.Backfill, responses=ACT)
 async def pace_backfill(asking: Asking, backfill: Number, body: PaceBody) -> Any:
-    """Changes how fast it goes."""
+    """Changes the rate of a backfill."""
     await asking.check_backfill(backfill)
     changed = await asking.operate.pace_backfill_async(
         backfill,

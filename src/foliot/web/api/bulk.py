@@ -18,28 +18,28 @@ from foliot.web.caller import Asking, Caller
 from foliot.web.fields import Act, Body, DryRun, Name
 from foliot.web.routing import Answered
 
-routes = router("many at once")
+routes = router("bulk actions")
 
 MOST_STATED = 1_000
 MOST_RUNS = 10_000
 
 
 class ApplyBody(Act):
-    source: Annotated[Name, Field(description="Who states these; nobody else's are touched.", examples=["billing"])]
+    source: Annotated[Name, Field(description="Source of the schedules; others stay unchanged.", examples=["billing"])]
     schedules: Annotated[list[Stated], Field(max_length=MOST_STATED)]
-    prune: Annotated[bool, Field(description="Remove those that the source stated once and no longer does.")] = False
+    prune: Annotated[bool, Field(description="Remove schedules that this source no longer declares.")] = False
     dry_run: DryRun = False
 
 
 class Meant(Body):
-    """Which schedules; each narrows, and something has to."""
+    """Filter of schedules. At least one field is required; all given fields must match."""
 
     job: Name | None = None
     tenant: Name | None = None
     queue: Name | None = None
     owner: Name | None = None
     source: Name | None = None
-    prefix: Annotated[Name | None, Field(description="What their ids begin with.")] = None
+    prefix: Annotated[Name | None, Field(description="Prefix of the ids.")] = None
 
     def wanted(self, asking: Caller) -> ScheduleWanted:
         return {
@@ -64,13 +64,13 @@ class ResumeManyBody(ResumeBody):
 
 class RunsBody(Act):
     runs: RunFilters
-    limit: Annotated[int, Field(ge=1, le=MOST_RUNS, description="Said again, it is about those that are left.")] = 1_000
+    limit: Annotated[int, Field(ge=1, le=MOST_RUNS, description="Repeat the request for the remaining runs.")] = 1_000
     dry_run: DryRun = False
 
 
 @routes.post("/bulk/apply", response_model=models.Page[models.Planned], responses=problems(404, 409, body=True))
 async def apply_schedules(asking: Asking, body: ApplyBody) -> Any:
-    """Brings the schedules of a source to what it says now, all of them or none; with `dry_run`, tells what that is."""
+    """Replaces the schedules of a source with the given ones in one transaction. `dry_run` returns the plan only."""
     given = [one.model_dump(exclude_unset=True) for one in body.schedules]
     if body.dry_run:
         told = await asking.operate.preview_apply_async(given, source=body.source, prune=body.prune)
@@ -83,7 +83,7 @@ async def apply_schedules(asking: Asking, body: ApplyBody) -> Any:
 
 @routes.post("/bulk/pause", response_model=models.BulkSchedules, responses=problems(body=True))
 async def pause_schedules(asking: Asking, body: PauseManyBody) -> Any:
-    """Pauses each of these schedules by itself. One that fails never stops the rest."""
+    """Pauses each matching schedule separately. A failure does not stop the rest."""
     wanted, until = body.schedules.wanted(asking), await body.end(asking)
     if body.dry_run:
         return await _meant(asking, wanted)
@@ -95,7 +95,7 @@ async def pause_schedules(asking: Asking, body: PauseManyBody) -> Any:
 
 @routes.post("/bulk/resume", response_model=models.BulkSchedules, responses=problems(body=True))
 async def resume_schedules(asking: Asking, body: ResumeManyBody) -> Any:
-    """Resumes each of these schedules by itself."""
+    """Resumes each matching schedule separately."""
     wanted = body.schedules.wanted(asking)
     if body.dry_run:
         return await _meant(asking, wanted)
@@ -112,13 +112,13 @@ async def _meant(asking: Caller, wanted: ScheduleWanted) -> Answered:
 
 @routes.post("/bulk/cancel", response_model=models.BulkRuns, responses=problems(body=True))
 async def cancel_runs(asking: Asking, body: RunsBody) -> Any:
-    """Cancels all runs that are meant, each by itself: what has not begun ends, and what runs is asked to stop."""
+    """Cancels each matching run separately. Pending runs end; for running ones, cancellation is requested."""
     return await _handled(asking, BulkAction.CANCEL, body)
 
 
 @routes.post("/bulk/skip", response_model=models.BulkRuns, responses=problems(body=True))
 async def skip_runs(asking: Asking, body: RunsBody) -> Any:
-    """Skips all runs that are meant and that nobody has begun, each by itself."""
+    """Skips each matching run that has not started, separately."""
     return await _handled(asking, BulkAction.SKIP, body)
 
 

@@ -18,14 +18,14 @@ routes = router("dead letters")
 
 
 class Meant(Body):
-    """Which are meant; nothing said means all."""
+    """Filter of dead letters. Without fields it matches all."""
 
     job: Name | None = None
     schedule: Annotated[Name | None, Field(description="`-`: only runs without a schedule.")] = None
-    member: Annotated[Name | None, Field(description="With `schedule`: only of this member.")] = None
+    member: Annotated[Name | None, Field(description="With `schedule`: only runs of this member.")] = None
     tenant: Annotated[Name | None, Field(description="`-`: only runs without a tenant.")] = None
-    why: Annotated[Name | None, Field(description="What they died of: attempts, permanent, too_old, ...")] = None
-    since: Annotated[Moment | None, Field(description="Their nominal time lies in [since, until).")] = None
+    why: Annotated[Name | None, Field(description="Reason: attempts, permanent, too_old, ...")] = None
+    since: Annotated[Moment | None, Field(description="Only nominal times in [since, until).")] = None
     until: Moment | None = None
 
     def wanted(self, asking: Caller) -> DeadWanted:
@@ -53,7 +53,7 @@ class ReplayBody(Meant):
 
 
 class ReplayAnswer(models.Shape):
-    """What became of each; or, of a dry run, what would."""
+    """Outcome of each run; for a dry run, the expected outcome."""
 
     outcomes: models.Outcomes | None
     preview: models.ReplayPreview | None
@@ -61,7 +61,7 @@ class ReplayAnswer(models.Shape):
 
 @routes.get("/dead", response_model=models.Page[models.DeadRun], responses=problems())
 async def list_dead(asking: Asking, query: Annotated[DeadQuery, Query()]) -> Any:
-    """Dead letters, oldest first, each with what a replay would do about it."""
+    """Lists dead letters, oldest first, each with the effect of a replay."""
     found = await asking.operate.dead_async(limit=query.limit, after=int(query.cursor or 0), **query.wanted(asking))
     shapes = [dead_shape(one) for one in found]
     return page(shapes, next_cursor(shapes, query.limit, "cursor"))
@@ -69,7 +69,7 @@ async def list_dead(asking: Asking, query: Annotated[DeadQuery, Query()]) -> Any
 
 @routes.post("/dead/replay", response_model=ReplayAnswer, responses=problems(body=True))
 async def replay_dead(asking: Asking, body: ReplayBody) -> Any:
-    """Makes dead letters due again, in the lane backfill, each judged by itself."""
+    """Makes dead letters due again in lane backfill. Each is decided separately."""
     wanted = body.wanted(asking)
     if body.dry_run:
         seen = await asking.operate.preview_replay_async(

@@ -21,7 +21,7 @@ from foliot.web.routing import Answered
 
 routes = router("fleet")
 
-LimitName = Annotated[Key, named("What is limited", "tenant:acme")]
+LimitName = Annotated[Key, named("Subject of the limit", "tenant:acme")]
 
 
 class TenantQuery(Asked):
@@ -29,7 +29,7 @@ class TenantQuery(Asked):
 
 
 class LimitBody(Act):
-    """What is not given stays as it is."""
+    """New values of a limit. Omitted fields stay unchanged."""
 
     concurrency: Annotated[int | None, Field(ge=0, le=MOST_AT_A_TIME)] = None
     rate: Rate | None = None
@@ -39,46 +39,46 @@ class LimitBody(Act):
 
 @routes.get("/jobs", response_model=models.Page[models.Job], responses=problems())
 async def list_jobs(asking: Asking) -> Any:
-    """What the store knows of jobs, by name."""
+    """Lists jobs by name."""
     cards = await asking.operate.jobs_async()
     return page([card_shape(cards[name]) for name in sorted(cards)], None)
 
 
 @routes.get("/jobs/{job}", response_model=models.WholeJob, responses=problems(404))
 async def get_job(asking: Asking, job: JobName) -> Any:
-    """A job with what its latest runs say about it."""
+    """Returns a job with figures of its latest runs."""
     view = await asking.operate.job_async(job)
     return Answered(job_shape(view.card, view.counts, view.taken))
 
 
 @routes.get("/queues", response_model=models.Page[models.Queue], responses=problems())
 async def list_queues(asking: Asking) -> Any:
-    """Queues in which something waits, that a worker serves, or that a job names."""
+    """Lists queues that have waiting runs, a worker or a job."""
     return page([queue_shape(one) for one in await asking.operate.queues_async()], None)
 
 
 @routes.get("/workers", response_model=models.Page[models.Worker], responses=problems())
 async def list_workers(asking: Asking) -> Any:
-    """Workers that have not ended."""
+    """Lists workers that have not ended."""
     return page([instance_shape(one) for one in await asking.operate.workers_async()], None)
 
 
 @routes.get("/tenants", response_model=models.Page[models.Tenant], responses=problems())
 async def list_tenants(asking: Asking, query: Annotated[TenantQuery, Query()]) -> Any:
-    """Tenants with due runs that wait for a worker, or run; those with the most waiting first."""
+    """Lists tenants with waiting or running runs, most waiting first."""
     found = await asking.operate.tenants_async()
     return page([tenant_shape(one) for one in found[: query.limit]], None)
 
 
 @routes.get("/limits", response_model=models.Page[models.Limit], responses=problems())
 async def list_limits(asking: Asking) -> Any:
-    """All limits by name, with who has and who waits; and keys that runs have or wait for."""
+    """Lists limits by name and concurrency keys in use, with holders and waiting runs."""
     return page([limit_shape(one) for one in await asking.operate.limits_async()], None)
 
 
 @routes.put("/limits/{limit}", response_model=models.Gate, responses=problems(body=True))
 async def set_limit(asking: Asking, limit: LimitName, body: LimitBody) -> Any:
-    """Says what is allowed of a job, tenant, queue, schedule, destination or lane, whatever code says."""
+    """Sets the limit of a job, tenant, queue, schedule, destination or lane. It overrides the code."""
     gate = await asking.operate.limit_async(
         limit,
         reason=body.reason,
@@ -93,6 +93,6 @@ async def set_limit(asking: Asking, limit: LimitName, body: LimitBody) -> Any:
 
 @routes.delete("/limits/{limit}", response_model=models.Done, responses=problems(404))
 async def drop_limit(asking: Asking, limit: LimitName, reason: ReasonQuery) -> Any:
-    """Lifts a limit; whoever waits for it goes. `breaker:X` closes the circuit breaker of a destination."""
+    """Removes a limit and releases the runs that wait for it. `breaker:X` closes a destination's circuit breaker."""
     await asking.operate.unlimit_async(limit, reason=reason, actor=asking.actor)
     return Answered({"id": limit, "outcome": "dropped"})

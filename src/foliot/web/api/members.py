@@ -16,7 +16,7 @@ from foliot.web.routing import Answered
 
 routes = router("members")
 
-SetName = Annotated[Key, named("The set's name", "tenants")]
+SetName = Annotated[Key, named("Name of the member set", "tenants")]
 
 
 class MembersBody(Act):
@@ -25,13 +25,13 @@ class MembersBody(Act):
 
 @routes.get("/members", response_model=models.Page[models.MemberSet], responses=problems())
 async def list_sets(asking: Asking) -> Any:
-    """All sets, how many each has, and which schedules go over them."""
+    """Lists member sets with their sizes and schedules."""
     return page([member_set_shape(one) for one in await asking.operate.member_sets_async()], None)
 
 
 @routes.get("/members/{members}", response_model=models.Page[models.Member], responses=problems())
 async def list_members(asking: Asking, members: SetName, query: Annotated[Paged, Query()]) -> Any:
-    """The members of a set, by name."""
+    """Lists the members of a set by name."""
     found = await asking.operate.members_async(members, after=query.cursor or "", limit=query.limit)
     shapes = [member_shape(one) for one in found]
     return page(shapes, next_cursor(shapes, query.limit, "member"))
@@ -39,20 +39,20 @@ async def list_members(asking: Asking, members: SetName, query: Annotated[Paged,
 
 @routes.put("/members/{members}", response_model=models.MembersChanged, responses=problems(409, body=True))
 async def set_members(asking: Asking, members: SetName, body: MembersBody) -> Any:
-    """Brings the set to exactly these."""
+    """Replaces the members of a set."""
     changed = await asking.operate.set_members_async(members, body.members, reason=body.reason, actor=asking.actor)
     return Answered(changed_shape(members, changed))
 
 
 @routes.post("/members/{members}/add", response_model=models.MembersChanged, responses=problems(409, body=True))
 async def add_members(asking: Asking, members: SetName, body: MembersBody) -> Any:
-    """From now on each tick of the schedules over this set has a run for these, too."""
+    """Adds members. Each later tick of the set's schedules has a run for them."""
     changed = await asking.operate.add_members_async(members, body.members, reason=body.reason, actor=asking.actor)
     return Answered(changed_shape(members, changed))
 
 
 @routes.post("/members/{members}/remove", response_model=models.MembersChanged, responses=problems(409, body=True))
 async def remove_members(asking: Asking, members: SetName, body: MembersBody) -> Any:
-    """No tick has runs for these any more; what runs goes on."""
+    """Removes members. Later ticks have no run for them; running ones continue."""
     changed = await asking.operate.remove_members_async(members, body.members, reason=body.reason, actor=asking.actor)
     return Answered(changed_shape(members, changed))

@@ -19,13 +19,13 @@ from foliot.web.routing import Answered
 
 routes = router("pauses")
 
-QueueName = Annotated[Key, named("The queue's name", "default")]
-TenantName = Annotated[Key, named("The tenant's name", "acme")]
-Whats = Annotated[list[Choice[What]], Field(min_length=1, max_length=3, description="Of it; by default what is usual.")]
+QueueName = Annotated[Key, named("Name of the queue", "default")]
+TenantName = Annotated[Key, named("Name of the tenant", "acme")]
+Whats = Annotated[list[Choice[What]], Field(min_length=1, max_length=3, description="Operations to pause.")]
 
 
 class PauseBody(Act):
-    """Until it is resumed, or `until` has come, or `for` has passed."""
+    """A pause until resume, until the time `until`, or for the duration `for`."""
 
     what: Whats | None = None
     until: Moment | None = None
@@ -35,15 +35,13 @@ class PauseBody(Act):
         if self.length is None:
             return self.until
         if self.until is not None:
-            raise Problem("invalid", "until, for: give one of the two")
+            raise Problem("invalid", "until, for: give only one of them")
         return await asking.operate.now_async() + duration(self.length)
 
 
 class ResumeBody(Act):
     what: Whats | None = None
-    catch_up: Annotated[bool, Field(description="Ticks that passed meanwhile were missed, and its policy speaks.")] = (
-        False
-    )
+    catch_up: Annotated[bool, Field(description="Apply the catch-up policy to ticks of the pause.")] = False
 
 
 async def paused(asking: Caller, kind: str, name: str, body: PauseBody) -> Answered:
@@ -66,61 +64,61 @@ ACT = problems(404, 409, body=True)
 
 @routes.get("/pauses", response_model=models.Page[models.Pause], responses=problems())
 async def list_pauses(asking: Asking) -> Any:
-    """All that is paused now; the creation of a schedule's own ticks is told with the schedule."""
+    """Lists pauses. A pause of a schedule's own ticks is listed with the schedule."""
     return page([pause_shape(one) for one in await asking.operate.pauses_async()], None)
 
 
 @routes.post("/jobs/{job}/pause", response_model=models.Paused, responses=ACT)
 async def pause_job(asking: Asking, job: JobName, body: PauseBody) -> Any:
-    """Nothing of the job is handed to a worker, unless `what` says otherwise; what runs goes on to its end."""
+    """Pauses claims of the job unless `what` names others. Running attempts continue."""
     return await paused(asking, "job", job, body)
 
 
 @routes.post("/jobs/{job}/resume", response_model=models.Paused, responses=ACT)
 async def resume_job(asking: Asking, job: JobName, body: ResumeBody) -> Any:
-    """Ends all pauses of the job, or those of `what`; what was held goes on."""
+    """Ends all pauses of the job, or those in `what`, and releases held runs."""
     return await resumed(asking, "job", job, body)
 
 
 @routes.post("/queues/{queue}/pause", response_model=models.Paused, responses=ACT)
 async def pause_queue(asking: Asking, queue: QueueName, body: PauseBody) -> Any:
-    """Nothing of the queue is handed to a worker, unless `what` says otherwise."""
+    """Pauses claims of the queue unless `what` names others."""
     return await paused(asking, "queue", queue, body)
 
 
 @routes.post("/queues/{queue}/resume", response_model=models.Paused, responses=ACT)
 async def resume_queue(asking: Asking, queue: QueueName, body: ResumeBody) -> Any:
-    """Ends all pauses of the queue, or those of `what`."""
+    """Ends all pauses of the queue, or those in `what`."""
     return await resumed(asking, "queue", queue, body)
 
 
 @routes.post("/tenants/{tenant}/pause", response_model=models.Paused, responses=ACT)
 async def pause_tenant(asking: Asking, tenant: TenantName, body: PauseBody) -> Any:
-    """Nothing of the tenant is handed to a worker, unless `what` says otherwise."""
+    """Pauses claims of the tenant unless `what` names others."""
     return await paused(asking, "tenant", tenant, body)
 
 
 @routes.post("/tenants/{tenant}/resume", response_model=models.Paused, responses=ACT)
 async def resume_tenant(asking: Asking, tenant: TenantName, body: ResumeBody) -> Any:
-    """Ends all pauses of the tenant, or those of `what`."""
+    """Ends all pauses of the tenant, or those in `what`."""
     return await resumed(asking, "tenant", tenant, body)
 
 
 @routes.post("/workers/{worker}/drain", response_model=models.Wished, responses=ACT)
 async def drain_worker(asking: Asking, worker: Number, body: Act) -> Any:
-    """It takes nothing more, ends what runs, and leaves. It hears of it within a second."""
+    """Drains a worker: it takes no new runs, finishes its current ones, and exits. It starts within a second."""
     return await _wished(asking, worker, Wish.DRAIN, body)
 
 
 @routes.post("/workers/{worker}/quarantine", response_model=models.Wished, responses=ACT)
 async def quarantine_worker(asking: Asking, worker: Number, body: Act) -> Any:
-    """It takes nothing more, ends what runs, and stays, for somebody to look at."""
+    """Quarantines a worker: it takes no new runs, finishes its current ones, and keeps running for inspection."""
     return await _wished(asking, worker, Wish.QUARANTINE, body)
 
 
 @routes.post("/workers/{worker}/resume", response_model=models.Wished, responses=ACT)
 async def resume_worker(asking: Asking, worker: Number, body: Act) -> Any:
-    """It works again. One that was drained can be had back until it has left."""
+    """Ends a drain or quarantine. A drained worker can be resumed until it has exited."""
     return await _wished(asking, worker, None, body)
 
 

@@ -18,33 +18,33 @@ from foliot.web.routing import Answered, check_text
 routes = router("promises")
 
 MOST_PROMISED = 10_000
-PromiseKey = Annotated[Key, named("The promise's key", "class:7")]
+PromiseKey = Annotated[Key, named("Key of the promise", "class:7")]
 Whose = Annotated[
-    TenantName | None, Field(description="Its tenant; a token that is bound to a tenant need not name it.")
+    TenantName | None, Field(description="Tenant of the promise; optional for a token that is bound to a tenant.")
 ]
 
 Why = Annotated[
     str,
-    Field(max_length=2_000, description="The audit log keeps it, with the token's name; a promise may go without."),
+    Field(max_length=2_000, description="Optional reason, recorded in the audit log with the token's name."),
     AfterValidator(check_text),
 ]
 
 
 class PromiseBody(Body):
-    """One run of a job, due `at` a time, after a `delay`, or now."""
+    """A run of a job, due `at` a time, after a `delay`, or now."""
 
     job: Identifier
-    args: Annotated[dict[str, Any], Field(description="By name.", examples=[{"class_id": 7}])] = {}
+    args: Annotated[dict[str, Any], Field(description="Arguments by name.", examples=[{"class_id": 7}])] = {}
     at: Moment | None = None
     delay: Length | None = None
-    key: Annotated[Name | None, Field(description="Said again under it, it is the same promise.")] = None
+    key: Annotated[Name | None, Field(description="The same key again returns the same promise.")] = None
     tenant: Whose = None
     queue: Identifier | None = None
     priority: Priority = 0
     on_conflict: Annotated[str, Field(pattern="^(keep|replace|error|renew)$")] = "keep"
     unique_for: Length | None = None
-    useful_until: Annotated[Moment | None, Field(description="Past it, it is skipped.")] = None
-    settings: Annotated[dict[str, Any], Field(description="Of the policy.", examples=[{"attempts": 2}])] = {}
+    useful_until: Annotated[Moment | None, Field(description="A run that starts after this time is skipped.")] = None
+    settings: Annotated[dict[str, Any], Field(description="Settings of the policy.", examples=[{"attempts": 2}])] = {}
 
     def promised(self, asking: Caller) -> Promised:
         return Promised(
@@ -90,7 +90,7 @@ ACT = problems(404, 409, body=True)
 
 @routes.post("/promises", response_model=models.Kept, responses=ACT)
 async def make_promise(asking: Asking, body: OnePromiseBody) -> Any:
-    """Makes one, durable when it is answered. Whether its arguments fit the job is found out by whoever executes it."""
+    """Stores a promise durably before it answers. The worker checks the arguments against the job."""
     await asking.check_stated([body.stated()])
     [kept] = await asking.operate.promise_many_async([body.promised(asking)], actor=asking.actor, reason=body.reason)
     return Answered(kept_shape(kept))
@@ -98,7 +98,7 @@ async def make_promise(asking: Asking, body: OnePromiseBody) -> Any:
 
 @routes.post("/bulk/promises", response_model=models.Page[models.Kept], responses=ACT)
 async def make_promises(asking: Asking, body: PromisesBody) -> Any:
-    """Makes all of them or none, in one transaction; answered in the same order."""
+    """Stores all promises or none, in one transaction. The answer keeps their order."""
     await asking.check_stated(one.stated() for one in body.promises)
     promised = [one.promised(asking) for one in body.promises]
     kept = await asking.operate.promise_many_async(promised, actor=asking.actor, reason=body.reason)
@@ -107,7 +107,7 @@ async def make_promises(asking: Asking, body: PromisesBody) -> Any:
 
 @routes.post("/promises/{key}/move", response_model=models.Kept, responses=ACT)
 async def move_promise(asking: Asking, key: PromiseKey, body: MoveBody) -> Any:
-    """Changes when it is due, until an attempt owns it."""
+    """Changes the due time of a promise that is not claimed yet."""
     tenant = asking.narrowed(body.tenant)
     kept = await asking.operate.move_promise_async(key, body.at, actor=asking.actor, reason=body.reason, tenant=tenant)
     return Answered(kept_shape(kept))
@@ -115,7 +115,7 @@ async def move_promise(asking: Asking, key: PromiseKey, body: MoveBody) -> Any:
 
 @routes.post("/promises/{key}/cancel", response_model=models.Kept, responses=ACT)
 async def cancel_promise(asking: Asking, key: PromiseKey, body: CancelBody) -> Any:
-    """Ends one that has not begun; one that runs is asked to stop."""
+    """Ends a promise that has not started; requests cancellation of a running one."""
     kept = await asking.operate.cancel_promise_async(
         key, reason=body.reason, actor=asking.actor, tenant=asking.narrowed(body.tenant)
     )

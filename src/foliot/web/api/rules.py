@@ -25,14 +25,14 @@ routes = router("rules")
 class RuleQuery(Asked):
     rule: Annotated[str, Field(min_length=1, max_length=2_000, examples=["0 2 * * *", "every 15m"])]
     tz: Name = "UTC"
-    start: Annotated[Moment | None, Field(alias="from", description="By default now.")] = None
+    start: Annotated[Moment | None, Field(alias="from", description="Default: now.")] = None
     preset: Name | None = None
     gap: Name | None = None
     fold: Name | None = None
     interval_like: Name | None = None
-    seconds: Annotated[bool, Field(description="The first of six cron fields is the second.")] = False
-    year: Annotated[bool, Field(description="The last of six cron fields is the year.")] = False
-    id: Annotated[Name | None, Field(description="The schedule whose slot H is.")] = None
+    seconds: Annotated[bool, Field(description="The first of six cron fields means seconds.")] = False
+    year: Annotated[bool, Field(description="The last of six cron fields means years.")] = False
+    id: Annotated[Name | None, Field(description="Schedule whose name determines `H`.")] = None
 
     def parsed(self) -> Rule:
         rule = timing.parse(
@@ -62,7 +62,7 @@ async def _begin(asking: Caller, query: RuleQuery) -> Instant:
 
 @routes.get("/rules/next", response_model=models.Times, responses=problems())
 async def next_times(asking: Asking, query: Annotated[TimesQuery, Query()]) -> Any:
-    """When a rule fires next: instants strictly after `from`."""
+    """Lists the next ticks of a rule strictly after `from`."""
     after = await _begin(asking, query)
     ticks = await asyncio.to_thread(lambda: timing.upcoming(query.parsed(), after, query.count))
     return Answered({"next": [rfc3339(tick) for tick in ticks]})
@@ -70,7 +70,7 @@ async def next_times(asking: Asking, query: Annotated[TimesQuery, Query()]) -> A
 
 @routes.get("/rules/explain", response_model=models.Explained, responses=problems())
 async def explain_rule(asking: Asking, query: Annotated[TimesQuery, Query()]) -> Any:
-    """A rule in words, its next times, what the clocks do to it, and what is easily got wrong."""
+    """Explains a rule in words, with next ticks, DST changes and warnings."""
     after = await _begin(asking, query)
     told = await asyncio.to_thread(
         lambda: explained(query.rule, query.parsed(), after, query.count, query.tz, is_named=query.id is not None)
@@ -80,7 +80,7 @@ async def explain_rule(asking: Asking, query: Annotated[TimesQuery, Query()]) ->
 
 @routes.get("/rules/preview", response_model=models.Days, responses=problems())
 async def preview_rule(asking: Asking, query: Annotated[DaysQuery, Query()]) -> Any:
-    """A rule on a calendar, day by day."""
+    """Shows the ticks of a rule on a calendar."""
     after = await _begin(asking, query)
 
     def look() -> list[dict[str, Any]]:

@@ -57,12 +57,12 @@ LaneName = Annotated[str, _known(Lane), _words(Lane)]
 
 
 class RunFilters(Body):
-    """Each narrows; nothing said means all."""
+    """Filter of runs. Without fields it matches all."""
 
     state: Annotated[list[StateName], Field(max_length=20)] = []
     condition: Annotated[list[Choice[Condition]], Field(max_length=10)] = []
     schedule: Annotated[Name | None, Field(description="`-`: only runs without a schedule.")] = None
-    member: Annotated[Name | None, Field(description="With `schedule`: the runs of this member.")] = None
+    member: Annotated[Name | None, Field(description="With `schedule`: only runs of this member.")] = None
     job: Name | None = None
     tenant: Annotated[Name | None, Field(description="`-`: only runs without a tenant.")] = None
     queue: Name | None = None
@@ -73,8 +73,8 @@ class RunFilters(Body):
     nominal_to: Moment | None = None
     fire_from: Moment | None = None
     fire_to: Moment | None = None
-    prefix: Annotated[Name | None, Field(description="What their ids begin with.")] = None
-    text: Annotated[Name | None, Field(description="What stands in their ids, details or errors.")] = None
+    prefix: Annotated[Name | None, Field(description="Prefix of the ids.")] = None
+    text: Annotated[Name | None, Field(description="Text in the id, detail or error.")] = None
     needs_person: bool = False
 
     def wanted(self, tenant: str | None) -> RunFilter:
@@ -107,19 +107,17 @@ class RunQuery(Paged, RunFilters):
 
 
 class CancelBody(Act):
-    force: Annotated[
-        bool, Field(description="If it does not stop, its worker ends its process, and the other runs in it with it.")
-    ] = False
-    dry_run: Annotated[bool, Field(description="With `force`: change nothing; list the runs that would end.")] = False
+    force: Annotated[bool, Field(description="If the handler does not stop, its worker ends its process.")] = False
+    dry_run: Annotated[bool, Field(description="With `force`: only list the runs that would end.")] = False
 
 
 class RetryBody(Act):
-    override: Annotated[bool, Field(description="Against advice: somebody answers for what may happen twice.")] = False
+    override: Annotated[bool, Field(description="Override a refusal: an effect may happen twice.")] = False
 
 
 class RerunBody(RetryBody):
-    repair: Annotated[bool, Field(description="It is to write again what was written wrongly.")] = False
-    repeat: Annotated[list[Name], Field(max_length=100, description="Effects that are to happen once more.")] = []
+    repair: Annotated[bool, Field(description="Set `ctx.repair`: the handler rewrites its output.")] = False
+    repeat: Annotated[list[Name], Field(max_length=100, description="Effects to repeat.")] = []
 
 
 class RerunManyBody(RetryBody):
@@ -133,8 +131,8 @@ NextStep = Annotated[
     str | None,
     Field(
         pattern="^(resume|close)$",
-        description="What is left of its work: `resume` does it now; `close` declares it not needed, with a `reason`. "
-        "Without it, a run with work left stays parked as `settled`.",
+        description="Unfinished items: `resume` runs them now; `close` declares them not needed, with a `reason`. "
+        "Without it, a run with unfinished items stays parked as `settled`.",
     ),
 ]
 
@@ -142,7 +140,7 @@ NextStep = Annotated[
 class ReconcileBody(Body):
     evidence: Annotated[
         Reason | None,
-        Field(description="How you know; it stays with the run. Required, but to resume or close a settled run."),
+        Field(description="Evidence, stored with the run. Required except to resume or close a settled run."),
     ] = None
     effects: Annotated[list[Line], Field(max_length=1_000, examples=[["payout:7=done"]])] = []
     reason: Reason | None = None
@@ -150,12 +148,12 @@ class ReconcileBody(Body):
 
 
 class ReconcileManyBody(Body):
-    evidence: Annotated[Reason, Field(description="How you know; it stays with each run.")]
+    evidence: Annotated[Reason, Field(description="Evidence, stored with each run.")]
     job: Name | None = None
     effect: Name | None = None
     state: Annotated[
         str | None,
-        Field(pattern="^(done|not_done)$", description="What became of the effects. Required, but to close the runs."),
+        Field(pattern="^(done|not_done)$", description="State of the effects. Required except to close the runs."),
     ] = None
     reason: Reason | None = None
     then: NextStep = None
@@ -168,7 +166,7 @@ ACT = problems(404, 409, body=True)
 
 @routes.get("/runs", response_model=models.RunPage, responses=problems())
 async def list_runs(asking: Asking, query: Annotated[RunQuery, Query()]) -> Any:
-    """Live and ended runs together, the newest first, or, of what is to come, the soonest."""
+    """Lists live and ended runs, newest first or soonest first."""
     wanted = query.wanted(asking.narrowed(query.tenant))
     found = await asking.operate.run_page_async(wanted, cursor=query.cursor, limit=query.limit)
     return page([listed_shape(one) for one in found.runs], found.cursor, complete=found.complete)
@@ -176,15 +174,15 @@ async def list_runs(asking: Asking, query: Annotated[RunQuery, Query()]) -> Any:
 
 @routes.get("/runs/{run}", response_model=models.WholeRun, responses=problems(404))
 async def get_run(asking: Asking, run: RunId) -> Any:
-    """A run with everything that is on record about it: attempts, effects, story, and what is safe to do."""
+    """Returns a run with its attempts, effects, timeline and safest actions."""
     await asking.run(run)
     return Answered(lineage_shape(await asking.operate.lineage_async(run)))
 
 
 @routes.post("/runs/{run}/cancel", response_model=models.Cancelled, responses=ACT)
 async def cancel_run(asking: Asking, run: RunId, body: CancelBody) -> Any:
-    """Ends a run that has not begun; asks a running one to stop; with `force`, its worker's process ends if it goes on.
-    Force is refused for a token that is bound to a tenant: the process may have runs of others."""
+    """Ends a pending run; requests cancellation of a running one. `force` ends its worker's process if it continues.
+    Force is refused for a token that is bound to a tenant: the process may run other tenants' runs."""
     await asking.run(run)
     if not body.force:
         if body.dry_run:
@@ -192,7 +190,7 @@ async def cancel_run(asking: Asking, run: RunId, body: CancelBody) -> Any:
         kept = await asking.operate.cancel_async(run, reason=body.reason, actor=asking.actor)
         return Answered({**kept_shape(kept), "process": None})
     if asking.tenant is not None:
-        raise Problem("not-allowed", "force: it may end runs of other tenants; the token is bound to a tenant")
+        raise Problem("not-allowed", "force: may end runs of other tenants, and the token is bound to a tenant")
     seen = await asking.operate.preview_force_async(run)
     if body.dry_run:
         return Answered(forced_shape(seen))
@@ -202,7 +200,7 @@ async def cancel_run(asking: Asking, run: RunId, body: CancelBody) -> Any:
 
 @routes.post("/runs/{run}/skip", response_model=models.Kept, responses=ACT)
 async def skip_run(asking: Asking, run: RunId, body: Act) -> Any:
-    """Ends a run that nobody has begun; a schedule's next tick is skipped when it is due."""
+    """Skips a run that has not started. The next tick of a schedule is skipped when it is due."""
     await asking.run(run)
     return Answered(kept_shape(await asking.operate.skip_async(run, reason=body.reason, actor=asking.actor)))
 
@@ -217,14 +215,14 @@ async def retry_run(asking: Asking, run: RunId, body: RetryBody) -> Any:
 
 @routes.post("/runs/{run}/resume", response_model=models.Kept, responses=ACT)
 async def resume_run(asking: Asking, run: RunId, body: Act) -> Any:
-    """Has a run go on where it stopped."""
+    """Resumes a run where it stopped."""
     await asking.run(run)
     return Answered(kept_shape(await asking.operate.resume_run_async(run, reason=body.reason, actor=asking.actor)))
 
 
 @routes.post("/runs/{run}/rerun", response_model=models.Kept, responses=ACT)
 async def rerun_run(asking: Asking, run: RunId, body: RerunBody) -> Any:
-    """Repeats the intent of a run: a new one with its arguments and its ledger."""
+    """Creates a rerun: a new run with the same arguments and ledger."""
     await asking.run(run)
     kept = await asking.operate.rerun_async(
         run,
@@ -239,14 +237,14 @@ async def rerun_run(asking: Asking, run: RunId, body: RerunBody) -> Any:
 
 @routes.post("/runs/{run}/verify", response_model=models.Kept, responses=ACT)
 async def verify_run(asking: Asking, run: RunId, body: Act) -> Any:
-    """Has the job's check look again."""
+    """Runs the job's check again."""
     await asking.run(run)
     return Answered(kept_shape(await asking.operate.verify_async(run, reason=body.reason, actor=asking.actor)))
 
 
 @routes.post("/runs/{run}/reconcile", response_model=models.Kept, responses=ACT)
 async def reconcile_run(asking: Asking, run: RunId, body: ReconcileBody) -> Any:
-    """Records what a person found out. The run ends when nothing is left to do; else `then` decides, or it stays
+    """Records evidence about effects. The run ends when no work is left; else `then` decides, or it stays
     parked. Outcomes: `recorded`, `settled`, `resumed`, `closed`, `reconciled`."""
     await asking.run(run)
     kept = await asking.operate.reconcile_async(
@@ -262,14 +260,14 @@ async def reconcile_run(asking: Asking, run: RunId, body: ReconcileBody) -> Any:
 
 @routes.post("/runs/{run}/release", response_model=models.Kept, responses=ACT)
 async def release_run(asking: Asking, run: RunId, body: Act) -> Any:
-    """Lets one run go that is held, against overlap, key and limits."""
+    """Releases a held run despite overlap, key and limits."""
     await asking.run(run)
     return Answered(kept_shape(await asking.operate.release_async(run, reason=body.reason, actor=asking.actor)))
 
 
 @routes.post("/bulk/rerun", response_model=models.Outcomes, responses=problems(404, body=True))
 async def rerun_runs(asking: Asking, body: RerunManyBody) -> Any:
-    """Reruns many, each judged by itself, in the lane backfill. One that cannot be rerun never stops the rest."""
+    """Reruns each matching run separately in lane backfill. A refused run does not stop the rest."""
     for run in body.runs if asking.tenant is not None else ():
         await asking.run(run)
     told = await asking.operate.rerun_many_async(
@@ -286,7 +284,7 @@ async def rerun_runs(asking: Asking, body: RerunManyBody) -> Any:
 
 @routes.post("/bulk/reconcile", response_model=models.Page[models.Reconciled], responses=problems(body=True))
 async def reconcile_runs(asking: Asking, body: ReconcileManyBody) -> Any:
-    """Settles every run that waits for a person with such an effect open, each by itself."""
+    """Reconciles each parked run with such an effect open, separately."""
     told = await asking.operate.reconcile_many_async(
         evidence=body.evidence,
         actor=asking.actor,

@@ -43,26 +43,24 @@ from foliot.web.routing import Answered
 routes = router("schedules")
 
 IfMatch = Annotated[
-    str | None, Header(alias="if-match", max_length=100, description="The ETag that was seen; 412 when it is another.")
+    str | None, Header(alias="if-match", max_length=100, description="ETag that the caller saw; 412 if it has changed.")
 ]
-Arguments = Annotated[dict[str, Any], Field(description="By name.", examples=[{"day": "monday"}])]
+Arguments = Annotated[dict[str, Any], Field(description="Arguments by name.", examples=[{"day": "monday"}])]
 RuleText = Annotated[
-    str | dict[str, Any], Field(description="As a person types it, or as a schedule shows it.", examples=["0 2 * * *"])
+    str | dict[str, Any], Field(description="A rule as text, or as the API returns it.", examples=["0 2 * * *"])
 ]
 
 
 class ScheduleQuery(Paged):
-    """Each narrows; nothing said means all."""
+    """Filter of schedules. Without fields it matches all."""
 
     job: Name | None = None
     tenant: Name | None = None
-    paused: Annotated[bool | None, Field(description="Or their job, queue or tenant is.")] = None
-    needs_person: Annotated[bool, Field(description="Runs of theirs wait for a person, or they were set aside.")] = (
-        False
-    )
-    last: Annotated[list[StateName], Field(max_length=20, description="How their last run stands.")] = []
-    text: Annotated[Name | None, Field(description="What stands in their ids, jobs or owners.")] = None
-    order: Annotated[Choice[ScheduleOrder], Field(description="`next`: by when each is due.")] = ScheduleOrder.NAME
+    paused: Annotated[bool | None, Field(description="Includes pauses of their job, queue or tenant.")] = None
+    needs_person: Annotated[bool, Field(description="Only schedules with parked runs or a fault.")] = False
+    last: Annotated[list[StateName], Field(max_length=20, description="State of the last run.")] = []
+    text: Annotated[Name | None, Field(description="Text in the id, job or owner.")] = None
+    order: Annotated[Choice[ScheduleOrder], Field(description="`next`: by next due time.")] = ScheduleOrder.NAME
 
     def wanted(self, tenant: str | None) -> ScheduleFilter:
         return ScheduleFilter(
@@ -77,7 +75,7 @@ class ScheduleQuery(Paged):
 
 
 class Described(Strict):
-    """What a schedule says beside its job and rule. Settings of its policy, such as `overlap`, stand beside these."""
+    """Fields of a schedule beside job and rule. Policy settings such as `overlap` are further fields."""
 
     model_config = ConfigDict(extra="allow")
     tz: Name | None = None
@@ -95,12 +93,12 @@ class Stated(Described):
     name: Identifier
     job: Identifier
     rule: RuleText
-    over: Annotated[Name | None, Field(description="The set of members that each tick makes a run for.")] = None
-    paused: Annotated[Line | None, Field(description="Why it begins its life paused.")] = None
+    over: Annotated[Name | None, Field(description="Member set: each tick creates one run per member.")] = None
+    paused: Annotated[Line | None, Field(description="Create the schedule paused, with this reason.")] = None
 
 
 class Changes(Described):
-    """What is to be otherwise; what is not named stays. A setting that is null is the job's own again."""
+    """Changed fields. Omitted fields stay; a null setting returns to the job's own value."""
 
     rule: RuleText | None = None
 
@@ -117,7 +115,7 @@ class EditBody(Act):
 
 class TriggerBody(Act):
     override_overlap: Annotated[
-        bool, Field(description="Start it beside active runs. No limit or pause holds it either.")
+        bool, Field(description="Start it beside active runs; limits and pauses do not hold it.")
     ] = False
 
 
@@ -134,7 +132,7 @@ class StandingQuery(Paged):
 
 @routes.get("/schedules", response_model=models.StandingPage, responses=problems())
 async def list_schedules(asking: Asking, query: Annotated[ScheduleQuery, Query()]) -> Any:
-    """Schedules by id, or by when each is due, with what their latest runs say about them."""
+    """Lists schedules by id or by next due time, with their health."""
     wanted = query.wanted(asking.narrowed(query.tenant))
     found = await asking.operate.schedule_page_async(wanted, cursor=query.cursor, limit=query.limit)
     shapes = [standing_shape(one, found.now, pauses=found.pauses) for one in found.schedules]
@@ -143,7 +141,7 @@ async def list_schedules(asking: Asking, query: Annotated[ScheduleQuery, Query()
 
 @routes.get("/schedules/{schedule}", response_model=models.ScheduleStanding, responses=problems(404))
 async def get_schedule(asking: Asking, schedule: ScheduleId) -> Any:
-    """One schedule, and how it stands. Its ETag is its revision, which every edit raises."""
+    """Returns one schedule with its health. The ETag is its revision; every edit raises it."""
     await asking.schedule(schedule)
     standing, pauses = await asking.operate.standing_async(schedule), await asking.operate.pauses_async()
     shape = standing_shape(standing, await asking.operate.now_async(), pauses=pauses)
@@ -164,7 +162,7 @@ def _own(asking: Caller, shape: dict[str, Any]) -> dict[str, Any]:
 
 @routes.get("/schedules/{schedule}/next", response_model=models.Ticks, responses=problems(404))
 async def next_ticks(asking: Asking, schedule: ScheduleId, query: Annotated[NextQuery, Query()]) -> Any:
-    """Its next nominal times; a fixed delay knows at most the one that is waiting."""
+    """Lists the next nominal times. A fixed delay has at most the pending one."""
     view = await asking.schedule(schedule)
     ticks = coming_ticks(view, await asking.operate.now_async(), query.count)
     return Answered({"schedule": schedule, "next": [moment(tick) for tick in ticks]})
@@ -172,7 +170,7 @@ async def next_ticks(asking: Asking, schedule: ScheduleId, query: Annotated[Next
 
 @routes.get("/schedules/{schedule}/members", response_model=models.Page[models.Standing], responses=problems(404, 409))
 async def member_standings(asking: Asking, schedule: ScheduleId, query: Annotated[StandingQuery, Query()]) -> Any:
-    """Of each member that it goes over, the last useful completion; with `older_than`, of those that lack one."""
+    """Lists the last useful completion of each member; `older_than` lists members without a recent one."""
     now = await asking.operate.now_async()
     found = await asking.operate.member_standings_async(
         schedule, older_than=query.older_than, after=query.cursor or "", limit=query.limit
@@ -189,10 +187,10 @@ async def member_standings(asking: Asking, schedule: ScheduleId, query: Annotate
     status_code=201,
     response_model=models.Planned,
     responses=problems(404, 409, body=True)
-    | {200: {"model": models.Planned, "description": "It is so already, or it was a dry run"}},
+    | {200: {"model": models.Planned, "description": "Unchanged, or a dry run"}},
 )
 async def make_schedule(asking: Asking, body: MakeBody) -> Any:
-    """Makes a schedule of a job that is known. Said again, nothing happens; 409 when the name is another one's."""
+    """Creates a schedule of a known job. The same request again changes nothing; 409 if the name is taken."""
     given = body.schedule.model_dump(exclude_unset=True)
     if asking.tenant is not None:
         await _check_own(asking, body.schedule)
@@ -213,7 +211,7 @@ async def _check_own(asking: Caller, stated: Stated) -> None:
     """Names are the whole installation's: that one is taken must be told, and nothing else of it."""
     asking.narrowed(stated.tenant)
     if stated.over is not None:
-        raise Problem("not-allowed", "sets of members are the whole installation's, and the token is bound to a tenant")
+        raise Problem("not-allowed", "member sets belong to all tenants, and the token is bound to a tenant")
     try:
         await asking.schedule(stated.name)
     except UnknownName:
@@ -223,15 +221,15 @@ async def _check_own(asking: Caller, stated: Stated) -> None:
 
 @routes.patch("/schedules/{schedule}", response_model=models.Planned, responses=problems(404, 412, 428, body=True))
 async def edit_schedule(asking: Asking, schedule: ScheduleId, body: EditBody, if_match: IfMatch = None) -> Any:
-    """Changes what is named of it; with `dry_run`, tells what that would be, and which ticks would come. `If-Match`
-    says which revision was seen: 412 when somebody changed it since, and who did."""
+    """Changes the given fields. `dry_run` returns the plan with the next ticks. `If-Match`
+    names the revision that the caller saw: 412 if it has changed since, with the actor."""
     view, change = await asking.schedule(schedule), body.change.model_dump(exclude_unset=True)
     asking.check_fields(change)
     if body.dry_run:
         return Answered(planned_shape(await asking.operate.preview_edit_async(schedule, change)))
     if if_match is None:
         raise Problem(
-            "no-revision", f"say which revision you saw: If-Match: {_etag(view.schedule.revision)}, if that is the one"
+            "no-revision", f"revision missing: send If-Match: {_etag(view.schedule.revision)} if you saw that revision"
         )
     seen = _revision(view, if_match)
     try:
@@ -250,7 +248,7 @@ async def edit_schedule(asking: Asking, schedule: ScheduleId, body: EditBody, if
 
 @routes.delete("/schedules/{schedule}", response_model=models.Done, responses=problems(404, 412))
 async def delete_schedule(asking: Asking, schedule: ScheduleId, reason: ReasonQuery, if_match: IfMatch = None) -> Any:
-    """Removes a schedule and its pending run; its history stays. What code declares comes back with the code."""
+    """Deletes a schedule and its pending run; its history stays. Code that declares it creates it again."""
     view = await asking.schedule(schedule)
     seen = None if if_match is None else _revision(view, if_match)
     try:
@@ -265,21 +263,21 @@ async def delete_schedule(asking: Asking, schedule: ScheduleId, reason: ReasonQu
 
 @routes.post("/schedules/{schedule}/pause", response_model=models.Paused, responses=problems(404, 409, body=True))
 async def pause_schedule(asking: Asking, schedule: ScheduleId, body: PauseBody) -> Any:
-    """No tick runs from now on, until it is resumed or its end has come; `what` says whether something else waits."""
+    """Pauses ticks until resume or the end of the pause. `what` names other operations to pause."""
     await asking.schedule(schedule)
     return await paused(asking, "schedule", schedule, body)
 
 
 @routes.post("/schedules/{schedule}/resume", response_model=models.Paused, responses=problems(404, 409, body=True))
 async def resume_schedule(asking: Asking, schedule: ScheduleId, body: ResumeBody) -> Any:
-    """The next tick runs; those that passed during the pause are skipped, unless `catch_up`."""
+    """Ends a pause. Ticks of the pause are skipped unless `catch_up`."""
     await asking.schedule(schedule)
     return await resumed(asking, "schedule", schedule, body)
 
 
 @routes.post("/schedules/{schedule}/trigger", response_model=models.Kept, responses=problems(404, 409, body=True))
 async def trigger_schedule(asking: Asking, schedule: ScheduleId, body: TriggerBody) -> Any:
-    """One run now, beside its ticks; it obeys overlap. 409 when overlap would skip it."""
+    """Creates one run now, beside the ticks. Overlap applies: 409 if it would skip the run."""
     await asking.schedule(schedule)
     kept = await asking.operate.trigger_async(
         schedule, reason=body.reason, actor=asking.actor, override_overlap=body.override_overlap
@@ -298,5 +296,5 @@ def _revision(view: ScheduleView, seen: str) -> int | None:
     found = re.fullmatch(r'"([0-9]{1,9})"', seen.strip(), re.ASCII)
     if found is None:
         now = _etag(view.schedule.revision)
-        raise Problem("changed-meanwhile", f"If-Match {seen!r:.80} is no revision of it; look at it, then say {now}")
+        raise Problem("changed-meanwhile", f"If-Match {seen!r:.80} is not its current revision; read it, send {now}")
     return int(found[1])

@@ -34,37 +34,37 @@ class KeptQuery(Asked):
 
 
 class AlertQuery(Paged):
-    everything: Annotated[bool, Field(description="Those that are resolved, too, the newest first.")] = False
+    everything: Annotated[bool, Field(description="Include resolved alerts, newest first.")] = False
     kind: Choice[AlertKind] | None = None
-    subject: Annotated[Name | None, Field(description="As alerts have it: `schedule:X`, `job:X`, `queue:X`.")] = None
+    subject: Annotated[Name | None, Field(description="Subject of the alert: `schedule:X`, `job:X`, `queue:X`.")] = None
     tenant: Name | None = None
     cursor: Annotated[str | None, Field(pattern="^[0-9]{1,18}$")] = None
 
 
 class SnoozeBody(Act):
-    length: Annotated[Length, Field(alias="for", description="For how long nobody is told.")]
+    length: Annotated[Length, Field(alias="for", description="Time without notifications.")]
 
 
 class RetentionBody(Act):
-    days: Annotated[int | None, Field(ge=1, le=36_500, description="null: for ever.")]
+    days: Annotated[int | None, Field(ge=1, le=36_500, description="null: no limit.")]
 
 
 @routes.get("/overview", response_model=models.Overview, responses=problems())
 async def get_overview(asking: Asking) -> Any:
-    """How promises were kept, what waits and runs, what comes, who is there, and what needs a person."""
+    """Returns punctuality, waiting and running work, upcoming runs, the fleet, and runs that need attention."""
     return Answered(overview_shape(await asking.operate.overview_async()))
 
 
 @routes.get("/overview/kept", response_model=models.Page[models.Minute], responses=problems())
 async def kept_by_minute(asking: Asking, query: Annotated[KeptQuery, Query()]) -> Any:
-    """How promises were kept, by the minute in which runs ended or failed, oldest first."""
+    """Lists outcomes by the minute in which runs ended or failed, oldest first."""
     found = await asking.operate.kept_by_minute_async(query.minutes)
     return page([{"at": moment(minute * MINUTE)} | tally_shape(tally) for minute, tally in found], None)
 
 
 @routes.get("/needs", response_model=models.Page[models.Need], responses=problems())
 async def list_needs(asking: Asking, query: Annotated[NeedQuery, Query()]) -> Any:
-    """What waits for a person, with the safe thing to do: schedules and stuck runs first, then runs, newest first."""
+    """Lists items that need attention with the safest action: schedules and stuck runs first, then newest runs."""
     found = await asking.operate.needs_person_async(
         query.kind, tenant=asking.narrowed(query.tenant), cursor=query.cursor, limit=query.limit
     )
@@ -76,7 +76,7 @@ async def list_needs(asking: Asking, query: Annotated[NeedQuery, Query()]) -> An
 
 @routes.get("/alerts", response_model=models.AlertPage, responses=problems())
 async def list_alerts(asking: Asking, query: Annotated[AlertQuery, Query()]) -> Any:
-    """Open ones, the most urgent of a page first; `silent` when nobody watches."""
+    """Lists open alerts, most urgent first. `silent`: the watch has stopped."""
     found = await asking.operate.alerts_async(
         everything=query.everything,
         kind=query.kind,
@@ -93,7 +93,7 @@ async def list_alerts(asking: Asking, query: Annotated[AlertQuery, Query()]) -> 
 
 @routes.get("/alerts/{alert}", response_model=models.AlertStory, responses=problems(404))
 async def get_alert(asking: Asking, alert: Number) -> Any:
-    """One alert, and what is safe to do about the run that it is about."""
+    """Returns an alert with the safest actions for its run."""
     found = await _own(asking, alert)
     advice = await asking.operate.alert_advice_async(alert)
     return Answered(alert_story_shape(found, advice, await asking.operate.now_async()))
@@ -101,7 +101,7 @@ async def get_alert(asking: Asking, alert: Number) -> Any:
 
 @routes.post("/alerts/{alert}/snooze", response_model=models.Alert, responses=problems(404, 409, body=True))
 async def snooze_alert(asking: Asking, alert: Number, body: SnoozeBody) -> Any:
-    """Nobody is told of it for so long; it is still shown."""
+    """Stops notifications of an alert for a time. The alert stays listed."""
     await _own(asking, alert)
     changed = await asking.operate.snooze_async(alert, body.length, reason=body.reason, actor=asking.actor)
     return Answered(alert_shape(changed, await asking.operate.now_async()))
@@ -109,7 +109,7 @@ async def snooze_alert(asking: Asking, alert: Number, body: SnoozeBody) -> Any:
 
 @routes.post("/alerts/{alert}/unsnooze", response_model=models.Alert, responses=problems(404, 409, body=True))
 async def unsnooze_alert(asking: Asking, alert: Number, body: Act) -> Any:
-    """People are told again, if it is still the case."""
+    """Ends a snooze. Foliot notifies again while the alert is open."""
     await _own(asking, alert)
     changed = await asking.operate.unsnooze_async(alert, reason=body.reason, actor=asking.actor)
     return Answered(alert_shape(changed, await asking.operate.now_async()))
@@ -127,12 +127,12 @@ async def _own(asking: Caller, number: int) -> Alert:
 
 @routes.get("/retention", response_model=models.Retention, responses=problems())
 async def get_retention(asking: Asking) -> Any:
-    """For how many days ended runs, their attempts and events are kept."""
+    """Returns the retention of ended runs, attempts and events."""
     return Answered({"days": await asking.operate.retention_async()})
 
 
 @routes.put("/retention", response_model=models.Retention, responses=problems(body=True))
 async def set_retention(asking: Asking, body: RetentionBody) -> Any:
-    """What is older goes within minutes, and does not come back; what waits for a person stays."""
+    """Sets the retention. Older history is deleted within minutes, for good; parked runs stay."""
     await asking.operate.set_retention_async(body.days, reason=body.reason, actor=asking.actor)
     return Answered({"days": body.days})

@@ -16,14 +16,14 @@ from foliot.web.routing import Answered
 
 routes = router("tokens")
 
-TokenName = Annotated[Key, named("The token's name", "ci")]
+TokenName = Annotated[Key, named("Name of the token", "ci")]
 
 
 class TokenBody(Act):
     name: Name
     scope: Choice[Scope] = Scope.READ
     tenant: Annotated[
-        Name | None, Field(description="Only this tenant's runs, schedules and promises exist for it.")
+        Name | None, Field(description="The token sees only runs, schedules and promises of this tenant.")
     ] = None
     all_tenants: Annotated[
         bool, Field(description="Scope work: takes runs of all tenants. Without tenant and this, runs of no tenant.")
@@ -34,19 +34,19 @@ class TokenBody(Act):
     queues: Annotated[
         list[Name], Field(max_length=MOST_BOUNDS, description="Scope work: takes only runs of these queues.")
     ] = []
-    expires_in: Annotated[Length | None, Field(description="By default it does not.")] = None
+    expires_in: Annotated[Length | None, Field(description="Default: no expiry.")] = None
 
 
 @routes.get("/tokens", response_model=models.Page[models.Token], responses=problems())
 async def list_tokens(asking: Asking) -> Any:
-    """All that were ever made, by name."""
+    """Lists all tokens by name, revoked ones included."""
     now = await asking.operate.now_async()
     return page([token_shape(one, now) for one in await asking.operate.tokens_async()], None)
 
 
 @routes.post("/tokens", status_code=201, response_model=models.NewToken, responses=problems(409, body=True))
 async def create_token(asking: Asking, body: TokenBody) -> Any:
-    """Makes a token. Only a hash of it is kept: its text is told here, once, and not to whoever asks again."""
+    """Creates a token. Only its hash is stored: this answer alone contains its text."""
     made = await asking.operate.create_token_async(
         body.name,
         reason=body.reason,
@@ -64,6 +64,6 @@ async def create_token(asking: Asking, body: TokenBody) -> Any:
 
 @routes.delete("/tokens/{token}", response_model=models.Token, responses=problems(404))
 async def revoke_token(asking: Asking, token: TokenName, reason: ReasonQuery) -> Any:
-    """From now on it opens nothing, and whoever logged in with it is logged out."""
+    """Revokes a token and ends its sessions."""
     revoked = await asking.operate.revoke_token_async(token, reason=reason, actor=asking.actor)
     return Answered(token_shape(revoked, await asking.operate.now_async()))

@@ -17,28 +17,28 @@ from foliot.web.caller import Asking, Caller
 from foliot.web.fields import Body, Identifier, Length, Name, Number
 from foliot.web.routing import Answered
 
-routes = router("work elsewhere")
+routes = router("remote workers")
 
 AttemptToken = Annotated[
-    str, Path(min_length=1, max_length=200, pattern="^[A-Za-z0-9_-]+$", description="As `claim` gave it.")
+    str, Path(min_length=1, max_length=200, pattern="^[A-Za-z0-9_-]+$", description="Token from `claim`.")
 ]
 
 
 class JobBody(Body):
-    """A job that this worker can do. Its settings hold where no code of the fleet declares it."""
+    """A job of this worker. Its settings apply unless code of the fleet declares the job."""
 
     name: Identifier
     queue: Identifier = DEFAULT_QUEUE
     settings: Annotated[
-        dict[str, Any], Field(description="Policies, as for @app.job.", examples=[{"attempts": 3, "timeout": "5m"}])
+        dict[str, Any], Field(description="Policies, as in @app.job.", examples=[{"attempts": 3, "timeout": "5m"}])
     ] = {}
 
 
 class WorkerBody(Body):
-    name: Annotated[Name, Field(description="What people see in the list of workers.", examples=["resizer-1"])]
+    name: Annotated[Name, Field(description="Name in the list of workers.", examples=["resizer-1"])]
     jobs: Annotated[list[JobBody], Field(min_length=1, max_length=MOST_JOBS)]
-    queues: Annotated[list[Name], Field(max_length=100, description="By default those of its jobs.")] = []
-    slots: Annotated[int, Field(ge=1, le=MOST_SLOTS, description="How many runs at a time.")] = 1
+    queues: Annotated[list[Name], Field(max_length=100, description="Default: the queues of its jobs.")] = []
+    slots: Annotated[int, Field(ge=1, le=MOST_SLOTS, description="Number of concurrent runs.")] = 1
     labels: Annotated[list[Name], Field(max_length=100)] = []
     version: Annotated[str, Field(max_length=100)] = ""
 
@@ -48,13 +48,13 @@ class ClaimBody(Body):
 
 
 class SaidBody(Body):
-    """What an attempt says of itself."""
+    """A report of an attempt."""
 
     attempt: Annotated[str, Field(min_length=1, max_length=200)]
     done: Annotated[float | None, Field(ge=-1e15, le=1e15)] = None
     of: Annotated[float | None, Field(ge=-1e15, le=1e15)] = None
     note: Annotated[str | None, Field(max_length=1_000)] = None
-    checkpoint: Annotated[Any, Field(description="For the next attempt; any JSON.")] = None
+    checkpoint: Annotated[Any, Field(description="Checkpoint for the next attempt: any JSON.")] = None
 
 
 class BeatBody(Body):
@@ -67,13 +67,13 @@ class CompleteBody(Body):
 
 class FailBody(Body):
     error: Annotated[str, Field(min_length=1, max_length=10_000)]
-    permanent: Annotated[bool, Field(description="Trying again cannot help.")] = False
-    retry_after: Annotated[Length | None, Field(description="Not before this time has passed.")] = None
-    cancelled: Annotated[bool, Field(description="It stopped because it was asked to.")] = False
+    permanent: Annotated[bool, Field(description="Retries cannot succeed: mark the run dead.")] = False
+    retry_after: Annotated[Length | None, Field(description="Minimum delay before a retry.")] = None
+    cancelled: Annotated[bool, Field(description="The handler stopped after a cancellation request.")] = False
 
 
 class GiveBackBody(Body):
-    """Nothing needs to be said."""
+    """An optional reason."""
 
 
 ACT = problems(404, 409, body=True)
@@ -92,7 +92,7 @@ def _speaker(asking: Caller) -> _Speaker:
 
 @routes.post("/external/workers", status_code=201, response_model=models.Registered, responses=problems(body=True))
 async def register_worker(asking: Asking, body: WorkerBody) -> Any:
-    """Enters one start of a worker. It is declared dead when it is not heard of for the lease of what it runs."""
+    """Registers one start of a remote worker. Without heartbeats for the lease of its runs, it is marked dead."""
     entered = await asking.operate.register_guest_async(
         body.name,
         **_speaker(asking),
@@ -107,14 +107,14 @@ async def register_worker(asking: Asking, body: WorkerBody) -> Any:
 
 @routes.post("/external/workers/{worker}/claim", response_model=models.Claims, responses=ACT)
 async def claim(asking: Asking, worker: Number, body: ClaimBody) -> Any:
-    """Takes runs, as many as there are, up to `limit` and the free slots. Ask again when there were none."""
+    """Claims ready runs, up to `limit` and the free slots. Repeat the request after an empty answer."""
     taken = await asking.operate.claim_guest_async(worker, **_speaker(asking), limit=body.limit)
     return Answered({"attempts": [taken_shape(one) for one in taken]})
 
 
 @routes.post("/external/workers/{worker}/beat", response_model=models.Heard, responses=ACT)
 async def beat(asking: Asking, worker: Number, body: BeatBody) -> Any:
-    """The worker lives; what its attempts say is kept. Tells which of them should stop, and which are lost."""
+    """Sends a heartbeat with reports of attempts. Returns attempts to stop and lost attempts."""
     said = [Said(one.attempt, one.done, one.of, one.note, one.checkpoint) for one in body.attempts]
     heard = await asking.operate.beat_guest_async(worker, said, **_speaker(asking))
     return Answered({"stop": heard.stop, "lost": heard.lost})
@@ -122,21 +122,21 @@ async def beat(asking: Asking, worker: Number, body: BeatBody) -> Any:
 
 @routes.delete("/external/workers/{worker}", response_model=models.Done, responses=problems(404))
 async def leave(asking: Asking, worker: Number) -> Any:
-    """The worker ends in order; what it still had in hand is handed to somebody else at once."""
+    """Ends a worker. Its claimed runs are handed off again at once."""
     await asking.operate.retire_guest_async(worker, credential=asking.principal.credential)
     return Answered({"id": str(worker), "outcome": "left"})
 
 
 @routes.post("/external/attempts/{attempt}/complete", response_model=models.Ended, responses=ACT)
 async def complete(asking: Asking, attempt: AttemptToken, body: CompleteBody) -> Any:
-    """The attempt succeeded. 409 when it is yours no more: then nothing was recorded but that you came too late."""
+    """Records success. 409 if another worker owns the run: only the late report is recorded."""
     run = await asking.operate.complete_guest_async(attempt, body.result, **_speaker(asking))
     return Answered({"run": run, "outcome": "completed"})
 
 
 @routes.post("/external/attempts/{attempt}/fail", response_model=models.Ended, responses=ACT)
 async def fail(asking: Asking, attempt: AttemptToken, body: FailBody) -> Any:
-    """The attempt failed; the job's policy says what follows."""
+    """Records a failure. The job's policy decides about a retry."""
     run = await asking.operate.fail_guest_async(
         attempt,
         body.error,
@@ -150,6 +150,6 @@ async def fail(asking: Asking, attempt: AttemptToken, body: FailBody) -> Any:
 
 @routes.post("/external/attempts/{attempt}/give-back", response_model=models.Ended, responses=ACT)
 async def give_back(asking: Asking, attempt: AttemptToken, body: GiveBackBody) -> Any:
-    """You cannot do it now: somebody else gets it at once, and it costs no attempt."""
+    """Returns a claimed run unexecuted. It is handed off again at once and costs no attempt."""
     run = await asking.operate.give_back_guest_async(attempt, **_speaker(asking))
-    return Answered({"run": run, "outcome": "given back"})
+    return Answered({"run": run, "outcome": "returned by the worker"})

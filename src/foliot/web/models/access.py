@@ -26,16 +26,16 @@ class Token(Shape):
 
 
 class NewToken(Token):
-    token: str | None = Field(description="The text; told once. Null where the same request is answered again.")
+    token: str | None = Field(description="Text of the token, in the first answer only. Null in a repeated answer.")
 
 
 class Registered(Shape):
     worker: int
-    beat_every: float = Field(description="Seconds: how often to beat.")
+    beat_every: float = Field(description="Seconds between heartbeats.")
 
 
 class Taken(Shape):
-    """An attempt in your hands."""
+    """A claimed attempt."""
 
     run: str
     attempt: int
@@ -58,8 +58,8 @@ class Claims(Shape):
 
 
 class Heard(Shape):
-    stop: list[str] = Field(description="Attempts that somebody wants stopped.")
-    lost: list[str] = Field(description="Attempts that are yours no more: drop them.")
+    stop: list[str] = Field(description="Attempts with a cancellation request.")
+    lost: list[str] = Field(description="Attempts that another worker owns: stop them.")
 
 
 class Ended(Shape):

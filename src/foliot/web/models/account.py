@@ -119,11 +119,11 @@ class Days(Shape):
 
 
 class Retention(Shape):
-    days: int | None = Field(description="For how long what is over is kept; null: for ever.")
+    days: int | None = Field(description="Retention of ended runs; null: no limit.")
 
 
 class Tally(Shape):
-    """How promises were kept."""
+    """Counts of outcomes."""
 
     on_time: int
     late: int
@@ -136,7 +136,7 @@ class Tally(Shape):
 
 
 class Minute(Tally):
-    """Of the runs that ended in one minute."""
+    """Counts of the runs that ended in one minute."""
 
     at: datetime
 
@@ -152,7 +152,7 @@ class Coming(Shape):
 
 
 class Instance(Worker):
-    """A process of the fleet, as it is heard of."""
+    """A process of the fleet with its last heartbeat."""
 
     heard_of: float
     clock_offset: list[float | None]
@@ -173,7 +173,7 @@ class Scheduling(Working):
 
 
 class Overview(Shape):
-    """How everything stands."""
+    """Overview of the whole installation."""
 
     now: datetime
     last_hour: Tally
@@ -198,7 +198,7 @@ class Overview(Shape):
 
 
 class Need(Shape):
-    """Something that waits for a person, and the safe thing to do about it."""
+    """An item that needs attention, with the safest action."""
 
     kind: str
     subject: str
@@ -212,11 +212,11 @@ class Need(Shape):
     why: str
     owner: str | None
     runbook: str | None
-    counts: list[str] = Field(description="How many items and effects are done, in doubt and not done.")
-    look: list[str] = Field(description="What to look for first, outside.")
-    steps: list[Step] = Field(description="All that is safe, the safest first.")
-    in_doubt: list[str] = Field(description="Effects that need an answer, as `name:key`.")
-    fix_first: bool = Field(description="Its cause must be removed before it is tried again.")
+    counts: list[str] = Field(description="Counts of items and effects: done, in doubt, not done.")
+    look: list[str] = Field(description="First checks in other systems.")
+    steps: list[Step] = Field(description="Safe actions, safest first.")
+    in_doubt: list[str] = Field(description="Effects in doubt, as `name:key`.")
+    fix_first: bool = Field(description="A retry helps only after the cause is fixed.")
 
 
 class Alert(Shape):
@@ -243,11 +243,11 @@ class Alert(Shape):
 
 
 class AlertStory(Alert):
-    """With what is safe to do about the run that it is about."""
+    """An alert with the safest actions for its run."""
 
     advice: Advice | None
 
 
 class AlertPage(Page[Alert]):
-    looked_at: datetime | None = Field(description="When the watch last looked.")
-    silent: bool = Field(description="Nobody watches: what is told here is not up to date.")
+    looked_at: datetime | None = Field(description="Time of the last round of the watch.")
+    silent: bool = Field(description="The watch has stopped: alerts may be out of date.")

@@ -14,7 +14,7 @@ class Shape(BaseModel):
 
 
 class ProblemShape(Shape):
-    """What went wrong, as RFC 9457 has it."""
+    """A problem report (RFC 9457)."""
 
     model_config = ConfigDict(extra="forbid", title="Problem")
     type: str
@@ -22,7 +22,7 @@ class ProblemShape(Shape):
     status: int
     detail: str
     instance: str
-    errors: list[FieldProblem] | None = Field(default=None, description="One for each field that cannot be used.")
+    errors: list[FieldProblem] | None = Field(default=None, description="One entry per invalid field.")
 
 
 class FieldProblem(Shape):
@@ -32,7 +32,7 @@ class FieldProblem(Shape):
 
 class Page(Shape, Generic[T]):
     items: list[T]
-    cursor: str | None = Field(description="Where the next page begins; null when there is none.")
+    cursor: str | None = Field(description="Cursor of the next page; null on the last page.")
 
 
 class Me(Shape):
@@ -42,7 +42,7 @@ class Me(Shape):
 
 
 class Done(Shape):
-    """A thing, and what was done with it."""
+    """A subject and the action's outcome."""
 
     id: str
     outcome: str

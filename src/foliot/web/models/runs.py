@@ -11,7 +11,7 @@ from foliot.web.models.common import Page, Shape
 
 
 class Kept(Shape):
-    """What became of it: the run that stands for it now."""
+    """Outcome, with the run that the action left or created."""
 
     id: str
     outcome: str
@@ -22,7 +22,7 @@ class Kept(Shape):
 
 
 class HeldRun(Shape):
-    """Another run that the worker holds. It would end as interrupted, and start again."""
+    """Another run of the worker. It would end as interrupted and start again."""
 
     id: str
     job: str
@@ -87,7 +87,7 @@ class ListedRun(Run):
 
 
 class RunPage(Page[ListedRun]):
-    complete: bool = Field(description="False: the search was cut short; there may be more from the cursor on.")
+    complete: bool = Field(description="False: the search stopped early; more may follow the cursor.")
 
 
 class Attempt(Shape):
@@ -129,8 +129,8 @@ class Batch(Shape):
     name: str
     of: int | None
     done: int
-    in_doubt: int = Field(description="Not done, with an effect that has no recorded end.")
-    not_done: int = Field(description="Not done otherwise; 0 where `of` is not known.")
+    in_doubt: int = Field(description="Items not done, with an effect that has no recorded end.")
+    not_done: int = Field(description="Other items not done; 0 if `of` is unknown.")
     failed: int
     failures: list[Failure]
 
@@ -182,16 +182,16 @@ class Advice(Shape):
     recovery: str = Field(alias="class")
     why: str
     action: str
-    fix_first: bool = Field(description="Its cause must be removed before it is tried again.")
+    fix_first: bool = Field(description="A retry helps only after the cause is fixed.")
     lead: str
-    counts: list[str] = Field(description="How many items and effects are done, in doubt and not done.")
-    look: list[str] = Field(description="What to look for first, outside.")
+    counts: list[str] = Field(description="Counts of items and effects: done, in doubt, not done.")
+    look: list[str] = Field(description="First checks in other systems.")
     steps: list[Step]
     refused: list[Step]
 
 
 class WholeRun(ListedRun):
-    """A run with everything that is known of it."""
+    """A run with its attempts, effects, timeline and advice."""
 
     attempts: list[Attempt]
     effects: list[Effect]
@@ -255,11 +255,11 @@ class Reconciled(Shape):
 
 
 class RunsMeant(Shape):
-    """What would become of the runs that a filter means."""
+    """Expected outcomes of the runs that match a filter."""
 
     would: int
     states: dict[str, int]
-    refused: dict[str, int] = Field(description="Why others would be refused, and how many of them.")
+    refused: dict[str, int] = Field(description="Reasons of refusals, with counts.")
     sample: list[Run]
 
 
@@ -270,12 +270,12 @@ class Handled(Shape):
 
 
 class HandledMany(Shape):
-    counts: dict[str, int] = Field(description="By outcome.")
+    counts: dict[str, int] = Field(description="Counts by outcome.")
     handled: list[Handled]
 
 
 class BulkRuns(Shape):
-    """What became of each; or, of a dry run, what would."""
+    """Outcome of each run; for a dry run, the expected outcome."""
 
     told: HandledMany | None
     preview: RunsMeant | None

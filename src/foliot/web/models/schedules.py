@@ -12,7 +12,7 @@ from foliot.web.models.runs import HandledMany
 
 
 class Pause(Shape):
-    name: str = Field(description="What is paused: `job:report`.")
+    name: str = Field(description="Paused subject: `job:report`.")
     what: str
     since: datetime
     until: datetime | None
@@ -21,7 +21,7 @@ class Pause(Shape):
 
 
 class Edited(Shape):
-    """What operators changed since it was last stated."""
+    """Operator edits since the last declaration."""
 
     at: datetime
     actor: str
@@ -71,7 +71,7 @@ class Ticks(Shape):
 
 
 class AtWork(Shape):
-    """A run that an attempt owns."""
+    """A running attempt."""
 
     id: str
     state: str
@@ -83,7 +83,7 @@ class AtWork(Shape):
 
 
 class ScheduleStanding(Schedule):
-    """A schedule, and what its latest runs say about it."""
+    """A schedule with its health."""
 
     last_created: str | None
     last_useful_at: datetime | None
@@ -100,18 +100,18 @@ class ScheduleStanding(Schedule):
     overlaps: int
     backlog: int
     useful_per_attempt: float | None
-    partial: int = Field(description="Of the last ticks, those that were not done for all members.")
+    partial: int = Field(description="Recent ticks that failed for some members.")
     emitted: int
     completed: int
     failures_in_a_row: int
     failures_by_tenant: dict[str, int]
-    strip: list[str] = Field(description="What became of the last ticks, oldest first.")
+    strip: list[str] = Field(description="Outcomes of recent ticks, oldest first.")
     durations: list[float]
     needs_person: list[str]
 
 
 class StandingPage(Page[ScheduleStanding]):
-    complete: bool = Field(description="False: the search was cut short; there may be more from the cursor on.")
+    complete: bool = Field(description="False: the search stopped early; more may follow the cursor.")
 
 
 class Change(Shape):
@@ -121,7 +121,7 @@ class Change(Shape):
 
 
 class Planned(Shape):
-    """What becomes of a schedule that somebody states or edits."""
+    """Outcome of a declaration or an edit."""
 
     id: str
     outcome: str
@@ -133,7 +133,7 @@ class Planned(Shape):
 
 
 class Paused(Done):
-    """What was paused, or what is so no more."""
+    """Subjects that were paused or resumed."""
 
     pauses: list[Pause]
 
@@ -144,7 +144,7 @@ class SchedulesMeant(Shape):
 
 
 class BulkSchedules(Shape):
-    """What became of each; or, of a dry run, which are meant."""
+    """Outcome of each schedule; for a dry run, the matching ones."""
 
     told: HandledMany | None
     preview: SchedulesMeant | None
@@ -199,7 +199,7 @@ class Backfill(Pace):
 
 
 class BackfillStanding(Backfill):
-    """With its runs by state, and when it will have ended."""
+    """A backfill with its runs by state and its expected end."""
 
     unfinished: int
     settled: int
@@ -208,7 +208,7 @@ class BackfillStanding(Backfill):
 
 
 class BackfillAnswer(Shape):
-    """A backfill that was begun; or, of a dry run, what it would do."""
+    """A started backfill; for a dry run, its plan."""
 
     backfill: Backfill | None
     preview: BackfillPreview | None

@@ -94,7 +94,7 @@ class Counting:
         self._failed.pop(span, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failed[span] = time.monotonic(), error
-            _log.warning("the load could not be counted: %s", error)
+            _log.warning("load forecast failed: %s", error)
 
 
 def counting_of(request: Request) -> Counting:
@@ -110,11 +110,11 @@ async def load_page(caller: Caller, asked: Asked, counting: Counting) -> dict[st
     span = duration(asked.get("for") or "1d")
     if span not in _LENGTHS:  # each is counted for itself, and kept
         raise InvalidInput(
-            f"the load is shown for {', '.join(value for value, _ in _SPANS)}; `foliot load` takes others"
+            f"for must be one of {', '.join(value for value, _ in _SPANS)}; `foliot load` accepts other periods"
         )
     known, is_counting = await counting.look(caller.operate, span)
     return {
-        "heading": "Load ahead",
+        "heading": "Load forecast",
         "spans": _SPANS,
         "asked": asked.get("for") or "1d",
         "load": None if known is None else known.shown,
@@ -170,7 +170,7 @@ def _heat(of: Load, line: float) -> tuple[Markup, list[tuple[int, str]]]:
         rows.append((name, title, [_degree(count, peak, line) for count in counts]))
     columns = _minutes(of) if of.width == MINUTE else _hours(of, across)
     scale = [(0, "none")] + [(degree, f"up to {step:,}") for degree, step in enumerate(_steps(peak), start=1)]
-    herd = [(5, f"a herd: more than {line:,.0f}")] if peak > line else []
+    herd = [(5, f"load spike: more than {line:,.0f}")] if peak > line else []
     return charts.heat(rows, columns), scale + herd
 
 

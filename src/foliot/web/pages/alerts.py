@@ -28,7 +28,7 @@ async def alerts_page(caller: Caller, asked: Asked) -> dict[str, Any]:
     shapes = [linked_shape(alert, found.now) for alert in found.alerts]
     kinds = Counter(one["kind"] for one in shapes)
     wanted = [one for one in shapes if kind in ("", one["kind"])]
-    watch = "Nobody watches: what is told here is not up to date. Start a scheduler." if found.silent else None
+    watch = "The watch has stopped, so these alerts may be out of date. Start a scheduler." if found.silent else None
     return {
         "heading": "Alerts",
         "groups": alert_groups(wanted),

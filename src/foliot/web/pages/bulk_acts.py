@@ -19,14 +19,14 @@ from foliot.web.pages.words import absolute
 
 _RUNS: dict[str, tuple[str, str, bool]] = {
     # By verb: the verb of operate, what will happen, and whether that could do harm.
-    "cancel": ("cancel_async", "Those that nobody has begun will not run; others are asked to stop.", True),
-    "skip": ("skip_async", "They end as skipped. One that has begun is refused.", False),
-    "retry": ("retry_async", "Each is tried again, if that is safe; others are refused, and stay as they are.", False),
-    "rerun": ("rerun_async", "A new run of each, with the same arguments and ledger, if that is safe.", False),
+    "cancel": ("cancel_async", "Pending runs will not start. For running ones, Foliot requests cancellation.", True),
+    "skip": ("skip_async", "The runs end as skipped. Started runs are refused.", False),
+    "retry": ("retry_async", "Each run is retried if that is safe. Unsafe ones are refused and stay unchanged.", False),
+    "rerun": ("rerun_async", "Creates a rerun of each with the same arguments and ledger, if that is safe.", False),
 }
 _SCHEDULES: dict[str, tuple[str, str]] = {
-    "resume": ("resume_async", "Their next ticks run. Those that fell due meanwhile are skipped."),
-    "trigger": ("trigger_async", "One run of each, now, beside its ticks."),
+    "resume": ("resume_async", "The next ticks run. Ticks that were due during the pause are skipped."),
+    "trigger": ("trigger_async", "Creates one run of each now, beside its ticks."),
 }
 
 
@@ -45,8 +45,8 @@ def _look(noun: str, verb: str, will: str, unsafe: bool) -> Callable[[Desk], Awa
         chosen = desk.form.all(noun)
         heading = f"{verb.capitalize()} {counted(len(chosen), noun)}"
         if not chosen:
-            return Prospect(heading, ["None was chosen."], "", may_go=False)
-        said = [f"{counted(len(chosen), noun)}. {will}", "Each is judged and written down by itself."]
+            return Prospect(heading, ["Nothing is selected."], "", may_go=False)
+        said = [f"{counted(len(chosen), noun)}. {will}", "Each is decided and audited separately."]
         return Prospect(heading, said, heading, sample=examples(chosen), unsafe=unsafe)
 
     return look
@@ -65,14 +65,15 @@ def _do(noun: str, verb: str, **more: Any) -> Callable[[Desk], Awaitable[str]]:
             else:
                 done += 1
         said = f"{done:,} of {counted(len(chosen), noun)} done"
-        return said + (f"; {len(problems):,} refused, for one: {problems[0]}" if problems else "")
+        return said + (f"; {len(problems):,} refused, for example: {problems[0]}" if problems else "")
 
     return do
 
 
 async def _look_pause(desk: Desk) -> Prospect:
-    seen = await _look("schedule", "pause", "What falls due is held, and no other tick is made.", False)(desk)
-    return replace(seen, fields=[Field("for", "For how long", "", "select", choices=PAUSED_FOR)])
+    will = "The next due run of each is held, and no later ticks are created."
+    seen = await _look("schedule", "pause", will, False)(desk)
+    return replace(seen, fields=[Field("for", "Duration", "", "select", choices=PAUSED_FOR)])
 
 
 async def _pause(desk: Desk) -> str:
@@ -90,12 +91,12 @@ async def _look_snooze(desk: Desk) -> Prospect:
     chosen = await _alike(desk)
     heading = f"Snooze {counted(len(chosen), 'alert')}"
     if not chosen:
-        return Prospect(heading, ["None of these is open any more."], "", may_go=False)
+        return Prospect(heading, ["These alerts are closed already."], "", may_go=False)
     will = [
         f"{counted(len(chosen), 'alert')} about {desk.form.get('about')}, the newest: {chosen[0].cause}",
-        "Nobody is told of them for so long; they are still shown. Those that open later are told.",
+        "Foliot sends no notifications for them during that time. Later alerts notify as usual.",
     ]
-    return Prospect(heading, will, heading, [Field("for", "For how long", "2h", "select", choices=SNOOZED_FOR)])
+    return Prospect(heading, will, heading, [Field("for", "Duration", "2h", "select", choices=SNOOZED_FOR)])
 
 
 async def _snooze(desk: Desk) -> str:
@@ -109,7 +110,7 @@ async def _snooze(desk: Desk) -> str:
         except Conflict:
             continue  # resolved meanwhile
         quiet += 1
-    return f"{counted(quiet, 'alert')} quiet"
+    return f"{counted(quiet, 'alert')} snoozed"
 
 
 async def _alike(desk: Desk) -> list[Alert]:
@@ -128,8 +129,8 @@ async def _alike(desk: Desk) -> list[Alert]:
 async def _look_replay(desk: Desk) -> Prospect:
     rate = desk.form.get("rate")
     fields = [
-        Field("rate", "Rate", rate, hint="as 50/s; empty: all at once, behind all that is live"),
-        Field("override", "also those that may do harm a second time", "", "checkbox"),
+        Field("rate", "Rate", rate, hint="such as 50/s; empty: all now, at lower priority than live runs"),
+        Field("override", "include runs whose effects may happen twice", "", "checkbox"),
     ]
     try:
         seen = await desk.operate.preview_replay_async(
@@ -137,7 +138,7 @@ async def _look_replay(desk: Desk) -> Prospect:
         )
     except FoliotError as error:
         return Prospect("Replay dead letters", [str(error)], "Replay them", fields)
-    will = [f"{seen.would:,} of {counted(seen.total, 'dead letter')} are tried again, with their attempts renewed."]
+    will = [f"{seen.would:,} of {counted(seen.total, 'dead letter')} are retried with a full number of attempts."]
     will += [f"{count:,} {kind[0]}: {kind[1]}" for kind, count in seen.refused.items()]
     sample = [Example(one.letter.view.id) for one in seen.sample]
     return Prospect("Replay dead letters", will, f"Replay {seen.would:,}", fields, sample, may_go=bool(seen.would))

@@ -80,7 +80,7 @@ async def _told_before(caller: Caller, key: str, digest: bytes) -> str | None:
     if found.answer is not None:
         return found.answer.headers["location"]
     if found.standing is not Asked.NEW:
-        raise Refused("this form was sent before; look whether it was done, and open it anew")
+        raise Refused("this form was sent before; check whether the action was done, then reopen the form")
     return None
 
 
@@ -94,7 +94,7 @@ async def _desk(caller: Caller, kind: str, subject: str, verb: str, form: Form) 
     name = f"{form.get('verb')}-many" if verb == CHOOSE else verb
     act = ACTS.get(kind, name)
     if act is None or (act.is_for_all and caller.tenant is not None):
-        raise UnknownName(f"nothing is called {verb!r:.40} here")
+        raise UnknownName(f"unknown action {verb!r:.40}")
     is_of_one = not name.endswith("-many") and name != MAKE
     if kind == "runs" and is_of_one:
         await caller.run(subject)

@@ -35,7 +35,7 @@ async def fleet_page(caller: Caller) -> dict[str, Any]:
 
 def _instance(one: Instance, now: Instant, holdings: Sequence[Holding] = ()) -> dict[str, Any]:
     low, high = one.offset_low, one.offset_high
-    clock = "the store's own" if low is None or high is None else f"{_offset(low)} to {_offset(high)}"
+    clock = "store clock" if low is None or high is None else f"{_offset(low)} to {_offset(high)}"
     return instance_shape(one) | {
         "host": one.host.split(" ")[0],
         "alive": now - one.beat_at < ALIVE,
@@ -54,13 +54,13 @@ def _holds(holdings: Sequence[Holding]) -> str:
     shards = [one.shard for one in holdings if one.shard >= 0]
     duties = [Duty(one.shard).name.lower() for one in holdings if one.shard < 0]
     said = [counted(len(shards), "shard")] if shards else []
-    return ", ".join(said + ([f"the duties {', '.join(duties)}"] if duties else [])) or "nothing"
+    return ", ".join(said + ([f"duties: {', '.join(duties)}"] if duties else [])) or "none"
 
 
 def _worker_acts(one: Instance) -> list[dict[str, str]]:
     at = f"/act/workers/{one.number}"
     if getattr(one, "wish", None):
-        return [{"href": f"{at}/resume", "text": "Work again…", "kind": "safe"}]
+        return [{"href": f"{at}/resume", "text": "Resume…", "kind": "safe"}]
     return [
         {"href": f"{at}/drain", "text": "Drain…", "kind": ""},
         {"href": f"{at}/quarantine", "text": "Quarantine…", "kind": ""},
@@ -68,7 +68,7 @@ def _worker_acts(one: Instance) -> list[dict[str, str]]:
 
 
 def _allows(shape: dict[str, Any]) -> str:
-    said = [] if shape["concurrency"] is None else [f"{shape['concurrency']:,} at a time"]
+    said = [] if shape["concurrency"] is None else [f"{shape['concurrency']:,} concurrent"]
     said += [] if shape["rate"] is None else [str(shape["rate"])]
     said += [] if shape["weight"] in (None, 1) else [f"weight {shape['weight']:g}"]
-    return ", ".join(said) or "anything"
+    return ", ".join(said) or "no limit"

@@ -62,11 +62,11 @@ async def told_as_page(request: Request, problem: Problem) -> Response:
 
 
 _HINTS = {
-    "unknown": "It may have been removed, or its history has ended; or it belongs to another tenant.",
-    "not-allowed": "Somebody with access to the host can make another token: foliot tokens create NAME --scope operate",
-    "from-elsewhere": "Nothing was done. Go back, load the page again, and send the form once more.",
-    "failed": "If it was an action, it may have been done all the same: look before you send it again.",
-    "store": "Load the page again in a moment. If it was an action, look first whether it was done.",
+    "unknown": "It may be deleted, past its retention, or owned by another tenant.",
+    "not-allowed": "Create a token with a wider scope on the host: foliot tokens create NAME --scope operate",
+    "from-elsewhere": "Nothing was changed. Go back, reload the page, and send the form again.",
+    "failed": "An action may have been done despite this error: check before you send it again.",
+    "store": "Reload the page in a moment. Check whether an action was done before you repeat it.",
 }
 """What to do next, by kind of problem."""
 
@@ -80,12 +80,12 @@ async def form_of(request: Request) -> dict[str, str]:
         found = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
         return {check_text(name): check_text(value) for name, value in found}
     except ValueError:
-        raise Problem("unreadable", "that is no form that can be read") from None
+        raise Problem("unreadable", "the body is not a readable form") from None
 
 
 async def _check_mark(request: Request, principal: Principal) -> None:
     if not is_csrf_right(principal, (await form_of(request)).get(CSRF_FIELD)):
-        raise Problem("from-elsewhere", "the form does not carry the mark of this session; load the page again")
+        raise Problem("from-elsewhere", "CSRF token missing or expired; reload the page")
 
 
 def principal_of(request: Request) -> Principal:

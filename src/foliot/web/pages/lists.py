@@ -71,7 +71,7 @@ def run_filter(caller: Caller, asked: Asked) -> RunFilter:
 
 def _named(kind: Any, name: str, what: str) -> Any:
     if name.upper() not in kind.__members__:
-        raise InvalidInput(f"there is no {what} {name!r:.40}; there are: {', '.join(map(str, kind))}")
+        raise InvalidInput(f"unknown {what} {name!r:.40}; known: {', '.join(map(str, kind))}")
     return kind[name.upper()]
 
 

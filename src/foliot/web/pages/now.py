@@ -23,6 +23,7 @@ from foliot.web.pages.run import answer_links
 from foliot.web.pages.words import day_and_time, fact, lasting, number, quoted, share
 
 _ROWS = 8
+_FIXED = "after the cause is fixed"
 _MARKS = {
     Kind.AMBIGUOUS: "maybe",
     Kind.SETTLED: "held",
@@ -37,10 +38,10 @@ _SAFE = {
     "resume": "Resume",
     "repair": "Repair",
     "rerun": "Rerun",
-    "verify": "Ask its check",
-    "reconcile": "Settle it",
-    "cancel": "Ask it to stop",
-    "pause": "Pause it",
+    "verify": "Verify",
+    "reconcile": "Reconcile",
+    "cancel": "Cancel",
+    "pause": "Pause",
 }
 _YES = Markup(
     '<svg viewBox="0 0 32 32" fill="none" stroke="currentColor" stroke-width="3" stroke-linecap="round" '
@@ -78,26 +79,26 @@ async def now_page(caller: Caller) -> dict[str, Any]:
 def answer(seen: Overview) -> dict[str, Any]:
     """Is everything kept? In a sentence, and a second one that says what it rests on."""
     hour, waiting = seen.pulse.hour, sum(seen.needs.values())
-    kept = Markup("{} of {} promises of the last hour kept, {} late").format(
+    kept = Markup("Last hour: {} of {} runs done, {} late").format(
         fact("last_hour.on_time+last_hour.late", number(hour.kept)),
         fact("last_hour.promised", number(hour.promised)),
         fact("last_hour.late", number(hour.late)),
     )
     if seen.scheduling.verdict == "wrong":
-        return _answer("bad", "Nothing fires.", fact("schedulers.what", seen.scheduling.what))
+        return _answer("bad", "Scheduling has stopped", fact("schedulers.what", seen.scheduling.what))
     if seen.working.verdict == "wrong":
-        return _answer("bad", "Nothing runs.", fact("workers.what", seen.working.what))
+        return _answer("bad", "Execution has stopped", fact("workers.what", seen.working.what))
     if waiting:
-        things = Markup("{} thing{} a person.").format(
+        things = Markup("{} item{} attention").format(
             fact("needs_person", number(waiting)), " needs" if waiting == 1 else "s need"
         )
         return _answer("late", things, kept)
     for name, signal in (("schedulers", seen.scheduling), ("workers", seen.working)):
         if signal.verdict != "ok":
-            return _answer("late", "Something is behind.", fact(f"{name}.what", signal.what))
+            return _answer("late", "Work is delayed", fact(f"{name}.what", signal.what))
     if not hour.promised:
-        return _answer("ok", "All is well.", "nothing fell due in the last hour")
-    return _answer("ok", "Every promise is kept.", kept)
+        return _answer("ok", "No problems", "no runs were due in the last hour")
+    return _answer("ok", "All runs on schedule", kept)
 
 
 def _answer(meaning: str, text: str, more: str) -> dict[str, Any]:
@@ -137,10 +138,8 @@ def figures(seen: Overview) -> list[dict[str, str]]:
                 fact("retrying", number(pulse.retrying)), fact("held", number(pulse.held))
             ),
         ),
-        _figure("Waiting for a worker", fact("waiting", number(pulse.waiting)), backlog or "nothing waits"),
-        _figure(
-            "Queue delay", "none" if delay is None else fact("queue_delay", lasting(delay)), "the first that waits"
-        ),
+        _figure("Waiting for a worker", fact("waiting", number(pulse.waiting)), backlog or "no runs waiting"),
+        _figure("Queue delay", "none" if delay is None else fact("queue_delay", lasting(delay)), "oldest waiting run"),
         _figure("Early starts", fact("early", number(pulse.early)), "must be none", "bad" if pulse.early else "ok"),
     ]
 
@@ -148,7 +147,7 @@ def figures(seen: Overview) -> list[dict[str, str]]:
 def _on_time(when: str, field: str, tally: Tally) -> dict[str, str]:
     kept = fact(f"{field}.on_time/{field}.promised", share(tally.on_time, tally.promised))
     return _figure(
-        f"Kept on time, {when}", kept, Markup("of {}").format(fact(f"{field}.promised", number(tally.promised)))
+        f"On time, {when}", kept, Markup("of {}").format(fact(f"{field}.promised", number(tally.promised)))
     )
 
 
@@ -178,7 +177,7 @@ def group_row(group: NeedGroup) -> dict[str, Any]:
     state = {"condition": str(need.kind)} if need.kind is Kind.STUCK else {"state": str(need.kind)}
     safe = None
     if need.kind is Kind.DEAD and need.action in ("retry", "resume"):
-        safe = _step(need, f"/act/dead/all/replay?{_query(by | {'why': why})}", "Replay", "their causes are")
+        safe = _step(need, f"/act/dead/all/replay?{_query(by | {'why': why})}", "Replay", _FIXED)
     return need_row(need) | {
         "kind": Markup("{} {}").format(fact("#", number(group.size)), str(need.kind)),
         "id": about(group),
@@ -193,10 +192,10 @@ def group_row(group: NeedGroup) -> dict[str, Any]:
     }
 
 
-def _step(need: Need, href: str, words: str, causes: str) -> dict[str, str]:
+def _step(need: Need, href: str, words: str, condition: str) -> dict[str, str]:
     """A button. A try that helps only after its cause is removed says so, and is not the primary one."""
     if need.fix_first and need.action in TRIES:
-        return {"href": href, "text": f"{words}, {causes} removed…", "kind": ""}
+        return {"href": href, "text": f"{words} {condition}…", "kind": ""}
     return {"href": href, "text": f"{words}…", "kind": "safe"}
 
 
@@ -210,7 +209,7 @@ def need_row(need: Need) -> dict[str, Any]:
     href = f"/{kind}/{quoted(need.subject)}"
     safe = None
     if need.action in _SAFE:
-        safe = _step(need, f"/act/{kind}/{quoted(need.subject)}/{need.action}", _SAFE[need.action], "its cause is")
+        safe = _step(need, f"/act/{kind}/{quoted(need.subject)}/{need.action}", _SAFE[need.action], _FIXED)
     answers = []
     if need.action == "reconcile":
         resumes = any("--then resume" in (step.command or "") for step in need.steps)
@@ -251,7 +250,7 @@ def hour_drawing(minutes: Sequence[tuple[int, Tally]], now: Instant) -> Markup:
         for minute, tally in minutes
     ]
     ticks = [(place, day_and_time(minute * MINUTE)) for place, (minute, _) in enumerate(minutes) if minute % 15 == 0]
-    return charts.bars(columns, ticks, title="how promises were kept in the last hour")
+    return charts.bars(columns, ticks, title="outcomes of the last hour")
 
 
 def house(seen: Overview) -> list[tuple[str, str, str, str]]:
@@ -261,9 +260,9 @@ def house(seen: Overview) -> list[tuple[str, str, str, str]]:
         ("Workers", seen.working.what, meanings[seen.working.verdict], "workers.what"),
     ]
     clocks = [
-        f"{one.role} {one.number} is {lasting(max(abs(one.offset_low or 0), abs(one.offset_high or 0)))} off"
+        f"{one.role} {one.number}: off by {lasting(max(abs(one.offset_low or 0), abs(one.offset_high or 0)))}"
         for one in (*seen.schedulers, *seen.workers)
         if one.fenced
     ]
-    rows.append(("Clocks", ", ".join(clocks) or "none is known to be wrong", "bad" if clocks else "", "#clocks"))
+    rows.append(("Clocks", ", ".join(clocks) or "in sync", "bad" if clocks else "", "#clocks"))
     return rows

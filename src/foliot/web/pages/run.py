@@ -27,14 +27,14 @@ _MARKS = {
 }
 _WORDS = {
     "retry": "Retry",
-    "resume": "Resume where it stopped",
+    "resume": "Resume",
     "repair": "Rerun as a repair",
     "rerun": "Rerun",
-    "verify": "Ask its check again",
-    "reconcile": "Settle it",
-    "close": "Close it, the rest is not needed",
+    "verify": "Verify",
+    "reconcile": "Reconcile",
+    "close": "Close without the rest",
     "cancel": "Cancel",
-    "force_cancel": "Cancel with force",
+    "force_cancel": "Force cancel",
 }
 _FOR_ALL = frozenset({"force_cancel"})
 _ALWAYS = {
@@ -51,7 +51,7 @@ _ALWAYS = {
     "cancelled": ("rerun",),
     "skipped": ("rerun",),
 }
-_NAMED = {"cancel": "Cancel…", "skip": "Skip…", "release": "Let it go…", "rerun": "Rerun…"}
+_NAMED = {"cancel": "Cancel…", "skip": "Skip…", "release": "Release…", "rerun": "Rerun…"}
 
 
 def run_page(shape: Shape, card: Shape | None, now: Instant, *, is_bound: bool = False) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _steps(shape: Shape, steps: list[Shape], risky: bool = False) -> Iterator[di
         more = {"risky": "yes"} if risky else {}
         risk = "; ".join(step["text"] for step in steps if step["action"] == action)
         href = act_address(shape["id"], action, **more)
-        fixed = ", its cause is removed" if shape["advice"]["fix_first"] and not risky and action in TRIES else ""
+        fixed = " after the cause is fixed" if shape["advice"]["fix_first"] and not risky and action in TRIES else ""
         text = f"{_WORDS[action]}{fixed}…"
         kind = "unsafe" if risky else "" if fixed or place else "safe"
         yield {"href": href, "text": text, "risk": risk, "kind": kind}

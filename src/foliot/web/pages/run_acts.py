@@ -36,10 +36,10 @@ def add_run_acts(acts: Acts) -> None:
 async def _look_cancel(desk: Desk) -> Prospect:
     view = await desk.operate.run_async(desk.subject)
     running = str(view.state) == "running"
-    will = "Its worker is asked to stop it. It ends when its handler heeds that." if running else "It will not run."
+    will = "Foliot requests cancellation; the handler must check `ctx.cancelled`." if running else "It will not run."
     if view.schedule is not None and not running:
-        will += " Its schedule goes on."
-    return Prospect(f"Cancel {view.id}", [f"It is {view.state}. {will}"], "Cancel it", unsafe=True)
+        will += " Its schedule continues."
+    return Prospect(f"Cancel {view.id}", [f"The run is {view.state}. {will}"], "Cancel run", unsafe=True)
 
 
 async def _cancel(desk: Desk) -> str:
@@ -47,15 +47,15 @@ async def _cancel(desk: Desk) -> str:
 
 
 async def _look_force_cancel(desk: Desk) -> Prospect:
-    heading = f"Cancel {desk.subject} with force"
+    heading = f"Force cancel {desk.subject}"
     try:
         seen = await desk.operate.preview_force_async(desk.subject)
     except Conflict as problem:
-        return Prospect(heading, [f"It cannot be done: {problem}"], "", may_go=False)
+        return Prospect(heading, [f"Not possible: {problem}"], "", may_go=False)
     held = held_words(seen)
     sample = [Example(run, note) for run, note in held[:SHOWN]]
     sample += [Example(f"and {len(held) - SHOWN:,} more")] if len(held) > SHOWN else []
-    return Prospect(heading, forced_words(seen), "Cancel it with force", sample=sample, unsafe=True)
+    return Prospect(heading, forced_words(seen), "Force cancel", sample=sample, unsafe=True)
 
 
 async def _force_cancel(desk: Desk) -> str:
@@ -63,7 +63,8 @@ async def _force_cancel(desk: Desk) -> str:
 
 
 async def _look_skip(desk: Desk) -> Prospect:
-    return Prospect(f"Skip {desk.subject}", ["It ends as skipped, with your reason. Its schedule goes on."], "Skip it")
+    will = ["The run ends as skipped, with your reason. Its schedule continues."]
+    return Prospect(f"Skip {desk.subject}", will, "Skip run")
 
 
 async def _skip(desk: Desk) -> str:
@@ -72,8 +73,9 @@ async def _skip(desk: Desk) -> str:
 
 async def _look_release(desk: Desk) -> Prospect:
     view = await desk.operate.run_async(desk.subject)
-    will = [f"It is held: {view.detail or view.reason or 'for its turn'}.", "It goes to a worker now, against that."]
-    return Prospect(f"Let {view.id} go", will, "Let it go", unsafe=True)
+    will = [f"The run is held: {view.detail or view.reason or 'no reason recorded'}."]
+    will.append("The scheduler hands it to a worker now despite this.")
+    return Prospect(f"Release {view.id}", will, "Release run", unsafe=True)
 
 
 async def _release(desk: Desk) -> str:
@@ -81,16 +83,16 @@ async def _release(desk: Desk) -> str:
 
 
 async def _look_retry(desk: Desk) -> Prospect:
-    will = "It is tried again now, with its attempts renewed. What is recorded as done is not done again."
-    return _with_its_risk(desk, Prospect(f"Retry {desk.subject}", [will], "Retry it"))
+    will = "The scheduler retries it now with a full number of attempts. Recorded effects and items are not repeated."
+    return _with_its_risk(desk, Prospect(f"Retry {desk.subject}", [will], "Retry run"))
 
 
 def _with_its_risk(desk: Desk, prospect: Prospect) -> Prospect:
     """Who comes by the button that could do harm is told of it, and has to say themselves that they know."""
     if not (desk.form.has("risky") or desk.form.has("override")):
         return prospect
-    risk = "It was refused because something may already have happened: it may happen a second time."
-    box = Field("override", "I know that, and want it all the same", "", "checkbox", required=True)
+    risk = "Foliot refuses this because an effect may have happened already: it may happen a second time."
+    box = Field("override", "I accept that an effect may happen twice", "", "checkbox", required=True)
     return replace(prospect, will=[*prospect.will, risk], fields=[box], unsafe=True)
 
 
@@ -100,8 +102,8 @@ async def _retry(desk: Desk) -> str:
 
 
 async def _look_resume(desk: Desk) -> Prospect:
-    will = ["It goes on where it stopped: what is recorded as done is not done again."]
-    return Prospect(f"Resume {desk.subject}", will, "Resume it")
+    will = ["The run continues where it stopped. Recorded effects and items are not repeated."]
+    return Prospect(f"Resume {desk.subject}", will, "Resume run")
 
 
 async def _resume(desk: Desk) -> str:
@@ -109,8 +111,8 @@ async def _resume(desk: Desk) -> str:
 
 
 async def _look_rerun(desk: Desk) -> Prospect:
-    will = "A new run with the same arguments and the same ledger: effects that are done stay done."
-    return _with_its_risk(desk, Prospect(f"Rerun {desk.subject}", [will], "Rerun it"))
+    will = "Creates a new run with the same arguments and ledger. Effects recorded as done are not repeated."
+    return _with_its_risk(desk, Prospect(f"Rerun {desk.subject}", [will], "Create rerun"))
 
 
 async def _rerun(desk: Desk) -> str:
@@ -119,8 +121,8 @@ async def _rerun(desk: Desk) -> str:
 
 
 async def _look_repair(desk: Desk) -> Prospect:
-    will = ["A new run that is told to write again what was written wrongly."]
-    return Prospect(f"Repair {desk.subject}", will, "Rerun it as a repair")
+    will = ["Creates a new run with `ctx.repair` set: the handler rewrites its output."]
+    return Prospect(f"Repair {desk.subject}", will, "Create repair run")
 
 
 async def _repair(desk: Desk) -> str:
@@ -128,7 +130,8 @@ async def _repair(desk: Desk) -> str:
 
 
 async def _look_verify(desk: Desk) -> Prospect:
-    return Prospect(f"Verify {desk.subject}", ["The job's check is asked again. That changes nothing."], "Ask it again")
+    will = ["A worker runs the job's check again. The check must not change data."]
+    return Prospect(f"Verify {desk.subject}", will, "Verify run")
 
 
 async def _verify(desk: Desk) -> str:
@@ -139,38 +142,38 @@ async def _look_reconcile(desk: Desk) -> Prospect:
     view = await desk.operate.run_async(desk.subject)
     advice = await desk.operate.advice_async(desk.subject)
     effects = [shown_effect(effect) for effect in open_effects(view)]
-    will = ["Your answers go into its ledger, with your evidence."] if effects else []
+    will = ["Your answers and your evidence are recorded in its ledger."] if effects else []
     if effects or is_unfinished(view.effects, view.batches, returned=True):
-        will.append("Then the rest of its work is done, or closed as not needed, or it stays parked until you decide.")
+        will.append("The unfinished items are then resumed, closed as not needed, or left parked until you decide.")
     else:
-        will.append("It ends as reconciled, with your evidence. It is not run again.")
+        will.append("The run ends as reconciled, with your evidence. It does not run again.")
     if advice is not None:
         will += [*advice.counts, *advice.look]
     fields = [Field(f"effect {name}", f"Did {name} happen?", "", "select", choices=_ANSWERS) for name in effects]
     then = "resume" if effects and view.reason != Reason.POISON else ""
-    fields.append(Field("then", "And the rest of its work?", then, "select", choices=_THEN))
-    hint = "Where it can be looked up: a statement, a ticket, a log line. It stays with the run."
-    fields.append(Field("evidence", "How do you know?", "", hint=hint, required=True))
-    return Prospect(f"Settle {view.id}", will, "Settle it", fields)
+    fields.append(Field("then", "Unfinished items", then, "select", choices=_THEN))
+    hint = "A reference: statement, ticket or log line. Stored with the run."
+    fields.append(Field("evidence", "Evidence", "", hint=hint, required=True))
+    return Prospect(f"Reconcile {view.id}", will, "Reconcile run", fields)
 
 
-_ANSWERS = (("", "I do not know"), ("done", "it happened"), ("not_done", "it did not happen"))
+_ANSWERS = (("", "unknown"), ("done", "it happened"), ("not_done", "it did not happen"))
 _THEN = (
-    ("", "leave it parked if any is left"),
-    ("resume", "do the rest now"),
-    ("close", "the rest is not needed (say why below)"),
+    ("", "leave parked if any remain"),
+    ("resume", "resume them now"),
+    ("close", "close as not needed (give the reason below)"),
 )
 
 
 async def _look_close(desk: Desk) -> Prospect:
     advice = await desk.operate.advice_async(desk.subject)
-    will = ["It ends as reconciled. What is not done stays not done, and your reason says why that is right."]
+    will = ["The run ends as reconciled. Unfinished items stay unfinished; your reason must explain why."]
     if advice is not None:
         will += advice.counts
     fields = []
     if str((await desk.operate.run_async(desk.subject)).state) != "settled":
-        fields.append(Field("evidence", "How do you know?", "", hint="It stays with the run.", required=True))
-    return Prospect(f"Close {desk.subject}", will, "Close it", fields, unsafe=True)
+        fields.append(Field("evidence", "Evidence", "", hint="Stored with the run.", required=True))
+    return Prospect(f"Close {desk.subject}", will, "Close run", fields, unsafe=True)
 
 
 async def _close(desk: Desk) -> str:
@@ -200,20 +203,20 @@ def _told(kept: Kept) -> str:
 
 _OUTCOMES = {
     "cancelled": "it will not run",
-    "asked": "its worker was asked to stop it",
-    "forced": "its worker stops it, or ends its process",
-    "withdrawn": "this tick will be skipped",
-    "parked": "an effect of it is open, so it waits for a person now",
-    "retried": "it is tried again",
-    "rerun": "this new run was made",
-    "rechecked": "its check is asked again",
-    "reconciled": "it is reconciled; it has ended, and your evidence stays with it",
-    "recorded": "your answers are recorded; other effects have none yet",
-    "settled": "its effects are settled; a part of its work is not done, and it waits to be resumed or closed",
-    "resumed": "its effects are settled, and the rest is done now",
-    "closed": "it is closed; what was not done stays not done",
-    "released": "it goes to a worker",
-    "skipped": "it is skipped",
+    "asked": "cancellation requested; the handler must check ctx.cancelled",
+    "forced": "its worker stops the attempt or ends its own process",
+    "withdrawn": "the tick will be skipped",
+    "parked": "parked, because one of its effects is open",
+    "retried": "retry scheduled",
+    "rerun": "rerun created",
+    "rechecked": "check scheduled",
+    "reconciled": "reconciled and ended; your evidence is stored",
+    "recorded": "answers recorded; other effects are still in doubt",
+    "settled": "effects settled; unfinished items wait to be resumed or closed",
+    "resumed": "effects settled; unfinished items are resumed",
+    "closed": "closed; unfinished items stay unfinished",
+    "released": "released to a worker",
+    "skipped": "skipped",
 }
 
 
@@ -222,7 +225,7 @@ def summary(told: Sequence[Outcome]) -> str:
     counts = Counter(str(one.fate) for one in told)
     problem = next((one.problem for one in told if one.problem), None)
     said = ", ".join(f"{count:,} {fate.replace('_', ' ')}" for fate, count in counts.items()) or "nothing"
-    return said + (f" (for one: {problem})" if problem else "")
+    return said + (f" (for example: {problem})" if problem else "")
 
 
 def examples(runs: Sequence[str]) -> list[Example]:

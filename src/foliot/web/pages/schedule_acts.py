@@ -16,12 +16,12 @@ from foliot.web.pages.run_acts import examples
 from foliot.web.pages.words import absolute
 
 _PAUSES = (
-    ("creation", "ticks: what falls due is held"),
-    ("retries", "retries: what failed waits"),
-    ("claims", "claims: nothing is handed to workers"),
+    ("creation", "ticks: due runs are held"),
+    ("retries", "retries: failed runs wait"),
+    ("claims", "claims: workers take no runs"),
 )
 PAUSED_FOR = (
-    ("", "until somebody resumes it"),
+    ("", "until it is resumed"),
     ("1h", "an hour"),
     ("8h", "8 hours"),
     ("1d", "a day"),
@@ -53,33 +53,31 @@ def add_schedule_acts(acts: Acts) -> None:
 
 async def _look_trigger(desk: Desk) -> Prospect:
     view = await desk.operate.schedule_async(desk.subject)
-    will = ["One run now, beside its ticks. It obeys overlap, keys and limits like every other."]
+    will = ["Creates one run now, beside its ticks. Overlap, keys and limits apply."]
     if view.active:
-        will.append(f"{counted(view.active, 'run')} of it at work: its overlap policy decides about this one.")
-    return Prospect(f"Trigger {desk.subject}", will, "Trigger it")
+        will.append(f"{counted(view.active, 'run')} active: the overlap policy decides about the new run.")
+    return Prospect(f"Trigger {desk.subject}", will, "Trigger run")
 
 
 async def _trigger(desk: Desk) -> str:
     kept = await desk.operate.trigger_async(desk.subject, **desk.said)
-    return f"{kept.id} was made"
+    return f"{kept.id} created"
 
 
 async def _look_pause(desk: Desk) -> Prospect:
     fields = [
-        Field("what", "What", "creation", "select", choices=_PAUSES),
-        Field("for", "For how long", "", "select", choices=PAUSED_FOR),
+        Field("what", "Pause", "creation", "select", choices=_PAUSES),
+        Field("for", "Duration", "", "select", choices=PAUSED_FOR),
     ]
-    will = ["What runs goes on. The tick that falls due is held, and the others are not made, until it is resumed."]
-    return Prospect(f"Pause {desk.subject}", will, "Pause it", fields)
+    will = ["Running attempts continue. Until you resume, the next due run is held and no later ticks are created."]
+    return Prospect(f"Pause {desk.subject}", will, "Pause schedule", fields)
 
 
 async def _pause(desk: Desk) -> str:
     what = desk.form.get("what", "creation")
     until = await paused_until(desk)
     await desk.operate.pause_of_async("schedule", desk.subject, what=[what], until=until, **desk.said)
-    return f"{desk.subject}: its {what} {'are' if what != 'creation' else 'is'} paused" + (
-        "" if until is None else f" until {absolute(rfc3339(until))} UTC"
-    )
+    return f"{desk.subject}: {what} paused" + ("" if until is None else f" until {absolute(rfc3339(until))} UTC")
 
 
 async def paused_until(desk: Desk) -> Instant | None:
@@ -88,29 +86,29 @@ async def paused_until(desk: Desk) -> Instant | None:
 
 
 async def _look_resume(desk: Desk) -> Prospect:
-    will = ["Its next tick runs. Those that fell due meanwhile are skipped, in one row, unless you want them."]
-    fields = [Field("catch_up", "treat them as missed: its catch-up policy speaks", "", "checkbox")]
-    return Prospect(f"Resume {desk.subject}", will, "Resume it", fields)
+    will = ["The next tick runs. Ticks of the pause are skipped in one row, unless you choose catch-up."]
+    fields = [Field("catch_up", "apply the catch-up policy to the ticks of the pause", "", "checkbox")]
+    return Prospect(f"Resume {desk.subject}", will, "Resume schedule", fields)
 
 
 async def _resume(desk: Desk) -> str:
     ended = await desk.operate.resume_of_async(
         "schedule", desk.subject, catch_up=desk.form.has("catch_up"), **desk.said
     )
-    return f"{desk.subject} goes on" if ended else f"{desk.subject} was not paused"
+    return f"{desk.subject} resumed" if ended else f"{desk.subject} was not paused"
 
 
 async def _look_delete(desk: Desk) -> Prospect:
     view = await desk.operate.schedule_async(desk.subject)
-    will = ["It and its pending run are removed; its history stays."]
+    will = ["Deletes the schedule and its pending run. Its history stays."]
     if view.schedule.source == "code":
-        will.append("Code declares it: it comes back with the next start of that code.")
-    return Prospect(f"Delete {desk.subject}", will, "Delete it", unsafe=True)
+        will.append("Code declares this schedule: the next start of that code creates it again.")
+    return Prospect(f"Delete {desk.subject}", will, "Delete schedule", unsafe=True)
 
 
 async def _delete(desk: Desk) -> str:
     await desk.operate.delete_async(desk.subject, **desk.said)
-    return f"{desk.subject} was deleted"
+    return f"deleted {desk.subject}"
 
 
 async def _look_edit(desk: Desk) -> Prospect:
@@ -120,24 +118,24 @@ async def _look_edit(desk: Desk) -> Prospect:
     fields = [
         Field(
             "changes",
-            "What it shall be",
+            "Definition",
             text,
             "textarea",
             hint="JSON: rule (an object, or cron as text), tz, args, owner …",
         ),
         Field("revision", "", str(view.schedule.revision), "hidden"),
     ]
-    will, refused = ["Only what differs is changed. Its pending tick moves to where the new rule has it."], None
+    will, refused = ["Only changed fields are saved. The pending run moves to the next tick of the new rule."], None
     if desk.form.has("changes"):
         try:
             planned = await desk.operate.preview_edit_async(desk.subject, _changes(desk, text))
             will += [f"{one.field}: {_shown(one.before)} becomes {_shown(one.after)}" for one in planned.fields]
-            will += ["Nothing differs."] if not planned.fields else []
+            will += ["No changes."] if not planned.fields else []
             if planned.ticks.before != planned.ticks.after:
                 will.append(f"Next: {_ticks(planned.ticks.after)} (now: {_ticks(planned.ticks.before)})")
         except FoliotError as error:
             refused = error
-    return Prospect(f"Edit {desk.subject}", will, "Change it", fields, previews=True, refused=refused)
+    return Prospect(f"Edit {desk.subject}", will, "Save", fields, previews=True, refused=refused)
 
 
 def _editable(view: Any) -> dict[str, Any]:
@@ -156,7 +154,7 @@ async def _edit(desk: Desk) -> str:
         **desk.said,
     )
     changed = ", ".join(one.field for one in planned.fields)
-    return f"{desk.subject}: {changed or 'nothing'} changed; it is at revision {planned.revision}"
+    return f"{desk.subject}: {changed or 'nothing'} changed, now revision {planned.revision}"
 
 
 async def _look_new(desk: Desk) -> Prospect:
@@ -168,7 +166,7 @@ async def _look_new(desk: Desk) -> Prospect:
         Field("tz", "Zone", desk.form.get("tz") or "UTC"),
         Field("args", "Arguments", desk.form.get("args") or "{}", "textarea", hint="JSON"),
     ]
-    return Prospect("A new schedule", ["It begins with its first tick after now."], "Make it", fields)
+    return Prospect("New schedule", ["The schedule starts with its first tick after now."], "Create", fields)
 
 
 async def _new(desk: Desk) -> str:
@@ -191,9 +189,9 @@ def _json(text: str, field: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"that is not JSON: {error}").about(field) from None
+        raise InvalidInput(f"the text is not JSON: {error}").about(field) from None
     if not isinstance(found, dict):
-        raise InvalidInput('give an object: {"rule": "0 2 * * *"}').about(field)
+        raise InvalidInput('not a JSON object; give an object such as {"rule": "0 2 * * *"}').about(field)
     return found
 
 
@@ -212,11 +210,11 @@ async def _look_backfill(desk: Desk) -> Prospect:
     form = desk.form
     fields = [
         Field("from", "From (UTC)", form.get("from"), "datetime-local", required=True),
-        Field("to", "To (UTC), not with it", form.get("to"), "datetime-local", required=True),
-        Field("rate", "Rate", form.get("rate") or "10/m", hint="so many runs are made, as 10/m"),
-        Field("at_once", "At a time", form.get("at_once") or "1", "number"),
+        Field("to", "To (UTC), exclusive", form.get("to"), "datetime-local", required=True),
+        Field("rate", "Rate", form.get("rate") or "10/m", hint="runs created per unit of time, such as 10/m"),
+        Field("at_once", "Concurrent runs", form.get("at_once") or "1", "number"),
     ]
-    will = ["One run for every tick of the interval that has none, behind all that is live. Nothing is run twice."]
+    will = ["Creates one run for each tick without a run, at lower priority than live runs. No tick runs twice."]
     sample: list[Example] = []
     refused = None
     if form.has("from") and form.has("to"):
@@ -224,17 +222,17 @@ async def _look_backfill(desk: Desk) -> Prospect:
             seen = await desk.operate.preview_backfill_async(desk.subject, *_edges(desk), **_pace(desk))
             lasts = "" if seen.lasting is None else f", about {length(seen.lasting)}"
             pace = f"{pace_words(seen.pace)}{lasts}"
-            will.append(f"{counted(seen.total, 'tick')}, of which {seen.new:,} would become runs, {pace}.")
+            will.append(f"{counted(seen.total, 'tick')}, {seen.new:,} without a run, {pace}.")
             will += [taken_words(seen)] if seen.taken else []
             sample = examples([one.run for one in seen.taken if one.run])
         except FoliotError as error:
             refused = error
-    return Prospect(f"Backfill {desk.subject}", will, "Start it", fields, sample, previews=True, refused=refused)
+    return Prospect(f"Backfill {desk.subject}", will, "Start backfill", fields, sample, previews=True, refused=refused)
 
 
 async def _backfill(desk: Desk) -> str:
     made = await desk.operate.backfill_async(desk.subject, *_edges(desk), **_pace(desk), **desk.said)
-    return f"backfill {made.number} of {desk.subject} was started: {counted(made.total, 'tick')}"
+    return f"started backfill {made.number} of {desk.subject}: {counted(made.total, 'tick')}"
 
 
 def _edges(desk: Desk) -> tuple[Any, Any]:
@@ -244,36 +242,38 @@ def _edges(desk: Desk) -> tuple[Any, Any]:
 def _pace(desk: Desk) -> dict[str, Any]:
     at_once = desk.form.get("at_once") or "1"
     if not at_once.isascii() or not at_once.isdigit():
-        raise InvalidInput(f"at a time: {at_once!r:.40} is no number").about("at_once")
+        raise InvalidInput(f"concurrent runs: {at_once!r:.40} is not a number").about("at_once")
     return {"rate": desk.form.get("rate") or None, "at_once": int(at_once)}
 
 
 async def _look_backfill_pause(desk: Desk) -> Prospect:
-    return Prospect(f"Pause backfill {desk.subject}", ["It makes no more runs; those that it made go on."], "Pause it")
+    will = ["The backfill creates no more runs. Existing runs continue."]
+    return Prospect(f"Pause backfill {desk.subject}", will, "Pause backfill")
 
 
 async def _backfill_pause(desk: Desk) -> str:
     await desk.operate.pause_backfill_async(_number(desk), **desk.said)
-    return f"backfill {desk.subject} is paused"
+    return f"backfill {desk.subject} paused"
 
 
 async def _look_backfill_resume(desk: Desk) -> Prospect:
-    return Prospect(f"Resume backfill {desk.subject}", ["It goes on where it stood."], "Resume it")
+    will = ["The backfill continues with its next tick."]
+    return Prospect(f"Resume backfill {desk.subject}", will, "Resume backfill")
 
 
 async def _backfill_resume(desk: Desk) -> str:
     await desk.operate.resume_backfill_async(_number(desk), **desk.said)
-    return f"backfill {desk.subject} goes on"
+    return f"backfill {desk.subject} resumed"
 
 
 async def _look_backfill_rate(desk: Desk) -> Prospect:
     view = await desk.operate.backfill_progress_async(_number(desk))
     pace = view.backfill.pace
     fields = [
-        Field("rate", "Rate", "" if pace.rate is None else str(pace.rate), hint="as 10/m"),
-        Field("at_once", "At a time", str(pace.at_once), "number"),
+        Field("rate", "Rate", "" if pace.rate is None else str(pace.rate), hint="such as 10/m"),
+        Field("at_once", "Concurrent runs", str(pace.at_once), "number"),
     ]
-    return Prospect(f"Pace of backfill {desk.subject}", [f"Now: {pace_words(pace)}."], "Change it", fields)
+    return Prospect(f"Rate of backfill {desk.subject}", [f"Now: {pace_words(pace)}."], "Change rate", fields)
 
 
 async def _backfill_rate(desk: Desk) -> str:
@@ -284,14 +284,14 @@ async def _backfill_rate(desk: Desk) -> str:
 
 async def _look_backfill_cancel(desk: Desk) -> Prospect:
     view = await desk.operate.backfill_progress_async(_number(desk))
-    left = f"{view.backfill.left:,} ticks are not made into runs"
-    will = [f"{left}; runs that nobody has begun are cancelled. Others go on."]
-    return Prospect(f"Cancel backfill {desk.subject}", will, "Cancel it", unsafe=True)
+    left = f"The backfill creates no runs for {view.backfill.left:,} remaining ticks"
+    will = [f"{left}. Runs that have not started are cancelled; the others continue."]
+    return Prospect(f"Cancel backfill {desk.subject}", will, "Cancel backfill", unsafe=True)
 
 
 async def _backfill_cancel(desk: Desk) -> str:
     await desk.operate.cancel_backfill_async(_number(desk), **desk.said)
-    return f"backfill {desk.subject} is cancelled"
+    return f"backfill {desk.subject} cancelled"
 
 
 def _number(desk: Desk) -> int:
@@ -302,25 +302,24 @@ def _number(desk: Desk) -> int:
 
 
 _WISHES = {
-    "drain": ("drain", "It takes nothing more, ends what it runs, and leaves."),
-    "quarantine": ("quarantine", "It takes nothing more, and stays, for a look."),
-    "resume": (None, "It takes work again."),
+    "drain": ("drain", "The worker takes no new runs, finishes its current ones, and exits."),
+    "quarantine": ("quarantine", "The worker takes no new runs and keeps running, for inspection."),
+    "resume": (None, "The worker takes runs again."),
 }
 
 
 def _look_wish(verb: str, words: tuple[str | None, str]) -> Any:
     async def look(desk: Desk) -> Prospect:
-        name = "Have" if verb == "resume" else verb.capitalize()
-        heading = f"Have worker {desk.subject} work again" if verb == "resume" else f"{name} worker {desk.subject}"
-        return Prospect(heading, [words[1], "It hears of it with its next heartbeat."], "Tell it")
+        button = f"{verb.capitalize()} worker"
+        return Prospect(f"{button} {desk.subject}", [words[1], "This applies from its next heartbeat."], button)
 
     return look
 
 
 def _wish(verb: str) -> Any:
     async def do(desk: Desk) -> str:
-        told = await desk.operate.wish_async(_number(desk), _WISHES[verb][0], **desk.said)
-        return f"worker {desk.subject} {'was told' if told else 'had been told already'}"
+        changed = await desk.operate.wish_async(_number(desk), _WISHES[verb][0], **desk.said)
+        return f"worker {desk.subject}: {verb} {'requested' if changed else 'was requested before'}"
 
     return do
 
@@ -330,21 +329,21 @@ def _wish(verb: str) -> Any:
 
 async def _look_snooze(desk: Desk) -> Prospect:
     alert = await desk.operate.alert_async(_number(desk))
-    fields = [Field("for", "For how long", "2h", "select", choices=SNOOZED_FOR)]
-    will = [alert.cause, "Nobody is told of it for so long; it is still shown, and what it is about goes on."]
-    return Prospect("Snooze an alert", will, "Snooze it", fields)
+    fields = [Field("for", "Duration", "2h", "select", choices=SNOOZED_FOR)]
+    will = [alert.cause, "Foliot sends no notifications for this alert during that time. The alert stays in this list."]
+    return Prospect("Snooze alert", will, "Snooze", fields)
 
 
 async def _snooze(desk: Desk) -> str:
     alert = await desk.operate.snooze_async(_number(desk), desk.form.get("for") or "2h", **desk.said)
-    return f"quiet until {absolute(rfc3339(alert.snoozed_until or 0))} UTC"
+    return f"snoozed until {absolute(rfc3339(alert.snoozed_until or 0))} UTC"
 
 
 async def _look_unsnooze(desk: Desk) -> Prospect:
     alert = await desk.operate.alert_async(_number(desk))
-    return Prospect("End the snooze", [alert.cause, "People are told again, if it is still so."], "Tell again")
+    return Prospect("Unsnooze alert", [alert.cause, "Foliot notifies again while the alert is open."], "Unsnooze")
 
 
 async def _unsnooze(desk: Desk) -> str:
     await desk.operate.unsnooze_async(_number(desk), **desk.said)
-    return "people are told again"
+    return "alert unsnoozed"

@@ -84,7 +84,7 @@ def _row(one: Standing, now: Instant, pauses: Sequence[Pause]) -> dict[str, Any]
     takes = fact("durations.-1", lasting(one.durations[-1])) if one.durations else Markup("")
     if one.ratio is not None:
         takes += Markup(", {} of interval").format(fact("runtime_to_interval", _part(one.ratio)))
-    title = f"how long the last {counted(len(one.durations), 'run')} took" + (
+    title = f"durations of the last {counted(len(one.durations), 'run')}" + (
         "" if interval is None else f"; the interval is {spell(interval)}"
     )
     return {
@@ -180,7 +180,7 @@ def _tags(one: Standing, now: Instant, pauses: Sequence[Pause]) -> list[dict[str
 
 def _needs(one: Standing) -> list[str]:
     """What waits for a person, beside being set aside, which is its state."""
-    words = {"in_a_row": "fails again and again"}
+    words = {"in_a_row": "repeated failures"}
     return [words.get(need, need.replace("_", " ")) for need in one.needs if need != "set_aside"]
 
 
@@ -210,40 +210,40 @@ def _figures(one: Standing, now: Instant) -> list[dict[str, str]]:
             "Next due",
             "next_fire_at",
             "never" if one.next is None else _until(one.next.fire_at, now),
-            "nothing to come" if one.next is None else fact("next_fire_at", absolute(moment(one.next.fire_at))),
+            "no tick left" if one.next is None else fact("next_fire_at", absolute(moment(one.next.fire_at))),
         ),
         figure(
-            "Last useful",
+            "Last useful completion",
             "last_success_at",
             "never" if useful is None else f"{length(now - useful)} ago",
             "" if useful is None else fact("last_success_at", absolute(moment(useful))),
         ),
         figure(
-            "At work",
+            "Running",
             "active",
             number(len(one.active)),
-            Markup("for {}, heard of {} ago").format(
+            Markup("for {}, last heartbeat {} ago").format(
                 fact("#oldest", lasting(max(each.age for each in one.active))), fact("#heard", lasting(min(heard)))
             )
             if one.active and heard
-            else "nothing runs",
+            else "no active run",
         ),
-        figure("Queue delay", "queue_delay", lasting(one.queue_delay), "from hand-off to a worker"),
+        figure("Median queue delay", "queue_delay", lasting(one.queue_delay), "from hand-off to claim"),
         figure(
             "Lateness",
             "late",
             lasting(one.lateness),
-            Markup("at worst {}").format(fact("latest", lasting(one.worst))),
+            Markup("last run; maximum {}").format(fact("latest", lasting(one.worst))),
         ),
         figure(
             "Retries",
             "retries",
             number(one.retries),
-            Markup("{} to come").format(fact("retrying", number(one.retrying))),
+            Markup("{} waiting").format(fact("retrying", number(one.retrying))),
             "late" if one.retrying else "",
         ),
         figure(
-            "Useful per attempt",
+            "Useful completions per attempt",
             "useful_per_attempt",
             NOTHING if one.useful_per_attempt is None else f"{one.useful_per_attempt:.0%}",
         ),
@@ -251,36 +251,36 @@ def _figures(one: Standing, now: Instant) -> list[dict[str, str]]:
             "Partial ticks",
             "partial",
             number(one.partial) if one.schedule.over else NOTHING,
-            "not done for all members",
+            "some members failed",
             "late" if one.partial else "",
         ),
         figure(
-            "Ended",
+            "Completed",
             "completed",
             number(one.completed),
             Markup("of {} made, among the last thirty ticks").format(fact("emitted", number(one.emitted))),
         ),
         figure("Overlaps", "overlaps", number(one.overlaps)),
         figure(
-            "Failures in a row",
+            "Consecutive failures",
             "failures_in_a_row",
             number(one.in_a_row),
             meaning="bad" if one.in_a_row >= 3 else "",
         ),
     ]
-    found += [figure("Backfill", "backlog", number(one.backlog), "still to be done")] if one.backlog else []
+    found += [figure("Backfill", "backlog", number(one.backlog), "runs remaining")] if one.backlog else []
     return [each for each in found if each["value"] != NOTHING]  # what nobody can know yet is not a figure
 
 
 def _until(at: Instant, now: Instant) -> str:
-    return f"in {length(at - now)}" if at > now else f"due for {length(now - at)}"
+    return f"in {length(at - now)}" if at > now else f"due {length(now - at)} ago"
 
 
 def _takes(one: Standing) -> str | Markup:
     if not one.durations:
-        return "no run has ended well yet"
+        return "no completed run yet"
     middle = sorted(one.durations)[len(one.durations) // 2]
-    text = Markup("half below {}").format(fact("#median", length(middle)))
+    text = Markup("median {}").format(fact("#median", length(middle)))
     if one.ratio is None:
         return text
     return text + Markup(", {} of its interval").format(fact("runtime_to_interval", _part(one.ratio)))
@@ -291,11 +291,11 @@ def _part(ratio: float) -> str:
 
 
 def _durations(one: Standing, views: Sequence[RunView]) -> Markup | None:
-    return _dots(one, views, took, _interval(one), "how long its runs took")
+    return _dots(one, views, took, _interval(one), "run durations")
 
 
 def _lateness(one: Standing, views: Sequence[RunView]) -> Markup | None:
-    return _dots(one, views, begun_after, one.schedule.policy.missed_after, "how late its runs began")
+    return _dots(one, views, begun_after, one.schedule.policy.missed_after, "start lateness of runs")
 
 
 def _dots(one: Standing, views: Sequence[RunView], value: Any, limit: Duration | None, title: str) -> Markup | None:
@@ -329,5 +329,5 @@ def _upcoming(ticks: Sequence[Instant], tz: str, now: Instant) -> Iterator[dict[
     for tick in ticks:
         here = local(tick, tz)
         changed, before = before != here.utcoffset(), here.utcoffset()
-        note = "the clocks have just changed" if changed else None
+        note = "after a clock change" if changed else None
         yield {"at": moment(tick), "local": f"{here:%a %d %b %H:%M %z}", "note": note}

@@ -170,7 +170,7 @@ async function send(form, button) {
   const buttons = [...form.querySelectorAll("button")];
   const body = new URLSearchParams(new FormData(form, button));
   for (const one of buttons) one.disabled = true;
-  let problem = "The server does not answer. Look whether it was done before you send it again.";
+  let problem = "The server does not answer. Check whether the action was done before you send it again.";
   try {
     const asked = { method: "POST", body, headers: { Accept: "text/html" }, credentials: "same-origin" };
     const answer = await fetch(form.action, asked);
@@ -207,7 +207,7 @@ function begin(where) {
     const told = form.querySelector("[data-chosen]");
     const count = () => {
       const chosen = boxes().filter((box) => box.checked).length;
-      if (told) told.textContent = chosen ? `${chosen} chosen` : "none chosen";
+      if (told) told.textContent = chosen ? `${chosen} selected` : "none selected";
       for (const button of form.querySelectorAll(".bulk button")) button.disabled = !chosen;
     };
     if (!form.dataset.begun) {
