@@ -341,7 +341,7 @@ def test_an_edit_shows_what_would_change_before_it_does(screen: Screen, plain: A
     assert "ben" in seen
     assert screen.schedule("to-edit").schedule.revision == 1
     plain.fill("[name=reason]", WHY)
-    plain.click("text=Save")
+    plain.click("text=Save changes")
     assert "revision 2" in plain.inner_text(".told")
     assert screen.schedule("to-edit").schedule.owner == "ben"
 
@@ -350,7 +350,7 @@ def test_what_is_refused_keeps_what_was_typed(screen: Screen, plain: Any) -> Non
     plain.goto(f"{screen.address}/act/schedules/to-edit/edit")
     plain.fill("[name=changes]", '{"rule": "0 99 * * *"}')
     plain.fill("[name=reason]", WHY)
-    plain.click("text=Save")
+    plain.click("text=Save changes")
     assert "99" in plain.inner_text(".told.refused")
     assert plain.input_value("[name=reason]") == WHY
     assert "0 99" in plain.input_value("[name=changes]")
@@ -362,7 +362,7 @@ def test_a_refused_form_stays_in_its_dialog_with_what_was_typed_and_its_field_ma
     typed = '\n\n{"rule":\n    "0 99 * * *"}\n'
     page.fill("dialog [name=changes]", typed)
     page.fill("dialog [name=reason]", WHY)
-    page.click("dialog >> text=Save")
+    page.click("dialog >> text=Save changes")
     page.wait_for_selector("dialog[open] .told.refused")
     assert page.url.endswith("/schedules/to-edit")
     assert page.input_value("dialog [name=changes]") == typed
@@ -377,7 +377,7 @@ def test_a_refused_form_stays_in_its_dialog_with_what_was_typed_and_its_field_ma
     page.click("dialog >> text=Preview")
     page.wait_for_selector("dialog .told.refused >> text=is not JSON")
     page.fill("dialog [name=changes]", '{"owner": "carla"}')
-    page.click("dialog >> text=Save")
+    page.click("dialog >> text=Save changes")
     page.wait_for_selector(".told:not(.refused)")
     assert screen.schedule("to-edit").schedule.owner == "carla"
 

@@ -78,13 +78,13 @@ class Sender:
 
     def send(self) -> None:
         """Never waits, and never fails."""
-        if not hasattr(socket, "AF_UNIX"):
-            return
+        if not hasattr(socket, "AF_UNIX") or not os.access(self._directory, os.F_OK):
+            return  # no process has ever listened
         with self._lock:
             try:
                 names = self._listeners()
             except OSError:
-                return  # no process has ever listened, or this user may not read the directory
+                return  # the directory was removed just now, or this user may not read it
             for name in names:
                 self._send(name)
 

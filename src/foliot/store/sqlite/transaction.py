@@ -29,7 +29,7 @@ _FEW = 3
 class SqliteTransaction(Transaction):
     """Never suspends: a request that has the write lock works to its end."""
 
-    __slots__ = ("_collects", "_connection", "_queries", "_settles", "is_news")
+    __slots__ = ("_connection", "_queries", "_settles", "collects", "is_news")
 
     def __init__(
         self, connection: apsw.Connection, queries: Mapping[str, str], now: Instant, *, settles: bool = False
@@ -38,7 +38,7 @@ class SqliteTransaction(Transaction):
         self._connection = connection
         self._queries = queries
         self._settles = settles
-        self._collects = False
+        self.collects = False
         """Whether triggers collect the slots that runs give up, for `settle`."""
         self.now = now
         self.audit_keys = None
@@ -47,23 +47,23 @@ class SqliteTransaction(Transaction):
 
     async def settle(self) -> None:
         """Ends a request: frees the slots that its runs gave up, once per slot."""
-        if self._collects:
+        if self.collects:
             await slots.let_in(self, await self._free())
 
     def forget(self) -> None:
         """The request failed, and is rolled back."""
-        self._collects = False
+        self.collects = False
 
     async def _collect(self) -> None:
-        if self._settles and not self._collects and await self.value("any_slot"):
+        if self._settles and not self.collects and await self.value("any_slot"):
             await self.run("collect")
-            self._collects = True
+            self.collects = True
 
     async def _free(self) -> list[str]:
         """Frees the collected slots. Returns their names."""
-        if not self._collects:
+        if not self.collects:
             return []
-        self._collects = False
+        self.collects = False
         return await slots.free(self)
 
     def _text(self, query: str) -> str:
@@ -141,7 +141,7 @@ class SqliteTransaction(Transaction):
 
     async def lock_free_slots(self, names: Collection[str]) -> Collection[str]:
         """As above. Slots that were freed in this request are free for the caller."""
-        if self._collects:
+        if self.collects:
             await slots.let_in(self, await self._free())
         await self._collect()
         return ()

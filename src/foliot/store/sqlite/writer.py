@@ -127,21 +127,24 @@ class Writer(Served):
     def _perform(self, batch: list[_Request]) -> None:
         try:
             self._check()
-            with _syncing(self.connection, not all(request.is_lazy for request in batch)):
-                is_news = commit_together(self.connection, self._queries, self._clock, batch)
+            if all(request.is_lazy for request in batch):
+                with _not_synced(self.connection):
+                    is_news = self._commit(batch)
+            else:
+                is_news = self._commit(batch)
             if is_news:
                 self._send_hints()
         except BaseException as error:
             for request in batch:
                 request.error = request.error or as_store_error(error)
 
+    def _commit(self, batch: list[_Request]) -> bool:
+        return commit_together(self.connection, self._queries, self._clock, batch)
+
 
 @contextmanager
-def _syncing(connection: apsw.Connection, is_synced: bool) -> Iterator[None]:
-    """Whether a commit waits for the disk."""
-    if is_synced:
-        yield
-        return
+def _not_synced(connection: apsw.Connection) -> Iterator[None]:
+    """Commits do not wait for the disk."""
     connection.pragma("synchronous", "normal")
     try:
         yield
@@ -245,7 +248,8 @@ def commit_together(
                 connection.execute("SAVEPOINT request")
             try:
                 request.result = finished(request.work(transaction))
-                finished(transaction.settle())
+                if transaction.collects:
+                    finished(transaction.settle())
             except BaseException as error:
                 transaction.forget()
                 request.error = as_store_error(error)

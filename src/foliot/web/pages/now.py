@@ -146,9 +146,7 @@ def figures(seen: Overview) -> list[dict[str, str]]:
 
 def _on_time(when: str, field: str, tally: Tally) -> dict[str, str]:
     kept = fact(f"{field}.on_time/{field}.promised", share(tally.on_time, tally.promised))
-    return _figure(
-        f"On time, {when}", kept, Markup("of {}").format(fact(f"{field}.promised", number(tally.promised)))
-    )
+    return _figure(f"On time, {when}", kept, Markup("of {}").format(fact(f"{field}.promised", number(tally.promised))))
 
 
 def _figure(name: str, value: str, note: str = "", meaning: str = "") -> dict[str, str]:

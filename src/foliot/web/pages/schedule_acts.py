@@ -135,7 +135,7 @@ async def _look_edit(desk: Desk) -> Prospect:
                 will.append(f"Next: {_ticks(planned.ticks.after)} (now: {_ticks(planned.ticks.before)})")
         except FoliotError as error:
             refused = error
-    return Prospect(f"Edit {desk.subject}", will, "Save", fields, previews=True, refused=refused)
+    return Prospect(f"Edit {desk.subject}", will, "Save changes", fields, previews=True, refused=refused)
 
 
 def _editable(view: Any) -> dict[str, Any]:
