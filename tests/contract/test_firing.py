@@ -148,13 +148,14 @@ async def test_a_delayed_run_that_is_fired_twice_is_claimed_once(stage: Stage) -
     assert await stage.claim() == []
 
 
-async def test_a_tick_that_was_fired_already_is_not_decided_again(stage: Stage) -> None:
-    await stage.apply(declared("hourly", START))
+@pytest.mark.parametrize("count", [1, 10])
+async def test_a_tick_that_was_fired_already_is_not_decided_again(stage: Stage, count: int) -> None:
+    await stage.apply(*(declared(f"hourly{place}", START) for place in range(count)))
     lease = await stage.lease()
     due = await stage.loaded(lease)
     await stage.store.fire([lease], due, lease.cursor, deciding(fires_hourly))
     again = await stage.store.fire([lease], due, lease.cursor, nothing_to_decide)
-    assert (again.handed_off, again.stale) == (0, 1)
+    assert (again.handed_off, again.stale) == (0, count)
     assert await stage.events() == []
 
 
