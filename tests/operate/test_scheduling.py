@@ -23,6 +23,8 @@ from foliot.testing import World, virtual_time
 START = datetime(2026, 4, 1, 0, 30, tzinfo=UTC)
 WHY: dict[str, Any] = {"reason": "the books", "actor": "ana"}
 SEEN: list[tuple[str, int]] = []
+POLICY: dict[str, Any] = {"gap": "skip", "fold": "second", "interval_like": "never"}
+WEEKLY = "FREQ=WEEKLY;BYDAY=MO;BYHOUR=3"
 
 
 def _app() -> Foliot:
@@ -361,6 +363,54 @@ def test_a_rule_of_several_zones_is_replaced_only_with_a_zone(world: World) -> N
     with pytest.raises(InvalidInput, match=r"several zones \(Asia/Tokyo, Europe/Paris\); give tz"):
         operate.preview_edit("nightly", {"rule": "0 4 * * *"})
     assert operate.preview_edit("nightly", {"rule": "every 1h"}).outcome == "changed"
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"rule": "0 3 * * *"}, cron("0 3 * * *", tz="Europe/Paris", **POLICY)),
+        ({"rule": "0 3 * * *", "tz": "UTC"}, cron("0 3 * * *", **POLICY)),
+        ({"rule": WEEKLY}, rrule(WEEKLY, tz="Europe/Paris", **POLICY)),
+        ({"rule": "every 1h"}, every("1h")),
+        ({"rule": 'cron("0 3 * * *", tz="Europe/Paris")'}, cron("0 3 * * *", tz="Europe/Paris")),
+        ({"rule": {"cron": "0 3 * * *", "tz": "UTC", "gap": "skip"}}, cron("0 3 * * *", gap="skip")),
+        ({"rule": cron("0 3 * * *")}, cron("0 3 * * *")),
+    ],
+)
+def test_a_text_keeps_the_policy_for_gaps_and_folds_of_the_rule_before(
+    world: World, given: dict[str, Any], rule: Rule
+) -> None:
+    operate = world.app.operate
+    operate.edit_schedule("nightly", {"rule": cron("0 2 * * *", tz="Europe/Paris", **POLICY)}, revision=1, **WHY)
+    operate.edit_schedule("nightly", given, revision=2, **WHY)
+    assert world.schedule("nightly").schedule.rule == rule.encode()
+
+
+@pytest.mark.parametrize(
+    ("before", "given", "rule"),
+    [
+        (rrule(WEEKLY, preset="vixie"), "FREQ=DAILY;BYHOUR=3", rrule("FREQ=DAILY;BYHOUR=3", preset="vixie")),
+        (rrule(WEEKLY), "0 3 * * *", cron("0 3 * * *")),
+        (rrule(WEEKLY, gap="skip") | every("1h"), "0 3 * * *", cron("0 3 * * *", gap="skip")),
+        (cron("0 2 * * *").outside(cron("0 1 * * *", gap="skip"), "1h"), "0 3 * * *", cron("0 3 * * *")),
+    ],
+)
+def test_the_default_policy_of_the_rule_before_is_not_carried_to_another_kind_of_rule(
+    world: World, before: Rule, given: str, rule: Rule
+) -> None:
+    operate = world.app.operate
+    operate.edit_schedule("nightly", {"rule": before}, revision=1, **WHY)
+    operate.edit_schedule("nightly", {"rule": given, "tz": "UTC"}, revision=2, **WHY)
+    assert world.schedule("nightly").schedule.rule == rule.encode()
+
+
+def test_a_rule_of_several_policies_is_replaced_only_with_a_policy(world: World) -> None:
+    operate = world.app.operate
+    both = cron("0 3 * * *", gap="skip") | cron("0 5 * * *", gap="shift_forward")
+    operate.edit_schedule("nightly", {"rule": both}, revision=1, **WHY)
+    with pytest.raises(InvalidInput, match=r"different policies for gaps and folds; write the new rule as a call"):
+        operate.preview_edit("nightly", {"rule": "0 4 * * *"})
+    assert operate.preview_edit("nightly", {"rule": 'cron("0 4 * * *", gap="skip")'}).outcome == "changed"
 
 
 def test_a_rule_object_and_a_zone_beside_it_are_refused(world: World) -> None:

@@ -99,7 +99,7 @@ class ScheduleVerbs(Acting):
     ) -> Planned:
         """Changes what is given: `rule` (a text or a rule object), `tz` with it, `args`, `bind`, `queue`, `priority`,
         `tenant`, `owner`, `runbook`, `changes`, and settings of the policy. None takes a setting back to the job's.
-        A rule's text keeps the zone of the rule before unless `tz` is given.
+        Cron text and RRULEs keep the zone of the rule before unless `tz` is given, and its gap, fold and interval_like.
 
         `revision` is the one that was looked at: Conflict, which says who changed what, when it is no longer that one.
         What is so already is not changed again, whatever the revision."""

@@ -34,7 +34,7 @@ from foliot.errors import InvalidInput, InvalidRule, Locked, UnknownName
 from foliot.operate.advising import traits_of
 from foliot.operate.shapes import DURATIONS, policy_shape
 from foliot.operate.showing import shown_arguments
-from foliot.timing import decode, parse, takes_zone
+from foliot.timing import chosen_policies, decode, parse, takes_policy, takes_zone
 from foliot.timing.binding import MEMBER, Binding, binding, binding_in
 from foliot.timing.ticks import upcoming
 
@@ -107,7 +107,8 @@ def stated_schedule(given: Mapping[str, Any], cards: Mapping[str, JobCard], sets
 def stated_rule(schedule: str, given: Any, tz: Any = None, before: Rule | None = None) -> Rule:
     """Reads a rule: the text that a person types, the JSON of a stored rule, or a rule object such as `cron(...)`.
 
-    `before` is the rule that this one replaces: a text that names no zone keeps its zone."""
+    `before` is the rule that this one replaces: cron text and RRULEs keep its zone, where they name none, and its
+    policy for gaps and folds."""
     is_whole = isinstance(given, Mapping | Rule)
     if is_whole and tz is not None:
         raise InvalidInput(f"schedule {schedule!r}: tz={tz!r:.40}: a rule that is written as an object says its own")
@@ -118,7 +119,8 @@ def stated_rule(schedule: str, given: Any, tz: Any = None, before: Rule | None =
             rule = decode(json.dumps(given))
         else:
             zone = _kept_zone(schedule, given, before) if tz is None else tz
-            rule = parse(given) if zone is None else parse(given, tz=zone)
+            policy = _kept_policy(schedule, given, before)
+            rule = parse(given, tz="UTC" if zone is None else zone, **policy)
     except (InvalidRule, TypeError) as problem:
         raise InvalidRule(f"schedule {schedule!r}: {problem}") from None
     rule = rule.named(schedule)
@@ -137,6 +139,19 @@ def _kept_zone(schedule: str, given: Any, before: Rule | None) -> str | None:
             f"rule={given!r:.80}"
         )
     return next(iter(zones))
+
+
+def _kept_policy(schedule: str, given: Any, before: Rule | None) -> dict[str, Any]:
+    """What the rule before chose of gap, fold and interval_like, for a text beside which they can be given."""
+    policies = [] if before is None else chosen_policies(before)
+    if not policies or not isinstance(given, str) or not given.strip() or not takes_policy(given):
+        return {}
+    if len(policies) > 1:
+        raise InvalidInput(
+            f"schedule {schedule!r}: the parts of its rule have different policies for gaps and folds; write the new "
+            f'rule as a call that states its policy, such as cron("0 2 * * *", tz="Europe/Paris", gap="skip")'
+        )
+    return dict(policies[0])
 
 
 def stated_arguments(what: str, given: Any) -> bytes:

@@ -14,13 +14,14 @@ from foliot.timing.business import (
     nearest_business_day,
     only_on,
 )
-from foliot.timing.codec import decode, parse, takes_zone
+from foliot.timing.codec import decode, parse, takes_policy, takes_zone
 from foliot.timing.combine import Composable
 from foliot.timing.cron import Cron, cron
 from foliot.timing.elapsed import After, At, Every, after, at, every
 from foliot.timing.monthly import last_weekday, month_end, nth_weekday
 from foliot.timing.recurrence import Recurrence, rrule
 from foliot.timing.ticks import Overdue, jittered, overdue, upcoming
+from foliot.timing.wall import chosen_policies
 from foliot.timing.workdays import Workdays, workdays
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "at",
     "business_day",
     "business_days",
+    "chosen_policies",
     "cron",
     "decode",
     "every",
@@ -52,6 +54,7 @@ __all__ = [
     "overdue",
     "parse",
     "rrule",
+    "takes_policy",
     "takes_zone",
     "upcoming",
     "workdays",

@@ -157,14 +157,18 @@ def parse(
         return cron(text, tz=tz, seconds=seconds, year=year, **settings)
 
 
+def takes_policy(text: str) -> bool:
+    """Whether `parse` takes gap, fold and interval_like beside a text: cron text, or an RRULE."""
+    is_whole = text.lstrip().startswith("{") or is_spoken(text)
+    return not is_whole and text.split(maxsplit=1)[0].lower() not in _ELAPSED
+
+
 def takes_zone(text: str) -> bool:
     """Whether a text that `parse` reads leaves its zone to `tz`: cron text, or an RRULE without TZID and UTC start."""
-    if text.lstrip().startswith("{") or is_spoken(text):
+    if not takes_policy(text):
         return False
-    if _RRULE.match(text):
-        given = ical.read(text)
-        return given.tz is None and (given.start is None or given.start.form != "utc")
-    return text.split(maxsplit=1)[0].lower() not in _ELAPSED
+    given = ical.read(text) if _RRULE.match(text) else None
+    return given is None or (given.tz is None and (given.start is None or given.start.form != "utc"))
 
 
 def _check_beside(tz: str, settings: Mapping[str, str | None]) -> None:

@@ -8,7 +8,8 @@ from datetime import date
 from typing import Any, ClassVar, NamedTuple
 
 from foliot.domain.instant import DAY, SECOND, Instant
-from foliot.timing.combine import Composable
+from foliot.domain.rule import Rule
+from foliot.timing.combine import Composable, Composed
 from foliot.timing.dst import VIXIE, Dst, Fold, Gap
 from foliot.timing.resolver import Pattern, Step, nearest
 from foliot.timing.zones import Zone, zone
@@ -112,6 +113,14 @@ class WallRule(Composable):
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is made anew: what was settled is not part of the value."""
         return type(self), tuple(getattr(self, one.name) for one in fields(self) if one.init)  # type: ignore[arg-type]
+
+
+def chosen_policies(rule: Rule) -> list[dict[str, str]]:
+    """The policies of the rules whose ticks a rule has, each once, as its settings that are no default."""
+    if isinstance(rule, WallRule):
+        return [rule.dst.differing(rule.dst_default)]
+    policies = [policy for part in rule.kept for policy in chosen_policies(part)] if isinstance(rule, Composed) else []
+    return [policy for number, policy in enumerate(policies) if policy not in policies[:number]]
 
 
 class Once(NamedTuple):
