@@ -258,7 +258,7 @@ def _figures(one: Standing, now: Instant) -> list[dict[str, str]]:
             "Completed",
             "completed",
             number(one.completed),
-            Markup("of {} made, among the last thirty ticks").format(fact("emitted", number(one.emitted))),
+            Markup("of {} created, among the last thirty ticks").format(fact("emitted", number(one.emitted))),
         ),
         figure("Overlaps", "overlaps", number(one.overlaps)),
         figure(
