@@ -110,6 +110,16 @@ async def test_a_rate_is_kept_by_starts_that_were_taken_before_their_time(postgr
         assert level <= slack + every, f"{count} starts at {at} are too many"
 
 
+async def test_standbys_are_looked_for_only_where_runs_wait(postgres: PostgresServer) -> None:
+    async with stages(postgres, 1) as (judge, [stage]):
+        asked = "SELECT foliot.awaited(ARRAY['key:a', 'key:b', 'job:job'])"
+        for key in ("a", "b", "b"):
+            await stage.promise(options=choices_to_json(choices({"concurrency_key": key})))
+        assert await judge.fetchval(asked) == []
+        await stage.fire()
+        assert await judge.fetchval(asked) == [2]
+
+
 async def test_settings_that_cannot_be_read_stop_no_run_that_ends(postgres: PostgresServer) -> None:
     async with stages(postgres, 1) as (judge, [stage]):
         await stage.store.set_limit(Gate("job:job", most=1), actor="ana")
