@@ -6,6 +6,7 @@ Short stories, because a look costs a server some fifty milliseconds; `test_sile
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from foliot import Context, Foliot, every
 from foliot.bootstrap import make_herald
@@ -119,6 +120,32 @@ def test_a_result_that_does_not_come_is_stale_until_one_does(dsn: str | None) ->
         world.run_for("8m")
         assert told(world) == [("stale", "schedule:feed")]
         assert world.alerts() == []
+
+
+def test_a_required_schedule_that_does_not_exist_is_an_alert_until_it_exists_or_is_not_required(
+    dsn: str | None,
+) -> None:
+    app = an_app(requires="feed", cutoff="6h")
+    why: dict[str, Any] = {"reason": "the feed is declared elsewhere", "actor": "ana"}
+    with watched(app, "1m", dsn=dsn) as world:
+        world._alarm._page = 1  # it looks at each of two schedules in its turn
+        world.run_for("90s")
+        assert told(world) == []
+        world.run_for("2m")
+        alert = one(world, Kind.UNKNOWN_REQUIRED)
+        assert alert.subject == "schedule:hourly"
+        assert alert.cause == ("hourly: it requires feed, which does not exist: each tick waits 6h and then is skipped")
+        assert "foliot schedules edit hourly --set requires=OTHER" in alert.action
+        app.operate.put_schedule({"name": "feed", "job": "work", "rule": "every 1h"}, **why)
+        world.run_for("2m")
+        assert world.alerts() == []
+        app.operate.delete("feed", **why)
+        world.run_for("4m")
+        assert kinds(world) == {Kind.UNKNOWN_REQUIRED}
+        app.operate.edit_schedule("hourly", {"requires": None}, revision=1, **why)
+        world.run_for("2m")
+        assert world.alerts() == []
+        assert told(world) == [("unknown_required", "schedule:hourly")] * 2
 
 
 def test_a_schedule_that_keeps_failing_has_one_alert_and_a_message_again_when_its_count_has_doubled(

@@ -69,6 +69,17 @@ def test_a_paused_schedule_is_neither_late_nor_stale() -> None:
         assert told(world) == []
 
 
+def test_a_required_schedule_that_does_not_exist_is_no_alert_of_a_paused_schedule() -> None:
+    app = an_app(requires="feed")
+    with watched(app, "1m") as world:
+        app.operate.pause("hourly", reason="the feed comes later", actor="ana")
+        world.run_for("4m")
+        assert told(world) == []
+        app.operate.resume("hourly", reason="the feed is said to be here", actor="ana")
+        world.run_for("4m")
+        assert told(world) == [("unknown_required", "schedule:hourly")]
+
+
 def test_what_waits_behind_a_pause_of_claims_is_neither_late_nor_stale_and_has_its_time_again_afterwards() -> None:
     with watched(an_app(expect_every="2h", overlap="queue", queue_limit=100), "5m") as world:
         world.run_for("90m")

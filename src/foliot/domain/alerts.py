@@ -41,6 +41,7 @@ class Kind(StrEnum):
     UNVERIFIED = "unverified"
     LATE = "late"
     NO_WORKER = "no_worker"
+    UNKNOWN_REQUIRED = "unknown_required"
     STUCK = "stuck"
     FAILING = "failing"
     DEAD_LETTERS = "dead_letters"
@@ -182,6 +183,15 @@ KINDS: dict[Kind, Traits] = {
         "a schedule or a waiting run has a job, or a queue, that no live worker knows",
         "a worker lives that does",
         "start a worker whose code has the job, and that serves its queue",
+    ),
+    Kind.UNKNOWN_REQUIRED: Traits(
+        _W,
+        2 * MINUTE,
+        0,
+        "a schedule requires a schedule that does not exist",
+        "`requires` names a schedule that the store does not have; not while the schedule is paused",
+        "that schedule exists, or `requires` names another one or none",
+        "declare the required schedule, or name another one: foliot schedules edit NAME --set requires=OTHER",
     ),
     Kind.STUCK: Traits(
         _W,

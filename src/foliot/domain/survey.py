@@ -48,6 +48,8 @@ class Posted(NamedTuple):
     """Nothing of it is handed to a worker: it, its job, queue or tenant is paused so."""
     edited_at: Instant | None = None
     """When an operator last edited it, if what it promises was changed so."""
+    lacks_required: bool = False
+    """The schedule that it requires does not exist."""
 
 
 class Ended(NamedTuple):

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from foliot.domain.alerts import Finding, Kind, Seen
 from foliot.domain.instant import DAY, MINUTE, Duration, Instant, rfc3339, spell
-from foliot.domain.policy import Policy
+from foliot.domain.policy import AtCutoff, Policy
 from foliot.domain.rule import Rule
 from foliot.domain.schedule import Schedule
 from foliot.domain.survey import Posted, Tick
@@ -28,7 +28,7 @@ RECHECK_EVERY: Duration = MINUTE
 REMEMBERED: Duration = DAY
 """For so long a tick that has no row is told of, unless it gets one."""
 
-_KINDS = (Kind.MISSING, Kind.FAULTED, Kind.STALE)
+_KINDS = (Kind.MISSING, Kind.FAULTED, Kind.STALE, Kind.UNKNOWN_REQUIRED)
 
 
 @dataclass(slots=True)
@@ -191,8 +191,11 @@ def judge(one: Posted, gaps: Sequence[Instant], now: Instant, begins: Instant = 
         found.append(_finding(Kind.FAULTED, schedule, f"it was set aside: {schedule.fault}"))
     elif (missing := _missing(one, gaps)) is not None:
         found.append(missing)
-    if not (schedule.paused(now) or one.claims_paused) and (stale := _stale(one, now, begins)) is not None:
-        found.append(stale)
+    if not (schedule.paused(now) or one.claims_paused):
+        if (stale := _stale(one, now, begins)) is not None:
+            found.append(stale)
+        if one.lacks_required:
+            found.append(_unknown_required(schedule))
     return [finding for finding in found if finding.kind not in schedule.policy.no_alerts]
 
 
@@ -254,6 +257,18 @@ def _stale(one: Posted, now: Instant, begins: Instant) -> Finding | None:
 def _stale_words(useful_at: Instant | None, expected: Duration) -> str:
     last = "there was none yet" if useful_at is None else f"the last one was at {_second(useful_at)}"
     return f"no useful result for longer than {spell(expected)}; {last}"
+
+
+def _unknown_required(schedule: Schedule) -> Finding:
+    policy = schedule.policy
+    then = "is skipped" if policy.at_cutoff is AtCutoff.SKIP else "runs"
+    return _finding(
+        Kind.UNKNOWN_REQUIRED,
+        schedule,
+        f"it requires {policy.requires}, which does not exist: each tick waits {spell(policy.cutoff)} and then {then}",
+        action=f"declare schedule {policy.requires}, or name another one: foliot schedules edit {schedule.id} "
+        "--set requires=OTHER",
+    )
 
 
 def stale_jobs(

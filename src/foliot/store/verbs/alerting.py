@@ -108,6 +108,7 @@ async def _posted(tx: Transaction, asked: Asked) -> list[Posted]:
     ]
     useful = {row[0]: (row[1], row[2]) for row in await tx.all("useful_ticks", ids=expecting)} if expecting else {}
     edited = await edits(tx) if expecting else {}
+    unknown = await _unknown_required(tx, schedules)
     return [
         Posted(
             one,
@@ -116,9 +117,18 @@ async def _posted(tx: Transaction, asked: Asked) -> list[Posted]:
             *useful.get(one.id, (None, None)),
             claims_paused=_claims_paused(one, paused, tx.now),
             edited_at=edited[one.id].at if one.id in edited and _PROMISING & {*edited[one.id].fields} else None,
+            lacks_required=one.policy.requires in unknown,
         )
         for one in schedules
     ]
+
+
+async def _unknown_required(tx: Transaction, schedules: Sequence[Schedule]) -> set[str]:
+    """Of the schedules that these ones require, those that do not exist."""
+    required = {one.policy.requires for one in schedules if one.policy.requires is not None}
+    required -= {one.id for one in schedules}
+    rows = await tx.all("schedules_by_id", ids=sorted(required)) if required else ()
+    return {*required} - {row[0] for row in rows}
 
 
 def _claims_paused(schedule: Schedule, paused: Sequence[Pause], now: Instant) -> bool:
