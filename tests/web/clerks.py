@@ -48,7 +48,7 @@ class BrowserClerk:
 
     def preview(self, path: str, **fields: str) -> str:
         self._fill(path, fields)
-        self._page.click("text=See what it would do")
+        self._page.click("text=Preview")
         return self.shown(".will")
 
     def act(self, path: str, **fields: str) -> str:

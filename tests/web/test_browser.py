@@ -494,9 +494,9 @@ def test_workers_are_drained_quarantined_and_taken_back(screen: Screen, clerk: C
 def test_alerts_are_snoozed_and_told_again(screen: Screen, clerk: Clerk) -> None:
     number = screen.call(screen.operate.alerts_async()).alerts[-1].number
     assert "snoozed until" in clerk.act(f"alerts/{number}/snooze")
-    assert screen.call(screen.operate.alert_async(number)).snoozed_until is not None
+    assert screen.call(screen.operate.alert_async(number)).snoozed(screen.world.clock.now())
     clerk.act(f"alerts/{number}/unsnooze")
-    assert screen.call(screen.operate.alert_async(number)).snoozed_until is None
+    assert not screen.call(screen.operate.alert_async(number)).snoozed(screen.world.clock.now())
 
 
 def test_dead_letters_are_replayed_in_bulk_after_their_number_was_shown(screen: Screen, plain: Any) -> None:
