@@ -148,6 +148,22 @@ async def test_what_ended_long_ago_is_told_behind_what_ended_lately(stage: Stage
     assert ages == {"one": stage.now, "two": useful}
 
 
+async def test_of_runs_with_one_nominal_time_the_later_run_comes_first_whichever_ended_first(stage: Stage) -> None:
+    await stage.apply(declared("hourly", stage.now))
+    for _ in range(2):
+        await stage.store.trigger("hourly", actor="ann", note="now")
+    await stage.fire(fires_hourly)
+    runs = sorted(await stage.claim(), key=lambda run: run.number)
+    for run in (runs[1], runs[2], runs[0]):
+        await stage.finish(stage.succeeded(run))
+        stage.clock.advance(SECOND)
+    for count in (1, 2, 3):
+        facts = await stage.store.schedule_facts("hourly", recent=count)
+        assert len({tick.nominal for tick in facts.recent}) == 1
+        assert [tick.number for tick in facts.recent] == [run.number for run in reversed(runs)][:count]
+        assert facts.useful_at == stage.now - 2 * SECOND
+
+
 async def test_three_failures_in_a_row_are_a_persons_business(stage: Stage) -> None:
     good, died = "succeeded", "died"
     await ticked(stage, worse=[died, good, died, died, died], bad=[died, died, died, good, died])

@@ -525,9 +525,7 @@ class Rows:
             if run is not following
             and not (run["lane"] == "backfill" and run["state"] in ("scheduled", "held", "retrying", "ready"))
         ]
-        return sorted(
-            [*live, *self.of_schedule(name, self.ended)], key=lambda run: (run["nominal"], run["number"]), reverse=True
-        )
+        return sorted([*live, *self.of_schedule(name, self.ended)], key=_by_tick, reverse=True)
 
     def next_tick(self, name: str) -> Record | None:
         waiting = [
@@ -580,7 +578,7 @@ class Rows:
         [row] = [one for one in self.schedule if one["id"] == name]
         policy = json.loads(row["policy"])
         decided, following = self.decided(name), self.next_tick(name)
-        ended = sorted(self.of_schedule(name, self.ended), key=lambda run: run["nominal"], reverse=True)[:30]
+        ended = sorted(self.of_schedule(name, self.ended), key=_by_tick, reverse=True)[:30]
         kept = {run["id"] for run in ended}
         parked = {
             run["id"]
@@ -610,7 +608,7 @@ class Rows:
         delays = [run["claimed_at"] - run["fired_at"] for run in useful if run["claimed_at"] and run["fired_at"]]
         tried = [self.tries(run) for run in last]
         all_useful = [run for run in self.of_schedule(name, self.ended) if run["state"] in USEFUL]
-        newest = max(all_useful, key=lambda run: run["nominal"], default=None)
+        newest = max(all_useful, key=_by_tick, default=None)
         in_work = [
             max(self.now - (run["started_at"] or run["claimed_at"] or run["fired_at"] or run["fire_at"]), 0)
             for run in at_work
@@ -976,6 +974,11 @@ _RESOURCES: dict[str, Callable[[Rows, str], Record]] = {
     "load": Rows.load_,
     "audit": Rows.audit_,
 }
+
+
+def _by_tick(run: Record) -> tuple[int, int]:
+    """A triggered run or a rerun may have the nominal time of a tick: the later run comes first."""
+    return run["nominal"], run["number"]
 
 
 def _alike(row: Record) -> tuple[Any, ...]:

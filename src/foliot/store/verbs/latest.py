@@ -18,7 +18,7 @@ from foliot.store.verbs.transaction import Transaction
 
 
 async def ticks(tx: Transaction, ids: Sequence[str], each: int) -> dict[str, list[EndedTick]]:
-    """The last of each, by their nominal times, newest first."""
+    """The last of each, by their nominal times and numbers, newest first."""
     found: defaultdict[str, list[EndedTick]] = defaultdict(list)
     left = list(ids)
     for since, until in _pieces(tx):
@@ -29,7 +29,7 @@ async def ticks(tx: Transaction, ids: Sequence[str], each: int) -> dict[str, lis
         if not left:
             break
     for told in found.values():
-        told.sort(key=attrgetter("nominal"), reverse=True)
+        told.sort(key=attrgetter("nominal", "number"), reverse=True)
     return {name: told[:each] for name, told in found.items()}
 
 

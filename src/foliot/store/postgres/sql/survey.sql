@@ -47,14 +47,15 @@ SELECT l.* FROM foliot.live_runs l WHERE l.number = ANY(ARRAY(
 ORDER BY l.number DESC
 
 -- name: recent_of_schedules
--- By nominal time: ticks that were made up for stand where they belong. Only days of the given time are looked at.
+-- By nominal time: ticks that were made up for stand where they belong. A triggered run or
+-- a rerun may have the nominal time of a tick: the later run comes first. Only days of the given time are looked at.
 SELECT h.schedule, h.number, h.name, h.state, h.origin, h.nominal, h.since, h.attempt, h.spent, h.reason, h.fired_at,
     h.claimed_at, h.started_at, h.finished_at, coalesce(h.span_count, 1)
 FROM unnest(:ids::text[]) AS j(id) CROSS JOIN LATERAL (
     SELECT * FROM foliot.history WHERE schedule = j.id AND schedule IS NOT NULL AND nominal IS NOT NULL
         AND finished_at >= :since::bigint AND finished_at < :until::bigint
-    ORDER BY nominal DESC LIMIT :each) h
-ORDER BY h.nominal DESC
+    ORDER BY nominal DESC, number DESC LIMIT :each) h
+ORDER BY h.nominal DESC, h.number DESC
 
 -- name: counts_of_schedules
 SELECT schedule, CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END, lane, count(*) FROM foliot.live_runs WHERE schedule = ANY(:ids::text[])
@@ -71,7 +72,7 @@ SELECT j.id, h.finished_at, h.nominal FROM unnest(:ids::text[]) AS j(id) CROSS J
     SELECT finished_at, nominal FROM foliot.history
     WHERE schedule = j.id AND schedule IS NOT NULL AND nominal IS NOT NULL AND state IN (10, 11)
         AND finished_at >= :since::bigint AND finished_at < :until::bigint
-    ORDER BY nominal DESC LIMIT 1) h
+    ORDER BY nominal DESC, number DESC LIMIT 1) h
 
 -- name: failures_in_a_row
 -- Of schedules: how many runs wait for a person that are later than the last one with a good end, and the first due time.

@@ -40,13 +40,14 @@ SELECT l.* FROM json_each(:ids) j CROSS JOIN live_runs l ON l.number IN (
 ORDER BY l.number DESC
 
 -- name: recent_of_schedules
--- By nominal time: ticks that were made up for stand where they belong.
+-- By nominal time: ticks that were made up for stand where they belong. A triggered run or
+-- a rerun may have the nominal time of a tick: the later run comes first.
 SELECT h.schedule, h.number, h.name, h.state, h.origin, h.nominal, h.since, h.attempt, h.spent, h.reason, h.fired_at,
     h.claimed_at, h.started_at, h.finished_at, coalesce(h.span_count, 1)
 FROM json_each(:ids) j CROSS JOIN history h ON h.n IN (
     SELECT n FROM history INDEXED BY history_schedule WHERE schedule = j.value AND schedule IS NOT NULL AND nominal IS NOT NULL
-    ORDER BY nominal DESC LIMIT :each)
-ORDER BY h.nominal DESC
+    ORDER BY nominal DESC, number DESC LIMIT :each)
+ORDER BY h.nominal DESC, h.number DESC
 
 -- name: counts_of_schedules
 SELECT schedule, CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END, lane, count(*) FROM live_runs WHERE schedule IN (SELECT value FROM json_each(:ids))
@@ -62,7 +63,7 @@ GROUP BY 1, 2, 3
 SELECT j.value, h.finished_at, h.nominal FROM json_each(:ids) j CROSS JOIN history h ON h.n = (
     SELECT n FROM history INDEXED BY history_kept
     WHERE schedule = j.value AND schedule IS NOT NULL AND nominal IS NOT NULL AND state IN (10, 11)
-    ORDER BY nominal DESC LIMIT 1)
+    ORDER BY nominal DESC, number DESC LIMIT 1)
 
 -- name: failures_in_a_row
 -- Of schedules: how many runs wait for a person that are later than the last one with a good end, and the first due time.
