@@ -4,6 +4,7 @@ callers use the public verbs in random order. Free text has no digits, so that e
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -351,8 +352,9 @@ def _app(url: str, draw: Random) -> Foliot:
     async def counted() -> int:
         return 4
 
+    # A coroutine: a thread would end at a moment of its own.
     @counted.verify
-    def right() -> Verdict:
+    async def right() -> Verdict:
         return Verdict(bool(app.healthy), "they do not add up")  # type: ignore[attr-defined]
 
     @app.job(attempts=1)
@@ -389,7 +391,50 @@ def _app(url: str, draw: Random) -> Foliot:
 
 
 @contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seeds the generator from which the product draws its backoff and its numbers; puts it back as it was."""
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+
+
+@contextmanager
+def restarted(url: str) -> Iterator[None]:
+    """PostgreSQL's sequences begin anew. Then they go on where they were, since other stores have drawn from them."""
+    if url.startswith("sqlite"):
+        yield
+        return
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        before = connection.execute(f"SELECT oid, pg_sequence_last_value(oid) {_SEQUENCES}").fetchall()
+        connection.execute(f"SELECT setval(oid, seqstart, false) {_SEQUENCES}")
+        try:
+            yield
+        finally:
+            for sequence, last in before:
+                if last is not None:
+                    connection.execute(
+                        "SELECT setval(%(oid)s::oid, greatest(%(last)s, pg_sequence_last_value(%(oid)s::oid)))",
+                        {"oid": sequence, "last": last},
+                    )
+
+
+_SEQUENCES = "FROM pg_sequence JOIN pg_class ON oid = seqrelid WHERE relnamespace = 'foliot'::regnamespace"
+
+
+@contextmanager
 def drawn_state(seed: int, verbs: int, url: str = "sqlite:///:memory:") -> Iterator[Lived]:
+    """One state for each seed: the actions, the handlers and the product draw from generators with that seed."""
+    with seeded(seed), restarted(url), _drawn_state(seed, verbs, url) as state:
+        yield state
+
+
+@contextmanager
+def _drawn_state(seed: int, verbs: int, url: str) -> Iterator[Lived]:
     draw = Random(seed)
     clock = ManualClock(instant(START))
     app = _app(url, draw)
