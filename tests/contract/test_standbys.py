@@ -180,6 +180,17 @@ async def test_a_standby_that_began_has_the_slot_of_the_run_that_ended(stage: St
     assert (await used(stage))[0] == 1
 
 
+async def test_a_standby_is_not_due_after_it_began(stage: Stage) -> None:
+    """It begins before the store hears that it has the slot: a due time after that would be an early start."""
+    [holder] = await limited(stage, 1, 2)
+    [heir] = await exchange(stage, standbys=1)
+    ending = stage.succeeded(heir)
+    stage.clock.advance(SECOND)
+    assert await exchange(stage, holder, passed=[pass_to(holder, heir)]) == []
+    assert await stage.finish(ending) == []
+    assert (await stage.store.backlog()).early == 0
+
+
 async def test_a_slot_passes_through_many_runs_and_is_freed_once(stage: Stage) -> None:
     [first] = await limited(stage, 1, 5)
     second, third, fourth = await exchange(stage, standbys=3)

@@ -50,7 +50,7 @@ async def _pass_slots(
     left: list[int] = []
     await tx.lock_slots([slot.holder for slot in passed])
     for slot in passed:
-        row = await tx.one("pass_slot", worker=worker, now=tx.now, **slot._asdict())
+        row = await tx.one("pass_slot", worker=worker, **slot._asdict())
         if row is not None:
             units.update(_read(row[0]))
             left += () if slot.holder in ending else (slot.holder,)

@@ -61,8 +61,9 @@ RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, s
     CASE WHEN :waiting AND json_array_length(slots) = 1 THEN slots ->> 0 END, 0
 
 -- name: pass_slot
--- Both runs are the worker's, the holder has a slot, and the standby has none yet. Its time has come.
-UPDATE run SET fire_at = :now, slots = (SELECT h.slots FROM run h WHERE h.number = :holder)
+-- Both runs are the worker's, the holder has a slot, and the standby has none yet. The standby began before this request, and was
+-- due when it was claimed.
+UPDATE run SET fire_at = claimed_at, slots = (SELECT h.slots FROM run h WHERE h.number = :holder)
 WHERE number = :heir AND state = 4 AND token = :heir_token AND worker = :worker AND slots = '[]'
     AND EXISTS (SELECT 1 FROM run h WHERE h.number = :holder AND h.state = 4 AND h.token = :holder_token
         AND h.worker = :worker AND h.slots <> '[]')
