@@ -317,6 +317,31 @@ def test_a_thread_that_an_ending_freed_is_offered_again():
     run(scene())
 
 
+@pytest.mark.parametrize("threads", [2, 1])
+def test_no_more_runs_are_claimed_for_freed_slots_than_have_a_thread(threads: int):
+    ends = asyncio.Event()
+
+    async def job() -> None:
+        await ends.wait()
+
+    def threaded() -> None:
+        pass
+
+    async def scene():
+        bench = Bench(job, threaded, slots=10, threads=threads)
+        await bench.worker.start()
+        for n in (1, 2):
+            bench.store.owned[n] = made = claimed(n, "job", slot=SLOT)
+            bench.worker.begin([made])
+        ends.set()
+        await until(lambda: bench.worker.ended == 2)
+        await bench.work()
+        [offer] = bench.store.offers
+        assert (offer.limit, "threaded" in offer.jobs) == (2, threads == 2)
+
+    run(scene())
+
+
 def test_the_slot_of_a_run_that_is_given_back_can_be_claimed_for():
     async def scene():
         on = Scene(slots=1)

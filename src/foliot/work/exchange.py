@@ -72,7 +72,7 @@ class Exchange:
         if not freed and not requests:
             return None
         return Offer(
-            worker.queues, worker.room.jobs_of_freed(), freed, worker.room.left_for_backlog(), standbys=requests
+            worker.queues, worker.room.jobs_of_freed(freed), freed, worker.room.left_for_backlog(), standbys=requests
         )
 
     def _begin(self, claimed: list[Claimed], asked: Instant) -> None:

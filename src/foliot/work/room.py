@@ -117,11 +117,11 @@ class Room:
                 room = min(room, free)
         return jobs, room if jobs else 0
 
-    def jobs_of_freed(self) -> tuple[str, ...]:
-        """Of which jobs runs can begin in the slots of endings that are not recorded yet."""
+    def jobs_of_freed(self, count: int) -> tuple[str, ...]:
+        """The jobs of which so many runs can begin in the slots of endings that are not recorded yet."""
         jobs = self._in_loop
-        jobs += self._in_threads if self._taken_threads < self.threads else ()
-        return jobs + (self._in_processes if self._taken_processes < self.processes else ())
+        jobs += self._in_threads if self._taken_threads + count <= self.threads else ()
+        return jobs + (self._in_processes if self._taken_processes + count <= self.processes else ())
 
     def left_for_backlog(self) -> int | None:
         """How many of those may be other than live ones; None when nothing is reserved."""
