@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import threading
 from pathlib import Path
@@ -144,10 +145,14 @@ def test_a_file_of_schedules_is_applied_and_pruned(store: str, tmp_path: Path):
     as_json.write_text('{"name": "daily", "job": "greet", "rule": "0 6 * * *"}')
     told = run_json("schedules", "apply", as_json, "--source", "file:all.toml", "--prune", "--yes", *on)
     assert [(one["id"], one["outcome"]) for one in told] == [("daily", "changed"), ("more", "pruned")]
-    as_json.write_text('[{"name": "greetings", "job": "greet", "rule": "every 1h"}]')
+    both = [{"name": name, "job": "greet", "rule": "every 1h"} for name in ("fresh", "greetings")]
+    as_json.write_text(json.dumps(both))
     refusal = run("schedules", "apply", as_json, "--yes", *on)
+    assert refusal.exit_code == 1
     assert "stated by code" in refusal.stderr
-    assert "created" not in refusal.stdout, "a list that is refused creates nothing"
+    assert "greetings" in refusal.stdout
+    assert "fresh" not in refusal.stdout, "a refused list creates no schedule, so no line says so"
+    assert "there is no schedule" in run("schedules", "show", "fresh", *on).stderr
     file.write_text("[[schedule]\n")
     refused(run("schedules", "apply", file, "--yes", *on), 2)
 
