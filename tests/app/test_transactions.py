@@ -200,6 +200,34 @@ def test_a_second_transaction_is_refused(books: Books) -> None:
     assert books.run().state is State.SUCCEEDED
 
 
+@on_both_stores
+def test_a_transaction_inside_another_one_is_refused_at_once(world: World, is_async: bool) -> None:
+    """Made before the first one is open, it would wait for that one, which waits for the handler."""
+
+    def nest(ctx: Context) -> None:
+        outer, inner = ctx.transaction(), ctx.transaction()
+        with outer as tx:
+            written(tx)
+            for again in (inner, outer):
+                with pytest.raises(InvalidInput, match="is open already"), again:
+                    pass
+
+    async def nest_async(ctx: Context) -> None:
+        outer, inner = ctx.transaction(), ctx.transaction()
+        async with outer as tx:
+            await written_async(tx)
+            for again in (inner, outer):
+                with pytest.raises(InvalidInput, match="is open already"):
+                    async with again:
+                        pass
+
+    kept = world.app.job(name="nest", attempts=1)(nest_async if is_async else nest).now()
+    world.start()
+    world.run_for("1m")
+    run = world.run(kept.id)
+    assert (run.state, rows(world)) == (State.SUCCEEDED, 3), run.detail
+
+
 @before_any_store
 def test_what_leaves_the_database_belongs_before_the_transaction(books: Books) -> None:
     def then(ctx: Context, _: Any) -> None:

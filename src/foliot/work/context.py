@@ -305,11 +305,17 @@ class Context:
         """
         self._refuse_in_check("a transaction")
         self._refuse_if_over()
+        self._refuse_second_transaction()
+        return TransactionBlock(_Completer(self), connection)
+
+    def _refuse_second_transaction(self) -> None:
         if self._completion is not None:
             raise InvalidInput("this run is completed already; a second transaction could not be part of that")
         if self._in_transaction:
-            raise InvalidInput("a transaction is open already")
-        return TransactionBlock(_Completer(self), connection)
+            raise InvalidInput(
+                "a transaction of this handler is open already, and a second one would wait for it for ever; write in "
+                "the block of the open one"
+            )
 
     def _refuse_in_check(self, what: str) -> None:
         if self._claimed.phase is not None:
@@ -372,6 +378,8 @@ class _Completer:
         return self._context._clock.now()
 
     def opened(self, is_open: bool) -> None:
+        if is_open:
+            self._context._refuse_second_transaction()
         self._context._in_transaction = is_open
         self._context._may_complete = True
         self._context._move()

@@ -83,7 +83,8 @@ class Owner(Protocol):
         """What the store may not have of the attempt's progress and items."""
 
     def opened(self, is_open: bool) -> None:
-        """While it is open, nothing else of the attempt may write."""
+        """While it is open, nothing else of the attempt may write. InvalidInput where another one is open: before this
+        one waits for it, because that may be for ever."""
 
     def completed(self, completion: Completion) -> None: ...
 
@@ -163,17 +164,18 @@ class TransactionBlock:
     # Either way
 
     async def _enter(self, ask: _Ask, ask_desk: Ask) -> OpenTransaction:
-        opened = await ask_desk(self._owner.desk.transaction(self._given))
-        await ask.take_turn(opened)
-        self._ask = ask
         self._owner.opened(True)
         try:
-            await ask(opened, opened.begin())
-        except BaseException:  # also a cancellation that came when it had begun already
+            opened = await ask_desk(self._owner.desk.transaction(self._given))
+            await ask.take_turn(opened)
+            self._ask = ask
             try:
+                await ask(opened, opened.begin())
+            except BaseException:  # also a cancellation that came when it had begun already
                 await ask(opened, opened.roll_back())
-            finally:
-                self._left()
+                raise
+        except BaseException:
+            self._left()
             raise
         self._open = opened
         return opened
