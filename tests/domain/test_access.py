@@ -72,6 +72,20 @@ def test_a_worker_registers_nothing_outside_its_bound(job: tuple[str, str, objec
         bound.check([job], queues)  # type: ignore[list-item, arg-type]
 
 
+@pytest.mark.parametrize(
+    ("bound", "told"),
+    [
+        (WorkBound(("resize",)), "settings labels, ping: they reach beyond runs without a tenant"),
+        (WorkBound(("resize",), tenant="acme"), "settings labels, ping: they reach beyond tenant 'acme'"),
+    ],
+)
+def test_only_a_token_for_all_tenants_sets_what_reaches_beyond_one(bound: WorkBound, told: str) -> None:
+    job = ("resize", "default", {"ping": "https://example.com", "labels": ["gpu"], "attempts": 3})
+    with pytest.raises(NotAllowed, match=told):
+        bound.check([job], ())
+    WorkBound(("resize",), all_tenants=True).check([job], ())
+
+
 def test_a_release_that_knows_no_bounds_does_not_take_a_workers_token_for_one() -> None:
     text = WORK_PREFIX + "a" * 43
     assert is_token(text)

@@ -63,6 +63,16 @@ def test_a_worker_registers_nothing_outside_its_bound(stage: Stage) -> None:
     caller.post("/external/workers", 201, name="laptop", jobs=[job | {"settings": {"attempts": 3}}])
 
 
+def test_a_worker_for_runs_without_a_tenant_sets_no_setting_that_all_tenants_share(stage: Stage) -> None:
+    shared = {"jobs": [{"name": "resize", "settings": {"destination": "api.bank.example"}}]}
+    caller = stage.caller("plain", "work", jobs=["resize"])
+    answer = caller.post("/external/workers", 403, name="laptop", **shared)
+    assert "they reach beyond runs without a tenant, to which the token is bound" in answer["detail"]
+    assert "resize" not in stage.world.call(stage.world.store.jobs())
+    everyone = stage.caller("all", "work", jobs=["resize"], all_tenants=True)
+    everyone.post("/external/workers", 201, name="laptop", **shared)
+
+
 def test_an_attempt_outside_the_bound_is_refused(stage: Stage) -> None:
     """No claim over HTTP gives one. Here the token that claimed it has lost its tenant in the store."""
     stage.promise("resize", "picture", SECRET, tenant="globex")

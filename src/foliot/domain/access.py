@@ -100,10 +100,11 @@ class WorkBound(NamedTuple):
                 )
             self._check_queue(queue, f"job {job!r} has the queue {queue!r}")
             shared = sorted((SHARED - {"queue"}) & set(settings))
-            if shared and self.tenant is not None:
+            if shared and not self.all_tenants:
+                runs = "runs without a tenant" if self.tenant is None else f"tenant {self.tenant!r}"
                 raise NotAllowed(
-                    f"job {job!r}, settings {', '.join(shared)}: they reach beyond tenant {self.tenant!r}, and the "
-                    f"token is bound to it; leave them out, or have the job declared in code"
+                    f"job {job!r}, settings {', '.join(shared)}: they reach beyond {runs}, to which the token is "
+                    f"bound; leave them out, declare the job in code, or use a token with --all-tenants"
                 )
         for queue in queues:
             self._check_queue(queue, f"queue {queue!r}")
