@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from foliot.net import EVERYWHERE, AddressGuard, AddressRefused, Connector
-from tests.waiting import HANG
+from foliot.net.connect import MOST_LOOKUPS
+from tests.waiting import HANG, until
 from tests.watch.loopback import listening
 
 HERE = AddressGuard((IPv4Network("127.0.0.1"),))
@@ -143,6 +144,41 @@ def talking(said: bytes, *, again: bool = False) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.getsockname()[1]}/"
         finally:
             thread.join()
+
+
+class Silent:
+    """A name server that answers nothing until it is released."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.asked = 0
+
+    def __call__(self, host: str, port: int) -> Sequence[str]:
+        self.asked += 1
+        self.released.wait(HANG)
+        return ["127.0.0.1"]
+
+
+def test_a_name_server_that_does_not_answer_does_not_hold_a_request_beyond_its_timeout() -> None:
+    """A request here has a thousandth of a second left when it waits, by its own clock."""
+    names, dial = Silent(), NoRoute()
+    seconds = itertools.cycle([0.0, 1.0, 59.999])  # the begin, the place among the lookups, the answer
+    connector = Connector(EVERYWHERE, resolve=names, dial=dial, monotonic=lambda: next(seconds))
+    try:
+        for _ in range(MOST_LOOKUPS):
+            with pytest.raises(TimeoutError, match=r"watcher\.example was not resolved in time$"):
+                connector.request("POST", "http://watcher.example/", timeout=60)
+        late = itertools.cycle([0.0, 59.999])
+        connector._monotonic = lambda: next(late)
+        with pytest.raises(TimeoutError, match="16 other lookups have not ended"):
+            connector.request("POST", "http://watcher.example/", timeout=60)
+        until(lambda: names.asked == MOST_LOOKUPS, "each lookup has begun")
+        assert dial.dialled == []
+    finally:
+        names.released.set()
+    connector._monotonic = lambda: 0.0
+    with pytest.raises(ConnectionRefusedError):
+        connector.request("POST", "http://watcher.example/", timeout=60)
 
 
 def test_an_answer_that_is_not_http_is_an_error_of_the_connection() -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import io
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from functools import cached_property
 from http.client import HTTPConnection, HTTPException, HTTPResponse  # noqa: TID251
 from ipaddress import ip_address
@@ -27,6 +29,9 @@ Dial = Callable[[tuple[str, int], float], socket.socket]
 _PORTS = {"http": 80, "https": 443}
 MOST_READ = 1_000
 """Bytes of a body that are read."""
+MOST_LOOKUPS = 16
+"""Name lookups of one connector at the same time. The system's resolver has no timeout, so a lookup that the request
+no longer waits for continues in its thread."""
 
 
 class Answer(NamedTuple):
@@ -58,6 +63,7 @@ class Connector:
         self._dial = dial
         self._make_tls = tls
         self._monotonic = monotonic
+        self._lookups = threading.BoundedSemaphore(MOST_LOOKUPS)
 
     def request(
         self,
@@ -69,13 +75,13 @@ class Connector:
         timeout: float,
         most: int = MOST_READ,
     ) -> Answer:
-        """Sends one request and reads `most` bytes of the answer's body, all within `timeout` seconds after the name
-        was resolved. A redirect is an answer like any other.
+        """Sends one request and reads `most` bytes of the answer's body. Name lookup included, it takes at most
+        `timeout` seconds. A redirect is an answer like any other.
 
         Raises AddressRefused when an address is refused, and OSError when the request was not answered."""
         request = _request(method, url, body, headers or {})
-        addresses = self._checked(request.host, request.port)
         deadline = _Deadline(self._monotonic, timeout)
+        addresses = self._checked(request.host, request.port, deadline)
         try:
             with self._connected(addresses, request.port, deadline) as plain:
                 if request.scheme == "http":
@@ -90,9 +96,29 @@ class Connector:
     def _tls(self) -> ssl.SSLContext:
         return self._make_tls()  # reads the certificates of the system, which takes milliseconds
 
-    def _checked(self, host: str, port: int) -> list[str]:
+    def _looked_up(self, host: str, port: int, deadline: _Deadline) -> list[str]:
+        """Resolves a name in a thread, and waits for it until the deadline."""
+        if not self._lookups.acquire(timeout=deadline.left()):
+            raise TimeoutError(f"{host} was not resolved in time: {MOST_LOOKUPS} other lookups have not ended")
+        answer: Future[list[str]] = Future()
+
+        def look_up() -> None:
+            try:
+                answer.set_result(list(self._resolve(host, port)))
+            except Exception as error:
+                answer.set_exception(error)
+            finally:
+                self._lookups.release()
+
+        threading.Thread(target=look_up, name="foliot-lookup", daemon=True).start()
+        try:
+            return answer.result(deadline.left())
+        except TimeoutError:
+            raise TimeoutError(f"{host} was not resolved in time") from None
+
+    def _checked(self, host: str, port: int, deadline: _Deadline) -> list[str]:
         """Resolves a name. One refused address is enough to refuse the name: no answer of it is trusted."""
-        addresses = [ip_address(text) for text in self._resolve(host, port)]
+        addresses = [ip_address(text) for text in self._looked_up(host, port, deadline)]
         if not addresses:
             raise OSError(f"{host} has no address")
         for address in addresses:
