@@ -66,9 +66,10 @@ def test_an_attempt_that_left_an_effect_open_says_what_its_handler_raised() -> N
     assert ended.startswith("attempt 1 failed after 1.0 s, in the middle of an effect: CardError: no; nobody knows")
 
 
+@pytest.mark.parametrize("words", ["the check says no", "the check rejected the result"])
 @pytest.mark.parametrize(("scope", "told"), [("", ""), (": 3 accounts are off", "3 accounts are off")])
-def test_a_check_that_says_no_says_it_once(scope: str, told: str) -> None:
-    error = f"the check says no{scope}"
+def test_a_check_that_says_no_says_it_once(scope: str, told: str, words: str) -> None:
+    error = f"{words}{scope}"
     check = attempt(2, error=error, stage=Stage.CHECK, reason=Reason.CHECK)
     run = view(State.UNVERIFIED, attempt=2, reason=Reason.CHECK, detail=error, attempts=[check])
     assert of_kind(Kind.CHECK, run)[1] == "the check said no after 1.0 s" + (told and f": {told}")

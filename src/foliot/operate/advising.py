@@ -38,6 +38,8 @@ _FAILURES = 3
 TRIES = frozenset({Action.RETRY, Action.RESUME, Action.REPAIR})
 FIXED = "after its cause is removed"
 """What stands before a step that cannot help earlier."""
+_REFUSALS = ("the check rejected the result", "the check says no")
+"""How the detail of a result begins that a check rejected. Stores hold both, because releases differ."""
 
 
 class Step(NamedTuple):
@@ -189,7 +191,10 @@ def shown_effect(effect: EffectView) -> str:
 
 def told_detail(detail: str | None) -> str:
     """A detail or an error on one line, without saying again that a check says no, as its reason does."""
-    return one_line(headline(detail or ""), 300).removeprefix("the check says no").removeprefix(": ")
+    line = one_line(headline(detail or ""), 300)
+    for words in _REFUSALS:
+        line = line.removeprefix(words)
+    return line.removeprefix(": ")
 
 
 def _lead(view: RunView, now: Instant) -> str:
