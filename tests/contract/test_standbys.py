@@ -191,6 +191,16 @@ async def test_a_standby_is_not_due_after_it_began(stage: Stage) -> None:
     assert (await stage.store.backlog()).early == 0
 
 
+async def test_runs_that_began_as_standbys_were_due_when_they_were_claimed(stage: Stage) -> None:
+    """As runs that are let in are due then. The second began and ended before the store heard of it."""
+    [first] = await limited(stage, 1, 3)
+    stage.clock.advance(MINUTE)
+    second, third = await exchange(stage, standbys=2)
+    assert await exchange(stage, first, second, passed=[pass_to(first, third)]) == []
+    assert await exchange(stage, third) == []
+    assert [(await stage.store.run(one.id)).late_by for one in (second, third)] == [0, 0]
+
+
 async def test_a_slot_passes_through_many_runs_and_is_freed_once(stage: Stage) -> None:
     [first] = await limited(stage, 1, 5)
     second, third, fourth = await exchange(stage, standbys=3)

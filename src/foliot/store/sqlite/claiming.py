@@ -46,8 +46,11 @@ async def _pass_slots(
 ) -> None:
     """Gives each standby that began the slot of the run that had it. A run in `ending` frees its slot in this request,
     so the standby takes one more until then. Another run loses its slot here."""
+    if not passed:
+        return
     units: Counter[str] = Counter()
     left: list[int] = []
+    await tx.run("standbys_begun", worker=worker, numbers=longs({slot.heir for slot in passed}.union(ending)))
     await tx.lock_slots([slot.holder for slot in passed])
     for slot in passed:
         row = await tx.one("pass_slot", worker=worker, **slot._asdict())

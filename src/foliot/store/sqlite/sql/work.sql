@@ -60,10 +60,14 @@ RETURNING number, name, job, payload, token, attempt, spent, fire_at, nominal, s
     -- The slot that other runs may wait for, if it has but one. Without waiters nobody asks for it.
     CASE WHEN :waiting AND json_array_length(slots) = 1 THEN slots ->> 0 END, 0
 
+-- name: standbys_begun
+-- They began before this request, and were due when they were claimed, as runs that are let in are due then.
+UPDATE run SET fire_at = claimed_at
+WHERE number IN carray(:numbers) AND state = 4 AND worker = :worker AND slots = '[]'
+
 -- name: pass_slot
--- Both runs are the worker's, the holder has a slot, and the standby has none yet. The standby began before this request, and was
--- due when it was claimed.
-UPDATE run SET fire_at = claimed_at, slots = (SELECT h.slots FROM run h WHERE h.number = :holder)
+-- Both runs are the worker's, the holder has a slot, and the standby has none yet.
+UPDATE run SET slots = (SELECT h.slots FROM run h WHERE h.number = :holder)
 WHERE number = :heir AND state = 4 AND token = :heir_token AND worker = :worker AND slots = '[]'
     AND EXISTS (SELECT 1 FROM run h WHERE h.number = :holder AND h.state = 4 AND h.token = :holder_token
         AND h.worker = :worker AND h.slots <> '[]')
