@@ -273,6 +273,12 @@ class Rows:
             ]
         return sorted(found, key=lambda one: one["attempt"])
 
+    def losses(self, run: Record) -> int:
+        """How many of its last attempts were lost, one after another."""
+        outcomes = [row["outcome"] for row in self.attempts[run["number"]]]
+        counted = [one == "lost" for one in outcomes if one not in ("interrupted", "fenced")]
+        return [*counted[::-1], False].index(False)
+
     def effects_of(self, run: Record) -> list[Record]:
         return sorted((one for one in self.effect if one["lineage"] == run["lineage"]), key=lambda one: one["n"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from random import Random
@@ -73,11 +73,11 @@ class Lived:
         self.schedules = [one.id for one in world.app.declarations()]
         self.rules: dict[str, Rule] = world.app.rules  # type: ignore[attr-defined]
 
-    def live(self, verbs: int) -> None:
-        """Some hours, with a random action after each stretch of them."""
-        for _ in range(verbs):
+    def live(self, actions: Sequence[Action | None]) -> None:
+        """Some hours, with an action after each stretch of them: the given one, or a random one."""
+        for given in actions:
             self.world.run_for(timedelta(seconds=self.draw.choice([1, 7, 40, 300, 900, 1800])))
-            action = self.draw.choice(_ACTIONS)
+            action = given or self.draw.choice(_ACTIONS)
             try:
                 action(self)
             except FoliotError as error:
@@ -232,7 +232,7 @@ def snooze(state: Lived) -> None:
 
 
 def outage(state: Lived) -> None:
-    state.world.outage(timedelta(minutes=state.draw.choice([2, 40, 90])))
+    state.world.outage(timedelta(minutes=state.draw.choice([2, 40, 200])))
 
 
 def lose_a_worker(state: Lived) -> None:
@@ -261,7 +261,8 @@ def heal(state: Lived) -> None:
     state.world.app.healthy = not state.world.app.healthy  # type: ignore[attr-defined]
 
 
-_ACTIONS: list[Callable[[Lived], None]] = [
+Action = Callable[[Lived], None]
+_ACTIONS: list[Action] = [
     promise_now,
     promise_now,
     promise_later,
@@ -289,6 +290,19 @@ _ACTIONS: list[Callable[[Lived], None]] = [
     change_members,
     heal,
 ]
+RICH: list[Action] = [
+    backfill,
+    promise_now,
+    outage,
+    pause_schedule,
+    limit,
+    promise_later,
+    snooze,
+    run_without_workers,
+]
+"""Few actions after which most pages have something to count."""
+FEW: list[Action] = [promise_now, run_without_workers]
+"""For PostgreSQL, where an hour costs several times as much CPU time as on SQLite."""
 
 
 # The app
@@ -427,14 +441,14 @@ _SEQUENCES = "FROM pg_sequence JOIN pg_class ON oid = seqrelid WHERE relnamespac
 
 
 @contextmanager
-def drawn_state(seed: int, verbs: int, url: str = "sqlite:///:memory:") -> Iterator[Lived]:
+def drawn_state(seed: int, actions: Sequence[Action | None], url: str = "sqlite:///:memory:") -> Iterator[Lived]:
     """One state for each seed: the actions, the handlers and the product draw from generators with that seed."""
-    with seeded(seed), restarted(url), _drawn_state(seed, verbs, url) as state:
+    with seeded(seed), restarted(url), _drawn_state(seed, actions, url) as state:
         yield state
 
 
 @contextmanager
-def _drawn_state(seed: int, verbs: int, url: str) -> Iterator[Lived]:
+def _drawn_state(seed: int, actions: Sequence[Action | None], url: str) -> Iterator[Lived]:
     draw = Random(seed)
     clock = ManualClock(instant(START))
     app = _app(url, draw)
@@ -446,7 +460,7 @@ def _drawn_state(seed: int, verbs: int, url: str) -> Iterator[Lived]:
             world.start()
             world.watch("5m")
             state = Lived(world, draw)
-            state.live(verbs)
+            state.live(actions)
             yield state
         finally:
             world.close()
