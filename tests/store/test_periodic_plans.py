@@ -147,7 +147,8 @@ async def test_runs_that_wait_for_a_person_are_grouped_from_an_index_alone_on_po
     asked = prepared(queries.load(files("foliot.store.postgres").joinpath("sql")))[name]
     connection = await asyncpg.connect(emptied(postgres))
     try:
-        await connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
+        # By the sizes that tests before this one left, another index may seem cheaper.
+        await connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_indexscan = off")
         rows = await connection.fetch(f"EXPLAIN {asked.text}", *asked.arguments(GROUPS[name]))
     finally:
         await connection.close()
