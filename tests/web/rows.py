@@ -491,7 +491,8 @@ class Rows:
                         "busy": len(running),
                         "slots": sum(one["slots"] for one in workers),
                         "heard": at(beats["worker"]),
-                        "waiting": len(ready),
+                        # Said only of a run that waits for longer than a minute.
+                        "waiting": 0 if since is None or self.now - since <= MINUTE else len(ready),
                         "first": None if since is None else Length(self.now - since),
                     }
                 )
