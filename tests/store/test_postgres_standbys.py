@@ -24,7 +24,7 @@ from foliot.work.handler import Handler
 from foliot.work.worker import Worker
 from tests.contract.stage import Stage
 from tests.servers.postgres import PostgresServer
-from tests.store.lines import line, stages
+from tests.store.lines import line, stages, until_locks_are_waited_for
 from tests.tiers import by_tier
 from tests.waiting import until_async
 
@@ -146,6 +146,30 @@ async def test_a_slot_passes_also_where_a_claim_is_written(postgres: PostgresSer
         assert await on.exchange(holder, passed=[pass_to(holder, heir)], limit=1) == []
         assert (await on.used())[0] == 1
         assert len(await on.exchange(heir, limit=1)) == 1
+
+
+async def test_slots_that_pass_on_and_slots_that_are_freed_are_locked_in_one_order(postgres: PostgresServer) -> None:
+    """Firing and other workers lock slots by their names. Two orders would be a deadlock."""
+    async with scene(postgres) as at:
+        store = at.stage.store
+        for slot in ("job:job", "job:other"):
+            await store.set_limit(Gate(slot, most=1), actor="ana")
+        for name in ("job", *["other"] * 4):
+            await at.stage.promise(job=name)
+        await at.stage.fire()
+        first, other = await at.stage.claim(worker=at.worker, jobs=["job", "other"])
+        requests = [StandbyRequest("job:other", "other", 1)]
+        offer = Offer(["default"], ["job", "other"], 1, None, (), requests)
+        _, [holder, heir] = await store.finish_and_claim(at.worker, [at.stage.succeeded(other)], offer)
+        passing = Offer((), (), 0, passed=[pass_to(holder, heir)])
+        endings = [at.stage.succeeded(run) for run in (first, holder)]
+        async with at.judge.transaction():
+            await at.judge.execute("SELECT FROM foliot.slot WHERE name = 'job:job' FOR UPDATE")
+            recorded = asyncio.create_task(store.finish_and_claim(at.worker, endings, passing))
+            await until_locks_are_waited_for(at.judge)
+            await at.judge.execute("SELECT FROM foliot.slot WHERE name = 'job:other' FOR UPDATE NOWAIT")
+        assert await recorded == ([], [])
+        assert await at.judge.fetchval("SELECT sum(used) FROM foliot.slot") == 1
 
 
 async def test_a_standby_that_fails_keeps_its_key_for_its_next_attempt(postgres: PostgresServer) -> None:
