@@ -45,7 +45,7 @@ async def send_receipt(ctx: Context, student: str) -> None:
 
 @app.job(owner="registry", runbook="https://wiki.example.org/certificates")
 def make_certificate(student: str) -> None:
-    raise Permanent(f"{student} has no legal name on file")  # trying again cannot help
+    raise Permanent(f"{student} has no legal name on file")  # permanent error
 
 
 # What it does by the clock.

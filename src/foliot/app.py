@@ -145,7 +145,9 @@ class Foliot:
         policy = self.policy.merged(chosen)
         handler = Handler.of(function, policy=policy, secret_keys=self._secret_keys, **describing)
         if handler.name in self.jobs:
-            raise InvalidInput(f'there is a job {handler.name!r} already; give this one another: @app.job(name="...")')
+            raise InvalidInput(
+                f'a job {handler.name!r} exists already; give this one another name: @app.job(name="...")'
+            )
         job: Job[..., Any] = Job(self, handler)
         self.jobs[handler.name] = job
         if handler.secrets != NO_SECRETS:
@@ -180,17 +182,21 @@ class Foliot:
         """
         checked_name(name, "schedule")
         if name in self._schedules:
-            raise InvalidInput(f"there is a schedule {name!r} already")
+            raise InvalidInput(f"a schedule {name!r} exists already; give this one another name")
         if not isinstance(job, Job) or job.app is not self:
-            raise InvalidInput(f"schedule {name!r}: {job!r:.80} is not a job of this app; decorate it with @app.job")
+            raise InvalidInput(
+                f"schedule {name!r}: {job!r:.80} is not a job of this app; decorate the function with @app.job"
+            )
         if self.jobs.get(job.name) is not job:
-            raise InvalidInput(f"schedule {name!r}: give the job itself, and what using(...) says to schedule(...)")
+            raise InvalidInput(
+                f"schedule {name!r}: give the job itself, and pass the settings of using(...) to schedule(...)"
+            )
         # The first question answers for rules of this package; the second one, of a protocol, is slow.
         if not isinstance(rule, Composable | Rule) or isinstance(rule, type):
             raise InvalidInput(f"schedule {name!r}: {rule!r:.80} is not a rule; {_rule_advice(rule)}")
         rule = rule.named(name)
         encoded = check_readable(name, rule)
-        refuse_of_jobs(f"schedule {name!r}", settings, "a schedule makes some of them")
+        refuse_of_jobs(f"schedule {name!r}", settings, "a schedule creates only some of its runs")
         chosen = choices(settings, _SCHEDULE_SETTINGS)
         self._check_chosen(name, job, chosen)
         if not isinstance(args, Mapping | None) or not all(isinstance(key, str) for key in args or ()):
@@ -227,7 +233,7 @@ class Foliot:
         if known is None:
             known = self.member_sets[name] = Members(self, name, members)
         elif members is not None:
-            raise InvalidInput(f"there is a set of members {name!r} already; say whom it has in one place")
+            raise InvalidInput(f"a member set {name!r} is declared already; declare its members in one place")
         return known
 
     def _over(self, schedule: str, over: str | Members, rule: Rule) -> str:
@@ -235,13 +241,13 @@ class Foliot:
         if not isinstance(name, str) or name not in self.member_sets:
             known = ", ".join(sorted(self.member_sets)) or "none"
             raise InvalidInput(
-                f"schedule {schedule!r}: over={over!r:.80} is no set of members of this app (there are: {known}); "
-                f'make it with app.members("tenants")'
+                f"schedule {schedule!r}: over={over!r:.80} is not a member set of this app (known: {known}); "
+                'declare it with app.members("tenants")'
             )
         if rule.delay is not None:
             raise InvalidInput(
-                f"schedule {schedule!r}: a fixed delay counts from the end of a run, and over= makes many of them; "
-                f"use every(...)"
+                f"schedule {schedule!r}: a fixed delay counts from the end of one run, and over= creates many; use "
+                "every(...)"
             )
         return name
 
@@ -262,7 +268,7 @@ class Foliot:
         once where the rate was not used before. `weight`: a tenant's share of the workers.
         """
         if name in self._limits:
-            raise InvalidInput(f"there is a limit for {name!r} already; say all of it at once")
+            raise InvalidInput(f"a limit for {name!r} is declared already; declare all its values in one call")
         gate = stated_gate(name, concurrency=concurrency, rate=rate, burst=burst, weight=weight)
         self._limits[name] = replace(gate, source="code")
 
@@ -280,8 +286,8 @@ class Foliot:
             examples = {"overlap": 'overlap="skip"', "catch_up": 'catch_up="once"'}
             wanted = " and ".join(examples[setting] for setting in missing)
             raise InvalidInput(
-                f"schedule {schedule!r}: {job.name} has effects ({', '.join(job.handler.effects)}), so say what "
-                f"becomes of ticks that overlap or were missed; add {wanted}"
+                f"schedule {schedule!r}: {job.name} has effects ({', '.join(job.handler.effects)}), so its "
+                f"policies for overlapping and missed ticks must be set; add {wanted}"
             )
 
     def declarations(
@@ -438,7 +444,7 @@ class Foliot:
                 ticks[taken.schedule] = taken.nominal
             except ScheduleChanged:
                 pass  # edited, removed or set aside between our look and our word
-        raise Conflict("the schedules changed again and again while they were being applied; try once more")
+        raise Conflict("the schedules kept changing while they were applied; apply them again")
 
     def apply(self, *, prune: bool = False, actor: str = "code") -> Applied:
         return self.portal.call(lambda: self.apply_async(prune=prune, actor=actor), "apply_async")
@@ -512,8 +518,8 @@ class Foliot:
         """The store, opened by whoever comes first, and again by whoever comes after `close`."""
         if self._is_inherited:
             raise StoreError(
-                "this process was forked off while its parent had the store open, and SQLite could lose writes; "
-                "close the app before the fork (app.close()), or use it only after"
+                "this process was forked while its parent had the store open, and SQLite could lose writes; close "
+                "the app before the fork (app.close()), or open it after"
             )
         if not self.portal.is_here():
             self._is_lent = True
@@ -600,7 +606,7 @@ class Foliot:
             return self.jobs[name]
         except KeyError:
             raise UnknownName(
-                f"there is no job {name!r}; there are: {', '.join(sorted(self.jobs)) or 'none'}"
+                f"there is no job {name!r}; known jobs: {', '.join(sorted(self.jobs)) or 'none'}"
             ) from None
 
 
@@ -631,11 +637,13 @@ _HANDLER_SETTINGS = (
 
 def _listed(promises: Iterable[Promise]) -> list[Promise]:
     if not isinstance(promises, Iterable):
-        raise InvalidInput(f"{promises!r:.80} is no list of promises; make them with job.promise_at(when, ...)")
+        raise InvalidInput(
+            f"{promises!r:.80} is not a list of promises; create promises with job.promise_at(when, ...)"
+        )
     listed = list(promises)
     if not {Promise}.issuperset(map(type, listed)):
         wrong = next(one for one in listed if type(one) is not Promise)
-        raise InvalidInput(f"{wrong!r:.80} is not a promise; make them with job.promise_at(when, ...)")
+        raise InvalidInput(f"{wrong!r:.80} is not a promise; create promises with job.promise_at(when, ...)")
     return listed
 
 
@@ -674,8 +682,8 @@ def _carried(
     for argument, source in bound.arguments:
         if argument in carried.names:
             raise InvalidInput(
-                f"schedule {schedule!r}: a key or destination names {argument}, which is bound to {source}; name only "
-                f"arguments that are the same for every run"
+                f"schedule {schedule!r}: a key or destination contains {argument}, which is bound to {source}; use "
+                "only arguments that are the same for every run"
             )
     return carried.choices(handler.given(payload, bound.values("", 0, 0, "")))
 

@@ -100,8 +100,8 @@ class Job(Generic[P, R]):
         for name in OF_SCHEDULES:
             if name in settings:
                 raise InvalidInput(
-                    f"{self.name}: {name} speaks of a schedule's ticks, and a promise is due once; "
-                    f"give it to @app.job or to app.schedule"
+                    f"{self.name}: {name} applies to a schedule's ticks, and a promise is due once; give it to "
+                    "@app.job or to app.schedule"
                 )
         refuse_of_jobs(self.name, settings, "a promise is one of them")
         chosen: dict[str, Any] = {}
@@ -148,7 +148,7 @@ class Job(Generic[P, R]):
 
     def _verify(self, function: F, settings: dict[str, Any]) -> F:
         if self.app.jobs.get(self.name) is not self:
-            raise InvalidInput(f"{self.name}: a check belongs to the job itself, not to what using(...) made of it")
+            raise InvalidInput(f"{self.name}: a check belongs to the job itself, not to the result of using(...)")
         given = {name: value for name, value in settings.items() if value is not None}
         self.handler = self.handler.checked_by(function, given)
         return function
@@ -191,7 +191,8 @@ class Job(Generic[P, R]):
 
     def _where_is_said(self) -> InvalidInput:
         return InvalidInput(
-            f"{self.name}: whoever makes these promises says where: app.promise_many(promises, connection=...)"
+            f"{self.name}: promise_at and promise_in take no connection=; give it to app.promise_many(promises, "
+            "connection=...)"
         )
 
     def _after(self, length: Length) -> Instant:
@@ -226,7 +227,7 @@ class Job(Generic[P, R]):
             if options.useful_until < fire_at:
                 raise InvalidInput(
                     f"{self.name}: useful until {rfc3339(options.useful_until)}, but due at {rfc3339(fire_at)}: "
-                    f"it could never run"
+                    "give a later useful_until, or it can never run"
                 )
             return options.useful_until
         useful_for = self.handler.policy.useful_until if options.useful_for is None else options.useful_for

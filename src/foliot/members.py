@@ -28,7 +28,7 @@ class Members:
     """The set, wherever its members are stored. Each verb is durable when it returns, and has an `_async` twin."""
 
     def __init__(self, app: _App, name: str, declared: Iterable[str] | None = None) -> None:
-        self.name = checked_name(name, "set of members")
+        self.name = checked_name(name, "member set")
         self.declared = None if declared is None else checked_keys(declared)
         """What code says of it; None when that says nothing."""
         self._app = app

@@ -46,7 +46,7 @@ class Portal:
         try:
             return future.result()
         except CancelledError:
-            raise StoreClosed("the app was closed before the answer came; look whether it was done") from None
+            raise StoreClosed("the app was closed before the answer came; check whether the request was done") from None
 
     def is_here(self) -> bool:
         """Whether this very code was begun by `call`."""
@@ -88,7 +88,7 @@ def refuse_to_block(twin: str) -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise RuntimeError(f"this would block the running event loop; await {twin}(...) instead")
+    raise RuntimeError(f"this call would block the running event loop; await {twin}(...) instead")
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
@@ -124,4 +124,4 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
         answer: T = end.value
         return answer
     work.close()
-    raise RuntimeError("it waits for an event loop, and there is none")
+    raise RuntimeError("this needs a running event loop, and there is none")

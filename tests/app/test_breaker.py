@@ -64,7 +64,7 @@ def test_work_for_a_dead_destination_is_held_but_for_a_probe_and_others_are_not_
         assert all(after - before >= 119 for before, after in pairwise(probes))
         assert len(bank.calls["post"]) == 50
         assert {run.reason for run in held(world)} == {Reason.DESTINATION_DOWN}
-        assert "bank to answer again" in (held(world)[0].detail or "")
+        assert "an answer of bank" in (held(world)[0].detail or "")
         assert "breaker_opened" in [event.kind for event in world.events()]
 
 

@@ -355,7 +355,10 @@ def test_a_report_speaks_of_members_and_not_of_their_sum() -> None:
 
 def test_nobody_is_no_set() -> None:
     clinic = Clinic("acme")
-    with virtual_time(clinic.app, start=START) as world, pytest.raises(InvalidInput, match="leave nobody in tenants"):
+    with (
+        virtual_time(clinic.app, start=START) as world,
+        pytest.raises(InvalidInput, match="remove all members of tenants"),
+    ):
         world.call(clinic.tenants.set_async([]))
 
 
@@ -381,10 +384,10 @@ def test_the_last_useful_completion_of_each_member_is_known() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"over": "tenats"}, "there are: tenants"),
-        ({"over": 7}, "no set of members"),
-        ({"bind": {"tenant": "member"}}, "goes over none; add over="),
-        ({"complete": 1}, "has none; add over="),
+        ({"over": "tenats"}, "known: tenants"),
+        ({"over": 7}, "not a member set"),
+        ({"bind": {"tenant": "member"}}, "is bound to the member, but the schedule has no member set; add"),
+        ({"complete": 1}, "complete= requires a member set; add over="),
         ({"over": "tenants", "complete": "110%"}, "share above 0 and up to 1"),
     ],
 )

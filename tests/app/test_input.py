@@ -108,13 +108,13 @@ def test_what_is_no_store_is_refused() -> None:
 
 
 def test_what_is_no_list_of_promises_is_refused(app: Foliot, world: World) -> None:
-    with pytest.raises(InvalidInput, match="None is no list of promises"):
+    with pytest.raises(InvalidInput, match="None is not a list of promises"):
         app.promise_many(None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("setting", ["overlap", "catch_up", "catch_up_window", "missed_after", "jitter"])
 def test_a_promise_is_refused_what_only_a_schedule_can_have(greet: Job[..., Any], setting: str) -> None:
-    with pytest.raises(InvalidInput, match=f"{setting} speaks of a schedule's ticks"):
+    with pytest.raises(InvalidInput, match=f"{setting} applies to a schedule's ticks"):
         greet.using(**{setting: "1m"})  # type: ignore[arg-type]
 
 

@@ -80,13 +80,11 @@ def test_a_run_that_nobody_can_take_says_what_it_waits_for() -> None:
         kept = models.train.now()
         world.run_for("1s")
         told = [line.text for line in models.app.operate.story(kept.id)]
-        assert told[-1].endswith("; it needs a worker that has gpu")
+        assert told[-1].endswith("; it needs a worker with the labels gpu")
         world.run_for("2m")
         world.call(world.store.tidy())
         told = [line.text for line in models.app.operate.story(kept.id)]
-        assert any(
-            text.startswith("missing labels: no live worker of the job 'train' has the labels gpu") for text in told
-        )
+        assert any(text.startswith("missing labels: no live worker of job 'train' has the labels gpu") for text in told)
         [event] = world.call(models.app.operate.untaken_async())
         assert (event.kind, event.subject) == ("missing_labels", "train")
 

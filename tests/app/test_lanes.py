@@ -176,7 +176,7 @@ def test_no_more_of_a_backlog_run_at_a_time_than_the_concurrency_of_catch_up() -
 @pytest.mark.parametrize(
     ("limit", "told"),
     [
-        ({"rate": "1/h"}, "waits for its time by the rate of lane:backfill"),
+        ({"rate": "1/h"}, "waits for the rate limit of lane:backfill"),
         ({"concurrency": 0}, "waits for a slot of lane:backfill"),
     ],
 )

@@ -83,9 +83,9 @@ def test_one_that_waits_for_a_key_says_which_and_goes_when_it_is_free() -> None:
         world.run_for("1s")
         view = world.run(second.id)
         assert (view.state, view.reason) == (State.HELD, Reason.KEY)
-        assert held_words(view) == "waits for another run with the key account:7 to end"
+        assert held_words(view) == "waits for the end of another run with the key account:7"
         story = world.call(shop.app.operate.story_async(second.id))
-        assert story[-1].text == "held: waits for another run with the key account:7 to end"
+        assert story[-1].text == "held: waits for the end of another run with the key account:7"
         [limit] = shop.app.operate.limits()
         assert (limit.gate.name, limit.gate.source, limit.used, limit.waiting) == ("key:account:7", "runs", 1, 1)
         world.run_for("2m")
@@ -158,8 +158,8 @@ def test_a_schedule_is_declared_otherwise_when_its_key_comes_out_otherwise() -> 
     [
         ({"concurrency_key": "{acount_id}"}, "pay has no argument 'acount_id'.*did you mean account_id"),
         ({"destination": "{zone}"}, "it takes: account_id, region"),
-        ({"concurrency_key": "{account_id.real}"}, "the name of an argument alone"),
-        ({"concurrency_key": "{account_id"}, "braces do not match"),
+        ({"concurrency_key": "{account_id.real}"}, "braces may only contain the name of an argument, as"),
+        ({"concurrency_key": "{account_id"}, "unbalanced braces"),
     ],
 )
 def test_a_template_is_checked_wherever_it_is_said(settings: dict[str, Any], told: str) -> None:
@@ -182,7 +182,7 @@ def test_a_template_of_the_app_is_checked_with_each_job() -> None:
 
 def test_a_key_that_comes_out_badly_is_told_to_whoever_makes_the_promise() -> None:
     _, pay = _payroll(concurrency_key="region:{region}")
-    with pytest.raises(InvalidInput, match=r"pay: concurrency_key is .* printable letters"):
+    with pytest.raises(InvalidInput, match=r"pay: concurrency_key is .* printable characters"):
         pay.promise_at(START, account_id=1, region="x" * 200)
 
 
@@ -192,7 +192,7 @@ def test_a_template_that_names_a_bound_argument_is_refused() -> None:
     @app.job
     def settle(day: date, account: int) -> None: ...
 
-    with pytest.raises(InvalidInput, match=r"names day, which is bound to tick\.date"):
+    with pytest.raises(InvalidInput, match=r"contains day, which is bound to tick\.date"):
         app.schedule(
             "books", settle, every("1d"), args={"account": 7}, bind={"day": "tick.date"}, concurrency_key="{day}"
         )
@@ -205,7 +205,7 @@ def test_a_template_that_names_a_bound_argument_is_refused() -> None:
 @pytest.mark.parametrize("setting", [{"concurrency": 3}, {"rate": "5/s"}])
 def test_what_speaks_of_all_runs_of_a_job_is_refused_for_some_of_them(setting: dict[str, Any]) -> None:
     shop, pay = _payroll()
-    with pytest.raises(InvalidInput, match=r"all runs of the job together.*give it to @app\.job.*foliot limits set"):
+    with pytest.raises(InvalidInput, match=r"all runs of the job, and .*give it to @app\.job.*foliot limits set"):
         pay.using(**setting)
     with pytest.raises(InvalidInput, match=r"schedule 'wages'.*give it to @app\.job"):
         shop.app.schedule("wages", pay, every("1h"), args={"account_id": 7}, **setting)
@@ -404,7 +404,7 @@ def test_what_waits_for_a_rate_says_until_when() -> None:
         world.run_for("1s")
         view = world.run(second.id)
         assert (view.state, view.reason) == (State.HELD, Reason.RATE)
-        assert held_words(view) == "waits for its time by the rate of job:pay: 2026-04-01T00:31:00Z"
+        assert held_words(view) == "waits for the rate limit of job:pay: 2026-04-01T00:31:00Z"
         world.run_for("1m")
         assert shop.seconds() == [0, 60]
 
@@ -421,12 +421,12 @@ def test_a_run_is_released_against_its_key_and_its_limit() -> None:
         world.run_for("1s")
         assert [what for _, what in shop.begun] == [0, 2]
         assert any(
-            line.text == "ana let it go, against what it waited for: a test"
+            line.text == "ana released it, in spite of its hold: a test"
             for line in world.call(shop.app.operate.story_async(kept[2].id))
         )
-        with pytest.raises(Conflict, match="only a run that is held"):
+        with pytest.raises(Conflict, match="only held runs can be released"):
             shop.app.operate.release(kept[0].id, **WHY)
-        with pytest.raises(InvalidInput, match="why"):
+        with pytest.raises(InvalidInput, match="reason is missing"):
             shop.app.operate.release(kept[1].id, reason="", actor="ana")
         world.run_for("1h")
         assert [what for _, what in shop.begun] == [0, 2, 1]
@@ -447,7 +447,7 @@ def test_a_tick_is_released_against_overlap() -> None:
         [_, second, third] = [run for run in world.runs() if run.state is not State.SCHEDULED]
         assert (second.state, held_words(second)) == (
             State.HELD,
-            "waits its turn: wages@2026-04-01T00:31:00Z was active",
+            "waits for its turn: wages@2026-04-01T00:31:00Z was active",
         )
         shop.app.operate.release(third.id, **WHY)
         world.run_for("1s")
@@ -461,18 +461,18 @@ def test_a_tick_is_released_against_overlap() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "told"),
     [
-        ("acme", {"concurrency": 1}, "nothing that can be limited; name job:X"),
-        ("lane:live", {"concurrency": 1}, "nothing that can be limited"),
-        ("lane:catch-up", {"rate": "1/s", "burst": 5}, "drains evenly"),
-        ("lane:backfill", {"weight": 2}, "weights are for tenants"),
+        ("acme", {"concurrency": 1}, "is not the name of a limit; use job:X, queue:X, schedule:X"),
+        ("lane:live", {"concurrency": 1}, "is not the name of a limit; use job:X, queue:X, schedule:X"),
+        ("lane:catch-up", {"rate": "1/s", "burst": 5}, "lanes drain evenly"),
+        ("lane:backfill", {"weight": 2}, "only tenants have weights: tenant:X"),
         ("job:", {"concurrency": 1}, "cannot name a job"),
         ("tenant:a b", {"concurrency": 1}, "cannot name a tenant"),
-        ("job:pay", {}, "say what is allowed"),
+        ("job:pay", {}, 'give a concurrency such as 5, or a rate such as "10/s"'),
         ("job:pay", {"concurrency": -1}, "from 0 to"),
         ("job:pay", {"concurrency": True}, "whole number"),
         ("job:pay", {"rate": "fast"}, "write a count and a time"),
-        ("job:pay", {"burst": 3, "concurrency": 1}, "there is none here"),
-        ("job:pay", {"weight": 2}, "weights are for tenants"),
+        ("job:pay", {"burst": 3, "concurrency": 1}, "a burst requires a rate; give both"),
+        ("job:pay", {"weight": 2}, "only tenants have weights: tenant:X"),
         ("tenant:acme", {"weight": 0}, "above 0"),
     ],
 )

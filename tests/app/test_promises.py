@@ -317,7 +317,7 @@ def test_a_key_that_is_promised_again_otherwise_is_kept_and_says_so(
     assert (other.id, other.outcome, other.differs) == (first.id, "kept", ("args", "time"))
     assert "with another args and another time" in str(other)
     [warning] = caplog.messages
-    assert "'class:7' was promised again with another args and another time: class:7#1 stays as it is" in warning
+    assert "'class:7' was promised again with another args and another time, keeping class:7#1 unchanged" in warning
     assert remind.delay("2h", class_id=7).differs == (), "a delay counts from the call"
     world.run_for("1d")
     assert remind.at(due, class_id=8).differs == ("args",), "also after it ended"

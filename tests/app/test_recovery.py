@@ -116,7 +116,7 @@ def test_a_run_that_waits_under_suspicion_says_so_and_the_doctor_counts_it(offic
     losses = outcomes(office, waiting).count(Outcome.LOST)
     text = operate.story(f"run-{waiting}#1")[-1].text
     assert text == (
-        f"waits under suspicion: lost {losses} times in a row; a worker with 100 slots executes at most "
+        f"suspected of crashing workers: lost {losses} times in a row; a worker with 100 slots executes at most "
         f"{100 >> (losses - 1)} such runs together"
     )
 

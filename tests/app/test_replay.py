@@ -84,7 +84,7 @@ def test_dead_letters_come_back_at_the_rate_and_live_work_does_not_notice() -> N
         bank.world.run_for("1s")
         assert bank.states() == {State.SUCCEEDED: 109}
         [line] = [line for line in bank.world.call(bank.app.operate.story_async(told[0].run)) if "ana" in line.text]
-        assert line.text == "ana replayed it, with others: the bank is back"
+        assert line.text == "ana replayed it with others: the bank is back"
 
 
 def test_the_rate_of_the_lane_bounds_what_was_replayed_all_at_once() -> None:
@@ -200,12 +200,12 @@ def test_dead_letters_are_chosen_by_job_reason_and_time() -> None:
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        ({"why": "bad luck"}, "nobody dies of that"),
-        ({"since": START, "until": START}, "nothing is between"),
+        ({"why": "bad luck"}, "not a reason of dead runs; give one of"),
+        ({"since": START, "until": START}, "until is before since; swap them"),
         ({"since": datetime(2026, 4, 1)}, "time zone|naive|tzinfo"),
         ({"limit": 0}, "from 1 to"),
         ({"rate": "fast"}, "write a count and a time"),
-        ({"reason": " "}, "say why"),
+        ({"reason": " "}, "reason is missing"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(wanted: dict[str, Any], told: str) -> None:

@@ -209,7 +209,7 @@ def test_a_triggered_run_is_one_more_and_leaves_the_ticks_alone() -> None:
         assert len(seen) == 3
         with pytest.raises(UnknownName, match="weekly"):
             app.operate.trigger("weekly", reason="x", actor="ana")
-        with pytest.raises(InvalidInput, match="why"):
+        with pytest.raises(InvalidInput, match="reason is missing"):
             app.operate.trigger("report", reason=" ", actor="ana")
 
 
@@ -266,7 +266,7 @@ def test_what_cannot_be_a_schedule_is_refused_when_it_is_declared() -> None:
         app.schedule("other", report, "0 2 * * *")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="did you mean 'overlap'"):
         app.schedule("other", report, every("1h"), overlp="skip")
-    with pytest.raises(InvalidInput, match=r"choose one of .*coalesce"):
+    with pytest.raises(InvalidInput, match=r"give one of .*coalesce"):
         app.schedule("other", report, every("1h"), overlap="sideways")
     with pytest.raises(InvalidInput, match="nothing"):
         app.schedule("other", report, every("1h"), args={"nothing": 1})

@@ -193,7 +193,7 @@ def test_what_happens_after_the_block_cannot_undo_it(books: Books, world: World)
 @before_any_store
 def test_a_second_transaction_is_refused(books: Books) -> None:
     def after(ctx: Context) -> None:
-        with pytest.raises(InvalidInput, match="completed already"):
+        with pytest.raises(InvalidInput, match="has completed this run already"):
             ctx.transaction()
 
     books.after = after
@@ -285,7 +285,7 @@ def test_a_run_is_not_completed_around_an_open_effect(world: World) -> None:
     world.start()
     world.run_for("1m")
     assert (world.run(kept.id).state, rows(world)) == (State.AMBIGUOUS, 0)
-    assert "payout 7 has begun and has not ended" in errors[0]
+    assert "payout 7 is open" in errors[0]
 
 
 def test_an_attempt_that_lost_its_run_rolls_back(world: World) -> None:

@@ -113,7 +113,7 @@ def test_a_schedule_that_requires_one_that_is_not_there_waits_and_says_so() -> N
         world.run_for("4h")
         first = world.runs(schedule="report")[0]
         assert (first.state, first.reason) == (State.SKIPPED, Reason.UPSTREAM)
-        assert "there was no schedule nothing" in (first.detail or "")
+        assert "schedule nothing did not exist" in (first.detail or "")
 
 
 def test_after_an_outage_the_latest_tick_waits_for_the_latest_result() -> None:

@@ -162,7 +162,7 @@ def test_a_summary_of_a_longer_span_says_so():
     [
         (State.AMBIGUOUS, "effect", "? ambiguous"),
         (State.AMBIGUOUS, "effect", "an effect started and has no recorded outcome: CardError: no"),
-        (State.UNVERIFIED, "check", "its check did not confirm the work: CardError: no"),
+        (State.UNVERIFIED, "check", "its check rejected the result: CardError: no"),
         (State.UNVERIFIED, "check_failed", "its check raised an error: CardError: no"),
         (State.DEAD, "poison", "poison: a worker process that executed only this run died 3 times: CardError: no"),
         (State.DEAD, "permanent", "permanent error, not retried: CardError: no"),
@@ -174,7 +174,7 @@ def test_what_waits_for_a_person_says_why_in_words(state: State, reason: str, to
 
 
 def test_a_retry_under_suspicion_says_so():
-    again = view(State.RETRYING, reason="lost", fire_at=NOW, deaths=0, attempts=failed("its worker vanished"))
+    again = view(State.RETRYING, reason="lost", fire_at=NOW, deaths=0, attempts=failed("its worker was lost"))
     assert text(account.retrying(again, NOW)).endswith("(suspected of crashing its worker)")
 
 

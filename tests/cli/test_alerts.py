@@ -21,7 +21,9 @@ from tests.watch.loopback import listening
 WHY = ("--reason", "known", "--actor", "ana")
 FOUND = [
     Finding(Kind.LATE, "job:mail", "mail: 3 runs are due", job="mail", count=3),
-    Finding(Kind.MISSING, "schedule:books", "books: no run waits for its next tick", schedule="books", owner="finance"),
+    Finding(
+        Kind.MISSING, "schedule:books", "books: no pending run for its next tick", schedule="books", owner="finance"
+    ),
 ]
 
 
@@ -71,7 +73,7 @@ def test_the_most_urgent_is_listed_first_and_the_last_look_is_told(alerted: str)
     assert [one["kind"] for one in found["alerts"]] == ["missing", "late"]
     assert (found["silent"], found["looked_at"] is not None) == (False, True)
     told = run("alerts", "list", "--kind", "missing", "--store", alerted).stdout
-    assert "books: no run waits" in told
+    assert "books: no pending run" in told
     assert "last watch round" in told
     assert "mail" not in told
     assert "there are: scheduler_silent" in refused(run("alerts", "list", "--kind", "no", "--store", alerted), 1)
@@ -126,7 +128,7 @@ def test_addresses_and_rules_come_from_the_file_and_the_environment(tmp_path: Pa
         ("[alerts]\nurl = 1", "known keys: urls"),
         ('[alerts]\nurls = "json://one"', "must be a list"),
         ('[alerts]\nsilent = ["rato"]', "did you mean 'ratio'"),
-        ('[alerts]\nping = "file:///etc/passwd"', "not an http(s) address"),
+        ('[alerts]\nping = "file:///etc/passwd"', "ping= is not an http(s) URL; give the ping URL of your"),
         ('[alerts.grace]\nfailing = "1m"', "has no grace"),
         ('[alerts.grace]\nlate = "soon"', "is not a duration"),
     ],
@@ -156,4 +158,4 @@ def test_a_test_message_goes_through_every_address(monkeypatch: pytest.MonkeyPat
         [sent] = run_json("alerts", "test")
         assert sent["error"] is None
         assert "hunter2" not in sent["address"]
-        assert "a test of how alerts are told" in server.requests[0][1]
+        assert "This is a test of alert notifications" in server.requests[0][1]

@@ -66,7 +66,7 @@ def test_a_row_that_was_changed_is_named_and_the_command_fails(acted: str) -> No
     _tamper(acted, "UPDATE audit SET actor = 'bob' WHERE action = 'limit'")
     told = run("audit", "verify", "--store", acted)
     assert told.exit_code == 1
-    assert "edited at seal 3: row 3 is not as it was sealed" in told.stdout
+    assert "edited at seal 3: row 3 does not match its seal" in told.stdout
 
 
 def test_anchors_prove_what_was_before_them_and_find_what_was_written_anew(acted: str, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_what_cannot_be_is_refused_in_one_line(acted: str, words: tuple[str, ...
 def test_a_file_that_holds_no_anchors_is_refused_with_its_line(acted: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("# mine\nremember the milk\n", "utf-8")
     told = refused(run("audit", "verify", "--anchor", "notes.txt", "--store", acted), 1)
-    assert "notes.txt: line 2, 'remember the milk', is no anchor" in told
+    assert "notes.txt: line 2, 'remember the milk', is not an anchor" in told
 
 
 def test_verify_reports_a_row_that_was_inserted_without_the_key(acted: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_verify_reports_a_row_that_was_inserted_without_the_key(acted: str, monk
     assert run_json("audit", "list", "--limit", "1", "--store", acted)[0]["signed"] == "yes"
     report = run_json("audit", "verify", "--store", acted)
     assert (report["ok"], report["signed"], report["unsigned"], report["signed_from"]) == (True, 1, 0, 6)
-    assert report["warning"].startswith("rows before seal 6 are not authenticated")
+    assert report["warning"].startswith("rows before seal 6 are not signed with a key of this process")
     _tamper(acted, "INSERT INTO audit (at, actor, action, subject, note) VALUES (1, 'ana', 'limit', 'job:z', 'agreed')")
     found = run("audit", "verify", "--json", "--store", acted)
     assert found.exit_code == 1
@@ -158,7 +158,7 @@ def test_verify_says_that_rows_without_signatures_are_not_authenticated(
     _tamper(acted, "INSERT INTO audit (at, actor, action, subject, note) VALUES (1, 'ana', 'limit', 'job:z', 'agreed')")
     shown = run("audit", "verify", "--store", acted)
     assert shown.exit_code == 0
-    assert "rows are not authenticated" in " ".join(shown.stdout.split())
+    assert "rows are not signed: a user who can insert into the tables can" in " ".join(shown.stdout.split())
     assert "set FOLIOT_AUDIT_KEYS" in " ".join(shown.stdout.split())
     assert "set FOLIOT_AUDIT_KEYS" in run_json("audit", "verify", "--store", acted)["warning"]
     monkeypatch.setenv("FOLIOT_AUDIT_KEYS", run("keys", "new").stdout.strip())

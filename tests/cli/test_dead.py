@@ -128,7 +128,7 @@ def test_a_replay_for_programs_says_what_became_of_each(url: str) -> None:
     assert (result.exit_code, told["total"], told["replayed"], told["refused"]) == (0, 3, 3, 0)
     assert {one["outcome"] for one in told["runs"]} == {"replayed"}
     story = [line["text"] for line in run_json("runs", "show", "pay:0[acme]#1", "--store", url)["story"]]
-    assert "tester replayed it, with others: the bank is back" in story
+    assert "tester replayed it with others: the bank is back" in story
     again = json.loads(run("dead", "replay", "--store", url, "--yes", "--json", "--tenant", "acme", *WHY).stdout)
     assert again["total"] == 0
 
@@ -148,7 +148,7 @@ def test_an_override_takes_what_may_do_harm_and_not_what_is_too_late(url: str) -
         (("--json", *WHY), 2, "preview with --dry-run"),
         (("--yes", "--since", "yesterday", *WHY), 2, "write it as"),
         (("--yes", "--rate", "fast", *WHY), 1, "write a count and a time"),
-        (("--yes", "--why", "bad luck", *WHY), 1, "nobody dies of that"),
+        (("--yes", "--why", "bad luck", *WHY), 1, "not a reason of dead runs; give one of"),
     ],
 )
 def test_what_cannot_be_replayed_is_refused(url: str, words: tuple[str, ...], code: int, told: str) -> None:

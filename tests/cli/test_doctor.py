@@ -40,9 +40,7 @@ SOUND = Findings(HEALTH, {"early": 0}, FLEET, (), (), NOW, NOW)
 
 
 def test_what_nobody_takes_is_told_with_why() -> None:
-    said = EventRow(
-        1, NOW - 5 * MINUTE, "missing_labels", "train", "no live worker of the job 'train' has the labels gpu"
-    )
+    said = EventRow(1, NOW - 5 * MINUTE, "missing_labels", "train", "no live worker of job 'train' has the labels gpu")
     [check] = [one for one in judge(SOUND._replace(untaken=[said])) if one.name == "untaken"]
     assert check.verdict == "warning"
     assert check.detail == f"{said.detail} (5 min ago)"

@@ -78,7 +78,7 @@ def test_a_store_without_workers_says_so(store: str) -> None:
         (["--queues", "default,mail", "--reserve-slots", "mail=1", "--reserve-slots", "mail=2"], 2, "twice"),
         (["--reserve-slots", "fax=1"], 1, "does not serve"),
         (["--queues", "default,mail", "--slots", "2", "--reserve-slots", "mail=2"], 1, "leaves none for default"),
-        (["--label", "g p u"], 1, "is no label"),
+        (["--label", "g p u"], 1, "is not a label"),
     ],
 )
 def test_what_a_worker_cannot_be_told_is_refused_before_it_starts(

@@ -76,7 +76,7 @@ def test_force_needs_a_reason_and_one_run_that_a_worker_executes(held: str) -> N
     assert "--reason" in refused(run("runs", "cancel", "class:1#1", *force), 2)
     assert "--force requires the id of one run" in refused(run("runs", "cancel", "--job", "job", *WHY, *force), 2)
     reply = refused(run("runs", "cancel", "class:3#1", *WHY, *force), 1)
-    assert "class:3#1 is scheduled: force is for a run that a worker executes" in reply
+    assert "class:3#1 is scheduled: force applies only to a run that a worker executes" in reply
 
 
 def test_a_run_that_was_asked_to_stop_shows_how_to_force_that(held: str) -> None:
@@ -85,7 +85,7 @@ def test_a_run_that_was_asked_to_stop_shows_how_to_force_that(held: str) -> None
     reply = run("runs", "cancel", "class:1#1", *WHY, "--store", held)
     assert 'foliot runs cancel "class:1#1" --force' in reply.stdout
     shown = run("runs", "show", "class:1#1", "--store", held).stdout
-    assert "It was asked to stop, and has not stopped." in shown
+    assert "Its cancellation was requested, and it is still running." in shown
     assert typed in shown
     run_json("runs", "cancel", "class:1#1", "--force", "--yes", *WHY, "--store", held)
     shown = run("runs", "show", "class:1#1", "--store", held).stdout

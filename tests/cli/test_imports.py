@@ -41,7 +41,7 @@ def test_a_dry_run_tells_each_line_needs_no_store_and_makes_none(crontab: Path, 
         "differs  what it prints is not mailed to ops@example.org",
         "input    Hi\\n",
         "there is no 02:30 in Europe/Paris; it runs at 03:00, as in Vixie cron",
-        "The schedules begin paused: ",
+        "The schedules are created paused: their commands need the job",
         "2 schedules, none created (dry run)",
     ):
         assert told in result.stdout

@@ -89,7 +89,7 @@ def test_a_limit_is_dropped_and_nobody_waits_for_it_any_more(crowded: str) -> No
     [
         (("set", "job:pay", "--concurrency", "5"), 2, "--reason is required"),
         (("set", "job:pay", *WHY), 2, "no limit is given"),
-        (("set", "pay", "--concurrency", "5", *WHY), 1, "nothing that can be limited"),
+        (("set", "pay", "--concurrency", "5", *WHY), 1, "is not the name of a limit; use job:X, queue:X, schedule:X"),
         (("set", "job:pay", "--rate", "often", *WHY), 1, "write a count and a time"),
         (("set", "job:pay", "--concurrency", "-1", *WHY), 2, "--concurrency"),
         (("drop", "job:pay"), 2, "--reason is required"),
@@ -102,7 +102,7 @@ def test_what_cannot_be_is_refused_in_one_line(crowded: str, words: tuple[str, .
 def test_a_run_that_is_held_says_in_words_what_it_waits_for(crowded: str) -> None:
     listed = run("runs", "list", "--state", "held", "--store", crowded).stdout
     assert listed.count("waits for a slot of job:pay") == 2
-    assert listed.count("waits for another run with the key account:7 to end") == 1
+    assert listed.count("waits for the end of another run with the key account:7") == 1
     told = run("runs", "show", "wage:2#1", "--store", crowded).stdout
     assert "held: waits for a slot of job:pay" in told
     assert "foliot runs release 'wage:2#1' --reason" in told
@@ -115,5 +115,5 @@ def test_a_run_is_released_with_who_and_why(crowded: str) -> None:
     [row] = run_json("runs", "show", "wage:2#1", "--store", crowded)["audit"]
     assert (row["actor"], row["action"], row["note"]) == ("ana", "release", "the bank asked")
     again = refused(run("runs", "release", "wage:2#1", *WHY, "--store", crowded), 1)
-    assert "only a run that is held can be released" in again
+    assert "only held runs can be released" in again
     assert "--reason is required" in refused(run("runs", "release", "wage:1#1", "--store", crowded), 2)

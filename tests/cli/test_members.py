@@ -77,7 +77,7 @@ def test_members_are_read_from_the_input(clinic: str) -> None:
 def test_an_empty_input_does_not_remove_everybody(clinic: str) -> None:
     arguments = ["members", "set", "tenants", "-", *WHY, "--store", clinic]
     told = CliRunner().invoke(command, arguments, input="\n")
-    assert "leave nobody in tenants" in refused(told, 1)
+    assert "remove all members of tenants" in refused(told, 1)
 
 
 def test_who_was_served_when_is_told(clinic: str) -> None:

@@ -82,7 +82,7 @@ def test_the_sql_of_a_new_file_makes_the_store(tmp_path: Path) -> None:
     connection.execute(text)
     connection.close()
     assert run("migrate", "--check", "--store", url).exit_code == 0
-    assert run("migrate", "--sql", "--store", url).stdout.startswith("-- The tables of Foliot are at step")
+    assert run("migrate", "--sql", "--store", url).stdout.startswith("-- The schema of Foliot is at step")
 
 
 def test_the_sql_of_an_empty_database_makes_the_store(database: str, tmp_path: Path) -> None:

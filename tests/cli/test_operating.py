@@ -142,7 +142,7 @@ def test_a_dead_run_says_what_to_do_and_whom_it_concerns(store: str):
     assert "invoice 1 has no address" in shown["attempts"][0]["error"]
     told = run("runs", "show", "invoice:1#1", "--store", store).stdout
     assert 'foliot runs retry "invoice:1#1" --reason' in told
-    assert "trying again cannot help" in told
+    assert "permanent error" in told
     assert "owner    finance" in told
     assert "https://wiki.example.org/pay" in told
 

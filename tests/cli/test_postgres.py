@@ -260,7 +260,7 @@ def test_the_doctor_warns_when_wake_ups_do_not_arrive(
     for elsewhere in (postgres.dsn(), pgbouncer.through(migrated)):
         verdict, detail = checks(listening(migrated, elsewhere))["wake-ups"]
         assert verdict == "warning"
-        assert detail.startswith("wake-ups do not arrive: listen= leads to another database, or through a pooler")
+        assert detail.startswith("wake-ups do not arrive: listen= connects to another database, or through a pooler")
 
 
 def test_wake_ups_arrive_past_a_pooler(pgbouncer: PgBouncer, migrated: str) -> None:

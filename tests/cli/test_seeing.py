@@ -15,7 +15,7 @@ from tests.contract.stage import START
 def test_one_frame_tells_how_everything_stands(doubts: str):
     told = run("top", "--once", "--store", doubts).stdout
     assert "needs a person  2 ambiguous, 1 unverified, 1 dead" in told
-    assert "schedulers      wrong  no scheduler" in told
+    assert "schedulers      wrong  no live scheduler" in told
     shape = run_json("top", "--store", doubts)
     assert shape["needs_person"] == {
         "ambiguous": 2,
@@ -95,8 +95,8 @@ def test_schedules_are_listed_page_by_page_in_either_order(store: str):
     [
         (("runs", "list", "--lane", "fast"), "live, catch-up, backfill"),
         (("runs", "list", "--since", "noon"), "2026-04-03T02:00:00Z"),
-        (("runs", "list", "--soonest", "--needs-person"), "to come"),
-        (("runs", "list", "--cursor", "x"), "no cursor"),
+        (("runs", "list", "--soonest", "--needs-person"), "order=soonest lists only"),
+        (("runs", "list", "--cursor", "x"), "not a cursor"),
         (("schedules", "list", "--paused", "--not-paused"), "not both"),
         (("needs", "--kind", "sad"), "ambiguous"),
         (("top", "--every", "0"), "0.2"),

@@ -66,7 +66,7 @@ def scraped(one: Process) -> dict[str, list[Any]]:
 
     def address() -> str | None:
         told = [line["message"] for line in lines(one) if "metrics at" in line.get("message", "")]
-        return re.sub("metrics at ", "", told[0]) if told else None
+        return re.sub("serving metrics at ", "", told[0]) if told else None
 
     until(lambda: address() is not None, "it said where its metrics are")
     with urlopen(address() or "", timeout=HANG) as answer:

@@ -68,7 +68,7 @@ def test_a_worker_is_told_to_leave_and_told_otherwise(tmp_path: Path):
     assert "drain (tester: a test)" in run("workers", "list", "--store", url).stdout
     assert "claims no more runs and keeps running" in run("workers", "quarantine", number, *WHY, "--store", url).stdout
     assert run_json("workers", "resume", number, *WHY, "--store", url)["wish"] is None
-    assert "no worker 99" in refused(run("workers", "drain", "99", *WHY, "--store", url), 1)
+    assert "worker 99 does not exist" in refused(run("workers", "drain", "99", *WHY, "--store", url), 1)
 
 
 def test_a_supervisor_does_not_start_a_child_again_that_was_drained():
@@ -122,7 +122,7 @@ def test_a_schedule_is_edited_from_the_revision_that_was_seen(store: str):
     assert "now at revision 2" in done.stdout
     again = run("schedules", "edit", "greetings", "--set", "attempts=2", "--revision", "1", *WHY, *on)
     assert again.exit_code == 1
-    assert "you saw 1; tester changed it at" in again.stderr
+    assert "not at 1; tester changed it at" in again.stderr
     assert again.stdout == "", "a refused edit prints no plan that reads as a success"
     assert "by tester" in run("schedules", "show", "greetings", *on).stdout
     assert run_json("schedules", "show", "greetings", *on)["edited"]["fields"] == ["rule"]
@@ -149,7 +149,7 @@ def test_a_file_of_schedules_is_applied_and_pruned(store: str, tmp_path: Path):
     as_json.write_text(json.dumps(both))
     refusal = run("schedules", "apply", as_json, "--yes", *on)
     assert refusal.exit_code == 1
-    assert "stated by code" in refusal.stderr
+    assert "declared by code" in refusal.stderr
     assert "greetings" in refusal.stdout
     assert "fresh" not in refusal.stdout, "a refused list creates no schedule, so no line says so"
     assert "there is no schedule" in run("schedules", "show", "fresh", *on).stderr

@@ -38,11 +38,11 @@ def test_a_token_is_revoked_with_a_reason(store: str) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (("ci", "--scope", "everything"), "choose one of read, work, operate, admin"),
+        (("ci", "--scope", "everything"), "give one of read, work, operate, admin"),
         (("c i",), "cannot name a token"),
         (("ci", "--tenant", "a b"), "cannot name a tenant"),
         (("ci", "--expires", "soon"), "is not a duration"),
-        (("ci", "--job", "resize"), "bind a token of scope work"),
+        (("ci", "--job", "resize"), "job, queue and all_tenants apply only to tokens of scope work"),
         (("ci", "--scope", "work", "--job", "r", "--tenant", "a", "--all-tenants"), "give one of them"),
     ],
 )
@@ -52,7 +52,7 @@ def test_what_cannot_be_a_token_is_refused(store: str, given: tuple[str, ...], t
 
 def test_a_token_that_takes_runs_names_its_jobs_or_queues(store: str) -> None:
     create = ("tokens", "create", "resizer", "--scope", "work", *WHY, "--store", store)
-    assert "bound to jobs or queues" in refused(run(*create), 1)
+    assert "a token of scope work needs jobs or queues; name them" in refused(run(*create), 1)
     made = run(*create, "--job", "resize", "--job", "crop", "--queue", "gpu", "--tenant", "acme")
     assert made.stdout.startswith("foliot_work_")
     assert "created token resizer with scope work (jobs resize, crop, queues gpu, tenant acme)" in made.stderr

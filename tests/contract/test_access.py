@@ -41,7 +41,7 @@ async def test_a_token_is_found_by_the_hash_of_its_text(stage: Stage) -> None:
 async def test_a_name_is_never_given_to_a_second_token(stage: Stage) -> None:
     await stage.store.add_token(_wanted(), actor="ana", note="why")
     await stage.store.revoke_token("ci", actor="ana", note="leaked")
-    with pytest.raises(Conflict, match="token 'ci'"):
+    with pytest.raises(Conflict, match="token name 'ci'"):
         await stage.store.add_token(_wanted(hash=SECRET), actor="ana", note="why")
 
 

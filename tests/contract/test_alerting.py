@@ -21,7 +21,7 @@ from foliot.watch.alarm import Alarm
 from foliot.watch.runs import parked
 from tests.contract.stage import START, Stage, declared, fires_hourly
 
-MISSING = Finding(Kind.MISSING, "schedule:books", "books: no run waits", schedule="books", job="job", owner="ana")
+MISSING = Finding(Kind.MISSING, "schedule:books", "books: no pending run", schedule="books", job="job", owner="ana")
 EVERYTHING = AlertFilter(everything=True)
 
 

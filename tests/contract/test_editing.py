@@ -40,7 +40,7 @@ async def test_an_edit_changes_the_template_and_its_one_next_run(stage: Stage) -
 async def test_an_edit_of_what_somebody_changed_meanwhile_is_refused_and_says_who_did(stage: Stage) -> None:
     await stage.apply(declared("report", START + HOUR, rule=HOURLY))
     await edit(stage, edited())
-    with pytest.raises(Conflict, match=r"at revision 2, and you saw 1; ada changed it at 2026.*: rule: sooner"):
+    with pytest.raises(Conflict, match=r"at revision 2, not at 1; ada changed it at 2026.*: rule: sooner"):
         await edit(stage, edited(rule=HOURLY), actor="bob")
     with pytest.raises(Conflict, match="revision 2"):
         await stage.store.delete("report", revision=1, actor="bob", note="away")
@@ -62,7 +62,7 @@ async def test_an_edit_outlives_deploys_of_the_same_declaration_and_gives_way_to
     assert (changed.changed, changed.overwritten) == (["report"], ["report"])
     view = await stage.store.schedule("report")
     assert (view.schedule.rule, view.edit) == (HOURLY, None)
-    assert (await stage.store.audit_of("report"))[-1].note.startswith("in place of what ada had edited (rule): ")
+    assert (await stage.store.audit_of("report"))[-1].note.startswith("replaced the edit by ada (rule): ")
 
 
 async def test_a_deploy_makes_no_tick_of_its_own_rule_for_an_edited_schedule_that_has_none(stage: Stage) -> None:

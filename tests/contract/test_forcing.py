@@ -61,7 +61,7 @@ async def test_a_forced_cancellation_is_in_the_audit_log(stage: Stage) -> None:
 
 async def test_only_a_running_run_is_cancelled_with_force(stage: Stage) -> None:
     kept = await stage.promise("class:7")
-    with pytest.raises(Conflict, match="class:7#1 is scheduled: force is for a run that a worker executes"):
+    with pytest.raises(Conflict, match="class:7#1 is scheduled: force applies only to a run that a worker executes"):
         await stage.store.cancel(kept.id, **FORCE)
     assert await stage.state(kept) is State.SCHEDULED
     assert await stage.store.audit_of(kept.id) == []

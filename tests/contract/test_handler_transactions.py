@@ -145,7 +145,7 @@ async def test_a_transaction_that_was_ended_inside_its_block_completes_nothing(s
     transaction = await begun(stage)
     await executed(transaction, "INSERT INTO revenue VALUES ('2026-04-03')")
     await executed(transaction, "ROLLBACK")
-    with pytest.raises(StoreError, match="ended inside its block"):
+    with pytest.raises(StoreError, match="the handler ended the transaction inside its block, so it does"):
         await transaction.finish(await stage.worker(), stage.succeeded(run))
     await transaction.roll_back()
     assert (await stage.state(run), await rows(stage)) == (State.RUNNING, 0)

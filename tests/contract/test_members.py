@@ -291,7 +291,7 @@ async def test_a_rerun_of_a_member_is_counted_once(stage: Stage) -> None:
 
 async def test_who_asks_for_members_of_what_has_none_is_told_so(stage: Stage) -> None:
     await stage.apply(declared("plain", stage.now))
-    with pytest.raises(Conflict, match="goes over no members"):
+    with pytest.raises(Conflict, match=r"has no member set; set one with app\.schedule\(\.\.\., over=\.\.\.\)"):
         await stage.store.standings("plain")
     with pytest.raises(UnknownName):
         await stage.store.standings("nothing")

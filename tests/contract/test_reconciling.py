@@ -184,7 +184,7 @@ async def test_a_run_is_not_reconciled_while_an_effect_of_it_has_no_answer(stage
         await stage.begin(run, key=key)
     await stage.finish(stage.puzzled(run))
     for then in (None, Then.RESUME):
-        with pytest.raises(Conflict, match="pay:7 and 1 more happened; nothing was changed"):
+        with pytest.raises(Conflict, match="pay:7 and 1 more happened, and no change was made"):
             await stage.store.reconcile(run.id, settled=[], then=then, **WHO)
     with pytest.raises(Conflict, match="pay:8 happened"):
         await stage.store.reconcile(run.id, settled=answer(DONE, "7"), then=Then.RESUME, **WHO)
@@ -210,7 +210,7 @@ async def test_a_run_that_waits_for_its_check_is_settled_too(stage: Stage) -> No
 
 async def test_a_settled_run_has_no_result_to_verify(stage: Stage) -> None:
     run = await settled(stage)
-    with pytest.raises(Conflict, match="a part of its work is not done"):
+    with pytest.raises(Conflict, match="part of its work is not done"):
         await stage.store.recheck(run.id, actor="ada", note="because")
 
 
@@ -263,7 +263,7 @@ async def test_a_settled_run_is_resumed_without_an_override(stage: Stage) -> Non
 
 async def test_the_rest_is_closed_with_a_reason_that_stays_with_the_run(stage: Stage) -> None:
     run = await settled(stage)
-    with pytest.raises(Conflict, match="needs a reason"):
+    with pytest.raises(Conflict, match="requires a reason"):
         await stage.store.reconcile(run.id, settled=[], then=Then.CLOSE, **WHO)
     assert await stage.state(run) is State.SETTLED
     given = {**WHO, "evidence": "", "note": "the accounts are closed"}
@@ -273,7 +273,7 @@ async def test_the_rest_is_closed_with_a_reason_that_stays_with_the_run(stage: S
     assert (view.state, view.reason, view.detail) == (
         State.RECONCILED,
         Reason.NOT_NEEDED,
-        "the rest is not needed: the accounts are closed",
+        "the remaining work is not needed: the accounts are closed",
     )
     assert view.batches == [BatchView("accounts", ACCOUNTS, 4, 0, [])]
 

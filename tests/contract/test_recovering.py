@@ -162,7 +162,7 @@ async def test_one_rerun_at_a_time(stage: Stage) -> None:
     kept = await stage.store.rerun(run.id, **RERUN)
     with pytest.raises(Conflict, match=re.escape(kept.id)):
         await stage.store.rerun(run.id, **RERUN)
-    with pytest.raises(Conflict, match="once it has ended"):
+    with pytest.raises(Conflict, match="only ended runs can be rerun"):
         await stage.store.rerun(kept.id, **RERUN)
 
 
@@ -422,7 +422,7 @@ async def test_durations_of_a_job_that_seldom_runs_are_those_of_its_ticks(
 
 
 async def left_open(stage: Stage, **more: Any) -> Claimed:
-    """A run that is to be tried again, and of which an effect is open that the next attempt could settle."""
+    """A run that is to be retried, and of which an effect is open that the next attempt could settle."""
     run = await stage.running("order", **more)
     await stage.begin(run, settles=Settles.PROBE)
     await stage.finish(stage.failed(run, MINUTE))
@@ -435,7 +435,7 @@ async def test_a_run_with_an_open_effect_is_parked_and_not_cancelled(stage: Stag
     assert (kept.outcome, kept.state) == ("parked", State.AMBIGUOUS)
     view = await stage.run(run)
     assert (view.state, view.reason) == (State.AMBIGUOUS, "effect")
-    assert view.detail == "it was to end (operator), and an effect of it has no recorded end: because"
+    assert view.detail == "it was about to end (operator), and one of its effects has no recorded outcome: because"
 
 
 async def test_a_run_with_an_open_effect_that_is_too_late_is_parked_and_not_skipped(stage: Stage) -> None:

@@ -204,7 +204,7 @@ async def test_a_schedule_that_does_not_exist_is_unknown_and_nonsense_is_refused
         await stage.store.schedule_facts("nobody")
     with pytest.raises(InvalidInput, match="1 to 1,000"):
         await stage.store.schedule_page(ScheduleFilter(), limit=0)
-    with pytest.raises(InvalidInput, match="no cursor"):
+    with pytest.raises(InvalidInput, match="not a cursor"):
         await stage.store.schedule_page(ScheduleFilter(order=ScheduleOrder.NEXT), cursor="x")
 
 

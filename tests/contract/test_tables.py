@@ -101,7 +101,7 @@ async def test_the_tick_of_a_rule_that_has_ended_goes(stage: Stage) -> None:
     assert await stage.store.rearm([_moved(None, has_ended=True)]) == 1
     assert await stage.waiting("daily") == []
     [event] = await stage.events("tick_moved")
-    assert "no tick any more" in event.detail
+    assert "none: the rule has no further tick" in event.detail
 
 
 @pytest.mark.parametrize("other", [{"revision": 2}, {"nominal": DUE + 1}, {"schedule": "nobody"}])

@@ -121,7 +121,7 @@ async def test_a_check_that_no_live_worker_has_is_told(stage: Stage) -> None:
     [told] = await stage.events("unknown_job")
     assert (told.subject, told.detail) == (
         "job",
-        "no live worker has the check of the job 'job'; its runs wait for one that does, verifying",
+        "no live worker has registered the check of job 'job'; its verifying runs wait",
     )
 
 
@@ -132,7 +132,7 @@ async def test_a_check_that_no_live_worker_has_for_long_is_given_up_and_its_sche
     await stage.store.tidy()
     view = await stage.run(run)
     assert (view.state, view.reason) == (State.UNVERIFIED, "check_failed")
-    assert view.detail == "no live worker has had the check of job for long"
+    assert view.detail == "no live worker has registered the check of job for a long time"
     seen = []
     await stage.store.trigger("hourly", actor="ada", note="now")
     await stage.fire(lambda fact: seen.append(fact.occupied_by) or fires(fact))  # type: ignore[func-returns-value]

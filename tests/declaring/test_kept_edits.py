@@ -125,7 +125,7 @@ async def test_a_hash_that_this_code_cannot_reproduce_is_no_change(tmp_path: Pat
             await assert_all_is_kept(app, store, before)
         note = (await store.audit_of("nightly"))[-1]
         assert (note.action, note.actor) == ("apply", "code")
-        assert note.note.startswith("kept what ada had edited (rule): ")
+        assert note.note.startswith("kept the edit by ada (rule): ")
         assert [row.action for row in await store.audit_of("plain")] == ["apply"]
     assert fingerprints_in(file)["nightly"] == "other nightly"
     with opened_file(file) as connection:
@@ -141,7 +141,7 @@ async def test_a_declaration_that_changed_has_its_way_and_the_log_says_so(tmp_pa
         assert (applied.changed, applied.overwritten) == (["nightly"], ["nightly"])
         view = await store.schedule("nightly")
         assert (view.edit, json.loads(view.schedule.payload)["region"]) == (None, "east")
-        assert (await store.audit_of("nightly"))[-1].note.startswith("in place of what ada had edited (rule): ")
+        assert (await store.audit_of("nightly"))[-1].note.startswith("replaced the edit by ada (rule): ")
         edited = {"rule": "45 3 * * *", "tz": "Europe/Paris"}
         await app.operate.edit_schedule_async("nightly", edited, revision=view.schedule.revision, **SAID)
         assert (await app.apply_async()).changed == []
@@ -157,7 +157,7 @@ async def test_a_declaration_that_changed_in_edited_fields_alone_gives_way_once(
         applied = await app.apply_async()
         assert (applied.changed, applied.overwritten) == ([], [])
         assert as_said(await store.schedule("nightly")) == before
-        assert (await store.audit_of("nightly"))[-1].note.startswith("kept what ada had edited (rule): ")
+        assert (await store.audit_of("nightly"))[-1].note.startswith("kept the edit by ada (rule): ")
     async with opened(file, nightly="0 7 * * *") as (app, _):
         assert (await app.apply_async()).overwritten == ["nightly"]
 

@@ -622,8 +622,8 @@ def test_the_loop_outlives_trouble_notes_it_once_and_backs_off(caplog: pytest.Lo
             await turn(house.clock, 10 * SECOND)
         assert house.fired() == [number]
         assert [record.getMessage() for record in caplog.records] == [
-            "the dispatcher failed, and tries again",
-            "the dispatcher works again, after 3 failures",
+            "dispatcher round failed, retrying",
+            "dispatcher recovered after 3 failures",
         ]
         assert house.dispatcher.counters.failures == 3
         stop.set()

@@ -58,4 +58,4 @@ def test_the_first_program_prints_its_promise_and_the_second_time_that_the_key_i
     ]
     due = r"scheduled, due at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\n"
     assert re.fullmatch(f"class:7#1 was made: {due}", said[0])
-    assert re.fullmatch(f"class:7#1 exists already, so its key is taken: {due[:-2]}, with another time\n", said[1])
+    assert re.fullmatch(f"class:7#1 exists already and has this key: {due[:-2]}, with another time\n", said[1])

@@ -35,8 +35,8 @@ def test_a_bound_covers_its_jobs_queues_and_tenant(bound: WorkBound, covered: se
 @pytest.mark.parametrize(
     ("bound", "told"),
     [
-        (WorkBound(), "bound to jobs or queues"),
-        (WorkBound(tenant="acme"), "bound to jobs or queues"),
+        (WorkBound(), "a token of scope work needs jobs or queues; name them"),
+        (WorkBound(tenant="acme"), "a token of scope work needs jobs or queues; name them"),
         (WorkBound(("resize",), tenant="acme", all_tenants=True), "give one of them"),
         (WorkBound(tuple(map(str, range(101)))), "at most 100"),
     ],

@@ -134,7 +134,7 @@ def test_whoever_reads_can_tell_that_nobody_watches() -> None:
     assert silence(NOW + MINUTE, NOW) is None  # by a clock that was set back since
     told = silence(NOW - 5 * MINUTE, NOW)
     assert told is not None
-    assert "not looked for 5 min" in told.cause
+    assert "no watch round for 5 min" in told.cause
 
 
 def test_every_kind_says_what_it_means_when_it_opens_when_it_resolves_and_what_to_do() -> None:

@@ -164,7 +164,7 @@ def _judge_losses(server: PostgresServer, campaign: Campaign) -> None:
         found = re.search(r" on worker (\d+): ", detail)
         if found is None or int(workers[found[1]]) in campaign.harmed:
             continue
-        assert "not heard of for" in detail, f"called lost without having been harmed: {detail}"
+        assert "no heartbeat of the worker for" in detail, f"called lost without having been harmed: {detail}"
         since = max((moment for moment in campaign.returns if moment <= int(at)), default=0)
         assert int(at) - since >= LEASE, f"called lost for the absence of the server: {detail}"
 

@@ -61,17 +61,17 @@ def test_a_settlement_that_was_killed_in_one_payment_is_finished_exactly_once(
         assert "It happened…" in page
         assert "It did not happen…" in page
     report = person.reports(1)
-    assert "Begun, with no recorded end: payout:312." in report
+    assert "Started, without a recorded outcome: payout:312." in report
     assert counts[0] in report
 
     # The person looks into the bank by the idempotency key, and types the answer that was offered.
     paid = "settlement#1/payout/312" in (tmp_path / "bank").read_text().split()
     assert paid == (moment == "after the payment")
     [offer] = [line for line in commands(needs) if f"payout:312={'done' if paid else 'not_done'}" in line]
-    assert "says nothing to the person who reads it later" in person.types(offer, 1)
+    assert "is a placeholder; write" in person.types(offer, 1)
     known = {"--evidence": "bank statement 17, line 312"}
     told = person.types(offer.replace(" --then resume", ""), 0, **known)
-    assert "a part of its work is not done, so it stays parked" in told
+    assert "its effects are reconciled; part of its work is not done, so it" in told
 
     # It is not dropped: settled, listed, counted, reported, with a next action.
     counts = (

@@ -60,7 +60,9 @@ def test_a_request_goes_to_the_resolved_address_and_names_the_host() -> None:
 def test_a_name_that_leads_to_a_private_address_is_refused_before_anything_is_sent() -> None:
     with listening() as server:
         connector = Connector(AddressGuard(), resolve=Names(["127.0.0.1"]))
-        with pytest.raises(AddressRefused, match=r"^watcher.example leads to 127.0.0.1, an address of this host, and"):
+        with pytest.raises(
+            AddressRefused, match=r"^watcher.example resolves to 127.0.0.1, an address of this host, and"
+        ):
             connector.request("POST", f"http://watcher.example:{server.server_port}/", timeout=HANG)
         assert server.requests == []
 

@@ -20,9 +20,9 @@ REFUSED = {
     "127.255.255.254": "an address of this host",
     "::": "an address of this host",
     "::1": "an address of this host",
-    "169.254.169.254": "a cloud provider's own service",
-    "fd00:ec2::254": "a cloud provider's own service",
-    "168.63.129.16": "a cloud provider's own service",
+    "169.254.169.254": "a cloud metadata service",
+    "fd00:ec2::254": "a cloud metadata service",
+    "168.63.129.16": "a cloud metadata service",
     "169.254.0.1": "a link-local address",
     "fe80::1%eth0": "a link-local address",
     "10.0.0.1": "a private address",
@@ -45,9 +45,9 @@ REFUSED = {
     "::ffff:0:127.0.0.1": "a reserved address",
     "64:ff9b:1::7f00:1": "a reserved address",
     "::ffff:127.0.0.1": "an address of this host",
-    "::ffff:169.254.169.254": "a cloud provider's own service",
+    "::ffff:169.254.169.254": "a cloud metadata service",
     "64:ff9b::7f00:1": "an address of this host",
-    "64:ff9b::a9fe:a9fe": "a cloud provider's own service",
+    "64:ff9b::a9fe:a9fe": "a cloud metadata service",
 }
 
 
@@ -116,7 +116,7 @@ def test_a_name_is_no_address(host: str) -> None:
     ],
 )
 def test_a_url_with_a_literal_private_address_is_refused_without_its_path(url: str) -> None:
-    with pytest.raises(InvalidInput, match="have the owner of the processes allow it with FOLIOT_PRIVATE") as refused:
+    with pytest.raises(InvalidInput, match="or allow it with FOLIOT_PRIVATE") as refused:
         GUARD.check_literal("ping", url)
     assert str(refused.value).startswith("ping: ")
     assert "secret" not in str(refused.value)
@@ -124,7 +124,7 @@ def test_a_url_with_a_literal_private_address_is_refused_without_its_path(url: s
 
 
 def test_a_url_whose_host_cannot_be_read_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="ping: the host of this URL cannot be read"):
+    with pytest.raises(InvalidInput, match="ping: this URL has no valid host"):
         GUARD.check_literal("ping", "http://[::1/x")
 
 

@@ -54,7 +54,7 @@ def test_a_run_whose_effect_has_no_end_is_reconciled_first_and_retrying_it_is_re
 
 def test_what_to_look_for_outside_is_named_by_its_idempotency_key() -> None:
     [line] = told(view(State.AMBIGUOUS, effects=[done("6"), effect("7")], name="settlement#r2")).look
-    assert line.startswith("payout:7 began at 2026-04-03T06:00:02Z, in attempt 1, and has no recorded end")
+    assert line.startswith("payout:7 started at 2026-04-03T06:00:02Z, in attempt 1, and has no recorded outcome")
     assert line.endswith("its idempotency key is settlement/payout/7")
 
 
@@ -66,7 +66,7 @@ def test_a_job_with_a_check_is_asked_first_when_nobody_knows() -> None:
 def test_a_dead_run_that_had_begun_nothing_is_retried() -> None:
     found = told(dead(), card(effects=("payout",)))
     assert (found.advice.recovery, found.steps[0].action) == (Recovery.CLEAN, Action.RETRY)
-    assert found.lead == "It was given up after 1 attempt. Read the last error, and remove its cause first."
+    assert found.lead == "No attempts are left after 1 attempt. Read the last error and remove its cause first."
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_dead_run_whose_work_is_on_record_goes_on_where_it_stopped(kept: dict[
 def test_a_dead_run_of_a_job_that_declares_nothing_says_that_the_ledger_is_blind() -> None:
     found = told(dead(), card({"on_lost": "ask"}))
     assert found.advice.recovery is Recovery.UNTRACKED
-    assert "the ledger is blind" in found.advice.why
+    assert "its job declares no effects, so Foliot cannot tell what it" in found.advice.why
     assert [step.action for step in found.refused] == [Action.RETRY, Action.RERUN]
 
 
@@ -104,19 +104,19 @@ def test_an_attempt_that_was_lost_may_have_begun_although_nobody_saw_it() -> Non
 
 def test_a_poisonous_run_says_how_often_its_own_process_died() -> None:
     lead = told(dead(reason=Reason.POISON, deaths=3)).lead
-    assert lead.startswith("The process that executed it alone died 3 times.")
+    assert lead.startswith("A worker process that executed only this run died 3 times.")
 
 
 def test_a_result_that_its_check_refused_is_repaired_where_doing_it_again_does_no_harm() -> None:
     found = told(view(State.UNVERIFIED, reason=Reason.CHECK, detail="3 accounts are off"), card(rewritable=True))
     assert found.steps[0].command == f'foliot runs rerun "{SETTLEMENT}" --repair --reason "..."'
-    assert found.lead == "Its handler finished, and its check says no: 3 accounts are off."
+    assert found.lead == "Its handler finished, and its check rejected the result: 3 accounts are off."
 
 
 def test_a_run_that_died_of_what_a_retry_cannot_help_is_tried_only_after_its_cause_is_removed() -> None:
     found = told(dead(reason=Reason.PERMANENT), card(effects=("payout",)))
-    assert found.lead == "The handler said that trying again cannot help. Remove the cause first."
-    assert found.steps[0].text == "after its cause is removed: tries it again, with its attempts renewed"
+    assert found.lead == "The handler reported a permanent error. Remove its cause first."
+    assert found.steps[0].text == "after its cause is removed: retries it, with new attempts"
     assert found.advice.fix_first
     assert not told(dead(), card(effects=("payout",))).advice.fix_first
     assert not told(dead(reason=Reason.PERMANENT, effects=[effect("7")])).steps[0].text.startswith("after its cause")
@@ -127,7 +127,7 @@ def test_a_refusal_says_why_and_what_to_do_instead() -> None:
     text = refusal(run, told(run, card(effects=("payout",))))
     assert "it may have happened (payout:7); this is refused without an override and a reason" in text
     assert text.endswith(
-        "find out first, then say what you found: "
+        "find out first, then record it: "
         f'foliot runs reconcile "{SETTLEMENT}" --effect "payout:7=done" --then resume --evidence "..."'
     )
 
@@ -135,7 +135,7 @@ def test_a_refusal_says_why_and_what_to_do_instead() -> None:
 def test_a_settled_run_is_resumed_or_closed_with_a_reason() -> None:
     batches = [BatchView("accounts", 400, 313, 0, [])]
     found = told(view(State.SETTLED, reason=Reason.SETTLED, detail="statement 17", batches=batches), card())
-    assert found.lead == "Its effects are settled, and a part of its work is not done: statement 17."
+    assert found.lead == "Its effects are reconciled, and part of its work is not done: statement 17."
     assert found.counts == ("accounts: 313 of 400 done, 87 not done",)
     assert [step.command for step in found.steps] == [
         f'foliot runs resume "{SETTLEMENT}" --reason "..."',
@@ -205,7 +205,10 @@ def test_a_run_that_lives_and_says_nothing_for_too_long_is_stuck() -> None:
 def test_a_run_that_was_asked_to_stop_and_goes_on_offers_force_with_the_command_to_type() -> None:
     advice = guidance(running(cancel_requested=True), card(), NOW)
     assert advice is not None
-    assert (advice.lead, advice.advice.action) == ("It was asked to stop, and has not stopped.", Action.WAIT)
+    assert (advice.lead, advice.advice.action) == (
+        "Its cancellation was requested, and it is still running.",
+        Action.WAIT,
+    )
     assert [step.command for step in advice.steps] == [
         None,
         f'foliot runs cancel "{running().id}" --force --reason "..."',

@@ -44,7 +44,7 @@ def test_no_tick_runs_until_the_schedule_is_resumed_and_the_next_one_runs_its_co
     with virtual_time(app, start=START) as world:
         assert app.operate.import_schedules(_declared(), source=SOURCE, actor="ana").created == [HOURLY]
         world.run_for("1h")
-        app.operate.resume(HOURLY, reason="gone from the crontab", actor="ana")
+        app.operate.resume(HOURLY, reason="imported from a crontab: remove its line from the crontab, and", actor="ana")
         world.run_for("1h")
         assert _story(world) == [
             ("01:00", "skipped", "paused"),
@@ -67,7 +67,7 @@ def test_an_import_leaves_a_resumed_schedule_resumed() -> None:
     app, _ = _app()
     with virtual_time(app, start=START) as world:
         app.operate.import_schedules(_declared(), source=SOURCE, actor="ana")
-        app.operate.resume(HOURLY, reason="gone from the crontab", actor="ana")
+        app.operate.resume(HOURLY, reason="imported from a crontab: remove its line from the crontab, and", actor="ana")
         changed = _declared("30 * * * * report%all\n")
         assert app.operate.import_schedules(changed, source=SOURCE, actor="ana").changed == [HOURLY]
         world.run_for("1h")
@@ -78,7 +78,7 @@ def test_a_tick_that_was_made_before_is_not_made_again() -> None:
     app, _ = _app()
     with virtual_time(app, start=START) as world:
         app.operate.import_schedules(_declared(), source=SOURCE, actor="ana")
-        app.operate.resume(HOURLY, reason="gone from the crontab", actor="ana")
+        app.operate.resume(HOURLY, reason="imported from a crontab: remove its line from the crontab, and", actor="ana")
         world.run_for("2h")
         world.call(world.store.apply([], prune=True, actor="ana", source=SOURCE))
         world.clock.step(-2 * HOUR)
@@ -90,7 +90,7 @@ def test_an_edit_never_goes_back_behind_what_was_decided_also_when_the_clock_did
     app, _ = _app()
     with virtual_time(app, start=START) as world:
         app.operate.import_schedules(_declared(), source=SOURCE, actor="ana")
-        app.operate.resume(HOURLY, reason="gone from the crontab", actor="ana")
+        app.operate.resume(HOURLY, reason="imported from a crontab: remove its line from the crontab, and", actor="ana")
         world.run_for("2h")
         world.clock.step(-2 * HOUR)
         app.operate.import_schedules(_declared("15 * * * * report%all\n"), source=SOURCE, actor="ana")

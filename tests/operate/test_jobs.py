@@ -22,7 +22,8 @@ def policy(**chosen: Any) -> Policy:
 
 def test_a_timeout_that_p99_comes_near_is_pointed_out_with_a_better_one() -> None:
     assert advise_lease(policy(timeout="15m"), OF_MINUTES) == [
-        "p99 is 84 % of the timeout (12 min of 15m): a slow day ends runs that are well. Give it at least 26m."
+        "p99 is 84 % of the timeout (12 min of 15m): on a slow day, healthy runs would time out. "
+        "Set it to at least 26m."
     ]
     assert advise_lease(policy(timeout="30m"), OF_MINUTES) == []
 
@@ -39,7 +40,7 @@ def test_a_short_lease_is_pointed_out_whatever_the_runs_take() -> None:
 
 
 def test_stall_after_is_held_against_the_longest_run() -> None:
-    assert "does nothing" in advise_lease(policy(stall_after="15m", timeout="15m"), durations([]))[0]
+    assert "has no effect" in advise_lease(policy(stall_after="15m", timeout="15m"), durations([]))[0]
     [told] = advise_lease(policy(stall_after="1m", timeout="30m"), OF_MINUTES)
     assert told.startswith("Runs take up to 12 min: each must report progress at least every 1m")
     assert "has no stall_after" in advise_lease(policy(timeout="2h"), durations([]))[0]
@@ -48,13 +49,13 @@ def test_stall_after_is_held_against_the_longest_run() -> None:
 @pytest.mark.parametrize(
     ("chosen", "traits", "told"),
     [
-        ({}, Traits(), "begun again from the start"),
+        ({}, Traits(), "When its worker is lost, it restarts from the beginning"),
         ({"on_lost": "ask"}, Traits(), None),
         ({}, Traits(idempotent=True), None),
         ({}, Traits(effects=("payout",), checked=True), None),
         ({}, Traits(effects=("payout",)), "is not verified"),
-        ({"attempts_after_effect": 0}, Traits(effects=("a",), checked=True), "it is not tried again: a person must"),
-        ({"attempts_after_effect": 2}, Traits(idempotent=True), "do nothing: it declares no effects"),
+        ({"attempts_after_effect": 0}, Traits(effects=("a",), checked=True), "not retried automatically"),
+        ({"attempts_after_effect": 2}, Traits(idempotent=True), "have no effect: the job declares no effects"),
         ({"on_stall": "kill", "stall_after": "1m"}, Traits(idempotent=True), "ends its whole worker"),
         ({"on_stall": "kill", "stall_after": "1m"}, Traits(idempotent=True, isolated=True), None),
     ],
@@ -67,17 +68,17 @@ def test_what_may_surprise_when_a_run_breaks_is_said_before(
 
 
 def test_a_job_that_declares_nothing_is_called_what_it_is() -> None:
-    assert trait_words(Traits()) == ["declares nothing: untracked", "has no check of its result"]
-    assert trait_words(Traits(effects=("a", "b")))[0] == "declares its effects: a and b"
-    assert trait_words(Traits(effects=()))[0] == "declares that it has no effects outside"
+    assert trait_words(Traits()) == ["effects: not declared", "check: none"]
+    assert trait_words(Traits(effects=("a", "b")))[0] == "effects: a and b"
+    assert trait_words(Traits(effects=()))[0] == "effects: none"
 
 
 @pytest.mark.parametrize(
     ("traits", "told"),
     [
-        (Traits(), "set it aside as ambiguous"),
-        (Traits(idempotent=True), "doing it again does no harm"),
-        (Traits(effects=()), "goes by the ledger"),
+        (Traits(), "park it as ambiguous until a person decides"),
+        (Traits(idempotent=True), "retried: a repetition is safe"),
+        (Traits(effects=()), "by the ledger: retried, unless an effect started and has no"),
     ],
 )
 def test_what_becomes_of_a_lost_run_depends_on_what_its_job_says_of_itself(traits: Traits, told: str) -> None:

@@ -66,7 +66,7 @@ def test_what_is_paused_or_broken_is_left_out_and_said() -> None:
     )
     assert told == [
         "books is paused, and is left out",
-        "sweep and mop have a fixed delay, so no calendar, and are left out",
+        "sweep and mop have a fixed delay, so no fixed times, and are left out",
         "old is left out: a newer release may have written it",
     ]
 

@@ -81,7 +81,7 @@ def test_a_run_that_may_have_paid_is_not_retried_without_an_override(broken: tup
     app, world = broken
     with pytest.raises(Conflict, match=r"it may have happened \(payout:b\).*foliot runs reconcile"):
         app.operate.retry(RUN, **WHY)
-    with pytest.raises(Conflict, match="cannot go on where it stopped"):
+    with pytest.raises(Conflict, match="cannot be resumed"):
         app.operate.resume_run(RUN, **WHY)
     with pytest.raises(Conflict, match="refused without an override"):
         app.operate.rerun(RUN, **WHY)
@@ -96,8 +96,8 @@ def test_an_override_is_kept_with_its_reason_and_takes_certainty_from_the_report
     app.operate.retry(RUN, override=True, **WHY)
     world.run_for("1m")
     assert bank.paid == ["a", "b", "b", "c"]
-    assert "exactly once rests on the word of a person: ana overrode the advice" in said(app)
-    assert any("ana ordered another try: override: a test" in line.text for line in app.operate.story(RUN))
+    assert "exactly once is confirmed only by a person: ana overrode the advice" in said(app)
+    assert any("ana retried it: override: a test" in line.text for line in app.operate.story(RUN))
 
 
 def test_what_was_settled_is_not_done_again_and_a_rerun_does_the_rest(broken: tuple[Foliot, World], bank: Bank) -> None:
@@ -109,7 +109,7 @@ def test_what_was_settled_is_not_done_again_and_a_rerun_does_the_rest(broken: tu
     assert (made.id, world.run(made.id).state) == (f"{RUN}#r1", State.SUCCEEDED)
     assert bank.paid == ["a", "b", "c"]
     text = said(app)
-    assert f"by a rerun, {RUN}#r1, exactly once. Taken at their word: payout:b (ana: on the statement)." in text
+    assert f"by a rerun, {RUN}#r1, exactly once. Confirmed by: payout:b (ana: on the statement)." in text
 
 
 def test_what_a_person_found_not_to_have_happened_is_done_by_the_rerun(
@@ -124,7 +124,7 @@ def test_what_a_person_found_not_to_have_happened_is_done_by_the_rerun(
 
 def test_to_reconcile_needs_evidence_and_effects_that_exist(broken: tuple[Foliot, World]) -> None:
     app, world = broken
-    with pytest.raises(InvalidInput, match="say how you know"):
+    with pytest.raises(InvalidInput, match="evidence is missing"):
         app.operate.reconcile(RUN, evidence=" ", actor="ana")
     with pytest.raises(InvalidInput, match="did you mean payout:"):
         app.operate.reconcile(RUN, evidence="x", actor="ana", effects=["payout:d=done"])
@@ -133,7 +133,7 @@ def test_to_reconcile_needs_evidence_and_effects_that_exist(broken: tuple[Foliot
 
 def test_a_done_effect_is_repeated_only_by_name_and_with_an_override(bank: Bank) -> None:
     with settlement(bank) as (app, world):
-        with pytest.raises(Conflict, match="payout would happen once more"):
+        with pytest.raises(Conflict, match="payout would happen again"):
             app.operate.rerun(RUN, repeat=["payout"], **WHY)
         app.operate.rerun(RUN, **WHY)
         world.run_for("1m")
@@ -141,7 +141,7 @@ def test_a_done_effect_is_repeated_only_by_name_and_with_an_override(bank: Bank)
         app.operate.rerun(RUN, repeat=["payout"], override=True, **WHY)
         world.run_for("1m")
         assert bank.paid == ["a", "b", "c"] * 2
-        assert "rests on the word of a person: ana overrode the advice" in said(app)
+        assert "is confirmed only by a person: ana overrode the advice" in said(app)
 
 
 def test_a_run_that_had_begun_nothing_can_be_resumed(bank: Bank) -> None:
@@ -173,7 +173,7 @@ def test_a_job_that_declares_nothing_cannot_go_on_where_it_stopped(bank: Bank) -
     with virtual_time(app) as world:
         kept = load.now()
         world.run_for("1m")
-        with pytest.raises(Conflict, match=r"the ledger is blind here.*its class is untracked"):
+        with pytest.raises(Conflict, match=r"Foliot cannot tell what it completed.*its class is untracked"):
             app.operate.resume_run(kept.id, **WHY)
         assert app.operate.retry(kept.id, **WHY).outcome == "retried"
 
@@ -238,7 +238,7 @@ def test_one_that_cannot_be_settled_never_stops_the_rest() -> None:
             evidence="the list", actor="ana", job="transfer", effect="wire", state="done"
         )
         assert [one.outcome for one in found] == ["reconciled", "refused", "reconciled"]
-        assert found[1].problem == "it has others without an end: mail:2; settle it by itself"
+        assert found[1].problem == "it has other open effects: mail:2; reconcile it on its own"
         assert world.states() == [State.RECONCILED, State.AMBIGUOUS, State.RECONCILED]
         [line] = world.run("wire:1#1").effects
         assert (str(line.state), line.note) == ("done", "ana: the list")
@@ -272,15 +272,15 @@ def test_one_that_somebody_settled_meanwhile_is_reported_and_the_rest_go_on(monk
 
 def test_many_are_settled_only_when_it_is_said_which_and_how() -> None:
     with transfers() as (app, _):
-        with pytest.raises(InvalidInput, match="say which"):
+        with pytest.raises(InvalidInput, match="no filter is given"):
             app.operate.reconcile_many(evidence="x", actor="ana")
-        with pytest.raises(InvalidInput, match="say what became of these effects"):
+        with pytest.raises(InvalidInput, match="no answer is given: set the state of these effects with"):
             app.operate.reconcile_many(evidence="", actor="ana", job="transfer")
-        with pytest.raises(InvalidInput, match="say how you know"):
+        with pytest.raises(InvalidInput, match="evidence is missing"):
             app.operate.reconcile_many(evidence="", actor="ana", job="transfer", state="done")
-        with pytest.raises(InvalidInput, match="why the rest is not needed"):
+        with pytest.raises(InvalidInput, match="why the remaining work is not needed"):
             app.operate.reconcile_many(evidence="the list", actor="ana", job="transfer", then="close")
-        with pytest.raises(InvalidInput, match="say done or not_done"):
+        with pytest.raises(InvalidInput, match="is not a state of an effect; give done or not_done"):
             app.operate.reconcile_many(evidence="x", actor="ana", job="transfer", state="perhaps")
 
 

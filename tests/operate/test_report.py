@@ -24,10 +24,7 @@ NAME = "The 2026-04-03 run of settlement"
 CHECKED = Traits(effects=("payout",), checked=True)
 TRACKED = Traits(effects=("payout",))
 SHORT = [BatchView("accounts", 400, 313, 0, [])]
-UNKNOWN = (
-    "Foliot saw it finish; it has no check, and declares no effects, so whether it happened exactly once is not on "
-    "record."
-)
+UNKNOWN = "It finished without a check or declared effects, so it is not recorded whether it happened exactly once."
 
 
 def of(*views: RunView, traits: Traits = TRACKED, tz: str = "UTC", now: Instant = NOW, **given: Any) -> Report:
@@ -72,7 +69,7 @@ def test_a_verified_run_is_told_with_scope_certainty_and_time() -> None:
 
 
 def test_a_check_alone_does_not_prove_that_it_happened_once() -> None:
-    told = "It declares no effects: its check says that the result is right, and not how often it was made."
+    told = "It declares no effects: its check confirms the result, not that it happened exactly once."
     assert said(view(State.VERIFIED), traits=Traits(checked=True)) == (
         Verdict.COMPLETE,
         f"{NAME} completed, verified 06:14:03Z. {told}",
@@ -104,7 +101,7 @@ def test_an_override_takes_the_certainty_away() -> None:
     run = view(attempt=3, effects=[done("7")])
     row = AuditRow(NOW, "ana", "retry", "override: the bank is sure")
     assert said(run, overrides={run.id: row})[1] == (
-        f"{NAME} finished at 06:14:03Z on attempt 3. Whether it happened exactly once rests on the word of a person: "
+        f"{NAME} finished at 06:14:03Z on attempt 3. That it happened exactly once is confirmed only by a person: "
         f"ana overrode the advice (override: the bank is sure)."
     )
 
@@ -139,18 +136,18 @@ def test_a_rerun_that_fails_is_what_counts_although_the_first_had_completed() ->
         (
             view(State.DEAD, reason=Reason.ATTEMPTS, detail="shop.CardError: no", attempt=4, effects=[done("6")]),
             Verdict.FAILED,
-            "failed after 4 attempts: CardError: no. Done, and on record: payout:6.",
+            "failed after 4 attempts: CardError: no. Recorded as done: payout:6.",
         ),
         (
             view(State.AMBIGUOUS, reason=Reason.EFFECT, effects=[effect("7")]),
             Verdict.AMBIGUOUS,
-            "may or may not have happened: an effect began and has no recorded end: a person must find out. "
-            "Begun, with no recorded end: payout:7.",
+            "has an unknown outcome: an effect started and has no recorded outcome: a person must find out. "
+            "Started, without a recorded outcome: payout:7.",
         ),
         (
             view(State.UNVERIFIED, reason=Reason.CHECK, detail="3 accounts are off", attempt=2),
             Verdict.UNVERIFIED,
-            "finished, and its check says no: 3 accounts are off.",
+            "finished, and its check rejected the result: 3 accounts are off.",
         ),
         (
             view(State.SKIPPED, reason=Reason.OVERLAP, detail="settlement@x is busy"),
@@ -176,18 +173,18 @@ def test_a_rerun_that_fails_is_what_counts_although_the_first_had_completed() ->
         (
             view(State.RETRYING, finished_at=None, reason=Reason.FAILED, detail="E: no", fire_at=NOW + MINUTE),
             Verdict.WAITING,
-            "has not succeeded yet: failed: E: no; it is tried again at 06:21:00Z.",
+            "has not succeeded yet: failed: E: no; the scheduler retries it at 06:21:00Z.",
         ),
         (
             view(State.SCHEDULED, finished_at=None, nominal=NOW + HOUR, fire_at=NOW + HOUR),
             Verdict.WAITING,
-            "is not due yet; its time is 07:20:00Z.",
+            "is due at 07:20:00Z.",
         ),
         (view(State.READY, finished_at=None), Verdict.WAITING, "is due, and waits for a worker."),
         (
             view(State.SETTLED, reason=Reason.SETTLED, detail="statement 17", effects=[done("7")], batches=SHORT),
             Verdict.PARTIAL,
-            'is not complete: a person settled its effects: "statement 17", and the rest is not done. '
+            'is not complete: a person reconciled its effects: "statement 17", and the remaining work is not done. '
             "Done, and on record: payout:7. accounts: 313 of 400 done, 87 not done.",
         ),
         (
@@ -196,15 +193,20 @@ def test_a_rerun_that_fails_is_what_counts_although_the_first_had_completed() ->
             'was reconciled by a person at 06:14:03Z: "statement 17". accounts: 313 of 400 done, 87 not done.',
         ),
         (
-            view(State.RECONCILED, reason=Reason.NOT_NEEDED, detail="the rest is not needed: a drill", batches=SHORT),
+            view(
+                State.RECONCILED,
+                reason=Reason.NOT_NEEDED,
+                detail="the remaining work is not needed: a drill",
+                batches=SHORT,
+            ),
             Verdict.RECONCILED,
-            'was reconciled by a person at 06:14:03Z: "the rest is not needed: a drill". '
+            'was reconciled by a person at 06:14:03Z: "the remaining work is not needed: a drill". '
             "accounts: 313 of 400 done, 87 not done.",
         ),
         (
             view(State.RECONCILED, reason=Reason.NOT_NEEDED, detail="lost for good", effects=[effect("7")]),
             Verdict.PARTIAL,
-            'was reconciled by a person at 06:14:03Z: "lost for good". Whether payout:7 happened is not on record.',
+            'was reconciled by a person at 06:14:03Z: "lost for good". It is not recorded whether payout:7 happened.',
         ),
         (
             view(State.RECONCILED, detail="the bank says so", effects=[done("7")]),
@@ -214,7 +216,7 @@ def test_a_rerun_that_fails_is_what_counts_although_the_first_had_completed() ->
         (
             view(State.RECONCILED, detail="the bank says no", effects=[effect("7", EffectState.NOT_DONE)]),
             Verdict.PARTIAL,
-            'was reconciled by a person at 06:14:03Z: "the bank says no". On record as not done: payout:7.',
+            'was reconciled by a person at 06:14:03Z: "the bank says no". Recorded as not done: payout:7.',
         ),
     ],
     ids=lambda value: str(value) if isinstance(value, Verdict) else "",
@@ -233,7 +235,7 @@ def test_only_what_is_done_is_good() -> None:
 def test_a_tick_that_the_rule_names_and_no_row_tells_of_is_missing() -> None:
     assert said(schedules=[scheduled()]) == (
         Verdict.MISSING,
-        f"{NAME} is missing: the rule names it, and no run of it is on record.",
+        f"{NAME} is missing: its tick has no recorded run.",
     )
     assert of(schedules=[scheduled()]).statements[0].run == "settlement@2026-04-03T06:00:00Z"
 
@@ -252,7 +254,7 @@ def test_a_schedule_that_was_set_aside_says_so_where_its_tick_is_missing() -> No
         {"in_force_since": {"settlement": DUE + MINUTE}},
         {"spans": [view(State.SKIPPED, nominal=DUE - 48 * HOUR, span_until=DUE + HOUR, span_count=3)]},
     ],
-    ids=["not due yet", "on its way", "another rule was in force", "a row of another day stands for it"],
+    ids=["is due at", "on its way", "another rule was in force", "a row of another day stands for it"],
 )
 def test_nothing_is_missing_that_need_not_be_there(given: dict[str, Any]) -> None:
     assert of(schedules=[scheduled()], **given).statements == []

@@ -36,8 +36,8 @@ def test_what_is_said_is_looked_up_in_the_ledger(said: Any, meant: Settled) -> N
         (["payout:8=done"], "did you mean payout:7?"),
         (["refund=done"], "no effect 'refund'"),
         (["payout:7"], "write it as payout:7=done"),
-        (["payout:7=perhaps"], "say done or not_done"),
-        (["payout:7=started"], "say done or not_done"),
+        (["payout:7=perhaps"], "is not a state of an effect; give done or not_done"),
+        (["payout:7=started"], "is not a state of an effect; give done or not_done"),
         ({("payout", "8"): "done"}, "no effect 'payout:8'"),
     ],
 )
@@ -57,7 +57,7 @@ def test_what_nobody_spoke_of_stays_open_and_is_seen() -> None:
 )
 def test_a_placeholder_is_no_evidence(text: str) -> None:
     assert is_placeholder(text)
-    with pytest.raises(InvalidInput, match="says nothing to the person who reads it later"):
+    with pytest.raises(InvalidInput, match="is a placeholder; write"):
         evident(text)
 
 

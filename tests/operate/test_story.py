@@ -32,9 +32,9 @@ def test_a_plain_success_is_told_from_its_making_to_its_end() -> None:
     ended = attempt(1, Outcome.SUCCEEDED, None, started_at=DUE + 5_000, finished_at=DUE + 2 * SECOND)
     run = view(number=MADE, since=DUE - 60 * MINUTE, attempts=[ended], finished_at=DUE + 2 * SECOND)
     assert texts(run) == [
-        "made by schedule settlement, revision 3, for the time since 2026-04-03T05:00:00Z",
+        "created by schedule settlement, revision 3, for the time since 2026-04-03T05:00:00Z",
         "due",
-        "handed off to the workers (+3 ms)",
+        "handed off to workers (+3 ms)",
         "claimed by worker 12",
         "attempt 1 began on worker 12",
         "attempt 1 succeeded after 1.9 s",
@@ -54,16 +54,16 @@ def test_a_failed_attempt_says_how_far_it_came_where_it_broke_and_what_followed(
     failed = attempt(2, stage=Stage.AFTER_EFFECT, reason=Reason.BUDGET, progress=progress)
     [_, ended] = of_kind(Kind.ATTEMPT, view(State.RETRYING, attempts=[failed]))
     assert ended == (
-        "attempt 2 failed after 1.0 s, after an effect was done; it had come to 397 of 412 (paying): CardError: no; "
-        "its job has spent this hour's retries, and it waits for the next hour"
+        "attempt 2 failed after 1.0 s, after an effect was done; progress 397 of 412 (paying): CardError: no; "
+        "its job has used up this hour's retries; it waits for the next hour"
     )
 
 
 def test_an_attempt_that_left_an_effect_open_says_what_its_handler_raised() -> None:
-    error = "payout 7 began, and nothing says how it ended\nshop.CardError: no\nTraceback ..."
+    error = "payout 7 started and has no recorded outcome\nshop.CardError: no\nTraceback ..."
     broken = attempt(1, error=error, stage=Stage.INSIDE_EFFECT, reason=Reason.EFFECT)
     [_, ended] = of_kind(Kind.ATTEMPT, view(State.AMBIGUOUS, attempts=[broken]))
-    assert ended.startswith("attempt 1 failed after 1.0 s, in the middle of an effect: CardError: no; nobody knows")
+    assert ended.startswith("attempt 1 failed after 1.0 s, during an effect: CardError: no; not retried")
 
 
 @pytest.mark.parametrize("words", ["the check says no", "the check rejected the result"])
@@ -73,7 +73,7 @@ def test_a_check_that_says_no_says_it_once(scope: str, told: str, words: str) ->
     check = attempt(2, error=error, stage=Stage.CHECK, reason=Reason.CHECK)
     run = view(State.UNVERIFIED, attempt=2, reason=Reason.CHECK, detail=error, attempts=[check])
     assert of_kind(Kind.CHECK, run)[1] == "the check said no after 1.0 s" + (told and f": {told}")
-    assert of_kind(Kind.ENDED, run) == [f"unverified: check{told and f', {told}'}: it waits for a person"]
+    assert of_kind(Kind.ENDED, run) == [f"unverified: check{told and f', {told}'}: needs a person"]
 
 
 def test_an_effect_tells_its_result_and_who_settled_it() -> None:
@@ -85,9 +85,9 @@ def test_an_effect_tells_its_result_and_who_settled_it() -> None:
         ]
     )
     assert of_kind(Kind.EFFECT, run) == [
-        "effect payout:8 began (another run of its lineage)",
-        "effect payout:6 began (attempt 1)",
-        "effect payout:7 began (attempt 1)",
+        "effect payout:8 started (another run of its lineage)",
+        "effect payout:6 started (attempt 1)",
+        "effect payout:7 started (attempt 1)",
         'effect payout:6 done: {"id": "tr_1"}',
         "effect payout:7 did not happen (ana: not in the bank's list)",
     ]
@@ -96,7 +96,7 @@ def test_an_effect_tells_its_result_and_who_settled_it() -> None:
 def test_many_effects_that_are_done_are_told_together_and_the_open_one_by_itself() -> None:
     run = view(State.AMBIGUOUS, effects=[*(done(str(number)) for number in range(400)), effect("x")])
     assert of_kind(Kind.EFFECT, run) == [
-        "effect payout:x began (attempt 1)",
+        "effect payout:x started (attempt 1)",
         "effect payout done for the last of 400 keys",
     ]
 
@@ -127,10 +127,10 @@ def test_at_one_moment_an_attempt_ends_before_the_next_begins_and_after_what_it_
     )
     assert texts(run)[2:] == [
         "attempt 1 began on worker 12",
-        "effect payout:7 began (attempt 1)",
+        "effect payout:7 started (attempt 1)",
         "effect payout:7 done",
         "attempt 1 succeeded after 0 ms",
-        "handed off to the workers",
+        "handed off to workers",
         "claimed by worker 12",
         "the check began on worker 12",
         "the check succeeded after 0 ms",
@@ -140,7 +140,7 @@ def test_at_one_moment_an_attempt_ends_before_the_next_begins_and_after_what_it_
 
 def test_a_run_that_is_being_checked_says_that_nobody_knows_when_nobody_does() -> None:
     assert of_kind(Kind.NOW, view(State.VERIFYING, finished_at=None, phase=Phase.DOUBT)) == [
-        "verifying: nobody knows whether its work was done, and its check is to tell"
+        "verifying: it is unknown whether its work was done, and its check decides"
     ]
 
 
@@ -156,16 +156,16 @@ def test_a_run_by_hand_names_who_made_it() -> None:
     assert texts(view(origin=Origin.MANUAL), maker=maker)[0] == (
         "triggered on schedule settlement by ana: the report was late"
     )
-    assert texts(view(origin=Origin.RERUN, name="a#1#r1", schedule=None))[0] == "made as a rerun of a#1"
+    assert texts(view(origin=Origin.RERUN, name="a#1#r1", schedule=None))[0] == "created as a rerun of a#1"
 
 
 def test_what_is_due_at_once_is_not_due_before_it_was_made() -> None:
     run = view(number=number_at(DUE + SECOND, 1), origin=Origin.DELAYED, schedule=None)
-    assert texts(run)[:4] == ["handed off to the workers (+3 ms)", "claimed by worker 12", "promised", "due"]
+    assert texts(run)[:4] == ["handed off to workers (+3 ms)", "claimed by worker 12", "promised", "due"]
 
 
 def test_an_event_that_an_attempt_tells_already_is_not_told_twice() -> None:
-    lost = attempt(1, Outcome.LOST, "the worker's process has ended")
+    lost = attempt(1, Outcome.LOST, "the worker process has ended")
     events = [EventRow(1, DUE, "lost", SETTLEMENT, "x"), EventRow(2, DUE, "overrun", SETTLEMENT, "it goes on")]
     assert of_kind(Kind.EVENT, view(attempts=[lost]), events=events) == ["overrun: it goes on"]
 
@@ -173,14 +173,14 @@ def test_an_event_that_an_attempt_tells_already_is_not_told_twice() -> None:
 def test_the_story_ends_with_what_is_safe_now() -> None:
     run = view(State.AMBIGUOUS, reason=Reason.EFFECT, effects=[effect("7")])
     assert texts(run)[-2:] == [
-        "ambiguous: effect: it waits for a person",
-        "safe now: reconcile (an effect began and has no recorded end: it may have happened)",
+        "ambiguous: effect: needs a person",
+        "safe now: reconcile (an effect started and has no recorded outcome: it may have happened)",
     ]
 
 
 def test_a_running_one_says_how_far_it_is_and_how_long_it_has_been_silent() -> None:
     run = view(State.RUNNING, finished_at=None, started_at=NOW - 2 * MINUTE, progress=b'{"done": 3, "of": 4}')
-    assert texts(run)[-1] == "attempt 1 is running, at 3 of 4; it last said something 2 min ago"
+    assert texts(run)[-1] == "attempt 1 is running, at 3 of 4; last heartbeat 2 min ago"
 
 
 @pytest.mark.parametrize(
@@ -188,20 +188,20 @@ def test_a_running_one_says_how_far_it_is_and_how_long_it_has_been_silent() -> N
     [
         (100, "a worker with 100 slots executes at most 25 such runs together"),
         (8, "a worker with 8 slots executes at most 2 such runs together"),
-        (4, "a worker with 4 slots tries it in a process of its own"),
+        (4, "a worker with 4 slots executes it in an isolated process"),
         (None, "a worker executes at most slots / 4 such runs together, at least one"),
     ],
 )
 def test_a_run_that_waits_under_suspicion_says_why(slots: int | None, rule: str) -> None:
-    lost = [attempt(number, Outcome.LOST, "its worker vanished") for number in (1, 2, 3)]
+    lost = [attempt(number, Outcome.LOST, "its worker was lost") for number in (1, 2, 3)]
     run = view(State.READY, reason=Reason.LOST, deaths=0, finished_at=None, attempts=lost)
-    assert texts(run, slots=slots)[-1] == f"waits under suspicion: lost 3 times in a row; {rule}"
+    assert texts(run, slots=slots)[-1] == f"suspected of crashing workers: lost 3 times in a row; {rule}"
 
 
 def test_a_skipped_row_says_how_many_ticks_it_stands_for() -> None:
     run = view(State.SKIPPED, reason="misfire", detail="nothing was there", span_count=1_200, span_until=NOW)
     assert of_kind(Kind.ENDED, run) == [
-        "skipped: misfire, nothing was there; this row stands for 1,200 ticks, up to 2026-04-03T06:20:00Z"
+        "skipped: misfire, nothing was there; this row represents 1,200 ticks, up to 2026-04-03T06:20:00Z"
     ]
 
 

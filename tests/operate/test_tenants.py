@@ -27,7 +27,7 @@ def test_who_floods_is_named() -> None:
 def test_who_has_more_than_its_share_while_others_wait_is_named() -> None:
     assert told(standing("other", 80, 5), standing("acme", 0, 35)) == {
         "other": "",
-        "acme": "has 35 workers' slots, its share is 20",
+        "acme": "takes 35 slots, its fair share is 20",
     }
 
 

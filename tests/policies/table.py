@@ -48,9 +48,9 @@ class Cell:
         )
 
 
-MISSED = "skipped: misfire (later than 2s, and missed ticks are skipped)"
+MISSED = "skipped: misfire (more than 2s late, and the misfire policy skips missed ticks)"
 TOO_LATE = "skipped: too_late (its useful time has passed)"
-DEAD_1 = "1 is dead and waits for a person"
+DEAD_1 = "1 is dead and needs a person"
 IN_PAUSE = "skipped: paused (maintenance)"
 
 CELLS = [
@@ -92,7 +92,7 @@ CELLS = [
         QUEUED,
         {"overlap": "queue", "queue_limit": 2},
         "1 succeeded; 2 succeeded, 25 s late; 3 succeeded, 16 s late; "
-        "4 skipped: overlap (the queue is full: 2 wait, and 1 is still active); 5 succeeded",
+        "4 skipped: overlap (the overlap queue is full: 2 runs wait, and 1 is still active); 5 succeeded",
     ),
     Cell(
         QUEUED,
@@ -105,7 +105,7 @@ CELLS = [
         {"overlap": "replace"},
         "1 cancelled: replaced (by 3); 2 skipped: replaced (by 3); 3 succeeded, 5 s late; 4 succeeded",
     ),
-    # The run before is to be tried again.
+    # The run before is to be retried.
     Cell(RETRYING, {"overlap": "skip"}, "1 succeeded; 2 skipped: overlap (1 is still active); 3 succeeded"),
     Cell(RETRYING, {"overlap": "queue"}, "1 succeeded; 2 succeeded, 7 s late; 3 succeeded"),
     Cell(RETRYING, {"overlap": "coalesce"}, "1 succeeded; 2 succeeded, 7 s late; 3 succeeded"),

@@ -111,7 +111,7 @@ def test_progress_is_told_in_numbers(said: tuple[Any, ...]) -> None:
         world.run_for("1m")
         view = world.run("a#1")
         assert view.state is State.DEAD
-        assert "progress is told in numbers" in (view.detail or "")
+        assert "progress takes numbers, as in progress(3, of=10); not" in (view.detail or "")
         assert len(view.detail or "") < 300
 
 

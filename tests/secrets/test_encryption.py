@@ -191,7 +191,9 @@ def test_a_worker_without_the_key_puts_runs_off_and_one_with_it_goes_on() -> Non
         assert 4 < view.attempt < 20  # it waits longer each time, and is no loop
         assert shop.seen == []
         told = [line.text for line in world.call(shop.app.operate.story_async("a#1"))]
-        assert any("could not begin" in text and "it waits for a worker that has the key" in text for text in told)
+        assert any(
+            "could not start" in text and "it waits for a worker with the encryption key" in text for text in told
+        )
         world.kill_worker()
         world.store = locked
         world.add_worker()
@@ -224,7 +226,7 @@ def test_what_was_changed_behind_our_back_is_a_dead_letter_that_says_so(damage: 
         world.run_for("1h")
         view = world.run("a#1")
         assert (view.state, view.reason, view.attempt) == (State.DEAD, Reason.BAD_PAYLOAD, 1)
-        assert "changed, cut off" in (view.detail or "")
+        assert "changed, truncated" in (view.detail or "")
         assert shop.seen == []
 
 

@@ -70,5 +70,5 @@ def test_an_edit_keeps_the_secrets_that_it_does_not_show(keys: tuple[str, ...]) 
         assert json.loads(stored.payload) == {"password": "c4nary", "day": "friday"}
         assert "c4nary" not in repr(world.call(app.operate.standing_async("hourly")))
         assert "c4nary" not in repr(world.call(app.operate.schedule_page_async()))
-        with pytest.raises(InvalidInput, match="hidden"):
+        with pytest.raises(InvalidInput, match="redacted"):
             edit(3, args={"password": "[redacted]", "day": "sunday"})

@@ -113,7 +113,7 @@ async def test_nothing_is_promised_by_an_empty_list(school: School, caller: Call
 
 
 async def test_the_wrong_verb_names_the_right_one(school: School, caller: Caller) -> None:
-    right = "await at_async" if caller.is_async else "call at, delay"
+    right = "it is async" if caller.is_async else "call at, delay"
     with pytest.raises(InvalidInput, match=right):
         await caller.promise(school.job, wrongly=True)
 
@@ -370,9 +370,9 @@ def test_another_kind_of_database_is_refused_by_its_name(school: School) -> None
 async def test_an_embedded_store_says_what_to_do_instead() -> None:
     app = Foliot("sqlite:///:memory:")
     job = app.job(_remind)
-    with pytest.raises(InvalidInput, match="promise once your transaction has committed"):
+    with pytest.raises(InvalidInput, match="connection= joins a promise to a transaction of the store's own"):
         job.using(connection=object()).delay("1h")
-    with pytest.raises(InvalidInput, match="promise once your transaction has committed"):
+    with pytest.raises(InvalidInput, match="connection= joins a promise to a transaction of the store's own"):
         await app.promise_many_async([job.promise_delay("1h")], connection=object())
 
 

@@ -96,7 +96,7 @@ async def test_who_cannot_be_told_what_became_of_promises_hears_so(
         await to.store.promise([one._replace(key=key and "first") for one in promises])
         fault = cut(to, moment, INSERT if key is None else KEYED)
         to.proxy.refuse()
-        with pytest.raises(OutcomeUnknown, match="not known whether it was written"):
+        with pytest.raises(OutcomeUnknown, match="was lost during this request, so it is unknown whether it was"):
             await to.store.promise(promises)
         assert fault.happened
 

@@ -121,7 +121,7 @@ async def test_an_outcome_is_unknown_only_when_the_server_stays_away(postgres: P
         await to.store.schedules()  # both pools have a connection
         lost = to.proxy.cut_after_commit(statement)
         to.proxy.refuse()
-        with pytest.raises(OutcomeUnknown, match="not known whether it was written"):
+        with pytest.raises(OutcomeUnknown, match="was lost during this request, so it is unknown whether it was"):
             await act(to)
         assert lost.happened
         assert not any(question in one for one in to.proxy.seen)

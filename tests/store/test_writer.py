@@ -165,7 +165,7 @@ async def test_a_file_system_that_fails_during_a_commit_leaves_the_outcome_unkno
     running: Any = store._writer
     connection = running.connection
     running.connection = _FailingDisk(connection)
-    with pytest.raises(OutcomeUnknown, match="not known whether this request was written"):
+    with pytest.raises(OutcomeUnknown, match="the file system failed during the commit, so it is unknown"):
         await store.promise(wish("a"))
     running.connection = connection
     assert len(await store.promise(wish("b"))) == 1

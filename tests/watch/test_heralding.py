@@ -280,10 +280,10 @@ async def test_a_hook_that_hangs_has_one_thread_of_its_own_and_is_not_called_aga
     hook = Hooked(hang)
     sending = asyncio.create_task(hook.send(message_of([ALERT])))
     await begun.wait()
-    sending.cancel()  # as when it takes too long
+    sending.cancel()  # as when timeout
     with pytest.raises(asyncio.CancelledError):
         await sending
-    with pytest.raises(OSError, match="not returned"):
+    with pytest.raises(OSError, match="still busy with the last message"):
         await hook.send(message_of([ALERT]))
     assert [thread.daemon for thread in threads] == [True]  # one of the loop's own threads is none
     gate.set()

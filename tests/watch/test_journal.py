@@ -210,7 +210,7 @@ def test_lost_attempts_are_told_by_whoever_took_them_away() -> None:
     lines = Lines()
     journal = Journal(lines)
     silent = SilentAttempt(7, "class:7#1", "remind", 9, 2, 1, 0, None, 0, 0, True, worker=4)
-    journal.lost([(silent, Loss(7, 9, 2, Event.RETRY_GRANTED, 0, Reason.LOST, "the worker's process has ended"))])
+    journal.lost([(silent, Loss(7, 9, 2, Event.RETRY_GRANTED, 0, Reason.LOST, "the worker process has ended"))])
     journal.run_once()
     [line] = lines.told()
     assert (line["event"], line["run"], line["attempt"], line["worker"]) == ("lost", "class:7#1", 2, 4)
@@ -256,7 +256,7 @@ def test_its_thread_sleeps_while_there_is_nothing_to_write() -> None:
     journal._stopping = stopping
     journal.start()
     silent = SilentAttempt(7, "class:7#1", "remind", 9, 2, 1, 0, None, 0, 0, True, worker=4)
-    loss = Loss(7, 9, 2, Event.RETRY_GRANTED, 0, Reason.LOST, "the worker's process has ended")
+    loss = Loss(7, 9, 2, Event.RETRY_GRANTED, 0, Reason.LOST, "the worker process has ended")
     for count in (1, 2, 3):
         journal.lost([(silent, loss)])
         assert written.acquire(timeout=HANG)

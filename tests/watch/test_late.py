@@ -54,7 +54,7 @@ def test_late_runs_that_were_not_handed_off_are_one_alert_that_names_the_start_o
     [found] = late(runs, {}, NOW, is_all=True, began=NOW - 40 * SECOND).findings
     assert (found.subject, found.count) == ("fleet", 1_204)
     assert found.cause == (
-        "1,204 runs are late: a scheduler started 40 s ago, and hands off what fell due before: tick0, tick1, tick2 "
+        "1,204 runs are late: a scheduler started 40 s ago and is handing off older runs: tick0, tick1, tick2 "
         "and 1,201 more"
     )
     [found] = late(runs, {}, NOW, is_all=False, began=NOW - 10 * MINUTE).findings
@@ -100,7 +100,7 @@ def test_a_fleet_without_workers_opens_one_alert_for_all_its_late_schedules(dsn:
         world.run_for("9m")
         alert = one(world, Kind.LATE)
         assert (alert.subject, alert.count) == ("queue:default", MOST_LATE + 5)
-        assert "no worker of the queue default has begun them: tick00, tick01, tick02 and 22 more" in alert.cause
+        assert "no worker of queue default has started them: tick00, tick01, tick02 and 22 more" in alert.cause
         world.add_worker()
         world.run_for("2m")
         assert world.alerts() == []

@@ -50,7 +50,7 @@ def test_a_ping_to_a_private_address_is_not_sent_and_the_log_says_why(caplog: py
         pinger.close(HANG)
         assert (server.requests, pinger.dropped) == ([], 1)
     [line] = caplog.messages
-    assert line.startswith("ping not sent: 127.0.0.1 leads to 127.0.0.1, an address of this host, ")
+    assert line.startswith("ping not sent: 127.0.0.1 resolves to 127.0.0.1, an address of this host, ")
     assert "FOLIOT_PRIVATE_NETWORKS" in line
     assert "secret" not in line
 

@@ -29,7 +29,7 @@ def test_completions_that_fall_while_work_is_triggered_are_told_for_as_long_as_t
         assert Kind.COMPLETIONS in kinds(world)
         alert = one(world, Kind.COMPLETIONS)
         assert (alert.subject, alert.severity) == ("fleet", "warning")
-        assert "runs ended well in the last ten minutes" in alert.cause
+        assert "runs succeeded in the last ten minutes" in alert.cause
         world.run_for("20m")
         assert one(world, Kind.COMPLETIONS).is_open  # nothing is better than it was
         world.add_worker()
@@ -62,7 +62,7 @@ def test_retries_that_rise_are_told_and_resolved_when_the_destination_is_back() 
         world.run_for("4m")
         alert = one(world, Kind.RETRIES)
         assert (alert.subject, alert.is_open) == ("fleet", True)
-        assert "wait to be tried again, 0 did ten minutes ago" in alert.cause
+        assert "wait for a retry, 0 waited ten minutes ago" in alert.cause
         is_down[0] = False
         world.run_for("15m")
         assert told(world) == [("retries", "fleet")]
@@ -88,7 +88,7 @@ def test_dead_letters_that_grow_are_told_and_resolved_once_they_are_replayed() -
         world.run_for("10s")  # all within the first minute of the watch
         alert = one(world, Kind.DEAD_LETTERS)
         assert (alert.subject, alert.count) == ("fleet", 10)
-        assert "10 dead letters, 10 more than an hour ago" in alert.cause
+        assert "10 dead letters (+10 in the past hour)" in alert.cause
         is_closed[0] = False
         app.operate.replay_dead(reason="the bank is back", actor="ana")
         world.run_for("12m")

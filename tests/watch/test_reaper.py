@@ -117,7 +117,7 @@ def test_an_attempt_is_lost_when_its_lease_has_ended_and_not_before() -> None:
             Event.RETRY_GRANTED,
             watch.clock.now(),
             Reason.LOST,
-            "the worker was not heard of for 31.0 s; its lease is 30s",
+            "no heartbeat of the worker for 31.0 s; the lease is 30s",
             Outcome.LOST,
             Stage.BEFORE_EFFECT,
             charged=False,
@@ -145,7 +145,7 @@ def test_a_process_that_is_gone_is_lost_at_the_first_look() -> None:
         watch.store.runs(gone=True)
         watch.store.runs(2, beat_at=NOON - HOUR)
         assert await watch.look() == [1]
-        assert watch.store.lost[0].error == "the worker's process has ended"
+        assert watch.store.lost[0].error == "the worker process has ended"
 
     asyncio.run(story())
 
@@ -300,7 +300,7 @@ def test_an_interrupted_attempt_costs_nothing_and_raises_no_suspicion() -> None:
         assert [(one.event, one.outcome, one.charged, one.retry_at, one.deaths) for one in watch.store.lost] == [
             (Event.GIVEN_BACK, Outcome.INTERRUPTED, False, None, deaths) for deaths in (None, 2, 2)
         ]
-        assert watch.store.lost[0].error == "its worker was shut down before it could end"
+        assert watch.store.lost[0].error == "its worker was shut down before it ended"
 
     asyncio.run(story())
 
@@ -374,7 +374,7 @@ def test_an_attempt_that_did_not_heed_its_end_is_told_as_what_ended_it() -> None
         await watch.look()
         [loss] = watch.store.lost
         assert (loss.outcome, loss.reason, loss.deaths) == (Outcome.TIMED_OUT, Reason.TIMED_OUT, None)
-        assert loss.error == "it timed out and did not stop; its worker's process was ended"
+        assert loss.error == "it timed out and did not stop; its worker process was ended"
 
     asyncio.run(story())
 

@@ -72,7 +72,7 @@ async def test_an_anchor_is_written_at_most_once_a_minute_and_only_when_the_chai
     lines: list[str] = []
     sealer = Sealer(store, clock, lines.append)
     await sealer.run_once()
-    assert lines == [], "there is nothing yet"
+    assert lines == [], "the audit log is empty: there is no row to anchor"
     clock.advance(MINUTE)
     await _acted(store)
     await sealer.run_once()
@@ -102,7 +102,7 @@ async def test_a_file_that_cannot_be_written_is_told_once_and_never_stops_the_se
             assert await sealer.run_once() == 1
             clock.advance(MINUTE)
     assert [record.message for record in caplog.records] == [
-        "the anchor of the audit log cannot be written, and is tried again every minute: the vault is closed"
+        "writing the audit anchor failed, retrying every minute: the vault is closed"
     ]
 
 
@@ -125,4 +125,4 @@ async def test_an_error_of_the_store_never_ends_the_loop(store: Store, caplog: p
     broken = Broken()
     await Sealer(broken, Hurried(START)).run(stop)  # type: ignore[arg-type]
     assert broken.tries == 3
-    assert [record.message for record in caplog.records] == ["the audit log could not be sealed, and is tried again"]
+    assert [record.message for record in caplog.records] == ["sealing the audit log failed, retrying"]

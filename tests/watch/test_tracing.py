@@ -152,7 +152,7 @@ def test_an_exporter_that_is_not_there_is_told_and_stops_nothing(
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "smoke-signals")
     assert make_tracer() is None
-    assert "no exporter 'smoke-signals' is installed here; there are: console, otlp" in caplog.text
+    assert "exporter 'smoke-signals' is not installed; installed: console, otlp" in caplog.text
 
 
 def test_a_provider_of_the_api_alone_traces_nothing() -> None:

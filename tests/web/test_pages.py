@@ -154,7 +154,7 @@ def test_both_answers_are_offered_and_the_rest_is_resumed_or_closed_from_the_pag
         fields = _looked_at(caller, path) | {"effect pay:7": "not_done", "reason": "the bank said so"}
         act = path.partition("?")[0]
         refused = _sent(caller, act, **fields, evidence="x", then="")
-        assert (refused.status_code, "says nothing" in refused.text) == (422, True)
+        assert (refused.status_code, "is a placeholder" in refused.text) == (422, True)
         assert _sent(caller, act, **fields, evidence="statement 17", then="").status_code == 303
         page = _page(caller, f"/runs/{doubt}")
         assert "Resume…" in page

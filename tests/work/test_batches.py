@@ -328,9 +328,9 @@ def refusal(function: Callable[..., Any]) -> str:
 def test_two_items_of_one_name_are_refused_before_anything_is_done():
     seen = []
     life = Life(over(lambda ctx, item: seen.append(item), lambda: [1, 2, 1])[0])
-    assert "item 1 comes twice in the batch" in str(life.attempt().error)
+    assert "item key 1 occurs twice in the batch" in str(life.attempt().error)
     assert seen == []
-    assert "item 1 comes twice" in refusal(over(ignore, lambda: iter([1, 2, 1]))[0])
+    assert "item key 1 occurs twice" in refusal(over(ignore, lambda: iter([1, 2, 1]))[0])
 
 
 def test_a_second_loop_over_the_same_items_needs_a_name():
@@ -342,7 +342,7 @@ def test_a_second_loop_over_the_same_items_needs_a_name():
         for _ in ctx.each([1]):
             pytest.fail("it is not the same item")
 
-    assert "a second loop a name of its own" in refusal(job)
+    assert "give each item a unique key, and a second loop its own name" in refusal(job)
 
 
 def test_pages_of_one_batch_may_come_in_several_loops():
@@ -373,11 +373,11 @@ def test_the_wrong_kind_of_loop_names_the_right_one():
     ("items", "key", "says"),
     [
         ([Order(1)], None, 'ctx.each(items, key="id")'),
-        ([Order(1)], "name", "has no name, by which"),
+        ([Order(1)], "name", "has no name, the key"),
         ([{"id": ""}], "id", "cannot be a key of an item"),
         ([Order(1)], 3, "give the name of an attribute"),
-        ("abc", None, "has none"),
-        (3, None, "has none"),
+        ("abc", None, "needs an iterable of items"),
+        (3, None, "needs an iterable of items"),
     ],
 )
 def test_items_that_cannot_be_told_apart_are_refused(items, key, says):
@@ -393,8 +393,8 @@ def test_outside_a_loop_no_item_can_fail():
             pass
         ctx.item_failed("which?")
 
-    assert "there is none" in refusal(job)
-    assert "there is none" in refusal(after)
+    assert "call it inside such a loop" in refusal(job)
+    assert "call it inside such a loop" in refusal(after)
 
 
 # ----------------------------------------------------------------------------------------------------------- invariants

@@ -70,7 +70,7 @@ def test_people_are_told_after_a_second_and_the_process_is_given_up_for_it():
         assert (len(bench.told), bench.exits) == (1, []), "once is enough"
         bench.block(SECOND)
         assert bench.exits == [75]
-        assert bench.told[1].endswith("its worker's process was ended for that")
+        assert bench.told[1].endswith("its worker process was ended because of that")
         _, (word,) = bench.store.beats[-1]
         assert (word.number, word.checkpoint, word.ending) == (1, b"7", Outcome.TIMED_OUT)
 

@@ -128,7 +128,7 @@ def test_two_at_once_with_one_key_are_refused_and_only_one_is_done():
             await asyncio.sleep(0)
 
     async def job(ctx: Context) -> None:
-        with pytest.raises(InvalidInput, match="payout 7 is under way in this attempt already"):
+        with pytest.raises(InvalidInput, match="payout 7 is open in this attempt already"):
             await asyncio.gather(one(ctx), one(ctx))
 
     Life(job).attempt()
@@ -145,7 +145,7 @@ def test_an_exception_leaves_the_effect_open_and_the_run_waits_for_a_person(kind
     assert (ending.event, ending.reason, ending.stage) == (Event.MAYBE_FOUND, Reason.EFFECT, Stage.INSIDE_EFFECT)
     assert ending.outcome is Outcome.FAILED
     assert ending.error is not None
-    assert ending.error.startswith("payout 7 began, and nothing says how it ended\nOSError: the bank hung up")
+    assert ending.error.startswith("payout 7 started and has no recorded outcome\nOSError: the bank hung up")
     assert life.ledger == {"payout 7": "started"}
 
 
@@ -159,7 +159,7 @@ def test_a_maybe_of_an_earlier_attempt_stops_the_handler_before_it_does_anything
     assert done == []
     assert (ending.event, ending.reason) == (Event.MAYBE_FOUND, Reason.EFFECT)
     assert ending.error is not None
-    assert "payout 7 began in attempt 1 and has no recorded end" in ending.error
+    assert "payout 7 began in attempt 1 and has no recorded outcome" in ending.error
 
 
 @both
@@ -203,7 +203,7 @@ def test_what_was_not_declared_idempotent_when_it_began_is_not_because_it_is_now
     life.attempt()
     life.handler = Handler.of(pay(failing, idempotent=True)[1], name="pay")
     ending = life.attempt()
-    assert "has no recorded end" in str(ending.error)
+    assert "has no recorded outcome" in str(ending.error)
 
 
 PROBES: list[tuple[Any, bool, Any]] = [
@@ -359,7 +359,7 @@ def test_a_handler_that_swallows_the_error_of_an_effect_has_not_succeeded():
 
     ending = Life(job).attempt()
     assert (ending.event, ending.outcome, ending.result) == (Event.MAYBE_FOUND, Outcome.SUCCEEDED, b'"fine"')
-    assert ending.error == "payout 7 began, and nothing says how it ended"
+    assert ending.error == "payout 7 started and has no recorded outcome"
 
 
 def test_a_success_that_never_looked_at_an_open_effect_of_an_earlier_attempt_is_none():
@@ -624,7 +624,7 @@ def test_code_in_a_loop_of_its_own_can_use_either_kind():
 
 def test_an_effect_that_the_job_does_not_declare_is_refused_by_name():
     assert "no effect 'payout': it declares mail, charge" in refusal(pay(failing)[0], effects=("mail", "charge"))
-    assert "it declares that it has none" in refusal(pay(failing)[0], effects=())
+    assert "it declares no effects" in refusal(pay(failing)[0], effects=())
 
 
 @pytest.mark.parametrize("key", ["", "x" * 301, "a\nb", True, None, 1.5])
@@ -657,7 +657,7 @@ def test_a_result_that_cannot_be_kept_is_a_mistake_but_the_effect_is_done(result
 
     life = Life(pay(body)[0])
     ending = life.attempt()
-    assert "payout 7 is done, but its result could not be kept" in str(ending.error)
+    assert "payout 7 is done, but its result was not stored" in str(ending.error)
     assert life.ledger == {"payout 7": "done"}
 
 
@@ -667,7 +667,7 @@ def test_what_takes_an_effect_back_is_kept_by_name():
     life = Life(pay(lambda effect: None, undo=refund)[0])
     life.attempt()
     assert str(life.lines[0].undo).endswith("refund")
-    assert "give the function that takes the effect back" in refusal(pay(failing, undo=3)[0])
+    assert "give the function that undoes the effect, or its name" in refusal(pay(failing, undo=3)[0])
 
 
 def test_other_words_that_make_no_sense_are_refused():

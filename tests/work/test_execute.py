@@ -68,7 +68,7 @@ def test_a_result_is_kept_as_json():
 def test_a_result_that_cannot_be_kept_does_not_turn_success_into_failure(result):
     ending = ending_of(lambda: result)
     assert (ending.outcome, ending.result) == (Outcome.SUCCEEDED, None)
-    assert ending.error.startswith("note: the result was not kept")
+    assert ending.error.startswith("note: the result was not stored")
 
 
 def test_a_failure_is_tried_again_after_the_backoff():
@@ -236,7 +236,7 @@ def test_a_coroutine_that_nobody_awaits_is_told_to_the_author():
 
     ending = ending_of(lambda: inner())
     assert ending.outcome is Outcome.PERMANENT
-    assert "declare it with async def" in ending.error
+    assert "returned a coroutine, which a plain function cannot await" in ending.error
 
 
 class Nasty(Exception):
@@ -289,7 +289,7 @@ def test_an_error_that_misbehaves_while_it_is_looked_at_still_ends_the_attempt(e
 def test_what_cannot_be_classified_is_a_failure_within_the_runs_attempts():
     first = ending_of(raising(ValueError("no"))[1], give_up_on=Undecided)
     assert (first.outcome, first.retry_at) == (Outcome.FAILED, START + 4 * SECOND)
-    assert first.error.startswith("ValueError: no\nHow it ended could not be classified: RuntimeError: it cannot say")
+    assert first.error.startswith("ValueError: no\nClassifying its outcome failed: RuntimeError: it cannot say")
     last = ending_of(raising(ValueError("no"))[1], give_up_on=Undecided, spent=2, attempt=3)
     assert (last.event, last.reason) == (Event.EXHAUSTED, Reason.ATTEMPTS)
 

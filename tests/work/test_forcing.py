@@ -57,7 +57,7 @@ def test_a_thread_that_does_not_stop_costs_its_process_after_a_second():
         await bench.worker.run()  # ends by itself, to be drained
         assert await drained(bench, 0) == [NAME]
         assert [detail for _, _, detail in bench.store.notes] == [
-            "attempt 1 of ignorant goes on after its cancellation was forced"
+            "attempt 1 of ignorant continues after its forced cancellation"
         ]
         assert bench.store.finished == [], "no ending is recorded while it may still do something"
         assert bench.store.leaving == {bench.worker.number}

@@ -199,7 +199,7 @@ def test_functions_that_cannot_be_jobs_are_refused_with_the_reason():
         (star, r"\*numbers can only be given by position"),
         (by_place, "a can only be given by position"),
         (custom, "thing: Unknown cannot be an argument"),
-        (nested, r"things: list\[dict\[str, .*Unknown has no form in JSON"),
+        (nested, r"things: list\[dict\[str, .*Unknown has no JSON form"),
         (ambiguous, "when: .*cannot be an argument"),
         (unresolved, "annotation of thing cannot be resolved"),
         (yields, "is a generator"),

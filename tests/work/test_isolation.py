@@ -176,9 +176,9 @@ def test_an_exception_comes_back_as_it_would_from_a_thread():
 
 
 CRASHES = {
-    "exit": "ended with exit code 3 and without a word",
+    "exit": "exited with code 3 without a result",
     "segfault": "was killed by signal 11 (SIGSEGV)",
-    "kill": "was killed by signal 9 (SIGKILL); perhaps it ran out of memory",
+    "kill": "was killed by signal 9 (SIGKILL); it may have run out of memory",
 }
 
 
@@ -193,7 +193,7 @@ def test_processes_that_die_have_failed_and_say_how_others_go_on_and_no_more_run
             for number, words in crashes.items():
                 ending = endings[number]
                 assert (ending.outcome, ending.event) == (Outcome.FAILED, Event.RETRY_GRANTED)
-                assert ending.error == f"the process of the handler {words}"
+                assert ending.error == f"the handler's process {words}"
                 assert ending.started_at is not None
             assert (endings[sum_].outcome, endings[sum_].result) == (Outcome.SUCCEEDED, b"2")
             assert endings[misfit].reason is Reason.BAD_PAYLOAD
@@ -261,7 +261,7 @@ def test_a_process_past_its_deadline_is_killed_and_has_provably_ended():
                 Event.RETRY_GRANTED,
                 Reason.TIMED_OUT,
             )
-            assert "its process did not heed that, and was killed" in (ending.error or "")
+            assert "its process did not stop and was killed" in (ending.error or "")
             assert not is_alive(pid)
 
     run(scene())
@@ -344,7 +344,7 @@ def test_one_that_stands_still_is_killed_if_its_job_says_so():
             await made.begun()
             await made.pass_time()
             (ending,) = await made.ended()
-            assert (ending.error or "").endswith("; its process did not heed that, and was killed")
+            assert (ending.error or "").endswith("; its process did not stop and was killed")
             assert (ending.outcome, ending.reason) == (Outcome.STALLED, Reason.STALLED)
             # On a busy machine the event loop, too, may be found to stand still: that is noted as "blocked".
             assert [kind for kind, *_ in made.store.notes if kind != "blocked"] == ["stuck"]
@@ -518,4 +518,4 @@ def test_a_process_does_not_outlive_the_loop_that_conducts_it():
 def test_a_transaction_needs_a_store_that_another_process_can_open():
     ending = outcome("settle")
     assert ending.outcome is Outcome.FAILED
-    assert "a store in its worker's memory cannot be reached from a process of its own" in (ending.error or "")
+    assert "ctx.transaction() cannot reach a store in the worker's memory" in (ending.error or "")

@@ -89,10 +89,10 @@ def test_several_queues_may_have_slots_and_a_slot_that_is_free_again_is_whose_it
         ({"queues": BOTH, "slots": 5, "reserved": {"mail": 1.5}}, "a whole number"),
         (
             {"queues": BOTH, "slots": 5, "reserved": {"mail": 4, "default": 2}},
-            "6 slots are reserved, and this worker has 5",
+            "6 slots are reserved, but this worker has only 5",
         ),
         ({"queues": BOTH, "slots": 5, "reserved": {"mail": 5}}, "leaves none for default"),
-        ({"queues": ("mail",), "slots": 5, "reserved": {"mail": 2}}, "serves mail alone"),
+        ({"queues": ("mail",), "slots": 5, "reserved": {"mail": 2}}, "serves only mail"),
     ],
 )
 def test_what_cannot_be_reserved_is_refused(given: Mapping[str, Any], taught: str) -> None:

@@ -52,7 +52,7 @@ def test_an_attempt_that_does_not_move_is_stuck_and_asked_to_stop():
             Reason.STALLED,
         )
         assert "no progress for 300 s" in (ending.error or "")
-        assert bench.store.notes == [("stuck", NAME, "attempt 1: no progress for 5m; asked to stop")]
+        assert bench.store.notes == [("stuck", NAME, "attempt 1: no progress for 5m; cancelling it")]
 
     run(scene())
 

@@ -360,7 +360,7 @@ def test_a_task_that_swallows_its_cancellation_keeps_its_slot_and_is_reported_on
         for _ in range(3):
             await bench.advance(SECOND)
         assert [(kind, detail) for kind, _, detail in bench.store.notes] == [
-            ("overrun", "attempt 1 of stubborn goes on after its 10s")
+            ("overrun", "attempt 1 of stubborn continues after its timeout of 10s")
         ]
         (attempt,) = bench.worker.running
         attempt.task.cancel()

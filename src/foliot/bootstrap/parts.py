@@ -36,7 +36,7 @@ from foliot.work.worker import Worker
 
 _log = logging.getLogger("foliot")
 
-TEST_MESSAGE = Message("[foliot] a test", "This is a test of how alerts are told.", Severity.NOTICE, False, ())
+TEST_MESSAGE = Message("[foliot] a test", "This is a test of alert notifications.", Severity.NOTICE, False, ())
 
 
 def make_worker(
@@ -168,14 +168,14 @@ def make_tracer(provider: Any = None) -> Tracer | None:
             raise
         if provider is not None:
             raise InvalidInput('tracer_provider needs OpenTelemetry; pip install "foliot[otel]"') from None
-        _log.warning('nothing is traced: OpenTelemetry is not installed here; pip install "foliot[otel]"')
+        _log.warning('tracing disabled, OpenTelemetry is not installed; pip install "foliot[otel]"')
         return None
     if provider is not None:
         return tracing.tracer_of(provider)
     try:
         return tracing.tracer_from_environment()
     except Exception as error:  # whatever an exporter makes of its variables
-        _log.warning("nothing is traced: %s", error)
+        _log.warning("tracing disabled: %s", error)
         return None
 
 

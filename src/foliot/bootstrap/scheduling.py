@@ -137,12 +137,12 @@ async def _beat(store: Store, number: int, clock: Clock, over: asyncio.Event) ->
         await clock.beat(BEAT_EVERY)
         try:
             if not (await store.beat(number, [])).known:
-                _log.warning("scheduler %d was declared dead; it enters anew", number)
+                _log.warning("scheduler %d was marked dead, registering again", number)
                 over.set()
         except FoliotError as error:  # the next one is not far
-            _log.warning("the scheduler's heartbeat failed: %s", error)
+            _log.warning("scheduler heartbeat failed, retrying: %s", error)
         except Exception:  # a bug, here or in the store; without a heartbeat a scheduler that works would seem dead
-            _log.exception("the scheduler's heartbeat failed")
+            _log.exception("scheduler heartbeat failed, retrying")
 
 
 class _Heartbeat:

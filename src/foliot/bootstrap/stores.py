@@ -63,15 +63,15 @@ def _plain_store(url: str | None, clock: Clock | None) -> Store:
         file, _, words = path[1:].partition("?")
         if words not in ("", "migrate=auto", "migrate=never"):
             raise InvalidInput(
-                f"?{words:.80} in the store's URL is not known; a file may have ?migrate=auto or ?migrate=never"
+                f"?{words:.80} in the store's URL is unknown; a file takes ?migrate=auto or ?migrate=never"
             )
         return SqliteStore(file, clock, migrates=words != "migrate=never")
     if scheme in ("postgresql", "postgres") and separator:
         return _server_store(url, clock)
     raise InvalidInput(
         f"{_without_password(url)!r:.80} is not a store; write sqlite:///foliot.db for a file here, "
-        f"sqlite:////var/lib/foliot.db for one anywhere, sqlite:///:memory: for tests, or "
-        f"postgresql://user@host/database"
+        "sqlite:////var/lib/foliot.db for an absolute path, sqlite:///:memory: for tests, or "
+        "postgresql://user@host/database"
     )
 
 
@@ -82,8 +82,7 @@ def _server_store(url: str, clock: Clock | None) -> Store:
         if error.name != "asyncpg":
             raise
         raise InvalidInput(
-            f"{_without_password(url)!r:.80}: the driver for PostgreSQL is not installed here; "
-            f'pip install "foliot[postgres]"'
+            f'{_without_password(url)!r:.80}: the PostgreSQL driver is not installed; pip install "foliot[postgres]"'
         ) from None
     return PostgresStore(url, clock)
 
@@ -98,8 +97,8 @@ async def open_store(store: Store) -> None:
         await store.open()
     except OSError as error:
         raise StoreError(
-            f"the store {store.name} cannot be opened: {error.strerror or error}; "
-            f"give a path in a folder that exists or can be made, and that this user may write to"
+            f"the store {store.name} cannot be opened: {error.strerror or error}; give a path in a folder that "
+            "this user can create or write to"
         ) from error
 
 

@@ -51,7 +51,7 @@ _PARKED = {
     "lost": "its worker stopped sending heartbeats",
     "poison": "poison: a worker process that executed only this run died {deaths}",
     "effect": "an effect started and has no recorded outcome",
-    "check": "its check did not confirm the work",
+    "check": "its check rejected the result",
     "check_failed": "its check raised an error",
     "bad_payload": "its arguments are invalid",
     "settled": "its effects are settled, the remaining work is not done",

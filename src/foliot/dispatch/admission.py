@@ -270,7 +270,7 @@ def _missed(tick: Occurrence) -> TickDecision:
     older than the window (and than `missed_after`: a tick that is on time is never skipped by a short window).
     """
     limit = tick.policy.missed_after
-    detail = f"later than {spell(limit)}, and missed ticks are skipped"
+    detail = f"more than {spell(limit)} late, and the misfire policy skips missed ticks"
     if tick.policy.catch_up is not CatchUp.SKIP:
         limit = max(limit, tick.policy.catch_up_window or 0)
         detail = f"older than the catch-up window of {spell(tick.policy.catch_up_window or 0)}"
@@ -312,4 +312,4 @@ def _paused(schedule: Schedule) -> str:
 
 
 def _counted(detail: str, ticks: Overdue) -> str:
-    return f"{detail}; at least {ticks.count} ticks, counted no further" if ticks.capped else detail
+    return f"{detail}; at least {ticks.count} ticks" if ticks.capped else detail

@@ -517,7 +517,7 @@ class Dispatcher:
             if len(entries) > 1:
                 self._shards.put_back(entries)
             else:
-                _log.exception("run %d cannot be fired; it is left out", entries[0][1])
+                _log.exception("firing run %d failed, skipping it", entries[0][1])
             raise
         if paced is not None:
             self._pace.spend(paced.caught_up, now)
@@ -627,7 +627,7 @@ class Dispatcher:
     async def _back_off(self, error: Exception, stop: asyncio.Event) -> None:
         """Notes the first failure of a burst, and waits longer after each."""
         if not self._failures:
-            _log.warning("the dispatcher failed, and tries again", exc_info=True)
+            _log.warning("dispatcher round failed, retrying", exc_info=True)
         self._failures += 1
         self.counters.failures += 1
         left = store_pause(self._failures, error)
@@ -637,7 +637,7 @@ class Dispatcher:
 
     def _recovered(self) -> None:
         if self._failures:
-            _log.warning("the dispatcher works again, after %d failures", self._failures)
+            _log.warning("dispatcher recovered after %d failures", self._failures)
             self._failures = 0
 
 

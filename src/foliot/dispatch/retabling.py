@@ -35,7 +35,7 @@ async def retable(store: RetablingStore, after: str) -> str | None:
     rearmings = [rearming for armed in page if (rearming := rearmed(*armed)) is not None]
     moved = await store.rearm(rearmings) if rearmings else 0
     if moved:
-        _log.warning("%d pending ticks were moved: the tables are %s now", moved, " ".join(stamps()[-1:]))
+        _log.warning("moved %d pending ticks, zone data is now %s", moved, " ".join(stamps()[-1:]))
     return page[-1].schedule.id if page else None
 
 

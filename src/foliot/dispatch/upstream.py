@@ -65,7 +65,7 @@ def _slot(facts: TickFacts) -> str:
 def _missing(facts: TickFacts) -> str:
     assert facts.upstream is not None
     if facts.upstream.rule is None:
-        return f"there was no schedule {facts.upstream.schedule}"
+        return f"schedule {facts.upstream.schedule} did not exist"
     return f"{facts.upstream.schedule} had no useful result for it"
 
 

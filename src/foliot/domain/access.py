@@ -96,22 +96,22 @@ class WorkBound(NamedTuple):
         for job, queue, settings in jobs:
             if not self._has_job(job):
                 raise NotAllowed(
-                    f"job {job!r}: the token is bound to the jobs {_listed(self.jobs)}; register only these"
+                    f"job {job!r}: the token is restricted to the jobs {_listed(self.jobs)}; register only these"
                 )
             self._check_queue(queue, f"job {job!r} has the queue {queue!r}")
             shared = sorted((SHARED - {"queue"}) & set(settings))
             if shared and not self.all_tenants:
                 runs = "runs without a tenant" if self.tenant is None else f"tenant {self.tenant!r}"
                 raise NotAllowed(
-                    f"job {job!r}, settings {', '.join(shared)}: they reach beyond {runs}, to which the token is "
-                    f"bound; leave them out, declare the job in code, or use a token with --all-tenants"
+                    f"job {job!r}, settings {', '.join(shared)}: they affect other tenants, the token is restricted "
+                    f"to {runs}; leave them out, declare the job in code, or use a token with --all-tenants"
                 )
         for queue in queues:
             self._check_queue(queue, f"queue {queue!r}")
 
     def _check_queue(self, queue: str, given: str) -> None:
         if not self._has_queue(queue):
-            raise NotAllowed(f"{given}: the token is bound to the queues {_listed(self.queues)}; name only these")
+            raise NotAllowed(f"{given}: the token is restricted to the queues {_listed(self.queues)}; use only these")
 
     def _has_job(self, job: str) -> bool:
         return not self.jobs or job in self.jobs
@@ -214,11 +214,12 @@ def check_bound(scope: Scope, bound: WorkBound) -> None:
     if scope is not Scope.WORK:
         if bound.jobs or bound.queues or bound.all_tenants:
             raise InvalidInput(
-                f"job, queue and all_tenants bind a token of scope work, and this one has {scope}; leave them out"
+                f"job, queue and all_tenants apply only to tokens of scope work, and this one has {scope}; leave "
+                "them out"
             )
         return
     if not (bound.jobs or bound.queues):
-        raise InvalidInput(f"a token of scope work is bound to jobs or queues; name them: {_MAKE_ONE}")
+        raise InvalidInput(f"a token of scope work needs jobs or queues; name them: {_MAKE_ONE}")
     if bound.all_tenants and bound.tenant is not None:
         raise InvalidInput(f"tenant={bound.tenant!r:.80} and all_tenants: give one of them")
     for names, kind in ((bound.jobs, "jobs"), (bound.queues, "queues")):
@@ -230,10 +231,10 @@ def why_no_work(name: str, scope: Scope) -> str:
     """Why a token takes no runs, and how to make one that does."""
     if scope is Scope.WORK:
         return (
-            f"token {name!r} names neither jobs nor queues, because an older release made it, and takes no runs; "
-            f"make another: {_MAKE_ONE}"
+            f"token {name!r} names neither jobs nor queues, because an older release created it, and claims no "
+            f"runs; create another: {_MAKE_ONE}"
         )
-    return f"this needs a token with the scope work, and {name!r} has {scope}; make one: {_MAKE_ONE}"
+    return f"this needs a token of scope work, and {name!r} has {scope}; create one: {_MAKE_ONE}"
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -258,4 +259,4 @@ def read_scope(given: str) -> Scope:
     try:
         return Scope(given)
     except ValueError:
-        raise InvalidInput(f"scope={given!r:.40}: choose one of {', '.join(Scope)}") from None
+        raise InvalidInput(f"scope={given!r:.40}: give one of {', '.join(Scope)}") from None

@@ -149,11 +149,11 @@ def why_unsigned(number: int, signed: Signed | None) -> str:
 _PURPOSE = b"foliot audit"
 _TEXTS = ("actor", "action", "subject", "note")
 _UNSIGNED = {
-    Signed.NO: "is not signed, and rows before it are: it was inserted without a key, or by a process that lacks "
+    Signed.NO: "is not signed, but earlier rows are: it was inserted without a key, or by a process without "
     "FOLIOT_AUDIT_KEYS",
-    Signed.WRONG: "has a signature that does not fit it: it was inserted without a key",
-    Signed.UNKNOWN: "is signed with a key that this process lacks: add that key to FOLIOT_AUDIT_KEYS; if it is not "
-    "one of yours, the row was forged",
+    Signed.WRONG: "has an invalid signature: it was inserted without a key",
+    Signed.UNKNOWN: "is signed with an unknown key: add the key to FOLIOT_AUDIT_KEYS; if it is not one of yours, "
+    "the row was forged",
 }
 _NONE_SIGNED = (
     "this process has a key, and no row is signed: if the key is new, the next action writes the first signed row; "
@@ -328,10 +328,10 @@ def _told_of(one: SealedRow, breach: Breach) -> Problem:
     if one.row is None:
         breach = Breach.MISSING
     what = {
-        Breach.MISSING: f"row {one.number} was sealed, and is gone",
-        Breach.EDITED: f"row {one.number} is not as it was sealed: it was changed, or its seal was made up",
-        Breach.FORGED: f"the seal of row {one.number} was changed; the row fits the seals around it",
-        Breach.BROKEN: f"the chain does not go on at row {one.number}: rows or seals were changed from here on",
+        Breach.MISSING: f"row {one.number} was deleted after it was sealed",
+        Breach.EDITED: f"row {one.number} does not match its seal: the row was changed, or the seal was forged",
+        Breach.FORGED: f"the seal of row {one.number} was changed; the row matches the seals before and after it",
+        Breach.BROKEN: f"the hash chain breaks at row {one.number}: rows or seals were changed from here on",
     }[breach]
     return Problem(breach, one.seal.position, one.number, what)
 
@@ -341,7 +341,7 @@ def told_of_unsealed(one: Unsealed) -> Problem:
         return Problem(Breach.EXTRA, None, one.number, f"row {one.number} has {one.seals} seals; a row has one")
     if one.at is None:
         return Problem(Breach.MISSING, None, one.number, f"row {one.number} was removed before it was sealed")
-    told = f"row {one.number} of {rfc3339(one.at)} has no seal and waits for none: it was not inserted by Foliot"
+    told = f"row {one.number} of {rfc3339(one.at)} has no seal and is not queued for one: it was not inserted by Foliot"
     return Problem(Breach.UNSEALED, None, one.number, told)
 
 
@@ -358,10 +358,10 @@ def _anchor(line: str, number: int) -> Anchor:
     try:
         at, position, digest = line.split()
         if int(position) < 1 or len(bytes.fromhex(digest)) != 32:
-            raise InvalidInput("no such seal can exist")
+            raise InvalidInput("a seal with this position cannot exist")
         return Anchor(parse_rfc3339(at), int(position), digest.lower())
     except ValueError:
         raise InvalidInput(
-            f"line {number}, {line!r:.80}, is no anchor; each line has a time, a position and a hash of 64 digits, as "
-            f"`foliot audit anchor` writes it"
+            f"line {number}, {line!r:.80}, is not an anchor; each line needs a time, a position and a hash of 64 "
+            "digits, as `foliot audit anchor` writes it"
         ) from None

@@ -77,7 +77,7 @@ def window(hours: str, tz: str) -> Window:
         raise InvalidInput(f"{hours!r:.80} is not a window; write it as 22:00-06:00")
     opens, closes = (int(found[1]), int(found[2])), (int(found[3]), int(found[4]))
     if opens == closes:
-        raise InvalidInput(f"the window {hours.strip()} has no length; leave it out to work at any hour")
+        raise InvalidInput(f"the window {hours.strip()} is empty; leave it out to run at any hour")
     return Window(opens, closes, tz)
 
 
@@ -283,7 +283,7 @@ def fails_too_often(backfill: Backfill, failures: int) -> str | None:
     """Why it must not go on; None when it may."""
     if backfill.stop_after is None or failures < backfill.stop_after:
         return None
-    return f"{failures} runs in a row came to no good end; look at them, then resume it"
+    return f"{failures} runs in a row failed; inspect them, then resume the backfill"
 
 
 def checked_turn(backfill: Backfill, wanted: BackfillState) -> BackfillState:
@@ -295,7 +295,7 @@ def checked_turn(backfill: Backfill, wanted: BackfillState) -> BackfillState:
 
 def refuse_ended(backfill: Backfill) -> None:
     if backfill.state not in UNENDED:
-        raise Conflict(f"backfill {backfill.number} is {backfill.state}; its pace cannot be changed any more")
+        raise Conflict(f"backfill {backfill.number} is {backfill.state}; its pace cannot be changed")
 
 
 def time_needed(left: int, pace: Pace, *, usual: Duration | None, abreast: bool) -> Duration | None:

@@ -10,7 +10,7 @@ def check_can_be_forced(run: str, state: State, worker: int | None, *, recycles:
     """Raises Conflict where force is no answer. `recycles`: whether the worker ends its process when an operator forces
     a cancellation; None when the worker has ended already: then nothing is left to end, and the watch ends the run."""
     if state is not State.RUNNING:
-        raise Conflict(f"{run} is {state}: force is for a run that a worker executes; cancel it without force")
+        raise Conflict(f"{run} is {state}: force applies only to a run that a worker executes; cancel it without force")
     if recycles is False:
         raise Conflict(
             f"{run}: its worker {worker} does not end its process for a forced cancellation (it works over HTTP, is of "

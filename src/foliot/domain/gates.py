@@ -43,11 +43,11 @@ class Rate(NamedTuple):
         found = _RATE.fullmatch(text) if isinstance(text, str) else None
         try:
             if found is None or int(found[1]) == 0:
-                raise InvalidInput("it is no count and time")
+                raise InvalidInput("not a count and a time")
             unit = found[2].strip()
             length = duration(unit if unit[0].isdigit() else f"1{unit}")
             if length == 0:
-                raise InvalidInput("the time is none")
+                raise InvalidInput("the time is zero")
             return cls(max(1, length // int(found[1])))
         except InvalidInput as error:
             raise InvalidInput(f'rate={text!r:.80}: write a count and a time, as "10/s" or "500/h"') from error
@@ -272,15 +272,15 @@ def held_until_its_end(wanted: Iterable[Need]) -> list[str]:
 def waiting_for(name: str) -> str:
     """In words."""
     if name.startswith(KEY):
-        return f"another run with the key {name.removeprefix(KEY)} to end"
+        return f"the end of another run with the key {name.removeprefix(KEY)}"
     if name.startswith(f"{RATE}breaker:"):
-        return f"{name.removeprefix(f'{RATE}breaker:')} to answer again"
+        return f"an answer of {name.removeprefix(f'{RATE}breaker:')}"
     if name.startswith(RATE):
-        return f"its time by the rate of {name.removeprefix(RATE)}"
+        return f"the rate limit of {name.removeprefix(RATE)}"
     if name.startswith("upstream:"):
         return f"a useful result of {name.removeprefix('upstream:')}"
     if name.startswith("turn:"):
-        return f"the run before it of {name.removeprefix('turn:')} to end"
+        return f"the end of the earlier run of {name.removeprefix('turn:')}"
     return f"a slot of {name}"
 
 
@@ -303,16 +303,18 @@ def stated_gate(
     """A limit as an operator or an app states it, checked. A concurrency of 0 lets no run in."""
     checked_gate_name(name)
     if name == CATCH_UP and burst is not None:
-        raise InvalidInput(f"{name}: burst={burst!r:.80}: a backlog drains evenly; give it a rate without a burst")
+        raise InvalidInput(
+            f"{name}: burst={burst!r:.80}: lanes drain evenly and have no burst; give a rate without a burst"
+        )
     every = None if rate is None else (rate if isinstance(rate, Rate) else Rate.parse(rate)).every
     if concurrency is None and every is None and weight is None:
-        raise InvalidInput(f'{name}: say what is allowed: a concurrency such as 5, or a rate such as "10/s"')
+        raise InvalidInput(f'{name}: give a concurrency such as 5, or a rate such as "10/s"')
     if concurrency is not None:
         _check_count(name, "concurrency", concurrency, 0, MOST_AT_A_TIME)
     if burst is not None:
         _check_count(name, "burst", burst, 1, MOST_BURST)
         if every is None:
-            raise InvalidInput(f"{name}: burst={burst}: a burst is more than a rate allows, and there is none here")
+            raise InvalidInput(f"{name}: burst={burst}: a burst requires a rate; give both")
     if weight is not None:
         _check_weight(name, weight)
     return Gate(name, concurrency, every, burst, weight, note=note)
@@ -334,8 +336,8 @@ def checked_gate_name(name: str) -> str:
         checked_tenant(rest)
     elif kind != "to" or not 1 <= len(rest) <= _MOST_LETTERS or not rest.isprintable():
         raise InvalidInput(
-            f"{name!r:.80} is nothing that can be limited; name job:X, queue:X, schedule:X, tenant:X, tenant:* (each), "
-            f"to:X (a destination), {CATCH_UP}, {BACKFILL}, or one thing in a lane, as in {BACKFILL}/job:X"
+            f"{name!r:.80} is not the name of a limit; use job:X, queue:X, schedule:X, tenant:X, tenant:* (each "
+            f"tenant), to:X (destination), {CATCH_UP}, {BACKFILL}, or a subject in a lane, as in {BACKFILL}/job:X"
         )
     return name
 
@@ -348,7 +350,7 @@ def _check_count(name: str, what: str, given: Any, least: int, most: int) -> Non
 def _check_weight(name: str, given: Any) -> None:
     if not name.startswith("tenant:"):
         raise InvalidInput(
-            f"{name}: weight={given!r:.80}: weights are for tenants: tenant:X, or tenant:* for all others"
+            f"{name}: weight={given!r:.80}: only tenants have weights: tenant:X, or tenant:* for all others"
         )
     if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given <= MOST_WEIGHT:
         raise InvalidInput(f"{name}: weight={given!r:.80}: give a number above 0, up to {MOST_WEIGHT:g}")

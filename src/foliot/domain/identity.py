@@ -152,7 +152,7 @@ def checked_name(name: str, what: str) -> str:
 def checked_line(text: str, what: str) -> str:
     """What people write for people, in any script: an owner, a reason. One line, and nothing that cannot be stored."""
     if not isinstance(text, str) or not text.strip():
-        raise InvalidInput(f"{what}={text!r:.80}: give some text, on one line")
+        raise InvalidInput(f"{what}={text!r:.80}: give a text on one line")
     if any(unicodedata.category(letter) in _NO_LETTERS for letter in text):
         raise InvalidInput(
             f"{what}={text!r:.80}: give one line of text, without line breaks, control characters or broken letters"
@@ -173,7 +173,7 @@ def checked_key(key: str) -> str:
     if not isinstance(key, str) or not 1 <= len(key) <= 300 or not key.isprintable():
         raise InvalidInput(f"{key!r:.80} cannot be a key; give 1 to 300 printable characters")
     if key.endswith("]"):
-        raise InvalidInput(f"{key!r} cannot be a key: a closing bracket at the end is how a tenant is written")
+        raise InvalidInput(f'{key!r} cannot be a key: it must not end with "]", which marks a tenant')
     return key
 
 

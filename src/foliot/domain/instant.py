@@ -44,8 +44,8 @@ def instant(when: datetime) -> Instant:
         raise InvalidInput(f"{when!r:.80} is not a datetime; give an aware one: datetime.now(UTC) + timedelta(hours=1)")
     if when.tzinfo is not UTC and (when.tzinfo is None or when.utcoffset() is None):
         raise InvalidInput(
-            f"{when.isoformat()} has no time zone, so it names no instant; say which: "
-            f"when.replace(tzinfo=UTC), or tzinfo=ZoneInfo('Europe/Paris')"
+            f"{when.isoformat()} has no time zone; add one: when.replace(tzinfo=UTC), or "
+            "tzinfo=ZoneInfo('Europe/Paris')"
         )
     moment = (when - _EPOCH) // _MICROSECOND
     if not FIRST <= moment <= LAST:
@@ -72,8 +72,7 @@ def parse_rfc3339(text: str) -> Instant:
         raise InvalidInput(f"{text!r:.80} is not a date and time; write it as 2026-04-03T02:00:00Z") from None
     if when.tzinfo is None:
         raise InvalidInput(
-            f"{text!r:.80} has no time zone, so it names no instant; write {when.isoformat()}Z for UTC, "
-            f"or its offset: {when.isoformat()}+02:00"
+            f"{text!r:.80} has no time zone; write {when.isoformat()}Z for UTC, or an offset: {when.isoformat()}+02:00"
         )
     return instant(when)
 
@@ -91,7 +90,7 @@ def duration(given: str | float | timedelta) -> Duration:
     if length < 0:
         raise InvalidInput(f"{given!r:.80} is negative; a duration must be zero or more: drop the minus sign")
     if length > LAST:
-        raise InvalidInput("that is longer than any date can hold: the calendar ends in the year 9999")
+        raise InvalidInput("the duration is too long: the calendar ends in the year 9999")
     return length
 
 

@@ -26,12 +26,12 @@ def checked_labels(given: Any) -> tuple[str, ...]:
     for label in listed:
         if not isinstance(label, str) or not _LABEL.fullmatch(label):
             raise InvalidInput(
-                f"{label!r:.80} is no label; use letters, digits and . _ / -, as in gpu, or two of these with = "
-                f"between them, as in region=eu"
+                f"{label!r:.80} is not a label; use letters, digits and . _ / -, as in gpu, or two of these with = "
+                "between them, as in region=eu"
             )
     found = tuple(sorted(set(listed)))
     if len(found) > MOST_LABELS:
-        raise InvalidInput(f"{len(found)} labels are too many; {MOST_LABELS} are the most")
+        raise InvalidInput(f"{len(found)} labels are too many; give at most {MOST_LABELS}")
     return found
 
 

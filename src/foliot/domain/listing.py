@@ -104,15 +104,15 @@ class RunPage(NamedTuple):
 def checked(wanted: RunFilter, limit: int) -> RunFilter:
     """The filter, or a refusal that says what is wrong with it."""
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST:
-        raise InvalidInput(f"limit={limit!r:.40}: a page has 1 to {MOST:,} rows; go on with its cursor")
+        raise InvalidInput(f"limit={limit!r:.40}: give 1 to {MOST:,} rows per page, and continue with its cursor")
     if wanted.member is not None and wanted.schedule is None:
-        raise InvalidInput(f"member={wanted.member!r:.80} says whose runs of a schedule; name that, too: schedule=")
+        raise InvalidInput(f"member={wanted.member!r:.80} requires schedule=")
     for start, end, what in (
         (wanted.nominal_from, wanted.nominal_to, "nominal"),
         (wanted.fire_from, wanted.fire_to, "fire"),
     ):
         if start >= end:
-            raise InvalidInput(f"{what}_from is not before {what}_to: no time lies between them; swap them")
+            raise InvalidInput(f"{what}_from must be before {what}_to; swap them")
     for value, what in ((wanted.text, "text"), (wanted.prefix, "prefix")):
         if value is not None and not 1 <= len(value) <= _LONGEST:
             raise InvalidInput(f"{what}= has {len(value):,} characters; give 1 to {_LONGEST}")
@@ -120,8 +120,8 @@ def checked(wanted: RunFilter, limit: int) -> RunFilter:
         wanted.conditions or wanted.needs_person or not set(wanted.states) <= set(COMING)
     ):
         raise InvalidInput(
-            "order=soonest lists what is to come: scheduled, retrying, held, ready and verifying runs; leave other "
-            "states, conditions and needs_person out, or list the newest first"
+            "order=soonest lists only scheduled, retrying, held, ready and verifying runs; leave out other "
+            "states, conditions and needs_person, or use order=newest"
         )
     return wanted
 
@@ -168,7 +168,7 @@ def read_cursor(order: Order, cursor: str | None) -> tuple[Instant, int]:
     parts = cursor.split(".") if isinstance(cursor, str) else []
     if len(parts) != (1 if order is Order.NEWEST else 2) or not all(_is_number(part) for part in parts):
         raise InvalidInput(
-            f"cursor={cursor!r:.60}: that is no cursor of a list in this order; give the one that the last page gave"
+            f"cursor={cursor!r:.60}: not a cursor of this list and order; give the cursor of the last page"
         )
     return (0, int(parts[0])) if order is Order.NEWEST else (int(parts[0]), int(parts[1]))
 
@@ -181,5 +181,5 @@ def _is_number(text: str) -> bool:
 def only_tenant(wanted: RunFilter, tenant: str) -> RunFilter:
     """The same for somebody who may see one tenant alone."""
     if wanted.tenant not in (None, tenant):
-        raise InvalidInput(f"tenant={wanted.tenant!r:.80}: you may see runs of {tenant} alone")
+        raise InvalidInput(f"tenant={wanted.tenant!r:.80}: you may see only runs of {tenant}")
     return replace(wanted, tenant=tenant)

@@ -37,12 +37,12 @@ def why_shut(data: bytes, what: str) -> str:
     """In a sentence, with what to do."""
     if data.startswith(DAMAGED):
         return (
-            f"{what} cannot be unlocked, although the key {key_of(data)} is here: what is stored was changed, cut off, "
-            f"or put in the place of another; restore it from a backup, or promise the work anew"
+            f"{what} cannot be decrypted with its key {key_of(data)}: the stored value was changed, truncated or "
+            "swapped; restore it from a backup, or create the promise again"
         )
     return (
-        f"{what} is locked with the key {key_of(data)}, which this process does not have; give it to its workers "
-        f"(FOLIOT_ENCRYPTION_KEYS), and the run goes on"
+        f"{what} is encrypted with the key {key_of(data)}, which this process does not have; add it to "
+        "FOLIOT_ENCRYPTION_KEYS of the workers"
     )
 
 

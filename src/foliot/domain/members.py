@@ -152,10 +152,10 @@ def spread_from(stored: bytes | None) -> Spread:
 def checked_keys(members: Iterable[str]) -> list[str]:
     """Each once, in the order given."""
     if isinstance(members, str) or not isinstance(members, Iterable):
-        raise InvalidInput(f'{members!r:.80} is no list of members; give their names, as in ["acme", "globex"]')
+        raise InvalidInput(f'{members!r:.80} is not a list of members; give names, as in ["acme", "globex"]')
     return list(dict.fromkeys(checked_member(one) for one in members))
 
 
 def refuse_nobody(member_set: str, keys: Sequence[str]) -> None:
     if not keys:
-        raise InvalidInput(f"this would leave nobody in {member_set}; if that is meant, remove them by name")
+        raise InvalidInput(f"this would remove all members of {member_set}; to empty the set, remove them by name")

@@ -50,72 +50,74 @@ def _histogram(name: str, told: str, edges: tuple[float, ...], *labels: str) -> 
     return Metric(f"foliot_{name}_seconds", Kind.HISTOGRAM, told, labels, edges)
 
 
-PROCESS_INFO = _gauge("process_info", "1, with what this process is.", "role", "version")
-CLOCK_OFFSET = _gauge("clock_offset_seconds", "The store's clock minus the host's, where the two differ.")
-CLOCK_FENCED = _gauge("clock_fenced", "1 while the host's clock is known to be wrong: nothing new is taken.")
+PROCESS_INFO = _gauge("process_info", "Always 1; the labels describe this process.", "role", "version")
+CLOCK_OFFSET = _gauge("clock_offset_seconds", "Offset of the store's clock from the host's clock.")
+CLOCK_FENCED = _gauge("clock_fenced", "1 while the host's clock is wrong and this process starts no new work.")
 
-FIRED = _counter("scheduler_fired", "Runs that were handed off to workers.")
+FIRED = _counter("scheduler_fired", "Runs handed off to workers.")
 EARLY_REFUSED = _counter(
-    "scheduler_early_refused", "Runs that the store refused to hand off, because its clock had not reached them."
+    "scheduler_early_refused", "Hand-offs that the store refused because they came before the run's time."
 )
-STALE = _counter("scheduler_stale", "Runs that were moved, cancelled or taken before they could be handed off.")
-HELD = _counter("scheduler_held", "Runs that were due, and have to wait for something.", "reason")
-SKIPPED = _counter("scheduler_skipped", "Runs that were due, and did not run.", "reason")
-CREATED = _counter("scheduler_created", "Next runs of schedules that were made.")
-FAULTS = _counter("scheduler_faults", "Schedules that were set aside, because they cannot be read.")
-ARRIVALS = _counter("scheduler_arrivals", "Runs that became due soon after their time was loaded.")
-FAILURES = _counter("scheduler_failures", "Times that the store could not do what the scheduler asked.")
-TAKEOVERS = _counter("scheduler_takeovers", "Shards that were taken.")
-SHARDS_LOST = _counter("scheduler_shards_lost", "Shards that somebody else took.")
-SHARDS = _gauge("scheduler_shards", "Shards that this scheduler holds.")
-WHEEL = _gauge("scheduler_wheel_runs", "Runs that are in its memory, waiting for their time.")
+STALE = _counter("scheduler_stale", "Runs that were moved, cancelled or claimed before their hand-off.")
+HELD = _counter("scheduler_held", "Due runs that were held.", "reason")
+SKIPPED = _counter("scheduler_skipped", "Due runs that were skipped.", "reason")
+CREATED = _counter("scheduler_created", "Pending runs created for the next ticks of schedules.")
+FAULTS = _counter("scheduler_faults", "Schedules that were set aside because they are unreadable.")
+ARRIVALS = _counter("scheduler_arrivals", "Runs that became due soon after the scheduler loaded them.")
+FAILURES = _counter("scheduler_failures", "Failed requests of the scheduler to the store.")
+TAKEOVERS = _counter("scheduler_takeovers", "Shard leases acquired.")
+SHARDS_LOST = _counter("scheduler_shards_lost", "Shard leases lost to other schedulers.")
+SHARDS = _gauge("scheduler_shards", "Shards that this scheduler holds now.")
+WHEEL = _gauge("scheduler_wheel_runs", "Runs in the scheduler's memory that wait for their time.")
 LATENESS = _histogram(
     "scheduler_lateness",
-    "From the time that a run is due to its hand-off; nothing for those handed off before.",
+    "Seconds from the due time of a run to its hand-off; early hand-offs are not counted.",
     PUNCTUAL,
 )
-BATCH = _histogram("scheduler_batch", "How long it took to hand off one batch of runs.", PUNCTUAL)
-LOSSES = _counter("scheduler_attempts_lost", "Attempts that were taken away from workers that are not heard of.")
+BATCH = _histogram("scheduler_batch", "Seconds to hand off one batch of runs.", PUNCTUAL)
+LOSSES = _counter("scheduler_attempts_lost", "Attempts whose lease expired without a heartbeat.")
 
-CLAIMED = _counter("worker_claimed", "Runs that this worker took.", "lane")
+CLAIMED = _counter("worker_claimed", "Runs claimed by this worker.", "lane")
 ATTEMPTS = _counter("worker_attempts", "Attempts that ended.", "job", "queue", "outcome")
-USEFUL = _counter("worker_useful", "Attempts that ended a run well: it succeeded, or was verified.", "job")
-RETRIES = _counter("worker_retries", "Attempts after which the run is tried again.", "job")
-START_DELAY = _histogram("worker_start_delay", "From the time that a run is due to its start.", PUNCTUAL, "lane")
-RUN_TIME = _histogram("worker_run", "How long attempts took.", WORKING, "job")
-SLOTS = _gauge("worker_slots", "How many runs this worker can have at a time.")
-SLOTS_USED = _gauge("worker_slots_used", "How many it has.")
-FENCED = _counter("worker_fenced", "Endings that were refused, because the run was somebody else's by then.")
-LEASES_LOST = _counter("worker_leases_lost", "Times that the store had given this worker up, with all it had.")
-HEARTBEAT_AGE = _gauge("worker_heartbeat_age_seconds", "Since the last heartbeat that the store has heard.")
-OUTBOX = _gauge("worker_outbox", "Endings that the store has not been told of yet.")
-LOG_DROPPED = _counter("log_dropped", "Lines of the log that were not written, because whoever reads it is too slow.")
+USEFUL = _counter("worker_useful", "Attempts that completed a run: it succeeded or was verified.", "job")
+RETRIES = _counter("worker_retries", "Attempts followed by a retry.", "job")
+START_DELAY = _histogram("worker_start_delay", "Seconds from the due time of a run to its start.", PUNCTUAL, "lane")
+RUN_TIME = _histogram("worker_run", "Duration of attempts in seconds.", WORKING, "job")
+SLOTS = _gauge("worker_slots", "Slots of this worker.")
+SLOTS_USED = _gauge("worker_slots_used", "Slots of this worker in use.")
+FENCED = _counter("worker_fenced", "Outcomes that were fenced because the attempt no longer owned its run.")
+LEASES_LOST = _counter("worker_leases_lost", "Times that this worker was marked dead and registered again.")
+HEARTBEAT_AGE = _gauge("worker_heartbeat_age_seconds", "Seconds since the last heartbeat that the store received.")
+OUTBOX = _gauge("worker_outbox", "Outcomes not yet written to the store.")
+LOG_DROPPED = _counter("log_dropped", "Log lines dropped because the reader of the log is too slow.")
 
 RUNS = _gauge("runs", "Runs that have not ended, by state.", "state")
-RUNS_EARLY = _gauge("runs_early", "Attempts that began before their time. Must be 0.")
-OVERDUE = _gauge("runs_overdue", "Runs that are due, and that no scheduler has handed off.")
-ENDED = _counter("runs_ended", "Runs that ended since the process that tells this began.", "job", "state")
-SPENT = _counter("runs_attempts", "Attempts that those runs took.", "job")
-PERSON = _gauge(
-    "runs_for_a_person", "Runs that wait for a person: dead, unverified, ambiguous, settled.", "job", "state"
-)
-ALERTS_OPEN = _gauge("alerts_open", "Alerts that are open, snoozed ones too.", "kind", "severity")
+RUNS_EARLY = _gauge("runs_early", "Attempts that started before their time. Must be 0.")
+OVERDUE = _gauge("runs_overdue", "Due runs that no scheduler has handed off.")
+ENDED = _counter("runs_ended", "Runs that ended since this process started.", "job", "state")
+SPENT = _counter("runs_attempts", "Attempts of these runs.", "job")
+PERSON = _gauge("runs_for_a_person", "Runs that need a person: dead, unverified, ambiguous, settled.", "job", "state")
+ALERTS_OPEN = _gauge("alerts_open", "Open alerts, including snoozed ones.", "kind", "severity")
 ALERT_RUNS = _gauge("alerts_open_runs", "How many runs these count, of the kinds about runs.", "kind", "severity")
-QUEUE_WAITING = _gauge("queue_waiting_runs", "Runs that were handed off, and that no worker has taken.", "queue")
-QUEUE_OLDEST = _gauge("queue_oldest_seconds", "How long the first of them has waited.", "queue")
+QUEUE_WAITING = _gauge("queue_waiting_runs", "Runs that were handed off and wait for a worker.", "queue")
+QUEUE_OLDEST = _gauge("queue_oldest_seconds", "Seconds that the oldest of them has waited.", "queue")
 LANE_WAITING = _gauge("lane_waiting_runs", "The same runs, by lane.", "lane")
-TENANT_WAITING = _gauge("tenant_waiting_runs", "The same, for the tenants who wait most. Told where asked.", "tenant")
-INSTANCES = _gauge("instances", "Processes that are there.", "role", "version")
-SCHEDULES = _gauge("schedules", "Schedules: active, paused, or set aside because they cannot be read.", "standing")
+TENANT_WAITING = _gauge(
+    "tenant_waiting_runs", ("The same runs, for the tenants with the most waiting runs. Only on request."), "tenant"
+)
+INSTANCES = _gauge("instances", "Live processes.", "role", "version")
+SCHEDULES = _gauge("schedules", "Schedules: active, paused, or set aside because they are unreadable.", "standing")
 USEFUL_AGE = _gauge(
     "schedule_useful_age_seconds",
-    "Since the last useful run; where there was none, since the schedule was made.",
+    "Seconds since the last useful run; without one, since the schedule was created.",
     "schedule",
 )
-BREAKER_OPEN = _gauge("breaker_open", "1 for a destination that does not answer: work for it is held.", "destination")
-LIMIT_USED = _gauge("limit_used", "How many run that have a slot of a limit.", "limit")
-LIMIT_WAITING = _gauge("limit_waiting_runs", "How many are held for it.", "limit")
-MEASURED_AGE = _gauge("measured_age_seconds", "How old the numbers are that take the store long to count.")
+BREAKER_OPEN = _gauge(
+    "breaker_open", "1 for a destination that does not answer and whose runs are held.", "destination"
+)
+LIMIT_USED = _gauge("limit_used", "Running runs that take a slot of a limit.", "limit")
+LIMIT_WAITING = _gauge("limit_waiting_runs", "Runs that a limit holds.", "limit")
+MEASURED_AGE = _gauge("measured_age_seconds", "Seconds since the store last computed the expensive counts.")
 
 OF_PROCESSES = (PROCESS_INFO, CLOCK_OFFSET, CLOCK_FENCED, LOG_DROPPED)
 OF_SCHEDULERS = (

@@ -34,7 +34,7 @@ def judged(facts: TickFacts, schedule: Schedule, go: TickDecision) -> TickDecisi
         case Overlap.SKIP if not patient:
             return _skipped(facts, go, still_active(facts))
         case Overlap.QUEUE if not patient and not facts.decided and in_line >= schedule.policy.queue_limit:
-            full = f"the queue is full: {in_line} wait"
+            full = f"the overlap queue is full: {in_line} runs wait"
             return _skipped(facts, go, f"{full}, and {still_active(facts)}" if facts.occupied_by else full)
         case Overlap.COALESCE if facts.origin is Origin.SCHEDULED:
             return _coalesced(facts, go, ahead)

@@ -72,7 +72,7 @@ def paused_words(actor: str | None, until: Instant | None, note: str | None) -> 
 def pause_name(kind: str, name: str) -> str:
     """The name of what can be paused, or a refusal that says what can."""
     if kind not in KINDS:
-        raise InvalidInput(f"{kind!r:.80} is nothing that can be paused; choose one of {', '.join(KINDS)}")
+        raise InvalidInput(f"{kind!r:.80} cannot be paused; give one of {', '.join(KINDS)}")
     checked = checked_tenant(name) if kind == "tenant" else checked_name(name, kind)
     return f"{kind}:{checked}"
 
@@ -82,10 +82,10 @@ def whats_named(given: Iterable[str]) -> tuple[What, ...]:
     wanted = set()
     for one in given:
         if one not in set(What):
-            raise InvalidInput(f"{one!r:.80} cannot be paused; choose of {', '.join(What)}")
+            raise InvalidInput(f"{one!r:.80} is not a part that can be paused; give one or more of {', '.join(What)}")
         wanted.add(What(one))
     if not wanted:
-        raise InvalidInput(f"say what is to be paused: {', '.join(What)}")
+        raise InvalidInput(f"give the parts to pause: {', '.join(What)}")
     return tuple(what for what in What if what in wanted)
 
 

@@ -241,14 +241,14 @@ def refuse_of_jobs(what: str, settings: Iterable[str], because: str) -> None:
     for name in OF_JOBS:
         if name in settings:
             raise InvalidInput(
-                f"{what}: {name} speaks of all runs of the job together, and {because}; give it to @app.job, or change "
-                f"it while it runs with foliot limits set job:..."
+                f"{what}: {name} applies to all runs of the job, and {because}; give it to @app.job, or change it "
+                "at run time with foliot limits set job:..."
             )
 
 
 def _preset(name: Any) -> dict[str, Any]:
     if name not in PRESETS:
-        raise InvalidInput(f"preset={name!r}; choose one of {', '.join(map(repr, PRESETS))}")
+        raise InvalidInput(f"preset={name!r}; give one of {', '.join(map(repr, PRESETS))}")
     return PRESETS[name]
 
 
@@ -310,7 +310,7 @@ def checked_ping(url: str) -> str:
     """An address that an outside watcher gave. What is behind its host may be secret, and is not repeated."""
     scheme, separator, rest = url.partition("://")
     if scheme.lower() not in ("http", "https") or not separator or not rest or rest.startswith("/") or " " in url:
-        raise InvalidInput("ping= is not an http(s) address; give the one that the watcher shows you: https://...")
+        raise InvalidInput("ping= is not an http(s) URL; give the ping URL of your monitoring service: https://...")
     return url
 
 
@@ -341,7 +341,7 @@ def _member(name: str, value: Any) -> StrEnum:
         return kind(value)
     except ValueError:
         known = ", ".join(repr(str(member)) for member in kind)
-        raise InvalidInput(f"{name}={value!r}; choose one of {known}") from None
+        raise InvalidInput(f"{name}={value!r}; give one of {known}") from None
 
 
 def policy_to_json(policy: Policy) -> bytes:

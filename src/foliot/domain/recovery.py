@@ -89,11 +89,11 @@ class Situation(NamedTuple):
 FIX_FIRST = frozenset({Reason.PERMANENT, Reason.BAD_PAYLOAD, Reason.BAD_ROW})
 """Reasons of a death that trying again without a change cannot help."""
 _WORDS = {
-    Recovery.CLEAN: "no effect had begun",
-    Recovery.RESUMABLE: "what was done is recorded, so that only the rest is done",
-    Recovery.REWRITABLE: "its job says that doing all of it again does no harm",
-    Recovery.UNTRACKED: "its job declares no effects: the ledger is blind here, and nobody knows how far it came",
-    Recovery.MAYBE: "an effect began and has no recorded end: it may have happened",
+    Recovery.CLEAN: "no effect had started",
+    Recovery.RESUMABLE: "completed effects are recorded, so only the remaining work is done",
+    Recovery.REWRITABLE: "its job is declared idempotent",
+    Recovery.UNTRACKED: "its job declares no effects, so Foliot cannot tell what it completed",
+    Recovery.MAYBE: "an effect started and has no recorded outcome: it may have happened",
 }
 
 
@@ -104,20 +104,20 @@ def advise(situation: Situation) -> Advice | None:
     if state is State.AMBIGUOUS:
         return _of_ambiguous(situation, recovery)
     if state is State.SETTLED:
-        why = "a person settled its effects, so that only the rest is done"
+        why = "a person reconciled its effects, so only the remaining work is done"
         return Advice(Recovery.RESUMABLE, why, Action.RESUME, (Action.CLOSE,))
     why = _WORDS[recovery]
     if state is State.RETRYING:
         return Advice(recovery, why, Action.WAIT, (Action.CANCEL,))
     if situation.asked_to_stop and state is State.RUNNING:
         also = () if situation.forced else (Action.FORCE_CANCEL,)
-        return Advice(recovery, f"it was asked to stop, and goes on; {why}", Action.WAIT, also)
+        return Advice(recovery, f"its cancellation was requested, and it is still running; {why}", Action.WAIT, also)
     if situation.stuck and state is State.RUNNING:
-        return Advice(recovery, f"it lives and does not move; {why}", Action.CANCEL, (Action.WAIT,))
+        return Advice(recovery, f"it sends heartbeats but makes no progress; {why}", Action.CANCEL, (Action.WAIT,))
     if state is State.DEAD:
         return _of_dead(situation, recovery, why)._replace(fix_first=situation.reason in FIX_FIRST)
     if situation.reason == Reason.INCOMPLETE:
-        why = "some of its members' runs are not done; see to those, and have it count again"
+        why = "runs of some members are not done; resolve these, then verify it again"
         return Advice(recovery, why, Action.VERIFY, (Action.RECONCILE, Action.RERUN))
     if state is State.UNVERIFIED:
         return _of_unverified(situation, recovery, why)
@@ -130,9 +130,9 @@ def _of_ambiguous(situation: Situation, recovery: Recovery) -> Advice:
     if recovery is Recovery.MAYBE:
         why = _WORDS[recovery]
     elif situation.reason == Reason.LOST:
-        why = "its worker vanished, and its job declares nothing that says how far it came"
+        why = "its worker was lost, and its job declares no effects that record its progress"
     else:
-        why = "nobody knows whether its work was done"
+        why = "it is unknown whether its work was done"
     if situation.traits.checked:
         return Advice(Recovery.MAYBE, why, Action.VERIFY, (Action.RECONCILE,), unsafe)
     return Advice(Recovery.MAYBE, why, Action.RECONCILE, (), unsafe)
@@ -140,7 +140,7 @@ def _of_ambiguous(situation: Situation, recovery: Recovery) -> Advice:
 
 def _of_dead(situation: Situation, recovery: Recovery, why: str) -> Advice:
     if situation.reason == Reason.POISON:
-        why = f"workers died of it, so that its code has to be looked at before it is tried again; {why}"
+        why = f"it crashed its workers, so inspect its code before a retry; {why}"
         return Advice(recovery, why, Action.RECONCILE, (), (Action.RETRY, Action.RERUN))
     match recovery:
         case Recovery.MAYBE:
@@ -160,10 +160,10 @@ def _of_dead(situation: Situation, recovery: Recovery, why: str) -> Advice:
 def _of_unverified(situation: Situation, recovery: Recovery, why: str) -> Advice:
     """Its handler said that all is done, and its check did not."""
     if situation.reason == Reason.CHECK_FAILED:
-        why = "its work is done, and its check broke before it could say anything"
+        why = "its work is done, and its check raised an error"
         return Advice(recovery, why, Action.VERIFY, (Action.RECONCILE,), (Action.RETRY,))
     if situation.traits.repeatable:
-        why = "its work is done and its check says no; its job says that doing it again does no harm"
+        why = "its work is done and its check rejected the result; its job is declared idempotent"
         return Advice(Recovery.REWRITABLE, why, Action.REPAIR, (Action.VERIFY, Action.RECONCILE))
-    why = "its work is done and its check says no: find out what is wrong, put it right, and verify again"
+    why = "its work is done and its check rejected the result: find and fix the cause, then verify it again"
     return Advice(recovery, why, Action.RECONCILE, (Action.VERIFY,), (Action.RETRY, Action.RERUN))

@@ -53,13 +53,14 @@ NO_SECRETS = Secrets()
 def stated_secrets(what: str, paths: Any, keys: Iterable[str] = ()) -> Secrets:
     """As a person wrote them: `("card.number", "result.token")`."""
     if isinstance(paths, str) or not isinstance(paths, Iterable):
-        raise InvalidInput(f'{what}: secret={paths!r:.80}: name all that is secret, as in secret=("card.number",)')
+        raise InvalidInput(f'{what}: secret={paths!r:.80}: name all secret arguments, as in secret=("card.number",)')
     found = []
     for path in paths:
         steps = tuple(path.split(".")) if isinstance(path, str) else ()
         if not steps or not all(steps) or len(path) > 300 or not path.isprintable():
             raise InvalidInput(
-                f'{what}: secret={path!r:.80} is no path; write the steps to it with dots between, as in "card.number"'
+                f"{what}: secret={path!r:.80} is not a path; write its steps with dots between them, as in "
+                '"card.number"'
             )
         found.append(steps)
     return Secrets(tuple(dict.fromkeys(found)), frozenset(keys))

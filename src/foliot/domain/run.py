@@ -68,9 +68,7 @@ def checked_conflict(given: str) -> OnConflict:
     try:
         return OnConflict(given)
     except ValueError:
-        raise InvalidInput(
-            f"on_conflict={given!r}; choose one of {', '.join(map(repr, map(str, OnConflict)))}"
-        ) from None
+        raise InvalidInput(f"on_conflict={given!r}; give one of {', '.join(map(repr, map(str, OnConflict)))}") from None
 
 
 def checked_due(moment: Instant, what: str) -> Instant:
@@ -120,7 +118,7 @@ class Kept(NamedTuple):
 
     def __str__(self) -> str:
         """`class:7#1 was made: scheduled, due at 2026-04-03T02:00:00Z`."""
-        what = "exists already, so its key is taken" if self.outcome == "kept" else f"was {self.outcome}"
+        what = "exists already and has this key" if self.outcome == "kept" else f"was {self.outcome}"
         other = f", with another {' and another '.join(self.differs)}" if self.differs else ""
         return f"{self.id} {what}: {self.state}, due at {rfc3339(self.fire_at)}{other}"
 

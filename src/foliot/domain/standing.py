@@ -135,7 +135,7 @@ class ScheduleFilter:
 
 def checked_schedules(wanted: ScheduleFilter, limit: int) -> ScheduleFilter:
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST:
-        raise InvalidInput(f"limit={limit!r:.40}: a page has 1 to {MOST:,} rows; go on with its cursor")
+        raise InvalidInput(f"limit={limit!r:.40}: give 1 to {MOST:,} rows per page, and continue with its cursor")
     if wanted.text is not None and not 1 <= len(wanted.text) <= 500:
         raise InvalidInput(f"text= has {len(wanted.text):,} characters; give 1 to 500")
     return wanted
@@ -153,7 +153,9 @@ def read_schedule_cursor(order: ScheduleOrder, cursor: str | None) -> tuple[Inst
         return 0, cursor
     due, _, name = cursor.partition(" ")
     if not due.removeprefix("-").isdigit() or len(due) > 19 or not name:
-        raise InvalidInput(f"cursor={cursor!r:.60}: that is no cursor of schedules by their next due time")
+        raise InvalidInput(
+            f"cursor={cursor!r:.60}: not a cursor of schedules by their next due time; give the cursor of the last page"
+        )
     return int(due), name
 
 

@@ -38,11 +38,11 @@ class Template(NamedTuple):
         """The text for one call; InvalidInput when it cannot be a key or a destination."""
         text = "".join(letters + ("" if name is None else self._value(name, values)) for letters, name in self.pieces)
         if not 1 <= len(text) <= MOST_LETTERS or not text.isprintable():
-            raise InvalidInput(f"{self.setting} is {text!r:.80} here; it must be 1 to {MOST_LETTERS} printable letters")
-        if self.setting == "concurrency_key" and text.endswith("]"):
             raise InvalidInput(
-                f"{self.setting} is {text!r:.80} here; a closing bracket at the end is how a tenant is written"
+                f"{self.setting} is {text!r:.80} here; it must have 1 to {MOST_LETTERS} printable characters"
             )
+        if self.setting == "concurrency_key" and text.endswith("]"):
+            raise InvalidInput(f'{self.setting} is {text!r:.80} here; it must not end with "]", which marks a tenant')
         return text
 
     def _value(self, name: str, values: Mapping[str, Any]) -> str:
@@ -60,11 +60,13 @@ def template(setting: str, text: str) -> Template:
     try:
         parsed = list(Formatter().parse(text))
     except ValueError:
-        told = f"{setting}={text!r:.80}: its braces do not match"
+        told = f"{setting}={text!r:.80}: unbalanced braces"
         raise InvalidInput(f"{told}; name arguments as {_EXAMPLE}, and write {{{{ and }}}} for braces") from None
     for _, name, form, conversion in parsed:
         if name is not None and (form or conversion or not name.isidentifier()):
-            raise InvalidInput(f"{setting}={text!r:.80}: braces hold the name of an argument alone, as {_EXAMPLE}")
+            raise InvalidInput(
+                f"{setting}={text!r:.80}: braces may only contain the name of an argument, as {_EXAMPLE}"
+            )
     return Template(setting, tuple((letters, name) for letters, name, _, _ in parsed))
 
 

@@ -50,18 +50,18 @@ def hold_undecided(facts: TickFacts) -> TickDecision:
 
 def still_active(facts: TickFacts) -> str:
     if facts.occupied_by is None and facts.waiting:
-        return f"{facts.waiting[0].id} waits for its turn"
+        return f"{facts.waiting[0].id} waits before it"
     return _parked(facts) or f"{facts.occupied_by} is still active"
 
 
 def waits_its_turn(facts: TickFacts) -> str:
     """Said once, when it begins to wait: so it tells who was in its way then."""
     if facts.occupied_by is not None:
-        return f"waits its turn: {_parked(facts) or f'{facts.occupied_by} was active'}"
-    return f"waits its turn: {facts.waiting[-1].id} waits before it" if facts.waiting else "waits its turn"
+        return f"waits for its turn: {_parked(facts) or f'{facts.occupied_by} was active'}"
+    return f"waits for its turn: {facts.waiting[-1].id} waits before it" if facts.waiting else "waits for its turn"
 
 
 def _parked(facts: TickFacts) -> str | None:
     """What is in the way may be at work no more: then nothing happens before a person acts."""
     found = next((one for one in facts.busy if one.id == facts.occupied_by), None)
-    return f"{found.id} is {found.parked} and waits for a person" if found and found.parked is not None else None
+    return f"{found.id} is {found.parked} and needs a person" if found and found.parked is not None else None

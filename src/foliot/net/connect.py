@@ -125,8 +125,8 @@ class Connector:
             kind = self._guard.refusal(address)
             if kind is not None:
                 raise AddressRefused(
-                    f"{host} leads to {address}, {kind}, and requests go to public addresses only; the owner of this "
-                    f"process can allow it with {SETTING}"
+                    f"{host} resolves to {address}, {kind}, and requests go only to public addresses; allow it "
+                    f"with {SETTING}"
                 )
         return [str(address) for address in addresses]
 

@@ -22,7 +22,7 @@ SETTING = "FOLIOT_PRIVATE_NETWORKS"
 
 _KINDS: dict[str, tuple[str, ...]] = {
     "an address of this host": ("0.0.0.0/8", "127.0.0.0/8", "::/128", "::1/128"),
-    "a cloud provider's own service": ("168.63.129.16/32", "169.254.169.254/32", "fd00:ec2::254/128"),
+    "a cloud metadata service": ("168.63.129.16/32", "169.254.169.254/32", "fd00:ec2::254/128"),
     "a link-local address": ("169.254.0.0/16", "fe80::/10"),
     "a private address": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"),
     "a multicast address": ("224.0.0.0/4", "ff00::/8"),
@@ -67,13 +67,13 @@ class AddressGuard:
         try:
             host = urlsplit(url).hostname or ""
         except ValueError:
-            raise InvalidInput(f"{field}: the host of this URL cannot be read; give scheme, host and path") from None
+            raise InvalidInput(f"{field}: this URL has no valid host; give scheme, host and path") from None
         address = literal(host)
         kind = None if address is None else self.refusal(address)
         if kind is not None:
             raise InvalidInput(
-                f"{field}: {host:.80} is {kind}, and requests go to public addresses only; give a public address, or "
-                f"have the owner of the processes allow it with {SETTING}"
+                f"{field}: {host:.80} is {kind}, and requests go only to public addresses; give a public address, "
+                f"or allow it with {SETTING}"
             )
 
 

@@ -41,15 +41,17 @@ class Acting:
 
 def stated(reason: str) -> str:
     if not isinstance(reason, str) or not reason.strip():
-        raise InvalidInput("say why: an operator's action needs a reason, which the audit log keeps").about("reason")
+        raise InvalidInput("reason is missing: an operator's action needs a reason for the audit log").about("reason")
     return checked_line(reason, "reason").strip()
 
 
 def evident(evidence: str) -> str:
     if not isinstance(evidence, str) or not evidence.strip():
-        raise InvalidInput("say how you know: to reconcile a run needs evidence, which stays with it").about("evidence")
+        raise InvalidInput("evidence is missing: reconciling a run needs evidence, which is stored with the run").about(
+            "evidence"
+        )
     text = checked_line(evidence, "evidence").strip()
-    return not_a_placeholder(text, "evidence", "how you know, and where that can be looked up")
+    return not_a_placeholder(text, "evidence", "how you know, and where others can check it")
 
 
 _PLACEHOLDERS = frozenset(
@@ -67,9 +69,7 @@ def is_placeholder(text: str) -> bool:
 
 def not_a_placeholder(text: str, field: str, wanted: str) -> str:
     if is_placeholder(text):
-        raise InvalidInput(
-            f"{field}: {text!r:.40} says nothing to the person who reads it later; write {wanted}"
-        ).about(field)
+        raise InvalidInput(f"{field}: {text!r:.40} is a placeholder; write {wanted}").about(field)
     return text
 
 

@@ -143,7 +143,7 @@ def step_shape(step: Step) -> Shape:
 def refusal(view: RunView, told: Guidance) -> str:
     """Why something was refused, and the safe thing to do instead: one line."""
     instead = next((step.command for step in told.steps if step.command), None)
-    find_out = "find out first, then say what you found" if told.advice.action is Action.RECONCILE else "the safe way"
+    find_out = "find out first, then record it" if told.advice.action is Action.RECONCILE else "the safe step"
     safe = f"; {find_out}: {instead}" if instead else ""
     unsettled = listed([shown_effect(effect) for effect in open_effects(view)], _NAMED)
     known = told.advice.why + (f" ({unsettled})" if unsettled else "")
@@ -202,41 +202,41 @@ def _lead(view: RunView, now: Instant) -> str:
     said = f": {detail}" if (detail := told_detail(view.detail)) else ""
     match view.state:
         case State.AMBIGUOUS if view.reason == Reason.LOST:
-            return "Its worker vanished, and nobody knows how far it came."
+            return "Its worker was lost, and its progress is unknown."
         case State.AMBIGUOUS if view.reason in (Reason.CHECK, Reason.CHECK_FAILED):
-            return f"Nobody knows whether its work was done, and its check could not confirm that it was{said}."
+            return f"It is unknown whether its work was done, and its check could not confirm it{said}."
         case State.SETTLED:
-            return f"Its effects are settled, and a part of its work is not done{said}."
+            return f"Its effects are reconciled, and part of its work is not done{said}."
         case State.AMBIGUOUS:
-            return "It may have acted on the world outside, and nothing proves whether it did."
+            return "It may have caused an external effect, and no record proves whether it did."
         case State.UNVERIFIED if view.reason == Reason.INCOMPLETE:
-            return f"It is not as complete as it has to be{said}."
+            return f"Too few of its members are done{said}."
         case State.UNVERIFIED if view.reason == Reason.CHECK_FAILED:
-            return f"Its handler finished; its check broke, and said nothing{said}."
+            return f"Its handler finished, and its check raised an error{said}."
         case State.UNVERIFIED:
-            return f"Its handler finished, and its check says no{said}."
+            return f"Its handler finished, and its check rejected the result{said}."
         case State.RETRYING:
-            return f"Its last attempt did not succeed. It is tried again by itself at {to_the_second(view.fire_at)}."
+            return f"Its last attempt did not succeed. The scheduler retries it at {to_the_second(view.fire_at)}."
         case State.RUNNING if view.cancel_forced:
             return (
                 "Its cancellation was forced: its worker ends its process if it does not stop. If nothing happens, "
                 f"end the process of worker {view.worker} yourself; foliot workers list names its host."
             )
         case State.RUNNING if view.cancel_requested:
-            return "It was asked to stop, and has not stopped."
+            return "Its cancellation was requested, and it is still running."
         case State.RUNNING:
-            return f"It lives, and has said nothing of its progress for {length(silent_for(view, now))}."
-    known = _DEAD.get(view.reason or "", "It was given up.")
+            return f"It sends heartbeats, and has not reported progress for {length(silent_for(view, now))}."
+    known = _DEAD.get(view.reason or "", "It failed for good.")
     return known.format(tries=counted(view.attempt, "attempt"), deaths=counted(view.deaths or 0, "time"))
 
 
 _DEAD: dict[str, str] = {
-    Reason.ATTEMPTS: "It was given up after {tries}. Read the last error, and remove its cause first.",
-    Reason.PERMANENT: "The handler said that trying again cannot help. Remove the cause first.",
-    Reason.TOO_OLD: "It was given up because it had become too old (give_up_after).",
-    Reason.POISON: "The process that executed it alone died {deaths}. Find out why before it is tried again.",
-    Reason.BAD_PAYLOAD: "Its arguments do not fit the job's signature. Deploy code that accepts them first.",
-    Reason.BAD_ROW: "Its row holds what this release cannot read; a newer one may have written it.",
+    Reason.ATTEMPTS: "No attempts are left after {tries}. Read the last error and remove its cause first.",
+    Reason.PERMANENT: "The handler reported a permanent error. Remove its cause first.",
+    Reason.TOO_OLD: "It became too old for another retry (give_up_after).",
+    Reason.POISON: ("A worker process that executed only this run died {deaths}. Find the cause before you retry it."),
+    Reason.BAD_PAYLOAD: "Its arguments do not match the job's parameters. Deploy code that accepts them first.",
+    Reason.BAD_ROW: "This release cannot read its row; a newer release may have written it.",
 }
 
 
@@ -244,8 +244,8 @@ def _look(view: RunView) -> list[str]:
     """Each effect without an end, with what the other side knows it by."""
     found, first = open_effects(view), first_of_lineage(view.id)
     told = [
-        f"{shown_effect(effect)} began at {to_the_second(effect.started_at)}, in attempt {effect.attempt}, and has no "
-        f"recorded end; its idempotency key is {idempotency_key(first, effect.name, effect.key)}"
+        f"{shown_effect(effect)} started at {to_the_second(effect.started_at)}, in attempt {effect.attempt}, and "
+        f"has no recorded outcome; its idempotency key is {idempotency_key(first, effect.name, effect.key)}"
         for effect in found[:_NAMED]
     ]
     return told + ([f"and {len(found) - _NAMED:,} more like it"] if len(found) > _NAMED else [])
@@ -255,15 +255,17 @@ def _steps(view: RunView, action: Action) -> list[Step]:
     if action is Action.RECONCILE and open_effects(view):
         resumes = view.reason != Reason.POISON
         return [
-            _settling(view, "if it happened" + (": does only the rest" if resumes else ""), EffectState.DONE),
+            _settling(view, "if it happened" + (": does only the remaining work" if resumes else ""), EffectState.DONE),
             _settling(
-                view, "if it did not: does it now, with the rest" if resumes else "if it did not", EffectState.NOT_DONE
+                view,
+                "if it did not: does it now, with the remaining work" if resumes else "if it did not",
+                EffectState.NOT_DONE,
             ),
         ]
     if action is Action.RECONCILE and is_unfinished(view.effects, view.batches, returned=True):
         resume = Step(
             action,
-            "when you know that going on is safe: does the rest",
+            "when you know that continuing is safe: does the remaining work",
             _command(view, action, f"--then {Then.RESUME}"),
         )
         close = Step(Action.CLOSE, _DOES[Action.CLOSE], _command(view, Action.CLOSE))
@@ -272,17 +274,17 @@ def _steps(view: RunView, action: Action) -> list[Step]:
 
 
 _DOES = {
-    Action.WAIT: "it goes on by itself",
-    Action.RETRY: "tries it again, with its attempts renewed",
-    Action.RESUME: "goes on where it stopped: what is recorded as done is not done again",
+    Action.WAIT: "it continues automatically",
+    Action.RETRY: "retries it, with new attempts",
+    Action.RESUME: "continues where it stopped: work recorded as done is not repeated",
     Action.REPAIR: "a new run that writes everything again",
     Action.RERUN: "a new run with the same arguments, and the same ledger",
-    Action.VERIFY: "asks the job's check again, which changes nothing",
-    Action.RECONCILE: "when you have settled it otherwise: ends it, and keeps your evidence",
-    Action.CLOSE: "when the rest is not needed: ends it, and keeps your reason",
-    Action.CANCEL: "ends it; one that runs is asked to stop",
-    Action.FORCE_CANCEL: "if it does not stop: ends it with its worker's process; shows first which other runs end as "
-    "interrupted with it, and start again",
+    Action.VERIFY: "runs the job's check again, which changes nothing else",
+    Action.RECONCILE: "when you have resolved it elsewhere: ends it and stores your evidence",
+    Action.CLOSE: "when the remaining work is not needed: ends it and stores your reason",
+    Action.CANCEL: "ends it; requests a running one to stop",
+    Action.FORCE_CANCEL: "if it does not stop: ends its worker process; previews the other runs in that process, "
+    "which are interrupted and restart",
 }
 _VERBS = {
     Action.RETRY: "retry",
@@ -320,7 +322,9 @@ def _settling(view: RunView, text: str, state: EffectState) -> Step:
 
 def _refused(view: RunView, action: Action) -> Step:
     found = [shown_effect(effect) for effect in open_effects(view)]
-    risk = f"{listed(found, _NAMED)} may happen a second time" if found else "what it did may be done a second time"
+    risk = (
+        f"{listed(found, _NAMED)} may happen a second time" if found else ("completed work may be done a second time")
+    )
     return Step(action, risk, _command(view, action, "--override"))
 
 

@@ -57,11 +57,11 @@ class AuditReport(NamedTuple):
             return None
         if self.signed is None:
             return (
-                "rows are not authenticated: anyone who can insert into the tables can add a row, and it is sealed "
-                "like any other; to have rows signed, set FOLIOT_AUDIT_KEYS for each process"
+                "rows are not signed: a user who can insert into the tables can add a row, which is then sealed; "
+                "to sign rows, set FOLIOT_AUDIT_KEYS for each process"
             )
         before = "" if self.signed_from is None else f" before seal {self.signed_from:,}"
-        return f"rows{before} are not authenticated: they are not signed with a key of this process"
+        return f"rows{before} are not signed with a key of this process"
 
 
 class AuditVerbs(Acting):
@@ -96,7 +96,7 @@ class AuditVerbs(Acting):
         await _seal_all(store)
         head = (await store.sealing()).head
         if head == START:
-            raise Conflict("the audit log is empty: there is nothing yet that an anchor could hold")
+            raise Conflict("the audit log is empty: there is no row to anchor")
         return Anchor(await store.now(), *head)
 
     def anchor(self) -> Anchor:

@@ -192,7 +192,7 @@ class BackfillVerbs(Acting):
         if window is not None:
             changes["window"] = _window(window, tz)
         if not changes:
-            raise InvalidInput("say what to change: a rate, how many at once, or a window")
+            raise InvalidInput("no change is given: give rate, at_once or window")
         return await store.change_backfill(number, pace=changes, actor=who, note=why)
 
     def pace_backfill(self, number: int, *, reason: str, actor: str, **changes: Unpack[PaceChosen]) -> Backfill:
@@ -226,7 +226,7 @@ async def _preview(store: Store, name: str, start: Edge, end: Edge, pace: Pace, 
     rule = decode(schedule.rule)
     if rule.delay is not None:
         raise InvalidInput(
-            f"{name!r} has a fixed delay: the end of each run makes the next, so it has no ticks in the past"
+            f"{name!r} has a fixed delay, so it has no past ticks: the end of each run determines the next"
         )
     interval = Interval(_edge(start, rule, "start"), _edge(end, rule, "end"))
     now = await store.now()
@@ -238,7 +238,8 @@ async def _preview(store: Store, name: str, start: Edge, end: Edge, pace: Pace, 
         total += len(page)
         if total > most:
             raise InvalidInput(
-                f"{name!r} has more than {most:,} ticks in this interval; give a shorter one, or say that you mean it"
+                f"{name!r} has more than {most:,} ticks in this interval; give a shorter interval, or confirm it "
+                "with --yes"
             )
         first, last = page[0] if first is None else first, page[-1]
         taken += await store.taken_ticks(name, page)
@@ -274,18 +275,19 @@ def _check_past(interval: Interval, schedule: Schedule, rule: Rule, now: Instant
     """What the schedule has not decided upon yet is its own to make."""
     if interval.start >= interval.end:
         raise InvalidInput(
-            f"the interval from {rfc3339(interval.start)} to {rfc3339(interval.end)} is empty; its end must come later"
+            f"the interval from {rfc3339(interval.start)} to {rfc3339(interval.end)} is empty; its end must be "
+            "after its start"
         )
     decided = schedule.made_at if schedule.evaluated_through is None else schedule.evaluated_through
     own = rule.next(decided)
     if interval.end > now:
         raise InvalidInput(
-            f"the interval ends at {rfc3339(interval.end)}, which is still to come: it is {rfc3339(now)}"
+            f"the interval ends at {rfc3339(interval.end)}, which is in the future: now is {rfc3339(now)}"
         )
     if own is not None and own < interval.end:
         raise InvalidInput(
-            f"the interval reaches {rfc3339(own)}, a tick that {schedule.id!r} has not decided upon yet and makes "
-            f"itself; end it there"
+            f"the interval reaches {rfc3339(own)}, a tick that {schedule.id!r} has not fired yet; end the interval "
+            "there"
         )
 
 
@@ -316,7 +318,7 @@ def _at_once(given: int) -> int:
 def _check_stop_after(given: int | None) -> None:
     if given is not None and (not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= MOST_TICKS):
         raise InvalidInput(
-            f"stop_after={given!r:.40}: give a whole number from 1 to {MOST_TICKS:,}; None: failures stop nothing"
+            f"stop_after={given!r:.40}: give a whole number from 1 to {MOST_TICKS:,}; None: never pause for failures"
         )
 
 
@@ -423,6 +425,6 @@ def taken_words(preview: Preview) -> str:
     """What becomes of ticks that have a run already."""
     count = len(preview.taken)
     return (
-        f"{count:,} of these ticks {'has' if count == 1 else 'have'} a run already, and no other is made; "
-        f"to repeat one, use foliot runs rerun"
+        f"{count:,} of these ticks {'has' if count == 1 else 'have'} a run already and get no other; to repeat "
+        "one, use foliot runs rerun"
     )

@@ -126,20 +126,20 @@ def told_shape(told: Sequence[tuple[str, str, str | None]]) -> Shape:
 
 def _action(given: str) -> BulkAction:
     if given not in set(BulkAction):
-        raise InvalidInput(f"{given!r:.80} cannot be done with many runs; choose one of {', '.join(BulkAction)}")
+        raise InvalidInput(f"{given!r:.80} is not an action on many runs; give one of {', '.join(BulkAction)}")
     return BulkAction(given)
 
 
 async def _meant(store: Store, doing: BulkAction, wanted: RunFilter, limit: int) -> AsyncIterator[RunView]:
     """Page by page, those that the action can be about."""
     if replace(wanted, order=Order.NEWEST) == RunFilter():
-        raise InvalidInput("say which runs are meant: an empty filter means every run there is")
+        raise InvalidInput("the filter is empty and would select every run; give at least one condition")
     if not 1 <= limit <= MOST_RUNS:
         raise InvalidInput(f"limit={limit!r:.40}: give a number from 1 to {MOST_RUNS:,}")
     states = tuple(one for one in _TAKES[doing] if not wanted.states or one in wanted.states)
     if not states:
         takes = ", ".join(map(str, _TAKES[doing]))
-        raise InvalidInput(f"to {doing} is only for runs that are {takes}; leave other states out")
+        raise InvalidInput(f"{doing} applies only to {takes} runs; leave out other states")
     asked, cursor = replace(wanted, states=states, order=Order.NEWEST), None
     while limit > 0:
         page = await store.list_runs(asked, cursor=cursor, limit=min(limit, MOST))
@@ -153,5 +153,5 @@ async def _meant(store: Store, doing: BulkAction, wanted: RunFilter, limit: int)
 
 def _refusal(doing: BulkAction, view: RunView) -> str | None:
     if doing is BulkAction.SKIP and view.attempt > 0:
-        return "was begun before; cancel it instead"
+        return "has started; cancel it instead"
     return None

@@ -69,13 +69,13 @@ def forced_words(seen: ForcedCancel) -> list[str]:
         return ["Its worker has ended already. The watch ends the run as cancelled."]
     worker = f"worker {seen.worker.number} (process {seen.worker.pid} on {seen.worker.host})"
     words = [
-        f"It is asked to stop. If it goes on for a second, {worker} ends its process. Then the run ends as cancelled, "
-        f"or as ambiguous if an effect of it may have happened."
+        f"It is requested to stop. If it is still running after a second, {worker} ends its process. Then the run "
+        "ends as cancelled, or as ambiguous if one of its effects may have happened."
     ]
     if not seen.others:
         return [*words, "The worker holds no other run."]
     runs = f"{counted(len(seen.others), 'other run')} in this process"
-    return [*words, f"{runs} would end as interrupted. That costs no attempt, and they start again at once."]
+    return [*words, f"{runs} would end as interrupted. They lose no attempt and restart at once."]
 
 
 def held_words(seen: ForcedCancel) -> list[tuple[str, str]]:

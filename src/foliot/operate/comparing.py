@@ -27,7 +27,7 @@ async def compared(store: _Store, wanted: Sequence[Promise], kept: Sequence[Kept
         differs = () if before is None else differing(promise, before)
         if differs:
             _log.warning(
-                "the key %r was promised again with another %s: %s stays as it is; use another key, or "
+                "key %r was promised again with another %s, keeping %s unchanged: use another key, or "
                 "on_conflict='replace'",
                 promise.key,
                 " and another ".join(differs),

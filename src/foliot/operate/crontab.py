@@ -27,8 +27,8 @@ JOB = "foliot.shell"
 """The job that runs commands."""
 SOURCE = "crontab"
 PAUSED = (
-    f"imported from a crontab: resume it when a worker has the job {JOB}, and the line is gone from the crontab, or "
-    f"both will run it"
+    f"imported from a crontab: remove its line from the crontab, and resume it when a worker has the job {JOB}; "
+    "otherwise both run it"
 )
 _AS_CRON: dict[str, Any] = {
     "attempts": 1,
@@ -38,12 +38,12 @@ _AS_CRON: dict[str, Any] = {
     "catch_up": CatchUp.SKIP,
 }
 NOTES = (
-    f"The schedules begin paused: commands are for the job {JOB}, which no worker of this release has.",
-    "Take a line out of the crontab before you resume its schedule, or both will run it.",
-    "As under cron, runs may overlap, a missed one is not made up for, and a failed one is not tried again.",
-    "A command is stopped after a week; cron never stops one. No mail is sent.",
+    f"The schedules are created paused: their commands need the job {JOB}, which no worker of this release has.",
+    "Remove a line from the crontab before you resume its schedule, or both will run it.",
+    "As in cron, runs may overlap, missed runs are not caught up, and failed runs are not retried.",
+    "Foliot stops a command after a week; cron never does. Foliot sends no mail.",
 )
-_CARRIAGE_RETURNS = "Its Windows line ends are left out; cron passes them to the commands."
+_CARRIAGE_RETURNS = "Windows line ends are removed; cron passes them to the commands."
 
 _SEGMENT = re.compile(r"&&|\|\||;")
 _ASIDE = re.compile(r"[0-9]?[<>]+&?\s*\S*|(?<!\S)\w+=\S*", re.ASCII)

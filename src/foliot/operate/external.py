@@ -157,7 +157,7 @@ class ExternalVerbs(Acting):
         if shut:
             await store.finish(worker, [_put_off(one, why, now) for one, why in shut])
         if shut and not readable:
-            raise Locked(f"{shut[0][1]}; whoever serves claims needs it, too (foliot web, foliot up)")
+            raise Locked(f"{shut[0][1]}; the process that serves claims needs it, too (foliot web, foliot up)")
         return [_taken(one, guest, cards, now) for one in readable]
 
     async def beat_guest_async(self, worker: int, said: Sequence[Said], *, credential: int, bound: WorkBound) -> Heard:
@@ -176,7 +176,7 @@ class ExternalVerbs(Acting):
             progress.append(_progress(one._replace(note=note), key, held[key.number], now))
         beat = await store.beat(worker, progress, patient=True)
         if not beat.known:
-            raise UnknownName(f"worker {worker} was declared dead; register again")
+            raise UnknownName(f"worker {worker} was marked dead; register again")
         late = [one for one in held.values() if _deadline(one, cards) < now]
         gone = [one for one in late if _deadline(one, cards) + _policy(one, cards).lease < now]
         await store.finish(worker, [_timed_out(one, cards, now) for one in gone])
@@ -257,7 +257,9 @@ class ExternalVerbs(Acting):
 async def _guest(store: Store, worker: int, credential: int) -> GuestWorker:
     found = await store.guest(worker) if 0 < worker < 1 << 31 else None
     if found is None or found.credential != credential:
-        raise UnknownName(f"there is no worker {worker} of yours, or it was declared dead; register (again)")
+        raise UnknownName(
+            f"worker {worker} does not exist, belongs to another token, or was marked dead; register again"
+        )
     return found
 
 
@@ -265,14 +267,14 @@ async def _held(store: Store, attempt: str, credential: int, bound: WorkBound) -
     """The attempt as it stands. LostOwnership when it is not the worker's any more; NotAllowed outside the bound."""
     read = opened_key(attempt)
     if read is None:
-        raise InvalidInput(f"attempt={attempt!r:.80}: that is no attempt; give the one that came with the run")
+        raise InvalidInput(f"attempt={attempt!r:.80}: not an attempt; give the one that the claim returned")
     guest = await _guest(store, read[0].worker, credential)
     key = _key(attempt, guest)
     held = {one.number: one for one in await store.attempts_of(guest.number)}
     if not _is_held(key, held):
         raise await _fenced(store, key)
     if not _is_within(held[key.number], bound):
-        raise NotAllowed(f"this attempt lies outside the token's bound ({bound.words}); drop what you have")
+        raise NotAllowed(f"this attempt is outside of the token's restriction ({bound.words}); discard its work")
     return key, held[key.number]
 
 
@@ -284,7 +286,7 @@ def _key(attempt: str, guest: GuestWorker) -> AttemptKey:
     read = opened_key(attempt)
     if read is None or read[0].worker != guest.number or not is_marked(*read, guest.secret):
         raise InvalidInput(
-            f"attempt={attempt!r:.80}: that is no attempt of worker {guest.number}; give the one that came with the run"
+            f"attempt={attempt!r:.80}: not an attempt of worker {guest.number}; give the one that the claim returned"
         )
     return read[0]
 
@@ -313,8 +315,8 @@ async def _fenced(store: Store, key: AttemptKey) -> LostOwnership:
 
 def _too_late(key: AttemptKey) -> LostOwnership:
     return LostOwnership(
-        f"attempt {key.attempt} is not worker {key.worker}'s any more: it has ended, or was taken away because nobody "
-        f"heard of its worker; drop what you have"
+        f"attempt {key.attempt} no longer belongs to worker {key.worker}: it has ended, or its lease expired "
+        "without a heartbeat; discard its work"
     )
 
 
@@ -361,7 +363,7 @@ def _failed(
 
 def _timed_out(held: SilentAttempt, cards: Mapping[str, JobCard], now: Instant) -> Ending:
     card = cards.get(held.job)
-    told = f"timed out after {spell(_merged(card, held.options).timeout)}; its worker, elsewhere, did not say so"
+    told = f"timed out after {spell(_merged(card, held.options).timeout)}; its remote worker did not report it"
     return _failed(held, card, Outcome.TIMED_OUT, now)._replace(error=told)
 
 
@@ -449,8 +451,8 @@ def _json(value: Any, what: str, most: int) -> bytes:
     encoded = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     if len(encoded) > most:
         raise InvalidInput(
-            f"the {what} takes {len(encoded):,} bytes as JSON, and at most {most:,} are kept; store the data elsewhere "
-            f"and say what finds it"
+            f"the {what} takes {len(encoded):,} bytes as JSON, and at most {most:,} are allowed; store the data "
+            "elsewhere and pass a reference"
         )
     return encoded
 

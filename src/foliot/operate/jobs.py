@@ -84,29 +84,29 @@ def trait_words(traits: Traits) -> list[str]:
     """What a job's code says of itself, a sentence each."""
     words = []
     if traits.effects is None:
-        words.append("declares nothing: untracked")
+        words.append("effects: not declared")
     elif traits.effects:
-        words.append(f"declares its effects: {listed(traits.effects, 20)}")
+        words.append(f"effects: {listed(traits.effects, 20)}")
     else:
-        words.append("declares that it has no effects outside")
+        words.append("effects: none")
     if traits.idempotent:
-        words.append("idempotent: doing all of it again does no harm")
+        words.append("idempotent: a complete repetition is safe")
     if traits.rewritable:
-        words.append("rewritable: its output can be written again, and comes out the same")
-    words.append("has a check of its result" if traits.checked else "has no check of its result")
+        words.append("rewritable: a repetition writes the same output")
+    words.append("check: yes" if traits.checked else "check: none")
     if traits.isolated:
-        words.append("runs in a process of its own")
+        words.append("isolation: process")
     if traits.secret:
-        words.append(f"shows nowhere: {listed(traits.secret, 20)}")
+        words.append(f"secret: {listed(traits.secret, 20)}")
     return words
 
 
 def lost_words(policy: Policy, traits: Traits) -> str:
     """What becomes of a run whose worker vanished: by its ledger where it has one, else by what was chosen."""
     if traits.tracked:
-        return "goes by the ledger: tried again, unless an effect began and has no recorded end"
+        return "by the ledger: retried, unless an effect started and has no recorded outcome"
     if traits.repeatable:
-        return "tried again: doing it again does no harm"
+        return "retried: a repetition is safe"
     return policy_words(policy)["if lost"]
 
 
@@ -120,8 +120,8 @@ def _timeout_advice(policy: Policy, taken: Durations) -> list[str]:
         return []
     share = round(100 * taken.p99 / policy.timeout)
     return [
-        f"p99 is {share} % of the timeout ({length(taken.p99)} of {spell(policy.timeout)}): a slow day ends runs that "
-        f"are well. Give it at least {spell(_rounded(2 * taken.longest))}."
+        f"p99 is {share} % of the timeout ({length(taken.p99)} of {spell(policy.timeout)}): on a slow day, healthy "
+        f"runs would time out. Set it to at least {spell(_rounded(2 * taken.longest))}."
     ]
 
 
@@ -130,15 +130,15 @@ def _stall_advice(policy: Policy, taken: Durations) -> list[str]:
         if policy.timeout < HOUR:
             return []
         return [
-            f"It has no stall_after: an attempt that hangs keeps its slot for {spell(policy.timeout)}. Report "
-            f"progress, and set one."
+            f"It has no stall_after: a hung attempt takes its slot for {spell(policy.timeout)}. Report progress "
+            "and set stall_after."
         ]
     if policy.stall_after >= policy.timeout:
-        return ["stall_after is not shorter than the timeout, which always comes first: it does nothing."]
+        return ["stall_after has no effect: it is not shorter than the timeout."]
     if taken.longest is not None and taken.longest > policy.stall_after:
         return [
             f"Runs take up to {length(taken.longest)}: each must report progress at least every "
-            f"{spell(policy.stall_after)} (stall_after), or it counts as stuck."
+            f"{spell(policy.stall_after)} (stall_after), or the watch treats it as stuck."
         ]
     return []
 
@@ -158,17 +158,20 @@ def advise_recovery(policy: Policy, traits: Traits) -> list[str]:
     told = []
     if not traits.tracked and not traits.repeatable and policy.on_lost is OnLost.RETRY:
         told.append(
-            "When its worker vanishes it is begun again from the start, and nothing records how far it had come: "
-            'declare its effects (or idempotent=True), or choose on_lost="ask".'
+            "When its worker is lost, it restarts from the beginning, without a record of its progress: declare "
+            'its effects (or idempotent=True), or set on_lost="ask".'
         )
     if not traits.tracked and (policy.attempts_after_effect, policy.attempts_inside_effect) != (None, None):
-        told.append("attempts_after_effect and attempts_inside_effect do nothing: it declares no effects.")
+        told.append("attempts_after_effect and attempts_inside_effect have no effect: the job declares no effects.")
     elif policy.attempts_after_effect is not None and policy.attempts_after_effect <= 1:
-        told.append("Once one of its effects is done it is not tried again: a person must (attempts_after_effect).")
+        told.append(
+            "After its first completed effect it is not retried automatically: a person must do it "
+            "(attempts_after_effect)."
+        )
     if traits.effects and not traits.checked:
-        told.append("It has effects and no check: that all of them together are right is not verified (@job.verify).")
+        told.append("It has effects and no check, so the overall result is not verified (@job.verify).")
     if policy.on_stall is OnStall.KILL and policy.stall_after is not None and not traits.isolated:
-        told.append('on_stall="kill" ends its whole worker: give it a process of its own (isolation="process").')
+        told.append('on_stall="kill" ends its whole worker: isolate the job (isolation="process").')
     return told
 
 

@@ -194,16 +194,16 @@ def left_out_words(standing: Standings, load: Load) -> list[str]:
     """What the numbers leave out, or only estimate, a sentence each."""
     told = [
         *_left_out(standing.paused, "is paused", "are paused"),
-        *_left_out(load.delayed, "has a fixed delay, so no calendar", "have a fixed delay, so no calendar"),
+        *_left_out(load.delayed, "has a fixed delay, so no fixed times", "have a fixed delay, so no fixed times"),
     ]
     told += [f"{name} is left out: {why}" for name, why in (*standing.broken, *load.broken)]
     for cut in load.cut:
         whom = counted(len(cut.schedules), "schedule")
-        told.append(f"{cut.rule} ({whom}) has too many ticks to count: it is missing from {rfc3339(cut.until)} on")
+        told.append(f"{cut.rule} ({whom}) has too many ticks to count: it is left out from {rfc3339(cut.until)} on")
     if load.evened:
-        told.append(f"the jitter of {counted(load.evened, 'schedule')} is taken to be even: the ticks are too many")
+        told.append(f"the jitter of {counted(load.evened, 'schedule')} is averaged, because the ticks are too many")
     if load.busy is not None and load.unknown:
-        told.append(f"busy workers: nobody knows yet how long the runs of {counted(load.unknown, 'schedule')} take")
+        told.append(f"busy slots: the duration of runs of {counted(load.unknown, 'schedule')} is unknown")
     return told
 
 

@@ -50,7 +50,9 @@ class KeyVerbs(Acting):
         schedules, backfills and the ledger; ended runs too with `history`. Done twice, it does nothing."""
         store, who, note = await self._opened(), acting(actor), stated(reason)
         if not store.keys:
-            raise InvalidInput("there are no keys here; set FOLIOT_ENCRYPTION_KEYS (`foliot keys new` makes one)")
+            raise InvalidInput(
+                "this process has no encryption keys; set FOLIOT_ENCRYPTION_KEYS (create one with `foliot keys new`)"
+            )
         if not dry_run:
             await store.note_rotation(actor=who, note=note)
         places = [place for place in Place if history or place is not Place.HISTORY]

@@ -29,7 +29,7 @@ class MemberVerbs(Acting):
         self, member_set: str, members: Iterable[str], *, reason: str, actor: str
     ) -> MembersChanged:
         """From now on each tick of the schedules over this set has a run for these, too."""
-        name, keys = checked_name(member_set, "set of members"), checked_keys(members)
+        name, keys = checked_name(member_set, "member set"), checked_keys(members)
         store = await self._opened()
         return await store.change_members(name, add=keys, actor=acting(actor), note=stated(reason))
 
@@ -42,7 +42,7 @@ class MemberVerbs(Acting):
         self, member_set: str, members: Iterable[str], *, reason: str, actor: str
     ) -> MembersChanged:
         """No tick has runs for these any more. Runs that nobody has begun end as skipped; what runs goes on."""
-        name, keys = checked_name(member_set, "set of members"), checked_keys(members)
+        name, keys = checked_name(member_set, "member set"), checked_keys(members)
         store = await self._opened()
         return await store.change_members(name, remove=keys, actor=acting(actor), note=stated(reason))
 
@@ -55,7 +55,7 @@ class MemberVerbs(Acting):
         self, member_set: str, members: Iterable[str], *, reason: str, actor: str
     ) -> MembersChanged:
         """Brings the set to exactly these; never to nobody."""
-        name, keys = checked_name(member_set, "set of members"), checked_keys(members)
+        name, keys = checked_name(member_set, "member set"), checked_keys(members)
         refuse_nobody(name, keys)
         store = await self._opened()
         return await store.set_members(name, keys, actor=acting(actor), note=stated(reason))
@@ -142,5 +142,5 @@ def interval_shape(interval: Interval) -> Shape:
 
 
 def interval_words(interval: Interval) -> str:
-    more = "" if interval.made else ", and more are being made"
+    more = "" if interval.made else ", and more are being created"
     return completeness(interval.states) + more

@@ -76,7 +76,7 @@ class Operator(
         store = await self._opened()
         end = None if until is None else as_instant(until)
         if end is not None and end <= await store.now():
-            raise InvalidInput("the pause would end before it begins; give a later time")
+            raise InvalidInput("the pause would end in the past; give a later time")
         await store.pause(schedule, until=end, actor=acting(actor), note=stated(reason))
 
     def pause(self, schedule: str, *, reason: str, actor: str, until: datetime | Instant | None = None) -> None:

@@ -61,7 +61,7 @@ class PauseVerbs(Acting):
         full, whats = pause_name(kind, name), _whats(kind, what)
         end = await _end(store, until)
         if kind == "job" and name not in await store.jobs():
-            raise UnknownName(f"the store knows no job {name!r}; no worker has ever said that it knows it")
+            raise UnknownName(f"there is no job {name!r}: no worker has registered it")
         return [await store.put_pause(full, one, until=end, actor=who, note=why) for one in whats]
 
     def pause_of(
@@ -173,7 +173,9 @@ class PauseVerbs(Acting):
         None: work again. It hears of it within a second. False when it was told that already."""
         store, who, why = await self._opened(), acting(actor), stated(reason)
         if wish is not None and wish not in set(Wish):
-            raise InvalidInput(f"{wish!r:.80} is nothing that a worker can be told; choose one of {', '.join(Wish)}")
+            raise InvalidInput(
+                f"{wish!r:.80} is not a state that can be requested of a worker; give one of {', '.join(Wish)}"
+            )
         if not isinstance(worker, int) or isinstance(worker, bool) or not 0 <= worker < 1 << 31:
             raise InvalidInput(f"{worker!r:.80} is not a worker's number; see foliot workers list")
         return await store.wish(worker, None if wish is None else Wish(wish), actor=who, note=why)
@@ -196,7 +198,7 @@ def brief(pauses: Sequence[Pause]) -> str:
 def meant(views: Iterable[ScheduleView], wanted: ScheduleWanted) -> list[ScheduleView]:
     given = {name: value for name, value in wanted.items() if value is not None}
     if not given:
-        raise InvalidInput("say which schedules are meant: by job, tenant, queue, owner, source or prefix")
+        raise InvalidInput("no filter is given: select schedules by job, tenant, queue, owner, source or prefix")
     return [view for view in views if all(_fits(view, name, str(value)) for name, value in given.items())]
 
 
@@ -230,5 +232,5 @@ def _whats(kind: str, given: Iterable[str] | None) -> tuple[What, ...]:
 async def _end(store: Store, until: datetime | Instant | None) -> Instant | None:
     end = None if until is None else as_instant(until)
     if end is not None and end <= await store.now():
-        raise InvalidInput("the pause would end before it begins; give a later time")
+        raise InvalidInput("the pause would end in the past; give a later time")
     return end

@@ -119,7 +119,7 @@ class PromiseVerbs(Acting):
 def _promise(wanted: Promised, cards: Mapping[str, JobCard], now: Instant) -> Promise:
     job, card = wanted.job, cards.get(wanted.job)
     if card is None:
-        raise UnknownName(f"the store knows no job {job!r:.80}; a worker that has its code enters it when it starts")
+        raise UnknownName(f"there is no job {job!r:.80}; a worker that has its code registers it when it starts")
     if wanted.at is not None and wanted.delay is not None:
         raise InvalidInput(f"{job}: give at or delay, not both")
     refuse_of_jobs(job, wanted.settings, "a promise is one of them")
@@ -157,7 +157,10 @@ def _useful_until(job: str, due: Instant, given: datetime | Length | None, usefu
     if isinstance(given, datetime):
         end = as_instant(given)
         if end < due:
-            raise InvalidInput(f"{job}: useful until {rfc3339(end)}, but due at {rfc3339(due)}: it could never run")
+            raise InvalidInput(
+                f"{job}: useful until {rfc3339(end)}, but due at {rfc3339(due)}: give a later "
+                "useful_until, or it can never run"
+            )
         return end
     length = useful_for if given is None else duration(given)
     return None if length is None else min(due + length, LAST)

@@ -45,9 +45,7 @@ class RecoveryVerbs(Acting):
         store, who, why = await self._opened(), acting(actor), stated(reason)
         view, told = await self._advised(store, run)
         if told is not None and told.advice.recovery not in (Recovery.RESUMABLE, Recovery.CLEAN):
-            raise Conflict(
-                f"{view.id} cannot go on where it stopped: {told.advice.why}; its class is {told.advice.recovery}"
-            )
+            raise Conflict(f"{view.id} cannot be resumed: {told.advice.why}; its class is {told.advice.recovery}")
         _refuse_unsafe(view, told, Action.RETRY, override=False)
         return await store.retry(view.id, actor=who, note=why, override=False)
 
@@ -80,10 +78,7 @@ class RecoveryVerbs(Acting):
         if not (wish.repair and Action.REPAIR in offered):
             against = _refuse_unsafe(view, told, Action.RERUN, wish.override)
         if wish.repeat and not wish.override:
-            raise Conflict(
-                f"{view.id}: {listed(wish.repeat)} would happen once more; this is refused without an override and a "
-                f"reason"
-            )
+            raise Conflict(f"{view.id}: {listed(wish.repeat)} would happen again; this needs an override and a reason")
         if wish.dry_run:
             return Kept(view.number, view.name, "would", view.state, max(wish.due_at, await store.now()))
         return await store.rerun(
@@ -191,7 +186,7 @@ class RecoveryVerbs(Acting):
         store, who, why = await self._opened(), acting(actor), stated(reason)
         view, card = await self._known(store, run)
         if not traits_of(card).checked and view.interval is None:
-            raise Conflict(f"{view.id}: its job {view.job!r} has no check (@job.verify) that could tell")
+            raise Conflict(f"{view.id}: its job {view.job!r} has no check (@job.verify)")
         return await store.recheck(view.id, actor=who, note=why)
 
     def verify(self, run: str, *, reason: str, actor: str) -> Kept:
@@ -260,11 +255,12 @@ class RecoveryVerbs(Acting):
         if not 1 <= limit <= MOST_AT_ONCE:
             raise InvalidInput(f"limit={limit!r:.40}: give a whole number from 1 to {MOST_AT_ONCE:,}")
         if job is None and effect is None:
-            raise InvalidInput("say which: give a job, an effect, or both")
+            raise InvalidInput("no filter is given: give a job, an effect, or both")
         wanted, what = None if state is None else settled_state(state), then_of(then)
         if wanted is None and what is not Then.CLOSE:
             raise InvalidInput(
-                "say what became of these effects: state= done or not_done; or close the runs: then=close"
+                "no answer is given: set the state of these effects with state=done or state=not_done, or close "
+                "the runs with then=close"
             )
         store, who = await self._opened(), acting(actor)
         how, note = "" if dry_run else evident(evidence), "" if dry_run and not reason else _why(reason, what)
@@ -349,7 +345,7 @@ async def _settle_one(store: Store, run: str, names: Sequence[tuple[str, str]], 
         others = [] if word.state is None else left_open(await store.run(run), answers)
         if others:
             told = listed([shown_effect(one) for one in others])
-            return Reconciled(run, shown, "refused", f"it has others without an end: {told}; settle it by itself")
+            return Reconciled(run, shown, "refused", f"it has other open effects: {told}; reconcile it on its own")
         if word.dry_run:
             return Reconciled(run, shown, "would")
         kept = await store.reconcile(
@@ -365,8 +361,8 @@ def _why(reason: str, then: Then | None) -> str:
     if then is not Then.CLOSE:
         return stated(reason) if reason else ""
     if not reason.strip():
-        raise InvalidInput("say why the rest is not needed: then=close needs a reason, which stays with the run")
-    return not_a_placeholder(stated(reason), "reason", "why the rest is not needed")
+        raise InvalidInput("reason is missing: then=close needs the reason why the remaining work is not needed")
+    return not_a_placeholder(stated(reason), "reason", "why the remaining work is not needed")
 
 
 def _refuse_unsafe(view: RunView, told: Guidance | None, action: Action, override: bool) -> bool:

@@ -312,17 +312,17 @@ def checked_limit(limit: int) -> int:
 def _filter(wanted: DeadWanted) -> DeadFilter:
     since, until = (None if one is None else as_instant(one) for one in (wanted.get("since"), wanted.get("until")))
     if since is not None and until is not None and until <= since:
-        raise InvalidInput("until lies before since; nothing is between them")
+        raise InvalidInput("until is before since; swap them")
     why = wanted.get("why")
     if why is not None and why not in list(Reason):
-        raise InvalidInput(f"why={why!r:.40}: nobody dies of that; there are: {listed(sorted(Reason), 100)}")
+        raise InvalidInput(f"why={why!r:.40}: not a reason of dead runs; give one of: {listed(sorted(Reason), 100)}")
     job, schedule, tenant = wanted.get("job"), wanted.get("schedule"), wanted.get("tenant")
     for what, name in (("job", job), ("schedule", schedule), ("tenant", tenant), ("member", wanted.get("member"))):
         if name is not None:
             checked_line(name, what)
     member = wanted.get("member")
     if member is not None and schedule is None:
-        raise InvalidInput(f"member={member!r:.80} says whose runs of a schedule; name that, too: schedule=")
+        raise InvalidInput(f"member={member!r:.80} requires schedule=")
     return DeadFilter(job, schedule, tenant, why, since, until, member)
 
 

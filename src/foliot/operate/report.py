@@ -175,7 +175,7 @@ def _is_spanned(day: Day, schedule: str, tick: Instant) -> bool:
 def _missing(day: Day, view: ScheduleView, tick: Instant, once_a_day: set[str | None]) -> Statement:
     name = _tick_words(day, view.schedule.id, tick, once_a_day)
     fault = f" The schedule was set aside: {one_line(view.schedule.fault)}." if view.schedule.fault else ""
-    text = f"{name} is missing: the rule names it, and no run of it is on record.{fault}"
+    text = f"{name} is missing: its tick has no recorded run.{fault}"
     return Statement(tick_name(view.schedule.id, tick), tick, Verdict.MISSING, text)
 
 
@@ -240,13 +240,16 @@ class _Statement:
             case State.UNVERIFIED:
                 return (
                     Verdict.UNVERIFIED,
-                    f"finished{self._by()}, and its check says no{self._because()}.{self._ledger()}",
+                    f"finished{self._by()}, and its check rejected the result{self._because()}.{self._ledger()}",
                 )
             case State.AMBIGUOUS:
-                text = f"may or may not have happened{self._because()}: a person must find out.{self._ledger()}"
+                text = f"has an unknown outcome{self._because()}: a person must find out.{self._ledger()}"
                 return Verdict.AMBIGUOUS, text + self._batches()
             case State.SETTLED:
-                text = f"is not complete: a person settled its effects{self._evidence()}, and the rest is not done."
+                text = (
+                    f"is not complete: a person reconciled its effects{self._evidence()}, and the remaining "
+                    "work is not done."
+                )
                 return Verdict.PARTIAL, f"{text}{self._ledger()}{self._batches()}"
             case State.RUNNING | State.VERIFYING:
                 return Verdict.RUNNING, self._running() + self._before()
@@ -275,16 +278,16 @@ class _Statement:
             for effect in self._last.effects
             if effect.state is EffectState.DONE and effect.note
         ]
-        return f" Taken at their word: {listed(told)}." if told else ""
+        return f" Confirmed by: {listed(told)}." if told else ""
 
     def _doubt(self) -> str:
         """Why it cannot be said that it happened exactly once; nothing when it can."""
         override = (self._day.overrides or {}).get(first_of_lineage(self._last.id))
         if override is not None:
             by = f"{override.actor} overrode the advice ({one_line(override.note, 200)})"
-            return f" Whether it happened exactly once rests on the word of a person: {by}."
+            return f" That it happened exactly once is confirmed only by a person: {by}."
         if found := open_effects(self._last):
-            return f" Whether {listed([shown_effect(effect) for effect in found])} happened is not on record."
+            return f" It is not recorded whether {listed([shown_effect(effect) for effect in found])} happened."
         if self._traits.tracked or self._last.reason == Reason.COMMITTED:
             return ""
         if self._last.state is State.VERIFIED:
@@ -297,9 +300,9 @@ class _Statement:
         undone = [shown_effect(effect) for effect in view.effects if effect.state is EffectState.NOT_DONE]
         in_doubt = [shown_effect(effect) for effect in open_effects(view)]
         if undone:
-            text += f" On record as not done: {listed(undone)}."
+            text += f" Recorded as not done: {listed(undone)}."
         if in_doubt:
-            text += f" Whether {listed(in_doubt)} happened is not on record."
+            text += f" It is not recorded whether {listed(in_doubt)} happened."
         text += self._batches()
         is_short = bool(undone) or any(batch.is_short for batch in view.batches)
         if in_doubt or (is_short and view.reason != Reason.NOT_NEEDED):
@@ -323,12 +326,12 @@ class _Statement:
     def _waiting(self) -> str:
         view = self._last
         if view.state is State.RETRYING:
-            return f"has not succeeded yet{self._because()}; it is tried again at {self._at(view.fire_at)}."
+            return f"has not succeeded yet{self._because()}; the scheduler retries it at {self._at(view.fire_at)}."
         if view.state is State.HELD:
             return f"is due, and {held_words(view)}."
         if view.fire_at <= self._day.now:
             return "is due, and waits for a worker."
-        return f"is not due yet; its time is {self._at(view.fire_at)}."
+        return f"is due at {self._at(view.fire_at)}."
 
     def _scope(self) -> str:
         """` for all 412 accounts`."""
@@ -379,9 +382,9 @@ class _Statement:
         done = [shown_effect(effect) for effect in effects if effect.state is EffectState.DONE]
         unsettled = [shown_effect(effect) for effect in open_effects(self._last)]
         undone = [shown_effect(effect) for effect in effects if effect.state is EffectState.NOT_DONE]
-        text = f" Done, and on record: {_counted_list(done)}." if done else ""
-        text += f" Begun, with no recorded end: {_counted_list(unsettled)}." if unsettled else ""
-        return text + (f" On record as not done: {_counted_list(undone)}." if undone else "")
+        text = f" Recorded as done: {_counted_list(done)}." if done else ""
+        text += f" Started, without a recorded outcome: {_counted_list(unsettled)}." if unsettled else ""
+        return text + (f" Recorded as not done: {_counted_list(undone)}." if undone else "")
 
     def _batches(self) -> str:
         return "".join(f" {batch_words(batch)}." for batch in self._last.batches)
@@ -394,33 +397,30 @@ class _Statement:
         return text.removeprefix(f"{self._day.date.isoformat()}T")
 
 
-_ONLY_CHECKED = "It declares no effects: its check says that the result is right, and not how often it was made."
-_ONLY_SEEN = (
-    "Foliot saw it finish; it has no check, and declares no effects, so whether it happened exactly once is not on "
-    "record."
-)
+_ONLY_CHECKED = "It declares no effects: its check confirms the result, not that it happened exactly once."
+_ONLY_SEEN = "It finished without a check or declared effects, so it is not recorded whether it happened exactly once."
 CAVEATS = {
-    _ONLY_CHECKED: "declare no effects: their checks say that the results are right, and not how often they were made",
-    _ONLY_SEEN: "have no check and declare no effects, so whether they happened exactly once is not on record",
+    _ONLY_CHECKED: "declare no effects: their checks confirm the results, not that they happened exactly once",
+    _ONLY_SEEN: "have no check or declared effects, so it is not recorded whether they happened exactly once",
 }
 """By the sentence that ends the text of one run, the words for several."""
 _REASONS: dict[str, str] = {
     Reason.OVERLAP: "an earlier run was busy",
-    Reason.MISFIRE: "it was missed, and is not caught up",
+    Reason.MISFIRE: "it was missed and not caught up",
     Reason.TOO_LATE: "it was too late to be useful",
     Reason.PAUSED: "the schedule was paused",
     Reason.COALESCED: "",
-    Reason.REPLACED: "a newer run took its place",
+    Reason.REPLACED: "a newer run replaced it",
     Reason.OPERATOR: "by an operator",
     Reason.REVISED: "the schedule was changed",
     Reason.REQUESTED: "on request",
     Reason.ATTEMPTS: "",
-    Reason.PERMANENT: "trying again cannot help",
-    Reason.POISON: "its own process died each time",
-    Reason.LOST: "its worker vanished",
-    Reason.EFFECT: "an effect began and has no recorded end",
+    Reason.PERMANENT: "permanent error",
+    Reason.POISON: "its isolated process died each time",
+    Reason.LOST: "its worker was lost",
+    Reason.EFFECT: "an effect started and has no recorded outcome",
     Reason.CHECK: "",
-    Reason.CHECK_FAILED: "the check itself broke",
+    Reason.CHECK_FAILED: "the check raised an error",
 }
 _NAMED = 5
 

@@ -31,7 +31,7 @@ def explained(given: str, rule: Rule, after: Instant, count: int, tz: str, *, is
     shown = shown_zone(rule, tz)
     warnings = classic_mistakes(rule)
     if not is_named and rule.named("any") != rule:
-        warnings.append("each schedule gets a slot of its own; see that of one with --id NAME")
+        warnings.append("H differs by schedule; see the times of one schedule with --id NAME")
     return Explained(given, rule, shown, upcoming(rule, after, count), clock_changes(rule, after, shown), warnings)
 
 

@@ -30,9 +30,9 @@ from foliot.timing.ticks import armed, standing
 OPERATOR = "operator"
 """The source of schedules that were made one by one."""
 _NO_FILE = {
-    OPERATOR: "what operators made one by one",
-    "code": "what an app declares",
-    CRONTAB: "what was imported from a crontab",
+    OPERATOR: "the source of schedules that operators created one by one",
+    "code": "the source of schedules that an app declares",
+    CRONTAB: "the source of schedules imported from a crontab",
 }
 """Sources of which no list says all: to apply one as if it did would remove the rest."""
 MOST_STATED = 10_000
@@ -67,8 +67,9 @@ class ScheduleVerbs(Acting):
         [planned] = await _planned(store, [given], OPERATOR, prune=False)
         if planned.outcome == "changed":
             raise Conflict(
-                f"there is a schedule {planned.schedule!r} already, and it is another one "
-                f"({', '.join(change.field for change in planned.fields)}); edit it, from revision {planned.revision}"
+                f"a schedule {planned.schedule!r} exists already and differs "
+                f"({', '.join(change.field for change in planned.fields)}); edit it, from revision "
+                f"{planned.revision}"
             )
         if planned.outcome == "refused":
             raise Conflict(planned.problem or "")
@@ -116,7 +117,7 @@ class ScheduleVerbs(Acting):
             except TickTaken:  # fired between our look and our word
                 continue
             return planned._replace(revision=made)
-        raise Conflict("the schedule fired again and again while it was being edited; try once more")
+        raise Conflict("the schedule kept firing while it was edited; edit it again")
 
     def edit_schedule(
         self, schedule: str, given: Mapping[str, Any], *, revision: int, reason: str, actor: str
@@ -169,7 +170,7 @@ class ScheduleVerbs(Acting):
         known = {view.schedule.id: view.schedule for view in await store.schedules()}
         for one in declarations:
             if one.id in known and known[one.id].source != source:
-                raise Conflict(f"{_belongs(known[one.id])}; give this one another name")
+                raise Conflict(f"{_belongs(known[one.id])}; choose another name")
         return await _applied(store, declarations, source=source, actor=who)
 
     def import_schedules(self, declarations: Sequence[Declaration], *, source: str, actor: str) -> Applied:
@@ -203,14 +204,14 @@ def _of_a_list(source: str) -> str:
     """A source whose schedules a list may state, all of them."""
     if source in _NO_FILE:
         raise InvalidInput(
-            f"source={source!r}: that is {_NO_FILE[source]}, and no list says all of it; give the list a source of its "
-            f"own, such as file:schedules.toml"
+            f"source={source!r}: that is {_NO_FILE[source]}, and cannot be replaced by a list; give the list its "
+            "own source, such as file:schedules.toml"
         )
     return source
 
 
 def _belongs(schedule: Schedule) -> str:
-    return f"there is a schedule {schedule.id!r} already, stated by {schedule.source}"
+    return f"a schedule {schedule.id!r} exists already, declared by {schedule.source}"
 
 
 async def _edit(store: Store, schedule: str, given: Mapping[str, Any]) -> tuple[Planned, Declaration]:
@@ -231,13 +232,13 @@ async def _edit(store: Store, schedule: str, given: Mapping[str, Any]) -> tuple[
 async def _declared(store: Store, given: Sequence[Mapping[str, Any]]) -> list[Declaration]:
     """All of them, or an error that says of which one it speaks."""
     if not isinstance(given, list | tuple) or len(given) > MOST_STATED:
-        raise InvalidInput(f"give a list of schedules, {MOST_STATED:,} at most")
+        raise InvalidInput(f"give a list of at most {MOST_STATED:,} schedules")
     cards, sets = await store.jobs(), [one.name for one in await store.member_sets()]
     found: dict[str, Declaration] = {}
     for one in given:
         declared = stated_schedule(one, cards, sets)
         if declared.id in found:
-            raise InvalidInput(f"schedule {declared.id!r} is stated twice")
+            raise InvalidInput(f"schedule {declared.id!r} occurs twice in the list")
         found[declared.id] = declared
     if any(one.policy.requires is not None for one in found.values()):
         known = {*found, *(view.schedule.id for view in await store.schedules())}
@@ -265,11 +266,13 @@ def _plan(one: Declaration, view: ScheduleView | None, source: str, now: Instant
     known = view.schedule
     ticks = ticks_of(known, one, now)
     if known.source != source:
-        return Planned(one.id, "refused", [], ticks, known.revision, f"{_belongs(known)}; that has to change it")
+        return Planned(one.id, "refused", [], ticks, known.revision, f"{_belongs(known)}; change it there")
     if is_declared(one, known, None if view.edit is None else view.edit.fields):
-        problem = None if view.edit is None else f"as {view.edit.actor} edited it: {', '.join(view.edit.fields)}"
+        problem = None if view.edit is None else (f"keeps the edit by {view.edit.actor}: {', '.join(view.edit.fields)}")
         return Planned(one.id, "unchanged", [], ticks._replace(after=ticks.before), known.revision, problem)
-    gives_way = None if view.edit is None else f"what {view.edit.actor} edited gives way: {', '.join(view.edit.fields)}"
+    gives_way = (
+        None if view.edit is None else (f"replaces the edit by {view.edit.actor}: {', '.join(view.edit.fields)}")
+    )
     return Planned(one.id, "changed", told_changes(known, one, secrets), ticks, known.revision, gives_way)
 
 
@@ -306,4 +309,4 @@ async def _applied(
             )
         except TickTaken as taken:  # fired between our look and our word, or before the schedule was removed once
             wanted[taken.schedule] = first(wanted[taken.schedule], taken.nominal)
-    raise Conflict("the schedules changed again and again while they were being applied; try once more")
+    raise Conflict("the schedules kept changing while they were applied; apply them again")

@@ -44,25 +44,27 @@ def reconciled_words(kept: Kept) -> str:
     run = quoted(kept.id)
     match kept.outcome:
         case "recorded":
-            return f"{kept.id}: recorded; others have no answer, so it stays {kept.state}: foliot runs show {run}"
+            return (
+                f"{kept.id}: recorded; other effects are still open, so it stays {kept.state}: foliot runs show {run}"
+            )
         case "settled":
             return (
-                f"{kept.id}: its effects are settled; a part of its work is not done, so it stays parked. Do the rest: "
-                f'foliot runs resume {run} --reason "..."; or declare it not needed: '
-                f'foliot runs reconcile {run} --then close --reason "..."'
+                f"{kept.id}: its effects are reconciled; part of its work is not done, so it stays parked. Do the "
+                f'remaining work: foliot runs resume {run} --reason "..."; or declare it not needed: foliot runs '
+                f'reconcile {run} --then close --reason "..."'
             )
         case "resumed":
-            return f"{kept.id}: its effects are settled, and the rest is done now; due now"
+            return f"{kept.id}: its effects are reconciled, and the remaining work is due now"
         case "closed":
-            return f"{kept.id} is closed; what was not done stays not done"
-    return f"{kept.id} is reconciled; it has ended, and your evidence stays with it"
+            return f"{kept.id} is closed; its remaining work will not be done"
+    return f"{kept.id} is reconciled and has ended; your evidence is stored with it"
 
 
 def settled_state(text: str) -> EffectState:
     """`done` or `not_done`, also as people write it."""
     told = text.strip().lower().replace("-", "_").replace(" ", "_")
     if told not in _SETTLED:
-        raise InvalidInput(f"{text!r:.40} does not say what happened; say done or not_done")
+        raise InvalidInput(f"{text!r:.40} is not a state of an effect; give done or not_done")
     return EffectState(told)
 
 
@@ -70,7 +72,9 @@ def then_of(text: str | None) -> Then | None:
     """`resume` or `close`; None leaves the run parked until a person decides."""
     if text is None or text in tuple(Then):
         return None if text is None else Then(text)
-    raise InvalidInput(f"then={text!r:.40}: give resume (do the rest), close (the rest is not needed), or leave it out")
+    raise InvalidInput(
+        f"then={text!r:.40}: give resume (do the remaining work), close (it is not needed), or leave it out"
+    )
 
 
 def settled(view: RunView, said: Words) -> list[Settled]:
@@ -86,7 +90,9 @@ def _of_text(view: RunView, text: str) -> Settled:
     """A key may hold any letter, also `:` and `=`: the ledger says where its name ends."""
     named, _, state = text.rpartition("=")
     if not named:
-        raise InvalidInput(f"{text!r:.80} does not say what happened; write it as payout:7=done, or payout:7=not_done")
+        raise InvalidInput(
+            f"{text!r:.80} is not an effect with its state; write it as payout:7=done, or payout:7=not_done"
+        )
     for effect in view.effects:
         if shown_effect(effect) == named:
             return Settled(effect.name, effect.key, settled_state(state))

@@ -333,19 +333,19 @@ def policy_words(policy: Policy) -> dict[str, str]:
     return {
         "overlap": {
             Overlap.SKIP: "skip a tick while an earlier run is busy",
-            Overlap.QUEUE: f"ticks wait for one another, up to {policy.queue_limit:,}; the rest is skipped",
-            Overlap.COALESCE: "ticks wait while an earlier run is busy, and become one",
+            Overlap.QUEUE: f"queue up to {policy.queue_limit:,} ticks while an earlier run is busy; skip the others",
+            Overlap.COALESCE: "merge ticks into one while an earlier run is busy",
             Overlap.REPLACE: "stop an earlier run, and start when it has ended",
             Overlap.ALLOW: "runs may overlap",
         }[policy.overlap]
         + _BLOCKS[policy.blocks_until],
         "catch-up": _catch_up_words(policy),
         "retry": _retry_words(policy),
-        "time": f"at most {spell(policy.timeout)} for each attempt; a silent worker is given up after "
+        "time": f"at most {spell(policy.timeout)} per attempt; a worker without heartbeats is lost after "
         f"{spell(policy.lease)}",
         "if lost": {
-            OnLost.RETRY: "try again (the handler may run twice)",
-            OnLost.ASK: "set it aside as ambiguous until a person has decided",
+            OnLost.RETRY: "retry (the handler may run twice)",
+            OnLost.ASK: "park it as ambiguous until a person decides",
         }[policy.on_lost],
     } | _optional_words(policy)
 
@@ -363,7 +363,7 @@ def _catch_up_words(policy: Policy) -> str:
 def _retry_words(policy: Policy) -> str:
     if policy.attempts == 1:
         return "one attempt, no retry"
-    limit = f", given up after {spell(policy.give_up_after)}" if policy.give_up_after is not None else ""
+    limit = f", none after {spell(policy.give_up_after)}" if policy.give_up_after is not None else ""
     return (
         f"up to {policy.attempts} attempts, waiting up to {spell(policy.backoff)} after the first, doubling to "
         f"{spell(policy.backoff_cap)}{limit}"
@@ -375,7 +375,7 @@ def _optional_words(policy: Policy) -> dict[str, str]:
     if policy.requires is not None:
         then = "is skipped" if policy.at_cutoff is AtCutoff.SKIP else "runs without it"
         words["requires"] = (
-            f"a useful result of {policy.requires}; a tick waits for it up to {spell(policy.cutoff)}, and then {then}"
+            f"a useful result of {policy.requires}; a tick waits for it up to {spell(policy.cutoff)}, then {then}"
         )
     stages = [
         f"{most} {where}"
@@ -388,15 +388,15 @@ def _optional_words(policy: Policy) -> dict[str, str]:
     if stages:
         words["attempts"] = f"at most {', '.join(stages)}"
     if policy.retries_per_hour is not None:
-        words["budget"] = f"{policy.retries_per_hour} retries an hour for all its runs together; the rest waits"
+        words["budget"] = f"{policy.retries_per_hour} retries per hour for all its runs; others wait"
     if policy.stall_after is not None:
         words["if stuck"] = f"after {spell(policy.stall_after)} without progress {_ON_STALL[policy.on_stall]}"
     if policy.poison_after != Policy().poison_after:
         words["poison"] = (
-            f"given up when the process that executes it alone died {counted(policy.poison_after, 'time')}"
+            f"dead when worker processes that executed only this run died {counted(policy.poison_after, 'time')}"
         )
     if policy.useful_until is not None:
-        words["useful"] = f"skipped when it cannot start within {spell(policy.useful_until)} of its time"
+        words["useful"] = f"skipped if it cannot start within {spell(policy.useful_until)} of its time"
     if policy.concurrency_key is not None:
         words["key"] = f"{policy.key_limit} at a time with the key {policy.concurrency_key}"
     expected = [
@@ -407,7 +407,7 @@ def _optional_words(policy: Policy) -> dict[str, str]:
     if expected:
         words["expected"] = f"a useful result {', and '.join(expected)}; else an alert"
     if policy.ping is not None:
-        words["ping"] = f"{without_secrets(policy.ping)} is told how its runs begin and end"
+        words["ping"] = f"{without_secrets(policy.ping)} receives the start and end of each run"
     if policy.no_alerts:
         words["no alerts"] = ", ".join(policy.no_alerts)
     if policy.labels:
@@ -422,7 +422,7 @@ def _optional_words(policy: Policy) -> dict[str, str]:
     limits = [] if policy.concurrency is None else [f"{policy.concurrency:,} at a time"]
     limits += [] if policy.rate is None else [str(policy.rate)]
     if limits:
-        words["limit"] = f"{', '.join(limits)}, of all runs of the job"
+        words["limit"] = f"{', '.join(limits)}, for all runs of the job"
     if policy.complete is not None:
         words["complete"] = f"a tick is verified when {policy.complete:.4g} of its members are done, or more"
     if policy.jitter:
@@ -432,13 +432,13 @@ def _optional_words(policy: Policy) -> dict[str, str]:
 
 _BLOCKS = {
     BlocksUntil.ENDED: "",
-    BlocksUntil.SUCCEEDED: "; a run that is dead or ambiguous is in the way",
-    BlocksUntil.VERIFIED: "; a run that waits for a person is in the way",
+    BlocksUntil.SUCCEEDED: "; a dead or ambiguous run counts as busy",
+    BlocksUntil.VERIFIED: "; a run that needs a person counts as busy",
 }
 _ON_STALL = {
-    OnStall.ALERT: "people are told",
-    OnStall.CANCEL: "it is asked to stop",
-    OnStall.KILL: "it is asked to stop, and its process is ended if it does not",
+    OnStall.ALERT: "people are notified",
+    OnStall.CANCEL: "it is cancelled",
+    OnStall.KILL: "it is cancelled, and its process is ended if it does not stop",
 }
 
 

@@ -73,7 +73,7 @@ class Ticks(NamedTuple):
 def stated_schedule(given: Mapping[str, Any], cards: Mapping[str, JobCard], sets: Collection[str]) -> Declaration:
     """A schedule as somebody writes it down: `name`, `job`, `rule`, and what else it says. It has no first tick yet."""
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise InvalidInput(f"{given!r:.80} is no schedule; give its name, job and rule")
+        raise InvalidInput(f"{given!r:.80} is not a schedule; give its name, job and rule")
     name = checked_name(_needed(given, "name", "a schedule"), "schedule")
     what = f"schedule {name!r}"
     settings = _settings(what, given, STATABLE)
@@ -111,7 +111,9 @@ def stated_rule(schedule: str, given: Any, tz: Any = None, before: Rule | None =
     policy for gaps and folds."""
     is_whole = isinstance(given, Mapping | Rule)
     if is_whole and tz is not None:
-        raise InvalidInput(f"schedule {schedule!r}: tz={tz!r:.40}: a rule that is written as an object says its own")
+        raise InvalidInput(
+            f"schedule {schedule!r}: tz={tz!r:.40}: a rule given as an object has its own zone; leave tz out"
+        )
     try:
         if isinstance(given, Rule):
             rule = given
@@ -165,9 +167,9 @@ def stated_arguments(what: str, given: Any) -> bytes:
     except (TypeError, ValueError, RecursionError) as problem:
         raise InvalidInput(f"{what}: the arguments cannot be written as JSON: {problem}") from None
     if any(hidden in payload for hidden in _HIDDEN):
-        raise InvalidInput(f"{what}: args: somewhere a secret is hidden that was shown so; give its value, or no args")
+        raise InvalidInput(f'{what}: args contains "[redacted]": give the real value, or leave args out')
     if len(payload) > MOST_PAYLOAD:
-        raise InvalidInput(f"{what}: the arguments take {len(payload):,} bytes; at most {MOST_PAYLOAD:,} are kept")
+        raise InvalidInput(f"{what}: the arguments take {len(payload):,} bytes; at most {MOST_PAYLOAD:,} are allowed")
     return payload
 
 
@@ -188,19 +190,21 @@ def edited_schedule(schedule: Schedule, given: Mapping[str, Any], card: JobCard 
     """A schedule with what an operator changes of it. A setting that is given as None is the job's own again."""
     what = f"schedule {schedule.id!r}"
     if not isinstance(given, Mapping) or not given:
-        raise InvalidInput(f"{what}: say what is to be changed: {', '.join(EDITABLE)}, or a setting such as overlap")
+        raise InvalidInput(f"{what}: no change is given: give {', '.join(EDITABLE)}, or a setting such as overlap")
     settings = _settings(what, given, EDITABLE)
     rule = decode(schedule.rule)
     if "rule" in given:
         rule = stated_rule(schedule.id, given["rule"], given.get("tz"), rule)
     elif "tz" in given:
-        raise InvalidInput(f"{what}: tz={given['tz']!r:.40}: a zone is a part of the rule; give that, too")
+        raise InvalidInput(f"{what}: tz={given['tz']!r:.40}: the zone is part of the rule; give rule, too")
     old = binding_in(schedule.options)
     bind = given["bind"] if "bind" in given else dict(old.arguments) if old is not None else {}
     bound = binding(bind or {}, rule.tz)
     check_binding(schedule.id, bound, rule, schedule.over)
     if (rule.delay is None) != (decode(schedule.rule).delay is None) and schedule.over is not None:
-        raise InvalidInput(f"{what}: a fixed delay counts from the end of a run, and it goes over members")
+        raise InvalidInput(
+            f"{what}: a fixed delay counts from the end of one run, and the schedule has many members; use every ..."
+        )
     payload = stated_arguments(what, given["args"]) if "args" in given else schedule.payload
     job = schedule.policy if card is None else _policy_of(card)
     chosen = _rechosen(what, schedule, settings, card, payload)
@@ -220,7 +224,7 @@ def _rechosen(
     kept = choices_from_json(schedule.options)
     dropped = {name for name, value in settings.items() if value is None}
     if dropped and card is None:
-        raise InvalidInput(f"{what}: nobody knows the job {schedule.job} yet, so what it says itself is unknown, too")
+        raise InvalidInput(f"{what}: no worker has registered job {schedule.job} yet, so its settings are unknown")
     fresh = choices({name: value for name, value in settings.items() if value is not None})
     chosen = {name: value for name, value in kept.items() if name not in dropped} | fresh
     if card is None:
@@ -331,8 +335,8 @@ def _declaration(
         for argument, source in bound.arguments:
             if argument in templates.names:
                 raise InvalidInput(
-                    f"schedule {name!r}: a key or destination names {argument}, which is bound to {source}; name only "
-                    f"arguments that are the same for every run"
+                    f"schedule {name!r}: a key or destination contains {argument}, which is bound to {source}; use "
+                    "only arguments that are the same for every run"
                 )
         carried = templates.choices(_told(f"schedule {name!r}", payload))
     extra = bound.encoded() if bound.arguments else {}
@@ -364,7 +368,7 @@ def _declaration(
 
 def _needed(given: Mapping[str, Any], name: str, what: str) -> Any:
     if given.get(name) is None:
-        raise InvalidInput(f"{what}: its {name} is missing")
+        raise InvalidInput(f"{what}: {name} is missing")
     return given[name]
 
 
@@ -375,7 +379,7 @@ def _settings(what: str, given: Mapping[str, Any], known: Sequence[str]) -> dict
         if name not in (*_POLICY, "preset"):
             near = get_close_matches(name, (*known, *_POLICY), n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}, and settings of the policy"
-            raise InvalidInput(f"{what}: {name!r:.80} is nothing that can be said here; {hint}")
+            raise InvalidInput(f"{what}: {name!r:.80} is not a setting of a schedule; {hint}")
     refuse_of_jobs(what, settings, "a schedule makes some of them")
     return settings
 
@@ -383,8 +387,8 @@ def _settings(what: str, given: Mapping[str, Any], known: Sequence[str]) -> dict
 def _card(job: Any, what: str, cards: Mapping[str, JobCard]) -> JobCard:
     if not isinstance(job, str) or job not in cards:
         near = get_close_matches(str(job), cards, n=1)
-        hint = f"did you mean {near[0]}?" if near else "a worker that has its code enters it when it starts"
-        raise UnknownName(f"{what}: the store knows no job {job!r:.80}; {hint}")
+        hint = f"did you mean {near[0]}?" if near else "a worker that has its code registers it when it starts"
+        raise UnknownName(f"{what}: there is no job {job!r:.80}; {hint}")
     return cards[job]
 
 
@@ -400,12 +404,10 @@ def _over(what: str, over: Any, rule: Rule, sets: Collection[str]) -> str | None
     if over is None:
         return None
     if over not in sets:
-        raise UnknownName(
-            f"{what}: over={over!r:.80} is no set of members (there are: {', '.join(sorted(sets)) or '-'})"
-        )
+        raise UnknownName(f"{what}: over={over!r:.80} is not a member set (known: {', '.join(sorted(sets)) or '-'})")
     if rule.delay is not None:
         raise InvalidInput(
-            f"{what}: a fixed delay counts from the end of a run, and over= makes many of them; use every ..."
+            f"{what}: a fixed delay counts from the end of one run, and over= creates many; use every ..."
         )
     return str(over)
 
@@ -421,8 +423,8 @@ def _check_chosen(what: str, card: JobCard, job: Policy, chosen: Mapping[str, An
     ]
     if effects and missing:
         raise InvalidInput(
-            f"{what}: {card.name} has effects ({', '.join(effects)}), so say what becomes of ticks that overlap or "
-            f"were missed; add {' and '.join(missing)}"
+            f"{what}: {card.name} has effects ({', '.join(effects)}), so its policies for overlapping and missed "
+            f"ticks must be set; add {' and '.join(missing)}"
         )
 
 
@@ -440,10 +442,10 @@ def _described(what: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _told(what: str, payload: bytes) -> dict[str, Any]:
     if is_shut(payload):
-        raise Locked(why_shut(payload, f"{what}: what it is about"))
+        raise Locked(why_shut(payload, f"{what}: the data"))
     found = _json(payload)
     if not isinstance(found, dict):
-        raise InvalidInput(f"{what}: its arguments are not by name")
+        raise InvalidInput(f"{what}: arguments must be an object with names")
     return found
 
 
@@ -466,8 +468,8 @@ def check_readable(schedule: str, rule: Rule) -> str:
         raise InvalidInput(f"schedule {schedule!r}: the rule {rule!r:.80} cannot be stored: {error}") from error
     if not is_read_back:
         raise InvalidInput(
-            f"schedule {schedule!r}: the rule {rule!r:.80} is read back from the store as another one; use cron(...), "
-            f"every(...), after(...) or at(...)"
+            f"schedule {schedule!r}: the rule {rule!r:.80} cannot be stored without a change; use cron(...), "
+            "every(...), after(...) or at(...)"
         )
     return encoded
 
@@ -477,22 +479,21 @@ def check_requires(schedule: str, requires: str | None, known: Collection[str]) 
     if requires is None or requires in known:
         return
     near = get_close_matches(requires, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else "make that one first"
+    hint = f"did you mean {near[0]}?" if near else "create that schedule first"
     raise UnknownName(f"schedule {schedule!r}: requires={requires!r:.80}: there is no such schedule; {hint}")
 
 
 def check_complete(schedule: str, chosen: Mapping[str, Any], over: str | None) -> None:
     if over is None and chosen.get("complete") is not None:
-        raise InvalidInput(
-            f"schedule {schedule!r}: complete= says how many members a tick needs, and it has none; add over=..."
-        )
+        raise InvalidInput(f"schedule {schedule!r}: complete= requires a member set; add over=...")
 
 
 def check_binding(schedule: str, bound: Binding, rule: Rule, over: str | None) -> None:
     for argument, source in bound.arguments:
         if source == MEMBER and over is None:
             raise InvalidInput(
-                f"schedule {schedule!r}: {argument} is bound to the member, and it goes over none; add over=..."
+                f"schedule {schedule!r}: {argument} is bound to the member, but the schedule has no member set; "
+                "add over=..."
             )
         if rule.delay is not None and source.startswith("tick.start"):
             raise InvalidInput(

@@ -157,9 +157,9 @@ def _handing_over(view: RunView) -> Iterator[StoryLine]:
         late = "" if is_check else f" ({lateness(view.fired_at - view.fire_at)})"
         if view.interval is not None:
             made = counted(view.interval.members, "run")
-            yield StoryLine(view.fired_at, f"{made} made, one for each member", Kind.WAITING)
+            yield StoryLine(view.fired_at, f"created {made}, one per member", Kind.WAITING)
             return
-        yield StoryLine(view.fired_at, f"handed off to the workers{late}", Kind.WAITING)
+        yield StoryLine(view.fired_at, f"handed off to workers{late}", Kind.WAITING)
     if view.claimed_at is not None:
         yield StoryLine(view.claimed_at, f"claimed by worker {view.worker}", Kind.WAITING)
 
@@ -171,11 +171,11 @@ def _made(lineage: Lineage) -> str:
         case Origin.SCHEDULED | Origin.BACKFILL:
             since = "" if view.since is None else f", for the time since {to_the_second(view.since)}"
             member = f" for {view.member}" if view.member else ""
-            return f"made by schedule {view.schedule}{member}, revision {view.revision}{since}"
+            return f"created by schedule {view.schedule}{member}, revision {view.revision}{since}"
         case Origin.MANUAL:
-            return f"triggered on schedule {view.schedule}{by or ' by hand'}"
+            return f"triggered on schedule {view.schedule}{by or ' manually'}"
         case Origin.RERUN:
-            what = "made as a repair" if view.repair else "made as a rerun"
+            what = "created as a repair" if view.repair else "created as a rerun"
             return what + (by or f" of {first_of_lineage(view.id)}")
     return "promised" + (f" for tenant {view.tenant}" if view.tenant else "")
 
@@ -210,7 +210,7 @@ def _attempt_end(attempt: AttemptView, what: str) -> str:
         text += f", {_STAGES[attempt.stage]}"
     if (came := how_far(attempt.progress)) and attempt.outcome is not Outcome.SUCCEEDED:
         lost = attempt.outcome is Outcome.LOST  # its later work is on record as effects only
-        text += f"; its last heartbeat said {came}" if lost else f"; it had come to {came}"
+        text += f"; last heartbeat: progress {came}" if lost else f"; progress {came}"
     if cause := _cause(attempt):
         text += f": {cause}"
     if followed := _FOLLOWED.get(attempt.reason or ""):
@@ -231,30 +231,30 @@ _OUTCOMES = {
     Outcome.TIMED_OUT: "was out of time",
     Outcome.STALLED: "stalled",
     Outcome.LOST: "was lost",
-    Outcome.CANCELLED: "stopped, as it was asked to",
-    Outcome.INTERRUPTED: "was interrupted: its worker was shut down",
-    Outcome.FENCED: "came back too late, and was refused",
+    Outcome.CANCELLED: "stopped after its cancellation",
+    Outcome.INTERRUPTED: "was interrupted by the shutdown of its worker",
+    Outcome.FENCED: "was fenced: it reported after its lease expired",
 }
-_WORDS: dict[str, str] = {Reason.CHECK: "said no", Reason.LOCKED: "could not begin"}
+_WORDS: dict[str, str] = {Reason.CHECK: "said no", Reason.LOCKED: "could not start"}
 _STAGES = {
     Stage.BEFORE_EFFECT: "before any effect",
     Stage.AFTER_EFFECT: "after an effect was done",
-    Stage.INSIDE_EFFECT: "in the middle of an effect",
+    Stage.INSIDE_EFFECT: "during an effect",
 }
 _FOLLOWED: dict[str, str] = {
-    Reason.ATTEMPTS: "no attempts are left",
-    Reason.PERMANENT: "it is not tried again",
-    Reason.TOO_OLD: "it is too old to be tried again",
-    Reason.POISON: "each time its own process died",
-    Reason.BUDGET: "its job has spent this hour's retries, and it waits for the next hour",
-    Reason.ASKED_TO_WAIT: "to be tried again when the other side allows it",
-    Reason.LOCKED: "it waits for a worker that has the key",
-    Reason.FAILED: "to be tried again",
-    Reason.TIMED_OUT: "to be tried again",
-    Reason.STALLED: "to be tried again",
-    Reason.LOST: "to be tried again",
-    Reason.EFFECT: "nobody knows whether the effect happened, so it is not tried again",
-    Reason.CHECK_FAILED: "it broke, and said nothing",
+    Reason.ATTEMPTS: "no attempts left",
+    Reason.PERMANENT: "not retried",
+    Reason.TOO_OLD: "too old for a retry",
+    Reason.POISON: "its isolated process died each time",
+    Reason.BUDGET: "its job has used up this hour's retries; it waits for the next hour",
+    Reason.ASKED_TO_WAIT: "to be retried when the destination allows it",
+    Reason.LOCKED: "it waits for a worker with the encryption key",
+    Reason.FAILED: "to be retried",
+    Reason.TIMED_OUT: "to be retried",
+    Reason.STALLED: "to be retried",
+    Reason.LOST: "to be retried",
+    Reason.EFFECT: "not retried, because it is unknown whether the effect happened",
+    Reason.CHECK_FAILED: "it raised an error",
 }
 
 
@@ -292,7 +292,7 @@ def _effects(view: RunView) -> Iterator[tuple[int, StoryLine]]:
 def _effect(view: RunView, effect: EffectView) -> Iterator[StoryLine]:
     name = f"effect {shown_effect(effect)}"
     whose = f"attempt {effect.attempt}" if effect.run == view.number else "another run of its lineage"
-    yield StoryLine(effect.started_at, f"{name} began ({whose})", Kind.EFFECT)
+    yield StoryLine(effect.started_at, f"{name} started ({whose})", Kind.EFFECT)
     if effect.ended_at is None:
         return
     result = "" if effect.result is None else f": {one_line(effect.result.decode('utf-8', 'replace'), 200)}"
@@ -320,19 +320,19 @@ def _person(row: AuditRow) -> StoryLine:
 
 _DID = {
     "cancel": "cancelled it",
-    "force_cancel": "cancelled it with force",
+    "force_cancel": "forced its cancellation",
     "move": "moved it",
     "skip": "skipped it",
-    "retry": "ordered another try",
-    "replay": "replayed it, with others",
-    "resume": "ordered it to go on",
-    "rerun": "ordered a rerun",
-    "repair": "ordered a rerun to repair it",
-    "recheck": "ordered its check again",
-    "verify": "ordered its check again",
+    "retry": "retried it",
+    "replay": "replayed it with others",
+    "resume": "resumed it",
+    "rerun": "reran it",
+    "repair": "reran it as a repair",
+    "recheck": "requested its check again",
+    "verify": "requested its check again",
     "reconcile": "reconciled it",
     "trigger": "triggered it",
-    "release": "let it go, against what it waited for",
+    "release": "released it, in spite of its hold",
 }
 
 
@@ -351,15 +351,15 @@ def _ending(lineage: Lineage, last: Instant) -> Iterator[StoryLine]:
     if view.finished_at is not None:
         yield StoryLine(view.finished_at, _ended(view), Kind.ENDED)
     elif view.state is State.SETTLED:
-        yield StoryLine(at, "settled, and not complete: it waits to be resumed or closed", Kind.ENDED)
+        yield StoryLine(at, "settled: remaining work must be resumed or closed", Kind.ENDED)
     elif view.state in PARKED:
-        yield StoryLine(at, f"{view.state}{_because(view)}: it waits for a person", Kind.ENDED)
+        yield StoryLine(at, f"{view.state}{_because(view)}: needs a person", Kind.ENDED)
 
 
 def _ended(view: RunView) -> str:
     text = str(view.state) + _because(view)
     if view.span_count > 1 and view.span_until is not None:
-        text += f"; this row stands for {view.span_count:,} ticks, up to {to_the_second(view.span_until)}"
+        text += f"; this row represents {view.span_count:,} ticks, up to {to_the_second(view.span_until)}"
     return text
 
 
@@ -388,19 +388,19 @@ def _standing(view: RunView, now: Instant) -> str | None:
     match view.state:
         case State.RUNNING:
             silence = silent_for(view, now)
-            said = "" if silence is None else f"; it last said something {length(silence)} ago"
+            said = "" if silence is None else f"; last heartbeat {length(silence)} ago"
             return f"attempt {view.attempt} is running" + (f", at {came}" if came else "") + said
         case State.VERIFYING if view.interval is not None:
             return f"waits for its members: {interval_words(view.interval)}"
         case State.VERIFYING:
-            doubt = " nobody knows whether its work was done, and" if view.phase == Phase.DOUBT else ""
-            return f"verifying:{doubt} its check is to tell{_needing(view)}"
+            doubt = " it is unknown whether its work was done, and" if view.phase == Phase.DOUBT else ""
+            return f"verifying:{doubt} its check decides{_needing(view)}"
         case State.HELD:
             return f"held: {held_words(view)}"
         case State.READY:
-            return f"ready: waits for a worker that knows its job and has a free slot{_needing(view)}"
+            return f"ready: waits for a worker with its job and a free slot{_needing(view)}"
         case State.RETRYING:
-            return f"tried again {_in(view.fire_at - now)}, at {to_the_second(view.fire_at)}"
+            return f"retry {_in(view.fire_at - now)}, at {to_the_second(view.fire_at)}"
         case State.SCHEDULED:
             return f"due {_in(view.fire_at - now)}{_needing(view)}"
     return None
@@ -411,18 +411,18 @@ def _suspected(view: RunView, slots: int | None) -> str | None:
     if view.deaths is None or view.state is not State.READY:
         return None
     losses = max(view.losses, SUSPECTED_FROM)
-    lost = f"waits under suspicion: lost {losses} times in a row"
+    lost = f"suspected of crashing workers: lost {losses} times in a row"
     if slots is None:
         return f"{lost}; a worker executes at most slots / {2 ** (losses - 1):,} such runs together, at least one"
     if is_tried_apart(slots, losses):
-        return f"{lost}; a worker with {counted(slots, 'slot')} tries it in a process of its own"
+        return f"{lost}; a worker with {counted(slots, 'slot')} executes it in an isolated process"
     most = counted(most_together(slots, losses), "such run")
     return f"{lost}; a worker with {counted(slots, 'slot')} executes at most {most} together"
 
 
 def _needing(view: RunView) -> str:
     needed = labels_of(view.options)
-    return f"; it needs a worker that has {', '.join(needed)}" if needed else ""
+    return f"; it needs a worker with the labels {', '.join(needed)}" if needed else ""
 
 
 def _in(left: Duration) -> str:

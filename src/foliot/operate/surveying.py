@@ -288,12 +288,12 @@ def _needs_of(one: Standing) -> list[Need]:
     if schedule.fault is not None:
         what = f"It was set aside: {one_line(headline(schedule.fault), 300)}"
         command = f"foliot schedules show {quoted(schedule.id)}"
-        why = "its rule or settings cannot be read or evaluated; no tick is made until they are put right"
+        why = "its rule or settings cannot be read; no tick fires until they are fixed"
         found.append(_of_schedule(Kind.SET_ASIDE, schedule, None, what, "repair", command, why))
     if one.in_a_row >= IN_A_ROW:
         pause = f'foliot schedules pause {quoted(schedule.id)} --reason "..."'
-        what = f"Its last {one.in_a_row:,} runs failed one after another."
-        why = "the next tick will likely fail, too; its failed runs are listed by themselves"
+        what = f"Its last {one.in_a_row:,} runs failed in a row."
+        why = "the next tick will probably fail, too; its failed runs are listed separately"
         since = None if one.failures is None else one.failures.since
         found.append(_of_schedule(Kind.IN_A_ROW, schedule, since, what, "pause", pause, why))
     return found
@@ -351,14 +351,14 @@ def scheduling(pulse: Pulse, schedulers: Sequence[Instance], shard_count: int) -
     late = 0 if pulse.overdue_since is None else pulse.now - pulse.overdue_since
     if not alive:
         heard = max((one.beat_at for one in schedulers), default=None)
-        told = "no scheduler is there" if heard is None else f"no scheduler was heard of since {rfc3339(heard)}"
-        return Signal("wrong", f"{told}: nothing fires")
+        told = "no live scheduler" if heard is None else f"no scheduler heartbeat since {rfc3339(heard)}"
+        return Signal("wrong", f"{told}: no run becomes due")
     if pulse.early:
-        return Signal("wrong", f"{counted(pulse.early, 'start')} before their time")
+        return Signal("wrong", f"{counted(pulse.early, 'early start')}")
     if all(one.fenced for one in alive):
-        return Signal("wrong", "the clocks of all schedulers are wrong: nothing fires")
+        return Signal("wrong", "the clocks of all schedulers are wrong: no run becomes due")
     if late > MINUTE:
-        return Signal("warning", f"{pulse.overdue:,} due and not handed off, the first for {length(late)}")
+        return Signal("warning", f"{pulse.overdue:,} due and not handed off, the oldest for {length(late)}")
     if held < shard_count:
         return Signal("warning", f"{held} of {shard_count} shards are held")
     tick = "" if pulse.last_tick is None else f", last tick {length(pulse.now - pulse.last_tick)} ago"
@@ -370,12 +370,12 @@ def working(pulse: Pulse, workers: Sequence[Instance]) -> Signal:
     delay = 0 if pulse.oldest is None else pulse.now - pulse.oldest
     if not alive:
         heard = max((one.beat_at for one in workers), default=None)
-        told = "no worker is there" if heard is None else f"no worker was heard of since {rfc3339(heard)}"
-        return Signal("wrong", f"{told}: nothing runs")
+        told = "no live worker" if heard is None else f"no worker heartbeat since {rfc3339(heard)}"
+        return Signal("wrong", f"{told}: no run starts")
     if all(one.fenced for one in alive):
-        return Signal("wrong", "the clocks of all workers are wrong: they take nothing new")
+        return Signal("wrong", "the clocks of all workers are wrong: they claim no more runs")
     busy, slots = pulse.running, sum(one.slots for one in alive)
     told = f"{counted(len(alive), 'worker')}, {busy:,} of {counted(slots, 'slot')} busy"
     if delay > MINUTE:
-        return Signal("warning", f"{told}; {pulse.waiting:,} wait, the first for {length(delay)}")
+        return Signal("warning", f"{told}; {pulse.waiting:,} waiting, the oldest for {length(delay)}")
     return Signal("ok", told)

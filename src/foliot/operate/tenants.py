@@ -78,5 +78,5 @@ def tenant_words(share: TenantShare, everyone: Sequence[TenantShare]) -> str:
         everything = sum(one.view.waiting for one in everyone)
         told.append(f"floods: {share.view.waiting:,} of {counted(everything, 'waiting run')}")
     if share.takes_more:
-        told.append(f"has {share.view.running:,} workers' slots, its share is {share.share:.0f}")
+        told.append(f"takes {share.view.running:,} slots, its fair share is {share.share:.0f}")
     return "; ".join(told)

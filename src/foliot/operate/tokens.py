@@ -77,7 +77,7 @@ class TokenVerbs(Acting):
         end = None if expires_at is None else as_instant(expires_at)
         end = end if expires_in is None else now + duration(expires_in)
         if end is not None and end <= now:
-            raise InvalidInput("the token would be of no use: it expires before it is made; give a later time")
+            raise InvalidInput("expires_at is in the past; give a later time")
         bound = WorkBound(
             tuple(dict.fromkeys(checked_name(job, "job") for job in jobs)),
             tuple(dict.fromkeys(checked_name(queue, "queue") for queue in queues)),

@@ -14,8 +14,8 @@ def refuse_skipped(facts: TickFacts) -> None:
     decision = foreseen(facts)
     if decision.verdict == "skip":
         raise Conflict(
-            f"the run would be skipped: {decision.detail} ({_policy(facts)}); wait until that has ended, or start the "
-            f"run beside it with --override-overlap (override_overlap=True)"
+            f"the run would be skipped: {decision.detail} ({_policy(facts)}); wait until that run has ended, or "
+            "start beside it with --override-overlap (override_overlap=True)"
         )
 
 

@@ -22,7 +22,9 @@ try:
 except ModuleNotFoundError as error:  # it is an extra, which not everybody has
     if error.name is None or not error.name.startswith("cryptography"):
         raise
-    raise InvalidInput('encryption needs a library that is not installed here; pip install "foliot[crypto]"') from None
+    raise InvalidInput(
+        'encryption needs the package cryptography, which is not installed; pip install "foliot[crypto]"'
+    ) from None
 
 _NONCE = 12
 
@@ -38,7 +40,7 @@ class Keyring:
             name = blake2b(secret, digest_size=4, person=b"foliot-key").hexdigest()
             self._ciphers.setdefault(name, AESGCM(secret))
         if not self._ciphers:
-            raise InvalidInput("no encryption key was given; `foliot keys new` makes one")
+            raise InvalidInput("no encryption key is given; create one with `foliot keys new`")
         self.names = tuple(self._ciphers)
         self._first = self._ciphers[self.names[0]]
         self._mark = LOCKED + self.names[0].encode() + b":"

@@ -19,7 +19,7 @@ def new_key() -> str:
 def read_key(key: str, what: str) -> bytes:
     """The bits of a key; `what` names its use in errors. No message repeats a key, not even a wrong one."""
     if not isinstance(key, str) or not key.startswith(PREFIX):
-        raise InvalidInput(f"{what} key begins with {PREFIX}; this one does not. `foliot keys new` makes one")
+        raise InvalidInput(f"{what} key must begin with {PREFIX}; create one with `foliot keys new`")
     text = key.removeprefix(PREFIX)
     try:
         secret = urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -27,6 +27,7 @@ def read_key(key: str, what: str) -> bytes:
         secret = b""
     if len(secret) != _BYTES:
         raise InvalidInput(
-            f"{what} key has {_BYTES} bytes behind {PREFIX}, in base64; this one was cut off, or is none"
+            f"{what} key has {_BYTES} bytes behind {PREFIX}, in base64; the given one is truncated or invalid: "
+            "create one with `foliot keys new`"
         )
     return secret

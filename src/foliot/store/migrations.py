@@ -55,8 +55,8 @@ def schema_of(known: Sequence[Step], current: int, needs: int) -> Schema:
 def refuse_too_new(schema: Schema, place: str) -> None:
     if schema.is_too_new:
         raise SchemaMismatch(
-            f"{place} has schema {schema.current}, made by a newer release of Foliot; it needs one that knows "
-            f"{schema.needs} steps, and this one knows {schema.latest}: upgrade this one"
+            f"{place} has schema {schema.current} of a newer release of Foliot; it needs a release that knows "
+            f"{schema.needs} steps, and this one knows {schema.latest}: upgrade Foliot"
         )
 
 
@@ -65,6 +65,6 @@ def refuse_pending(schema: Schema, place: str) -> None:
     refuse_too_new(schema, place)
     if schema.pending:
         raise SchemaMismatch(
-            f"{place} lacks {len(schema.pending)} step(s) of the schema, from {schema.pending[0]}, and its URL says "
-            f"migrate=never; run `foliot migrate`"
+            f"{place} lacks {len(schema.pending)} step(s) of the schema, from {schema.pending[0]}, and its URL has "
+            "migrate=never; run `foliot migrate`"
         )

@@ -212,7 +212,10 @@ class World:
         for _ in range(_MOST_TURNS):
             if not await self._round():
                 return
-        raise RuntimeError(f"the world does not come to rest at {self.now.isoformat()}")
+        raise RuntimeError(
+            f"the simulated processes do not become idle at {self.now.isoformat()}: a handler or "
+            "schedule may start work without end"
+        )
 
     async def _round(self) -> bool:
         version = self.store.version()

@@ -142,7 +142,7 @@ class Alarm:
             LOOK_EVERY,
             self._clock,
             stop,
-            "the watch could not look for what is missing, and tries again",
+            "watch round failed, retrying",
         )
 
     async def _remember(self) -> Remembered:

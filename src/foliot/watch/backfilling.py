@@ -66,7 +66,7 @@ class Backfiller:
                 self._failing = False
             except Exception:
                 if not self._failing:
-                    _log.warning("the backfills could not be looked after, and are looked at again", exc_info=True)
+                    _log.warning("backfill round failed, retrying", exc_info=True)
                 self._failing = True
             await rest(self._clock, max(length, MILLISECOND) if self.is_busy else LOOK_EVERY, stop)
 
@@ -112,7 +112,7 @@ class Backfiller:
 
     async def _pause(self, backfill: Backfill, why: str) -> None:
         if await self._store.halt_backfill(backfill.number, backfill.version, BackfillState.PAUSED, why):
-            _log.warning("backfill %d of %s is paused: %s", backfill.number, backfill.schedule, why)
+            _log.warning("paused backfill %d of %s: %s", backfill.number, backfill.schedule, why)
 
 
 def next_ticks(backfill: Backfill, count: int) -> list[FillTick]:
@@ -128,4 +128,4 @@ def _rule(text: str) -> Rule:
 
 
 def _told(problem: Exception) -> str:
-    return f"its rule has no answer: {type(problem).__name__}: {problem}"
+    return f"evaluating its rule failed: {type(problem).__name__}: {problem}"

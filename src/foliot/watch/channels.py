@@ -27,7 +27,7 @@ class _Aside:
 
     async def call(self, function: Callable[[], Any]) -> Any:
         if self._last is not None and not self._last.done():
-            raise OSError("it has not returned from the last message yet")
+            raise OSError("it is still busy with the last message")
         future = self._last = Future()
         future.set_running_or_notify_cancel()  # whoever stops waiting does not end the call
 
@@ -72,7 +72,7 @@ class Notified:
         if service is None:
             scheme = url.partition("://")[0]
             raise InvalidInput(
-                f"an address for alerts ({scheme:.20}://...) is none that Apprise knows; see its list of services"
+                f"notification URL ({scheme:.20}://...) is not a service of Apprise; see its list of services"
             )
         self._service = service
         self._aside = _Aside()
@@ -91,7 +91,7 @@ class Notified:
             kind = kinds.INFO
         notify = partial(self._service.notify, body=message.body, title=message.title, notify_type=kind)
         if not await self._aside.call(notify):
-            raise OSError("the service did not take it")
+            raise OSError("the service did not accept it")
 
 
 def _apprise() -> Any:
@@ -101,7 +101,7 @@ def _apprise() -> Any:
         if error.name != "apprise":
             raise
         raise InvalidInput(
-            'addresses for alerts need Apprise, which is not installed here; pip install "foliot[alerts]"'
+            'notification URLs need Apprise, which is not installed; pip install "foliot[alerts]"'
         ) from None
     return apprise
 

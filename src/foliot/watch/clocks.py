@@ -74,15 +74,15 @@ class ClockWatch:
             self._failing = False
         except Exception:
             if not self._failing:
-                _log.warning("the store's clock could not be read, and is asked again", exc_info=True)
+                _log.warning("reading the store's clock failed, retrying", exc_info=True)
             self._failing = True
 
     async def _tell(self, instance: int, offset: tuple[Duration, Duration], fenced: bool) -> None:
         what = f"{self._role} {instance}: the clock of this host is {offset_in_words(*offset)}"
         if fenced:
-            advice = "it takes nothing new until that is mended; see to the host's time synchronisation"
+            advice = "it starts no new work until the clock is right: fix the host's time synchronisation"
             _log.warning("%s; %s", what, advice)
             await self._store.note("clock_fenced", self._host, f"{what}; {advice}")
         else:
-            _log.warning("%s, and trusted again", what)
-            await self._store.note("clock_trusted", self._host, f"{what}, and trusted again")
+            _log.warning("%s, trusted again", what)
+            await self._store.note("clock_trusted", self._host, f"{what}, trusted again")

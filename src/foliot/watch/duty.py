@@ -100,16 +100,14 @@ class OnDuty:
                     self._failing = False
                 except Exception:
                     if not self._failing:
-                        _log.warning(
-                            "the duty %s could not be asked for, and is asked again", self._name, exc_info=True
-                        )
+                        _log.warning("leasing duty %s failed, retrying", self._name, exc_info=True)
                     self._failing = True
                 await rest(self._clock, self._every if self._lease is None else self._renew_every, stop)
         finally:
             try:
                 await self.release()
             except FoliotError as error:
-                _log.warning("the duty %s could not be given up; its lease will end: %s", self._name, error)
+                _log.warning("releasing duty %s failed, its lease will expire: %s", self._name, error)
 
     async def release(self) -> None:
         """Ends the work, and lets somebody else have the duty at once."""
@@ -127,7 +125,7 @@ class OnDuty:
             return await self._store.take(self._duty, self._owner, self._lease_ttl)
         renewed = await self._store.renew([self._lease], self._lease_ttl, self._lease.high_water)
         if not renewed:
-            _log.warning("the duty %s is another instance's now", self._name)
+            _log.warning("duty %s is now held by another instance", self._name)
         return renewed[0] if renewed else None
 
     async def _step_down(self) -> None:
@@ -137,7 +135,7 @@ class OnDuty:
         working.cancel()
         [ended] = await asyncio.gather(working, return_exceptions=True)
         if isinstance(ended, Exception):
-            _log.error("the duty %s ended with an error", self._name, exc_info=ended)
+            _log.error("duty %s failed", self._name, exc_info=ended)
 
 
 async def repeat(

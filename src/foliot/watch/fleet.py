@@ -34,10 +34,10 @@ def schedulers(fleet: Fleet, due: Sequence[RunView], memory: Remembered, now: In
         memory.head = head.number, now
     told, since = None, None
     if fleet.unowned:
-        told = f"{fleet.unowned} of {fleet.shards} shards are held by no live scheduler: their runs do not fire"
+        told = f"no live scheduler holds {fleet.unowned} of {fleet.shards} shards: their runs do not fire"
     elif memory.head is not None and head is not None and now - memory.head[1] >= DUE_FOR + pace * fleet.shards:
         told, since = (
-            f"{head.id} is due since {(now - head.fire_at) // SECOND} s, and nobody hands it off",
+            f"{head.id} has been due for {(now - head.fire_at) // SECOND} s, and no scheduler hands it off",
             head.fire_at,
         )
     findings = [] if told is None else [Finding(Kind.SCHEDULER_SILENT, FLEET, told, since=since)]
@@ -50,20 +50,20 @@ def workers(fleet: Fleet, wanted: Iterable[str], paused: frozenset[str], now: In
     wanted = set(wanted)
     if not living:  # one alert says all of it
         idle = not wanted and not fleet.queues
-        findings = [] if idle else [Finding(Kind.NO_WORKER, FLEET, "no worker lives: nothing that is due begins")]
+        findings = [] if idle else [Finding(Kind.NO_WORKER, FLEET, "no live worker: due runs do not start")]
         return Seen(findings, judged=(Kind.NO_WORKER,))
     served = {queue for worker in living for queue in worker.queues}
     findings = []
     for queue in fleet.queues:
         if queue.queue not in served:
-            told = f"{queue.waiting:,} runs wait in the queue {queue.queue}, which no live worker serves"
+            told = f"{queue.waiting:,} runs wait in queue {queue.queue}, which no live worker serves"
             findings.append(
                 Finding(Kind.NO_WORKER, f"queue:{queue.queue}", told, since=queue.oldest, count=queue.waiting)
             )
     # `resize@gpu`: runs that need labels are handed off under these, too; `settle?`: checks.
     waiting = {job.partition("@")[0].removesuffix("?") for job in fleet.waiting_jobs}
     for job in sorted({*wanted, *waiting} - fleet.known_jobs - paused):
-        told = f"no live worker knows the job {job}" + (", and its runs wait" if job in waiting else "")
+        told = f"no live worker has registered job {job}" + (", and its runs wait" if job in waiting else "")
         findings.append(Finding(Kind.NO_WORKER, f"job:{job}", told, job=job))
     return Seen(findings, judged=(Kind.NO_WORKER,))
 
@@ -81,17 +81,13 @@ def queues(fleet: Fleet, now: Instant) -> Seen:
             continue
         age = now - queue.oldest
         if age > AGED:
-            told = (
-                f"the queue {queue.queue}: {queue.waiting:,} runs wait for a worker, the first for {age // MINUTE} min"
-            )
+            told = f"queue {queue.queue}: {queue.waiting:,} runs wait for a worker, the oldest for {age // MINUTE} min"
             since = queue.oldest + AGED
             findings.append(Finding(Kind.QUEUE_AGE, f"queue:{queue.queue}", told, since=since, count=queue.waiting))
         serving = [worker for worker in living if queue.queue in worker.queues]
         slots, busy = sum(one.slots for one in serving), sum(fleet.busy.get(one.number, 0) for one in serving)
         if serving and busy >= slots:
-            told = (
-                f"the queue {queue.queue}: all {slots:,} slots of its workers are busy, and {queue.waiting:,} runs wait"
-            )
+            told = f"queue {queue.queue}: all {slots:,} slots of its workers are busy, and {queue.waiting:,} runs wait"
             findings.append(Finding(Kind.SATURATED, f"queue:{queue.queue}", told, count=queue.waiting))
     return Seen(findings, judged=(Kind.QUEUE_AGE, Kind.SATURATED))
 
@@ -104,12 +100,14 @@ def clocks(instances: Iterable[Instance], now: Instant) -> Seen:
     for host, one in sorted(hosts.items()):
         known = one.offset_low is not None and one.offset_high is not None
         off = offset_in_words(one.offset_low or 0, one.offset_high or 0) if known else "wrong"
-        findings.append(Finding(Kind.CLOCK, f"host:{host}", f"the clock of {host} is {off}; what runs there waits"))
+        findings.append(
+            Finding(Kind.CLOCK, f"host:{host}", (f"the clock of {host} is {off}; its processes start no new work"))
+        )
     return Seen(findings, judged=(Kind.CLOCK,))
 
 
 def early(fleet: Fleet) -> Seen:
-    told = f"{fleet.early} attempts of the last day began before their fire time"
+    told = f"{fleet.early} attempts of the last day started before their fire time"
     findings = [Finding(Kind.EARLY, FLEET, told, count=fleet.early)] if fleet.early else []
     return Seen(findings, judged=(Kind.EARLY,))
 
@@ -135,15 +133,15 @@ def flow(fleet: Fleet, completed: int, retrying: int, memory: Remembered, now: I
     # What is less for an hour has become usual: a peak need not come back. Nothing at all has not.
     memory.fallen_from = (before, since) if has_fallen and (now - since < HOUR or not lately) else None
     if memory.fallen_from is not None:
-        told = f"{lately:,} runs ended well in the last ten minutes, {before:,} before they fell, and {waiting:,} wait"
+        told = f"{lately:,} runs succeeded in the last ten minutes, {before:,} before the drop, and {waiting:,} wait"
         findings.append(Finding(Kind.COMPLETIONS, FLEET, told))
     was = memory.retrying.ago(now, 10)
     if was is not None and retrying >= LEAST_RETRYING and retrying >= 2 * was:
-        told = f"{retrying:,} runs wait to be tried again, {was:,} did ten minutes ago"
+        told = f"{retrying:,} runs wait for a retry, {was:,} waited ten minutes ago"
         findings.append(Finding(Kind.RETRIES, FLEET, told, count=retrying))
     dead_before = _least(memory.dead, now)
     if fleet.dead - dead_before >= MORE_DEAD:
-        told = f"{fleet.dead:,} dead letters, {fleet.dead - dead_before:,} more than an hour ago"
+        told = f"{fleet.dead:,} dead letters (+{fleet.dead - dead_before:,} in the past hour)"
         findings.append(Finding(Kind.DEAD_LETTERS, FLEET, told, count=fleet.dead))
     return Seen(findings, judged=(Kind.COMPLETIONS, Kind.RETRIES, Kind.DEAD_LETTERS))
 

@@ -158,7 +158,7 @@ class _Line:
         self.owed |= {key: one for one in alerts if (key := _key(one)) not in self.done}
         if len(self.owed) > MOST_OWED:
             kept = sorted(self.owed.items(), key=lambda item: urgency(item[1]))[:MOST_OWED]
-            _log.error("%s has not taken %d alerts; it does not get all of them", self.channel.name, len(self.owed))
+            _log.error("%s has %d undelivered alerts, dropping the least urgent", self.channel.name, len(self.owed))
             self.owed = dict(kept)
 
     def settle(self, keys: Collection[_Key]) -> None:
@@ -221,9 +221,7 @@ class Herald:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set."""
-        await repeat(
-            self.run_once, LOOK_EVERY, self._clock, stop, "people could not be told of alerts, and that is tried again"
-        )
+        await repeat(self.run_once, LOOK_EVERY, self._clock, stop, "notifying alerts failed, retrying")
 
     async def _serve(self, line: _Line, waiting: Sequence[Message]) -> int:
         """How many it took."""
@@ -242,7 +240,7 @@ class Herald:
                     other.owe(fresh)
                 self._told |= keys
             elif line.failures >= TRIES:
-                _log.error("%s did not take an alert for the %dth time; it does not get that", line.channel.name, TRIES)
+                _log.error("%s did not accept an alert after %d attempts, dropping it", line.channel.name, TRIES)
                 line.failures = 0
                 line.settle(keys)
                 self._told |= {key for key in keys if all(key in one.done for one in self._lines)}
@@ -263,7 +261,7 @@ class Herald:
         except Exception as error:
             line.sent.pop()
             if line.failures == 0:
-                _log.warning("%s did not take an alert, and is tried again: %s", line.channel.name, _said(error))
+                _log.warning("%s did not accept an alert, retrying: %s", line.channel.name, _said(error))
             line.until = self._clock.monotonic() + min(FIRST_PAUSE << min(line.failures, 30), LONGEST_PAUSE)
             line.failures += 1
             return False
@@ -272,4 +270,4 @@ class Herald:
 
 
 def _said(error: Exception) -> str:
-    return "it takes too long" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+    return "timeout" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"

@@ -87,7 +87,7 @@ class Pinger:
             one = Ping(address(url, what), body.encode("utf-8", "replace")[:MOST_BODY])
             host = urlsplit(url).netloc
         except ValueError:  # an unmatched bracket, for example
-            self._drop("ping not sent: the host of its URL cannot be read")
+            self._drop("ping not sent: its URL has no valid host")
             return
         with self._changed:
             line = self._lines.get(host)
@@ -103,7 +103,7 @@ class Pinger:
                     self._threads += 1
                     threading.Thread(target=self._run, name="foliot-pings", daemon=True).start()
         if is_full:
-            self._drop("the line of pings is full; some are dropped")
+            self._drop("ping queue full, dropping pings")
 
     def close(self, timeout: float = 2.0) -> None:
         """What waits is sent, if that does not take long."""

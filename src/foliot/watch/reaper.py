@@ -116,7 +116,7 @@ class Reaper:
                 self._failing = False
             except Exception:
                 if not self._failing:
-                    _log.warning("the watch could not look for lost attempts, and tries again", exc_info=True)
+                    _log.warning("searching lost attempts failed, retrying", exc_info=True)
                 self._failing = True
             await rest(self._clock, LOOK_EVERY, stop)
 
@@ -130,9 +130,9 @@ class Reaper:
         ):
             return None
         if attempt.gone:
-            error = "the worker's process has ended"
+            error = "the worker process has ended"
         else:
-            error = f"the worker was not heard of for {_seconds(now - heard_at)}; its lease is {spell(policy.lease)}"
+            error = f"no heartbeat of the worker for {_seconds(now - heard_at)}; the lease is {spell(policy.lease)}"
         # The worker recorded the outcome before its process ended: then the attempt is not lost.
         outcome = attempt.ending or Outcome.LOST
         error = _ENDED.get(outcome, error)
@@ -195,10 +195,10 @@ class Reaper:
 
 
 _ENDED = {
-    Outcome.TIMED_OUT: "it timed out and did not stop; its worker's process was ended",
-    Outcome.STALLED: "it stalled and did not stop; its worker's process was ended",
-    Outcome.INTERRUPTED: "its worker was shut down before it could end",
-    Outcome.CANCELLED: "an operator forced its cancellation, and its worker ended or fell silent",
+    Outcome.TIMED_OUT: "it timed out and did not stop; its worker process was ended",
+    Outcome.STALLED: "it stalled and did not stop; its worker process was ended",
+    Outcome.INTERRUPTED: "its worker was shut down before it ended",
+    Outcome.CANCELLED: "an operator forced its cancellation, and its worker ended or sent no heartbeats",
 }
 
 

@@ -47,6 +47,6 @@ class Retention:
                 else:
                     await self.run_once()
             except Exception:
-                _log.warning("the store could not be tidied, and is asked again in a while", exc_info=True)
+                _log.warning("deleting expired history failed, retrying later", exc_info=True)
             rounds += 1
             await rest(self._clock, COUNT_EVERY, stop)

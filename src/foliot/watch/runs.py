@@ -130,9 +130,9 @@ def _many_late(
     examples = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
     count = f"{len(runs):,} run{'' if len(runs) == 1 else 's'}" if is_all else f"{len(runs):,} runs or more"
     if cause != FLEET:
-        why = f"they were handed off, and no worker of the {cause.replace(':', ' ', 1)} has begun them"
+        why = f"they were handed off, and no worker of {cause.replace(':', ' ', 1)} has started them"
     elif began is not None and now - began < JUST_BEGUN:
-        why = f"a scheduler started {_span(now - began)} ago, and hands off what fell due before"
+        why = f"a scheduler started {_span(now - began)} ago and is handing off older runs"
     else:
         why = "they were not handed off"
     return Finding(
@@ -150,10 +150,11 @@ def stuck(at_work: Sequence[RunView], cards: Cards, now: Instant) -> Seen:
             continue
         if is_stuck(view, policy, now):
             silence = silent_for(view, now) or 0
-            told = f"{view.id} lives, and has said nothing of its progress for {_span(silence)}"
+            told = f"{view.id} sends heartbeats, and has not reported progress for {_span(silence)}"
         elif now - begun > policy.timeout + PAST_TIMEOUT:
             told = (
-                f"{view.id} goes on {_span(now - begun - policy.timeout)} past its timeout of {spell(policy.timeout)}"
+                f"{view.id} is still running {_span(now - begun - policy.timeout)} past its timeout of "
+                f"{spell(policy.timeout)}"
             )
         else:
             continue
@@ -187,7 +188,7 @@ def overlapping(at_work: Sequence[RunView], overlaps: Mapping[str, Overlap], car
         if schedule is None or overlaps.get(schedule, Overlap.ALLOW) is Overlap.ALLOW:
             continue
         views = [view for view in at_work if series_of(view) == (schedule, member)]
-        told = f"{len(views)} runs are at work at the same time: {', '.join(view.id for view in views[:3])}"
+        told = f"{len(views)} runs are running at the same time: {', '.join(view.id for view in views[:3])}"
         subject = Subject.of(views[0].job, schedule)
         findings.append(_about(subject, cards, Kind.OVERLAPPING, told, count=len(views)))
     return Seen(findings, judged=(Kind.OVERLAPPING,))
@@ -388,7 +389,7 @@ def _unusual_words(run: str, took: Duration, known: Usual | None, verb: str) -> 
     if known is None or abs(took - known.median) <= known.spread:
         return None
     more = "longer" if took > known.median else "shorter"
-    return f"{run} {verb} {_span(took)}, far {more} than the usual {_span(known.median)}"
+    return f"{run} {verb} {_span(took)}, far {more} than the median of {_span(known.median)}"
 
 
 def tight(ended: Sequence[Ended], counts: dict[str, int], cards: Cards) -> Seen:
@@ -405,7 +406,7 @@ def tight(ended: Sequence[Ended], counts: dict[str, int], cards: Cards) -> Seen:
             continue
         counts[subject.name] = counts.get(subject.name, 0) + 1
         if counts[subject.name] >= 2 and Kind.RATIO not in _policy(cards, subject.job).no_alerts:
-            told = f"its runs take {_span(took)}, of an interval of {_span(interval)}"
+            told = f"its runs take {_span(took)} of an interval of {_span(interval)}"
             findings.append(_about(subject, cards, Kind.RATIO, told))
     last = {finding.key: finding for finding in findings if finding.subject in counts}
     return Seen(list(last.values()), cured=[key for key in cured if key not in last])

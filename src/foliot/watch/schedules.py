@@ -206,9 +206,9 @@ def _missing(one: Posted, gaps: Sequence[Instant]) -> Finding | None:
         return _finding(
             Kind.MISSING,
             schedule,
-            f"no run was made for its tick {rfc3339(gaps[0])}{others}, and no row says why",
+            f"its tick {rfc3339(gaps[0])}{others} has no run and no recorded reason",
             count=len(gaps),
-            action=f"foliot backfill start {schedule.id} makes up for it",
+            action=f"foliot backfill start {schedule.id} creates its run",
         )
     rule = _rule(schedule)
     if rule is None or one.waiting is not None:
@@ -224,12 +224,14 @@ def _missing(one: Posted, gaps: Sequence[Instant]) -> Finding | None:
             return None
         if tick is None:
             return None  # its rule has come to its end
-        told = f"no run waits for its next tick {rfc3339(tick)}"
+        told = f"no pending run for its next tick {rfc3339(tick)}"
     return _finding(
         Kind.MISSING,
         schedule,
         told,
-        action=f"restart a scheduler, or foliot scheduler --apply: that makes the pending run of {schedule.id} again",
+        action=(
+            f"restart a scheduler, or use foliot scheduler --apply: it creates the pending run of {schedule.id} again"
+        ),
     )
 
 

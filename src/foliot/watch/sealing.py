@@ -66,7 +66,7 @@ class Sealer:
                 self._failing = False
             except Exception:
                 if not self._failing:
-                    _log.warning("the audit log could not be sealed, and is tried again", exc_info=True)
+                    _log.warning("sealing the audit log failed, retrying", exc_info=True)
                 self._failing = True
             await rest(self._clock, length, stop)
 
@@ -82,7 +82,7 @@ class Sealer:
             await asyncio.to_thread(write, Anchor(await self._store.now(), *head).line())
         except OSError as error:
             if not self._unwritable:
-                _log.error("the anchor of the audit log cannot be written, and is tried again every minute: %s", error)
+                _log.error("writing the audit anchor failed, retrying every minute: %s", error)
             self._unwritable = True
         else:
             self._anchored, self._unwritable = head, False

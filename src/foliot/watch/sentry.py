@@ -51,5 +51,5 @@ class Sentry:
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set."""
         await repeat(
-            self.run_once, LOOK_EVERY, self._clock, stop, "nobody can say whether the watch looks; that is asked again"
+            self.run_once, LOOK_EVERY, self._clock, stop, ("reading the time of the last watch round failed, retrying")
         )

@@ -73,7 +73,9 @@ class Telling:
             raise InvalidInput(
                 f"metrics cannot be served at {self._host}:{self._port}: {told}; give another --metrics-port, or 0"
             ) from None
-        _log.info("metrics at http://%s:%d/metrics", f"[{self._host}]" if ":" in self._host else self._host, port)
+        _log.info(
+            "serving metrics at http://%s:%d/metrics", f"[{self._host}]" if ":" in self._host else self._host, port
+        )
 
     def close(self) -> None:
         """Whatever was told goes out."""

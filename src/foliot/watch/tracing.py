@@ -124,8 +124,8 @@ def tracer_of(provider: Any) -> OtelTracer:
     """With a provider that the app made."""
     if not isinstance(provider, trace.TracerProvider):
         raise InvalidInput(
-            f"tracer_provider={provider!r:.80} is no tracer provider; give opentelemetry.trace.get_tracer_provider(), "
-            f"or a TracerProvider of its SDK"
+            f"tracer_provider={provider!r:.80} is not a tracer provider; give "
+            "opentelemetry.trace.get_tracer_provider(), or a TracerProvider of its SDK"
         )
     return OtelTracer(provider)
 
@@ -158,5 +158,5 @@ def _exporter(name: str, environment: Mapping[str, str]) -> Any:
     found = list(entry_points(group=_GROUP, name=name))
     if not found:
         known = ", ".join(sorted({one.name for one in entry_points(group=_GROUP)} - {"otlp_proto_http"} | {"otlp"}))
-        raise InvalidInput(f"OTEL_TRACES_EXPORTER: no exporter {name!r} is installed here; there are: {known}")
+        raise InvalidInput(f"OTEL_TRACES_EXPORTER: exporter {name!r} is not installed; installed: {known}")
     return found[0].load()()

@@ -106,7 +106,7 @@ class Arguments:
         try:
             return f"{name}={redacted_text(repr(value))[:80]}"
         except RecursionError:
-            return f"{name}, which is nested without end,"
+            return f"{name}, which contains itself,"
 
     def decode(self, payload: bytes, bound: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The keyword arguments in a payload, typed, with those that the tick gives; InvalidInput when they do not
@@ -116,7 +116,7 @@ class Arguments:
                 payload = _encode({**msgspec.json.decode(payload, type=dict[str, Any]), **bound})
             return self._read(payload)
         except _CANNOT_HOLD as error:
-            raise InvalidInput(f"{self.job}: the payload does not fit the job's arguments: {error}") from None
+            raise InvalidInput(f"{self.job}: the stored arguments do not fit the job's parameters: {error}") from None
 
     def _read(self, payload: bytes) -> dict[str, Any]:
         others: dict[str, Any] = {}
@@ -143,7 +143,7 @@ class Arguments:
             kwargs = self._named(args, kwargs)
         if bound:
             if twice := bound.keys() & kwargs.keys():
-                raise InvalidInput(f"{self.job}: {min(twice)} is given, and bound to the tick as well; leave one out")
+                raise InvalidInput(f"{self.job}: {min(twice)} is given and bound to the tick; leave one out")
             self.encode((), {**kwargs, **bound})
             return _encode(kwargs)
         try:
@@ -165,7 +165,7 @@ class Arguments:
         if len(payload) > MOST_PAYLOAD:
             raise InvalidInput(
                 f"{self.job}: the arguments take {len(payload):,} bytes as JSON, and at most {MOST_PAYLOAD:,} are "
-                f"kept; store the data elsewhere and pass what finds it"
+                "allowed; store the data elsewhere and pass a reference"
             )
         return payload
 
@@ -214,8 +214,8 @@ class Arguments:
         for name, value in found.items():
             if _has_naive(value):
                 raise InvalidInput(
-                    f"{self.job}: {self._told(name, value)} has no time zone, so it names no instant; say which: "
-                    f"when.replace(tzinfo=UTC). For a wall time, let the job take a date and a time"
+                    f"{self.job}: {self._told(name, value)} has no time zone; add one: when.replace(tzinfo=UTC). "
+                    "For a wall time, let the job take a date and a time"
                 )
 
     def _refuse_changed(self, kwargs: Mapping[str, Any], found: Mapping[str, Any]) -> None:
@@ -224,8 +224,8 @@ class Arguments:
             if name not in self._exact and found[name] != given and found[name] != _as_lists(given):
                 reaches = REDACTED if self.is_secret(name) else f"{found[name]!r:.80}"
                 raise InvalidInput(
-                    f"{self.job}: {self._told(name, given)} would reach the job as {reaches}; "
-                    f"annotate the parameter with its type, so that it can be restored"
+                    f"{self.job}: {self._told(name, given)} would reach the job as {reaches}; annotate the "
+                    "parameter with its type to restore it"
                 )
 
 
@@ -279,8 +279,8 @@ def _check_type(job: str, name: str, annotation: Any) -> bool:
     for kind in kinds:
         if isinstance(kind, msgspec.inspect.CustomType):
             raise InvalidInput(
-                f"{job}: {name}: {_spell(annotation)} cannot be an argument of a job: {_spell(kind.cls)} has no form "
-                f"in JSON; use built-in types, dates, enums, dataclasses or msgspec.Struct"
+                f"{job}: {name}: {_spell(annotation)} cannot be an argument of a job: {_spell(kind.cls)} has no "
+                "JSON form; use built-in types, dates, enums, dataclasses or msgspec.Struct"
             )
     return not any(isinstance(kind, msgspec.inspect.AnyType) for kind in kinds)
 

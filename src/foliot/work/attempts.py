@@ -98,7 +98,6 @@ class Attempts:
     def never_isolate(self, job: str, error: Exception) -> None:
         self._not_isolable.add(job)
         _log.warning(
-            "a run of %s may have killed its workers, and no process of its own can execute it (%s): this worker "
-            "executes such runs itself, one at a time",
+            "suspected run of %s cannot be isolated in a separate process (%s), executing it alone in this worker",
             *(job, error),
         )

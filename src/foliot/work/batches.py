@@ -69,8 +69,8 @@ class _Tally:
         if key in self.met:
             called = f"the batch {self.name}" if self.name else "the batch"
             raise InvalidInput(
-                f"item {key} comes twice in {called}: it could not be told whether the second was done; "
-                f"give every item a key of its own, and a second loop a name of its own: ctx.each(..., name=...)"
+                f"item key {key} occurs twice in {called}; give each item a unique key, and a second loop its own "
+                "name: ctx.each(..., name=...)"
             )
         self.met.add(key)
 
@@ -138,7 +138,7 @@ class Batches:
         if name != "":
             checked_name(name, "batch")
         if not isinstance(items, Iterable | AsyncIterable) or isinstance(items, str | bytes):
-            raise InvalidInput(f"ctx.each goes over items; {items!r:.80} has none")
+            raise InvalidInput(f"ctx.each needs an iterable of items, not {items!r:.80}")
         if not (key is None or isinstance(key, str) or callable(key)):
             raise InvalidInput(f"key={key!r:.80}: give the name of an attribute, or a function of the item")
         return Batch(self, items, key, name, durable)
@@ -148,7 +148,9 @@ class Batches:
             if place.key is not None and place.loop is not None and place.loop() is not None:
                 place.reason = clean(self._recorder.hidden(str(reason)), MOST_ERROR) or "failed"
                 return
-        raise InvalidInput("item_failed says something of the item that a loop over ctx.each is at; there is none")
+        raise InvalidInput(
+            "item_failed reports on the current item of a loop over ctx.each; call it inside such a loop"
+        )
 
     def broke(self, error: str) -> None:
         """The attempt failed with an error: what its loops were at has failed with it."""
@@ -230,7 +232,7 @@ class Batch:
         loop = self._batches.desk.loop
         refuse_to_block(loop, "async for item in ctx.each(...)")
         if not isinstance(self._items, Iterable):
-            raise InvalidInput("these items come asynchronously: write async for item in ctx.each(...)")
+            raise InvalidInput("these items are an async iterable: write async for item in ctx.each(...)")
         return self._loop(blocking(loop))
 
     def __aiter__(self) -> _Loop:
@@ -344,8 +346,9 @@ def key_of(item: Any, key: Key) -> str:
         found = getattr(item, key, None)
     if key is None and not isinstance(found, str | int):
         raise InvalidInput(
-            f'{item!r:.80} is no key; say what its items are called by: ctx.each(items, key="id"), or a function'
+            f'{item!r:.80} cannot be a key; name the key attribute of the items: ctx.each(items, key="id"), or '
+            "give a function"
         )
     if found is None and isinstance(key, str):
-        raise InvalidInput(f"{item!r:.80} has no {key}, by which the items of ctx.each are called")
+        raise InvalidInput(f"{item!r:.80} has no {key}, the key attribute of ctx.each")
     return checked_key_of(found, "an item")

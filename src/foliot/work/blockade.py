@@ -41,7 +41,7 @@ EndProcess = Callable[[int], object]
 
 _SETTLING: Duration = SECOND // 2
 """How long to wait for a heartbeat that is under way: the process ends soon, and the record must be made before."""
-_AGAIN = "is to be started again"
+_AGAIN = "must be restarted"
 _MOST_FRAMES = 12
 
 _log = logging.getLogger("foliot.work")
@@ -100,7 +100,9 @@ class Blockade:
                 attempt.ask_to_stop(_reason(attempt, now))
         run, detail = self._blamed(overdue)
         try:
-            await self._store.note("blocked", run, f"{detail}; what is past its time cannot be stopped meanwhile")
+            await self._store.note(
+                "blocked", run, (f"{detail}; attempts past their timeout cannot be stopped until it ends")
+            )
         except Exception as error:  # it is in the log at least
             _log.warning("%s: %s (%s: %s)", run, detail, type(error).__name__, error)
 
@@ -116,8 +118,7 @@ class Blockade:
         run, detail = self._blamed(overdue)
         where = "".join(traceback.format_list(_stack(self._worker.thread)))
         _log.warning(
-            "%s: %s although it should have ended, and cannot be ended alone: this process ends at once with exit code "
-            "%d, and %s\n%s",
+            "%s: %s although it should have ended, and cannot be stopped alone: exiting at once with code %d, %s\n%s",
             *(run, detail, code, then, where),
         )
         for attempt in overdue:
@@ -126,7 +127,7 @@ class Blockade:
             async with asyncio.timeout(LAST_DELIVERY / SECOND):
                 await self._last_words(run, detail, is_forced=is_forced)
         except Exception as error:
-            _log.warning("the store could not be told: %s: %s", type(error).__name__, error)
+            _log.warning("recording this in the store failed: %s: %s", type(error).__name__, error)
         # Attempts that are recorded as interrupted must not go on, even if the loop turns again.
         if self._asked_at is not None or is_forced:
             self._end_process(code)
@@ -137,7 +138,7 @@ class Blockade:
         else:
             await self._record(leaving=False)
         if self._worker.number is not None:
-            await self._store.note("blocked", run, f"{detail}; its worker's process was ended for that")
+            await self._store.note("blocked", run, f"{detail}; its worker process was ended because of that")
 
     async def record_interrupted(self) -> None:
         """Records what runs in this process, which is shutting down and ends at once."""
@@ -166,7 +167,7 @@ class Blockade:
         stack = _stack(self._worker.thread)
         where = f" (at {stack[-1].filename}:{stack[-1].lineno})" if stack else ""
         if blocking is None:
-            return overdue[0].claimed.id, f"something blocks the event loop of its worker{where}"
+            return overdue[0].claimed.id, f"unknown code blocks the event loop of its worker{where}"
         attempt = f"attempt {blocking.claimed.attempt} of {blocking.handler.name}"
         return blocking.claimed.id, f"{attempt} blocks the event loop of its worker{where}"
 

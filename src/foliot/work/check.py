@@ -23,7 +23,7 @@ _MOST_SCOPE = 1_000
 def check_choices(job: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     for name in settings:
         if name not in _DEFAULTS:
-            raise InvalidInput(f"{job}: a check has no setting {name!r}; there are: {', '.join(_DEFAULTS)}")
+            raise InvalidInput(f"{job}: a check has no setting {name!r}; known settings: {', '.join(_DEFAULTS)}")
     return choices(_DEFAULTS | dict(settings))
 
 
@@ -47,7 +47,7 @@ class CheckArguments(Arguments):
         for name in self.fields:
             if name not in of_job.fields and not of_job._open and wanted[name].default is absent:
                 raise InvalidInput(
-                    f"{job}: its check takes {name}, which the job does not have; "
+                    f"{job}: its check has the parameter {name}, which the job does not have; "
                     f"it has: {', '.join(of_job.fields) or 'no arguments'}"
                 )
 
@@ -65,6 +65,6 @@ def verdict_of(answer: Any) -> Verdict:
         if scope is None or isinstance(scope, str):
             return Verdict(ok, clean(scope, _MOST_SCOPE) or None if scope else None)
     raise InvalidInput(
-        f"the check returned {answer!r:.80}, which is no verdict; return True or False, "
-        f'or with what was looked at: Verdict(True, "412 of 412 accounts")'
+        f"the check returned {answer!r:.80}, which is not a verdict; return True or False, or a Verdict with its "
+        'scope: Verdict(True, "412 of 412 accounts")'
     )

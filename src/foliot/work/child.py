@@ -192,8 +192,8 @@ class Line:
         """The store itself, opened by whoever asks first."""
         if self.home is None:
             raise errors.InvalidInput(
-                "ctx.transaction() needs the store itself, and a store in its worker's memory cannot be reached from a "
-                "process of its own; keep it in a file, or let the job run without isolation"
+                "ctx.transaction() cannot reach a store in the worker's memory from an isolated process; use a "
+                "store in a file, or run the job without isolation"
             )
         self._has_store = True
         return await self.home.opened()

@@ -29,13 +29,14 @@ def checked_memory(job: str, given: object, isolation: str) -> int | None:
         return None
     if isolation != PROCESS:
         raise InvalidInput(
-            f'{job}: memory={given!r:.80} limits a process, and this job shares its worker\'s; add isolation="process"'
+            f"{job}: memory={given!r:.80} limits a process, and this job runs in the process of its worker; "
+            'add isolation="process"'
         )
     size = _bytes(given)
     if size is None or size < LEAST_MEMORY:
         raise InvalidInput(
-            f'{job}: memory={given!r:.80}; give bytes or a text such as "512MB" or "2GiB", '
-            f"at least {LEAST_MEMORY // 10**6}MB, which is what an interpreter with an app in it needs"
+            f'{job}: memory={given!r:.80}; give bytes or a text such as "512MB" or "2GiB", at least '
+            f"{LEAST_MEMORY // 10**6}MB, the minimum for an interpreter with an app"
         )
     return size
 

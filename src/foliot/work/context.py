@@ -193,7 +193,7 @@ class Context:
         """Raises Cancelled when this attempt should stop. Call it where stopping is safe."""
         self._refuse_if_over()
         if self.cancelled:
-            raise Cancelled(f"{self.run_id} was asked to stop")
+            raise Cancelled(f"{self.run_id} was cancelled")
 
     def progress(self, done: float, of: float | None = None, note: str | None = None) -> None:
         """Says how far the attempt is. Cheap: told to the store with the next heartbeat, the latest word only."""
@@ -204,7 +204,7 @@ class Context:
         if note is not None:
             note = _legible(note, self._hide)
         if not (_is_number(done) and (of is None or _is_number(of))):
-            raise InvalidInput(f"progress is told in numbers, as progress(3, of=10); not in {done!r:.40}, {of!r:.40}")
+            raise InvalidInput(f"progress takes numbers, as in progress(3, of=10); not {done!r:.40}, {of!r:.40}")
         self._note = _as_json({"done": done, "of": of, "note": note, "at": self._clock.now()}, "progress")
         self._move()
         self._refuse_if_over()
@@ -225,8 +225,8 @@ class Context:
         encoded = _as_json(value, "a checkpoint")
         if len(encoded) > MOST_CHECKPOINT:
             raise InvalidInput(
-                f"a checkpoint of {len(encoded):,} bytes is too large; at most {MOST_CHECKPOINT:,} are kept: "
-                f"store the data elsewhere and remember what finds it"
+                f"a checkpoint of {len(encoded):,} bytes is too large; at most {MOST_CHECKPOINT:,} are allowed: "
+                "store the data elsewhere and checkpoint a reference"
             )
         self._checkpoint = encoded
         self._move()
@@ -262,8 +262,8 @@ class Context:
         self._refuse_if_over()
         if self._in_transaction:
             raise InvalidInput(
-                "a transaction is open, and no rollback takes back what was done outside of it: do that before, in a "
-                "block of its own. For an effect that is rows of the transaction, there is tx.effect(...)"
+                "a transaction is open, and its rollback cannot undo an effect outside of the database: do the "
+                "effect before the transaction. For rows of the transaction, use tx.effect(...)"
             )
         effect = declared(name, key, idempotent=idempotent, probe=probe, undo=undo, among=self._effects)
         if self._book is None:
@@ -288,7 +288,9 @@ class Context:
         """Says that the item which the innermost loop over `each` is at has failed; the loop goes on."""
         self._refuse_if_over()
         if self._batches is None:
-            raise InvalidInput("item_failed says something of the item that a loop over ctx.each is at; there is none")
+            raise InvalidInput(
+                "item_failed reports on the current item of a loop over ctx.each; call it inside such a loop"
+            )
         self._batches.item_failed(reason)
 
     def transaction(self, connection: Any = None) -> TransactionBlock:
@@ -310,7 +312,7 @@ class Context:
 
     def _refuse_second_transaction(self) -> None:
         if self._completion is not None:
-            raise InvalidInput("this run is completed already; a second transaction could not be part of that")
+            raise InvalidInput("a transaction has completed this run already; a run has one completing transaction")
         if self._in_transaction:
             raise InvalidInput(
                 "a transaction of this handler is open already, and a second one would wait for it for ever; write in "
@@ -319,11 +321,13 @@ class Context:
 
     def _refuse_in_check(self, what: str) -> None:
         if self._claimed.phase is not None:
-            raise InvalidInput(f"a check looks, and changes nothing: {what} belongs into the job itself")
+            raise InvalidInput(f"a check must not change anything: use {what} in the job itself")
 
     def _at_desk(self) -> Desk:
         if self._desks is None:
-            raise InvalidInput("this context was made by hand, and has no store to write to; run the job in a worker")
+            raise InvalidInput(
+                "this context has no store, because it was not created by a worker; run the job in a worker"
+            )
         if self._desk is None:
             self._desk = self._desks(self._claimed)
         return self._desk
@@ -427,7 +431,7 @@ class _Recorder:
 def _legible(note: object, hide: Hide) -> str:
     """A note as people are shown it."""
     if not isinstance(note, str):
-        raise InvalidInput(f"the note of a progress is a text; {note!r:.80} is none")
+        raise InvalidInput(f"the note of progress must be a text, not {note!r:.80}")
     text = hide(note)
     return text if len(text) <= MOST_NOTE else text[: MOST_NOTE - 1] + "…"
 

@@ -115,7 +115,7 @@ class Deadlines:
             self._found_stuck(attempt, now)
         else:
             attempt.stuck = None
-            self._report(("moving", attempt.claimed.id, f"attempt {attempt.claimed.attempt} moves again"))
+            self._report(("moving", attempt.claimed.id, f"attempt {attempt.claimed.attempt} makes progress again"))
 
     def _insist(self, attempt: Attempt) -> None:
         """It was asked, and goes on."""
@@ -130,7 +130,11 @@ class Deadlines:
         policy = attempt.policy
         attempt.stuck = attempt.moved_at()
         length = spell(policy.stall_after or 0)
-        then = {OnStall.ALERT: "it goes on", OnStall.CANCEL: "asked to stop", OnStall.KILL: "told to stop, or be ended"}
+        then = {
+            OnStall.ALERT: "it continues",
+            OnStall.CANCEL: "cancelling it",
+            OnStall.KILL: ("cancelling it, and ending its process if it does not stop"),
+        }
         detail = f"attempt {attempt.claimed.attempt}: no progress for {length}; {then[policy.on_stall]}"
         self._report(("stuck", attempt.claimed.id, detail))
         if policy.on_stall is OnStall.KILL:
@@ -141,12 +145,12 @@ class Deadlines:
 
 def _overrun(attempt: Attempt) -> str:
     if attempt.force_at is not None:
-        why = "after its cancellation was forced"
+        why = "after its forced cancellation"
     elif attempt.stop is Stop.STALL:
-        why = "after it stood still"
+        why = "after it stalled"
     else:
-        why = f"after its {spell(attempt.policy.timeout)}"
-    return f"attempt {attempt.claimed.attempt} of {attempt.handler.name} goes on {why}"
+        why = f"after its timeout of {spell(attempt.policy.timeout)}"
+    return f"attempt {attempt.claimed.attempt} of {attempt.handler.name} continues {why}"
 
 
 def ends_at(attempt: Attempt) -> Instant | None:

@@ -118,7 +118,9 @@ class StoreDesk:
         worker = self._desks.worker()
         beat = None if worker is None else await self._ask(self._store.beat(worker, [progress], patient=True))
         if beat is None or not beat.known or progress.number in beat.unheard:
-            raise LostOwnership(f"the attempt with token {self._token} no longer owns its run; its items were not kept")
+            raise LostOwnership(
+                f"the attempt with token {self._token} no longer owns its run; its items were not recorded"
+            )
 
     async def transaction(self, connection: Any) -> OpenTransaction:
         return self._store.transaction(connection)
@@ -190,4 +192,4 @@ def refuse_to_block(loop: asyncio.AbstractEventLoop, instead: str) -> None:
     except RuntimeError:
         return
     if running is loop:
-        raise InvalidInput(f"in an async handler, write {instead}: anything else would block its worker")
+        raise InvalidInput(f"in an async handler, write {instead}: the other form would block its worker")

@@ -96,7 +96,7 @@ class Book:
     def enter(self, block: EffectBlock, line: _Line) -> None:
         """Two at once with one key could not be told apart afterwards."""
         if self._under_way.setdefault(line, block) is not block:
-            raise InvalidInput(f"{line[0]} {line[1]} is under way in this attempt already; each effect has its own key")
+            raise InvalidInput(f"{line[0]} {line[1]} is open in this attempt already; give each effect its own key")
 
     def blocking(self) -> Ask:
         """For code in a thread."""
@@ -160,7 +160,7 @@ class Book:
         if not is_stray or view.state is not EffectState.STARTED:
             return view
         effect = Effect(view.name, view.key, view.settles, view.undo)
-        await self.desk.end_effect(effect, EffectState.NOT_DONE, None, "it was about to begin, and did not")
+        await self.desk.end_effect(effect, EffectState.NOT_DONE, None, "it did not start")
         return view._replace(state=EffectState.NOT_DONE)
 
     def facts(self, *, is_first: bool) -> Facts:
@@ -241,8 +241,8 @@ class EffectBlock:
 
         One that is done again, because nobody knows how it ended before, stays open: this speaks of this time only."""
         if not (self._is_inside and self._needed):
-            raise InvalidInput(f"{self}: only inside its block, and if it is needed, can it turn out not to be done")
-        self._not_done = clean(self._book.hide(str(reason)), _MOST_NOTE) or "the handler said so"
+            raise InvalidInput(f"{self}: not_done() works only inside its block, and only if the effect is needed")
+        self._not_done = clean(self._book.hide(str(reason)), _MOST_NOTE) or "reported by the handler"
 
     # Around the block
 
@@ -301,15 +301,15 @@ class EffectBlock:
             return
         if self._probe is None:
             raise Maybe(
-                f"{self} began in attempt {before.attempt} and has no recorded end: it may have happened. "
-                f"An effect that is declared idempotent=True is done again, and one with a probe= is asked for"
+                f"{self} began in attempt {before.attempt} and has no recorded outcome: it may have happened. "
+                "Declare it idempotent=True to repeat it, or give a probe= to ask whether it happened"
             )
         found = await self._asked(ask, self._probe)
         if found is None or found is False:
             await self._book.begin_anew(ask, self._effect)
             return
         result, fault = _kept(None if found is True else found)
-        note = "its probe found that it had happened" + (f"; {fault}" if fault else "")
+        note = "its probe found that it happened" + (f"; {fault}" if fault else "")
         await self._book.end(ask, self._effect, EffectState.DONE, result, note)
         self._recall(result)
 
@@ -358,11 +358,11 @@ def _kept(result: Any) -> tuple[bytes | None, str | None]:
     try:
         encoded = _encode(result)
     except Exception as error:
-        return None, clean(f"its result could not be kept: {headline(error)}", _MOST_NOTE)
+        return None, clean(f"its result was not stored: {headline(error)}", _MOST_NOTE)
     if is_too_deep(encoded):
-        return None, f"its result could not be kept: it is nested more than {MOST_DEPTH} levels deep"
+        return None, f"its result was not stored: it is nested more than {MOST_DEPTH} levels deep"
     if len(encoded) > MOST_RESULT:
-        return None, f"its result could not be kept: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}"
+        return None, f"its result was not stored: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}"
     return encoded, None
 
 
@@ -375,10 +375,10 @@ def declared(
     """An effect as its handler wrote it, checked. `among`: the names that its job declares, if it declares any."""
     checked_name(name, "effect")
     if among is not None and name not in among:
-        known = f"it declares {', '.join(among)}" if among else "it declares that it has none"
+        known = f"it declares {', '.join(among)}" if among else "it declares no effects"
         raise InvalidInput(f'the job has no effect {name!r}: {known}; add it: @app.job(effects=(..., "{name}"))')
     if probe is not None and not callable(probe):
-        raise InvalidInput(f"probe={probe!r:.80}: give a function that is called with the idempotency key")
+        raise InvalidInput(f"probe={probe!r:.80}: give a function that takes the idempotency key")
     settles = Settles.IDEMPOTENT if idempotent else Settles.PROBE if probe is not None else None
     return Effect(name, checked_key_of(key, f"the effect {name}"), settles, _name_of(undo))
 
@@ -397,7 +397,7 @@ def checked_failures(given: Failures | Iterable[type[BaseException]]) -> tuple[t
     kinds = (given,) if isinstance(given, type) else tuple(given)
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise InvalidInput(f"safe_errors takes exception classes; {kind!r:.80} is none")
+            raise InvalidInput(f"safe_errors takes exception classes, not {kind!r:.80}")
     return kinds
 
 
@@ -406,5 +406,5 @@ def _name_of(undo: object) -> str | None:
         return undo and clean(undo, _MOST_NOTE)
     name = getattr(undo, "name", None) or getattr(undo, "__qualname__", None)
     if not callable(undo) or not isinstance(name, str):
-        raise InvalidInput(f"undo={undo!r:.80}: give the function that takes the effect back, or its name")
+        raise InvalidInput(f"undo={undo!r:.80}: give the function that undoes the effect, or its name")
     return name

@@ -88,7 +88,7 @@ def found(attempt: Attempt, error: BaseException | None, result: Any, clock: Clo
         finding = _found(attempt, error, result, clock, hide)
     except BaseException as fault:
         told = headline(fault if error is None else error, hide)
-        text = clean(f"{told}\nHow it ended could not be classified: {describe(fault, hide)}")
+        text = clean(f"{told}\nClassifying its outcome failed: {describe(fault, hide)}")
         finding = Finding(Outcome.FAILED, text)
     batches = None if attempt.context is None else attempt.context._batches
     if batches is not None and finding.error is not None and finding.outcome in (Outcome.FAILED, Outcome.PERMANENT):
@@ -133,11 +133,11 @@ def result_of(result: Any, hide: Hide) -> tuple[bytes | None, str | None]:
     try:
         encoded = _encode(result)
     except BaseException as error:  # whatever the code of its author's classes raises
-        return None, clean(f"note: the result was not kept: {headline(error, hide)}")
+        return None, clean(f"note: the result was not stored: {headline(error, hide)}")
     if is_too_deep(encoded):
-        return None, f"note: the result was not kept: it is nested more than {MOST_DEPTH} levels deep"
+        return None, f"note: the result was not stored: it is nested more than {MOST_DEPTH} levels deep"
     if len(encoded) > MOST_RESULT:
-        return None, f"note: the result was not kept: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}"
+        return None, (f"note: the result was not stored: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}")
     return encoded, None
 
 
@@ -150,7 +150,11 @@ def _answered(answer: Any, hide: Hide) -> Finding:
     scope = None if scope is None else hide(scope)
     if ok:
         return Finding(Outcome.SUCCEEDED, None, Event.CHECK_PASSED, scope=scope)
-    return Finding(Outcome.FAILED, f"the check says no: {scope}" if scope else "the check says no", refused=True)
+    return Finding(
+        Outcome.FAILED,
+        f"the check rejected the result: {scope}" if scope else "the check rejected the result",
+        refused=True,
+    )
 
 
 def _heeded(attempt: Attempt, error: BaseException | None) -> bool:
@@ -270,7 +274,7 @@ def _loose_ends(lines: Sequence[EffectView]) -> str:
     if not open_ones:
         return ""
     others = f" and {len(open_ones) - 1} others" if len(open_ones) > 1 else ""
-    return f"{open_ones[0]}{others} began, and nothing says how it ended"
+    return f"{open_ones[0]}{others} started and has no recorded outcome"
 
 
 async def uninterrupted(question: Coroutine[Any, Any, T], /) -> T:

@@ -71,7 +71,8 @@ def execute_in_thread(attempt: Attempt, clock: Clock, chance: Chance, desks: Des
         if inspect.iscoroutine(result):
             result.close()
             raise Permanent(
-                f"{attempt.handler.name} returned a coroutine that nobody awaits; declare it with async def"
+                f"{attempt.handler.name} returned a coroutine, which a plain function cannot await; declare the "
+                "handler with async def"
             )
     except BaseException as error:
         return finished(concluded(attempt, found(attempt, error, None, clock), clock, chance, desks, ask))
@@ -137,7 +138,7 @@ async def unbegun(attempt: Attempt, clock: Clock, chance: Chance, desks: Desks, 
 
 
 def _never() -> float:
-    raise AssertionError("a cancellation is left to nobody's chance")
+    raise AssertionError("a cancellation needs no chance of a retry")
 
 
 def _completed(attempt: Attempt, result: Any, now: Instant) -> Ending:

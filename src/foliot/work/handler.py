@@ -82,7 +82,7 @@ class Handler:
         for call in (function, getattr(function, "__call__", None)):  # noqa: B004 - an object's own, to look at
             if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
                 raise InvalidInput(
-                    f"{name} is a generator: calling it would do nothing; a job returns, it does not yield"
+                    f"{name} is a generator, and calling it would run no code; use return instead of yield"
                 )
         arguments = Arguments(name, function)
         arguments.secrets = _secrets(name, secret, secret_keys, arguments)
@@ -110,7 +110,7 @@ class Handler:
     def checked_by(self, function: Callable[..., Any], settings: Mapping[str, Any]) -> Handler:
         """The same job, with a function that looks whether its business result is right."""
         if self.check is not None:
-            raise InvalidInput(f"{self.name} has a check already; let that one look at everything")
+            raise InvalidInput(f"{self.name} has a check already; a job has one check")
         look = Handler.of(function, name=self.name, policy=self.policy.merged(check_choices(self.name, settings)))
         arguments = CheckArguments(self.name, function, self.function, self.arguments)
         arguments.secrets = self.secrets
@@ -165,8 +165,8 @@ class Handler:
         for name in sorted(carried.names):
             if plain(name) in self.secrets.keys or any(path[0] == name for path in self.secrets.paths):
                 raise InvalidInput(
-                    f"{self.name}: its key or destination names {name}, which is secret, and those are shown to "
-                    f"everybody; name another argument"
+                    f"{self.name}: its key or destination contains {name}, which is secret, and Foliot shows keys "
+                    "and destinations; use another argument"
                 )
         return carried
 
@@ -189,7 +189,7 @@ def _failures(job: str, setting: str, given: Failures) -> tuple[type[BaseExcepti
     classes = (given,) if isinstance(given, type) else tuple(given)
     for kind in classes:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise InvalidInput(f"{job}: {setting} takes exception classes; {kind!r:.80} is none")
+            raise InvalidInput(f"{job}: {setting} takes exception classes, not {kind!r:.80}")
     return classes
 
 
@@ -198,8 +198,8 @@ def _effects(job: str, given: Iterable[str] | None) -> tuple[str, ...] | None:
         return None
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidInput(
-            f'{job}: effects={given!r:.80}: name all its effects, as in effects=("payout",); effects=() says that it '
-            f"has none"
+            f'{job}: effects={given!r:.80}: name all its effects, as in effects=("payout",); use effects=() for a '
+            "job without effects"
         )
     return tuple(dict.fromkeys(checked_name(name, "effect") for name in given))
 
@@ -210,8 +210,8 @@ def _secrets(job: str, paths: Iterable[str], keys: Iterable[str], arguments: Arg
     for path in found.paths:
         if path[0] == RESULT and RESULT in arguments.fields:
             raise InvalidInput(
-                f"{job}: secret={'.'.join(path)!r} could mean its argument {RESULT!r} or what it returns; call the "
-                f"argument otherwise"
+                f"{job}: secret={'.'.join(path)!r} could mean its argument {RESULT!r} or its return value; rename "
+                "the argument"
             )
         if path[0] not in (*arguments.fields, RESULT) and not arguments.takes_others:
             near = get_close_matches(path[0], arguments.fields, n=1)

@@ -80,7 +80,7 @@ class Heartbeat:
         except Exception as error:  # the next one is not far; the store decides whether it came too late
             shown = f"{type(error).__name__}: {error}"
             if shown != self._noted:
-                _log.warning("a heartbeat failed, trying again until it succeeds: %s", shown)
+                _log.warning("heartbeat failed, retrying until it succeeds: %s", shown)
                 self._noted = shown
             return False
         finally:
@@ -135,7 +135,7 @@ class Heartbeat:
         try:
             asyncio.run_coroutine_threadsafe(self.blockade.record_interrupted(), loop).result(patience / SECOND)
         except Exception as error:  # the store is away
-            _log.warning("interrupted attempts were not recorded: %s: %s", type(error).__name__, error)
+            _log.warning("recording interrupted attempts failed: %s: %s", type(error).__name__, error)
 
     def _main(self) -> None:
         try:
@@ -157,7 +157,7 @@ class Heartbeat:
             try:
                 await self.blockade.run_once()
             except Exception:
-                _log.exception("a look at the worker's event loop failed")
+                _log.exception("checking the worker's event loop failed")
             await self._rest(self._worker.clock.until_beat(_LONGEST))
 
     async def _beat_until_stopped(self) -> None:

@@ -253,15 +253,15 @@ class Cell:
         """For people, who want to know whom to blame."""
         code = None if self._process is None else self._process.returncode
         if code is None or code >= 0:
-            return f"the process of the handler ended with exit code {code} and without a word"
+            return f"the handler's process exited with code {code} without a result"
         try:
             name = f" ({signal.Signals(-code).name})"
         except ValueError:
             name = ""
         if self._killing is not None:
-            return "its process did not heed that, and was killed"
-        hint = "; perhaps it ran out of memory" if -code == signal.SIGKILL else ""
-        return f"the process of the handler was killed by signal {-code}{name}{hint}"
+            return "its process did not stop and was killed"
+        hint = "; it may have run out of memory" if -code == signal.SIGKILL else ""
+        return f"the handler's process was killed by signal {-code}{name}{hint}"
 
     # ----------------------------------------------------------------------------------------- conversation
 
@@ -277,7 +277,7 @@ class Cell:
             try:
                 message = await wire.from_child(self._reader)
             except (ValueError, msgspec.MsgspecError) as error:
-                return wire.Broken(f"the process of the handler said something unintelligible: {error}", False)
+                return wire.Broken(f"the handler's process sent an invalid message: {error}", False)
             match message:
                 case wire.Began():
                     attempt.started_at, attempt.begun_at = message.started_at, message.begun_at

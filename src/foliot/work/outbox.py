@@ -70,9 +70,7 @@ class Pause:
         self._since, self.until = now, now + length
         shown = f"{type(error).__name__}: {error}"
         if shown != self._noted:
-            _log.warning(
-                "%s failed, trying again in %g s, and then until it succeeds: %s", what, length / SECOND, shown
-            )
+            _log.warning("%s failed, retrying in %g s: %s", what, length / SECOND, shown)
             self._noted = shown
 
     def succeeded(self) -> None:
@@ -155,7 +153,7 @@ class Outbox:
         except HOPELESS as error:
             self.hopeless = error
         except Exception as error:  # nothing was changed; everything that was not delivered is still here
-            self.pause.failed(self._clock.now(), "telling the store how work ended", error)
+            self.pause.failed(self._clock.now(), "writing outcomes to the store", error)
         finally:
             self.delivery = None
             self._on_delivered(worker, beat)
@@ -188,7 +186,7 @@ class Outbox:
         self.fenced += len(fenced)
         if fenced:
             shown = ", ".join(f"{one.number}/{one.attempt}" for one in fenced[:10])
-            _log.warning("%d endings were refused, their runs being somebody else's by now: %s", len(fenced), shown)
+            _log.warning("%d outcomes fenced, these attempts no longer own their runs: %s", len(fenced), shown)
 
     async def _give_back(self, worker: int) -> None:
         count = len(self.unbegun)

@@ -24,8 +24,8 @@ def place_of(handler: Handler) -> Place:
         if any(found is handler for found in _handlers(module)):
             return Place(module.__name__, getattr(module, "__file__", None), handler.name)
     raise InvalidInput(
-        f"{handler.name} cannot be imported by a process of its own: no module has it, or its app, under a name; "
-        f'a job with isolation="process" must be made at the top of a module, not inside a function'
+        f"{handler.name} cannot be imported by an isolated process: it, or its app, is not an attribute of a "
+        'module; define a job with isolation="process" at the top of a module, not inside a function'
     )
 
 
@@ -61,8 +61,8 @@ def handler_at(place: Place) -> Handler:
         if handler.name == place.job:
             return handler
     raise InvalidInput(
-        f"{place.module} has no job {place.job!r} when it is imported by a process of its own; a job with "
-        f'isolation="process" must be made whenever its module is imported'
+        f"{place.module} has no job {place.job!r} when an isolated process imports it; a job with "
+        'isolation="process" must be defined on every import of its module'
     )
 
 
@@ -85,7 +85,7 @@ def _file_of(module: str) -> Path | None:
 def _from_file(name: str, place: Place) -> ModuleType:
     spec = None if place.file is None else importlib.util.spec_from_file_location(name, place.file)
     if spec is None or spec.loader is None:
-        raise InvalidInput(f"{place.job}: {place.module} is in no file that a process of its own could import")
+        raise InvalidInput(f"{place.job}: {place.module} is not in a file that an isolated process could import")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # annotations are looked up there
     spec.loader.exec_module(module)

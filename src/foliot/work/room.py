@@ -50,10 +50,10 @@ class Room:
         reserved: Mapping[str, int] | None = None,
     ) -> None:
         if not 0 <= reserve < 1:
-            raise InvalidInput(f"reserve={reserve:g}: give the share that is kept for live work, from 0 to below 1")
+            raise InvalidInput(f"reserve={reserve:g}: give the share of slots for live runs, from 0 to below 1")
         if not 0 <= headroom < 1:
             raise InvalidInput(
-                f"headroom={headroom:g}: give the share that is kept for tenants below theirs, from 0 to below 1"
+                f"headroom={headroom:g}: give the share of slots for tenants below their share, from 0 to below 1"
             )
         self.slots = slots
         self._reserve = reserve
@@ -222,10 +222,10 @@ def checked_reserved(reserved: Mapping[str, int], queues: Sequence[str], slots: 
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
             raise InvalidInput(f"{queue}={most!r:.40}: reserve a whole number of slots, from 1")
     if reserved and len(queues) == 1:
-        raise InvalidInput(f"this worker serves {queues[0]} alone: all of its slots are for that queue, reserve none")
+        raise InvalidInput(f"this worker serves only {queues[0]}, which may use all its slots: do not reserve slots")
     kept = sum(reserved.values())
     if kept > slots:
-        raise InvalidInput(f"{kept} slots are reserved, and this worker has {slots}")
+        raise InvalidInput(f"{kept} slots are reserved, but this worker has only {slots}: reserve fewer")
     if kept == slots and set(queues) - set(reserved):
         others = ", ".join(queue for queue in queues if queue not in reserved)
         raise InvalidInput(

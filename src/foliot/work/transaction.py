@@ -124,7 +124,7 @@ class TransactionBlock:
         database, such as a payment, is no such thing: no rollback takes it back. `ctx.effect` is for those, before."""
         effect = declared(name, key, idempotent=False, probe=None, undo=undo, among=self._owner.effects)
         if self._open is None:
-            raise InvalidInput("the transaction is not open; its effects belong into its block")
+            raise InvalidInput("the transaction is not open; use its effects inside the block")
         if self._book is None:
             assert self._loop is not None
             desk = _TransactionDesk(self._open, self._owner.claimed, self._loop)
@@ -152,7 +152,7 @@ class TransactionBlock:
         opened = await self._enter(_InLoop(self._owner.desk), waiting(self._owner.desk.loop))
         if opened.is_callers and opened.is_blocking:
             self._left()
-            raise InvalidInput("connection= is not async: use it in a job that is not, in `with ctx.transaction(...)`")
+            raise InvalidInput("connection= is not async: use it in a plain job, with `with ctx.transaction(...)`")
         self._connection = opened.connection
         return self
 
@@ -203,14 +203,14 @@ class TransactionBlock:
         loose = [f"{one.name} {one.key}" for one in lines if one.state is EffectState.STARTED]
         if loose:
             raise InvalidInput(
-                f"{loose[0]} has begun and has not ended: a run cannot be completed around an open effect; "
-                f"let its block end before the transaction begins"
+                f"{loose[0]} is open: a transaction cannot complete a run with an open effect; end the effect's "
+                "block before the transaction begins"
             )
         ending = self._ending(claimed)
         worker = self._owner.desk.worker_number()
         if not await ask(opened, opened.finish(worker, ending)):
             raise LostOwnership(
-                f"the attempt with token {claimed.token} no longer owns its run; nothing of its transaction is kept"
+                f"the attempt with token {claimed.token} no longer owns its run; its transaction is rolled back"
             )
         await ask(opened, opened.commit())
         self._owner.completed(Completion(ending, not opened.is_callers))
@@ -247,7 +247,7 @@ def _kept(result: Any) -> bytes:
     if is_too_deep(encoded):
         raise InvalidInput(f"tx.result is nested more than {MOST_DEPTH} levels deep; flatten it")
     if _NUL.search(encoded):
-        raise InvalidInput("tx.result holds a NUL character, which PostgreSQL's JSON cannot hold; leave it out")
+        raise InvalidInput("tx.result contains a NUL character, which PostgreSQL's JSON cannot store; remove it")
     if len(encoded) > MOST_RESULT:
         raise InvalidInput(f"tx.result: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}")
     return encoded

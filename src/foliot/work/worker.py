@@ -261,7 +261,10 @@ class Worker:
             if self.wish is not None and self.number is not None:
                 # A person wanted that of the worker, not of the number that it had.
                 await self.store.wish(
-                    self.number, self.wish, actor="foliot", note="as before it was declared dead and entered anew"
+                    self.number,
+                    self.wish,
+                    actor="foliot",
+                    note=("same requested state as before the worker was marked dead"),
                 )
         except HOPELESS:
             raise
@@ -587,8 +590,8 @@ class Worker:
             return
         if not self.recycling:
             _log.warning(
-                "%s (attempt %d of %s) goes on although it was told to stop, and a %s cannot be ended alone: this "
-                "process takes no more work, ends with exit code %d when the rest is done, and is to be started again",
+                "%s (attempt %d of %s) did not stop, and a %s cannot be stopped alone: claiming no more runs, "
+                "exiting with code %d after the other attempts, restart this worker",
                 *(attempt.claimed.id, attempt.claimed.attempt, attempt.handler.name),
                 "task" if attempt.future is None else "thread",
                 RECYCLED,
@@ -650,11 +653,11 @@ class Worker:
 
     def _wished(self, wish: Wish | None) -> None:
         told = {
-            Wish.DRAIN: "is drained: it takes nothing more, and leaves when what runs has ended",
-            Wish.QUARANTINE: "is in quarantine: it takes nothing more, and stays",
+            Wish.DRAIN: "drained: it claims no more runs and exits after its attempts",
+            Wish.QUARANTINE: "quarantined: it claims no more runs and keeps running",
             None: "works again",
         }
-        _log.warning("an operator wants it so: worker %s %s", self.number, told[wish])
+        _log.warning("operator request: worker %s %s", self.number, told[wish])
         self.wish = wish
         if wish is not None:
             self.return_standbys(self.standbys.take_all())

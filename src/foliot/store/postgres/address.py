@@ -53,10 +53,10 @@ def address(url: str) -> Address:
     for word, value in ours.items():
         allowed = _OURS[word]
         if allowed is not None and value not in allowed:
-            raise InvalidInput(f"{word}={value!r} in the store's URL: it is one of {', '.join(allowed)}")
+            raise InvalidInput(f"{word}={value!r} in the store's URL: give one of {', '.join(allowed)}")
     most = ours.get("connections", "10")
     if not most.isdigit() or not 2 <= int(most) <= 100:
-        raise InvalidInput(f"connections={most!r} in the store's URL: a number from 2 to 100")
+        raise InvalidInput(f"connections={most!r} in the store's URL: give a number from 2 to 100")
     for word in words:
         if word not in _LIBPQ and (near := get_close_matches(word, [*_OURS, *_LIBPQ], 1, 0.8)):
             raise InvalidInput(f"{word}= in the store's URL is not known; did you mean {near[0]}=?")

@@ -356,4 +356,4 @@ def _log_failure(task: asyncio.Task[Fired]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, _Abandoned):
         level = logging.DEBUG if isinstance(error, FoliotError) else logging.WARNING
-        _log.log(level, "ticks were not made ready, or not handed off together", exc_info=error)
+        _log.log(level, "preparing or handing off a burst of ticks failed, handing them off one by one", exc_info=error)

@@ -151,7 +151,7 @@ class Bell:
                 await self._send(self._ringing.pop())
                 await asyncio.sleep(BREATH)
         except Exception as error:  # a hint that is lost costs a fraction of a second
-            _log.debug("a wake-up could not be sent: %s", error)
+            _log.debug("wake-up not sent, receivers find the work by polling: %s", error)
             self._ringing.clear()
         finally:
             self._sender = None
@@ -191,7 +191,7 @@ class Bell:
                     connection.terminate()
             except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 if not is_logged:
-                    _log.warning("not listening for wake-ups, looking instead: %s: %s", type(error).__name__, error)
+                    _log.warning("listening for wake-ups failed, polling instead: %s: %s", type(error).__name__, error)
                     is_logged = True
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5)

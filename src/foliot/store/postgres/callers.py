@@ -53,7 +53,11 @@ def is_blocking(connection: Any) -> bool:
 def say(connection: Any, query: str, text: str) -> Sequence[Row]:
     send = _sender(connection, _BLOCKING)
     if send is None:
-        raise _refusal(connection, _AWAITED, "await at_async, delay_async, now_async or promise_many_async with it")
+        raise _refusal(
+            connection,
+            _AWAITED,
+            ("it is async: use it with await and at_async, delay_async, now_async or promise_many_async"),
+        )
     try:
         return send(connection, query, text)
     except Exception as error:
@@ -64,7 +68,7 @@ def say(connection: Any, query: str, text: str) -> Sequence[Row]:
 async def say_async(connection: Any, query: str, text: str) -> Sequence[Row]:
     send = _sender(connection, _AWAITED)
     if send is None:
-        raise _refusal(connection, _BLOCKING, "it is not async: call at, delay, now or promise_many with it")
+        raise _refusal(connection, _BLOCKING, "it is not async: use it with at, delay, now or promise_many")
     try:
         return await send(connection, query, text)
     except Exception as error:
@@ -147,8 +151,8 @@ def _django(connection: Any, query: str, text: str) -> Sequence[Row]:
 def _check_engine(name: str) -> None:
     if name != "postgresql":
         raise InvalidInput(
-            f"connection= leads to {name}, but the store is in PostgreSQL; a promise can share a transaction only with "
-            f"what is in the same database"
+            f"connection= is a connection to {name}, but the store is in PostgreSQL; a promise can only join a "
+            "transaction of the store's own database"
         )
 
 
@@ -199,6 +203,6 @@ def _explain(error: Exception) -> None:
         raise LostOwnership(f"{told}; roll back, and let the handler end") from error
     if any(one in code for one in _NOT_THERE):
         raise StoreError(
-            "the database that connection= leads to has no schema foliot, or one that is too old; run `foliot migrate` "
-            "on it, or give a connection to the store's own database"
+            "the database of connection= has no schema foliot, or an old one; run `foliot migrate` on it, or give "
+            "a connection to the store's own database"
         ) from error

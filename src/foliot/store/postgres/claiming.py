@@ -167,7 +167,7 @@ class Claimer:
             if _is_declared_dead(error):
                 if found:
                     return False
-                raise LostOwnership(f"worker {wanted.worker} was declared dead; it has to register anew") from error
+                raise LostOwnership(f"worker {wanted.worker} was marked dead; it must register again") from error
             self._unsure[tuple(tokens)] = wanted.worker, now
             if found:
                 return False
@@ -194,7 +194,7 @@ class Claimer:
             try:
                 await self._server.write(working.put_aside)
             except StoreError as error:  # what was claimed is ours all the same; the next claim looks again
-                _log.warning("what a claim left over could not be looked at: %s", error)
+                _log.warning("checking the runs that a claim left over failed, the next claim checks them: %s", error)
                 return False
         return aside
 

@@ -134,8 +134,8 @@ class Connections:
             asyncpg.CantChangeRuntimeParamError,
         ) as error:
             raise InvalidInput(
-                f"PostgreSQL at {self.where.shown} refuses a setting in the store's URL: {error}. Words that are not "
-                f"known here are settings of the server: correct it, or remove it"
+                f"PostgreSQL at {self.where.shown} refuses a setting in the store's URL: {error}. Unknown words of "
+                "the URL are passed to the server as settings: correct or remove this one"
             ) from error
 
     def _options(self, hot: bool = False) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class Connections:
                 length = next(lengths, None)
                 if length is None:
                     raise away(error, self.where) from error
-                _log.debug("the server cannot be reached (%s); trying again", error)
+                _log.debug("PostgreSQL unreachable, reconnecting: %s", error)
                 await asyncio.sleep(length)
 
     async def close(self) -> None:
@@ -318,9 +318,8 @@ def is_cut(error: StoreError) -> bool:
 def unknown(error: BaseException, where: Address) -> OutcomeUnknown:
     """`error`: why the server cannot say."""
     return OutcomeUnknown(
-        f"the connection to PostgreSQL at {where.shown} was lost in the middle of this request, and it is not known "
-        f"whether it was written: {error}. Look before you try again; with a key, a promise can be made again without "
-        f"harm"
+        f"the connection to PostgreSQL at {where.shown} was lost during this request, so it is unknown whether it "
+        f"was committed: {error}. Check before you repeat it; a promise with a key can be repeated safely"
     )
 
 
@@ -340,14 +339,14 @@ async def checked(connection: Any, where: Address) -> None:
         raise StoreTooOld(f"PostgreSQL {version} at {where.shown} is too old; Foliot needs 14 or newer")
     if fsync != "on" or pages != "on":
         raise StoreError(
-            f"PostgreSQL at {where.shown} runs with fsync={fsync} and full_page_writes={pages}: a crash of its host "
-            f"would lose promises that were acknowledged, or all of them. Turn both on"
+            f"PostgreSQL at {where.shown} runs with fsync={fsync} and full_page_writes={pages}: a crash of its "
+            "host could lose committed promises, or the whole database. Turn both on"
         )
     if standby:
-        raise StoreError(f"PostgreSQL at {where.shown} is a standby, which cannot be written to; name the primary")
+        raise StoreError(f"PostgreSQL at {where.shown} is a read-only standby; give the address of the primary")
     if commit == "off":
         _log.warning(
-            "PostgreSQL at %s runs with synchronous_commit=off: a crash of its host may lose the last promises that "
-            "were acknowledged",
+            "PostgreSQL at %s runs with synchronous_commit=off: a crash of its host may lose the last committed "
+            "promises",
             where.shown,
         )

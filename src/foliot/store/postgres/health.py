@@ -68,7 +68,7 @@ async def health(connection: Any, where: Address) -> dict[str, Any]:
         "held": {str(owner): list(shards) for owner, shards in await connection.fetch(_OWNERS)},
         "pooler": "transaction" if where.pooler else "none",
         "listens": where.listen is not None,
-        "integrity": "ok" if broken is None else f"damaged: {broken} must be built anew (REINDEX)",
+        "integrity": "ok" if broken is None else f"damaged: rebuild {broken} with REINDEX",
         "wake_ups": None if where.listen is None else await _wake_ups(connection, where, where.listen),
     }
 
@@ -90,10 +90,10 @@ async def _wake_ups(connection: Any, where: Address, listen: str) -> str:
             await arrived.wait()
     except TimeoutError:
         if listen == where.dsn:
-            return "wake-ups do not arrive: the store's URL leads through a pooler (pooler=transaction in it says so)"
-        return "wake-ups do not arrive: listen= leads to another database, or through a pooler"
+            return "wake-ups do not arrive: the store's URL uses a pooler; add pooler=transaction to the URL"
+        return "wake-ups do not arrive: listen= connects to another database, or through a pooler"
     except (asyncpg.PostgresError, *UNREACHABLE) as error:
-        return f"wake-ups cannot be tried: {_reason(error)}"
+        return f"wake-ups cannot be tested: {_reason(error)}"
     finally:
         ears.terminate()
     return "ok"

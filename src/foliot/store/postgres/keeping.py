@@ -45,7 +45,7 @@ async def _try(server: Server, work: Work[None]) -> None:
     try:
         await server.write(work)
     except StoreError as error:  # somebody reads history, or the server is away
-        _log.info("history could not be tidied now: %s", error)
+        _log.info("deleting expired history failed, the next round retries: %s", error)
 
 
 async def _make_partitions(tx: PostgresTransaction) -> None:

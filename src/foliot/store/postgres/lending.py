@@ -99,7 +99,10 @@ class LentTransaction:
     def _open(self) -> PostgresTransaction:
         assert self._tx is not None, "it was begun"
         if not self._used.is_in_transaction():
-            raise StoreError("the transaction was ended inside its block; the run is not completed by it")
+            raise StoreError(
+                "the handler ended the transaction inside its block, so it does not complete the "
+                "run; leave COMMIT and ROLLBACK to the block"
+            )
         return self._tx
 
     async def begin(self) -> None:
@@ -158,8 +161,8 @@ class LentTransaction:
             await self._end(None)
             if status != "COMMIT":  # a statement in it had failed, and somebody went on
                 raise NotWritten(
-                    "a statement of the transaction failed, and the block went on; PostgreSQL rolled the transaction "
-                    "back, so nothing of it was written. Let the error leave the block, or use a savepoint"
+                    "a statement of the transaction failed and the block caught its error; PostgreSQL rolled the "
+                    "transaction back, and nothing was written. Let the error leave the block, or use a savepoint"
                 )
         self._server.heard(tx.told)
         self._server.ring(tx.rings)

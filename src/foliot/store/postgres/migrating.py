@@ -67,8 +67,8 @@ async def migrate(connection: Any, where: Address) -> Schema:
         except AGAIN as error:
             if not left:
                 raise StoreError(
-                    f"{where.shown}: the tables are in use without a pause, and could not be changed ({error}); "
-                    f"nothing was done. End long transactions, and try again"
+                    f"{where.shown}: long transactions lock the tables, so the migration changed nothing "
+                    f"({error}). End these transactions and run it again"
                 ) from error
             await asyncio.sleep(_PAUSE)
     raise AssertionError("unreachable")
@@ -97,10 +97,10 @@ def as_sql(after: int) -> str:
     """What `migrate` does from there on, for whoever wants to read it first, or to run it by other means."""
     left = steps()[after:]
     if not left:
-        return f"-- The tables of Foliot are at step {after}; nothing is to be done.\n"
+        return f"-- The schema of Foliot is at step {after}: no migration is needed.\n"
     title = (
-        f"-- The tables of Foliot, from step {after} to {left[-1].number}. Run it whole, in one transaction:\n"
-        f"--     psql -1 -v ON_ERROR_STOP=1 -f FILE"
+        f"-- The schema of Foliot, from step {after} to {left[-1].number}. Run all of it in one transaction:\n--   "
+        "  psql -1 -v ON_ERROR_STOP=1 -f FILE"
     )
     pieces = [title, f"{_LOCK}\n{_BRIEFLY}", _TABLE.strip()]
     for step in left:

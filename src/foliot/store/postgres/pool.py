@@ -84,7 +84,7 @@ class Pool:
             connection = await self._connect()
             if self._closed:
                 connection.terminate()
-                raise ConnectionAbortedError("the pool was closed meanwhile")
+                raise ConnectionAbortedError("the connection pool is closed")
         except BaseException:
             self._made -= 1
             self._give(None)

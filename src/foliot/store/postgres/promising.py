@@ -92,8 +92,8 @@ def kept(row: Row, wanted: Promise) -> Kept | Conflict:
     match wanted.on_conflict:
         case OnConflict.REPLACE:
             return Conflict(
-                f"{found} is {word} and can no longer be replaced; "
-                f'on_conflict="renew" makes the next generation once it has ended'
+                f'{found} is {word} and can no longer be replaced; on_conflict="renew" creates the next generation '
+                "after it has ended"
             )
         case OnConflict.RENEW:
             return Conflict(
@@ -139,7 +139,7 @@ def _failure(server: Server, error: StoreError, is_open: bool) -> StoreError:
 
 
 def _numbers_taken() -> StoreError:
-    return NotWritten("the promises were not written: each number drawn for them was taken already; promise them again")
+    return NotWritten("the promises were not written, because all their new ids were in use; repeat the call")
 
 
 async def _found(server: Server, promises: Sequence[Promise], numbers: Sequence[int]) -> bool:

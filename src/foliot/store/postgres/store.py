@@ -127,7 +127,7 @@ class PostgresStore(PeriodicVerbs):
             finally:
                 await first.close(timeout=5)
         except asyncpg.ClientConfigurationError as error:
-            raise StoreError(f"{self.where.shown} cannot be used as an address: {error}") from error
+            raise StoreError(f"{self.where.shown} is not a valid address: {error}") from error
         except UNREACHABLE as error:
             raise away(error, self.where) from error
         except asyncpg.PostgresError as error:
@@ -278,7 +278,7 @@ class PostgresStore(PeriodicVerbs):
                 answer = await question()
                 if answer is not None:
                     return answer
-                error = StoreError(f"PostgreSQL at {self.where.shown} gives no answer")
+                error = StoreError(f"PostgreSQL at {self.where.shown} does not answer")
             except StoreError as failure:
                 if not is_cut(failure):
                     raise

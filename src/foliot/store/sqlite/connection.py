@@ -52,7 +52,7 @@ def connect(path: str, clock: Clock | None = None) -> apsw.Connection:
         mode = _write_ahead(connection)
         if path != ":memory:" and mode != "wal":
             raise StoreError(
-                f"{path}: the file system gives no write-ahead log (journal mode is {mode!r}); use a local disk"
+                f"{path}: the file system has no write-ahead log support (journal mode {mode!r}); use a local disk"
             )
         connection.pragma("synchronous", "full")
         connection.pragma("cache_size", -65_536)
@@ -64,8 +64,8 @@ def connect(path: str, clock: Clock | None = None) -> apsw.Connection:
         folder = os.path.dirname(os.path.realpath(path))
         if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError) and not _may_write(folder):
             raise StoreError(
-                f"{path}: cannot be opened: {_user()} may not write to its directory {folder} "
-                f"({_rights(folder)}), where the log of the store is kept; allow it, or run as its owner"
+                f"{path}: cannot be opened: {_user()} may not write to its directory {folder} ({_rights(folder)}), "
+                "which must hold the store's write-ahead log; allow it, or run as its owner"
             ) from error
         raise StoreError(f"{path}: cannot be opened as a store: {error}") from error
     return connection
@@ -136,7 +136,7 @@ def refuse_foreign(connection: apsw.Connection, path: str) -> None:
     # Tables first: another process may be making ours, and they come with the id in one transaction.
     has_tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
     if has_tables and connection.pragma("application_id") != APPLICATION:
-        raise SchemaMismatch(f"{path} is a SQLite file of something else; give Foliot a file of its own")
+        raise SchemaMismatch(f"{path} is an SQLite file of another program; give Foliot its own file")
 
 
 def _write_ahead(connection: apsw.Connection) -> str:

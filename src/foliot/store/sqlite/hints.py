@@ -204,7 +204,7 @@ class Listener:
         try:
             made, name = self._bound(path)
         except OSError as error:
-            _log.debug("no hints of commits meanwhile: %s", error)
+            _log.debug("commit hints lost, polling the file until they work again: %s", error)
             return
         self.loop.remove_reader(self._socket.fileno())
         self._socket.close()
@@ -228,5 +228,5 @@ def listen(path: str, loop: asyncio.AbstractEventLoop) -> Listener | None:
     try:
         return Listener(path, loop)
     except (OSError, NotImplementedError) as error:
-        _log.info("no hints of commits, asking the file instead: %s", error)
+        _log.info("commit hints unavailable, polling the file: %s", error)
         return None

@@ -93,5 +93,8 @@ class LentTransaction:
 
     def _now(self) -> SqliteTransaction:
         if not self.connection.in_transaction:  # by the handler, or by SQLite itself: a full disk, ON CONFLICT ROLLBACK
-            raise StoreError("the transaction was ended inside its block; the run is not completed by it")
+            raise StoreError(
+                "the handler ended the transaction inside its block, so it does not complete the "
+                "run; leave COMMIT and ROLLBACK to the block"
+            )
         return SqliteTransaction(self.connection, self._queries, self._clock.now())

@@ -93,8 +93,8 @@ def as_sql(after: int) -> str:
     """What `migrate` does from there on, for whoever wants to read it first."""
     left = steps()[after:]
     if not left:
-        return f"-- The tables of Foliot are at step {after}; nothing is to be done.\n"
-    pieces = [f"-- The tables of Foliot, from step {after} to {left[-1].number}, each step in its own transaction."]
+        return f"-- The schema of Foliot is at step {after}: no migration is needed.\n"
+    pieces = [f"-- The schema of Foliot, from step {after} to {left[-1].number}, each step in its own transaction."]
     if after == 0:
         pieces.append(f"PRAGMA application_id = {APPLICATION};")
     for step in left:
@@ -141,7 +141,7 @@ def make_folder(path: str) -> None:
     folder = Path(path).absolute().parent
     if not folder.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _log.warning("the directory %s did not exist; it was created for the store %s", folder, path)
+        _log.warning("created directory %s for the store %s", folder, path)
 
 
 def bring(path: str) -> Schema:
@@ -150,6 +150,6 @@ def bring(path: str) -> Schema:
     try:
         return migrate(connection, path)
     except apsw.Error as error:
-        raise StoreError(f"{path}: the tables could not be changed: {error}") from error
+        raise StoreError(f"{path}: the migration failed: {error}") from error
     finally:
         connection.close()

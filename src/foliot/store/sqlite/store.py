@@ -107,8 +107,8 @@ class SqliteStore(PeriodicVerbs):
             same = False
         if not same:
             raise NotWritten(
-                f"{self.path} was deleted or replaced while it was in use; nothing of this request was written. "
-                f"Stop all processes, put the file back, and start again"
+                f"{self.path} was deleted or replaced while it was in use, and this request was not written. Stop "
+                "all processes, restore the file, and start them again"
             )
 
     async def close(self) -> None:
@@ -230,10 +230,10 @@ class SqliteStore(PeriodicVerbs):
             except apsw.Error as error:
                 raise as_store_error(error) from error
         raise InvalidInput(
-            "connection= makes a promise part of a transaction in the store's own database, and this store is an "
-            "SQLite file of its own. In a job, take the connection that ctx.transaction() gives, and keep your tables "
-            "in that file. Elsewhere, promise once your transaction has committed, or keep the store in the PostgreSQL "
-            'that your tables are in: Foliot("postgresql://...")'
+            "connection= joins a promise to a transaction of the store's own database, and this store is a "
+            "separate SQLite file. In a job, use the connection of ctx.transaction() and keep your tables in that "
+            "file. Elsewhere, promise after your transaction has committed, or use a store in the PostgreSQL "
+            'database of your tables: Foliot("postgresql://...")'
         )
 
     async def promise_within_async(self, connection: Any, wanted: Sequence[Promise]) -> list[Kept]:
@@ -244,8 +244,8 @@ class SqliteStore(PeriodicVerbs):
     def transaction(self, connection: Any = None) -> LentTransaction:
         if connection is not None:
             raise InvalidInput(
-                "connection=: this store is an SQLite file, which nobody else may have open in this process; "
-                "ctx.transaction() without it gives a connection to that file"
+                "connection=: this store is an SQLite file, which only Foliot may open in this process; call "
+                "ctx.transaction() without connection= to get a connection to that file"
             )
         send_hints = (lambda: None) if self._sender is None else self._sender.send
         return LentTransaction(self._lend, self._take_back, self._queries, self._clock, send_hints)

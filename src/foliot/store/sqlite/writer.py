@@ -199,8 +199,8 @@ class InlineWriter:
         while not self._lock.acquire(blocking=False):
             if time.monotonic() > until:
                 raise NotWritten(
-                    "a handler waits inside ctx.transaction(), and keeps a store in memory for itself meanwhile; "
-                    "nothing of this request was written. Let it wait outside of the block, or use a store in a file"
+                    "a handler that waits inside ctx.transaction() locks the store in memory, and this request "
+                    "was not written. Wait outside of the block, or use a store in a file"
                 )
             await asyncio.sleep(0)
         try:
@@ -275,9 +275,9 @@ def commit(connection: apsw.Connection) -> None:
         connection.execute("COMMIT")
     except apsw.IOError as error:
         raise OutcomeUnknown(
-            f"SQLite: {type(error).__name__}: {error}; the file system failed during the commit, and it is not known "
-            f"whether this request was written. Look before you repeat it; with a key, a promise can be made again "
-            f"without harm"
+            f"SQLite: {type(error).__name__}: {error}; the file system failed during the commit, so it is unknown "
+            "whether this request was committed. Check before you repeat it; a promise with a key can be repeated "
+            "safely"
         ) from error
 
 

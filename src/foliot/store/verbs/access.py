@@ -106,7 +106,8 @@ async def add_token(tx: Transaction, wanted: NewToken, actor: str, note: str) ->
     row = await tx.one("add_token", **given, now=tx.now, actor=actor)
     if row is None:
         raise Conflict(
-            f"there is, or was, a token {wanted.name!r}: the audit log tells by its name who acted; choose another"
+            f"the token name {wanted.name!r} is or was in use, and the audit log names actors by it; choose "
+            "another name"
         )
     bound = WorkBound(wanted.jobs, wanted.queues, wanted.tenant, wanted.all_tenants)
     told = f" ({bound.words})" if wanted.scope is Scope.WORK else ""
@@ -172,12 +173,14 @@ async def trigger_once(tx: Transaction, schedule: str, key: str, make: Callable[
             return (await promises.by_id(tx, made_before)).kept("kept")
         except UnknownName:
             raise Conflict(
-                f"the key {key!r} triggered {made_before}, which history has forgotten; use a new one"
+                f"the key {key!r} triggered {made_before}, which retention has deleted; use a new key"
             ) from None
     if found.standing is Asked.TOO_MANY:
-        raise Conflict(f"{MOST_KEYS:,} keys were used in a day, and there is no other; trigger without one, or later")
+        raise Conflict(
+            f"{MOST_KEYS:,} keys were used within a day, which is the limit; trigger without a key, or later"
+        )
     if found.standing is not Asked.NEW:
-        raise Conflict(f"the key {key!r} triggered another schedule within the last day; use a new one")
+        raise Conflict(f"the key {key!r} triggered another schedule within the last day; use a new key")
     made = await make()
     answer = {"status": 200, "headers": as_json({}), "body": made.id.encode()}
     await tx.run("end_request", credential=LOCAL, key=kept, **answer)

@@ -288,7 +288,7 @@ async def snooze(tx: Transaction, number: int, until: Instant | None, actor: str
     """`until`: None ends a snooze."""
     known = await alert(tx, number)
     if not known.is_open:
-        raise Conflict(f"alert {number} is resolved already; there is nothing to snooze")
+        raise Conflict(f"alert {number} is resolved and cannot be snoozed")
     if until is None and not known.snoozed(tx.now):
         raise Conflict(f"alert {number} is not snoozed")
     # A snooze that is ended early ends now, so that people are told.

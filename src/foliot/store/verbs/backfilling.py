@@ -80,8 +80,8 @@ async def start(tx: Transaction, wanted: NewBackfill, actor: str, note: str) -> 
     other = await tx.one("unended_backfills", **span)
     if other is not None:
         raise Conflict(
-            f"backfill {other[0]} of {wanted.schedule!r} is under way and has ticks of this interval; let it end, or "
-            f"cancel it"
+            f"backfill {other[0]} of {wanted.schedule!r} is running and includes ticks of this interval; wait "
+            "until it ends, or cancel it"
         )
     row = await tx.one(
         "start_backfill",
@@ -99,7 +99,7 @@ async def start(tx: Transaction, wanted: NewBackfill, actor: str, note: str) -> 
     if row is None:
         if not await tx.all("schedules_by_id", ids=[wanted.schedule]):
             raise UnknownName(f"there is no schedule {wanted.schedule!r}")
-        raise Conflict(f"the schedule {wanted.schedule!r} was changed meanwhile; look at the preview again")
+        raise Conflict(f"the schedule {wanted.schedule!r} changed after the preview; preview the backfill again")
     made = await get(tx, row[0])
     await tx.audit(actor, "backfill", made.subject, note)
     await tx.audit(actor, "backfill", wanted.schedule, f"backfill {made.number}: {note}")

@@ -44,7 +44,7 @@ async def _change(tx: Transaction, destination: str, before: Breaker, after: Bre
         await tx.stir(planned)
         await tx.run("start_probes", name=slot, at=at + after.every if planned else at)
     if after.is_open and not before.is_open:
-        told = f"{after.failures} attempts in a row failed; work for it is held, but for a probe now and then"
+        told = f"{after.failures} attempts in a row failed; its runs are held, except for probes"
         await tx.event("breaker_opened", destination, told)
 
 
@@ -57,7 +57,7 @@ async def close(tx: Transaction, destination: str) -> bool:
     await tx.run("forget_slot", name=slot)  # first: nobody is to be let in as a probe any more
     released = await tx.all("release_spread", slot=slot, now=tx.now, spread=SPREAD)
     await tx.stir([one[0] for one in released])
-    await tx.event("breaker_closed", destination, f"it answers again; {len(released)} runs that waited go on")
+    await tx.event("breaker_closed", destination, f"it answers again; released {len(released)} held runs")
     return True
 
 
@@ -91,7 +91,15 @@ async def give_up(tx: Transaction) -> int:
     for number, _, slot in rows:
         told = f"{slot.removeprefix(breaker_slot(''))} did not answer for as long as this run may wait"
         if number in in_doubt:
-            await unend(tx, number, State.AMBIGUOUS, None, 0, Reason.EFFECT, f"an effect of it is open, and {told}")
+            await unend(
+                tx,
+                number,
+                State.AMBIGUOUS,
+                None,
+                0,
+                Reason.EFFECT,
+                (f"the outcome of an effect is unknown, and {told}"),
+            )
         else:
             await unend(tx, number, State.DEAD, None, 0, Reason.DESTINATION_DOWN, told)
     if schedules:

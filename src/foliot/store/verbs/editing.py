@@ -56,8 +56,8 @@ async def _at(tx: Transaction, schedule: str, revision: int) -> Schedule:
             f"; {row.actor} changed it at {rfc3339(row.at - row.at % SECOND)}: {row.note}" for row in since[-1:]
         )
         raise Conflict(
-            f"schedule {schedule!r} is at revision {known.revision}, and you saw {revision}{told}; look at it again, "
-            f"and say what is to be changed then"
+            f"schedule {schedule!r} is at revision {known.revision}, not at {revision}{told}; read it again and "
+            "repeat your change"
         )
     return known
 

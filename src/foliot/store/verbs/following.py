@@ -43,7 +43,7 @@ async def make_ticks(tx: Transaction, wanted: Sequence[Wanted]) -> list[Made | N
     rows = []
     for one, new, name in zip(wanted, made, names, strict=True):
         if new is None:
-            await tx.event("tick_exists", one.schedule, f"{name} exists already and is not made a second time")
+            await tx.event("tick_exists", one.schedule, f"{name} exists already and is not created again")
         else:
             tick = one.tick
             times = (tick.fire_at, tick.nominal, tick.since, tick.useful_until, one.fired_at)
@@ -64,7 +64,7 @@ async def end(tx: Transaction, ends: Sequence[End], tried: Collection[int]) -> N
     parked = {row[0] for row in rows}
     for number, _, _, reason, detail, _, _ in ends:
         if number in parked:
-            why = f"it was to end ({reason}), and an effect of it has no recorded end"
+            why = f"it was about to end ({reason}), and one of its effects has no recorded outcome"
             told = f"{why}: {detail}" if detail else why
             await unend(tx, number, State.AMBIGUOUS, None, 0, Reason.EFFECT, told)
     ending = [one for one in ends if one[0] not in parked]

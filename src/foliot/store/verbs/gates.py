@@ -489,7 +489,7 @@ async def release(tx: Transaction, identifier: str, actor: str, note: str) -> Ke
         await tx.lock([found.schedule])
     found = await by_id(tx, identifier, locked=True)
     if not (found.live and await tx.run("force_run", number=found.number, now=tx.now)):
-        raise Conflict(f"{found.id} is {found.state}; only a run that is held can be released")
+        raise Conflict(f"{found.id} is {found.state}; only held runs can be released")
     await tx.audit(actor, "release", found.id, note)
     await tx.stir([found.number])
     tried = (await by_id(tx, identifier)).state is State.RETRYING

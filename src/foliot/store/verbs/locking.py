@@ -64,7 +64,7 @@ class LockVerbs(ActVerbs):
 
     async def relock(self, place: Place, after: int | str, limit: int, *, dry_run: bool = False) -> Relocked:
         raise InvalidInput(
-            "there are no encryption keys here; set FOLIOT_ENCRYPTION_KEYS (`foliot keys new` makes one)"
+            "this process has no encryption keys; set FOLIOT_ENCRYPTION_KEYS (create one with `foliot keys new`)"
         )
 
     async def stored(self, place: Place, after: int | str, limit: int) -> list[Stored]:

@@ -124,8 +124,8 @@ async def _replace(tx: Transaction, found: Found, wanted: Promise) -> Kept:
     )
     if not changed:
         raise Conflict(
-            f"{found.id} is {found.state} and can no longer be replaced; "
-            f'on_conflict="renew" makes the next generation once it has ended'
+            f'{found.id} is {found.state} and can no longer be replaced; on_conflict="renew" creates the next '
+            "generation after it has ended"
         )
     await tx.stir([found.number])
     return Kept(found.number, found.name, "replaced", State.SCHEDULED, wanted.fire_at)
@@ -164,7 +164,9 @@ async def _cancel(
         raise Conflict(f"{found.id} is {found.state} already")
     is_spread = await tx.value("spreads", number=found.number)
     if found.state is State.VERIFYING and not is_spread:
-        raise Conflict(f"{found.id} is verifying: its work is done, and only its check is still to come")
+        raise Conflict(
+            f"{found.id} is verifying: its work is done and only its check remains, so it cannot be cancelled"
+        )
     if force:
         await _check_can_be_forced(tx, found)
     await tx.audit(actor, "force_cancel" if force else "cancel", found.id, note)
@@ -201,7 +203,8 @@ async def skip(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
         raise Conflict(f"{found.id} is {found.state} already")
     if attempt or found.state in (State.RUNNING, State.VERIFYING):
         raise Conflict(
-            f"{found.id} is {found.state}, and was begun; only what nobody has begun is skipped: cancel it instead"
+            f"{found.id} is {found.state} and has started; only runs that have not started can be skipped: cancel "
+            "it instead"
         )
     if withdrawn is not None:
         return found.kept("withdrawn")

@@ -27,13 +27,13 @@ async def retry(tx: Transaction, identifier: str, actor: str, note: str, overrid
     overridden = override and bool(note)
     if found.state is State.AMBIGUOUS and not overridden:
         raise Conflict(
-            f"{found.id} is ambiguous: its effect may have happened. Find out first; to retry all the same, "
-            f"give an override and a reason"
+            f"{found.id} is ambiguous: its effect may have happened. Find out first; to retry it anyway, give an "
+            "override and a reason"
         )
     if any(one.is_maybe for one in open_effects) and not overridden:
         raise Conflict(
-            f"{found.id} has an effect that began and has no recorded end: {open_effects[0].name} "
-            f"{open_effects[0].key}. Find out first; to retry all the same, give an override and a reason"
+            f"{found.id} has an effect that started and has no recorded outcome: {open_effects[0].name} "
+            f"{open_effects[0].key}. Find out first; to retry it anyway, give an override and a reason"
         )
     if overridden and open_effects:
         await ledger.settle_maybes(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode it: {note}")
@@ -51,9 +51,9 @@ async def _revive(tx: Transaction, found: Found, outcome: str) -> Kept:
 async def recheck(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
     found = await _parked(tx, identifier, "verified again")
     if found.state is State.DEAD:
-        raise Conflict(f"{found.id} is dead: there is no result that could be checked")
+        raise Conflict(f"{found.id} is dead: it has no result to check")
     if found.state is State.SETTLED:
-        raise Conflict(f"{found.id} is settled: a part of its work is not done, so that there is nothing to check yet")
+        raise Conflict(f"{found.id} is settled: part of its work is not done, so it cannot be checked yet")
     await _refuse_busy(tx, found, await ledger.lineage_of(tx, found.number))
     if await spreading.gather_again(tx, found.number, found.state):
         await tx.audit(actor, "verify", found.id, note)
@@ -98,7 +98,7 @@ async def reconcile(
     for one in settled:
         told = f"{actor}: {evidence}"
         if not await ledger.settle(tx, lineage, one.name, one.key, one.state, told):
-            raise Conflict(f"{found.id} has no effect {one.name} {one.key} in its ledger; nothing was changed")
+            raise Conflict(f"the ledger of {found.id} has no effect {one.name} {one.key}; no change was made")
     effects = await ledger.effects_of(tx, lineage)
     in_doubt = [one for one in effects if one.state is EffectState.STARTED]
     batches = (await ledger.batches_of(tx, [lineage])).get(lineage, [])
@@ -128,25 +128,25 @@ def _unanswered(found: Found, in_doubt: Sequence[EffectView]) -> str:
     first, more = in_doubt[0], len(in_doubt) - 1
     others = f" and {more:,} more" if more else ""
     return (
-        f"{found.id}: no answer says whether {first.name}:{first.key}{others} happened; nothing was changed. Give one "
-        f"({first.name}:{first.key}=done or =not_done), or close the run with a reason"
+        f"{found.id}: it is not given whether {first.name}:{first.key}{others} happened, and no change was made. "
+        f"Give it ({first.name}:{first.key}=done or =not_done), or close the run with a reason"
     )
 
 
 async def _close(tx: Transaction, found: Found, evidence: str, note: str, *, unfinished: bool) -> Kept:
     if not note:
-        raise Conflict(f"{found.id}: to close a run without doing the rest needs a reason")
+        raise Conflict(f"{found.id}: closing a run without doing its remaining work requires a reason")
     if not unfinished:
         await _end_reconciled(tx, found, evidence or note)
     else:
-        detail = "; ".join(filter(None, (evidence, f"the rest is not needed: {note}")))
+        detail = "; ".join(filter(None, (evidence, f"the remaining work is not needed: {note}")))
         await _end_reconciled(tx, found, detail, Reason.NOT_NEEDED)
     return Kept(found.number, found.name, "closed", State.RECONCILED, found.fire_at)
 
 
 async def _resume(tx: Transaction, found: Found, lineage: int, evidence: str) -> Kept:
     if found.state is State.VERIFYING:
-        raise Conflict(f"{found.id} waits for its check, which decides what happens next; it cannot be resumed")
+        raise Conflict(f"{found.id} waits for its check and cannot be resumed: the check decides its next state")
     await _refuse_busy(tx, found, lineage)
     return await _revive(tx, await _park_settled(tx, found, evidence), "resumed")
 
@@ -191,7 +191,7 @@ async def rerun(
         await tx.lock([found.schedule])
     found = await by_id(tx, identifier, locked=True)
     if found.state not in PARKED | TERMINAL:
-        raise Conflict(f"{found.id} is {found.state}; a run can be rerun once it has ended")
+        raise Conflict(f"{found.id} is {found.state}; only ended runs can be rerun")
     source = await tx.one("rerun_source", number=found.number)
     assert source is not None  # it is one or the other
     lineage = await lineage_number(tx, found.id)
@@ -243,13 +243,13 @@ async def _answer_for_ledger(
     effects = await ledger.effects_of(tx, lineage)
     unknown = set(repeat) - {one.name for one in effects}
     if unknown:
-        raise Conflict(f"the ledger of {found.id} has no effect {sorted(unknown)[0]!r} that could be repeated")
+        raise Conflict(f"the ledger of {found.id} has no effect {sorted(unknown)[0]!r} to repeat")
     open_effects = [one for one in effects if one.state is EffectState.STARTED]
     doubted = await tx.one("doubted_of_lineage", lineage=lineage)
     in_doubt = doubted is not None or bool(open_effects)
     if (in_doubt or repeat) and not (override and note):
-        what = "what was done would be done again" if repeat and not in_doubt else "an effect of it may have happened"
-        raise Conflict(f"{found.id}: {what}. Give an override and a reason to rerun it all the same")
+        what = "completed work would be done again" if repeat and not in_doubt else "an effect of it may have happened"
+        raise Conflict(f"{found.id}: {what}. To rerun it anyway, give an override and a reason")
     if open_effects:
         await ledger.settle_maybes(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode it: {note}")
     if repeat:

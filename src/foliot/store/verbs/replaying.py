@@ -13,7 +13,7 @@ from foliot.store.verbs import ledger
 from foliot.store.verbs.rows import view_of
 from foliot.store.verbs.transaction import Row, Transaction, longs
 
-_GONE = "it is dead no more"
+_GONE = "it is no longer dead"
 _PROBLEMS = {Fate.TOO_LATE: TOO_LATE, Fate.REFUSED: OPEN_EFFECT}
 
 

@@ -100,7 +100,7 @@ async def apply(
     for declaration in declarations:
         version = known.get(declaration.id)
         if fresh and version is not None and (version.source != source or declaration.id not in same):
-            raise Conflict(f"there is a schedule {declaration.id!r} already: somebody made it just now; edit it")
+            raise Conflict(f"a schedule {declaration.id!r} was created just before this request; edit that one")
         if version is not None and version.source != source:
             applied.refused[declaration.id] = version.source
         elif declaration.id not in certain and (declaration.id, version.applied.former if version else "") in newer:
@@ -193,14 +193,14 @@ async def edits(tx: Transaction) -> dict[str, Edit]:
 
 
 def _overwriting(edit: Edit) -> str:
-    return f"in place of what {edit.actor} had edited ({', '.join(edit.fields)}): "
+    return f"replaced the edit by {edit.actor} ({', '.join(edit.fields)}): "
 
 
 def _keeping(edit: Edit) -> str:
     """A declaration that changed in edited fields alone cannot be distinguished from one that did not change."""
     return (
-        f"kept what {edit.actor} had edited ({', '.join(edit.fields)}): an older release applied the declaration, and "
-        f"nothing else differs from it"
+        f"kept the edit by {edit.actor} ({', '.join(edit.fields)}): an older release applied the declaration, and "
+        "only edited fields differ from it"
     )
 
 
@@ -460,7 +460,7 @@ async def _rearm(tx: Transaction, rearming: Rearming) -> bool:
         )
         await tx.run("schedule_made", id=rearming.schedule, name=name)
         await tx.stir([number])
-    told = "nowhere: the rule has no tick any more" if tick is None else rfc3339(tick.nominal)
+    told = "none: the rule has no further tick" if tick is None else rfc3339(tick.nominal)
     await tx.event("tick_moved", rearming.schedule, f"{rearming.tables}: from {rfc3339(rearming.nominal)} to {told}")
     return True
 

@@ -287,5 +287,5 @@ async def _set_of(tx: Transaction, schedule: str) -> str:
         raise UnknownName(f"there is no schedule {schedule!r}")
     over = schedule_of(rows[0]).over
     if over is None:
-        raise Conflict(f"{schedule} goes over no members; app.schedule(..., over=...) says which")
+        raise Conflict(f"{schedule} has no member set; set one with app.schedule(..., over=...)")
     return over

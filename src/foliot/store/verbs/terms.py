@@ -12,4 +12,4 @@ async def keep_days(tx: Transaction) -> int | None:
 
 async def set_keep_days(tx: Transaction, days: int | None, actor: str, note: str) -> None:
     await tx.run("set_keep_days", days=days)
-    await tx.audit(actor, "keep", "history", f"{'for ever' if days is None else f'{days} days'}: {note}")
+    await tx.audit(actor, "keep", "history", f"{'unlimited' if days is None else f'{days} days'}: {note}")

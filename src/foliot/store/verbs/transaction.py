@@ -18,8 +18,8 @@ from foliot.errors import Locked
 Row = Sequence[Any]
 
 _NO_AUDIT_KEY = (
-    "the audit log of this store is signed, and this process has no key for it, so nothing was done; "
-    "set FOLIOT_AUDIT_KEYS, or audit_keys in foliot.toml"
+    "the audit log of this store is signed and this process has no key for it, so the action was refused; set "
+    "FOLIOT_AUDIT_KEYS, or audit_keys in foliot.toml"
 )
 
 

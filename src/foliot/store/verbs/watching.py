@@ -248,7 +248,7 @@ def _listed(stored: str) -> tuple[str, ...]:
 async def wish(tx: Transaction, worker: int, wanted: Wish | None, actor: str, note: str) -> bool:
     row = await tx.one("lock_worker", number=worker)
     if row is None:
-        raise UnknownName(f"there is no worker {worker}, or it has ended; see foliot workers list")
+        raise UnknownName(f"worker {worker} does not exist or has ended; see foliot workers list")
     if row[0] == wanted:
         return False
     await tx.run("wish_worker", number=worker, wish=wanted, note=None if wanted is None else f"{actor}: {note}")

@@ -55,7 +55,7 @@ async def claim(
     """Takes chunks in order until a limit is reached; a chunk that is larger than what is left is taken in part. One
     run under suspicion at most, under a token of its own. `within`: leaves runs of other tenants in their chunks."""
     if await tx.one("is_live_instance", number=worker) is None:
-        raise LostOwnership(f"worker {worker} was declared dead; it has to register anew")
+        raise LostOwnership(f"worker {worker} was marked dead; it must register again")
     claimed: list[Claimed] = []
     known = list(jobs)
     tokens: dict[bool, int] = {}
@@ -284,7 +284,7 @@ async def _give_up_checks(tx: Transaction, whom: str) -> None:
 def _without_check(whom: str) -> str:
     check, labels = parted(whom)
     having = f", with the labels {', '.join(labels)}," if labels else ""
-    return f"no live worker{having} has had the check of {check[:-1]} for long"
+    return f"no live worker{having} has registered the check of {check[:-1]} for a long time"
 
 
 async def _report_missing(tx: Transaction, whom: str) -> bool:
@@ -305,14 +305,14 @@ async def _report_missing(tx: Transaction, whom: str) -> bool:
 def _unknown(job: str) -> str:
     name = job.removesuffix("?")
     if job != name:
-        return f"no live worker has the check of the job {name!r}; its runs wait for one that does, verifying"
-    return f"no live worker knows the job {name!r}; its due runs wait for one that does"
+        return f"no live worker has registered the check of job {name!r}; its verifying runs wait"
+    return f"no live worker has registered job {name!r}; its due runs wait"
 
 
 def _missing_labels(job: str, needed: Sequence[str]) -> str:
     name = job.removesuffix("?")
-    waiting = "its due runs wait" if job == name else "its runs wait, verifying,"
-    return f"no live worker of the job {name!r} has the labels {', '.join(needed)}; {waiting} for one that has"
+    waiting = "its due runs wait" if job == name else "its verifying runs wait"
+    return f"no live worker of job {name!r} has the labels {', '.join(needed)}; {waiting}"
 
 
 async def finish(tx: Transaction, worker: int, endings: Sequence[Ending]) -> list[Ending]:
@@ -496,7 +496,7 @@ async def _fence(tx: Transaction, worker: int, fenced: Sequence[Ending]) -> None
             "find_ended", number=ending.number, name=None
         )
         identifier = run_id(ending.number, row[1] if row else None)
-        told = f"worker {worker} finished {attempt_id(identifier, ending.attempt)} after its lease was lost; refused"
+        told = f"worker {worker} finished {attempt_id(identifier, ending.attempt)} after its lease expired; refused"
         await tx.event("fenced", identifier, told)
     # The lost attempt has its row already, under this token: the refused write is told beside it, not over it.
     rows = [
