@@ -197,7 +197,7 @@ def test_it_agrees_with_counting_up_from_the_start_in_both_directions(text: str,
     try:
         counted = rrulestr(text, dtstart=start)
     except ValueError:  # dateutil, too, sees that INTERVAL and BYSECOND never meet
-        with pytest.raises(InvalidRule, match="fires never"):
+        with pytest.raises(InvalidRule, match="never fires"):
             rrule(text, start=start)
         return
     # dateutil cuts the first week off at the start, and then counts BYSETPOS in what is left of it.

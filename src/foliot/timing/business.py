@@ -313,7 +313,7 @@ def business_day(
     count = {"first": 1, "last": -1}.get(n) if isinstance(n, str) else n
     most = _LONGEST[of]
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= abs(count) <= most:
-        raise InvalidRule(f"n={n!r:.80} counts no day of a {of}; give 1 to {most}, -1 to -{most}, first or last")
+        raise InvalidRule(f"n={n!r:.80} is not a day number of a {of}; give 1 to {most}, -1 to -{most}, first or last")
     if months is not None and of != "month":
         raise InvalidRule(f"months= goes with of='month', not with a {of}; leave one of them out")
     days = workdays(country, subdivision=subdivision, market=market, closed=closed, opened=opened, weekend=weekend)
@@ -377,7 +377,7 @@ def only_on(rule: Composable, days: Workdays, *, tz: str | None = None) -> OnlyO
     The date of a tick is read in `tz`, by default the rule's own; a rule of elapsed time, or of several zones, has UTC.
     """
     if not isinstance(days, Workdays):
-        raise InvalidRule(f'{days!r:.80} says no working days; write workdays("US") or workdays(market="XNYS")')
+        raise InvalidRule(f'{days!r:.80} names no working days; write workdays("US") or workdays(market="XNYS")')
     return OnlyOn(checked(rule), days, zone(rule.tz if tz is None else tz).name)
 
 

@@ -368,7 +368,7 @@ class Outside(Composed):
 
     def __post_init__(self) -> None:
         if self.length <= 0:
-            raise InvalidRule("a blackout window of no length covers nothing; give how long it lasts, such as 8h")
+            raise InvalidRule("a blackout window needs a length, such as 8h")
         check_that_it_fires(self)
 
     @property
@@ -418,7 +418,7 @@ def checked(rule: Composable) -> Composable:
     if not isinstance(rule, Composable):
         raise InvalidRule(f'{rule!r:.80} is not a rule; combine rules such as cron("0 2 * * *") and every("15m")')
     if rule.delay is not None:
-        raise InvalidRule("a fixed delay has no calendar: its ticks are made by the ends of runs, so it stands alone")
+        raise InvalidRule("a fixed delay cannot be combined: the end of each run creates its next tick")
     return rule
 
 

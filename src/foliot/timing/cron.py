@@ -76,7 +76,7 @@ def cron(
     policy = dst(preset, gap, fold, interval_like)
     if isinstance(expression, str) and [word.lower() for word in expression.split(maxsplit=1)[:1]] == ["@every"]:
         if policy is not VIXIE:
-            raise InvalidRule("@every counts elapsed time, which knows nothing of gaps and folds; leave the policy out")
+            raise InvalidRule("@every counts elapsed time, which has no gaps and folds; leave the policy out")
         return every(expression.strip()[6:].strip())
     if seconds and year and len(str(expression).split()) != 7:
         raise InvalidRule("seconds=True and year=True together mean seven fields: second, the five of cron, year")

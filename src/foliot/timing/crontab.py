@@ -36,11 +36,11 @@ _SCRIPT = re.compile(r".+\.(?:sh|py|pl|php|rb)", re.ASCII | re.IGNORECASE)
 _OWN = ("LOGNAME", "USER")
 """What cron sets itself, whatever the crontab says."""
 _NOTES = {
-    "LOGNAME": "cron sets it itself, and does not heed this line",
-    "USER": "cron sets it itself, and does not heed this line",
+    "LOGNAME": "cron sets it itself and ignores this line",
+    "USER": "cron sets it itself and ignores this line",
     "MAILFROM": "no mail is sent",
     "TZ": "the commands see it; times are not read in it, here as under cron",
-    "START_HOURS_RANGE": "anacron's, and cron does not heed it; an anacrontab (period, delay, name, command) "
+    "START_HOURS_RANGE": "cron ignores this setting of anacron; an anacrontab (period, delay, name, command) "
     "cannot be imported",
 }
 
@@ -188,7 +188,7 @@ class _Reader:
         word = rest[0].text
         if not _USER.fullmatch(word) or word in _NO_USERS or _SCRIPT.fullmatch(word):
             raise rest[0].refusal(
-                f"a system crontab has a user before the command, and {word:.40} looks like no user",
+                f"a system crontab has a user before the command, and {word:.40} is not a user name",
                 "write the user here; or is this a user crontab? then drop --system",
             )
         if len(rest) == 1:
@@ -262,7 +262,7 @@ def _about(name: str, value: str) -> str:
     if name == "MAILTO" and value:
         return "no mail is sent"
     if name == "RANDOM_DELAY" and not _MINUTES.fullmatch(value):
-        return "not a number of minutes, so it is not heeded"
+        return "not a number of minutes, so cron ignores it"
     if name == "CRON_TZ":
         try:
             zone(value)
@@ -280,7 +280,7 @@ def _refuse_what_is_no_time(first: Piece) -> None:
     word = first.text.lower()
     if word == "@reboot":
         raise first.refusal(
-            "@reboot names no time: a schedule outlives every machine that serves it",
+            "@reboot names no time: a schedule is not bound to the boot of one machine",
             "leave it in the crontab, or let the system's service manager start it",
         )
     if word.startswith("@every"):

@@ -122,7 +122,7 @@ _ELSEWHERE = {
     "W": ("W (the nearest working day) belongs behind a day of month", "write 15W or LW there"),
     "#": ("# (the n-th weekday) belongs behind a day of week", "write 5#3 there, for the third Friday"),
     "?": ("? (no particular day) stands alone, in the day of month or the day of week", "write * instead"),
-    "H": ("H (a slot spread by hash) cannot stand here", "write H, H/15, H(0-29) or H(0-29)/10, by itself"),
+    "H": ("H (a slot chosen by hash) is not allowed here", "write H, H/15, H(0-29) or H(0-29)/10, by itself"),
 }
 
 
@@ -196,7 +196,7 @@ def _expand(nickname: Piece, *rest: Piece) -> str:
     word = nickname.text.lower()
     if word == "@reboot":
         raise nickname.refusal(
-            "@reboot names no time: a schedule outlives every machine that serves it",
+            "@reboot names no time: a schedule is not bound to the boot of one machine",
             "call the job when your program starts, or write a rule of time",
         )
     if word == "@every":
@@ -338,7 +338,7 @@ def _item(piece: Piece, kind: _Kind, seed: str) -> range:
     if not star and not last:
         # Vixie steps only through a range; other crons read `5/10` as `5-59/10`, so ask which is meant.
         raise piece.refusal(
-            f"the {kind.name} {piece.text:.20} steps through no range", f"write {low}-{kind.top}/{step:.20}"
+            f"the {kind.name} {piece.text:.20} has a step and no range", f"write {low}-{kind.top}/{step:.20}"
         )
     return range(low, high + 1, _step(piece.group(match, "step"), kind))
 

@@ -213,7 +213,7 @@ def _whole(name: str, text: str) -> int:
     if number < 1:
         raise _Refused(name, f"{name}={text[:40]} cannot be; give a whole number from 1 to 999999999")
     if name == "COUNT" and number > MOST_COUNT:
-        raise _Refused(name, f"COUNT={text[:40]} is too many to count; the most is {MOST_COUNT}. Give UNTIL= instead")
+        raise _Refused(name, f"COUNT={text[:40]} is too large; the maximum is {MOST_COUNT}. Give UNTIL= instead")
     return number
 
 
@@ -226,7 +226,7 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
             raise _Refused(name, "BYSECOND=60 is a leap second, which POSIX time does not have; give 0 to 59")
         if value is None or not low <= value <= high or (value == 0 and low < 0):
             span = f"1 to {high}, or -1 to {low} from the end" if low < 0 else f"{low} to {high}"
-            raise _Refused(name, f"{item[:40]!r} in {name} cannot be; give {span}", item)
+            raise _Refused(name, f"{item[:40]!r} in {name} is invalid; give {span}", item)
         values.add(value)
     return tuple(sorted(values))
 

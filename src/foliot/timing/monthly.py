@@ -24,7 +24,7 @@ def nth_weekday(
         return last_weekday(day, months=months, at=at, tz=tz)
     count = 1 if n == "first" else n
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 5:
-        raise InvalidRule(f"n={n!r:.80} counts no weekday of a month; give 1 to 5, or last")
+        raise InvalidRule(f"n={n!r:.80} is not a weekday number of a month; give 1 to 5, or last")
     return _cron(at, f"* {_month_field(months)} {_cron_weekday(day)}#{count}", tz)
 
 

@@ -156,7 +156,7 @@ class PeriodPattern:
             else:
                 wall = self._begin(period - beyond + (1 if beyond else 0)) - 1
         raise InvalidRule(
-            f"this rule fires never, or too rarely: {tries:,} times in a row that its days and times allow were left "
+            f"this rule never fires, or too rarely: {tries:,} times in a row that its days and times allow were left "
             f"out by its INTERVAL or BYSETPOS"
         )
 

@@ -82,7 +82,7 @@ class _Reader:
             tree = ast.parse(self._text, mode="eval")
         except SyntaxError as problem:
             place = Piece(self._text, max(problem.offset or 1, 1) - 1, "")
-            raise place.refusal(f"this cannot be read: {problem.msg}", "look for a missing quote or bracket") from None
+            raise place.refusal(f"syntax error: {problem.msg}", "look for a missing quote or bracket") from None
         except (ValueError, RecursionError, MemoryError):
             raise InvalidRule(f"{self._text!r:.80} is not a rule: it is no text, or nested too deeply") from None
         return self._rule(tree.body, 0)
@@ -166,7 +166,7 @@ class _Reader:
             case ast.BoolOp(values=[first, *_]) | ast.BinOp(left=first):
                 advice = "write | for or, & for and, - for without"
                 return self._end(first, 1).refusal("rules are not joined with this", advice)
-        return self._refusal(node, "this is not understood", "write calls, text in quotes, numbers and lists")
+        return self._refusal(node, "this syntax is not allowed", "write calls, text in quotes, numbers and lists")
 
     def _refusal(self, node: ast.expr | ast.keyword, problem: str, advice: str) -> InvalidRule:
         return self._place(node.col_offset).refusal(problem, advice)

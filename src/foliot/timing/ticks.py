@@ -102,7 +102,7 @@ def overdue(rule: Rule, first: Instant, now: Instant, *, cap: int = 10_000) -> O
     `first` counts as a tick even when the rule no longer has it: the rule may have been edited since it was made.
     """
     if first > now:
-        raise InvalidInput("the pending tick is still to come, so nothing is overdue")
+        raise InvalidInput("the pending tick is not due yet, so no tick is overdue")
     newest = rule.previous(now + 1)
     latest = first if newest is None else max(first, newest)
     count, is_capped = _count(rule, first, latest, cap)

@@ -339,7 +339,7 @@ def _subdivision(code: str, given: object) -> str | None:
     if isinstance(given, str) and given in aliases:
         return aliases[given]
     if not entity.subdivisions:
-        raise InvalidRule(f"the holidays package knows no subdivisions of {code}; leave subdivision= out")
+        raise InvalidRule(f"the holidays package has no subdivisions of {code}; leave subdivision= out")
     folded = {name.casefold(): name for name in (*aliases, *entity.subdivisions)}
     near = get_close_matches(str(given)[:100].casefold(), folded, 1, 0.6)
     advice = f"did you mean {folded[near[0]]!r}?" if near else f"there are {', '.join(entity.subdivisions)}"

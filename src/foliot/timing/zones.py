@@ -161,7 +161,7 @@ def _advice(name: str) -> str:
     if offset is not None and int(offset[2]) <= 14:
         inverted = "-" if offset[1] == "+" else "+"
         return (
-            f'name a place, such as "Europe/Paris", which knows its summer time; for a fixed offset write '
+            f'name a place, such as "Europe/Paris", which includes summer time; for a fixed offset write '
             f'"Etc/GMT{inverted}{int(offset[2])}" (its sign is inverted)'
         )
     folded = {known.casefold(): known for known in sorted(_names())}
