@@ -66,7 +66,7 @@ def test_a_job_with_a_check_is_asked_first_when_nobody_knows() -> None:
 def test_a_dead_run_that_had_begun_nothing_is_retried() -> None:
     found = told(dead(), card(effects=("payout",)))
     assert (found.advice.recovery, found.steps[0].action) == (Recovery.CLEAN, Action.RETRY)
-    assert found.lead == "No attempts are left after 1 attempt. Read the last error and remove its cause first."
+    assert found.lead == "No attempts are left after 1 attempt. Read the last error and fix its cause first."
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_a_result_that_its_check_refused_is_repaired_where_doing_it_again_does_n
 
 def test_a_run_that_died_of_what_a_retry_cannot_help_is_tried_only_after_its_cause_is_removed() -> None:
     found = told(dead(reason=Reason.PERMANENT), card(effects=("payout",)))
-    assert found.lead == "The handler reported a permanent error. Remove its cause first."
-    assert found.steps[0].text == "after its cause is removed: retries it, with new attempts"
+    assert found.lead == "The handler reported a permanent error. Fix its cause first."
+    assert found.steps[0].text == "after its cause is fixed: retries it, with new attempts"
     assert found.advice.fix_first
     assert not told(dead(), card(effects=("payout",))).advice.fix_first
     assert not told(dead(reason=Reason.PERMANENT, effects=[effect("7")])).steps[0].text.startswith("after its cause")

@@ -185,7 +185,7 @@ def test_a_rerun_that_fails_is_what_counts_although_the_first_had_completed() ->
             view(State.SETTLED, reason=Reason.SETTLED, detail="statement 17", effects=[done("7")], batches=SHORT),
             Verdict.PARTIAL,
             'is not complete: a person reconciled its effects: "statement 17", and the remaining work is not done. '
-            "Done, and on record: payout:7. accounts: 313 of 400 done, 87 not done.",
+            "Recorded as done: payout:7. accounts: 313 of 400 done, 87 not done.",
         ),
         (
             view(State.RECONCILED, detail="statement 17", effects=[done("7")], batches=SHORT),

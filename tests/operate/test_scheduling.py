@@ -82,7 +82,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"overlapp": "skip"}, InvalidInput, "did you mean overlap"),
     ({"overlap": "sometimes"}, InvalidInput, "give one of"),
     ({"concurrency": 3}, InvalidInput, "foliot limits set"),
-    ({"over": "tenants"}, UnknownName, "no member set"),
+    ({"over": "tenants"}, UnknownName, "not a member set"),
     ({"bind": {"day": "tick.dat"}}, InvalidInput, "did you mean"),
     ({"job": "pay"}, InvalidInput, "has effects"),
     ({"name": "a b"}, InvalidInput, "name"),

@@ -113,7 +113,7 @@ async def test_nothing_is_promised_by_an_empty_list(school: School, caller: Call
 
 
 async def test_the_wrong_verb_names_the_right_one(school: School, caller: Caller) -> None:
-    right = "it is async" if caller.is_async else "call at, delay"
+    right = "it is async" if caller.is_async else "use it with at, delay"
     with pytest.raises(InvalidInput, match=right):
         await caller.promise(school.job, wrongly=True)
 
@@ -362,7 +362,7 @@ async def test_what_is_no_connection_is_refused_with_a_list_of_those(school: Sch
 
 def test_another_kind_of_database_is_refused_by_its_name(school: School) -> None:
     engine = sqlalchemy.create_engine("sqlite://")
-    with Session(engine) as session, pytest.raises(InvalidInput, match="leads to sqlite"):
+    with Session(engine) as session, pytest.raises(InvalidInput, match="is a connection to sqlite"):
         school.job.using(connection=session).delay("1h")
     engine.dispose()
 

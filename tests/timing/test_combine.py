@@ -351,7 +351,7 @@ def test_a_combination_that_never_fires_is_refused_when_it_is_made(build: Callab
     ],
 )
 def test_a_fixed_delay_stands_alone(build: Callable[[], Composable]) -> None:
-    with pytest.raises(InvalidRule, match="a fixed delay has no calendar"):
+    with pytest.raises(InvalidRule, match="a fixed delay cannot be combined"):
         build()
 
 

@@ -163,7 +163,7 @@ def test_both_answers_are_offered_and_the_rest_is_resumed_or_closed_from_the_pag
         fields = _looked_at(caller, path) | {"reason": "the order was withdrawn"}
         assert _sent(caller, path, **fields).status_code == 303
         page = _page(caller, f"/runs/{doubt}")
-        assert "the rest is not needed: the order was withdrawn" in page
+        assert "work is not needed: the order was withdrawn" in page
 
 
 def test_what_is_about_everything_is_no_act_of_a_tenants(door: Stage) -> None:
@@ -400,7 +400,7 @@ def test_what_has_one_cause_is_one_row_with_its_number() -> None:
 def test_a_try_that_cannot_help_is_not_the_primary_action(house: Stage) -> None:
     caller, letter = house.somebody(), quote("letter[acme]#1", safe="")
     page = _page(caller, f"/runs/{letter}")
-    assert "trying again cannot help" in page
+    assert "permanent error" in page
     assert re.findall(rf'<a class="button ([a-z]*)" href="/act/runs/{letter}/retry" data-opens>([^<]*)<', page) == [
         ("", "Retry after the cause is fixed…")
     ]
@@ -408,7 +408,7 @@ def test_a_try_that_cannot_help_is_not_the_primary_action(house: Stage) -> None:
         assert not re.search('class="button safe"[^>]*/(retry|replay)', _page(caller, path)), path
     assert f'href="/act/runs/{letter}/retry" data-opens>Retry after the cause is fixed…</a>' in _page(caller, "/")
     story = [line["text"] for line in caller.get(f"/runs/{letter}")["story"]]
-    assert story[-1].startswith("after its cause is removed: retry (")
+    assert story[-1].startswith("after its cause is fixed: retry (")
 
 
 def test_a_tick_that_was_not_done_for_all_members_is_partial_until_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,7 +215,7 @@ KINDS: dict[Kind, Traits] = {
         "three failures in a row",
         "three attempts or runs of a schedule or job failed, without a useful one in between",
         "a useful result",
-        "read the last error and remove its cause; retries alone will not help",
+        "read the last error and fix its cause; retries alone will not help",
     ),
     Kind.DEAD_LETTERS: Traits(
         _W,

@@ -36,7 +36,7 @@ _FAILURES = 3
 
 
 TRIES = frozenset({Action.RETRY, Action.RESUME, Action.REPAIR})
-FIXED = "after its cause is removed"
+FIXED = "after its cause is fixed"
 """What stands before a step that cannot help earlier."""
 _REFUSALS = ("the check rejected the result", "the check says no")
 """How the detail of a result begins that a check rejected. Stores hold both, because releases differ."""
@@ -231,8 +231,8 @@ def _lead(view: RunView, now: Instant) -> str:
 
 
 _DEAD: dict[str, str] = {
-    Reason.ATTEMPTS: "No attempts are left after {tries}. Read the last error and remove its cause first.",
-    Reason.PERMANENT: "The handler reported a permanent error. Remove its cause first.",
+    Reason.ATTEMPTS: "No attempts are left after {tries}. Read the last error and fix its cause first.",
+    Reason.PERMANENT: "The handler reported a permanent error. Fix its cause first.",
     Reason.TOO_OLD: "It became too old for another retry (give_up_after).",
     Reason.POISON: ("A worker process that executed only this run died {deaths}. Find the cause before you retry it."),
     Reason.BAD_PAYLOAD: "Its arguments do not match the job's parameters. Deploy code that accepts them first.",

@@ -84,7 +84,7 @@ def act_address(run: str, verb: str, **more: str) -> str:
 
 def _steps(shape: Shape, steps: list[Shape], risky: bool = False) -> Iterator[dict[str, str]]:
     """One button for each action: settling an effect as done or not done is one form. The first is the primary one,
-    except a try that helps only after its cause is removed."""
+    except a try that helps only after its cause is fixed."""
     for place, action in enumerate(dict.fromkeys(step["action"] for step in steps)):
         if action not in _WORDS:
             continue
