@@ -75,8 +75,14 @@ def test_a_worker_registers_nothing_outside_its_bound(job: tuple[str, str, objec
 @pytest.mark.parametrize(
     ("bound", "told"),
     [
-        (WorkBound(("resize",)), "settings labels, ping: they reach beyond runs without a tenant"),
-        (WorkBound(("resize",), tenant="acme"), "settings labels, ping: they reach beyond tenant 'acme'"),
+        (
+            WorkBound(("resize",)),
+            "settings labels, ping: they affect other tenants, the token is restricted to runs without a tenant",
+        ),
+        (
+            WorkBound(("resize",), tenant="acme"),
+            "settings labels, ping: they affect other tenants, the token is restricted to tenant 'acme'",
+        ),
     ],
 )
 def test_only_a_token_for_all_tenants_sets_what_reaches_beyond_one(bound: WorkBound, told: str) -> None:

@@ -51,7 +51,7 @@ def test_a_worker_gives_itself_up_for_a_thread_that_cannot_be_ended(fleet: Fleet
     taking = fleet.promise("take", gate=str(gate))
     fleet.start_scheduler(app=APP)
     worker = fleet.start_worker("worker", "--grace", "10m", "--recycle-after", "300ms", app=APP)
-    until(lambda: "a thread cannot be ended alone" in fleet.output.read_text(), "the worker gives itself up")
+    until(lambda: "a thread cannot be stopped alone" in fleet.output.read_text(), "the worker gives itself up")
     gate.write_text("taken")
     assert outcomes(fleet.succeeded(taking)) == [Outcome.SUCCEEDED], "it ended normally, in that worker"
     assert worker.wait() == RECYCLED

@@ -302,7 +302,7 @@ async def test_a_store_in_memory_closes_although_a_handler_never_gave_its_connec
     await store.open()
     lent = store.transaction()
     await lent.begin()
-    with pytest.raises(NotWritten, match="nothing of this request was written"):
+    with pytest.raises(NotWritten, match="this request was not written"):
         await store.promise(wish("a"))
     await store.close()
     with pytest.raises(StoreClosed):

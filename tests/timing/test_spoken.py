@@ -67,7 +67,17 @@ def test_what_can_be_written_in_python_can_be_typed(text: str, rule: Rule) -> No
 
 def test_every_constructor_of_rules_can_be_typed() -> None:
     made = {name for name in timing.__all__ if name[0].islower()}
-    verbs = {"decode", "parse", "upcoming", "overdue", "jittered", "first_tick", "takes_zone", "takes_policy", "chosen_policies"}
+    verbs = {
+        "decode",
+        "parse",
+        "upcoming",
+        "overdue",
+        "jittered",
+        "first_tick",
+        "takes_zone",
+        "takes_policy",
+        "chosen_policies",
+    }
     assert made - verbs <= set(CONSTRUCTORS)
 
 

@@ -93,7 +93,7 @@ def test_a_tick_of_an_older_rule_still_counts() -> None:
 
 
 def test_what_is_still_to_come_is_not_overdue() -> None:
-    with pytest.raises(InvalidInput, match="nothing is overdue"):
+    with pytest.raises(InvalidInput, match="no tick is overdue"):
         overdue(every("1h"), MOMENT, MOMENT - 1)
 
 

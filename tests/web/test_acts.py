@@ -167,7 +167,7 @@ def test_a_tenants_token_does_not_choose_what_reaches_beyond_its_tenant(stage: S
 def test_a_ping_to_a_private_address_is_refused_at_every_door_whatever_the_scope(stage: Stage, root: Caller) -> None:
     """The owner of the process allows such addresses, and no token does."""
     own = stage.caller("acme-admin", "admin", tenant="acme")
-    work = stage.caller("resizer", "work")
+    work = stage.caller("resizer", "work", all_tenants=True)
     schedule = {"name": "acme/other", "job": "report", "rule": "0 2 * * *"}
     for url in ("http://127.0.0.1:8300/", "http://[::ffff:a9fe:a9fe]/", "http://2130706433/", "http://localhost/"):
         said = {"ping": url}

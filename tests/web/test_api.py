@@ -184,7 +184,7 @@ def test_who_deletes_what_was_changed_meanwhile_is_refused(stage: Stage, caller:
     etag = caller.ask("GET", path).headers["etag"]
     stale = caller.ask("DELETE", path, params={"reason": "why"}, headers={"if-match": '"99"'})
     assert stale.status_code == 412
-    assert "is at revision 1, and you saw 99" in stale.json()["detail"]
+    assert "is at revision 1, not at 99" in stale.json()["detail"]
     unknown = caller.ask("DELETE", path, params={"reason": "why"}, headers={"if-match": "whatever"})
     assert unknown.status_code == 412
     assert etag in unknown.json()["detail"]

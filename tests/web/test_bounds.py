@@ -59,7 +59,7 @@ def test_a_worker_registers_nothing_outside_its_bound(stage: Stage) -> None:
     ):
         answer = caller.post("/external/workers", 403, name="laptop", **body)
         assert answer["type"] == "urn:foliot:problem:not-allowed"
-        assert "the token is bound" in answer["detail"]
+        assert "the token is restricted" in answer["detail"]
     caller.post("/external/workers", 201, name="laptop", jobs=[job | {"settings": {"attempts": 3}}])
 
 
@@ -67,7 +67,7 @@ def test_a_worker_for_runs_without_a_tenant_sets_no_setting_that_all_tenants_sha
     shared = {"jobs": [{"name": "resize", "settings": {"destination": "api.bank.example"}}]}
     caller = stage.caller("plain", "work", jobs=["resize"])
     answer = caller.post("/external/workers", 403, name="laptop", **shared)
-    assert "they reach beyond runs without a tenant, to which the token is bound" in answer["detail"]
+    assert "the token is restricted to runs without a tenant" in answer["detail"]
     assert "resize" not in stage.world.call(stage.world.store.jobs())
     everyone = stage.caller("all", "work", jobs=["resize"], all_tenants=True)
     everyone.post("/external/workers", 201, name="laptop", **shared)
