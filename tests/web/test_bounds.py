@@ -83,7 +83,7 @@ def test_an_attempt_outside_the_bound_is_refused(stage: Stage) -> None:
     attempt = f"/external/attempts/{taken['attempt_token']}"
     for how, body in (("complete", {}), ("fail", {"error": "no"}), ("give-back", {})):
         refused = caller.post(f"{attempt}/{how}", 403, **body)
-        assert "outside the token's bound (jobs resize, tenant acme)" in refused["detail"]
+        assert "outside of the token's restriction (jobs resize, tenant acme)" in refused["detail"]
     said = {"attempt": taken["attempt_token"], "checkpoint": {"tile": 3}}
     assert caller.post(f"/external/workers/{worker}/beat", attempts=[said])["lost"] == [taken["attempt_token"]]
     run = stage.world.run(taken["run"])
@@ -109,7 +109,7 @@ def test_a_workers_token_of_an_older_release_takes_nothing_and_says_so(stage: St
     stage.world.call(stage.world.store.add_token(old, actor="ana", note="why"))
     caller = Caller(stage, {"authorization": f"Bearer {text}"}, ELSEWHERE)
     answer = caller.post("/external/workers", 403, name="laptop", jobs=[{"name": "resize"}])
-    assert "an older release made it" in answer["detail"]
+    assert "an older release created it" in answer["detail"]
     [listed] = stage.caller("root", "admin").get("/tokens")["items"][:1]
     assert (listed["name"], listed["jobs"], listed["queues"]) == ("old", [], [])
 
@@ -117,7 +117,7 @@ def test_a_workers_token_of_an_older_release_takes_nothing_and_says_so(stage: St
 def test_a_work_token_is_made_with_its_bound_over_http(stage: Stage) -> None:
     admin = stage.caller("root", "admin")
     told = admin.post("/tokens", 422, name="w", reason="why", scope="work")
-    assert "bound to jobs or queues" in told["detail"]
+    assert "needs jobs or queues" in told["detail"]
     made = admin.post("/tokens", 201, name="w", reason="why", scope="work", queues=["gpu"], all_tenants=True)
     assert (made["queues"], made["jobs"], made["all_tenants"], made["tenant"]) == (["gpu"], [], True, None)
     assert made["token"].startswith("foliot_work_")

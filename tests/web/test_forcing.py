@@ -89,7 +89,8 @@ def test_force_is_refused_where_nothing_runs_or_the_worker_does_not_end_its_proc
     waiting = stage.promise("nobody", "later")
     held = Held(stage, recycles=False)
     for more in ({}, {"dry_run": True}):
-        assert "force is for a run that a worker executes" in root.post(path(waiting), 409, **FORCE, **more)["detail"]
+        answer = root.post(path(waiting), 409, **FORCE, **more)["detail"]
+        assert "force applies only to a run that a worker executes" in answer
         answer = root.post(path(held.run), 409, **FORCE, **more)["detail"]
         assert f"its worker {held.worker} does not end its process" in answer
     assert held.beat().cancel == []

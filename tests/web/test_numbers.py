@@ -141,31 +141,32 @@ _SENTENCES = [
     for pattern in (
         # Of the fleet.
         r"(?P<alive>#) schedulers?, (?P<held>#) of (?P<shards>#) shards? held(?:, last tick (?P<tick>~) ago)?",
-        r"(?P<overdue>#) due and not handed off, the first for (?P<first>~)",
+        r"(?P<overdue>#) due and not handed off, the oldest for (?P<first>~)",
         r"(?P<held>#) of (?P<shards>#) shards are held",
-        r"no (?:scheduler|worker) (?:is there|was heard of since (?P<heard>@)): nothing (?:fires|runs)",
+        r"(?:no live (?:scheduler|worker)|no (?:scheduler|worker) heartbeat since (?P<heard>@)): "
+        r"no run (?:becomes due|starts)",
         r"(?P<alive>#) workers?, (?P<busy>#) of (?P<slots>#) slots? busy"
-        r"(?:; (?P<waiting>#) wait, the first for (?P<first>~))?",
-        r"(?:(?P<shards>#) shards?)?(?:, )?(?:the duties [a-z_, ]+)?|nothing",
-        r"the store's own|(?P<low>[+-][0-9.]+ ms) to (?P<high>[+-][0-9.]+ ms)",
+        r"(?:; (?P<waiting>#) waiting, the oldest for (?P<first>~))?",
+        r"(?:(?P<shards>#) shards?)?(?:, )?(?:duties: [a-z_, ]+)?|none",
+        r"store clock|(?P<low>[+-][0-9.]+ ms) to (?P<high>[+-][0-9.]+ ms)",
         r"(?:(?P<rate>#)/m, )?(?P<at_once>#) at a time",
         r"no limit|(?:(?P<most>#) concurrent)?(?:, )?(?:(?P<rate>#)/m)?(?:, )?(?:weight (?P<weight>[0-9.]+))?",
         # Of items and effects.
         r"effects: (?:(?P<done>#) done)?(?:, )?(?:(?P<in_doubt>#) in doubt)?(?:, )?(?:(?P<not_done>#) not done)?",
         r"[a-z]+: (?P<done>#) of (?P<of>#) done(?:, (?P<in_doubt>#) in doubt)?(?:, (?P<not_done>#) not done)?"
         r"(?:, (?P<failed>#) failed: .*)?",
-        r"(?P<name_>.*) began at (?P<started_at>@), in attempt (?P<attempt>#), and has no recorded end; .*",
+        r"(?P<name_>.*) started at (?P<started_at>@), in attempt (?P<attempt>#), and has no recorded outcome; .*",
         r"and (?P<more>#) more like it",
         # Of runs.
         r"(?P<done>#) of (?P<all>#)(?:; (?P<left>.*))?",
-        r"It was given up after (?P<tries>#) attempts?\. .*",
+        r"No attempts are left after (?P<tries>#) attempts?\. .*",
         r".* died (?P<deaths>#) times?\. .*",
-        r"Its last attempt did not succeed\. It is tried again by itself at (?P<fire_at>@)\.",
-        r"It lives, and has said nothing of its progress for (?P<silence>~)\.",
-        r"It is not as complete as it has to be: (?P<done>#) of (?P<all>#)(?:; (?P<left>.*))?\.",
-        r"Its last (?P<row>#) runs failed one after another\.",
-        r"the watch has not looked for (?P<silence>~): no scheduler lives, or it is stuck",
-        r"busy workers: nobody knows yet how long the runs of (?P<unknown>#) schedules? take",
+        r"Its last attempt did not succeed\. The scheduler retries it at (?P<fire_at>@)\.",
+        r"It sends heartbeats, and has not reported progress for (?P<silence>~)\.",
+        r"Too few of its members are done: (?P<done>#) of (?P<all>#)(?:; (?P<left>.*))?\.",
+        r"Its last (?P<row>#) runs failed in a row\.",
+        r"no watch round for (?P<silence>~): no live scheduler, or it is stuck",
+        r"busy slots: the duration of runs of (?P<unknown>#) schedules? is unknown",
         r".* and (?P<more_paused>#) more are paused, and are left out",
         r"[^0-9]*",
     )
@@ -351,28 +352,28 @@ def drawn_heat(element: Element, load: Mapping[int, int]) -> bool:
 _STORY = [
     re.compile(pattern.replace("#", _N).replace("~", _LENGTH).replace("@", _TIME), re.S)
     for pattern in (
-        r"made by schedule .*, revision (?P<revision>#)(?:, for the time since (?P<since>@))?",
-        r"handed off to the workers(?: \((?:\+|EARLY )(?P<handed>~)\))?",
-        r"(?P<all>#) runs? made, one for each member",
+        r"created by schedule .*, revision (?P<revision>#)(?:, for the time since (?P<since>@))?",
+        r"handed off to workers(?: \((?:\+|EARLY )(?P<handed>~)\))?",
+        r"created (?P<all>#) runs?, one per member",
         r"claimed by worker (?P<worker>#)",
         r"attempt (?P<attempt>#) is running(?:, at (?P<done_>#)(?: of (?P<of_>#))?(?: \([^0-9]*\))?)?"
-        r"(?:; it last said something (?P<silence>~) ago)?",
+        r"(?:; last heartbeat (?P<silence>~) ago)?",
         r"(?:attempt (?P<attempt>#)|the check) began(?: on worker (?P<its_worker>#))?",
         r"(?:attempt (?P<attempt>#)|the check) [^0-9]*?(?: after (?P<its_took>~))?(?:, [^0-9]*)?"
-        r"(?:; (?:it had come to|its last heartbeat said) (?P<its_done>#)(?: of (?P<its_of>#))?(?: \([^0-9]*\))?)?"
+        r"(?:; (?:last heartbeat: )?progress (?P<its_done>#)(?: of (?P<its_of>#))?(?: \([^0-9]*\))?)?"
         r"[^0-9]*",
-        r"effect .* began \((?:attempt (?P<effect>#)|another run of its lineage)\)",
+        r"effect .* started \((?:attempt (?P<effect>#)|another run of its lineage)\)",
         r"effect [a-z]+ done for the last of (?P<effects>#) keys?",
         r"effect .* (?:done|did not happen)(?:: .*)?(?: \([^0-9]*\))?",
-        r"tried again (?:in (?P<left>[0-9a-z]+)|now), at (?P<fire_at>@)",
+        r"retry (?:in (?P<left>[0-9a-z]+)|now), at (?P<fire_at>@)",
         r"due(?: in (?P<left>[0-9a-z]+)| now)?[^0-9]*",
-        r"(?:waits for its members: |[a-z]+: [a-z]+, |[a-z]+, )(?P<tick>#[^:]*)(?:: it waits for a person)?",
-        r"[a-z]+[^0-9]*; this row stands for (?P<span_count>#) ticks, up to (?P<span_until>@)",
-        r"waits under suspicion: lost (?P<losses>#) times in a row; a worker with (?P<most_slots>#) slots? "
-        r"(?:executes at most (?P<together>#) such runs? together|tries it in a process of its own)",
-        r"waits under suspicion: lost (?P<losses>#) times in a row; "
+        r"(?:waits for its members: |[a-z]+: [a-z]+, |[a-z]+, )(?P<tick>#[^:]*)(?:: needs a person)?",
+        r"[a-z]+[^0-9]*; this row represents (?P<span_count>#) ticks, up to (?P<span_until>@)",
+        r"suspected of crashing workers: lost (?P<losses>#) times in a row; a worker with (?P<most_slots>#) slots? "
+        r"(?:executes at most (?P<together>#) such runs? together|executes it in an isolated process)",
+        r"suspected of crashing workers: lost (?P<losses>#) times in a row; "
         r"a worker executes at most slots / (?P<divisor>#) such runs together, at least one",
-        r"(?:promised|triggered|made as|reruns:|verified|succeeded|held:).*",
+        r"(?:promised|triggered|created as|reruns:|verified|succeeded|held:).*",
         r"[^0-9]*",
     )
 ]
