@@ -250,7 +250,7 @@ async def test_a_resumed_run_does_the_rest_and_what_is_done_stays_done(stage: St
         begun = await stage.begin(again, key=str(account))
         assert (begun.before is not None and begun.before.state is DONE) == (account < 4)
     [row] = await stage.store.audit_of(run.id)
-    assert (row.action, row.note) == ("reconcile", "then resume; evidence: statement of April 3")
+    assert (row.action, row.note) == ("reconcile", "pay:3=done; then resume; evidence: statement of April 3")
 
 
 async def test_a_settled_run_is_resumed_without_an_override(stage: Stage) -> None:

@@ -90,7 +90,7 @@ async def test_a_person_says_what_happened_and_the_run_ends_with_the_evidence(st
     [effect] = view.effects
     assert (effect.state, effect.note) == (DONE, "ada: statement of April 3")
     [row] = await stage.store.audit_of(run.id)
-    assert (row.action, row.note) == ("reconcile", "evidence: statement of April 3")
+    assert (row.action, row.note) == ("reconcile", "pay:7=done; evidence: statement of April 3")
 
 
 async def test_an_effect_that_is_not_in_the_ledger_cannot_be_settled_and_nothing_changes(stage: Stage) -> None:

@@ -107,6 +107,12 @@ def test_a_poisonous_run_says_how_often_its_own_process_died() -> None:
     assert lead.startswith("A worker process that executed only this run died 3 times.")
 
 
+def test_a_check_that_said_no_is_not_offered_again_as_if_it_had_not_answered() -> None:
+    run = view(State.AMBIGUOUS, reason=Reason.CHECK, effects=[effect("7")])
+    found = told(run, card(effects=("payout",), checked=True))
+    assert found.steps[0].text == "runs the job's check again, which changes nothing else; its last answer was no"
+
+
 def test_a_result_that_its_check_refused_is_repaired_where_doing_it_again_does_no_harm() -> None:
     found = told(view(State.UNVERIFIED, reason=Reason.CHECK, detail="3 accounts are off"), card(rewritable=True))
     assert found.steps[0].command == f'foliot runs rerun "{SETTLEMENT}" --repair --reason "..."'

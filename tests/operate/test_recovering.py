@@ -161,6 +161,7 @@ def test_a_run_that_had_begun_nothing_can_be_resumed(bank: Bank) -> None:
         app.operate.resume_run(kept.id, **WHY)
         world.run_for("1m")
         assert world.run(kept.id).state is State.SUCCEEDED
+        assert any(line.text.startswith("ana resumed it: ") for line in app.operate.story(kept.id))
 
 
 def test_a_job_that_declares_nothing_cannot_go_on_where_it_stopped(bank: Bank) -> None:
@@ -173,7 +174,7 @@ def test_a_job_that_declares_nothing_cannot_go_on_where_it_stopped(bank: Bank) -
     with virtual_time(app) as world:
         kept = load.now()
         world.run_for("1m")
-        with pytest.raises(Conflict, match=r"Foliot cannot tell what it completed.*its class is untracked"):
+        with pytest.raises(Conflict, match=r"what it completed.*class is untracked\. Its safe steps: foliot runs show"):
             app.operate.resume_run(kept.id, **WHY)
         assert app.operate.retry(kept.id, **WHY).outcome == "retried"
 

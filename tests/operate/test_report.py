@@ -10,7 +10,7 @@ import pytest
 from foliot.domain.instant import HOUR, MINUTE, SECOND, Instant, parse_rfc3339
 from foliot.domain.ledger import BatchView, EffectState, Traits
 from foliot.domain.policy import Policy
-from foliot.domain.run import Origin, RunView
+from foliot.domain.run import Origin, Phase, RunView
 from foliot.domain.schedule import Schedule, ScheduleView
 from foliot.domain.state import Reason, State
 from foliot.domain.store import AuditRow
@@ -141,7 +141,7 @@ def test_a_rerun_that_fails_is_what_counts_although_the_first_had_completed() ->
         (
             view(State.AMBIGUOUS, reason=Reason.EFFECT, effects=[effect("7")]),
             Verdict.AMBIGUOUS,
-            "has an unknown outcome: an effect started and has no recorded outcome: a person must find out. "
+            "has an unknown outcome: an effect started and has no recorded outcome. A person must find out. "
             "Started, without a recorded outcome: payout:7.",
         ),
         (
@@ -169,7 +169,17 @@ def test_a_rerun_that_fails_is_what_counts_although_the_first_had_completed() ->
             Verdict.RUNNING,
             "is running since 06:00:00Z, at 397 of 412.",
         ),
+        (
+            view(State.AMBIGUOUS, reason=Reason.CHECK, detail="312 of 400 accounts"),
+            Verdict.AMBIGUOUS,
+            "has an unknown outcome, and its check could not confirm it: 312 of 400 accounts. A person must find out.",
+        ),
         (view(State.VERIFYING, finished_at=None), Verdict.RUNNING, "finished, and is being checked."),
+        (
+            view(State.VERIFYING, finished_at=None, phase=Phase.DOUBT),
+            Verdict.RUNNING,
+            "has an unknown outcome, and is being checked.",
+        ),
         (
             view(State.RETRYING, finished_at=None, reason=Reason.FAILED, detail="E: no", fire_at=NOW + MINUTE),
             Verdict.WAITING,

@@ -66,11 +66,18 @@ def test_an_attempt_that_left_an_effect_open_says_what_its_handler_raised() -> N
     assert ended.startswith("attempt 1 failed after 1.0 s, during an effect: CardError: no; not retried")
 
 
+def test_a_lost_attempt_says_its_last_reported_progress() -> None:
+    lost = attempt(1, Outcome.LOST, "the worker process has ended", progress=b'{"done": 3, "of": 4}')
+    assert of_kind(Kind.ATTEMPT, view(State.RETRYING, attempts=[lost]))[1] == (
+        "attempt 1 was lost after 1.0 s; last reported progress 3 of 4: the worker process has ended"
+    )
+
+
 @pytest.mark.parametrize("words", ["the check says no", "the check rejected the result"])
 @pytest.mark.parametrize(("scope", "told"), [("", ""), (": 3 accounts are off", "3 accounts are off")])
 def test_a_check_that_says_no_says_it_once(scope: str, told: str, words: str) -> None:
     error = f"{words}{scope}"
-    check = attempt(2, error=error, stage=Stage.CHECK, reason=Reason.CHECK)
+    check = attempt(2, error=error, stage=Stage.CHECK, reason=Reason.CHECK, progress=b'{"done": 3, "of": 4}')
     run = view(State.UNVERIFIED, attempt=2, reason=Reason.CHECK, detail=error, attempts=[check])
     assert of_kind(Kind.CHECK, run)[1] == "the check said no after 1.0 s" + (told and f": {told}")
     assert of_kind(Kind.ENDED, run) == [f"unverified: check{told and f', {told}'}: needs a person"]
@@ -97,6 +104,16 @@ def test_many_effects_that_are_done_are_told_together_and_the_open_one_by_itself
     run = view(State.AMBIGUOUS, effects=[*(done(str(number)) for number in range(400)), effect("x")])
     assert of_kind(Kind.EFFECT, run) == [
         "effect payout:x started (attempt 1)",
+        "effect payout done for the last of 400 keys",
+    ]
+
+
+def test_an_effect_that_a_person_settled_keeps_its_line_among_many() -> None:
+    settled = done("x")._replace(note="ana: on the statement")
+    run = view(State.VERIFIED, effects=[*(done(str(number)) for number in range(399)), settled])
+    assert of_kind(Kind.EFFECT, run) == [
+        "effect payout:x started (attempt 1)",
+        "effect payout:x done (ana: on the statement)",
         "effect payout done for the last of 400 keys",
     ]
 
@@ -180,7 +197,7 @@ def test_the_story_ends_with_what_is_safe_now() -> None:
 
 def test_a_running_one_says_how_far_it_is_and_how_long_it_has_been_silent() -> None:
     run = view(State.RUNNING, finished_at=None, started_at=NOW - 2 * MINUTE, progress=b'{"done": 3, "of": 4}')
-    assert texts(run)[-1] == "attempt 1 is running, at 3 of 4; last heartbeat 2 min ago"
+    assert texts(run)[-1] == "attempt 1 is running, at 3 of 4; no progress reported for 2 min"
 
 
 @pytest.mark.parametrize(

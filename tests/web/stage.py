@@ -130,6 +130,8 @@ def make_app() -> Foliot:
 
     @app.job(effects=("pay",))
     async def settle(ctx: Context) -> None:
+        async with ctx.effect("pay", key="6"):
+            pass
         async with ctx.effect("pay", key="7"):
             raise TimeoutError("no answer")
 

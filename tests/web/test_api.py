@@ -251,7 +251,7 @@ def test_a_run_is_reconciled_and_resumed_over_http() -> None:
         kept = caller.post(f"{DOUBT}/reconcile", evidence="statement 17", effects=["pay:7=not_done"])
         assert (kept["outcome"], kept["state"]) == ("settled", "settled")
         seen = caller.get(DOUBT)
-        assert (seen["advice"]["action"], seen["advice"]["counts"]) == ("resume", ["effects: 1 not done"])
+        assert (seen["advice"]["action"], seen["advice"]["counts"]) == ("resume", ["effects: 1 done, 1 not done"])
         caller.post(f"{DOUBT}/reconcile", 422, then="close")
         kept = caller.post(f"{DOUBT}/reconcile", then="resume")
         assert (kept["outcome"], kept["state"]) == ("resumed", "retrying")

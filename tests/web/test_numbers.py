@@ -357,10 +357,10 @@ _STORY = [
         r"created (?P<all>#) runs?, one per member",
         r"claimed by worker (?P<worker>#)",
         r"attempt (?P<attempt>#) is running(?:, at (?P<done_>#)(?: of (?P<of_>#))?(?: \([^0-9]*\))?)?"
-        r"(?:; last heartbeat (?P<silence>~) ago)?",
+        r"(?:; no progress reported for (?P<silence>~))?",
         r"(?:attempt (?P<attempt>#)|the check) began(?: on worker (?P<its_worker>#))?",
         r"(?:attempt (?P<attempt>#)|the check) [^0-9]*?(?: after (?P<its_took>~))?(?:, [^0-9]*)?"
-        r"(?:; (?:last heartbeat: )?progress (?P<its_done>#)(?: of (?P<its_of>#))?(?: \([^0-9]*\))?)?"
+        r"(?:; (?:last reported )?progress (?P<its_done>#)(?: of (?P<its_of>#))?(?: \([^0-9]*\))?)?"
         r"[^0-9]*",
         r"effect .* started \((?:attempt (?P<effect>#)|another run of its lineage)\)",
         r"effect [a-z]+ done for the last of (?P<effects>#) keys?",

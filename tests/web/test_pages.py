@@ -145,9 +145,11 @@ def test_both_answers_are_offered_and_the_rest_is_resumed_or_closed_from_the_pag
             assert "It happened…" in page
             assert "It did not happen…" in page
             assert "its idempotency key is doubt[acme]#1/pay/7" in page
-            assert "effects: 1 in doubt" in page
+            assert "effects: 1 done, 1 in doubt" in page
             assert not re.search(r'class="button safe"[^>]*>It (happened|did not happen)', page), "none is preferred"
-        [path] = re.findall(r'href="(/act/runs/[^"]*not_done[^"]*)"', _page(caller, f"/runs/{doubt}"))
+        page = _page(caller, f"/runs/{doubt}")
+        assert re.findall(r"<code>(pay:\d)</code>", page) == ["pay:7", "pay:6"], "effects in doubt come first"
+        [path] = re.findall(r'href="(/act/runs/[^"]*not_done[^"]*)"', page)
         form = _page(caller, path)
         assert '<option value="not_done" selected>' in form
         assert '<option value="resume" selected>' in form

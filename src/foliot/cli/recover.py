@@ -59,7 +59,9 @@ BulkLimitOption = Annotated[
 EvidenceOption = Annotated[
     str | None,
     typer.Option(
-        "--evidence", help="How you know; stored with the run. Required, except with --dry-run.", callback=legible
+        "--evidence",
+        help="How you know; stored with the run. Required, except with --dry-run, or to close a settled run.",
+        callback=legible,
     ),
 ]
 

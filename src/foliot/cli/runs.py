@@ -268,7 +268,8 @@ def _facts(lineage: Lineage) -> dict[str, str]:
     if view.interval is None:
         facts["arguments"] = words.one_line(json.dumps(arguments(view), ensure_ascii=False), 1_000)
     for batch in view.batches:
-        facts["items"] = f"{facts['items']}; {batch_words(batch)}" if "items" in facts else batch_words(batch)
+        text = batch_words(batch).removeprefix("items: ")  # the label of the line
+        facts["items"] = f"{facts['items']}; {text}" if "items" in facts else text
     if view.progress is not None and not view.batches:
         facts["progress"] = how_far(view.progress) or words.one_line(view.progress.decode("utf-8", "replace"))
     if view.result is not None:

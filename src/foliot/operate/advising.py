@@ -270,6 +270,8 @@ def _steps(view: RunView, action: Action) -> list[Step]:
         )
         close = Step(Action.CLOSE, _DOES[Action.CLOSE], _command(view, Action.CLOSE))
         return [resume, close] if view.state is State.AMBIGUOUS else [close]
+    if action is Action.VERIFY and view.reason == Reason.CHECK:
+        return [Step(action, f"{_DOES[action]}; its last answer was no", _command(view, action))]
     return [Step(action, _DOES[action], _command(view, action))]
 
 

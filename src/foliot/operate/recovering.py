@@ -15,7 +15,7 @@ from foliot.domain.state import PARKED, TERMINAL, State
 from foliot.domain.store import JobCard, Store
 from foliot.errors import Conflict, InvalidInput, Refused
 from foliot.operate.acting import Acting, acting, as_instant, evident, not_a_placeholder, stated
-from foliot.operate.advising import Guidance, guidance, refusal, shown_effect, traits_of
+from foliot.operate.advising import Guidance, guidance, quoted, refusal, shown_effect, traits_of
 from foliot.operate.replaying import Outcome, Progress, spacing
 from foliot.operate.report import OVERRIDE
 from foliot.operate.settling import Reconciled, Words, left_open, settled, settled_state, then_of
@@ -45,9 +45,12 @@ class RecoveryVerbs(Acting):
         store, who, why = await self._opened(), acting(actor), stated(reason)
         view, told = await self._advised(store, run)
         if told is not None and told.advice.recovery not in (Recovery.RESUMABLE, Recovery.CLEAN):
-            raise Conflict(f"{view.id} cannot be resumed: {told.advice.why}; its class is {told.advice.recovery}")
+            raise Conflict(
+                f"{view.id} cannot be resumed: {told.advice.why}; its class is {told.advice.recovery}. "
+                f"Its safe steps: foliot runs show {quoted(view.id)}"
+            )
         _refuse_unsafe(view, told, Action.RETRY, override=False)
-        return await store.retry(view.id, actor=who, note=why, override=False)
+        return await store.retry(view.id, actor=who, note=why, override=False, action="resume")
 
     def resume_run(self, run: str, *, reason: str, actor: str) -> Kept:
         return self._call(lambda: self.resume_run_async(run, reason=reason, actor=actor), "resume_run_async")

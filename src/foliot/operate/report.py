@@ -18,7 +18,7 @@ from typing import NamedTuple
 from foliot.domain.identity import first_of_lineage, tick_name
 from foliot.domain.instant import SECOND, Instant
 from foliot.domain.ledger import EffectState, Traits
-from foliot.domain.run import Origin, RunView
+from foliot.domain.run import Origin, Phase, RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.state import Reason, State
 from foliot.domain.store import AuditRow
@@ -243,7 +243,10 @@ class _Statement:
                     f"finished{self._by()}, and its check rejected the result{self._because()}.{self._ledger()}",
                 )
             case State.AMBIGUOUS:
-                text = f"has an unknown outcome{self._because()}: a person must find out.{self._ledger()}"
+                because = self._because()
+                if view.reason == Reason.CHECK:
+                    because = f", and its check could not confirm it{because}"
+                text = f"has an unknown outcome{because}. A person must find out.{self._ledger()}"
                 return Verdict.AMBIGUOUS, text + self._batches()
             case State.SETTLED:
                 text = (
@@ -315,7 +318,8 @@ class _Statement:
     def _running(self) -> str:
         view = self._last
         if view.state is State.VERIFYING:
-            return "finished, and is being checked."
+            doubt = view.phase == Phase.DOUBT
+            return f"{'has an unknown outcome' if doubt else 'finished'}, and is being checked."
         told = [f"{batch} {batch_name(batch)}" for batch in view.batches] or list(
             filter(None, [how_far(view.progress)])
         )

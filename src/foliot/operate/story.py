@@ -47,7 +47,7 @@ from foliot.operate.shapes import (
 from foliot.operate.words import counted, lateness, length, listed, one_line, to_the_second
 
 _MOST_EFFECTS = 12
-"""With more of them those that are done are told together."""
+"""With more effects, those that are done share a line, except at most this many that a person or a probe settled."""
 
 
 class Kind(StrEnum):
@@ -208,9 +208,11 @@ def _attempt_end(attempt: AttemptView, what: str) -> str:
     text = f"{what} {word}{lasted}"
     if attempt.outcome is not Outcome.SUCCEEDED and attempt.stage in _STAGES:
         text += f", {_STAGES[attempt.stage]}"
-    if (came := how_far(attempt.progress)) and attempt.outcome is not Outcome.SUCCEEDED:
+    # A check reports no progress: its row repeats that of the attempt which it checks.
+    if attempt.outcome is not Outcome.SUCCEEDED and attempt.stage is not Stage.CHECK:
         lost = attempt.outcome is Outcome.LOST  # its later work is on record as effects only
-        text += f"; last heartbeat: progress {came}" if lost else f"; progress {came}"
+        if came := how_far(attempt.progress):
+            text += f"; last reported progress {came}" if lost else f"; progress {came}"
     if cause := _cause(attempt):
         text += f": {cause}"
     if followed := _FOLLOWED.get(attempt.reason or ""):
@@ -276,8 +278,10 @@ def how_far(progress: bytes | None) -> str | None:
 
 def _effects(view: RunView) -> Iterator[tuple[int, StoryLine]]:
     together = len(view.effects) > _MOST_EFFECTS
+    settled = [effect for effect in view.effects if effect.state is EffectState.DONE and effect.note]
+    apart = {(effect.name, effect.key) for effect in settled[:_MOST_EFFECTS]}
     for effect in view.effects:
-        if not together or effect.state is not EffectState.DONE:
+        if not together or effect.state is not EffectState.DONE or (effect.name, effect.key) in apart:
             place = 4 * effect.attempt + 2 if effect.run == view.number else 1
             yield from ((place, line) for line in _effect(view, effect))
     done = [effect for effect in view.effects if together and effect.state is EffectState.DONE]
@@ -388,7 +392,7 @@ def _standing(view: RunView, now: Instant) -> str | None:
     match view.state:
         case State.RUNNING:
             silence = silent_for(view, now)
-            said = "" if silence is None else f"; last heartbeat {length(silence)} ago"
+            said = "" if silence is None else f"; no progress reported for {length(silence)}"
             return f"attempt {view.attempt} is running" + (f", at {came}" if came else "") + said
         case State.VERIFYING if view.interval is not None:
             return f"waits for its members: {interval_words(view.interval)}"

@@ -64,12 +64,12 @@ class PromiseStore(Protocol):
         nothing is written. Conflict when it was tried before, runs, is checked or has ended; UnknownName if there is
         none."""
 
-    async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
+    async def retry(self, run_id: str, *, actor: str, note: str, override: bool, action: str = "retry") -> Kept:
         """Makes a parked run due again now, with its attempts renewed, its checkpoint, items and ledger as they are.
 
         One that is `ambiguous`, or whose ledger has an effect without an end, only with `override` and a note: its open
-        effects are written down as not done then, on that person's word. Conflict when it is not parked; UnknownName if
-        there is none."""
+        effects are written down as not done then, on that person's word. `action` names it in the audit log. Conflict
+        when it is not parked; UnknownName if there is none."""
 
     async def rerun(
         self,

@@ -18,8 +18,11 @@ from foliot.store.verbs import following, ledger, spreading
 from foliot.store.verbs.promises import Found, by_id
 from foliot.store.verbs.transaction import Transaction, longs
 
+_NAMED = 5
+"""At most this many effects are named in an audit entry."""
 
-async def retry(tx: Transaction, identifier: str, actor: str, note: str, override: bool) -> Kept:
+
+async def retry(tx: Transaction, identifier: str, actor: str, note: str, override: bool, action: str = "retry") -> Kept:
     found = await _parked(tx, identifier, "retried")
     lineage = await ledger.lineage_of(tx, found.number)
     await _refuse_busy(tx, found, lineage)
@@ -37,7 +40,7 @@ async def retry(tx: Transaction, identifier: str, actor: str, note: str, overrid
         )
     if overridden and open_effects:
         await ledger.settle_maybes(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode it: {note}")
-    await tx.audit(actor, "retry", found.id, _with_override(note, overridden and bool(open_effects)))
+    await tx.audit(actor, action, found.id, _with_override(note, overridden and bool(open_effects)))
     return await _revive(tx, found, "retried")
 
 
@@ -104,7 +107,7 @@ async def reconcile(
     batches = (await ledger.batches_of(tx, [lineage])).get(lineage, [])
     returned = found.state in (State.UNVERIFIED, State.VERIFYING)
     unfinished = is_unfinished(effects, batches, returned=returned)
-    await tx.audit(actor, "reconcile", found.id, _noted(evidence, note, then))
+    await tx.audit(actor, "reconcile", found.id, _noted(settled, evidence, note, then))
     if then is Then.CLOSE:
         return await _close(tx, found, evidence, note, unfinished=unfinished or bool(in_doubt))
     if in_doubt and (then is Then.RESUME or not settled):
@@ -119,8 +122,11 @@ async def reconcile(
     return Kept(found.number, found.name, "reconciled", State.RECONCILED, found.fire_at)
 
 
-def _noted(evidence: str, note: str, then: Then | None) -> str:
-    parts = (then and f"then {then}", note, evidence and f"evidence: {evidence}")
+def _noted(settled: Sequence[Settled], evidence: str, note: str, then: Then | None) -> str:
+    named = [f"{one.name}:{one.key}={one.state}" for one in settled[:_NAMED]]
+    if len(settled) > _NAMED:
+        named.append(f"{len(settled) - _NAMED:,} more")
+    parts = (", ".join(named), then and f"then {then}", note, evidence and f"evidence: {evidence}")
     return "; ".join(part for part in parts if part)
 
 

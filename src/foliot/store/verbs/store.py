@@ -92,8 +92,8 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
     async def cancel(self, run_id: str, *, actor: str, note: str, force: bool = False) -> Kept:
         return await self.write(lambda tx: promises.cancel(tx, run_id, actor, note, force=force))
 
-    async def retry(self, run_id: str, *, actor: str, note: str, override: bool) -> Kept:
-        return await self.write(lambda tx: recovering.retry(tx, run_id, actor, note, override))
+    async def retry(self, run_id: str, *, actor: str, note: str, override: bool, action: str = "retry") -> Kept:
+        return await self.write(lambda tx: recovering.retry(tx, run_id, actor, note, override, action))
 
     async def rerun(
         self,

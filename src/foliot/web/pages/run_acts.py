@@ -107,7 +107,8 @@ async def _look_resume(desk: Desk) -> Prospect:
 
 
 async def _resume(desk: Desk) -> str:
-    return _told(await desk.operate.resume_run_async(desk.subject, **desk.said))
+    kept = await desk.operate.resume_run_async(desk.subject, **desk.said)
+    return f"{kept.id}: resumed; recorded effects and items are not repeated"
 
 
 async def _look_rerun(desk: Desk) -> Prospect:
