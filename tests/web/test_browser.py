@@ -425,7 +425,7 @@ def test_an_ambiguous_run_is_settled_with_evidence(screen: Screen, plain: Any) -
     plain.fill("[name=reason]", WHY)
     plain.click("text=Reconcile run")
     assert str(screen.run(RUN).state) == "reconciled"
-    assert screen.audited("reconcile").note.startswith(WHY[:20])
+    assert f"=done; {WHY}; evidence: the bank says so" in screen.audited("reconcile").note
 
 
 def test_runs_are_skipped_cancelled_retried_rerun_and_repaired(screen: Screen, clerk: Clerk) -> None:
@@ -459,7 +459,7 @@ def test_a_run_goes_on_where_it_stopped_once_its_cause_is_gone(screen: Screen, c
     run = screen.run("letters#1")
     assert str(run.state) == "succeeded", run.detail
     assert len({effect.key for effect in run.effects}) == 4
-    assert (screen.audited("retry").subject, screen.audited("retry").note) == ("letters#1", WHY)
+    assert (screen.audited("resume").subject, screen.audited("resume").note) == ("letters#1", WHY)
 
 
 def test_what_may_happen_twice_is_retried_only_by_who_says_that_they_know(screen: Screen, plain: Any) -> None:

@@ -160,6 +160,7 @@ def test_both_answers_are_offered_and_the_rest_is_resumed_or_closed_from_the_pag
         assert _sent(caller, act, **fields, evidence="statement 17", then="").status_code == 303
         page = _page(caller, f"/runs/{doubt}")
         assert "Resume…" in page
+        assert '<span class="soft">settled</span>' not in page, "the state is shown once"
         assert "Close without the rest…" in page
         path = f"/act/runs/{doubt}/close"
         fields = _looked_at(caller, path) | {"reason": "the order was withdrawn"}
