@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ MINUTE = 60_000_000
 class Clinic:
     """Looks after tenants every quarter of an hour."""
 
-    def __init__(self, *tenants: str, store: str = "sqlite:///:memory:", **settings: Any) -> None:
+    def __init__(self, *tenants: str, store: str = "sqlite:///:memory:", rule: str = "15m", **settings: Any) -> None:
         self.app = Foliot(store)
         self.seen: list[tuple[str, str]] = []
         self.takes: dict[str, int] = {}
@@ -39,7 +39,7 @@ class Clinic:
                 raise ValueError("no answer")
 
         self.tenants = self.app.members("tenants", tenants)
-        self.app.schedule("health", health, every("15m"), over="tenants", bind={"tenant": "member"}, **settings)
+        self.app.schedule("health", health, every(rule), over="tenants", bind={"tenant": "member"}, **settings)
 
     def at(self, time: str) -> list[str]:
         return sorted(tenant for when, tenant in self.seen if when == time)
@@ -350,6 +350,32 @@ def test_a_report_speaks_of_members_and_not_of_their_sum() -> None:
         ("00:15:00Z[acme]", "complete"),
         ("00:15:00Z[globex]", "failed"),
         ("00:30:00Z", "waiting"),
+    ]
+
+
+def test_a_day_is_complete_once_the_dead_members_of_its_tick_were_retried() -> None:
+    clinic = Clinic(*(f"tenant-{number}" for number in range(8)), rule="1d")
+    clinic.ill = {"tenant-2", "tenant-5"}
+    day = date(2026, 4, 2)
+    tick = f"health@{day}T00:00:00Z"
+    operate = clinic.app.operate
+
+    def said(world: World) -> tuple[str | None, str | None, bool]:
+        row = world.run(tick)
+        return row.reason, row.detail, world.call(operate.report_async("health", day)).is_good
+
+    with virtual_time(clinic.app, start=START) as world:
+        world.run_for("1d")
+        seen = [said(world)]
+        for tenant in sorted(clinic.ill):
+            clinic.ill = clinic.ill - {tenant}
+            world.call(operate.retry_async(f"{tick}[{tenant}]", reason="mended", actor="ann"))
+            world.run_for("1m")
+            seen.append(said(world))
+    assert seen == [
+        (Reason.PARTIAL, "6 of 8; 2 dead", False),
+        (Reason.PARTIAL, "7 of 8; 1 dead", False),
+        (None, "8 of 8", True),
     ]
 
 

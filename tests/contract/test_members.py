@@ -11,11 +11,13 @@ from foliot.domain.instant import HOUR, MINUTE
 from foliot.domain.ledger import EffectState, Settled
 from foliot.domain.members import MemberSet
 from foliot.domain.policy import Policy, choices
+from foliot.domain.replay import Fate
 from foliot.domain.run import Claimed
 from foliot.domain.standing import Mark, standing
 from foliot.domain.state import Event, Outcome, Reason, State
 from foliot.errors import Conflict, UnknownName
-from foliot.store.verbs.spreading import CHUNK
+from foliot.store.verbs.spreading import CHUNK, recount
+from foliot.store.verbs.store import Verbs
 from foliot.timing import every
 from tests.contract.stage import Stage, declared
 
@@ -110,6 +112,60 @@ async def test_a_tick_that_fell_short_counts_its_members_anew_when_it_is_checked
     await stage.store.gather()
     ended = await stage.run(tick)
     assert (ended.state, ended.detail) == (State.VERIFIED, "1 of 1")
+
+
+async def partial_tick(stage: Stage, **settings: Any) -> tuple[str, list[Claimed]]:
+    """A tick over 8 members that is over, with the runs of the two that are dead."""
+    tick = await hourly(stage, *(f"tenant-{number}" for number in range(8)), **settings)
+    *done, first, second = sorted(await fired(stage), key=lambda run: run.id)
+    await stage.finish(*(stage.succeeded(run) for run in done), stage.died(first), stage.died(second))
+    await stage.store.gather()
+    return tick, [first, second]
+
+
+async def row_of(stage: Stage, tick: str) -> tuple[State, str | None, str | None]:
+    await stage.store.gather()
+    row = await stage.run(tick)
+    return row.state, row.reason, row.detail
+
+
+async def test_a_tick_is_counted_again_when_dead_members_were_retried(stage: Stage) -> None:
+    tick, [first, second] = await partial_tick(stage)
+    partial = (State.SUCCEEDED, Reason.PARTIAL, "6 of 8; 2 dead")
+    assert await row_of(stage, tick) == partial
+    await stage.store.retry(first.id, actor="ann", note="mended", override=False)
+    assert await row_of(stage, tick) == partial, "the retried run is under way"
+    assert isinstance(stage.store, Verbs)
+    assert await stage.store.write(lambda tx: recount(tx, [tick])) == 0, "it was revived after the watch read the marks"
+    await stage.finish(stage.succeeded((await fired(stage))[0]))
+    assert await row_of(stage, tick) == (State.SUCCEEDED, Reason.PARTIAL, "7 of 8; 1 dead")
+    assert await stage.store.gather() == 0
+    await stage.store.retry(second.id, actor="ann", note="mended", override=False)
+    await stage.finish(stage.succeeded((await fired(stage))[0]))
+    assert await row_of(stage, tick) == (State.SUCCEEDED, None, "8 of 8")
+    facts = await stage.store.schedule_facts("hourly")
+    assert standing(facts, stage.now).strip == (Mark.KEPT,)
+    assert await stage.store.gather() == 0
+
+
+async def test_a_tick_is_counted_again_when_a_member_was_rerun_or_replayed(stage: Stage) -> None:
+    tick, [first, second] = await partial_tick(stage)
+    await stage.store.rerun(first.id, repair=False, repeat=(), override=False, actor="ann", note="again")
+    given: dict[str, Any] = {"due_at": stage.now, "every": 0, "override": False, "actor": "ann", "note": "again"}
+    [replayed] = await stage.store.replay([second.number], **given)
+    assert replayed.fate is Fate.REPLAYED
+    one, other = sorted(await fired(stage), key=lambda run: run.id)
+    await stage.finish(stage.succeeded(one))
+    assert (await row_of(stage, tick))[2] == "6 of 8; 2 dead", "another changed run is under way"
+    await stage.finish(stage.succeeded(other))
+    assert await row_of(stage, tick) == (State.SUCCEEDED, None, "8 of 8")
+
+
+async def test_a_tick_is_counted_again_when_a_member_was_reconciled(stage: Stage) -> None:
+    tick, [first, _] = await partial_tick(stage, complete=0.5)
+    assert await row_of(stage, tick) == (State.VERIFIED, None, "6 of 8; 2 dead")
+    await stage.store.reconcile(first.id, settled=(), actor="ann", evidence="statement 17")
+    assert await row_of(stage, tick) == (State.VERIFIED, None, "7 of 8; 1 dead")
 
 
 async def test_a_busy_member_skips_its_run_and_the_others_have_theirs(stage: Stage) -> None:

@@ -218,6 +218,9 @@ INSERT INTO foliot.guest VALUES (1, 1, '\\x04');
     20: """
 INSERT INTO foliot.holding (number, slots) VALUES (1, '["job:job"]');
 """,
+    29: """
+INSERT INTO foliot.recount (number, tick) VALUES (1, 'daily@2026-04-03T02:00:00Z');
+""",
 }
 """By step, rows for the tables that it made. A step that makes one adds its own: the test below says which lack any."""
 

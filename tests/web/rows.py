@@ -100,6 +100,12 @@ class Settings(NamedTuple):
 Record = dict[str, Any]
 
 
+def _counts_in(detail: str) -> Counter[str]:
+    """The states in "1,002 of 1,005; 2 dead, 1 skipped": the members that are done count as succeeded."""
+    found = re.findall(r"([0-9][0-9,]*) ([a-z]+)", detail.replace(" of ", " succeeded of "))
+    return Counter({state: number for count, state in found if (number := int(count.replace(",", "")))})
+
+
 def at(value: int | None) -> At | None:
     return None if value is None else At(value)
 
@@ -208,19 +214,19 @@ class Rows:
         text = row["detail"] or row.get("withdrawn")
         if row["member_set"] is None or text is None or not re.match("[0-9]", text):
             return text
-        return Said({"tick": row["name"], "is_over": row["finished_at"] is not None})
+        return Said({"tick": row["name"], "counted": text if row["finished_at"] is not None else None})
 
-    def tick_counts(self, tick: str, is_over: bool = False) -> Counter[str]:
-        """Members' runs of a tick, by state; of one that was rerun, the last. What an ended tick says is brought up to
-        date when a rerun ends: `is_over` leaves out reruns that wait or run."""
+    def tick_counts(self, tick: str, counted: str | None = None) -> Counter[str]:
+        """Members' runs of a tick, by state; of one that was rerun, the last. `counted`: the detail of an ended tick,
+        which holds while a run of a member is under way again."""
         newest: dict[str, Record] = {}
         for run in self.runs.values():
             if run["id"].startswith(f"{tick}["):
                 member = run["id"].partition("[")[2].partition("]")[0]
                 if run["state"] == "skipped" and run["reason"] == "revised":
                     continue  # it left the set
-                if is_over and run["finished_at"] is None and run["state"] not in PARKED:
-                    continue
+                if counted is not None and run["finished_at"] is None and run["state"] not in PARKED:
+                    return _counts_in(counted)
                 if member not in newest or newest[member]["number"] < run["number"]:
                     newest[member] = run
         return Counter(run["state"] for run in newest.values())

@@ -235,7 +235,7 @@ def with_members(said: Said, rows: Rows) -> Said:
     """Fills in how complete a tick over members is."""
     if "tick" not in said.values:
         return said
-    states = rows.tick_counts(said.values["tick"], said.values.get("is_over", False))
+    states = rows.tick_counts(said.values["tick"], said.values.get("counted"))
     left = [(state, states[state]) for state in sorted(states, key=lambda name: -_RANKS[name]) if state not in _DONE]
     counts = {"done": sum(states[state] for state in _DONE), "all": states.total(), "left": left}
     return Said({**said.values, **counts})

@@ -47,5 +47,6 @@ class MemberStore(Protocol):
 
     async def gather(self) -> int:
         """Ends ticks whose members have all come to an end, or wait for a person: as verified or unverified where their
-        schedule says how complete they have to be, as succeeded otherwise; with how many were done. Returns how many
-        schedules had such."""
+        schedule says how complete they have to be, as succeeded otherwise; with how many were done. When no
+        run that an operator changed is under way any more, counts the members of an ended tick again. Returns how many
+        schedules had ticks to end, plus how many ticks were counted again."""

@@ -230,6 +230,7 @@ async def rerun(
         member_set=member_set,
     )
     await tx.added([number])
+    await spreading.remember_recounts(tx, [number])
     await tx.audit(actor, "repair" if repair else "rerun", found.id, f"{name}: {note}")
     await tx.audit(actor, "repair" if repair else "rerun", name, f"repeats {found.id}: {note}")
     if found.live:
@@ -285,6 +286,7 @@ async def _parked(tx: Transaction, identifier: str, what: str, *, waiting: bool 
     waits = waiting and found.state is State.VERIFYING and found.worker is None
     if not found.live or (found.state not in PARKED and not waits):
         raise Conflict(f"{found.id} is {found.state}; only dead, unverified, ambiguous and settled runs can be {what}")
+    await spreading.remember_recounts(tx, [found.number])
     return found
 
 

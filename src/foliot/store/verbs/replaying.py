@@ -9,7 +9,7 @@ from foliot.domain.identity import run_id
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.ledger import EffectState, Facts
 from foliot.domain.replay import OPEN_EFFECT, DeadFilter, DeadLetter, Fate, Replayed, fate_of
-from foliot.store.verbs import ledger
+from foliot.store.verbs import ledger, spreading
 from foliot.store.verbs.rows import view_of
 from foliot.store.verbs.transaction import Row, Transaction, longs
 
@@ -72,5 +72,7 @@ def _judged(tx: Transaction, row: Row | None, facts: Facts, busy: str | None, nu
 
 
 async def _revive(tx: Transaction, due: Sequence[tuple[Instant | None, int]]) -> None:
+    numbers = [number for _, number in due]
     await tx.run_each("replay_run", due)
-    await tx.stir([number for _, number in due])
+    await spreading.remember_recounts(tx, numbers)
+    await tx.stir(numbers)

@@ -95,14 +95,15 @@ async def _insert(
 # ----------------------------------------------------------------------------------------------------- coming to an end
 
 
-async def complete_ticks(tx: Transaction) -> list[tuple[int, str]]:
-    """Ticks whose members have all come to an end, with their schedules; a look, which takes nothing."""
+async def at_rest(tx: Transaction) -> tuple[list[tuple[int, str]], list[str]]:
+    """Reads the ticks of which no member's run is under way: those to end, with their schedules; and the names of those
+    to be counted again."""
     found = []
     for number, name, schedule, _ in await tx.all("gathering_ticks"):
-        first, last = members_range(run_id(number, name))
-        if not await tx.value("is_any_under_way", first=first, last=last):
+        if not await _is_any_under_way(tx, run_id(number, name)):
             found.append((number, schedule))
-    return found
+    changed = [row[0] for row in await tx.all("recounts_at_rest")]
+    return found, [tick for tick in changed if not await _is_any_under_way(tx, tick)]
 
 
 async def gather(tx: Transaction, ticks: Sequence[tuple[int, str]]) -> int:
@@ -112,13 +113,38 @@ async def gather(tx: Transaction, ticks: Sequence[tuple[int, str]]) -> int:
     wanted = {number for number, _ in ticks}
     ended: set[str] = set()
     for number, name, schedule, policy in await tx.all("gathering_ticks"):
-        first, last = members_range(run_id(number, name))
-        if number in wanted and not await tx.value("is_any_under_way", first=first, last=last):
+        if number in wanted and not await _is_any_under_way(tx, run_id(number, name)):
             await _end(tx, number, await _states(tx, run_id(number, name)), _complete(policy))
             ended.add(schedule)
     if ended:
         await following.runs_ended(tx, ended)
     return len(ended)
+
+
+async def remember_recounts(tx: Transaction, numbers: Sequence[int]) -> None:
+    """Marks live runs that an operator changes: the ticks of members' runs among them are to be counted again."""
+    await tx.run("remember_recounts", numbers=longs(numbers))
+
+
+async def recount(tx: Transaction, ticks: Sequence[str]) -> int:
+    """Counts the members of these ticks again and updates the rows of those that are over, unless a member's run is
+    under way. Returns how many it counted."""
+    counted = 0
+    for tick in sorted(ticks):
+        # Marks are locked before runs are read: an operator who changes a marked run meanwhile waits for this one.
+        numbers = [row[0] for row in await tx.all("lock_recounts", tick=tick)]
+        if numbers and not await _is_any_under_way(tx, tick):
+            states = await _states(tx, tick)
+            reason = None if is_whole(states) else Reason.PARTIAL
+            await tx.run("recount_tick", tick=tick, detail=completeness(states), reason=reason)
+            await tx.run("drop_recounts", numbers=longs(numbers))
+            counted += 1
+    return counted
+
+
+async def _is_any_under_way(tx: Transaction, tick: str) -> bool:
+    first, last = members_range(tick)
+    return bool(await tx.value("is_any_under_way", first=first, last=last))
 
 
 async def _end(tx: Transaction, number: int, states: dict[State, int], complete: float | None) -> None:

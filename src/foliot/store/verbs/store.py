@@ -350,8 +350,9 @@ class Verbs(SurveyVerbs, LockVerbs, AlertVerbs, AccessVerbs, MeasureVerbs):
         return await self.read(lambda tx: spreading.worst_served(tx, schedule, limit))
 
     async def gather(self) -> int:
-        found = await self.read(spreading.complete_ticks)
-        return await self.write(lambda tx: spreading.gather(tx, found)) if found else 0
+        ended, changed = await self.read(spreading.at_rest)
+        count = await self.write(lambda tx: spreading.gather(tx, ended)) if ended else 0
+        return count + (await self.write(lambda tx: spreading.recount(tx, changed)) if changed else 0)
 
     # Backfill
 

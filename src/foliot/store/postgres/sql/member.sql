@@ -93,6 +93,30 @@ WHERE r.member_set IS NOT NULL AND r.state = 5 ORDER BY r.number
 SELECT EXISTS (SELECT 1 FROM foliot.named n JOIN foliot.run r ON r.number = n.number
     WHERE n.name > :first AND n.name < :last AND r.state < 20 AND r.schedule LIKE '%]')
 
+-- name: remember_recounts
+-- An operator changes these runs: ticks of those that are members' are to be counted again. The update locks a row that exists
+-- already: a recount under way does not delete it.
+INSERT INTO foliot.recount (number, tick) SELECT r.number, split_part(r.name, '[', 1) FROM foliot.run r
+WHERE r.number = ANY(:numbers::bigint[]) AND r.schedule LIKE '%]' ORDER BY r.number
+ON CONFLICT (number) DO UPDATE SET tick = excluded.tick
+
+-- name: recounts_at_rest
+-- Ticks to be counted again, of which no changed run is under way.
+SELECT c.tick FROM foliot.recount c
+GROUP BY c.tick HAVING sum((SELECT count(*) FROM foliot.run r WHERE r.number = c.number AND r.state < 20)) = 0
+
+-- name: lock_recounts
+SELECT number FROM foliot.recount WHERE tick = :tick ORDER BY number FOR UPDATE
+
+-- name: recount_tick
+-- Only a tick that is over has such a row.
+UPDATE foliot.history SET detail = :detail, reason = CASE WHEN state = 10 THEN :reason::text END
+WHERE number = ANY(ARRAY(SELECT n.number FROM foliot.named n WHERE n.name = :tick))
+    AND member_set IS NOT NULL AND state IN (10, 11)
+
+-- name: drop_recounts
+DELETE FROM foliot.recount WHERE number = ANY(:numbers::bigint[])
+
 -- name: states_of_members
 -- Of each member the newest: what repeats a run answers for it. Who left the set is nobody's concern any more. Runs are found
 -- by their numbers, whatever the planner believes of how many there are.

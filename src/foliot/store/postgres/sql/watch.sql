@@ -72,6 +72,7 @@ UPDATE foliot.instance SET offset_low = :low, offset_high = :high, fenced = :fen
 -- Whether there is any work for each periodic loop, in the order of `Waiting`. Each part is a probe of a narrow index.
 SELECT EXISTS (SELECT 1 FROM foliot.claim), EXISTS (SELECT 1 FROM foliot.unsealed),
     EXISTS (SELECT 1 FROM foliot.backfill WHERE ended_at IS NULL AND state = 'running'),
-    EXISTS (SELECT 1 FROM foliot.run WHERE member_set IS NOT NULL AND state = 5),
+    EXISTS (SELECT 1 FROM foliot.run WHERE member_set IS NOT NULL AND state = 5)
+        OR EXISTS (SELECT 1 FROM foliot.recount),
     EXISTS (SELECT 1 FROM foliot.run
         WHERE gives_up_at < foliot.now() AND state <= 2 AND waits_for LIKE 'rate:breaker:%')

@@ -58,6 +58,27 @@ WHERE r.member_set IS NOT NULL AND r.state = 5 ORDER BY r.number
 -- A promise may have a key that begins as a tick is named: it is nobody's member.
 SELECT EXISTS (SELECT 1 FROM run WHERE name > :first AND name < :last AND state < 20 AND schedule LIKE '%]')
 
+-- name: remember_recounts
+-- An operator changes these runs: ticks of those that are members' are to be counted again.
+INSERT INTO recount (number, tick) SELECT number, substr(name, 1, instr(name, '[') - 1) FROM run
+WHERE number IN carray(:numbers) AND schedule LIKE '%]' ON CONFLICT (number) DO NOTHING
+
+-- name: recounts_at_rest
+-- Ticks to be counted again, of which no changed run is under way.
+SELECT c.tick FROM recount c
+GROUP BY c.tick HAVING sum((SELECT count(*) FROM run r WHERE r.number = c.number AND r.state < 20)) = 0
+
+-- name: lock_recounts
+SELECT number FROM recount WHERE tick = :tick ORDER BY number
+
+-- name: recount_tick
+-- Only a tick that is over has such a row.
+UPDATE history SET detail = :detail, reason = CASE WHEN state = 10 THEN :reason END
+WHERE name = :tick AND member_set IS NOT NULL AND state IN (10, 11)
+
+-- name: drop_recounts
+DELETE FROM recount WHERE number IN carray(:numbers)
+
 -- name: states_of_members
 -- Of each member the newest: what repeats a run answers for it. Who left the set is nobody's concern any more.
 SELECT CASE WHEN state = 22 AND reason = 'settled' THEN 23 ELSE state END,

@@ -68,6 +68,7 @@ UPDATE instance SET offset_low = :low, offset_high = :high, fenced = :fenced WHE
 -- Whether there is any work for each periodic loop, in the order of `Waiting`. Each part reads a few pages.
 SELECT EXISTS (SELECT 1 FROM claim), EXISTS (SELECT 1 FROM unsealed),
     EXISTS (SELECT 1 FROM backfill WHERE ended_at IS NULL AND state = 'running'),
-    EXISTS (SELECT 1 FROM run INDEXED BY run_gathering WHERE member_set IS NOT NULL AND state = 5),
+    EXISTS (SELECT 1 FROM run INDEXED BY run_gathering WHERE member_set IS NOT NULL AND state = 5)
+        OR EXISTS (SELECT 1 FROM recount),
     EXISTS (SELECT 1 FROM run INDEXED BY run_gives_up
         WHERE gives_up_at < :now AND state <= 2 AND waits_for LIKE 'rate:breaker:%')
