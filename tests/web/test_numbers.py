@@ -395,8 +395,9 @@ def is_told(text: str, run: Record, rows: Rows) -> bool:
         if (found := pattern.fullmatch(text)) is None:
             continue
         said = {name: shown for name, shown in found.groupdict().items() if shown is not None}
-        attempt = attempts.get(int(said.get("attempt", 0)) or run["attempt"], {})
-        if all(_is_true(name, shown, run, attempt, rows) for name, shown in said.items()):
+        # A line about a check names no attempt, and a run may be checked more than once.
+        meant = [attempts.get(int(said["attempt"]), {})] if "attempt" in said else [*attempts.values(), {}]
+        if any(all(_is_true(name, shown, run, attempt, rows) for name, shown in said.items()) for attempt in meant):
             return True
     return False
 
