@@ -468,9 +468,10 @@ class Foliot:
         if self._unintroduced:
             await self._introduce(store, {promise.job for promise in listed})
         kept = await store.promise(listed)
-        if all(one.outcome != "kept" for one in kept):
-            return kept
-        return await compared(store, listed, kept)
+        for answer in kept:
+            if answer.outcome == "kept":
+                return await compared(store, listed, kept)
+        return kept
 
     async def _introduce(self, store: Store, jobs: Iterable[str]) -> None:
         """Nobody may see what is secret in a run that no worker has heard of yet: once for each job and process."""

@@ -53,9 +53,24 @@ async def test_a_promise_of_another_process_calls_who_listens(tmp_path: Path) ->
     await store.close()
 
 
-async def test_leases_and_heartbeats_call_nobody(tmp_path: Path) -> None:
+async def test_a_commit_just_before_a_sender_notices_the_first_listener_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "foliot.db"
+    listening, writing = await opened(path), await opened(path)
+    assert writing._sender is not None
+    await writing.set_keep_days(29, actor="test", note="the sender finds no listener")
+    assert listening.when_new(lambda: None)
+    before = listening.version()
+    writing._sender._absent_until = float("inf")  # as if this commit were made within the next 10 ms
+    await writing.set_keep_days(30, actor="test", note="no hint")
+    await until_async(lambda: listening.version() != before, "the listener looked again")
+    await writing.close()
+    await listening.close()
+
+
+async def test_leases_and_heartbeats_send_no_hint(tmp_path: Path) -> None:
     """The second commit is news: when its hint has come, one for the first would have come, too."""
     path = tmp_path / "foliot.db"
+    os.mkdir(directory_of(str(path)), 0o700)  # so that the listener takes no second look
     listening, writing = await opened(path), await opened(path)
     instance = await writing.register("worker", version="", queues=("default",), slots=1, jobs=())
     assert listening.when_new(lambda: None)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import re
 import secrets
@@ -30,6 +31,8 @@ _LONGEST_PATH = 100
 """Bytes of a socket's path; the systems' limits are 104 and 108."""
 _FRESH = 0.1
 """Seconds for which a change of the directory may share its time stamp with an earlier one."""
+_ABSENT_FOR = 0.01
+"""Seconds for which a sender that found no directory does not look again."""
 _CHECK_EVERY = 1.0
 """Seconds between two looks whether our socket is still there."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -70,6 +73,7 @@ class Sender:
     def __init__(self, path: str) -> None:
         self._directory = directory_of(path)
         self._lock = threading.Lock()
+        self._absent_until = 0.0 if hasattr(socket, "AF_UNIX") else math.inf
         self._socket: socket.socket | None = None
         self._handle = -1
         self._listed_at = 0.0
@@ -78,8 +82,12 @@ class Sender:
 
     def send(self) -> None:
         """Never waits, and never fails."""
-        if not hasattr(socket, "AF_UNIX") or not os.access(self._directory, os.F_OK):
-            return  # no process has ever listened
+        now = time.monotonic()
+        if now < self._absent_until:
+            return
+        if not os.access(self._directory, os.F_OK):
+            self._absent_until = now + _ABSENT_FOR  # no process listens
+            return
         with self._lock:
             try:
                 names = self._listeners()
@@ -141,6 +149,7 @@ class Listener:
         self._heard = 0
         self._callbacks: list[Callable[[], None]] = []
         self._checked_at = time.monotonic()
+        self._late_look: asyncio.TimerHandle | None = None
         self._socket, self._name = self._bound(path)
         loop.add_reader(self._socket.fileno(), self._hear)
 
@@ -158,6 +167,8 @@ class Listener:
         return self._heard
 
     def close(self) -> None:
+        if self._late_look is not None:
+            self._late_look.cancel()
         if not self.loop.is_closed():
             with contextlib.suppress(ValueError, OSError):
                 self.loop.remove_reader(self._socket.fileno())
@@ -173,6 +184,8 @@ class Listener:
             raise PermissionError("others may write the file")
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._directory, 0o700)
+            # A sender that saw no directory just before sends no hints until then.
+            self._late_look = self.loop.call_later(2 * _ABSENT_FOR, self._hear)
         directory = os.lstat(self._directory)
         if not stat.S_ISDIR(directory.st_mode) or directory.st_uid != os.geteuid():
             raise PermissionError(f"{self._directory} is not a directory of this user")

@@ -22,6 +22,8 @@ from foliot.store.verbs.transaction import Row, Transaction, as_json
 T = TypeVar("T")
 
 _NEWS = news_of(queries_of(__package__))
+_ALIKE = frozenset(name.removesuffix("_alike") for name in queries_of(__package__) if name.endswith("_alike"))
+"""Queries with a variant for rows that differ in their last value alone."""
 _FEW = 3
 """Rows for which one statement each costs less than one for all."""
 
@@ -77,7 +79,7 @@ class SqliteTransaction(Transaction):
 
     async def run_each(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         """Rows that differ in the last value alone, a number, are one statement if the query has such a variant."""
-        if f"{query}_alike" in self._queries:
+        if query in _ALIKE:
             rows = self._run_alike(self._text(f"{query}_alike"), rows)
             if f"{query}_many" in self._queries:
                 self._connection.execute(self._text(f"{query}_many"), (as_json(rows),))

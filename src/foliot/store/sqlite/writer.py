@@ -127,7 +127,7 @@ class Writer(Served):
     def _perform(self, batch: list[_Request]) -> None:
         try:
             self._check()
-            if all(request.is_lazy for request in batch):
+            if batch[0].is_lazy and all(request.is_lazy for request in batch):
                 with _not_synced(self.connection):
                     is_news = self._commit(batch)
             else:
