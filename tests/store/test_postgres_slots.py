@@ -48,7 +48,7 @@ async def test_the_next_run_is_found_without_a_look_at_the_others_that_wait(post
         ) r"""
         await judge.execute("ANALYZE foliot.run")  # autovacuum may do it at any moment
         async with judge.transaction():
-            await judge.execute("SET LOCAL enable_seqscan = off")  # it is the cheapest plan for 100 rows, but not for millions
+            await judge.execute("SET LOCAL enable_seqscan = off")  # the best plan for 100 rows alone
             before = await judge.fetchval(read)
             await judge.execute("DELETE FROM foliot.run WHERE number = $1", numbers[0])
             assert await judge.fetchval(read) - before < 30
