@@ -81,6 +81,33 @@ async def test_an_item_with_two_effects_is_done_when_both_are(stage: Stage) -> N
     assert (batch.done, batch.in_doubt, batch.left) == (1, 0, 2)
 
 
+async def test_an_item_with_two_effects_of_one_name_is_done_when_both_are(stage: Stage) -> None:
+    run = await stage.running()
+    for key, item in (("0", "0"), ("0/fee", "0"), ("1", "1"), ("1/fee", "1")):
+        await stage.begin(run, key=key, item=("accounts", item), sizes=(("accounts", 3),))
+        if item == "0":
+            await stage.end(run, key=key)
+    await stage.finish(stage.ending(run, Event.MAYBE_FOUND, Outcome.LOST, reason=Reason.EFFECT, error="killed"))
+    counts = [await batches(stage, run)]
+    for key, state in (("1", DONE), ("1/fee", NOT_DONE)):
+        await stage.store.reconcile(run.id, settled=answer(state, key), **WHO)
+        counts.append(await batches(stage, run))
+    assert [(batch.done, batch.in_doubt, batch.left) for [batch] in counts] == [(1, 1, 1), (1, 1, 1), (1, 0, 2)]
+
+
+async def test_failures_are_listed_as_they_are_counted(stage: Stage) -> None:
+    run = await stage.running()
+    for name, key in (("pay", "3"), ("mail", "0")):
+        await stage.begin(run, name, key, item=("accounts", key), sizes=(("accounts", ACCOUNTS),))
+    items = (Item("accounts", "3", ItemState.FAILED, "timeout", ACCOUNTS),)
+    report = Progress(run.number, run.token, START, None, None, items)
+    await stage.finish(stage.ending(run, Event.MAYBE_FOUND, Outcome.FAILED, reason=Reason.EFFECT, report=report))
+    stage.clock.advance(MINUTE)
+    await stage.store.reconcile(run.id, settled=[Settled("pay", "3", DONE), Settled("mail", "0", NOT_DONE)], **WHO)
+    # Account 3 was paid, but no mail was sent.
+    assert await batches(stage, run) == [BatchView("accounts", ACCOUNTS, 0, 1, [("3", "timeout")])]
+
+
 async def test_an_item_that_failed_after_its_effect_was_done_has_failed(stage: Stage) -> None:
     run = await cut_off(stage)
     stage.clock.advance(MINUTE)

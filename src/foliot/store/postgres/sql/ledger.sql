@@ -95,8 +95,9 @@ SELECT b.lineage, b.name, b.size,
 FROM foliot.batch b WHERE b.lineage = ANY(:lineages::bigint[]) ORDER BY b.lineage, b.name
 
 -- name: items_by_effects
--- Items that their loop did not record as done, by the effects that belong to them: how many are in doubt; how many are done,
--- since they failed if they did, by one effect of each name that the batch has; how many of both were recorded as failed.
+-- Items that their loop did not record as done, by the effects that belong to them: how many are in doubt; how many are done;
+-- how many of both were recorded as failed. An item is done if all its effects are, one of each name that the batch has, and
+-- one of them since the item failed.
 WITH names AS (
     SELECT lineage, batch, count(DISTINCT name) AS names FROM foliot.effect
     WHERE lineage = ANY(:lineages::bigint[]) AND batch IS NOT NULL GROUP BY lineage, batch
@@ -105,7 +106,7 @@ SELECT lineage, batch, count(*) FILTER (WHERE maybe), count(*) FILTER (WHERE NOT
     count(*) FILTER (WHERE failed AND (maybe OR finished))
 FROM (
     SELECT e.lineage, e.batch, e.item, bool_or(e.state = 'started') AS maybe, bool_or(i.key IS NOT NULL) AS failed,
-        count(*) FILTER (WHERE e.state = 'done' AND (i.at IS NULL OR e.ended_at > i.at)) = max(n.names) AS finished
+        bool_and(e.state = 'done') AND count(DISTINCT e.name) = max(n.names) AND (max(i.at) IS NULL OR max(e.ended_at) > max(i.at)) AS finished
     FROM names n JOIN foliot.effect e ON e.lineage = n.lineage AND e.batch = n.batch
     LEFT JOIN foliot.item i ON i.lineage = e.lineage AND i.batch = e.batch AND i.key = e.item
     WHERE i.state IS NULL OR i.state <> 'done'
@@ -116,7 +117,8 @@ FROM (
 -- Without those that `items_by_effects` counts as in doubt, or as done since.
 SELECT i.key, coalesce(i.error, '') FROM foliot.item i WHERE i.lineage = :lineage AND i.batch = :batch AND i.state = 'failed'
     AND NOT EXISTS (SELECT 1 FROM foliot.effect e WHERE e.lineage = i.lineage AND e.batch = i.batch AND e.item = i.key
-        AND (e.state = 'started' OR (e.state = 'done' AND e.ended_at > i.at)))
+        GROUP BY e.item HAVING bool_or(e.state = 'started') OR (bool_and(e.state = 'done') AND max(e.ended_at) > i.at
+            AND count(DISTINCT e.name) = (SELECT count(DISTINCT name) FROM foliot.effect WHERE lineage = :lineage AND batch = :batch)))
 ORDER BY i.key LIMIT :limit
 
 -- name: budget_of

@@ -93,8 +93,9 @@ SELECT b.lineage, b.name, b.size,
 FROM batch b WHERE b.lineage IN carray(:lineages) ORDER BY b.lineage, b.name
 
 -- name: items_by_effects
--- Items that their loop did not record as done, by the effects that belong to them: how many are in doubt; how many are done,
--- since they failed if they did, by one effect of each name that the batch has; how many of both were recorded as failed.
+-- Items that their loop did not record as done, by the effects that belong to them: how many are in doubt; how many are done;
+-- how many of both were recorded as failed. An item is done if all its effects are, one of each name that the batch has, and
+-- one of them since the item failed.
 WITH names AS (
     SELECT lineage, batch, count(DISTINCT name) AS names FROM effect
     WHERE lineage IN carray(:lineages) AND batch IS NOT NULL GROUP BY lineage, batch
@@ -102,7 +103,7 @@ WITH names AS (
 SELECT lineage, batch, sum(maybe), sum(NOT maybe AND finished), sum(failed AND (maybe OR finished))
 FROM (
     SELECT e.lineage, e.batch, e.item, max(e.state = 'started') AS maybe, max(i.key IS NOT NULL) AS failed,
-        sum(e.state = 'done' AND (i.at IS NULL OR e.ended_at > i.at)) = max(n.names) AS finished
+        min(e.state = 'done') AND count(DISTINCT e.name) = max(n.names) AND (max(i.at) IS NULL OR max(e.ended_at) > max(i.at)) AS finished
     FROM names n JOIN effect e ON e.lineage = n.lineage AND e.batch = n.batch
     LEFT JOIN item i ON i.lineage = e.lineage AND i.batch = e.batch AND i.key = e.item
     WHERE i.state IS NULL OR i.state <> 'done'
@@ -113,7 +114,8 @@ FROM (
 -- Without those that `items_by_effects` counts as in doubt, or as done since.
 SELECT i.key, coalesce(i.error, '') FROM item i WHERE i.lineage = :lineage AND i.batch = :batch AND i.state = 'failed'
     AND NOT EXISTS (SELECT 1 FROM effect e WHERE e.lineage = i.lineage AND e.batch = i.batch AND e.item = i.key
-        AND (e.state = 'started' OR (e.state = 'done' AND e.ended_at > i.at)))
+        GROUP BY e.item HAVING max(e.state = 'started') OR (min(e.state = 'done') AND max(e.ended_at) > i.at
+            AND count(DISTINCT e.name) = (SELECT count(DISTINCT name) FROM effect WHERE lineage = :lineage AND batch = :batch)))
 ORDER BY i.key LIMIT :limit
 
 -- name: budget_of
