@@ -11,6 +11,7 @@ import pytest
 from foliot import Context, Foliot, after, every
 from foliot.domain.state import Reason, State
 from foliot.errors import InvalidInput
+from foliot.operate.report import Verdict
 from foliot.testing import virtual_time
 from foliot.testing.world import World
 
@@ -123,17 +124,35 @@ def test_a_tick_that_has_to_be_complete_is_verified_or_not() -> None:
     assert found == [(State.VERIFIED, "3 of 4; 1 dead"), (State.UNVERIFIED, "2 of 4; 2 dead")]
 
 
-def test_a_tick_that_was_not_complete_is_checked_again_once_its_members_were_mended() -> None:
+def test_an_incomplete_tick_is_counted_again_and_verified_once_enough_members_were_mended() -> None:
+    clinic = Clinic("acme", "globex", complete=1)
+    with virtual_time(clinic.app, start=START) as world:
+        clinic.ill = {"acme", "globex"}
+        world.run_for("20m")
+        clinic.ill = set()
+        tick = "health@2026-04-01T00:15:00Z"
+        found = [ticks(world)[0]]
+        for member in ("acme", "globex"):
+            clinic.app.operate.retry(f"{tick}[{member}]", reason="mended", actor="ann")
+            world.run_for("1m")
+            found.append(ticks(world)[0])
+        assert found == [
+            ("00:15", State.UNVERIFIED, "0 of 2; 2 dead"),
+            ("00:15", State.UNVERIFIED, "1 of 2; 1 dead"),
+            ("00:15", State.VERIFIED, "2 of 2"),
+        ]
+
+
+def test_an_incomplete_tick_is_verified_on_request() -> None:
     clinic = Clinic("acme", "globex", complete=1)
     with virtual_time(clinic.app, start=START) as world:
         clinic.ill = {"acme"}
         world.run_for("20m")
         clinic.ill = set()
         tick = "health@2026-04-01T00:15:00Z"
-        operate = clinic.app.operate
-        world.call(operate.retry_async(f"{tick}[acme]", reason="mended", actor="ann"))
-        world.run_for("1m")
-        world.call(operate.verify_async(tick, reason="mended", actor="ann"))
+        clinic.app.operate.retry(f"{tick}[acme]", reason="mended", actor="ann")
+        clinic.app.operate.verify(tick, reason="mended", actor="ann")
+        assert world.run(tick).state is State.VERIFYING
         world.run_for("1m")
         assert ticks(world)[0] == ("00:15", State.VERIFIED, "2 of 2")
 
@@ -351,6 +370,24 @@ def test_a_report_speaks_of_members_and_not_of_their_sum() -> None:
         ("00:15:00Z[globex]", "failed"),
         ("00:30:00Z", "waiting"),
     ]
+
+
+def test_a_report_about_a_schedule_says_which_ticks_were_partial() -> None:
+    app = Foliot("sqlite:///:memory:", attempts=1)
+
+    @app.job
+    def visit(shop: str) -> None:
+        if shop == "south":
+            raise ValueError("closed")
+
+    app.members("shops", ["east", "south", "west"])
+    app.schedule("visits", visit, every("15m"), over="shops", bind={"shop": "member"})
+    with virtual_time(app, start=START) as world:
+        world.run_for("20m")
+        report = world.call(app.operate.report_async("visits", START.date()))
+    [partial, waiting] = report.statements
+    assert (partial.verdict, waiting.verdict, report.is_good) == (Verdict.PARTIAL, Verdict.WAITING, False)
+    assert "not for all of its members: 2 of 3; 1 dead" in partial.text
 
 
 def test_a_day_is_complete_once_the_dead_members_of_its_tick_were_retried() -> None:

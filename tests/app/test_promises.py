@@ -326,6 +326,15 @@ def test_a_key_that_is_promised_again_otherwise_is_kept_and_says_so(
     assert kept_shape(by_name)["differs"] == ["args"]
 
 
+@pytest.mark.parametrize(
+    ("given", "differs"),
+    [(b'{"b":2, "a":1}', ()), (b'{"a":1,"b":3}', ("args",)), (b'{"a":true,"b":2}', ("args",)), (b"\xff", ("args",))],
+)
+def test_the_order_of_arguments_is_not_compared(given: bytes, differs: tuple[str, ...]) -> None:
+    stored = Promised("job", b'{"a":1,"b":2}', 0)
+    assert differing(Promise("job", given, 0), stored) == differs
+
+
 def test_a_relative_time_is_not_compared() -> None:
     stored = Promised("job", b'{"a":1}', 0)
     assert differing(Promise("job", b'{"a":1}', 0), stored) == ()

@@ -215,6 +215,25 @@ def test_a_form_that_is_sent_twice_is_done_once(house: Stage) -> None:
     assert _sent(somebody, path, **(fields | {"reason": "another"})).status_code == 409
 
 
+def test_the_form_of_a_trigger_says_that_the_run_would_be_skipped_and_can_override_that() -> None:
+    with staged(WebSettings(), lived=False) as house:
+        somebody, path = house.somebody(), "/act/schedules/plain/trigger"
+        house.world.kill_worker()
+        assert "The run starts now" in _page(somebody, path)
+        house.app.operate.trigger("plain", reason="why", actor="ana")
+        house.world.run_for("1s")
+        page = _page(somebody, path)
+        assert "The run would be skipped" in page
+        assert "(overlap=skip)" in page
+        fields = _fields(page) | {"reason": "why"}
+        refused = _sent(somebody, path, **fields)
+        assert refused.status_code == 422
+        assert "is still active" in refused.text
+        fields = _fields(refused.text) | {"reason": "why", "override_overlap": "yes"}
+        assert _sent(somebody, path, **fields).status_code == 303
+        assert len(house.world.runs(schedule="plain")) == 3
+
+
 @pytest.mark.parametrize(
     "key", ["k" * 201, "k" * 500_000, "two words", "\N{SNOWMAN}"], ids=["longer", "large", "space", "no-ascii"]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -135,10 +136,22 @@ def differing(wanted: Promise, stored: Promised) -> tuple[str, ...]:
     """The parts of a promise that differ from the stored one with the same key."""
     found = {
         "job": wanted.job != stored.job,
-        "args": wanted.payload != stored.payload and not is_shut(stored.payload),
+        "args": not is_shut(stored.payload) and _differ(wanted.payload, stored.payload),
         "time": wanted.fire_at != stored.due_at and not wanted.is_relative,
     }
     return tuple(name for name, differs in found.items() if differs)
+
+
+def _differ(one: bytes, other: bytes) -> bool:
+    """Whether two JSON objects differ in more than the order of their keys."""
+    try:
+        return one != other and _in_order(one) != _in_order(other)
+    except (ValueError, RecursionError):  # one of them is no JSON
+        return True
+
+
+def _in_order(payload: bytes) -> str:
+    return json.dumps(json.loads(payload), sort_keys=True)
 
 
 class Claimed(NamedTuple):

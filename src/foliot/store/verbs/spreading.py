@@ -26,7 +26,7 @@ from foliot.domain.members import (
 from foliot.domain.policy import Policy, policy_from_json
 from foliot.domain.run import RunView
 from foliot.domain.schedule import TickDecision, TickFacts
-from foliot.domain.state import PARKED, PENDING, Reason, State, after, read_state
+from foliot.domain.state import PARKED, PENDING, Event, Reason, State, after, read_state
 from foliot.errors import Conflict, UnknownName
 from foliot.store.verbs import following
 from foliot.store.verbs.rows import handed_off
@@ -127,19 +127,32 @@ async def remember_recounts(tx: Transaction, numbers: Sequence[int]) -> None:
 
 
 async def recount(tx: Transaction, ticks: Sequence[str]) -> int:
-    """Counts the members of these ticks again and updates the rows of those that are over, unless a member's run is
-    under way. Returns how many it counted."""
+    """Counts the members of these ticks again and updates the rows of those that are over or parked, unless a member's
+    run is under way. Returns how many it counted."""
     counted = 0
     for tick in sorted(ticks):
         # Marks are locked before runs are read: an operator who changes a marked run meanwhile waits for this one.
         numbers = [row[0] for row in await tx.all("lock_recounts", tick=tick)]
         if numbers and not await _is_any_under_way(tx, tick):
             states = await _states(tx, tick)
-            reason = None if is_whole(states) else Reason.PARTIAL
-            await tx.run("recount_tick", tick=tick, detail=completeness(states), reason=reason)
+            incomplete = await tx.one("incomplete_tick", tick=tick)
+            if incomplete is None:
+                reason = None if is_whole(states) else Reason.PARTIAL
+                await tx.run("recount_tick", tick=tick, detail=completeness(states), reason=reason)
+            else:
+                await _recount_parked(tx, states, *incomplete)
             await tx.run("drop_recounts", numbers=longs(numbers))
             counted += 1
     return counted
+
+
+async def _recount_parked(tx: Transaction, states: dict[State, int], number: int, policy: bytes | None) -> None:
+    """Of a tick that is parked because too few members were done. If enough are done now, it no longer needs a person:
+    `gather` ends it."""
+    if gathered(states, _complete(policy)) is Event.CHECK_REFUSED:
+        await tx.run("recount_incomplete", number=number, detail=completeness(states))
+    else:
+        await gather_again(tx, number, State.UNVERIFIED)
 
 
 async def _is_any_under_way(tx: Transaction, tick: str) -> bool:

@@ -52,15 +52,16 @@ def add_schedule_acts(acts: Acts) -> None:
 
 
 async def _look_trigger(desk: Desk) -> Prospect:
-    view = await desk.operate.schedule_async(desk.subject)
-    will = ["Creates one run now, beside its ticks. Overlap, keys and limits apply."]
-    if view.active:
-        will.append(f"{counted(view.active, 'run')} active: the overlap policy decides about the new run.")
-    return Prospect(f"Trigger {desk.subject}", will, "Trigger run")
+    foreseen = await desk.operate.preview_trigger_async(desk.subject)
+    will = ["Creates one run now, beside its ticks.", f"{foreseen.words[0].upper()}{foreseen.words[1:]}."]
+    text = "start it beside active runs: overlap, limits and pauses do not hold it"
+    box = Field("override_overlap", text, "", "checkbox", required=foreseen.is_skipped)
+    return Prospect(f"Trigger {desk.subject}", will, "Trigger run", [box])
 
 
 async def _trigger(desk: Desk) -> str:
-    kept = await desk.operate.trigger_async(desk.subject, **desk.said)
+    override = desk.form.has("override_overlap")
+    kept = await desk.operate.trigger_async(desk.subject, override_overlap=override, **desk.said)
     return f"{kept.id} created"
 
 

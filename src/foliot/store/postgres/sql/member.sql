@@ -114,6 +114,15 @@ UPDATE foliot.history SET detail = :detail, reason = CASE WHEN state = 10 THEN :
 WHERE number = ANY(ARRAY(SELECT n.number FROM foliot.named n WHERE n.name = :tick))
     AND member_set IS NOT NULL AND state IN (10, 11)
 
+-- name: incomplete_tick
+-- A tick that is parked because too few of its members were done.
+SELECT r.number, s.policy FROM foliot.run r LEFT JOIN foliot.schedule s ON s.id = r.schedule
+WHERE r.number = ANY(ARRAY(SELECT n.number FROM foliot.named n WHERE n.name = :tick))
+    AND r.member_set IS NOT NULL AND r.state = 20 AND r.reason = 'incomplete'
+
+-- name: recount_incomplete
+UPDATE foliot.run SET detail = :detail WHERE number = :number AND state = 20 AND reason = 'incomplete'
+
 -- name: drop_recounts
 DELETE FROM foliot.recount WHERE number = ANY(:numbers::bigint[])
 

@@ -76,6 +76,15 @@ SELECT number FROM recount WHERE tick = :tick ORDER BY number
 UPDATE history SET detail = :detail, reason = CASE WHEN state = 10 THEN :reason END
 WHERE name = :tick AND member_set IS NOT NULL AND state IN (10, 11)
 
+-- name: incomplete_tick
+-- A tick that is parked because too few of its members were done.
+SELECT r.number, s.policy FROM run r LEFT JOIN schedule s ON s.id = r.schedule
+WHERE r.name = :tick
+    AND r.member_set IS NOT NULL AND r.state = 20 AND r.reason = 'incomplete'
+
+-- name: recount_incomplete
+UPDATE run SET detail = :detail WHERE number = :number AND state = 20 AND reason = 'incomplete'
+
 -- name: drop_recounts
 DELETE FROM recount WHERE number IN carray(:numbers)
 
