@@ -34,6 +34,7 @@ class Page:
         self.unknown: list[str] = []
         """Digits without a meaning, with what stands around them."""
         self._read(self.root, "")
+        self.links = [element.get("href", "") for element in self.root.iter("a")]
 
     def _read(self, element: Element, of: str) -> None:
         of = element.get("data-of", of)
