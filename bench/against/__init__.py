@@ -38,6 +38,6 @@ whole seconds, for start from their start on, and for idle the 15 s. For bulk an
 promises. On PostgreSQL the server's CPU time is included, and also reported by itself.
 
 Runs are counted when their handler starts. A round checks that each run started once, and that none started before
-it was due. It does not check outcomes: their cost is part of the CPU time, and the rate of a burst ends with the last
-start, not with the last outcome.
+it was due. The rate of a burst ends with the last start, and the rate "to the end" with the last outcome. A commit may
+write more outcomes between the starts than another one. Then the second rate says more.
 """

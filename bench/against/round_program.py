@@ -28,7 +28,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
+
+import apsw
+import psycopg
 
 import foliot
 from foliot import Context, Foliot, every
@@ -54,8 +57,8 @@ BATCH = 1_000
 WARM_RUNS = 100
 SETTLE = 0.5
 """Seconds that the processes get before the first due time."""
-OUTCOMES = 0.5
-"""Seconds after the last start in which the worker writes its outcomes, before CPU time is read."""
+AFTER_OUTCOMES = 0.2
+"""Seconds after the last outcome was written, before CPU time is read."""
 STEADY_RATE = 500
 TICKING = 3
 """Seconds for which schedules tick while they are measured."""
@@ -321,6 +324,30 @@ def promise(dues: list[int]) -> None:
         )
 
 
+class Pending:
+    """Runs that have not ended. It reads the table of runs, which has the same name in all commits."""
+
+    def __enter__(self) -> Self:
+        url = os.environ["FOLIOT_STORE"]
+        self._connection: Any
+        if url.startswith("sqlite:///"):
+            self._table = "run"
+            self._connection = apsw.Connection(url.removeprefix("sqlite:///"), flags=apsw.SQLITE_OPEN_READONLY)
+        else:
+            self._table = "foliot.run"
+            self._connection = psycopg.connect(url, autocommit=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def wait_for_none(self, processes: Processes) -> None:
+        processes.wait_for(lambda: not self._exist(), lambda: "some runs have not ended")
+
+    def _exist(self) -> bool:
+        return bool(self._connection.execute(f"SELECT EXISTS (SELECT 1 FROM {self._table})").fetchone()[0])
+
+
 class Executed(NamedTuple):
     """Runs that were promised before they were due, and that have all started once."""
 
@@ -328,6 +355,8 @@ class Executed(NamedTuple):
     """Milliseconds from due to start, in the order of the starts."""
     seconds: float
     """From the first due time to the last start."""
+    seconds_to_end: float
+    """From the first due time to the last outcome."""
     cpu: dict[str, float]
 
     @property
@@ -339,12 +368,13 @@ def execute(options: Options, spread: Callable[[int], list[int]], concurrency: i
     """Starts scheduler and worker, promises runs, and waits for their starts. `spread` gives the due times.
 
     1. Execute some runs, so that both processes are ready. 2. Promise all runs, due so late that this leaves SETTLE.
-    If it took longer, let those runs end and do it again with twice the time. 3. Wait for all starts.
+    If it took longer, let those runs end and do it again with twice the time. 3. Wait for all starts, then
+    for all outcomes.
     """
     lead = SETTLE + 0.25 + options.runs / 20_000
     starts_seen = Starts.make(STARTS_FILE, WARM_RUNS + TRIES * options.runs)
     promise([now()] * WARM_RUNS)
-    with fleet(concurrency=concurrency) as processes:
+    with fleet(concurrency=concurrency) as processes, Pending() as pending:
         wait_for_starts(processes, starts_seen, WARM_RUNS)
         time.sleep(SETTLE)
         for _ in range(TRIES):
@@ -355,7 +385,9 @@ def execute(options: Options, spread: Callable[[int], list[int]], concurrency: i
             was_ready = now() < dues[0] - SETTLE * SECOND
             sleep_until(dues[-1] / SECOND)
             wait_for_starts(processes, starts_seen, first + len(dues))
-            time.sleep(OUTCOMES)
+            pending.wait_for_none(processes)
+            ended = now()
+            time.sleep(AFTER_OUTCOMES)
             meter.stop()
             if was_ready:
                 break
@@ -368,7 +400,8 @@ def execute(options: Options, spread: Callable[[int], list[int]], concurrency: i
     if numbers != list(range(len(dues))):
         raise RoundError(f"{len(dues)} runs were promised: {len(set(numbers))} started, {len(numbers)} times in all")
     lateness = [(started - dues[number]) / 1_000 for number, started in executed]
-    return Executed(lateness, (max(started for _, started in executed) - dues[0]) / SECOND, cpu)
+    last_start = max(started for _, started in executed)
+    return Executed(lateness, (last_start - dues[0]) / SECOND, (max(ended, last_start) - dues[0]) / SECOND, cpu)
 
 
 def wait_for_starts(processes: Processes, starts_seen: Starts, count: int) -> None:
@@ -381,9 +414,10 @@ def p50_and_p99(milliseconds: list[float]) -> dict[str, float]:
 
 
 def burst(options: Options, concurrency: int | None = None) -> Answer:
-    """All runs are due at one moment. The rate counts starts, from that moment to the last start."""
+    """All runs are due at one moment. The rates are from that moment to the last start, and to the last outcome."""
     executed = execute(options, lambda due: [due] * options.runs, concurrency)
-    return Answer({"rate": options.runs / executed.seconds, **executed.cpu}, executed.early)
+    rates = {"rate": options.runs / executed.seconds, "end_rate": options.runs / executed.seconds_to_end}
+    return Answer({**rates, **executed.cpu}, executed.early)
 
 
 def limits(options: Options) -> Answer:

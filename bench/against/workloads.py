@@ -20,6 +20,7 @@ class Measure:
 
 MEASURES = {
     "rate": Measure("per second", is_rate=True),
+    "end_rate": Measure("per second, to the end", is_rate=True),
     "wakeups": Measure("wake-ups per second"),
     "idle_cpu_us": Measure("CPU per idle second, us"),
     "first_ms": Measure("first start, ms"),
