@@ -173,6 +173,11 @@ def test_what_waits_for_a_person_says_why_in_words(state: State, reason: str, to
     assert told in text(account.parked(waiting, NOW))
 
 
+def test_what_a_check_rejected_is_said_once():
+    run = view(State.UNVERIFIED, reason="check", attempts=failed("the check rejected the result: 3 of 5 things"))
+    assert text(account.parked(run, NOW)).endswith("its check rejected the result: 3 of 5 things")
+
+
 def test_a_retry_under_suspicion_says_so():
     again = view(State.RETRYING, reason="lost", fire_at=NOW, deaths=0, attempts=failed("its worker was lost"))
     assert text(account.retrying(again, NOW)).endswith("(suspected of crashing its worker)")

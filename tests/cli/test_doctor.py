@@ -176,7 +176,7 @@ def test_the_doctor_says_how_many_are_due_since_when_and_which_alert_is_first():
     assert told["due"].startswith(
         "3 runs due and not handed off, the oldest since 2026-04-03T01:55:00Z (5 min ago): start a scheduler"
     )
-    assert told["alerts"] == "2 open, first dead of run:pay#1: it failed five times; see foliot alerts list"
+    assert told["alerts"] == "2 open; see foliot alerts list; most urgent: dead, it failed five times"
     many = {check.name: check.detail for check in judge(late._replace(overdue=20_000))}
     assert many["due"].startswith("at least 20,000 runs due")
 
@@ -187,4 +187,6 @@ def test_the_doctor_warns_of_what_is_due_and_of_open_alerts(tmp_path: Path):
     found = {check["name"]: check for check in run_json("doctor", "--store", url)["checks"]}
     assert found["due"]["verdict"] == found["alerts"]["verdict"] == "warning"
     assert found["due"]["detail"].startswith("2 runs due and not handed off, the oldest since ")
-    assert found["alerts"]["detail"].startswith("1 open, first dead of run:greet#1: it failed five times")
+    assert found["alerts"]["detail"].startswith(
+        "1 open; see foliot alerts list; most urgent: dead, it failed five times"
+    )

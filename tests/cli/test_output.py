@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from rich.console import Console
 
-from foliot.cli.output import Column, _layout, _row
+from foliot.cli import output
+from foliot.cli.output import Column, _layout, _row, say_indented
 from foliot.cli.words import headline, lateness, length, one_line, relative
 from foliot.domain.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 
@@ -32,6 +34,19 @@ def test_a_column_that_wraps_goes_on_below_itself():
     shown, widths = _layout(columns, [["clock", "a b c d e f g h i j k l m n o p"]], 30)
     lines = [line.plain for line in _row(columns, ["clock", "a b c d e f g h i j k l m n o p"], shown, widths)]
     assert lines == ["clock  a b c d e f g h i j k l", "       m n o p"]
+
+
+def test_indented_text_goes_on_below_itself(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(output, "console", lambda: Console(width=32))
+    say_indented("It may have caused an external effect.", 2)
+    assert capsys.readouterr().out == "  It may have caused an external\n  effect.\n"
+
+
+def test_a_column_keeps_its_least_width_before_a_less_important_one():
+    columns = (Column("run"), Column("owner", rank=1), Column("why", wraps=True, least=16))
+    rows = [["a", "registry", "it is long enough"]]
+    assert _layout(columns, rows, 31)[0] == [0, 1, 2]
+    assert _layout(columns, rows, 30)[0] == [0, 2]
 
 
 @pytest.mark.parametrize(

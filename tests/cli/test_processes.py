@@ -16,7 +16,7 @@ from foliot import Foliot
 from foliot.cli import up
 from foliot.cli.settings import Settings
 from foliot.errors import InvalidInput
-from tests.cli.support import EXAMPLES, is_alive, process, run, run_json, until
+from tests.cli.support import EXAMPLES, is_alive, process, refused, run, run_json, until
 from tests.waiting import HANG
 
 pytestmark = pytest.mark.faults
@@ -164,6 +164,17 @@ def test_up_refuses_wrong_settings_of_a_proxy_before_it_starts_a_process(
     result = run("up", "--app", folder / "jobs.py", "--store", url, "--port", "0", option, value)
     assert result.exit_code == 1
     assert complaint in result.stderr
+
+
+@pytest.mark.parametrize("options", [("--public-url", "https://foliot.example.com"), ("--host", "0.0.0.0")])
+def test_up_refuses_an_address_of_other_hosts_without_a_token(
+    folder: Path, url: str, options: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(up.Supervisor, "start", lambda self: pytest.fail("a process was started"))
+    command = ("up", "--app", folder / "jobs.py", "--store", url, "--port", "0", *options)
+    error = refused(run(*command), 1)
+    assert "no token exists; create one first: foliot tokens create admin" in error
+    assert run_json("tokens", "list", "--store", url) == [], "the store exists, so a token can be created"
 
 
 def test_a_worker_lets_running_work_finish_and_a_second_signal_ends_it_at_once(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -182,13 +183,17 @@ def test_a_report_of_what_is_done_ends_with_0(store: str) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint", "code"),
     [
-        (("nobody",), "there is no job and no schedule", 1),
+        (("nobody",), "there is no job and no schedule", 2),
         (("greet", "--on", "today"), "--on: 'today' is not a date", 2),
-        (("greet", "--tz", "Mars/Base"), "there is no time zone", 1),
+        (("greet", "--tz", "Mars/Base"), "there is no time zone", 2),
     ],
 )
 def test_a_report_that_cannot_be_made_says_why(options: tuple[str, ...], complaint: str, code: int, store: str) -> None:
     assert complaint in refused(run("report", *options, "--store", store), code)
+
+
+def test_a_report_without_a_store_is_not_one_that_waits(tmp_path: Path) -> None:
+    assert "there is no store" in refused(run("report", "greet", "--store", f"sqlite:///{tmp_path}/none.db"), 2)
 
 
 def test_jobs_are_listed_with_what_their_code_says_of_itself(doubts: str) -> None:

@@ -89,6 +89,8 @@ def test_the_safest_action_comes_first() -> None:
     assert advised(State.DEAD, traits=Traits(), on_lost=OnLost.ASK).action is Action.RECONCILE
     assert advised(State.AMBIGUOUS).action is Action.RECONCILE
     assert advised(State.AMBIGUOUS, traits=Traits(checked=True)).action is Action.VERIFY
+    rejected = advised(State.AMBIGUOUS, reason="check", traits=Traits(checked=True))
+    assert (rejected.action, rejected.also) == (Action.RECONCILE, (Action.VERIFY,))
     assert advised(State.UNVERIFIED, reason="check_failed").action is Action.VERIFY
     assert advised(State.UNVERIFIED, reason="check").action is Action.RECONCILE
     assert advised(State.UNVERIFIED, reason="check", traits=Traits(rewritable=True)).action is Action.REPAIR

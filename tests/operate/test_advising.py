@@ -66,7 +66,9 @@ def test_a_job_with_a_check_is_asked_first_when_nobody_knows() -> None:
 def test_a_dead_run_that_had_begun_nothing_is_retried() -> None:
     found = told(dead(), card(effects=("payout",)))
     assert (found.advice.recovery, found.steps[0].action) == (Recovery.CLEAN, Action.RETRY)
-    assert found.lead == "No attempts are left after 1 attempt. Read the last error and fix its cause first."
+    assert found.lead == "No attempts are left after 1 attempt. Fix the cause of the last error first."
+    lead = told(dead(detail="shop.CardError: no card.\nTraceback …")).lead
+    assert lead == "No attempts are left after 1 attempt. Fix the cause of the last error first: CardError: no card."
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,13 @@ def test_a_poisonous_run_says_how_often_its_own_process_died() -> None:
 def test_a_check_that_said_no_is_not_offered_again_as_if_it_had_not_answered() -> None:
     run = view(State.AMBIGUOUS, reason=Reason.CHECK, effects=[effect("7")])
     found = told(run, card(effects=("payout",), checked=True))
-    assert found.steps[0].text == "runs the job's check again, which changes nothing else; its last answer was no"
+    assert [step.action for step in found.steps] == [Action.RECONCILE, Action.RECONCILE, Action.VERIFY]
+    assert found.steps[-1].text == "runs the job's check again, which changes nothing else; its last answer was no"
+
+
+def test_members_are_counted_again_only_after_their_runs_are_done() -> None:
+    steps = told(view(State.UNVERIFIED, reason=Reason.INCOMPLETE), card()).steps
+    assert steps[0].text == "after the runs of its members are done: counts them again"
 
 
 def test_a_result_that_its_check_refused_is_repaired_where_doing_it_again_does_no_harm() -> None:
@@ -131,9 +139,9 @@ def test_a_run_that_died_of_what_a_retry_cannot_help_is_tried_only_after_its_cau
 def test_a_refusal_says_why_and_what_to_do_instead() -> None:
     run = view(State.AMBIGUOUS, effects=[effect("7")])
     text = refusal(run, told(run, card(effects=("payout",))))
-    assert "it may have happened (payout:7); this is refused without an override and a reason" in text
+    assert "it may have happened (payout:7). This is refused without an override and a reason." in text
     assert text.endswith(
-        "find out first, then record it: "
+        "Find out first, then record it: "
         f'foliot runs reconcile "{SETTLEMENT}" --effect "payout:7=done" --then resume --evidence "..."'
     )
 

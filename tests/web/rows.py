@@ -745,7 +745,12 @@ class Rows:
                 "#detail": headline(runs[0]["detail"]) if runs else None,
             }
         if kind == "runs":
-            return self.whole_run(rest) | {"#since": self.parked_since(self.runs[rest])}
+            run = self.runs[rest]
+            detail = run["detail"]
+            return self.whole_run(rest) | {
+                "#since": self.parked_since(run),
+                "#detail": headline(detail) if isinstance(detail, str) else detail,
+            }
         if kind == "schedules":
             schedule, _, member = rest.partition("/members/")
             return self.member_of(schedule, member) if member else self.whole_schedule(schedule)

@@ -67,7 +67,7 @@ def make_app(url: str) -> Foliot:
 
     @app.job(owner="registry", runbook="https://wiki.example.org/certificates")
     async def certify(student: str = CANARY) -> None:
-        raise Permanent(f"no legal name of {student}\n  {CANARY}")
+        raise Permanent(f"no legal name of {student} in {'a' * 200}\n  {CANARY}")
 
     @app.job(attempts=2)
     async def mail(ctx: Context) -> None:

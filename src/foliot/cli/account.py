@@ -16,6 +16,7 @@ from rich.text import Text
 
 from foliot.cli.output import STYLES
 from foliot.cli.words import clock_time, counted, headline, lateness, length, one_line, relative
+from foliot.domain.details import brief
 from foliot.domain.instant import SECOND, Duration, Instant
 from foliot.domain.run import AttemptView, RunView
 from foliot.domain.state import State
@@ -111,7 +112,7 @@ def parked(view: RunView, now: Instant) -> Line:
     known = _PARKED.get(view.reason or "", view.reason or "given up").format(
         tries=counted(view.attempt, "attempt"), deaths=counted(view.deaths or 0, "time")
     )
-    why = f"{known}: {_error(view, last)}"
+    why = ": ".join(filter(None, (known, brief(_error(view, last)))))
     return _attempted(view, last, "parked", one_line(why), now)
 
 

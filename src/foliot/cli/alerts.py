@@ -43,7 +43,7 @@ _COLUMNS = (
     Column("kind"),
     Column("runs", right=True),
     Column("since", right=True),
-    Column("cause", shrinks=True),
+    Column("cause", wraps=True, least=30),
     Column("owner", rank=3),
 )
 

@@ -30,7 +30,7 @@ _COLUMNS = (
     Column("actor"),
     Column("action"),
     Column("subject"),
-    Column("reason", rank=1, shrinks=True),
+    Column("reason", rank=1, shrinks=True, least=24),
     Column("seal", rank=3, right=True),
 )
 

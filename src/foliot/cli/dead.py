@@ -94,7 +94,7 @@ def list_(
         Column("job", rank=2),
         Column("tenant", rank=3),
         Column("replay", coloured=True),
-        Column("why", rank=1, shrinks=True),
+        Column("why", rank=1, wraps=True, least=16),
     )
     print_table(columns, [_row(one, now) for one in found], nothing="no dead letters")
     if len(found) == limit:

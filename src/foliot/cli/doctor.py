@@ -141,7 +141,7 @@ def _store(health: Mapping[str, Any]) -> list[Check]:
     checks.append(_schema(health))
     sound = health.get("integrity") == "ok"
     damaged = f"{health.get('integrity')}: stop all processes, copy the store, restore a backup"
-    checks.append(Check("integrity", "ok" if sound else "wrong", "ok" if sound else damaged))
+    checks.append(Check("integrity", "ok" if sound else "wrong", "no damage found" if sound else damaged))
     return checks
 
 
@@ -163,7 +163,7 @@ def _file_access(health: Mapping[str, Any]) -> Check:
 
 def _schema(health: Mapping[str, Any]) -> Check:
     step, known = health["schema"], health["schema_known"]
-    told = f"step {step}, {health.get('bytes', 0) / 1e6:,.1f} MB"
+    told = f"version {step}, {words.size(health.get('bytes', 0))}"
     if step > known:
         return Check("schema", "warning", f"{told}; created by a newer release, this one knows {known}: upgrade soon")
     if step < known:
@@ -202,8 +202,8 @@ def _clocks(instances: Sequence[Instance]) -> list[Check]:
 def _early(counts: Mapping[str, int]) -> Check:
     early = counts.get("early", 0)
     if early:
-        return Check("early starts", "wrong", f"{words.counted(early, 'run')} started early; there must be 0")
-    return Check("early starts", "ok", "0")
+        return Check("early starts", "wrong", f"{words.counted(early, 'run')} started early; there must be none")
+    return Check("early starts", "ok", "no run started early")
 
 
 def _fleet(findings: Findings, role: str, missing: str) -> Check:
@@ -275,14 +275,15 @@ def _schedules(findings: Findings) -> Check:
     faulty = [view.schedule.id for view in findings.schedules if view.schedule.fault is not None]
     if faulty:
         return Check("schedules", "wrong", f"set aside, because their rules fail: {', '.join(faulty)}")
+    total = words.counted(len(findings.schedules), "schedule")
     overdue = [
         view.schedule.id
         for view in findings.schedules
         if view.next_fire_at is not None and findings.now - view.next_fire_at > MINUTE
     ]
     if overdue:
-        return Check("schedules", "warning", f"{len(findings.schedules)}; overdue: {', '.join(overdue)}")
-    return Check("schedules", "ok", str(len(findings.schedules)))
+        return Check("schedules", "warning", f"{total}; overdue: {', '.join(overdue)}")
+    return Check("schedules", "ok", f"{total}, none overdue")
 
 
 def _required(schedules: Sequence[ScheduleView]) -> list[Check]:
@@ -304,7 +305,7 @@ def _required(schedules: Sequence[ScheduleView]) -> list[Check]:
 def _tables(schedules: Sequence[ScheduleView]) -> Check:
     """A scheduler recomputes ticks with older zone data when it starts; schedules with newer zone data mean that this
     machine is out of date."""
-    here = " ".join(f"{name} {release}" for name, release in releases().items())
+    here = ", ".join(f"{name} {release}" for name, release in releases().items())
     waiting = {view.schedule.tables for view in schedules if view.schedule.tables and view.next_id is not None}
     others = sorted(waiting - set(stamps()))
     newer = [stamp for stamp in others if is_ahead(stamp)]
@@ -321,15 +322,14 @@ def _waiting(counts: Mapping[str, int]) -> Check:
     parked = {state: counts.get(state, 0) for state in ("dead", "ambiguous", "unverified", "settled")}
     if any(parked.values()):
         found = ", ".join(f"{count:,} {state}" for state, count in parked.items() if count)
-        return Check("for a person", "warning", f"{found}; see foliot needs")
-    return Check("for a person", "ok", "no run")
+        runs = "run" if sum(parked.values()) == 1 else "runs"
+        return Check("for a person", "warning", f"{found} {runs}; see foliot needs")
+    return Check("for a person", "ok", "no run needs a person")
 
 
 def _alerts(findings: Findings) -> Check:
     if not findings.alerts:
         return Check("alerts", "ok", "none open")
     first, count = findings.alerts[0], len(findings.alerts)
-    found = (
-        f"{'at least ' if count >= MOST else ''}{count:,} open, first {first.kind} of {first.subject}: {first.cause}"
-    )
-    return Check("alerts", "warning", f"{found}; see foliot alerts list")
+    found = f"{'at least ' if count >= MOST else ''}{count:,} open; see foliot alerts list"
+    return Check("alerts", "warning", f"{found}; most urgent: {first.kind}, {first.cause}")

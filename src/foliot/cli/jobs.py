@@ -42,7 +42,7 @@ def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption 
         Column("queue", rank=2),
         Column("owner", rank=1),
         PAUSED,
-        Column("declares", shrinks=True),
+        Column("declares", wraps=True, least=24),
     )
     rows = [_row(card, paused_words(paused, f"job:{card.name}")) for card in listed]
     print_table(columns, rows, nothing="no jobs: no worker has registered any")

@@ -8,14 +8,14 @@ import typer
 
 from foliot.cli import words
 from foliot.cli.options import AppOption, CursorOption, JsonOption, RunTenantOption, StoreOption, WrongUsage, with_store
-from foliot.cli.output import STYLES, console, print_json, say
+from foliot.cli.output import STYLES, print_json, say, say_indented
 from foliot.cli.runs import named
 from foliot.domain.instant import Instant
 from foliot.domain.listing import Order
 from foliot.domain.listing import read_cursor as place_of
 from foliot.errors import InvalidInput
 from foliot.operate.surveyed import need_shape
-from foliot.operate.surveying import Kind, Need
+from foliot.operate.surveying import Kind, Need, kind_words
 
 
 def needs(
@@ -59,19 +59,19 @@ def needs(
 
 def _print(need: Need, now: Instant) -> None:
     since = "" if need.since is None else f", {words.relative(need.since, now)}"
-    kind = {Kind.IN_A_ROW: "failing in a row", Kind.SET_ASIDE: "set aside"}.get(need.kind, str(need.kind))
+    kind = kind_words(need.kind)
     say(f"{need.subject}: {kind}{since}", STYLES.get(str(need.kind), "bold yellow"))
     whose = [f"owner {need.owner}" if need.owner else "", f"runbook {need.runbook}" if need.runbook else ""]
     for line in (f"{need.what} {need.why[:1].upper()}{need.why[1:]}.", "; ".join(filter(None, whose))):
         if line:
-            console().print(f"  {words.one_line(line, 400)}", soft_wrap=False, style="dim")
+            say_indented(words.one_line(line, 600), 2, "dim")
     for text in need.counts:
-        say(f"  {words.one_line(text, 400)}")
+        say_indented(words.one_line(text, 400), 2)
     for text in need.look:
-        say(f"  check first: {words.one_line(text, 400)}")
+        say_indented(f"check first: {words.one_line(text, 400)}", 2)
     commands = [step for step in need.steps if step.command]
     for step in commands:
         say(f"  {step.command}")
-        say(f"      {step.text}", "dim")
+        say_indented(step.text, 6, "dim")
     if need.command and not commands:
         say(f"  {need.command}")

@@ -92,11 +92,11 @@ class Column:
     """Takes what is left, and is cut there with an ellipsis."""
     wraps: bool = False
     """Takes what is left, and goes on below itself."""
+    least: int = 12
+    """Minimal width of a column that shrinks or wraps; columns with a higher rank are dropped first."""
 
 
 _GAP = 2
-_LEAST = 12
-"""What a column that takes what is left must have at least."""
 
 
 def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], *, nothing: str) -> None:
@@ -158,11 +158,20 @@ def say(text: str, style: str = "") -> None:
     console().print(Text(text, style=style), soft_wrap=True)
 
 
+def say_indented(text: str, indent: int, style: str = "") -> None:
+    """Prints text with each of its lines indented; long text goes on below itself."""
+    screen = console()
+    # A long id is not broken: it may be copied.
+    lines = textwrap.wrap(text, max(screen.width - indent, 20), break_on_hyphens=False, break_long_words=False)
+    for line in lines:
+        screen.print(Text(" " * indent + line, style=style), soft_wrap=True)
+
+
 def _layout(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> tuple[list[int], list[int]]:
     """Which columns are shown, and how wide each is."""
     wanted = [max(len(column.title), *(len(row[index]) for row in rows), 0) for index, column in enumerate(columns)]
     least = [
-        min(size, _LEAST) if column.shrinks or column.wraps else size
+        min(size, column.least) if column.shrinks or column.wraps else size
         for column, size in zip(columns, wanted, strict=True)
     ]
     shown = list(range(len(columns)))

@@ -12,6 +12,7 @@ import typer
 from foliot.cli import words
 from foliot.cli.options import AppOption, JsonOption, StoreOption, WrongUsage, legible, with_store
 from foliot.cli.output import STYLES, print_json, say
+from foliot.errors import FoliotError
 from foliot.operate.report import CAVEATS, Report, Statement, report_shape
 
 _MOST_GOOD = 20
@@ -39,9 +40,15 @@ def report(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Report the outcome of each run of a day, from recorded facts. Exit 1 unless all runs are done."""
+    """Report the outcome of each run of a day, from recorded facts.
+
+    Exit 1 if a run is not done. Exit 2 if there is no report: wrong usage, no store, an unknown name.
+    """
     day = None if on is None else _read_date(on)
-    made = with_store(app, store, lambda foliot: foliot.operate.report_async(subject, day, tz))
+    try:
+        made = with_store(app, store, lambda foliot: foliot.operate.report_async(subject, day, tz))
+    except FoliotError as error:  # exit 1 would mean to a waiting script: not done yet
+        raise WrongUsage(str(error)) from error
     if as_json:
         print_json(report_shape(made))
     else:

@@ -40,6 +40,7 @@ from foliot.cli.output import (
     print_table,
     print_timeline,
     say,
+    say_indented,
 )
 from foliot.domain.conditions import Condition, conditions, policy_of
 from foliot.domain.identity import attempt_id
@@ -74,7 +75,7 @@ COLUMNS = (
     Column("took", rank=4, right=True),
     Column("attempt", rank=5, right=True),
     Column("job", rank=2),
-    Column("reason", rank=1, shrinks=True),
+    Column("reason", rank=1, shrinks=True, least=20),
 )
 _ERROR_LINES = 12
 _MEMBERS = 20
@@ -213,7 +214,7 @@ def _how_far(view: RunView) -> str:
 
 def why(view: RunView) -> str:
     """Reason and detail of a run's state in one phrase; empty without them."""
-    told = held_words(view) or ": ".join(text for text in (view.reason, words.headline(view.detail or "")) if text)
+    told = held_words(view) or ": ".join(text for text in (view.reason, words.brief(view.detail)) if text)
     merged = f" ({view.span_count:,} ticks)" if view.span_count > 1 else ""
     asked = "cancellation requested" if view.cancel_requested else ""
     return words.one_line(told + merged or asked)
@@ -320,8 +321,8 @@ def _print_guidance(lineage: Lineage) -> None:
     for label in ("owner", "runbook", "changes"):
         if card is not None and getattr(card, label):
             say(f"{label:<9}{getattr(card, label)}")
-    say(told.lead)
-    say(f"Known facts: {told.advice.why} (class {told.advice.recovery}).")
+    say_indented(told.lead, 0)
+    say_indented(f"Known facts: {told.advice.why} (class {told.advice.recovery}).", 0)
     print_items(told.counts)
     if told.look:
         say("\ncheck first:")
@@ -335,7 +336,7 @@ def _print_steps(title: str, steps: Sequence[Step], style: str) -> None:
         say(f"\n{title}")
     for step in steps:
         say(f"  {step.command or step.action}", style)
-        say(f"      {step.text}", "dim")
+        say_indented(step.text, 6, "dim")
 
 
 def named(given: list[str] | None, known: type[Enum], option: str) -> list[str]:

@@ -49,6 +49,7 @@ from foliot.domain.pauses import Pause, pauses_about
 from foliot.domain.run import RunView
 from foliot.domain.schedule import ScheduleView
 from foliot.domain.standing import (
+    Mark,
     ScheduleFilter,
     ScheduleOrder,
     Standing,
@@ -146,7 +147,7 @@ def list_(
             Column("last", rank=1, coloured=True),
             Column("last useful", rank=3, right=True),
             Column("ticks", rank=4, right=True),
-            Column("rule", rank=2, shrinks=True),
+            Column("rule", rank=2, shrinks=True, least=20),
             Column("job", rank=5),
         )
         print_table(columns, [_row(one, page.pauses, page.now) for one in page.schedules], nothing="no schedules")
@@ -233,7 +234,8 @@ def standing_facts(one: Standing, now: Instant) -> dict[str, str]:
     facts = {"last useful": "never" if one.facts.useful_at is None else words.relative(one.facts.useful_at, now)}
     if one.strip:
         facts["last ticks"] = f"{strip_signs(one.strip)}  (oldest first)"
-        facts["counts"] = ", ".join(f"{count} {mark}" for mark, count in Counter(one.strip).most_common())
+        counts = Counter(one.strip).most_common()
+        facts["counts"] = ", ".join(f"{count} {'on time' if mark is Mark.KEPT else mark}" for mark, count in counts)
     if one.durations:
         took = words.length(int(median(one.durations)))
         share = "" if one.ratio is None else f", {one.ratio:.1%} of its interval"

@@ -23,9 +23,7 @@ from foliot.domain.run import RunView
 from foliot.domain.store import Instance
 from foliot.operate.shapes import took
 from foliot.operate.surveyed import duties, overview_shape
-from foliot.operate.surveying import Overview, Signal
-
-_NEEDS = {"in_a_row": "failing in a row", "set_aside": "set aside"}
+from foliot.operate.surveying import Overview, Signal, kind_words
 
 
 def top(
@@ -97,7 +95,7 @@ def _signal(label: str, signal: Signal) -> Text:
 
 
 def _needs(view: Overview) -> list[Text]:
-    found = [f"{count:,} {_NEEDS.get(kind, kind)}" for kind, count in view.needs.items() if count]
+    found = [f"{count:,} {kind_words(kind)}" for kind, count in view.needs.items() if count]
     line = Text.assemble(("needs a person  ", "dim"), (", ".join(found) or "none", "bold red" if found else "green"))
     hint = [Text(f"{'':<16}for the safe next steps: foliot needs", style="dim")] if found else []
     return [line, *hint]

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.text import Text
@@ -55,6 +55,9 @@ from foliot.domain.labels import checked_labels
 from foliot.domain.policy import checked_public_url
 from foliot.errors import FoliotError, InvalidInput
 from foliot.net import networks
+
+if TYPE_CHECKING:
+    from foliot.web.settings import WebSettings
 
 LOOK_EVERY = 0.2
 SHARE = 4
@@ -113,12 +116,16 @@ def up(
     telling = ["--log-format", log.format, "--log-level", logging.getLevelName(log.level).lower()]
     share = ["--slots", str(slots), "--reserve", str(reserve), "--headroom", str(headroom)]
     children = _children(settings, workers, telling, [*share, "--queues", ",".join(served), *having, *ending])
-    served_at = None
+    served_at = access = None
     if web:
+        from foliot.web.settings import WebSettings  # other commands need not import it
+
+        proxies = networks(trusted_proxies or "", "--trusted-proxies")
+        access = WebSettings(host, public_url=settings.public_url, trusted_proxies=proxies)
         chosen = _chosen_port(host, port)
         children.append(_web(settings, host, chosen.port, grace, trusted_proxies))
         served_at = chosen._replace(address=settings.public_url or chosen.address) if chosen.port else None
-    asyncio.run(_Up(loaded, settings, children, length, as_json, served_at).run())
+    asyncio.run(_Up(loaded, settings, children, length, as_json, served_at, access).run())
 
 
 class _Port(NamedTuple):
@@ -139,9 +146,6 @@ def _children(settings: Settings, workers: int, telling: Sequence[str], options:
 
 
 def _web(settings: Settings, host: str, port: int, grace: str, trusted_proxies: str | None) -> Child:
-    from foliot.web.settings import WebSettings  # other commands need not import it
-
-    WebSettings(host, trusted_proxies=networks(trusted_proxies or "", "--trusted-proxies"))
     where = ["--app", settings.app or "", "--supervised-by", str(os.getpid())]
     listening = ["--host", host, "--port", str(port), "--grace", grace]
     listening += ["--trusted-proxies", trusted_proxies] if trusted_proxies is not None else []
@@ -193,6 +197,7 @@ class _Up:
         grace: Duration,
         as_json: bool,
         served_at: _Port | None = None,
+        access: WebSettings | None = None,
     ) -> None:
         self._app = app
         self._settings = settings
@@ -200,6 +205,7 @@ class _Up:
         self._grace = grace
         self._as_json = as_json
         self._served_at = served_at
+        self._access = access
         self._console = console()
         self._clock = SystemClock()
         self._account = Account(sys.maxsize if as_json else account.MOST_LINES)
@@ -213,15 +219,16 @@ class _Up:
     async def run(self) -> None:
         """1. Open the store, and follow it. 2. Start the children. 3. Print their activity until a signal comes.
         4. Stop them, and print how they end."""
-        await opening.opened(self._app, self._stop)
-        follower = Follower(self._app.operate)
-        await follower.begin()
-        self._greet()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self._on_signal)
-        self._supervisor.start()
         try:
+            await opening.opened(self._app, self._stop)
+            await self._check_access()
+            follower = Follower(self._app.operate)
+            await follower.begin()
+            self._greet()
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                loop.add_signal_handler(number, self._on_signal)
+            self._supervisor.start()
             while not self._stop.is_set():
                 await self._look(follower)
             self._say("stopping gracefully: running attempts may finish; press Ctrl-C again to stop at once")
@@ -234,6 +241,13 @@ class _Up:
         finally:
             self._supervisor.kill()
             await self._app.close_async()
+
+    async def _check_access(self) -> None:
+        """Refuses an address that needs a token if there is none: the web process would exit again and again."""
+        if self._access is not None and not self._access.is_alone:
+            from foliot.web.server import check_address  # imports the web framework
+
+            await check_address(self._app, self._access)
 
     def _on_signal(self) -> None:
         self._signals += 1

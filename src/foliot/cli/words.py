@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from foliot.domain.instant import MILLISECOND, SECOND, Instant, to_datetime
-from foliot.operate.words import counted, headline, lateness, length, listed, one_line
+from foliot.operate.words import brief, counted, headline, lateness, length, listed, one_line
 
 __all__ = [
+    "brief",
     "clock_time",
     "counted",
     "date_time",
@@ -15,7 +16,13 @@ __all__ = [
     "listed",
     "one_line",
     "relative",
+    "size",
 ]
+
+
+def size(count: int) -> str:
+    """`1.2 MB`, `12 kB`, from bytes."""
+    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count / 1e3:,.0f} kB"
 
 
 def relative(when: Instant | None, now: Instant) -> str:

@@ -133,9 +133,11 @@ def _of_ambiguous(situation: Situation, recovery: Recovery) -> Advice:
         why = "its worker was lost, and its job declares no effects that record its progress"
     else:
         why = "it is unknown whether its work was done"
-    if situation.traits.checked:
-        return Advice(Recovery.MAYBE, why, Action.VERIFY, (Action.RECONCILE,), unsafe)
-    return Advice(Recovery.MAYBE, why, Action.RECONCILE, (), unsafe)
+    if not situation.traits.checked:
+        return Advice(Recovery.MAYBE, why, Action.RECONCILE, (), unsafe)
+    if situation.reason == Reason.CHECK:  # it has answered no already
+        return Advice(Recovery.MAYBE, why, Action.RECONCILE, (Action.VERIFY,), unsafe)
+    return Advice(Recovery.MAYBE, why, Action.VERIFY, (Action.RECONCILE,), unsafe)
 
 
 def _of_dead(situation: Situation, recovery: Recovery, why: str) -> Advice:

@@ -27,7 +27,7 @@ from foliot.domain.run import RunView
 from foliot.domain.state import Outcome, Reason, State
 from foliot.domain.store import JobCard
 from foliot.operate.shapes import Shape
-from foliot.operate.words import counted, headline, length, listed, one_line, to_the_second
+from foliot.operate.words import brief, counted, headline, length, listed, one_line, to_the_second
 
 _NAMED = 5
 """So many effects are named one by one."""
@@ -38,8 +38,6 @@ _FAILURES = 3
 TRIES = frozenset({Action.RETRY, Action.RESUME, Action.REPAIR})
 FIXED = "after its cause is fixed"
 """What stands before a step that cannot help earlier."""
-_REFUSALS = ("the check rejected the result", "the check says no")
-"""How the detail of a result begins that a check rejected. Stores hold both, because releases differ."""
 
 
 class Step(NamedTuple):
@@ -141,15 +139,15 @@ def step_shape(step: Step) -> Shape:
 
 
 def refusal(view: RunView, told: Guidance) -> str:
-    """Why something was refused, and the safe thing to do instead: one line."""
+    """Why an action was refused, and the safe step instead, on one line."""
     instead = next((step.command for step in told.steps if step.command), None)
-    find_out = "find out first, then record it" if told.advice.action is Action.RECONCILE else "the safe step"
-    safe = f"; {find_out}: {instead}" if instead else ""
+    find_out = "Find out first, then record it" if told.advice.action is Action.RECONCILE else "The safe step"
+    safe = f" {find_out}: {instead}" if instead else ""
     unsettled = listed([shown_effect(effect) for effect in open_effects(view)], _NAMED)
     known = told.advice.why + (f" ({unsettled})" if unsettled else "")
     return (
-        f"{view.id} is {view.state}, class {told.advice.recovery}: {known}; this is refused without an override and a "
-        f"reason{safe}"
+        f"{view.id} is {view.state}, class {told.advice.recovery}: {known}. This is refused without an override and a "
+        f"reason.{safe}"
     )
 
 
@@ -191,10 +189,7 @@ def shown_effect(effect: EffectView) -> str:
 
 def told_detail(detail: str | None) -> str:
     """A detail or an error on one line, without saying again that a check says no, as its reason does."""
-    line = one_line(headline(detail or ""), 300)
-    for words in _REFUSALS:
-        line = line.removeprefix(words)
-    return line.removeprefix(": ")
+    return one_line(brief(detail), 300)
 
 
 def _lead(view: RunView, now: Instant) -> str:
@@ -226,17 +221,18 @@ def _lead(view: RunView, now: Instant) -> str:
             return "Its cancellation was requested, and it is still running."
         case State.RUNNING:
             return f"It sends heartbeats, and has not reported progress for {length(silent_for(view, now))}."
-    known = _DEAD.get(view.reason or "", "It failed for good.")
-    return known.format(tries=counted(view.attempt, "attempt"), deaths=counted(view.deaths or 0, "time"))
+    known = _DEAD.get(view.reason or "", "It failed for good")
+    text = known.format(tries=counted(view.attempt, "attempt"), deaths=counted(view.deaths or 0, "time"))
+    return f"{text}{said.rstrip('.') if view.reason in (Reason.ATTEMPTS, Reason.PERMANENT) else ''}."
 
 
 _DEAD: dict[str, str] = {
-    Reason.ATTEMPTS: "No attempts are left after {tries}. Read the last error and fix its cause first.",
-    Reason.PERMANENT: "The handler reported a permanent error. Fix its cause first.",
-    Reason.TOO_OLD: "It became too old for another retry (give_up_after).",
-    Reason.POISON: ("A worker process that executed only this run died {deaths}. Find the cause before you retry it."),
-    Reason.BAD_PAYLOAD: "Its arguments do not match the job's parameters. Deploy code that accepts them first.",
-    Reason.BAD_ROW: "This release cannot read its row; a newer release may have written it.",
+    Reason.ATTEMPTS: "No attempts are left after {tries}. Fix the cause of the last error first",
+    Reason.PERMANENT: "The handler reported a permanent error. Fix its cause first",
+    Reason.TOO_OLD: "It became too old for another retry (give_up_after)",
+    Reason.POISON: "A worker process that executed only this run died {deaths}. Find the cause before you retry it",
+    Reason.BAD_PAYLOAD: "Its arguments do not match the job's parameters. Deploy code that accepts them first",
+    Reason.BAD_ROW: "This release cannot read its row; a newer release may have written it",
 }
 
 
@@ -270,6 +266,8 @@ def _steps(view: RunView, action: Action) -> list[Step]:
         )
         close = Step(Action.CLOSE, _DOES[Action.CLOSE], _command(view, Action.CLOSE))
         return [resume, close] if view.state is State.AMBIGUOUS else [close]
+    if action is Action.VERIFY and view.reason == Reason.INCOMPLETE:
+        return [Step(action, "after the runs of its members are done: counts them again", _command(view, action))]
     if action is Action.VERIFY and view.reason == Reason.CHECK:
         return [Step(action, f"{_DOES[action]}; its last answer was no", _command(view, action))]
     return [Step(action, _DOES[action], _command(view, action))]

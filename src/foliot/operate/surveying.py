@@ -53,6 +53,11 @@ class Kind(StrEnum):
     """A schedule cannot be evaluated."""
 
 
+def kind_words(kind: Kind) -> str:
+    """A kind as people read it."""
+    return "failing in a row" if kind is Kind.IN_A_ROW else str(kind).replace("_", " ")
+
+
 _PARKED = {
     Kind.AMBIGUOUS: State.AMBIGUOUS,
     Kind.SETTLED: State.SETTLED,
@@ -293,7 +298,7 @@ def _needs_of(one: Standing) -> list[Need]:
     if one.in_a_row >= IN_A_ROW:
         pause = f'foliot schedules pause {quoted(schedule.id)} --reason "..."'
         what = f"Its last {one.in_a_row:,} runs failed in a row."
-        why = "the next tick will probably fail, too; its failed runs are listed separately"
+        why = "the next run will probably fail; its failed runs are listed separately"
         since = None if one.failures is None else one.failures.since
         found.append(_of_schedule(Kind.IN_A_ROW, schedule, since, what, "pause", pause, why))
     return found

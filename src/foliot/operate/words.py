@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from foliot.domain.details import brief as brief
+from foliot.domain.details import headline as headline
 from foliot.domain.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND, Duration, Instant, rfc3339
 
 
@@ -44,12 +45,6 @@ def one_line(text: str, most: int = 500) -> str:
     flat = " ".join(text.split())
     shown = "".join(letter if letter.isprintable() else "?" for letter in flat)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
-
-
-def headline(error: str) -> str:
-    """The first line of an error, without the module of its class: people know their errors by name."""
-    first = (error.strip().splitlines() or [""])[0]
-    return re.sub(r"^(?:[A-Za-z_]\w*\.)+([A-Z]\w*)(?=:|$)", r"\1", first)
 
 
 def counted(number: int, noun: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from foliot.domain.alerts import FLEET, OF_PARKED, Alert, Finding, Kind, Seen
 from foliot.domain.conditions import crowded, is_stuck, job_policy, lateness, policy_of, series_of, silent_for
+from foliot.domain.details import brief
 from foliot.domain.identity import run_id, schedule_of_series
 from foliot.domain.instant import MINUTE, SECOND, Duration, Instant, spell
 from foliot.domain.policy import Overlap, Policy
@@ -285,8 +286,8 @@ def _parked_words(view: RunView) -> str:
 
 
 def _parked_why(view: RunView) -> str:
-    error = (view.detail or "").strip().splitlines()
-    return f"{view.reason or view.state}" + (f": {error[0]}" if error else "")
+    error = brief(view.detail)
+    return f"{view.reason or view.state}" + (f": {error}" if error else "")
 
 
 # ------------------------------------------------------------------------------------------------------- three in a row
@@ -326,8 +327,8 @@ def failing(
     for name, (subject, detail) in seen.items():
         count = failures.get(name, (0, 0))[0]
         if count >= IN_A_ROW and Kind.FAILING not in _policy(cards, subject.job).no_alerts:
-            said = (detail or "").strip().splitlines()
-            told = f"{count} failures in a row, and no useful result in between" + (f": {said[0]}" if said else "")
+            error = brief(detail)
+            told = f"{count} failures in a row, and no useful result in between" + (f": {error}" if error else "")
             findings.append(_about(subject, cards, Kind.FAILING, told, count=count))
     _forget_oldest(failures)
     return Seen(findings, cured=[(str(Kind.FAILING), name) for name in useful])

@@ -132,7 +132,7 @@ def sparkline(values: Sequence[Number], limit: Number | None = None, title: str 
     """How long the last runs took, oldest first; the dashed line is the interval that they must fit into."""
     width, height = 120, 28
     if not values:
-        return Markup('<span class="soft small">no runs yet</span>')
+        return Markup('<span class="soft small">no successful runs yet</span>')
     top = max([*values, limit or 0, 1e-9])
     # A limit far above everything would flatten the line: then it is left out, and the title says it.
     if limit is not None and limit > 4 * max(values):

@@ -16,7 +16,7 @@ from foliot.domain.overview import Tally
 from foliot.domain.state import State
 from foliot.operate.advising import TRIES
 from foliot.operate.shapes import moment, run_shape
-from foliot.operate.surveying import Kind, Need, NeedGroup, Overview
+from foliot.operate.surveying import Kind, Need, NeedGroup, Overview, kind_words
 from foliot.web.caller import Caller
 from foliot.web.pages import charts
 from foliot.web.pages.run import answer_links
@@ -177,7 +177,7 @@ def group_row(group: NeedGroup) -> dict[str, Any]:
     if need.kind is Kind.DEAD and need.action in ("retry", "resume"):
         safe = _step(need, f"/act/dead/all/replay?{_query(by | {'why': why})}", "Replay", _FIXED)
     return need_row(need) | {
-        "kind": Markup("{} {}").format(fact("#", number(group.size)), str(need.kind)),
+        "kind": Markup("{} {}").format(fact("#", number(group.size)), kind_words(need.kind)),
         "id": about(group),
         "href": f"/runs?{_query(state | by | {'reason': why})}",
         "since": moment(group.since),
@@ -216,7 +216,7 @@ def need_row(need: Need) -> dict[str, Any]:
         "of": f"{kind}/{need.subject}",
         "speaks": f"{kind}/{need.subject}",
         "what": "#what" if is_schedule else "advice.lead",
-        "kind": str(need.kind).replace("_", " "),
+        "kind": kind_words(need.kind),
         "mark": _MARKS[need.kind],
         "id": need.subject,
         "href": href,

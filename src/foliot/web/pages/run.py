@@ -84,7 +84,7 @@ def act_address(run: str, verb: str, **more: str) -> str:
 
 def _steps(shape: Shape, steps: list[Shape], risky: bool = False) -> Iterator[dict[str, str]]:
     """One button for each action: settling an effect as done or not done is one form. The first is the primary one,
-    except a try that helps only after its cause is fixed."""
+    except a step that helps only later: after the cause is fixed, or after the members are done."""
     for place, action in enumerate(dict.fromkeys(step["action"] for step in steps)):
         if action not in _WORDS:
             continue
@@ -97,8 +97,9 @@ def _steps(shape: Shape, steps: list[Shape], risky: bool = False) -> Iterator[di
         risk = "; ".join(step["text"] for step in steps if step["action"] == action)
         href = act_address(shape["id"], action, **more)
         fixed = " after the cause is fixed" if shape["advice"]["fix_first"] and not risky and action in TRIES else ""
-        text = f"{_WORDS[action]}{fixed}…"
-        kind = "unsafe" if risky else "" if fixed or place else "safe"
+        later = " after its members are done" if action == "verify" and shape["reason"] == "incomplete" else fixed
+        text = f"{_WORDS[action]}{later}…"
+        kind = "unsafe" if risky else "" if later or place else "safe"
         yield {"href": href, "text": text, "risk": risk, "kind": kind}
 
 

@@ -180,7 +180,7 @@ def _tags(one: Standing, now: Instant, pauses: Sequence[Pause]) -> list[dict[str
 
 def _needs(one: Standing) -> list[str]:
     """What waits for a person, beside being set aside, which is its state."""
-    words = {"in_a_row": "repeated failures"}
+    words = {"in_a_row": "failing in a row"}
     return [words.get(need, need.replace("_", " ")) for need in one.needs if need != "set_aside"]
 
 

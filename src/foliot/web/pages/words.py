@@ -16,7 +16,7 @@ from foliot.operate.words import length, one_line
 NOTHING = "\N{EN DASH}"
 """What stands where nothing is to be said."""
 _CUT = 160
-_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def absolute(at: str | None) -> str:
@@ -36,7 +36,7 @@ def clock(at: str | None) -> str:
 
 
 def relative(at: str, now: str) -> str:
-    """`3m ago`, `in 2h 5m`: the page's script goes on counting from there, in the same words."""
+    """`3 min ago`, `in 2 h 5 min`: the page's script goes on counting from there, in the same words."""
     seconds = (parse_rfc3339(now) - parse_rfc3339(at)) / SECOND
     far = abs(seconds)
     if far < 1:
@@ -44,9 +44,9 @@ def relative(at: str, now: str) -> str:
     place = next(number for number, (_, size) in enumerate(_UNITS) if far >= size)
     unit, size = _UNITS[place]
     count, rest = int(far // size), 0
-    if count < 10 and unit in "dh":
+    if count < 10 and unit in ("d", "h"):
         rest = int((far % size) // _UNITS[place + 1][1])
-    text = f"{count}{unit} {rest}{_UNITS[place + 1][0]}" if rest else f"{count}{unit}"
+    text = f"{count} {unit}" + (f" {rest} {_UNITS[place + 1][0]}" if rest else "")
     return f"in {text}" if seconds < 0 else f"{text} ago"
 
 

@@ -15,7 +15,7 @@ for (const button of document.querySelectorAll("[data-theme-switch]")) {
 }
 
 // Times: how long ago, or how long until, counted on. The absolute time stands beside it, or in its title.
-const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 function spoken(seconds) {
   const far = Math.abs(seconds);
   if (far < 1) return "now";
@@ -23,8 +23,8 @@ function spoken(seconds) {
   const [unit, size] = units[at];
   const count = Math.floor(far / size);
   const next = units[at + 1];
-  const rest = next && count < 10 && unit !== "m" ? Math.floor((far % size) / next[1]) : 0;
-  const text = rest ? `${count}${unit} ${rest}${next[0]}` : `${count}${unit}`;
+  const rest = next && count < 10 && unit !== "min" ? Math.floor((far % size) / next[1]) : 0;
+  const text = `${count} ${unit}` + (rest ? ` ${rest} ${next[0]}` : "");
   return seconds < 0 ? `in ${text}` : `${text} ago`;
 }
 let ahead = 0; // how far the server's clock is ahead of this one
