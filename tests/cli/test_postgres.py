@@ -228,7 +228,7 @@ def test_the_doctor_warns_of_what_is_due_and_of_open_alerts(migrated: str) -> No
     found = checks(migrated)
     assert found["due"][0] == found["alerts"][0] == "warning"
     assert found["due"][1].startswith("2 runs due and not handed off, the oldest since ")
-    assert found["alerts"][1].startswith("1 open, first dead of run:greet#1: it failed five times")
+    assert found["alerts"][1].startswith("1 open; see foliot alerts list; most urgent: dead, it failed five times")
 
 
 def listening(database: str, elsewhere: str) -> str:

@@ -15,6 +15,7 @@ import pytest
 from foliot import Foliot
 from foliot.cli import up
 from foliot.cli.settings import Settings
+from foliot.cli.supervisor import Supervisor
 from foliot.errors import InvalidInput
 from tests.cli.support import EXAMPLES, is_alive, process, refused, run, run_json, until
 from tests.waiting import HANG
@@ -170,7 +171,7 @@ def test_up_refuses_wrong_settings_of_a_proxy_before_it_starts_a_process(
 def test_up_refuses_an_address_of_other_hosts_without_a_token(
     folder: Path, url: str, options: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(up.Supervisor, "start", lambda self: pytest.fail("a process was started"))
+    monkeypatch.setattr(Supervisor, "start", lambda self: pytest.fail("a process was started"))
     command = ("up", "--app", folder / "jobs.py", "--store", url, "--port", "0", *options)
     error = refused(run(*command), 1)
     assert "no token exists; create one first: foliot tokens create admin" in error
