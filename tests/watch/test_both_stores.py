@@ -153,7 +153,7 @@ def test_a_schedule_that_keeps_failing_has_one_alert_and_a_message_again_when_it
 ) -> None:
     app, pager, broken = Foliot("sqlite:///:memory:"), Pager(), [True]
 
-    @app.job(attempts=1, no_alerts=["failing", "dead_letters"])
+    @app.job(attempts=1, no_alerts=["dead_letters"])
     def feed() -> None:
         if broken[0]:
             raise ValueError("no route to the shop")
@@ -167,6 +167,7 @@ def test_a_schedule_that_keeps_failing_has_one_alert_and_a_message_again_when_it
         dead = one(world, Kind.DEAD)
         counted = len([run for run in world.runs() if run.state is State.DEAD])
         assert (dead.subject, dead.count, counted) == ("schedule:feed", 22, 22)
+        assert {alert.kind for alert in world.alerts()} == {Kind.DEAD, Kind.DEAD_LETTERS}
         assert [message.title for message in pager.taken if message.alerts[0].kind is Kind.DEAD] == [
             "[foliot] warning: dead: schedule:feed",
             "[foliot] warning again: dead: schedule:feed, 21 runs",

@@ -13,13 +13,13 @@ def test_a_settled_run_has_an_alert_and_does_not_count_as_another_failure() -> N
     failures: dict[str, tuple[int, int]] = {}
     known: dict[str, list[int]] = {}
     broken = view(State.AMBIGUOUS, reason=Reason.EFFECT, spent=2)
-    failing(failures, [], newly_parked([broken], known, [], {}, is_all=True), [], {})
+    failing(failures, [], newly_parked([broken], known, [], {}, is_all=True), [], {}, ())
     assert failures == {"schedule:settlement": (2, broken.number)}
     answered = view(State.SETTLED, number=broken.number + 1, reason=Reason.SETTLED, detail="statement 17", spent=2)
     new = newly_parked([answered], known, [], {}, is_all=True)
     [finding] = parked([ParkedSubject(State.SETTLED, "settlement", None, None, 1, 0, answered)], {}).findings
     assert (finding.kind, finding.run) == (Kind.SETTLED, answered.id)
-    assert failing(failures, [], new, [], {}).findings == []
+    assert failing(failures, [], new, [], {}, ()).findings == []
     assert failures == {"schedule:settlement": (2, broken.number)}
 
 

@@ -9,6 +9,7 @@ from foliot.domain.alerts import Kind, Rules
 from foliot.domain.instant import MINUTE, SECOND
 from foliot.domain.pauses import What
 from foliot.domain.run import Lane
+from foliot.domain.state import State
 from foliot.testing import virtual_time
 from foliot.watch.alarm import AT_WORK_FOR, DUE_FOR, Alarm
 from tests.tiers import only_in_full
@@ -179,12 +180,27 @@ def test_a_result_that_is_expected_and_does_not_come_is_told_and_resolved_by_the
         assert "no useful result for its tick 2026-01-01T01:00:00Z within 10m" in stale.cause
         assert (stale.owner, stale.runbook) == ("data", "https://wiki/feed")
         world.run_for("2h")
-        failing = one(world, Kind.FAILING)
-        assert "3 failures in a row" in failing.cause
-        assert "no route to the shop" in failing.cause
+        assert {alert.kind for alert in world.alerts()} == {Kind.DEAD, Kind.STALE}
         broken[0] = False
         world.run_for("1h")
         assert {alert.kind for alert in world.alerts()} == {Kind.DEAD}
+
+
+def test_attempts_that_fail_open_an_alert_before_their_run_is_dead() -> None:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job(attempts=99, backoff="1h")
+    def feed() -> None:
+        raise ValueError("no route to the shop")
+
+    app.schedule("feed", feed, every("1000d"))
+    with watched(app, "2m") as world:
+        app.operate.trigger("feed", reason="now", actor="ana")
+        world.run_for("1d")
+        failing = one(world, Kind.FAILING)
+        assert (failing.subject, State.DEAD in world.states()) == ("schedule:feed", False)
+        assert "failures in a row, and no useful result in between: " in failing.cause
+        assert "no route to the shop" in failing.cause
 
 
 def test_parked_runs_of_a_job_are_one_alert_until_a_person_has_acted_on_each() -> None:

@@ -213,7 +213,8 @@ KINDS: dict[Kind, Traits] = {
         0,
         0,
         "three failures in a row",
-        "three attempts or runs of a schedule or job failed, without a useful one in between",
+        "three attempts or runs of a schedule or job failed, without a useful one in between; parked "
+        "runs that another alert counts open none",
         "a useful result",
         "read the last error and fix its cause; retries alone will not help",
     ),

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from foliot.clock import Clock
-from foliot.domain.alerts import KEPT, Finding, Rules, Seen, Verdict, weigh
+from foliot.domain.alerts import KEPT, OF_PARKED, Finding, Kind, Rules, Seen, Verdict, weigh
 from foliot.domain.conditions import job_policy
 from foliot.domain.instant import HOUR, SECOND, Duration, Instant
 from foliot.domain.policy import Overlap
@@ -175,8 +175,12 @@ class Alarm:
     def _runs(self, survey: Survey, cards: Mapping[str, JobCard], memory: Remembered) -> list[Seen]:
         is_page_all = memory.parked_after == 0 and len(survey.parked) < Asked().runs
         new = runs.newly_parked(survey.parked, memory.parked, survey.alerts, cards, is_all=is_page_all)
+        parked = runs.parked(survey.subjects, cards, is_all=len(survey.subjects) < Asked().subjects)
+        is_failing = {alert.subject for alert in survey.alerts if alert.kind is Kind.FAILING}  # it goes on counting
+        opens = [kind for kind in OF_PARKED if str(kind) not in self._rules.silent and not self._rules.grace(kind)]
+        counted = {one.key for one in parked.findings if one.kind in opens and one.subject not in is_failing}
         return [
-            runs.parked(survey.subjects, cards, is_all=len(survey.subjects) < Asked().subjects),
+            parked,
             runs.late(
                 survey.due,
                 cards,
@@ -189,7 +193,7 @@ class Alarm:
             runs.stuck(survey.at_work, cards, survey.now),
             runs.overlapping(survey.at_work, self._overlaps, cards),
             runs.checks_overdue(survey.checking, memory.checking, cards, survey.now),
-            runs.failing(memory.failures, survey.ended, new, survey.retrying, cards),
+            runs.failing(memory.failures, survey.ended, new, survey.retrying, cards, counted),
             runs.tight(survey.ended, memory.tight, cards),
         ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
@@ -299,8 +299,11 @@ def failing(
     new: Sequence[RunView],
     retrying: Sequence[Tried],
     cards: Cards,
+    counted: Container[tuple[str, str]],
 ) -> Seen:
     """Counts in `failures`, by schedule or job, what failed since the last useful result.
+
+    `counted`: kind and subject of alerts that count parked runs. Such runs alone open no second alert.
 
     A schedule's run that is being tried for the fourth time has failed three times in a row by itself. Of a job whose
     runs are independent of one another, one that fails says nothing: there only parked ones count.
@@ -315,7 +318,8 @@ def failing(
         before, last = failures.get(subject.name, (0, 0))
         spent = max(view.spent, 1) if view.schedule is not None else 1
         failures[subject.name] = before + spent, max(last, view.number)
-        seen[subject.name] = subject, view.detail
+        if (str(_PARKED_AS[view.state]), subject.name) not in counted:
+            seen[subject.name] = subject, view.detail
     for one in retrying:
         schedule = None if one.series is None else schedule_of_series(one.series)
         subject = Subject.of(one.job, schedule)
