@@ -86,6 +86,27 @@ async def test_leases_and_heartbeats_send_no_hint(tmp_path: Path) -> None:
     await listening.close()
 
 
+async def test_a_claim_shares_the_commit_of_outcomes_that_were_submitted_just_before(tmp_path: Path) -> None:
+    """A query between the two would let the writer commit the outcomes alone."""
+    store = await opened(tmp_path / "foliot.db")
+    worker = await store.register("worker", version="", queues=("default",), slots=1, jobs=())
+    assert store.when_new(lambda: None)
+    assert store._sentry is not None
+    queries: list[str] = []
+
+    def record(cursor: object, query: str, values: object) -> bool:
+        queries.append(query)
+        return True
+
+    store._sentry.exec_trace = record
+    outcomes = asyncio.create_task(store.finish(worker.number, []))
+    claim = asyncio.create_task(store.claim(worker.number, ("default",), ("job",), 1))
+    assert (await outcomes, await claim, queries) == ([], [], [])
+    assert await store.claim(worker.number, ("default",), ("job",), 1) == []
+    assert len(queries) == 1
+    await store.close()
+
+
 async def test_a_socket_that_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "foliot.db"
     store = await opened(path)

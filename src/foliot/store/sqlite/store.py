@@ -330,8 +330,11 @@ class SqliteStore(PeriodicVerbs):
         ahead: int = 0,
         called: bool = False,
     ) -> list[Claimed]:
-        if self._glance("is_any_to_claim", number=worker) == [(0,)]:
-            return []  # without the lock of all who write
+        # A query lets the writer's thread run. A claim beside outcomes that the same pass of the loop submitted shares
+        # their commit, so nothing may come between them.
+        shares = self._writer is not None and self._writer.has_requests
+        if not shares and self._glance("is_any_to_claim", number=worker) == [(0,)]:
+            return []  # without the write lock
         return await super().claim(worker, queues, jobs, limit, suspects, backlog, put_off, labels, ahead, called)
 
     async def finish_and_claim(

@@ -79,6 +79,11 @@ class Served:
         result: T = await asyncio.shield(request.answer)
         return result
 
+    @property
+    def has_requests(self) -> bool:
+        """Whether requests wait for the next commit."""
+        return bool(self._waiting)
+
     def close(self) -> bool:
         """Serves what is waiting, then ends the thread. True: the connection is free then."""
         with self._bell:
@@ -179,6 +184,8 @@ class InlineWriter:
         self._lock = threading.Lock()
         self._closed = False
         self._changes = 0
+
+    has_requests = False
 
     def start(self) -> None:
         """There is nothing to start."""
