@@ -84,6 +84,12 @@ def test_what_a_schedules_runs_say_of_it_is_reckoned_from_the_last_of_them() -> 
     assert (found.emitted, found.completed, found.needs) == (3, 3, ())
 
 
+def test_a_backfill_is_not_late() -> None:
+    old = tick(9, origin=Origin.BACKFILL, claimed_at=NOW, started_at=NOW)
+    found = standing(facts(tick(), old), NOW)
+    assert (found.lateness, found.worst, mark_of(old, MINUTE)) == (2 * SECOND, 2 * SECOND, Mark.KEPT)
+
+
 def test_a_schedule_without_a_past_has_nothing_to_say() -> None:
     found = standing(facts(), NOW)
     assert (found.strip, found.last, found.ratio, found.useful_per_attempt, found.lateness) == (

@@ -617,6 +617,7 @@ class Rows:
             for run in last
             if run["state"] in (*USEFUL, "running", "verifying")
             and (run["started_at"] or run["claimed_at"]) is not None
+            and run["origin"] not in ("backfill", "rerun")
         ]
         delays = [run["claimed_at"] - run["fired_at"] for run in useful if run["claimed_at"] and run["fired_at"]]
         tried = [self.tries(run) for run in last]

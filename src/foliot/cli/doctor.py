@@ -163,7 +163,7 @@ def _file_access(health: Mapping[str, Any]) -> Check:
 
 def _schema(health: Mapping[str, Any]) -> Check:
     step, known = health["schema"], health["schema_known"]
-    told = f"version {step}, {words.size(health.get('bytes', 0))}"
+    told = f"step {step}, size {words.size(health.get('bytes', 0))}"
     if step > known:
         return Check("schema", "warning", f"{told}; created by a newer release, this one knows {known}: upgrade soon")
     if step < known:

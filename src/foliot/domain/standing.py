@@ -12,7 +12,7 @@ from foliot.domain.conditions import WAITING, is_stuck
 from foliot.domain.identity import run_id
 from foliot.domain.instant import Duration, Instant
 from foliot.domain.listing import MOST, lowered
-from foliot.domain.run import Lane, Origin, RunView
+from foliot.domain.run import WISHES, Lane, Origin, RunView
 from foliot.domain.schedule import Edit, Schedule, ScheduleView
 from foliot.domain.state import PARKED, Reason, State
 from foliot.errors import InvalidInput
@@ -101,9 +101,10 @@ def tries(view: Told) -> int:
 
 
 def begun_after(view: Told) -> Duration | None:
-    """How long after its nominal time it began; None for one that never did."""
+    """Returns how long after its nominal time a run began. None if it never began. None for a backfill and a rerun: their
+    nominal times are in the past."""
     begun = view.started_at or view.claimed_at
-    return None if begun is None else begun - view.nominal
+    return None if begun is None or view.origin in WISHES else begun - view.nominal
 
 
 class ScheduleOrder(StrEnum):

@@ -223,7 +223,8 @@ def _lead(view: RunView, now: Instant) -> str:
             return f"It sends heartbeats, and has not reported progress for {length(silent_for(view, now))}."
     known = _DEAD.get(view.reason or "", "It failed for good")
     text = known.format(tries=counted(view.attempt, "attempt"), deaths=counted(view.deaths or 0, "time"))
-    return f"{text}{said.rstrip('.') if view.reason in (Reason.ATTEMPTS, Reason.PERMANENT) else ''}."
+    error = said.rstrip(".") if view.reason in (Reason.ATTEMPTS, Reason.PERMANENT) else ""
+    return f"{text}{error}" + ("" if error.endswith("…") else ".")
 
 
 _DEAD: dict[str, str] = {
