@@ -117,7 +117,7 @@ def advise(situation: Situation) -> Advice | None:
     if state is State.DEAD:
         return _of_dead(situation, recovery, why)._replace(fix_first=situation.reason in FIX_FIRST)
     if situation.reason == Reason.INCOMPLETE:
-        why = "runs of some members are not done; resolve these, then verify it again"
+        why = "runs of some members are not done; resolve these, then the watch counts the tick again"
         return Advice(recovery, why, Action.VERIFY, (Action.RECONCILE, Action.RERUN))
     if state is State.UNVERIFIED:
         return _of_unverified(situation, recovery, why)

@@ -101,8 +101,10 @@ def tries(view: Told) -> int:
 
 
 def begun_after(view: Told) -> Duration | None:
-    """Returns how long after its nominal time a run began. None if it never began. None for a backfill and a rerun: their
-    nominal times are in the past."""
+    """Returns how long after its nominal time a run began.
+
+    None if it never began, and for backfills and reruns: their nominal times are in the past.
+    """
     begun = view.started_at or view.claimed_at
     return None if begun is None or view.origin in WISHES else begun - view.nominal
 
