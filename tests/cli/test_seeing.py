@@ -56,6 +56,19 @@ def test_each_need_comes_with_the_safe_thing_to_type(doubts: str):
     assert "more results: add --cursor" in told
 
 
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (("runs", "show", "nope"), "runs list"),
+        (("schedules", "show", "nope"), "schedules list"),
+        (("alerts", "show", "99"), "alerts list --all"),
+        (("limits", "drop", "job:nope", "--reason", "x"), "limits list"),
+    ],
+)
+def test_an_unknown_name_comes_with_the_command_that_lists_the_names(doubts: str, words: tuple[str, ...], command: str):
+    assert refused(run(*words, "--store", doubts), 1).endswith(f"; see foliot {command}\n")
+
+
 def test_a_need_is_advised_as_the_run_itself_is(doubts: str):
     """The list looks runs up together; the story of each looks at all of it."""
     for need in run_json("needs", "--store", doubts):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import platform
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -44,7 +45,7 @@ from foliot.cli import (
 )
 from foliot.cli.options import Json, WrongUsage
 from foliot.cli.output import complain, print_json, say
-from foliot.errors import FoliotError
+from foliot.errors import FoliotError, UnknownName
 
 
 class _Command(TyperGroup):
@@ -57,7 +58,7 @@ class _Command(TyperGroup):
             sys.stdout.flush()
             sys.exit(code)
         except FoliotError as error:
-            complain(str(error))
+            complain(str(error) + _list_hint(error))
             sys.exit(1)
         except WrongUsage as error:
             complain(str(error))
@@ -68,6 +69,23 @@ class _Command(TyperGroup):
         except Exception as error:
             _exit_for_usage(error)
             raise
+
+
+_LISTS = {
+    "run": "runs list",
+    "schedule": "schedules list",
+    "alert": "alerts list --all",
+    "backfill": "backfill list",
+    "token": "tokens list",
+    "limit": "limits list",
+}
+
+
+def _list_hint(error: FoliotError) -> str:
+    """The command that lists the known names, for an error that says no more than that a name is unknown."""
+    found = re.fullmatch(r"there is no (\w+)(?: for)? \S+", str(error)) if isinstance(error, UnknownName) else None
+    command = _LISTS.get(found[1]) if found is not None else None
+    return "" if command is None else f"; see foliot {command}"
 
 
 def _exit_for_usage(error: Exception) -> None:
