@@ -10,6 +10,8 @@ from foliot.timing import parse
 REFUSED = [
     # durations and instants
     ("^7s", "write every 7s"),
+    ("^-5m", "is a negative duration, and not a rule"),
+    ("^2026-04-03T02:00:00Z", "write at 2026-04-03T02:00:00Z"),
     ("every^", "is not a duration"),
     ("every ^fifteen", "is not a duration"),
     ("every ^-5m", "'-5m' is negative"),

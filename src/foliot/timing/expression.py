@@ -42,6 +42,7 @@ _HASH = re.compile(rf"H(?![A-Za-z])(?:\((?P<first>{_VALUE})-(?P<last>{_VALUE})\)
 _DAY_MARK = re.compile(r"(?:(?P<last>L)(?:-(?P<back>[0-9]+))?|(?P<day>[0-9]+)(?=W))(?P<working>W)?", re.IGNORECASE)
 _WEEKDAY_MARK = re.compile(r"(?P<day>[0-9]+|[A-Za-z]{3})(?:(?P<last>L)|#(?P<nth>[0-9]+))", re.IGNORECASE)
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:us|ms|[smhdw]))+")
+_INSTANT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T")
 # One digit at a time: a repeat inside a repeat could be cut in so many ways that a refusal would take hours.
 _SPREADS = re.compile(r"(?:^|[ \t,])[Hh](?![A-Za-z])")
 _LOOKS_LIKE_A_FIELD = re.compile(rf"(?:{'|'.join(_MONTHS + _WEEKDAYS)}|[0-9LWH*?#/,()-])+", re.IGNORECASE)
@@ -233,6 +234,10 @@ def _places(text: str, pieces: list[Piece], sixth: Sixth | None) -> tuple[Piece,
             raise pieces[0].refusal(
                 f"{text:.20} is a duration, and not a rule", f'write every {text:.20}, in Python every("{text:.20}")'
             )
+        if len(pieces) == 1 and text.startswith("-") and _DURATION.fullmatch(text[1:]):
+            raise pieces[0].refusal(f"{text:.20} is a negative duration, and not a rule", f"write every {text[1:20]}")
+        if len(pieces) == 1 and _INSTANT.match(text):
+            raise pieces[0].refusal(f"{text:.40} is an instant, and not a rule", f"write at {text:.40}")
         raise place.refusal(
             f"a cron expression has {_spelled(wanted)} fields, and this one has {count}",
             f"write {_spelled(wanted)}: {'second, ' * (sixth == 'seconds')}{listed}{', year' * (sixth == 'year')}",
