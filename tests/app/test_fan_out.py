@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from foliot import Context, Foliot, after, every
+from foliot.domain.standing import Mark
 from foliot.domain.state import Reason, State
 from foliot.errors import InvalidInput
 from foliot.operate.report import Verdict
@@ -121,7 +122,9 @@ def test_a_tick_that_has_to_be_complete_is_verified_or_not() -> None:
         clinic.ill = {"acme", "globex"}
         world.run_for("15m")
         found = [(state, told) for _, state, told in ticks(world)][:2]
+        stands = clinic.app.operate.standing("health")
     assert found == [(State.VERIFIED, "3 of 4; 1 dead"), (State.UNVERIFIED, "2 of 4; 2 dead")]
+    assert (stands.strip, stands.partial, stands.useful) == ((Mark.PARTIAL, Mark.FAILED), 1, 1)
 
 
 def test_an_incomplete_tick_is_counted_again_and_verified_once_enough_members_were_mended() -> None:

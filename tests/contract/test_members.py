@@ -163,9 +163,9 @@ async def test_a_tick_is_counted_again_when_a_member_was_rerun_or_replayed(stage
 
 async def test_a_tick_is_counted_again_when_a_member_was_reconciled(stage: Stage) -> None:
     tick, [first, _] = await partial_tick(stage, complete=0.5)
-    assert await row_of(stage, tick) == (State.VERIFIED, None, "6 of 8; 2 dead")
+    assert await row_of(stage, tick) == (State.VERIFIED, Reason.PARTIAL, "6 of 8; 2 dead")
     await stage.store.reconcile(first.id, settled=(), actor="ann", evidence="statement 17")
-    assert await row_of(stage, tick) == (State.VERIFIED, None, "7 of 8; 1 dead")
+    assert await row_of(stage, tick) == (State.VERIFIED, Reason.PARTIAL, "7 of 8; 1 dead")
 
 
 async def test_a_busy_member_skips_its_run_and_the_others_have_theirs(stage: Stage) -> None:

@@ -656,7 +656,9 @@ class Rows:
             "runtime_to_interval": Part(median(took) / median(intervals)) if took and intervals else None,
             "retries": sum(count - 1 for count in tried if count > 1),
             "retrying": len(self.of_schedule(name, self.in_state("retrying"))),
-            "useful_per_attempt": Part(sum(run["reason"] != "partial" for run in useful) / sum(tried))
+            "useful_per_attempt": Part(
+                sum(run["reason"] != "partial" or run["state"] == "verified" for run in useful) / sum(tried)
+            )
             if sum(tried)
             else None,
             "partial": sum(run["reason"] == "partial" for run in useful),

@@ -316,7 +316,7 @@ def standing(facts: ScheduleFacts, now: Instant) -> Standing:
         retries=sum([count - 1 for count in tried if count > 1]),
         overlaps=sum(view.span_count for view in facts.recent if view.reason in _OVERLAP) + max(len(active) - 1, 0),
         attempts=sum(tried),
-        useful=sum(view.reason != Reason.PARTIAL for view in useful),
+        useful=sum(view.reason != Reason.PARTIAL or view.state is State.VERIFIED for view in useful),
         partial=sum(view.reason == Reason.PARTIAL for view in useful),
         emitted=sum([view.span_count for view in decided]),
         completed=sum([view.span_count for view in facts.recent]),

@@ -265,7 +265,7 @@ class _Statement:
         if short and view.state is State.SUCCEEDED:
             told = "; ".join(batch_words(batch) for batch in short)
             return Verdict.PARTIAL, f"finished at {at}{self._by()}, but not for all: {told}."
-        if view.reason == Reason.PARTIAL:
+        if view.reason == Reason.PARTIAL and view.state is State.SUCCEEDED:
             return Verdict.PARTIAL, f"finished at {at}, but not for all of its members: {view.detail}."
         scope, doubt = self._scope(), self._doubt()
         once = "" if doubt else ", exactly once"

@@ -165,8 +165,7 @@ async def _end(tx: Transaction, number: int, states: dict[State, int], complete:
     if state in PARKED:
         await following.unend(tx, number, state, None, 0, Reason.INCOMPLETE, completeness(states))
     else:
-        is_partial = state is State.SUCCEEDED and not is_whole(states)
-        reason = Reason.PARTIAL if is_partial else None
+        reason = None if is_whole(states) else Reason.PARTIAL
         await following.end(tx, [(number, state, tx.now, reason, completeness(states), None, None)], ())
 
 

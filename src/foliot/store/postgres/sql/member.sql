@@ -110,7 +110,7 @@ SELECT number FROM foliot.recount WHERE tick = :tick ORDER BY number FOR UPDATE
 
 -- name: recount_tick
 -- Only a tick that is over has such a row.
-UPDATE foliot.history SET detail = :detail, reason = CASE WHEN state = 10 THEN :reason::text END
+UPDATE foliot.history SET detail = :detail, reason = :reason::text
 WHERE number = ANY(ARRAY(SELECT n.number FROM foliot.named n WHERE n.name = :tick))
     AND member_set IS NOT NULL AND state IN (10, 11)
 

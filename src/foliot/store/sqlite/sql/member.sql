@@ -73,7 +73,7 @@ SELECT number FROM recount WHERE tick = :tick ORDER BY number
 
 -- name: recount_tick
 -- Only a tick that is over has such a row.
-UPDATE history SET detail = :detail, reason = CASE WHEN state = 10 THEN :reason END
+UPDATE history SET detail = :detail, reason = :reason
 WHERE name = :tick AND member_set IS NOT NULL AND state IN (10, 11)
 
 -- name: incomplete_tick
