@@ -103,7 +103,7 @@ class Job(Generic[P, R]):
                     f"{self.name}: {name} applies to a schedule's ticks, and a promise is due once; give it to "
                     "@app.job or to app.schedule"
                 )
-        refuse_of_jobs(self.name, settings, "a promise is one of them")
+        refuse_of_jobs(self.name, settings, "a promise creates only one of its runs")
         chosen: dict[str, Any] = {}
         if key is not None:
             chosen["key"] = checked_key(key)
@@ -148,7 +148,9 @@ class Job(Generic[P, R]):
 
     def _verify(self, function: F, settings: dict[str, Any]) -> F:
         if self.app.jobs.get(self.name) is not self:
-            raise InvalidInput(f"{self.name}: a check belongs to the job itself, not to the result of using(...)")
+            raise InvalidInput(
+                f"{self.name}: a check belongs to the job itself, not to the result of using(...); use @job.verify"
+            )
         given = {name: value for name, value in settings.items() if value is not None}
         self.handler = self.handler.checked_by(function, given)
         return function

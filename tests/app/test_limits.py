@@ -421,7 +421,7 @@ def test_a_run_is_released_against_its_key_and_its_limit() -> None:
         world.run_for("1s")
         assert [what for _, what in shop.begun] == [0, 2]
         assert any(
-            line.text == "ana released it, in spite of its hold: a test"
+            line.text == "ana released it despite its hold: a test"
             for line in world.call(shop.app.operate.story_async(kept[2].id))
         )
         with pytest.raises(Conflict, match="only held runs can be released"):
@@ -447,7 +447,7 @@ def test_a_tick_is_released_against_overlap() -> None:
         [_, second, third] = [run for run in world.runs() if run.state is not State.SCHEDULED]
         assert (second.state, held_words(second)) == (
             State.HELD,
-            "waits for its turn: wages@2026-04-01T00:31:00Z was active",
+            "waits for an earlier run: wages@2026-04-01T00:31:00Z was active",
         )
         shop.app.operate.release(third.id, **WHY)
         world.run_for("1s")
@@ -470,7 +470,7 @@ def test_a_tick_is_released_against_overlap() -> None:
         ("job:pay", {}, 'give a concurrency such as 5, or a rate such as "10/s"'),
         ("job:pay", {"concurrency": -1}, "from 0 to"),
         ("job:pay", {"concurrency": True}, "whole number"),
-        ("job:pay", {"rate": "fast"}, "write a count and a time"),
+        ("job:pay", {"rate": "fast"}, "write a count and a unit of time"),
         ("job:pay", {"burst": 3, "concurrency": 1}, "a burst requires a rate; give both"),
         ("job:pay", {"weight": 2}, "only tenants have weights: tenant:X"),
         ("tenant:acme", {"weight": 0}, "above 0"),

@@ -259,7 +259,7 @@ def test_a_job_that_asks_first_is_ambiguous_after_a_loss_and_never_retried_blind
     world.outage("1m")
     world.run_for("1d")
     assert world.run(kept.id).state is State.AMBIGUOUS
-    with pytest.raises(Conflict, match="Find out first"):
+    with pytest.raises(Conflict, match="First find out"):
         campus.app.operate.retry(kept.id, reason="I feel lucky", actor="ana")
     campus.app.operate.retry(kept.id, reason="the bank says no", actor="ana", override=True)
     world.run_for("1h")

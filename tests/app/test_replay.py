@@ -204,7 +204,7 @@ def test_dead_letters_are_chosen_by_job_reason_and_time() -> None:
         ({"since": START, "until": START}, "until is before since; swap them"),
         ({"since": datetime(2026, 4, 1)}, "time zone|naive|tzinfo"),
         ({"limit": 0}, "from 1 to"),
-        ({"rate": "fast"}, "write a count and a time"),
+        ({"rate": "fast"}, "write a count and a unit of time"),
         ({"reason": " "}, "reason is missing"),
     ],
 )

@@ -285,7 +285,7 @@ def test_a_run_is_not_completed_around_an_open_effect(world: World) -> None:
     world.start()
     world.run_for("1m")
     assert (world.run(kept.id).state, rows(world)) == (State.AMBIGUOUS, 0)
-    assert "payout 7 is open" in errors[0]
+    assert "payout 7 has not ended" in errors[0]
 
 
 def test_an_attempt_that_lost_its_run_rolls_back(world: World) -> None:

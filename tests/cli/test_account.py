@@ -164,7 +164,7 @@ def test_a_summary_of_a_longer_span_says_so():
         (State.AMBIGUOUS, "effect", "an effect started and has no recorded outcome: CardError: no"),
         (State.UNVERIFIED, "check", "its check rejected the result: CardError: no"),
         (State.UNVERIFIED, "check_failed", "its check raised an error: CardError: no"),
-        (State.DEAD, "poison", "poison: a worker process that executed only this run died 3 times: CardError: no"),
+        (State.DEAD, "poison", "poison: a worker process that executed only this run crashed 3 times: CardError: no"),
         (State.DEAD, "permanent", "permanent error, not retried: CardError: no"),
     ],
 )

@@ -76,7 +76,7 @@ def test_the_most_urgent_is_listed_first_and_the_last_look_is_told(alerted: str)
     assert "books: no pending run" in told
     assert "last watch round" in told
     assert "mail" not in told
-    assert "there are: scheduler_silent" in refused(run("alerts", "list", "--kind", "no", "--store", alerted), 1)
+    assert "give one of scheduler_silent" in refused(run("alerts", "list", "--kind", "no", "--store", alerted), 1)
 
 
 def test_one_alert_is_shown_with_what_to_do(alerted: str) -> None:

@@ -147,7 +147,7 @@ def test_an_override_takes_what_may_do_harm_and_not_what_is_too_late(url: str) -
         (WHY, 2, "preview with --dry-run"),
         (("--json", *WHY), 2, "preview with --dry-run"),
         (("--yes", "--since", "yesterday", *WHY), 2, "write it as"),
-        (("--yes", "--rate", "fast", *WHY), 1, "write a count and a time"),
+        (("--yes", "--rate", "fast", *WHY), 1, "write a count and a unit of time"),
         (("--yes", "--why", "bad luck", *WHY), 1, "not a reason of dead runs; give one of"),
     ],
 )

@@ -38,7 +38,7 @@ def test_a_dry_run_tells_each_line_needs_no_store_and_makes_none(crontab: Path, 
         "line 1: SHELL=/bin/sh",
         f"line 4: {BACKUP}",
         "means    every 15 minutes, Europe/Paris",
-        "differs  what it prints is not mailed to ops@example.org",
+        "differs  its output is not mailed to ops@example.org",
         "input    Hi\\n",
         "there is no 02:30 in Europe/Paris; it runs at 03:00, as in Vixie cron",
         "The schedules are created paused: their commands need the job",
@@ -115,7 +115,7 @@ def test_nothing_in_a_crontab_can_command_the_terminal(crontab: Path):
     result = run("import", "crontab", crontab, "--dry-run")
     assert result.exit_code == 1
     assert "\x1b" not in result.stdout
-    assert "no text in UTF-8" in result.stdout
+    assert "not valid UTF-8" in result.stdout
     shapes = json.loads(run("import", "crontab", crontab, "--dry-run", "--json").stdout)["lines"]
     assert [shape["text"] for shape in shapes][-1] == "0 3 * * * caf?"
 
@@ -187,7 +187,7 @@ def test_the_json_form_is_stable(crontab: Path):
             "user": None,
         },
         "jitter": 0,
-        "differences": ["what it prints is not mailed to ops@example.org"],
+        "differences": ["its output is not mailed to ops@example.org"],
         "clock_changes": [],
         "outcome": None,
     }

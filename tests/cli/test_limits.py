@@ -90,7 +90,7 @@ def test_a_limit_is_dropped_and_nobody_waits_for_it_any_more(crowded: str) -> No
         (("set", "job:pay", "--concurrency", "5"), 2, "--reason is required"),
         (("set", "job:pay", *WHY), 2, "no limit is given"),
         (("set", "pay", "--concurrency", "5", *WHY), 1, "is not the name of a limit; use job:X, queue:X, schedule:X"),
-        (("set", "job:pay", "--rate", "often", *WHY), 1, "write a count and a time"),
+        (("set", "job:pay", "--rate", "often", *WHY), 1, "write a count and a unit of time"),
         (("set", "job:pay", "--concurrency", "-1", *WHY), 2, "--concurrency"),
         (("drop", "job:pay"), 2, "--reason is required"),
     ],

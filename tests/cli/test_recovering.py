@@ -81,7 +81,7 @@ def test_a_rerun_answers_for_the_run_that_it_repeats(doubts: str) -> None:
     assert (made["id"], made["outcome"]) == ("books#1#r1", "rerun")
     assert shown("books#1", doubts)["state"] == "reconciled"
     assert shown("books#1", doubts)["reruns"] == ["books#1#r1"]
-    assert shown("books#1#r1", doubts)["story"][0]["text"].startswith("created as a repair by tester: repeats books#1")
+    assert shown("books#1#r1", doubts)["story"][0]["text"].startswith("created as a repair by tester: rerun of books#1")
 
 
 def test_a_done_effect_is_not_repeated_without_an_override(doubts: str) -> None:
@@ -133,7 +133,7 @@ def test_answers_and_the_next_step_are_typed_together(doubts: str) -> None:
     kept = run_json(*name, *KNOWN, "--then", "resume")
     assert (kept["outcome"], kept["state"]) == ("resumed", "retrying")
     unanswered = run("runs", "reconcile", "wire:2#1", *KNOWN, "--store", doubts)
-    assert "it is not given whether wire:2 happened" in refused(unanswered, 1)
+    assert "the state of wire:2 is missing" in refused(unanswered, 1)
 
 
 def test_many_are_settled_after_a_look_and_a_yes(doubts: str) -> None:
@@ -144,7 +144,7 @@ def test_many_are_settled_after_a_look_and_a_yes(doubts: str) -> None:
     assert "--evidence is required" in refused(run(*every, "--yes"), 2)
     assert "requires --job" in refused(run("runs", "reconcile", "--all", "--dry-run", "--store", doubts), 2)
     assert [one["outcome"] for one in run_json(*every, *KNOWN, "--yes")] == ["reconciled"] * 2
-    assert run(*every, "--dry-run").stdout == "no run with a matching open effect\n"
+    assert run(*every, "--dry-run").stdout == "no run with a matching ambiguous effect\n"
 
 
 def test_a_run_or_all_but_not_both(doubts: str) -> None:

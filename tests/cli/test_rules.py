@@ -75,7 +75,7 @@ def test_explain_says_that_a_rule_counts_elapsed_time():
     rule = 'rrule("FREQ=MINUTELY;INTERVAL=90", start="2026-10-24T23:00", tz="Europe/Paris")'
     told = run("explain", rule, "--from", "2026-10-24T00:00:00Z").stdout
     assert "clock changes (elapsed time)" in told
-    assert "its times on the clock are 1 hour earlier from then on" in told
+    assert "its local times are 1 hour earlier from then on" in told
 
 
 def test_the_version_is_an_option_as_everywhere():
@@ -126,8 +126,8 @@ def test_explain_tells_all_of_it_to_programs():
         "local": ["2025-03-09T03:00:00-04:00", "2025-03-10T02:30:00-04:00"],
         "dst": ["on 9 March 2025 there is no 02:30 in America/New_York; it runs at 03:00"],
         "warnings": [
-            "when the clocks of America/New_York change, a time of this rule is missing or comes twice; "
-            "outside 01:00 to 03:00 that cannot happen"
+            "when the clocks of America/New_York change, a time of this rule is missing or occurs twice; "
+            "times outside 01:00 to 03:00 are not affected"
         ],
         "policy": {"gap": "run_after", "fold": "first", "interval_like": "auto", "elapsed": False},
         "tzdata": VERSION,
@@ -280,10 +280,10 @@ def test_a_zone_that_does_not_exist_is_refused_with_the_nearest():
 @pytest.mark.parametrize(
     ("option", "told"),
     [
-        (("--gap", "nonsense"), "there are run_after, skip"),
-        (("--fold", "nonsense"), "there are first, second, both"),
-        (("--preset", "nonsense"), "there are vixie, rfc5545, systemd"),
-        (("--interval-like", "nonsense"), "there are auto, never"),
+        (("--gap", "nonsense"), "give one of run_after, skip"),
+        (("--fold", "nonsense"), "give one of first, second, both"),
+        (("--preset", "nonsense"), "give one of vixie, rfc5545, systemd"),
+        (("--interval-like", "nonsense"), "give one of auto, never"),
         (("--from", "yesterday"), "write it as 2026-04-03T02:00:00Z"),
     ],
 )

@@ -211,9 +211,9 @@ async def test_a_run_is_not_reconciled_while_an_effect_of_it_has_no_answer(stage
         await stage.begin(run, key=key)
     await stage.finish(stage.puzzled(run))
     for then in (None, Then.RESUME):
-        with pytest.raises(Conflict, match="pay:7 and 1 more happened, and no change was made"):
+        with pytest.raises(Conflict, match="the state of pay:7 and 1 more is missing, and no change was made"):
             await stage.store.reconcile(run.id, settled=[], then=then, **WHO)
-    with pytest.raises(Conflict, match="pay:8 happened"):
+    with pytest.raises(Conflict, match="the state of pay:8 is missing"):
         await stage.store.reconcile(run.id, settled=answer(DONE, "7"), then=Then.RESUME, **WHO)
     assert await stage.ledger(run) == [("pay", "7", STARTED), ("pay", "8", STARTED)]
     kept = await stage.store.reconcile(run.id, settled=answer(DONE, "7"), **WHO)

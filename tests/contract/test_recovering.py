@@ -198,7 +198,7 @@ async def test_to_repeat_what_is_done_needs_an_override(stage: Stage) -> None:
         await stage.store.rerun(run.id, **{**RERUN, "repeat": ["mail"], "override": True})
     await stage.store.rerun(run.id, **{**repeating, "override": True})
     [effect] = (await stage.run(run)).effects
-    assert (effect.state, effect.note) == (NOT_DONE, "ada has it repeated: because")
+    assert (effect.state, effect.note) == (NOT_DONE, "ada requested its repetition: because")
 
 
 async def test_an_ambiguous_run_is_rerun_on_somebodys_word_and_is_answered_for(stage: Stage) -> None:
@@ -207,9 +207,9 @@ async def test_an_ambiguous_run_is_rerun_on_somebodys_word_and_is_answered_for(s
         await stage.store.rerun(run.id, **RERUN)
     kept = await stage.store.rerun(run.id, **{**RERUN, "override": True})
     view = await stage.run(run)
-    assert (view.state, view.detail) == (State.RECONCILED, f"answered for by {kept.id}")
+    assert (view.state, view.detail) == (State.RECONCILED, f"replaced by rerun {kept.id}")
     assert [row.action for row in await stage.store.audit_of(run.id)] == ["rerun"]
-    assert [row.note for row in await stage.store.audit_of(kept.id)] == [f"repeats {run.id}: because"]
+    assert [row.note for row in await stage.store.audit_of(kept.id)] == [f"rerun of {run.id}: because"]
 
 
 async def test_a_rerun_of_a_tick_belongs_to_its_schedule(stage: Stage) -> None:

@@ -266,7 +266,7 @@ def _night(expression: str, begin: datetime, chosen: dict[str, str]) -> str:
 
 
 def crash_table() -> str:
-    heads = ["killed", "job", "then the run is", "class", "advised", "in the end", "paid", "attempts"]
+    heads = ["killed", "job", "state after the kill", "class", "advice", "final state", "paid", "attempts"]
     rows = [
         [
             str(crash.point),

@@ -76,7 +76,7 @@ def test_a_misspelt_setting_is_told_the_nearest_right_one() -> None:
 
 
 def test_a_setting_like_no_other_is_told_all_there_are() -> None:
-    with pytest.raises(InvalidInput, match=r"there are: attempts, .*backoff.*jitter"):
+    with pytest.raises(InvalidInput, match=r"give one of attempts, .*backoff.*jitter"):
         choices({"zzz": 3})
 
 
@@ -118,7 +118,7 @@ def test_a_preset_is_what_it_says_and_what_is_said_beside_it_has_the_last_word()
         ("timeout", -1, "negative"),
         ("jitter", True, "not a duration"),
         ("useful_until", float("nan"), "not a duration"),
-        ("backoff_cap", 10**30, "the duration is too long: the calendar ends in the year 9999"),
+        ("backoff_cap", 10**30, "the duration is too long: the calendar ends in the year 9999; give a shorter one"),
     ],
 )
 def test_a_wrong_duration_is_told_what_a_right_one_is(name: str, given: Any, taught: str) -> None:

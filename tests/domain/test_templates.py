@@ -59,7 +59,7 @@ def test_braces_that_do_not_match_are_told_with_how_to_write_one(text: str) -> N
 
 @pytest.mark.parametrize("value", [None, [1], {"a": 1}, (1,), object()])
 def test_a_value_that_is_no_single_text_or_number_makes_no_key(value: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"names a, which is .*: not one text or number"):
+    with pytest.raises(InvalidInput, match=r"names a, which is .*; give a text or a number"):
         _filled("k:{a}", a=value)
 
 
@@ -146,6 +146,6 @@ def test_an_argument_that_the_job_does_not_have_is_told_with_those_that_it_has()
 
 def test_a_function_that_takes_any_name_is_asked_only_when_it_is_called() -> None:
     carried = Carried("pay", Policy(destination="{region}"), {}, (), others=True)
-    with pytest.raises(InvalidInput, match="pay: destination names region, which this call does not give"):
+    with pytest.raises(InvalidInput, match="pay: destination names region, which is missing; give region"):
         carried.encoded({})
     assert wants_of(carried.encoded({"region": "west"})).destination == "west"

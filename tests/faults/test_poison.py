@@ -113,7 +113,7 @@ def judge(poison: RunView, advice: Guidance | None, harmed: list[RunView]) -> No
     assert [one.outcome for one in poison.attempts] == [Outcome.LOST] * (venom.LIVES + 3)
     assert poison.spent == 3, "any of its neighbours could have been the cause when a worker died"
     assert advice is not None
-    assert (advice.advice.action, "died 3 times" in advice.lead) == (Action.RECONCILE, True)
+    assert (advice.advice.action, "crashed 3 times" in advice.lead) == (Action.RECONCILE, True)
     for run in harmed:
         *before, last = [one.outcome for one in run.attempts]
         assert (set(before), last) == ({Outcome.LOST}, Outcome.SUCCEEDED)

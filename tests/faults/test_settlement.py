@@ -50,7 +50,7 @@ def test_a_settlement_that_was_killed_in_one_payment_is_finished_exactly_once(
     fleet.fallen()
 
     # What is known, everywhere in the same numbers.
-    counts = "accounts: 312 of 400 done, 1 in doubt, 87 not done", "effects: 312 done, 1 in doubt"
+    counts = "accounts: 312 of 400 done, 1 ambiguous, 87 not done", "effects: 312 done, 1 ambiguous"
     needs, shown = person.sees("needs"), person.sees("runs", "show", RUN)
     pages = [person.opens("/"), person.opens(f"/runs/{RUN.replace('#', '%23')}")]
     for text in (needs, shown, *pages):

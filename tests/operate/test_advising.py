@@ -44,7 +44,7 @@ def test_a_run_whose_effect_has_no_end_is_reconciled_first_and_retrying_it_is_re
         f'foliot runs reconcile "{SETTLEMENT}" --effect "payout:7=done" --then resume --evidence "..."',
         f'foliot runs reconcile "{SETTLEMENT}" --effect "payout:7=not_done" --then resume --evidence "..."',
     ]
-    assert found.counts == ("effects: 1 done, 1 in doubt",)
+    assert found.counts == ("effects: 1 done, 1 ambiguous",)
     assert [step.command for step in found.refused] == [
         f'foliot runs retry "{SETTLEMENT}" --override --reason "..."',
         f'foliot runs rerun "{SETTLEMENT}" --override --reason "..."',
@@ -106,14 +106,17 @@ def test_an_attempt_that_was_lost_may_have_begun_although_nobody_saw_it() -> Non
 
 def test_a_poisonous_run_says_how_often_its_own_process_died() -> None:
     lead = told(dead(reason=Reason.POISON, deaths=3)).lead
-    assert lead.startswith("A worker process that executed only this run died 3 times.")
+    assert lead.startswith("A worker process that executed only this run crashed 3 times.")
 
 
 def test_a_check_that_said_no_is_not_offered_again_as_if_it_had_not_answered() -> None:
     run = view(State.AMBIGUOUS, reason=Reason.CHECK, effects=[effect("7")])
     found = told(run, card(effects=("payout",), checked=True))
     assert [step.action for step in found.steps] == [Action.RECONCILE, Action.RECONCILE, Action.VERIFY]
-    assert found.steps[-1].text == "runs the job's check again, which changes nothing else; its last answer was no"
+    assert (
+        found.steps[-1].text
+        == "runs the job's check again, which changes nothing else; it rejected the result last time"
+    )
 
 
 def test_members_are_counted_again_only_after_their_runs_are_done() -> None:
@@ -139,9 +142,9 @@ def test_a_run_that_died_of_what_a_retry_cannot_help_is_tried_only_after_its_cau
 def test_a_refusal_says_why_and_what_to_do_instead() -> None:
     run = view(State.AMBIGUOUS, effects=[effect("7")])
     text = refusal(run, told(run, card(effects=("payout",))))
-    assert "it may have happened (payout:7). This is refused without an override and a reason." in text
+    assert "it may have happened (payout:7). Foliot refuses this without an override and a reason." in text
     assert text.endswith(
-        "Find out first, then record it: "
+        "First find out whether it happened, then record the answer: "
         f'foliot runs reconcile "{SETTLEMENT}" --effect "payout:7=done" --then resume --evidence "..."'
     )
 
@@ -161,7 +164,7 @@ def test_a_settled_run_is_resumed_or_closed_with_a_reason() -> None:
 def test_items_in_doubt_and_not_done_and_done_add_up() -> None:
     batches = [BatchView("accounts", 400, 312, 0, [], in_doubt=1)]
     found = told(view(State.AMBIGUOUS, effects=[done("6"), effect("7")], batches=batches))
-    assert found.counts == ("accounts: 312 of 400 done, 1 in doubt, 87 not done", "effects: 1 done, 1 in doubt")
+    assert found.counts == ("accounts: 312 of 400 done, 1 ambiguous, 87 not done", "effects: 1 done, 1 ambiguous")
 
 
 def test_a_run_that_killed_its_workers_is_not_resumed_in_passing() -> None:
@@ -191,7 +194,7 @@ def test_a_command_survives_a_shell_whatever_is_in_the_key(key: str) -> None:
 
 def test_many_open_effects_are_not_named_one_by_one_to_look_for() -> None:
     run = view(State.AMBIGUOUS, effects=[effect(str(number)) for number in range(40)])
-    assert told(run).look[-1] == "and 35 more like it"
+    assert told(run).look[-1] == "and 35 more such effects"
 
 
 def test_advice_for_programs_has_every_field() -> None:

@@ -134,7 +134,7 @@ def test_fixed_times_say_what_changes_of_the_clocks_do_to_them():
     table = read("30 2 * * * fixed", "*/5 * * * * pace", "0 12 * * * noon")
     fixed, pace, noon = line_shapes(table, schedule_ids(table, "cron-"), NOW, 1)
     assert [text.partition(" in Europe/Paris")[0] for text in fixed["clock_changes"]] == [
-        "on 25 October 2026 02:30 comes twice",
+        "on 25 October 2026 02:30 occurs twice",
         "on 28 March 2027 there is no 02:30",
     ]
     assert pace["clock_changes"] == noon["clock_changes"] == []

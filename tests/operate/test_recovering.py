@@ -83,7 +83,7 @@ def test_a_run_that_may_have_paid_is_not_retried_without_an_override(broken: tup
         app.operate.retry(RUN, **WHY)
     with pytest.raises(Conflict, match="cannot be resumed"):
         app.operate.resume_run(RUN, **WHY)
-    with pytest.raises(Conflict, match="refused without an override"):
+    with pytest.raises(Conflict, match="refuses this without an override"):
         app.operate.rerun(RUN, **WHY)
     world.run_for("1h")
     assert bank.paid == ["a", "b"]
@@ -174,7 +174,7 @@ def test_a_job_that_declares_nothing_cannot_go_on_where_it_stopped(bank: Bank) -
     with virtual_time(app) as world:
         kept = load.now()
         world.run_for("1m")
-        with pytest.raises(Conflict, match=r"what it completed.*class is untracked\. Its safe steps: foliot runs show"):
+        with pytest.raises(Conflict, match=r"what it completed.*For its safe steps: foliot runs show"):
             app.operate.resume_run(kept.id, **WHY)
         assert app.operate.retry(kept.id, **WHY).outcome == "retried"
 
@@ -239,7 +239,7 @@ def test_one_that_cannot_be_settled_never_stops_the_rest() -> None:
             evidence="the list", actor="ana", job="transfer", effect="wire", state="done"
         )
         assert [one.outcome for one in found] == ["reconciled", "refused", "reconciled"]
-        assert found[1].problem == "it has other open effects: mail:2; reconcile it on its own"
+        assert found[1].problem == "it has other ambiguous effects: mail:2; reconcile it separately"
         assert world.states() == [State.RECONCILED, State.AMBIGUOUS, State.RECONCILED]
         [line] = world.run("wire:1#1").effects
         assert (str(line.state), line.note) == ("done", "ana: the list")

@@ -110,12 +110,13 @@ def test_a_run_that_left_items_out_is_not_complete() -> None:
     batches = [BatchView("accounts", 412, 397, 15, [("17", "E: no")])]
     assert said(view(batches=batches)) == (
         Verdict.PARTIAL,
-        f"{NAME} finished at 06:14:03Z, but not for all: accounts: 397 of 412 done, 15 failed: 17 (E: no) and 14 more.",
+        f"{NAME} finished at 06:14:03Z, but not completely: accounts: 397 of 412 done, "
+        "15 failed: 17 (E: no) and 14 more.",
     )
 
 
 def test_a_rerun_answers_for_the_run_that_it_repeats() -> None:
-    first = view(State.RECONCILED, detail="answered for by X")
+    first = view(State.RECONCILED, detail="replaced by rerun X")
     again = view(number=8, name=f"{first.id}#r1", origin=Origin.RERUN, effects=[done("7")], repair=True)
     assert said(first, again) == (
         Verdict.COMPLETE,

@@ -143,7 +143,7 @@ def test_a_setting_can_be_given_back_to_the_job(world: World) -> None:
     assert (schedule.policy.attempts, schedule.queue, schedule.revision) == (4, None, 3)
     with pytest.raises(InvalidInput, match="is not a setting of a schedule"):
         operate.edit_schedule("nightly", {"job": "other"}, revision=3, **WHY)
-    with pytest.raises(InvalidInput, match="the zone is part of the rule; give rule, too"):
+    with pytest.raises(InvalidInput, match="the zone is part of the rule; also give rule"):
         operate.edit_schedule("nightly", {"tz": "UTC"}, revision=3, **WHY)
 
 

@@ -32,11 +32,11 @@ def test_a_plain_success_is_told_from_its_making_to_its_end() -> None:
     ended = attempt(1, Outcome.SUCCEEDED, None, started_at=DUE + 5_000, finished_at=DUE + 2 * SECOND)
     run = view(number=MADE, since=DUE - 60 * MINUTE, attempts=[ended], finished_at=DUE + 2 * SECOND)
     assert texts(run) == [
-        "created by schedule settlement, revision 3, for the time since 2026-04-03T05:00:00Z",
+        "created by schedule settlement, revision 3, for the interval since 2026-04-03T05:00:00Z",
         "due",
         "handed off to workers (+3 ms)",
         "claimed by worker 12",
-        "attempt 1 began on worker 12",
+        "attempt 1 started on worker 12",
         "attempt 1 succeeded after 1.9 s",
         "succeeded",
     ]
@@ -79,7 +79,7 @@ def test_a_check_that_says_no_says_it_once(scope: str, told: str, words: str) ->
     error = f"{words}{scope}"
     check = attempt(2, error=error, stage=Stage.CHECK, reason=Reason.CHECK, progress=b'{"done": 3, "of": 4}')
     run = view(State.UNVERIFIED, attempt=2, reason=Reason.CHECK, detail=error, attempts=[check])
-    assert of_kind(Kind.CHECK, run)[1] == "the check said no after 1.0 s" + (told and f": {told}")
+    assert of_kind(Kind.CHECK, run)[1] == "the check rejected the result after 1.0 s" + (told and f": {told}")
     assert of_kind(Kind.ENDED, run) == [f"unverified: check{told and f', {told}'}: needs a person"]
 
 
@@ -130,7 +130,7 @@ def test_a_check_is_told_apart_from_the_work() -> None:
     check = attempt(2, Outcome.SUCCEEDED, None, stage=Stage.CHECK)
     work = attempt(1, Outcome.SUCCEEDED, None, finished_at=check.started_at)
     run = view(State.VERIFIED, detail="412 of 412 accounts", attempt=2, attempts=[work, check])
-    assert of_kind(Kind.CHECK, run) == ["the check began on worker 12", "the check succeeded after 1.0 s"]
+    assert of_kind(Kind.CHECK, run) == ["the check started on worker 12", "the check succeeded after 1.0 s"]
     assert of_kind(Kind.ENDED, run) == ["verified: 412 of 412 accounts"]
 
 
@@ -143,13 +143,13 @@ def test_at_one_moment_an_attempt_ends_before_the_next_begins_and_after_what_it_
         State.VERIFIED, number=MADE, attempt=2, attempts=[work, check], effects=[paid._replace(run=MADE)], **times
     )
     assert texts(run)[2:] == [
-        "attempt 1 began on worker 12",
+        "attempt 1 started on worker 12",
         "effect payout:7 started (attempt 1)",
         "effect payout:7 done",
         "attempt 1 succeeded after 0 ms",
         "handed off to workers",
         "claimed by worker 12",
-        "the check began on worker 12",
+        "the check started on worker 12",
         "the check succeeded after 0 ms",
         "verified",
     ]

@@ -142,7 +142,7 @@ DEAD = Event(
 )
 TRIGGERED = Event(
     "An operator triggers a run while another is active",
-    "Run 1 takes 15 s. An operator triggers run `m` 5 s after run 1 began. Under `skip` Foliot refuses the trigger.",
+    "Run 1 takes 15 s. An operator triggers run `m` 5 s after run 1 started. Under `skip` Foliot refuses the trigger.",
     _triggered,
 )
 BEHIND_ONE_BY_HAND = Event(
@@ -152,7 +152,7 @@ BEHIND_ONE_BY_HAND = Event(
 )
 RERUN = Event(
     "An operator reruns a run while another is active",
-    "Run 2 takes 15 s. An operator reruns run 1 while run 2 is active, 5 s after it began.",
+    "Run 2 takes 15 s. An operator reruns run 1 while run 2 is active, 5 s after it started.",
     _rerun,
 )
 OUTAGE_1 = Event(

@@ -121,7 +121,7 @@ async def test_a_run_of_a_job_with_a_check_is_put_to_it(school: School, caller: 
 
 
 async def test_what_is_no_connection_is_refused(school: School) -> None:
-    with pytest.raises(InvalidInput, match="none that promises can be made on"):
+    with pytest.raises(InvalidInput, match="cannot be used for promises"):
         school.store.transaction(object())
 
 

@@ -325,7 +325,7 @@ async def granted(database: str, *sentences: str) -> None:
 
 
 async def test_a_role_that_may_not_make_tables_is_told_what_to_do(database: str, role: str) -> None:
-    with pytest.raises(StoreError, match=r"may not make them .*permission denied.*foliot migrate.*GRANT CREATE"):
+    with pytest.raises(StoreError, match=r"may not create them .*permission denied.*foliot migrate.*GRANT CREATE"):
         await PostgresStore(role).open()
     assert not await has_schema(database)
 
@@ -364,7 +364,7 @@ async def test_a_role_that_may_only_use_the_tables_works_on_those_of_another(mig
 
 async def test_who_may_never_migrate_is_sent_to_the_command(database: str) -> None:
     url = f"{database}?migrate=never"
-    with pytest.raises(SchemaMismatch, match=r"lacks \d+ step.*run `foliot migrate`"):
+    with pytest.raises(SchemaMismatch, match=r"missing steps: \d+.*run `foliot migrate`"):
         await PostgresStore(url).open()
     assert not await has_schema(database)
     await PostgresStore(url).migrate()  # the command does what the processes must not

@@ -25,7 +25,7 @@ def test_queries_are_read_by_name(tmp_path: Path) -> None:
 def test_a_name_that_stands_twice_is_found_at_once(tmp_path: Path) -> None:
     (tmp_path / "a.sql").write_text("-- name: one\nSELECT 1\n")
     (tmp_path / "b.sql").write_text("-- name: one\nSELECT 2\n")
-    with pytest.raises(RuntimeError, match=r"'one' stands twice.*b\.sql"):
+    with pytest.raises(RuntimeError, match=r"'one' is defined twice.*b\.sql"):
         queries.load(tmp_path)
 
 

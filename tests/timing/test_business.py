@@ -410,7 +410,7 @@ def test_what_can_just_happen_is_accepted() -> None:
         (lambda: business_day(32), "1 to 31"),
         (lambda: business_day(-8, of="week"), "1 to 7"),
         (lambda: business_day(1, of="decade"), "week, month, quarter, year"),  # type: ignore[arg-type]
-        (lambda: business_day(1, of="year", months=[1]), "months= goes with of='month'"),
+        (lambda: business_day(1, of="year", months=[1]), "months= requires of='month'"),
         (lambda: business_day(1, months=[]), "leave it out"),
         (lambda: business_day(1, months="jan"), r"write \[1, 7\]"),
         (lambda: business_day(1, months=[13]), "1 to 12"),
@@ -431,12 +431,12 @@ def test_what_can_just_happen_is_accepted() -> None:
         (lambda: nearest_business_day(32), "1 to 31, or last"),
         (lambda: nearest_business_day([1]), "1 to 31, or last"),  # type: ignore[arg-type]
         (lambda: nearest_business_day(1, roll="up"), "before, after, nearest"),  # type: ignore[arg-type]
-        (lambda: only_on(cron("0 9 * * *"), "US"), r'write workdays\("US"\)'),  # type: ignore[arg-type]
+        (lambda: only_on(cron("0 9 * * *"), "US"), r'give workdays\("US"\)'),  # type: ignore[arg-type]
         (lambda: only_on("0 9 * * *", workdays()), "is not a rule"),  # type: ignore[arg-type]
         (lambda: only_on(cron("0 9 * * *"), workdays(), tz="Mars"), "no time zone"),
         (lambda: nth_weekday(6, "tue"), "1 to 5, or last"),
-        (lambda: nth_weekday(1, "2"), "there are mon"),
-        (lambda: month_end(at=["06:00", "07:00"]), "unite them"),  # type: ignore[arg-type]
+        (lambda: nth_weekday(1, "2"), "give one of mon"),
+        (lambda: month_end(at=["06:00", "07:00"]), "combine them"),  # type: ignore[arg-type]
     ],
 )
 def test_a_refusal_says_what_to_write(make: Callable[[], Composable], advice: str) -> None:

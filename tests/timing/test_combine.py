@@ -48,7 +48,7 @@ def found(answer: Callable[[Instant], Instant | None], moment: Instant) -> Insta
     try:
         return answer(moment)
     except InvalidRule as gave_up:
-        if "no tick was found" not in str(gave_up):
+        if "exclude all nearby ticks" not in str(gave_up):
             raise
         return None
 
@@ -335,7 +335,7 @@ def test_a_combination_comes_back_equal_from_its_text(rule: Composable) -> None:
     ],
 )
 def test_a_combination_that_never_fires_is_refused_when_it_is_made(build: Callable[[], Composable]) -> None:
-    with pytest.raises(InvalidRule, match=r"this rule can never fire|no tick was found"):
+    with pytest.raises(InvalidRule, match=r"this rule can never fire|exclude all nearby ticks"):
         build()
 
 
@@ -409,7 +409,7 @@ def test_rules_within_rules_do_not_multiply_their_searches() -> None:
     sparse = seconds - (seconds - every("40000s"))
     assert seconds.asked > 20_000, "one tick in 40,000"
     seconds.asked = 0
-    with pytest.raises(InvalidRule, match="no tick was found"):
+    with pytest.raises(InvalidRule, match="exclude all nearby ticks"):
         sparse - (sparse - every("2000000000s"))
     assert seconds.asked < 3 * MOST_STEPS
 
@@ -417,14 +417,14 @@ def test_rules_within_rules_do_not_multiply_their_searches() -> None:
 def test_a_wide_union_costs_what_it_asks() -> None:
     parts = [Counted(cron(f"{minute} * * * *")) for minute in range(50)]
     wide = Union(tuple(parts))
-    with pytest.raises(InvalidRule, match="no tick was found"):
+    with pytest.raises(InvalidRule, match="exclude all nearby ticks"):
         wide - Union(tuple(cron(f"{minute} * * * *") for minute in range(50)))
     assert sum(part.asked for part in parts) < 2 * MOST_STEPS
 
 
 def test_a_search_looks_no_further_than_dates_repeat() -> None:
     leap_days = Counted(cron("0 0 29 2 *", tz="Europe/Paris"))
-    with pytest.raises(InvalidRule, match="no tick was found"):
+    with pytest.raises(InvalidRule, match="exclude all nearby ticks"):
         leap_days & cron("0 1 29 2 *", tz=NEW_YORK)
     assert leap_days.asked < 250, "there are 97 of them in 400 years"
 

@@ -52,7 +52,7 @@ def test_an_honest_rule_is_left_in_peace(rule: Rule) -> None:
 
 def test_days_of_month_and_week_that_are_both_set_mean_either() -> None:
     mistake = only(cron("5 0 13 * 5"))
-    assert "it runs on day 13, and also on Friday" in mistake
+    assert "it runs on each day that matches one of them: day 13, or Friday" in mistake
     assert '"5 0 13 * *"' in mistake
     assert '"5 0 * * 5"' in mistake
     tick = parse('cron("5 0 13 * *") & cron("5 0 * * 5")').next(0)
@@ -62,7 +62,7 @@ def test_days_of_month_and_week_that_are_both_set_mean_either() -> None:
 
 def test_a_day_field_that_starts_with_a_star_means_both() -> None:
     mistake = only(cron("5 0 */2 * 1"))
-    assert "the day of month starts with *, so both days must hold" in mistake
+    assert "the day of month starts with *, so a day must match both" in mistake
     assert "write 1-31/2 instead of */2" in mistake
     assert "write 0-6/3 instead of */3" in only(cron("5 0 13 * */3"))
 
@@ -70,10 +70,10 @@ def test_a_day_field_that_starts_with_a_star_means_both() -> None:
 @pytest.mark.parametrize(
     ("expression", "text"),
     [
-        ("*/7 * * * *", 'its last minutes are 4 apart, not 7. For an even pace, use every("7m")'),
-        ("*/40 * * * *", 'its last minutes are 20 apart, not 40. For an even pace, use every("40m")'),
-        ("5 */5 * * *", 'its last hours are 4 apart, not 5. For an even pace, use every("5h")'),
-        ("5 0 */2 * *", '*/2 starts again with day 1 of each month, however near the last one was. '
+        ("*/7 * * * *", 'its last interval is 4 minutes, not 7. For equal intervals, use every("7m")'),
+        ("*/40 * * * *", 'its last interval is 20 minutes, not 40. For equal intervals, use every("40m")'),
+        ("5 */5 * * *", 'its last interval is 4 hours, not 5. For equal intervals, use every("5h")'),
+        ("5 0 */2 * *", '*/2 restarts on day 1 of each month, so the last interval of a month can be shorter. '
          'For every 2 days, use rrule("FREQ=DAILY;INTERVAL=2", start=...)'),
     ],
 )  # fmt: skip
@@ -84,17 +84,17 @@ def test_a_step_that_does_not_fit_is_uneven(expression: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "text"),
     [
-        ("*/90 * * * *", '*/90 is minute 0 alone, because a step ends with the hour. '
+        ("*/90 * * * *", '*/90 matches only minute 0, because a step ends with the hour. '
          'For every 90 minutes, use every("90m")'),
-        ("*/60 2 * * *", '*/60 is minute 0 alone, because a step ends with the hour. '
+        ("*/60 2 * * *", '*/60 matches only minute 0, because a step ends with the hour. '
          'For every 60 minutes, use every("60m")'),
-        ("5 */48 * * *", '*/48 is hour 0 alone, because a step ends with the day. '
+        ("5 */48 * * *", '*/48 matches only hour 0, because a step ends with the day. '
          'For every 48 hours, use every("48h")'),
-        ("5 0 */45 * *", '*/45 is day 1 alone, because a step ends with the month. '
+        ("5 0 */45 * *", '*/45 matches only day 1, because a step ends with the month. '
          'For every 45 days, use rrule("FREQ=DAILY;INTERVAL=45", start=...)'),
-        ("5 0 1 */18 *", '*/18 is month 1 alone, because a step ends with the year. '
+        ("5 0 1 */18 *", '*/18 matches only month 1, because a step ends with the year. '
          'For every 18 months, use rrule("FREQ=MONTHLY;INTERVAL=18", start=...)'),
-        ("10-50/60 2 * * *", "10-50/60 is minute 10 alone, because a step ends with its range"),
+        ("10-50/60 2 * * *", "10-50/60 matches only minute 10, because a step ends with its range"),
     ],
 )  # fmt: skip
 def test_a_step_that_reaches_no_second_value_is_told(expression: str, text: str) -> None:
@@ -106,8 +106,8 @@ def test_a_step_of_one_value_is_no_mistake() -> None:
 
 
 def test_a_step_of_seconds_can_be_uneven_too() -> None:
-    assert only(cron("*/7 * * * * *", seconds=True)).endswith('its last seconds are 4 apart, not 7. '
-                                                               'For an even pace, use every("7s")')  # fmt: skip
+    assert only(cron("*/7 * * * * *", seconds=True)).endswith('its last interval is 4 seconds, not 7. '
+                                                               'For equal intervals, use every("7s")')  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_a_step_of_seconds_can_be_uneven_too() -> None:
         ("5 0 31 * *", "February, April, June, September and November have no day 31"),
         ("5 0 15,30 * *", "February has no day 30"),
         ("5 0 31 4,5 *", "April has no day 31"),
-        ("5 0 29 * *", "day 29 comes in February in leap years alone"),
-        ("5 0 29 2 *", "29 February comes in leap years alone"),
+        ("5 0 29 * *", "February has a day 29 only in leap years"),
+        ("5 0 29 2 *", "29 February exists only in leap years"),
     ],
 )
 def test_a_day_that_some_months_do_not_have_is_told_with_the_fix(expression: str, text: str) -> None:
@@ -127,7 +127,10 @@ def test_a_day_that_some_months_do_not_have_is_told_with_the_fix(expression: str
 
 @pytest.mark.parametrize(
     ("expression", "fix"),
-    [("* 2 * * *", '60 times; for once, write "0 2 * * *"'), ("* * 1 * *", '1,440 times; for once, write "0 0 1 * *"')],
+    [
+        ("* 2 * * *", '60 times; to run once, write "0 2 * * *"'),
+        ("* * 1 * *", '1,440 times; to run once, write "0 0 1 * *"'),
+    ],
 )
 def test_a_star_where_a_zero_was_meant_is_told(expression: str, fix: str) -> None:
     assert only(cron(expression)).endswith(fix)
@@ -138,9 +141,9 @@ def test_a_star_among_the_seconds_where_a_zero_was_meant_is_told() -> None:
 
 
 def test_the_time_at_which_everybody_comes_is_told() -> None:
-    assert only(cron("0 7 * * *")).startswith("it comes at minute 0, as most jobs do")
+    assert only(cron("0 7 * * *")).startswith("it runs at minute 0, like many other jobs")
     assert '"H 7 * * *"' in only(cron("0 7 * * *"))
-    assert only(cron("@daily")).startswith("it comes at midnight")
+    assert only(cron("@daily")).startswith("it runs at midnight")
 
 
 @pytest.mark.parametrize(
@@ -154,15 +157,15 @@ def test_the_time_at_which_everybody_comes_is_told() -> None:
     ],
 )
 def test_the_fix_of_a_rate_of_days_has_the_same_pace(rule: Every, fix: str) -> None:
-    assert only(rule).endswith(f"For a time of day, use {fix}")
+    assert only(rule).endswith(f"For a fixed time of day, use {fix}")
     coming = list(upcoming(parse(fix), instant(datetime(2026, 3, 1, tzinfo=UTC)), 2))
     assert round((coming[1] - coming[0]) / rule.interval) == 1
 
 
 def test_a_time_at_which_the_clocks_change_is_told_with_those_that_are_safe() -> None:
-    assert only(cron("30 2 * * *", tz="America/New_York")).endswith("outside 01:00 to 03:00 that cannot happen")
+    assert only(cron("30 2 * * *", tz="America/New_York")).endswith("times outside 01:00 to 03:00 are not affected")
     assert only(cron("30 23 * * *", tz="Africa/Cairo")).endswith(
-        "outside 00:00 to 01:00 and 23:00 to 24:00 that cannot happen"
+        "times outside 00:00 to 01:00 and 23:00 to 24:00 are not affected"
     )
     assert "02:00 to 03:00" in only(parse("FREQ=DAILY;BYHOUR=2;BYMINUTE=30", tz="Europe/Paris"))
 
@@ -172,8 +175,8 @@ def test_a_time_at_which_the_clocks_change_is_told_with_those_that_are_safe() ->
     [
         ("7m", "every 7 minutes does not divide a day"),
         ("5h", "every 5 hours does not divide a day"),
-        ("24h", "every 24 hours, at 00:00 UTC, is elapsed time"),
-        ("7d", "every 168 hours, on Thursday at 00:00 UTC, is elapsed time"),
+        ("24h", "every 24 hours, at 00:00 UTC, counts elapsed time"),
+        ("7d", "every 168 hours, on Thursday at 00:00 UTC, counts elapsed time"),
     ],
 )
 def test_a_rate_that_drifts_over_the_day_is_told(interval: str, text: str) -> None:

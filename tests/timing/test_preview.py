@@ -44,9 +44,9 @@ def test_a_day_on_which_the_clocks_change_says_what_that_does_to_the_rule() -> N
 
 def test_a_day_on_which_the_clocks_change_elsewhere_says_that_the_rule_is_not_touched() -> None:
     (day,) = preview(cron("0 12 * * *", tz=NEW_YORK), at(2026, 3, 8, 12), 1)
-    assert day.change == "on 8 March 2026 the clocks go forward 1 hour at 02:00; the rule is not touched"
+    assert day.change == "on 8 March 2026 the clocks are set forward 1 hour at 02:00; this does not affect the rule"
     (day,) = preview(cron("0 12 * * *", tz="Africa/Cairo"), at(2026, 10, 29, 12), 1)
-    assert day.change == "on 29 October 2026 the clocks go back 1 hour at 24:00; the rule is not touched"
+    assert day.change == "on 29 October 2026 the clocks are set back 1 hour at 24:00; this does not affect the rule"
     assert day.end - day.start == 25 * HOUR
 
 

@@ -122,18 +122,18 @@ def refusal(text: str) -> tuple[str, int, str]:
         ('crn("0 9 * * *")', "there is no rule called crn", 0, "did you mean cron?"),
         ('every("1h") | evry("2h")', "there is no rule called evry", 14, "did you mean every?"),
         ('every("1h") |\n evry("2h")', "there is no rule called evry", 15, "did you mean every?"),
-        ('__import__("os")', "there is no rule called __import__", 0, "there are cron, every"),
+        ('__import__("os")', "there is no rule called __import__", 0, "give one of cron, every"),
         ('cron("0 9 * * *", tx="UTC")', "cron has no argument tx", 18, "did you mean tz?"),
-        ('cron("0 9 * * *", **{})', "cron has no argument **", 18, "there are expression, tz"),
+        ('cron("0 9 * * *", **{})', "cron has no argument **", 18, "give one of expression, tz"),
         ('every("é", strt=1)', "every has no argument strt", 11, "did you mean start?"),
         ('every("1h").bewteen()', "a rule has no method bewteen", 12, "did you mean between?"),
-        ('every("1h").__class__()', "a rule has no method __class__", 12, "there are between, outside"),
+        ('every("1h").__class__()', "a rule has no method __class__", 12, "give one of between, outside"),
         ("cron()", "missing a required argument: 'expression'", 0, "it takes expression, tz"),
         ("every(1, 2, 3)", "too many positional arguments", 0, "it takes interval, start, spread"),
-        ('every("1h") or every("2h")', "rules are not joined with this", 12, "write | for or"),
-        ('every("1h") + every("2h")', "rules are not joined with this", 12, "write | for or"),
-        ("every(interval)", "interval stands alone", 6, "write text in quotes"),
-        ("every(60 * 5)", "rules are not joined with this", 9, "write | for or"),
+        ('every("1h") or every("2h")', "this operator does not combine rules", 12, "write | for or"),
+        ('every("1h") + every("2h")', "this operator does not combine rules", 12, "write | for or"),
+        ("every(interval)", "interval is not a call", 6, "write parentheses after it"),
+        ("every(60 * 5)", "this operator does not combine rules", 9, "write | for or"),
         ('every("1h") | 5', "this is not a rule", 14, "write a call"),
         ('workdays("FR")', "this is not a rule", 0, "write a call"),
         ('every(f"{1}")', "this syntax is not allowed", 6, "write calls, text in quotes"),
@@ -208,7 +208,7 @@ def test_options_of_cron_are_refused_where_time_is_elapsed(form: str) -> None:
 
 @pytest.mark.parametrize("form", ['cron("0 2 * * *")', '{"cron":"0 2 * * *","tz":"UTC"}'])
 def test_a_rule_that_says_its_own_options_is_given_none(form: str) -> None:
-    with pytest.raises(InvalidRule, match="tz cannot be given here: this rule says its own"):
+    with pytest.raises(InvalidRule, match="tz cannot be given here: this rule sets them itself"):
         parse(form, tz=PARIS)
     with pytest.raises(InvalidRule, match="preset cannot be given here"):
         parse(form, preset="quartz")

@@ -33,7 +33,7 @@ def told(rule: Rule, year: int = 2026) -> list[str]:
         ("0,30 2 * * *", "run_after", "there is no 02:00 or 02:30 in America/New_York; it runs once, at 03:00"),
         ("0,30 2 * * *", "skip", "there is no 02:00 or 02:30 in America/New_York; they are skipped"),
         ("0,30 2 * * *", "shift_forward", "there is no 02:00 or 02:30 in America/New_York; it runs at 03:00 and 03:30"),
-        ("0 2,3 * * *", "run_after", "there is no 02:00 in America/New_York; the run at 03:00 stands for it"),
+        ("0 2,3 * * *", "run_after", "there is no 02:00 in America/New_York; the run at 03:00 replaces it"),
         ("0-59 2 * * *", "run_after", "the 60 times from 02:00 to 02:59 do not exist in America/New_York; "
          "it runs once, at 03:00"),
         ("0-59 2 * * *", "shift_forward", "the 60 times from 02:00 to 02:59 do not exist in America/New_York; "
@@ -47,13 +47,14 @@ def test_a_gap_is_told_with_what_the_policy_makes_of_it(expression: str, gap: st
 @pytest.mark.parametrize(
     ("expression", "fold", "text"),
     [
-        ("30 1 * * *", "first", "01:30 comes twice in America/New_York; it runs the first time, at 01:30-04:00"),
-        ("30 1 * * *", "second", "01:30 comes twice in America/New_York; it runs the second time, at 01:30-05:00"),
-        ("30 1 * * *", "both", "01:30 comes twice in America/New_York; "
+        ("30 1 * * *", "first", "01:30 occurs twice in America/New_York; it runs the first time, at 01:30-04:00"),
+        ("30 1 * * *", "second", "01:30 occurs twice in America/New_York; it runs the second time, at 01:30-05:00"),
+        ("30 1 * * *", "both", "01:30 occurs twice in America/New_York; "
          "it runs both times, at 01:30-04:00 and 01:30-05:00"),
-        ("0,30 1 * * *", "first", "01:00 and 01:30 come twice in America/New_York; "
+        ("0,30 1 * * *", "first", "01:00 and 01:30 occur twice in America/New_York; "
          "it runs the first time, from 01:00-04:00 on"),
-        ("0-59 1 * * *", "both", "the 60 times from 01:00 to 01:59 come twice in America/New_York; it runs both times"),
+        ("0-59 1 * * *", "both", "the 60 times from 01:00 to 01:59 occur twice in America/New_York; "
+                                 "it runs both times"),
     ],
 )  # fmt: skip
 def test_a_fold_is_told_with_what_the_policy_makes_of_it(expression: str, fold: str, text: str) -> None:
@@ -64,7 +65,7 @@ def test_a_rule_that_means_elapsed_time_comes_less_or_more_often() -> None:
     assert told(cron("*/15 * * * *", tz=NEW_YORK)) == [
         "on 8 March 2026 the hour from 02:00 is missing in America/New_York, "
         "so it runs 92 times instead of 96 that day",
-        "on 1 November 2026 the hour from 01:00 comes twice in America/New_York, "
+        "on 1 November 2026 the hour from 01:00 occurs twice in America/New_York, "
         "so it runs 100 times instead of 96 that day",
     ]  # fmt: skip
     assert told(cron("*/15 2 * * *", tz=NEW_YORK))[0].endswith(
@@ -190,10 +191,10 @@ def test_a_rule_of_elapsed_time_says_that_its_times_on_the_clock_move(text: str,
     assert (
         found
         == [
-            "on 8 March 2026 the clocks of America/New_York go forward 1 hour; it counts elapsed time, "
-            "so its times on the clock are 1 hour later from then on",
-            "on 1 November 2026 the clocks of America/New_York go back 1 hour; it counts elapsed time, "
-            "so its times on the clock are 1 hour earlier from then on",
+            "on 8 March 2026 the clocks of America/New_York are set forward 1 hour; the rule counts elapsed time, "
+            "so its local times are 1 hour later from then on",
+            "on 1 November 2026 the clocks of America/New_York are set back 1 hour; the rule counts elapsed time, "
+            "so its local times are 1 hour earlier from then on",
         ]
     ) is moves
     assert len(found) == 2

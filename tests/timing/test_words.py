@@ -113,7 +113,7 @@ def test_a_slot_that_was_chosen_by_hash_is_told() -> None:
     words = cron("H 2 * * *").named("nightly").explain()
     assert words == "at 02:25 UTC every day (chosen by H for this schedule)"
     assert cron("H 2 * * *").named("weekly").explain() != words
-    assert cron("H 2 * * *").explain() == "at 02:59 UTC every day (an example: H chooses for each schedule by its name)"
+    assert cron("H 2 * * *").explain() == "at 02:59 UTC every day (an example: H depends on the name of the schedule)"
 
 
 def test_the_zone_stands_where_times_of_day_are_told() -> None:

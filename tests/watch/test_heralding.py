@@ -283,7 +283,7 @@ async def test_a_hook_that_hangs_has_one_thread_of_its_own_and_is_not_called_aga
     sending.cancel()  # as when timeout
     with pytest.raises(asyncio.CancelledError):
         await sending
-    with pytest.raises(OSError, match="still busy with the last message"):
+    with pytest.raises(OSError, match="the last message is still being sent"):
         await hook.send(message_of([ALERT]))
     assert [thread.daemon for thread in threads] == [True]  # one of the loop's own threads is none
     gate.set()

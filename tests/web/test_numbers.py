@@ -153,15 +153,15 @@ _SENTENCES = [
         r"(?:(?P<rate>#)/m, )?(?P<at_once>#) at a time",
         r"no limit|(?:(?P<most>#) concurrent)?(?:, )?(?:(?P<rate>#)/m)?(?:, )?(?:weight (?P<weight>[0-9.]+))?",
         # Of items and effects.
-        r"effects: (?:(?P<done>#) done)?(?:, )?(?:(?P<in_doubt>#) in doubt)?(?:, )?(?:(?P<not_done>#) not done)?",
-        r"[a-z]+: (?P<done>#) of (?P<of>#) done(?:, (?P<in_doubt>#) in doubt)?(?:, (?P<not_done>#) not done)?"
+        r"effects: (?:(?P<done>#) done)?(?:, )?(?:(?P<in_doubt>#) ambiguous)?(?:, )?(?:(?P<not_done>#) not done)?",
+        r"[a-z]+: (?P<done>#) of (?P<of>#) done(?:, (?P<in_doubt>#) ambiguous)?(?:, (?P<not_done>#) not done)?"
         r"(?:, (?P<failed>#) failed: .*)?",
         r"(?P<name_>.*) started at (?P<started_at>@), in attempt (?P<attempt>#), and has no recorded outcome; .*",
-        r"and (?P<more>#) more like it",
+        r"and (?P<more>#) more such effects",
         # Of runs.
         r"(?P<done>#) of (?P<all>#)(?:; (?P<left>.*))?",
         r"No attempts are left after (?P<tries>#) attempts?\. .*",
-        r".* died (?P<deaths>#) times?\. .*",
+        r".* crashed (?P<deaths>#) times?\. .*",
         r"Its last attempt did not succeed\. The scheduler retries it at (?P<fire_at>@)\.",
         r"It sends heartbeats, and has not reported progress for (?P<silence>~)\.",
         r"Too few of its members are done: (?P<done>#) of (?P<all>#)(?:; (?P<left>.*))?\.",
@@ -353,13 +353,13 @@ def drawn_heat(element: Element, load: Mapping[int, int]) -> bool:
 _STORY = [
     re.compile(pattern.replace("#", _N).replace("~", _LENGTH).replace("@", _TIME), re.S)
     for pattern in (
-        r"created by schedule .*, revision (?P<revision>#)(?:, for the time since (?P<since>@))?",
+        r"created by schedule .*, revision (?P<revision>#)(?:, for the interval since (?P<since>@))?",
         r"handed off to workers(?: \((?:\+|EARLY )(?P<handed>~)\))?",
         r"created (?P<all>#) runs?, one per member",
         r"claimed by worker (?P<worker>#)",
         r"attempt (?P<attempt>#) is running(?:, at (?P<done_>#)(?: of (?P<of_>#))?(?: \([^0-9]*\))?)?"
         r"(?:; no progress reported for (?P<silence>~))?",
-        r"(?:attempt (?P<attempt>#)|the check) began(?: on worker (?P<its_worker>#))?",
+        r"(?:attempt (?P<attempt>#)|the check) started(?: on worker (?P<its_worker>#))?",
         r"(?:attempt (?P<attempt>#)|the check) [^0-9]*?(?: after (?P<its_took>~))?(?:, [^0-9]*)?"
         r"(?:; (?:last reported )?progress (?P<its_done>#)(?: of (?P<its_of>#))?(?: \([^0-9]*\))?)?"
         r"[^0-9]*",

@@ -145,10 +145,10 @@ def test_both_answers_are_offered_and_the_rest_is_resumed_or_closed_from_the_pag
             assert "It happened…" in page
             assert "It did not happen…" in page
             assert "its idempotency key is doubt[acme]#1/pay/7" in page
-            assert "effects: 1 done, 1 in doubt" in page
+            assert "effects: 1 done, 1 ambiguous" in page
             assert not re.search(r'class="button safe"[^>]*>It (happened|did not happen)', page), "none is preferred"
         page = _page(caller, f"/runs/{doubt}")
-        assert re.findall(r"<code>(pay:\d)</code>", page) == ["pay:7", "pay:6"], "effects in doubt come first"
+        assert re.findall(r"<code>(pay:\d)</code>", page) == ["pay:7", "pay:6"], "ambiguous effects come first"
         [path] = re.findall(r'href="(/act/runs/[^"]*not_done[^"]*)"', page)
         form = _page(caller, path)
         assert '<option value="not_done" selected>' in form
@@ -297,7 +297,7 @@ def test_what_is_told_after_an_action_cannot_be_forged(house: Stage) -> None:
         ("/runs?state=odd", 422, "known: scheduled"),
         ("/runs?cursor=odd", 422, "Invalid input"),
         ("/load?for=99d", 422, "for must be one of 1h, 6h, 1d, 7d"),
-        ("/audit?cursor=x", 422, "is no number"),
+        ("/audit?cursor=x", 422, "is not a number; give digits"),
         ("/nowhere", 404, "Not found"),
     ],
 )

@@ -186,7 +186,7 @@ def test_a_check_with_a_default_of_its_own_keeps_it_and_one_that_takes_all_gets_
 
 def test_a_check_that_wants_what_the_job_does_not_have_is_refused_when_it_is_declared():
     with pytest.raises(
-        InvalidInput, match="its check has the parameter account, which the job does not have; it has: day, bank"
+        InvalidInput, match="its check has the parameter account, which the job does not have; the job has: day, bank"
     ):
         checked(lambda account: True)
 

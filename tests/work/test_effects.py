@@ -159,7 +159,7 @@ def test_a_maybe_of_an_earlier_attempt_stops_the_handler_before_it_does_anything
     assert done == []
     assert (ending.event, ending.reason) == (Event.MAYBE_FOUND, Reason.EFFECT)
     assert ending.error is not None
-    assert "payout 7 began in attempt 1 and has no recorded outcome" in ending.error
+    assert "payout 7 started in attempt 1 and has no recorded outcome" in ending.error
 
 
 @both
@@ -642,7 +642,7 @@ def test_a_result_is_set_only_inside_the_block_and_only_when_it_is_needed():
         with pytest.raises(InvalidInput, match="its block has ended"):
             effect.result = 1
         with ctx.effect("payout", 7) as effect:
-            with pytest.raises(InvalidInput, match=r"do it only `if effect\.needed`"):
+            with pytest.raises(InvalidInput, match=r"check `effect\.needed` first"):
                 effect.result = 1
             with pytest.raises(InvalidInput, match="only inside its block"):
                 effect.not_done("it was, though")

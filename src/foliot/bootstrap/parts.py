@@ -36,7 +36,7 @@ from foliot.work.worker import Worker
 
 _log = logging.getLogger("foliot")
 
-TEST_MESSAGE = Message("[foliot] a test", "This is a test of alert notifications.", Severity.NOTICE, False, ())
+TEST_MESSAGE = Message("[foliot] test message", "This is a test of alert notifications.", Severity.NOTICE, False, ())
 
 
 def make_worker(

@@ -107,4 +107,6 @@ async def migrate_store(store: Store) -> Schema:
     try:
         return await store.migrate()
     except OSError as error:
-        raise StoreError(f"{store.name} cannot be made: {error.strerror or error}") from error
+        raise StoreError(
+            f"{store.name} cannot be created: {error.strerror or error}; allow this user to write there"
+        ) from error

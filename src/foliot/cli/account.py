@@ -50,7 +50,7 @@ _PARKED = {
     "too_old": "too old for another retry, after {tries}",
     "permanent": "permanent error, not retried",
     "lost": "its worker stopped sending heartbeats",
-    "poison": "poison: a worker process that executed only this run died {deaths}",
+    "poison": "poison: a worker process that executed only this run crashed {deaths}",
     "effect": "an effect started and has no recorded outcome",
     "check": "its check rejected the result",
     "check_failed": "its check raised an error",

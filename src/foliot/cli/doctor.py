@@ -180,7 +180,7 @@ def _clock(findings: Findings) -> Check:
     ahead = max([run.made_at for run in findings.newest] + [0]) - findings.now
     if ahead > SECOND:
         return Check(
-            "clock", "warning", f"the newest run was created {words.length(ahead)} in the future: a clock went back"
+            "clock", "warning", f"the newest run was created {words.length(ahead)} in the future: a clock was set back"
         )
     return Check("clock", "ok", f"{rfc3339(findings.now - findings.now % SECOND)}, in sync with the store")
 

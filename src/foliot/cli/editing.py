@@ -63,7 +63,7 @@ def edit(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a schedule, until its declaration changes. Shows the changes and the new ticks, and asks first.
+    """Change a schedule. The edit stays until its declaration changes. Shows the new ticks and asks first.
 
     An empty value (attempts=) resets a setting to the job's value.
     """
@@ -107,9 +107,7 @@ def apply(
     ],
     source: Annotated[
         str | None,
-        typer.Option(
-            "--source", help="Name of the owner of these schedules. Default: the file name.", callback=legible
-        ),
+        typer.Option("--source", help="Source of these schedules. Default: the file name.", callback=legible),
     ] = None,
     prune: Annotated[
         bool, typer.Option("--prune", help="Remove schedules of this source that the file no longer contains.")
@@ -169,7 +167,7 @@ def read_settings(given: list[str] | None) -> dict[str, Any]:
         if not name or not equals or not legible(text):
             raise WrongUsage(f"--set {text!r:.80}: write it as overlap=queue")
         if name in found:
-            raise WrongUsage(f"--set names {name} twice")
+            raise WrongUsage(f"--set names {name} twice; give it once")
         try:
             found[name] = json.loads(value) if value else None
         except ValueError:
@@ -198,7 +196,7 @@ def _json(text: str, option: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise WrongUsage(f"{option} {text!r:.80} is not JSON") from None
+        raise WrongUsage(f"{option} {text!r:.80} is not JSON; give valid JSON") from None
 
 
 def _print_plan(plans: list[Planned]) -> None:

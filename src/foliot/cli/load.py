@@ -95,7 +95,7 @@ def preview_load(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Forecast starts per minute and load spikes. Advises how to lower the spikes.
+    """Forecast starts per minute and load spikes. Suggests changes that lower the spikes.
 
     With --app, the forecast includes the schedules that the app declares, before they are applied.
     """

@@ -116,7 +116,7 @@ def _changing(verb: str, does: str) -> Callable[..., None]:
 for _verb, _does in (
     ("add", "Add members. Schedules over the set create runs for them from the next tick on."),
     ("remove", "Remove members. Their runs that have not started are skipped; running ones continue."),
-    ("set", "Replace the members of a set by exactly these."),
+    ("set", "Replace the members of a set with exactly these."),
 ):
     commands.command(_verb)(_changing(_verb, _does))
 

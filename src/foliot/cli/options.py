@@ -128,7 +128,7 @@ ForOption = Annotated[str | None, typer.Option("--for", help="End the pause afte
 UntilOption = Annotated[
     str | None, typer.Option("--until", help="End the pause at this time: 2026-04-03T02:00:00Z.", metavar="TIME")
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show the effects and change nothing.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show a preview and change nothing.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 FollowOption = Annotated[bool, typer.Option("--follow", help="Show progress until the backfill ends or is paused.")]
 OverrideOption = Annotated[
@@ -258,7 +258,7 @@ def read_reserved(given: list[str] | None) -> dict[str, int]:
         if not queue or not most.isascii() or not most.isdigit():
             raise WrongUsage(f"--reserve-slots {text!r:.80}: give a queue and a number of slots, as in mail=2")
         if queue in found:
-            raise WrongUsage(f"--reserve-slots names {queue} twice")
+            raise WrongUsage(f"--reserve-slots names {queue} twice; give it once")
         found[queue] = int(most)
     return found
 

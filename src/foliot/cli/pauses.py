@@ -99,7 +99,7 @@ def add_pausing(commands: typer.Typer, kind: str) -> None:
         else:
             print_resumed(name, ended)
 
-    pause.__doc__ = f"Pause a {kind}. Its waiting runs do not start (or the parts of --what); running ones continue."
+    pause.__doc__ = f"Pause a {kind}. Its waiting runs do not start; running ones continue. --what pauses other parts."
     resume.__doc__ = f"End all pauses of a {kind}, or those of --what. Held runs continue."
     commands.command("pause")(pause)
     commands.command("resume")(resume)

@@ -60,7 +60,7 @@ EvidenceOption = Annotated[
     str | None,
     typer.Option(
         "--evidence",
-        help="How you know; stored with the run. Required, except with --dry-run, or to close a settled run.",
+        help="Evidence, stored with the run. Required, except with --dry-run, or to close a settled run.",
         callback=legible,
     ),
 ]
@@ -78,7 +78,9 @@ def cancel(
     limit: BulkLimitOption = MOST_RUNS,
     force: Annotated[
         bool,
-        typer.Option("--force", help="If the run does not stop, end its worker process. One run only; previewed."),
+        typer.Option(
+            "--force", help="If the run does not stop, end its worker process. One run only. Shows a preview first."
+        ),
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -88,9 +90,9 @@ def cancel(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Cancel a run that has not started; request a running one to stop.
+    """Cancel a run that has not started. Request cancellation of a running one.
 
-    Filters select many runs: their number is shown first, and confirmed.
+    Filters select many runs. The command shows their number and asks for confirmation.
     """
     why_ = "" if dry_run else stated_reason(reason)
     wanted = _filter(state, schedule, job, tenant, queue, prefix)
@@ -105,7 +107,7 @@ def cancel(
     name = run or ""
     kept = with_store(app, store, lambda foliot: foliot.operate.cancel_async(name, reason=why_, actor=acting(actor)))
     asked = (
-        f"requested {kept.id} to stop; its handler must check `ctx.cancelled`. "
+        f"requested cancellation of {kept.id}; its handler must check `ctx.cancelled`. "
         f"To end it without its handler: foliot runs cancel {quoted(kept.id)} --force"
     )
     _tell(kept, asked if kept.state is State.RUNNING else f"{kept.outcome} {kept.id}", as_json)
@@ -136,7 +138,7 @@ class _Force(NamedTuple):
         if self.as_json:
             print_json(forced_shape(seen, kept))
         else:
-            say(f"requested; to see when it has ended: foliot runs show {quoted(kept.id)}")
+            say(f"requested; to check whether it has ended: foliot runs show {quoted(kept.id)}")
 
 
 def _print_forced(seen: ForcedCancel) -> None:
@@ -168,7 +170,7 @@ def skip(
 ) -> None:
     """Skip a run that is scheduled, held or ready. A schedule's next tick is skipped when it is due.
 
-    Filters select many runs: their number is shown first, and confirmed.
+    Filters select many runs. The command shows their number and asks for confirmation.
     """
     why_ = "" if dry_run else stated_reason(reason)
     wanted = _filter(state, schedule, job, tenant, queue, prefix)
@@ -202,7 +204,7 @@ def release(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Release a held run. Overlap, concurrency keys and limits no longer hold it, but it still takes their slots."""
+    """Release a held run. It starts despite overlap, concurrency keys and limits, and still takes their slots."""
     why = stated_reason(reason)
     kept = with_store(app, store, lambda foliot: foliot.operate.release_async(run, reason=why, actor=acting(actor)))
     _tell(kept, f"released {kept.id}; due now", as_json)
@@ -249,12 +251,12 @@ def rerun(
     ] = None,
     reason: ReasonOption = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Let the handler write wrong results again (`ctx.repair`).")
+        bool, typer.Option("--repair", help="Let the handler overwrite wrong results (`ctx.repair`).")
     ] = False,
     repeat: Annotated[
         list[str] | None,
         typer.Option(
-            "--repeat", help="A completed effect to do again. Requires --override. Repeatable.", metavar="EFFECT"
+            "--repeat", help="A completed effect to repeat. Requires --override. Repeatable.", metavar="EFFECT"
         ),
     ] = None,
     override: OverrideOption = False,
@@ -277,8 +279,8 @@ def rerun(
 ) -> None:
     """Create a new run with the same arguments and ledger. Completed effects stay done, except with --repeat.
 
-    Several reruns use the backfill lane, at lower priority than live runs. They are previewed and confirmed. --since,
-    --until and --state need --of; --rate, --dry-run and --yes apply to several runs.
+    Several reruns use the backfill lane, at lower priority than live runs. The command shows a preview and asks for
+    confirmation. --since, --until and --state need --of; --rate, --dry-run and --yes apply to several runs.
     """
     runs = [legible(one) or "" for one in run or []]
     if (of is None) == (not runs):
@@ -402,7 +404,7 @@ def reconcile(
         ),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="All runs with an open effect, selected by --job or --effect-name.")
+        bool, typer.Option("--all", help="All runs with an ambiguous effect, selected by --job or --effect-name.")
     ] = False,
     job: Annotated[
         str | None, typer.Option("--job", help="With --all: only runs of this job.", callback=legible)
@@ -425,9 +427,7 @@ def reconcile(
     limit: Annotated[
         int, typer.Option("--limit", min=1, max=10_000, help="With --all: at most this number of effects.")
     ] = 1_000,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --all: show the effects and change nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --all: show a preview and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --all: do not ask for confirmation.")] = False,
     reason: Annotated[
         str | None,
@@ -518,12 +518,12 @@ def _reconcile_all(bulk: _Bulk, *, dry_run: bool, yes: bool, as_json: bool) -> N
 def _print_settled(settled: list[Reconciled]) -> None:
     columns = (Column("run"), Column("outcome", coloured=True), Column("effects", rank=1), Column("why", shrinks=True))
     rows = [(one.run, one.outcome, words.listed(one.effects), one.problem or "") for one in settled]
-    print_table(columns, rows, nothing="no run with a matching open effect")
+    print_table(columns, rows, nothing="no run with a matching ambiguous effect")
 
 
 def _stated_evidence(evidence: str | None) -> str:
     if evidence is None or not evidence.strip():
-        raise WrongUsage('--evidence is required: add --evidence "how you know", which is stored with the run')
+        raise WrongUsage('--evidence is required: add --evidence "...", which is stored with the run')
     return evidence
 
 

@@ -46,7 +46,7 @@ def set_(
 ) -> None:
     """Set the retention of ended runs. Older ones are deleted within minutes, for good.
 
-    Runs that need a person and the audit log are kept.
+    Foliot keeps the audit log, and runs that need a person.
     """
     why = stated_reason(reason)
     if (days is None) == (not forever):

@@ -49,9 +49,7 @@ FoldOption = Annotated[
 ]
 IntervalOption = Annotated[
     str | None,
-    typer.Option(
-        "--interval-like", help="Whether * in minute or hour means elapsed time: auto, never.", metavar="POLICY"
-    ),
+    typer.Option("--interval-like", help="Treat * in minute or hour as elapsed time: auto, never.", metavar="POLICY"),
 ]
 SecondsOption = Annotated[bool, typer.Option("--seconds", help="The first of six cron fields is seconds.")]
 YearOption = Annotated[bool, typer.Option("--year", help="The last of six cron fields is years.")]

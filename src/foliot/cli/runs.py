@@ -314,7 +314,7 @@ def _harmless(line: str) -> str:
 def _print_guidance(lineage: Lineage) -> None:
     told, card = lineage.guidance, lineage.card
     if lineage.view.state is State.HELD:
-        say(f'\nto release it now in spite of that: foliot runs release {quote(lineage.view.id)} --reason "..."', "dim")
+        say(f'\nto start it now despite the hold: foliot runs release {quote(lineage.view.id)} --reason "..."', "dim")
     if told is None:
         return
     heading("next steps")

@@ -97,7 +97,8 @@ def list_(
     job: ScheduleJobOption = None,
     tenant: ScheduleTenantOption = None,
     paused: Annotated[
-        bool, typer.Option("--paused", help="Only schedules that are paused, themselves or by job, queue or tenant.")
+        bool,
+        typer.Option("--paused", help="Only schedules that are paused, directly or by their job, queue or tenant."),
     ] = False,
     not_paused: Annotated[bool, typer.Option("--not-paused", help="Only schedules without any pause.")] = False,
     needs_person: Annotated[
@@ -331,7 +332,7 @@ def pause(
 ) -> None:
     """Pause a schedule: its ticks are held when they fall due. --what pauses other parts.
 
-    Filters select many schedules: they are shown first, and confirmed.
+    Filters select many schedules. The command lists them and asks for confirmation.
     """
     whats, ending, place = read_whats(what), read_ending(length, until), Place(app, store)
     wanted = _wanted(job, tenant, queue, owner, prefix)
@@ -384,7 +385,7 @@ def resume(
 ) -> None:
     """Resume a schedule. Ticks of the pause are skipped and recorded in one row, unless --catch-up is given.
 
-    Filters select many schedules: they are shown first, and confirmed.
+    Filters select many schedules. The command lists them and asks for confirmation.
     """
     whats, place = read_whats(what), Place(app, store)
     wanted = _wanted(job, tenant, queue, owner, prefix)
@@ -459,7 +460,7 @@ def trigger(
     ] = None,
     override_overlap: Annotated[
         bool,
-        typer.Option("--override-overlap", help="Start beside active runs, in spite of overlap, limits and pauses."),
+        typer.Option("--override-overlap", help="Start beside active runs, despite overlap, limits and pauses."),
     ] = False,
     dry_run: DryRunOption = False,
     reason: ReasonOption = None,
@@ -470,7 +471,7 @@ def trigger(
 ) -> None:
     """Create one run now, in addition to the schedule's ticks. Refused when its overlap policy would skip the run.
 
-    Each call creates a run: a script that may be repeated gives a --key.
+    Each call creates a run. Give --key in a script that may repeat the call.
     """
     place, why = Place(app, store), "" if dry_run else stated_reason(reason)
     if dry_run or not as_json:

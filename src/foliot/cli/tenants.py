@@ -39,8 +39,8 @@ def list_(
 ) -> None:
     """List tenants with waiting or running runs, most waiting first.
 
-    SHARE is the tenant's fair share of the running attempts, by weight among the tenants with work. Tenants that flood
-    a queue, or clearly exceed their share while others wait, are marked.
+    SHARE is the tenant's fair share of the running attempts, by weight among the tenants with work. The list marks
+    tenants that flood a queue, or clearly exceed their share while others wait.
     """
 
     async def look(foliot: Foliot) -> tuple[list[TenantShare], list[Pause]]:

@@ -33,7 +33,7 @@ def top(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a live overview of runs and workers. Includes promises on time, and runs that need a person."""
+    """Show a live overview of runs and workers. Includes runs on time, and runs that need a person."""
     if not 0.2 <= every <= 3_600:
         raise WrongUsage(f"--every {every:g}: give 0.2 to 3,600 seconds")
     if as_json:

@@ -317,7 +317,7 @@ class Dispatcher:
         limit = self._late_piece if window.wheel is held.backlog else self._piece
         cells = await self._store.load(held.lease, window.loaded_to, limit, window.until)
         if cells.last <= window.loaded_to and not cells.exhausted:
-            raise StoreError("the store gives nothing of a window that it says is not exhausted")
+            raise StoreError("the store returned no runs of a window that is not exhausted")
         held.add(window, cells)
 
     def _to_load(self) -> tuple[HeldShard, Window] | None:

@@ -224,14 +224,14 @@ def check_bound(scope: Scope, bound: WorkBound) -> None:
         raise InvalidInput(f"tenant={bound.tenant!r:.80} and all_tenants: give one of them")
     for names, kind in ((bound.jobs, "jobs"), (bound.queues, "queues")):
         if len(names) > MOST_BOUNDS:
-            raise InvalidInput(f"{len(names)} {kind}: a token names at most {MOST_BOUNDS}; make several tokens")
+            raise InvalidInput(f"{len(names)} {kind}: a token names at most {MOST_BOUNDS}; create several tokens")
 
 
 def why_no_work(name: str, scope: Scope) -> str:
     """Why a token takes no runs, and how to make one that does."""
     if scope is Scope.WORK:
         return (
-            f"token {name!r} names neither jobs nor queues, because an older release created it, and claims no "
+            f"token {name!r} has no jobs or queues, because an older release created it, so it cannot claim "
             f"runs; create another: {_MAKE_ONE}"
         )
     return f"this needs a token of scope work, and {name!r} has {scope}; create one: {_MAKE_ONE}"

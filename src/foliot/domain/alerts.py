@@ -99,7 +99,7 @@ KINDS: dict[Kind, Traits] = {
         0,
         "a run started before its time; this must never happen",
         "an attempt of the last day started before its fire time, by the store's clock",
-        "no such attempt for a day",
+        "no such attempt in the last day",
         "keep the store unchanged, compare the clocks (foliot doctor), and report a bug",
     ),
     Kind.MISSING: Traits(
@@ -136,8 +136,8 @@ KINDS: dict[Kind, Traits] = {
         0,
         "a run may have caused an external effect, and no record proves whether it did",
         "a run of the schedule, or of the job, is `ambiguous`",
-        "none of them is: each was verified, retried, rerun or reconciled",
-        "foliot runs show RUN lists facts to find out, and safe steps",
+        "no run is `ambiguous`: each was verified, retried, rerun or reconciled",
+        "foliot runs show RUN lists the facts to check, and the safe steps",
     ),
     Kind.SETTLED: Traits(
         _W,
@@ -145,7 +145,7 @@ KINDS: dict[Kind, Traits] = {
         0,
         "the effects of a run are settled, and part of its work is not done",
         "a run of the schedule, or of the job, is `settled`",
-        "none of them is: each was resumed, rerun or closed",
+        "no run is `settled`: each was resumed, rerun or closed",
         (
             "foliot runs resume RUN does the remaining work; foliot runs reconcile RUN --then close declares it not "
             "needed"
@@ -157,7 +157,7 @@ KINDS: dict[Kind, Traits] = {
         0,
         "a run failed for good",
         "a run of the schedule, or of the job, is `dead`",
-        "none of them is: each was retried, replayed, rerun or reconciled",
+        "no run is `dead`: each was retried, replayed, rerun or reconciled",
         "foliot runs show RUN shows the cause and the safe steps",
     ),
     Kind.UNVERIFIED: Traits(
@@ -166,7 +166,7 @@ KINDS: dict[Kind, Traits] = {
         0,
         "a run finished, and its check rejected the result",
         "a run of the schedule, or of the job, is `unverified`",
-        "none of them is: each was verified, retried, rerun or reconciled",
+        "no run is `unverified`: each was verified, retried, rerun or reconciled",
         "foliot runs show RUN shows the cause and the safe steps",
     ),
     Kind.LATE: Traits(
@@ -185,7 +185,7 @@ KINDS: dict[Kind, Traits] = {
         _W,
         2 * MINUTE,
         0,
-        "runs wait that no live worker can claim",
+        "no live worker can claim the waiting runs",
         "a schedule or waiting run has a job or queue that no live worker serves",
         "a live worker serves it",
         "start a worker that has the job and serves its queue",
@@ -205,8 +205,8 @@ KINDS: dict[Kind, Traits] = {
         30 * SECOND,
         "an attempt makes no progress, or continues past its timeout",
         "no progress for longer than `stall_after`; or a minute past `timeout`",
-        "each moves, or has ended",
-        "foliot runs show RUN shows its progress; foliot runs cancel RUN requests it to stop, --force ends it",
+        "each such attempt makes progress or has ended",
+        "foliot runs show RUN shows its progress; foliot runs cancel RUN requests cancellation, --force ends it",
     ),
     Kind.FAILING: Traits(
         _W,
@@ -225,7 +225,7 @@ KINDS: dict[Kind, Traits] = {
         "dead letters grow",
         "at least ten more in an hour",
         "fewer than ten more in an hour",
-        "foliot dead list shows their causes; after removing these, retry them with foliot dead replay",
+        "foliot dead list shows the causes; remove them, then retry the runs with foliot dead replay",
     ),
     Kind.COMPLETIONS: Traits(
         _W,
@@ -233,7 +233,7 @@ KINDS: dict[Kind, Traits] = {
         2 * MINUTE,
         "completions fall while new work arrives",
         "in ten minutes, fewer than half as many runs succeeded as before (at least 20), and work waits",
-        "at least half as many succeed again, no run waits, or the lower rate lasted an hour",
+        "at least half as many runs succeed again, no run waits, or the lower rate has lasted an hour",
         "inspect workers and destinations: foliot workers list, foliot limits list",
     ),
     Kind.SATURATED: Traits(
@@ -251,7 +251,7 @@ KINDS: dict[Kind, Traits] = {
         30 * SECOND,
         "runs of a queue wait too long",
         "the oldest run in it has waited for a worker for more than a minute",
-        "the oldest one has waited less",
+        "no run in it has waited for more than a minute",
         "foliot queues list shows its workers; start one that serves it",
     ),
     Kind.CHECK_OVERDUE: Traits(
@@ -259,8 +259,8 @@ KINDS: dict[Kind, Traits] = {
         5 * MINUTE,
         0,
         "a run's check is overdue",
-        "a run waits for its check, and longer than its job may take",
-        "every such check was made",
+        "a run has waited for its check for longer than its job may take",
+        "every such check has ended",
         "find out whether a worker has the job's check: foliot workers list",
     ),
     Kind.OVERLAPPING: Traits(
@@ -268,7 +268,7 @@ KINDS: dict[Kind, Traits] = {
         5 * SECOND,
         5 * SECOND,
         "two runs of one schedule are running, and its overlap policy does not allow that",
-        "both are running, including one that an operator released",
+        "two such runs are running; runs that an operator released count",
         "one of them has ended",
         "foliot runs list --state running; cancel one of them",
     ),
@@ -305,7 +305,7 @@ KINDS: dict[Kind, Traits] = {
         0,
         "runs take nearly as long as the interval of their schedule",
         "the last two took more than 80 percent of their interval",
-        "one takes less",
+        "a run takes less",
         "shorten the job, lengthen its interval, or set its overlap policy",
     ),
     Kind.DURATION: Traits(

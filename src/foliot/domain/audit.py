@@ -264,7 +264,9 @@ class ChainCheck:
         if self.problem is None and self._anchors:
             first = self._anchors[0]
             detail = f"the chain ends at {self._before.position}, and an anchor of {rfc3339(first.at)} names position"
-            self.problem = Problem(Breach.ANCHOR, first.position, None, f"{detail} {first.position}: it was cut off")
+            self.problem = Problem(
+                Breach.ANCHOR, first.position, None, f"{detail} {first.position}: the end of the log was cut off"
+            )
         if self.problem is None:
             self.problem = self._first_unsigned
         if self.problem is None and self._is_judged and self.signed_from is None:

@@ -50,7 +50,7 @@ class Rate(NamedTuple):
                 raise InvalidInput("the time is zero")
             return cls(max(1, length // int(found[1])))
         except InvalidInput as error:
-            raise InvalidInput(f'rate={text!r:.80}: write a count and a time, as "10/s" or "500/h"') from error
+            raise InvalidInput(f'rate={text!r:.80}: write a count and a unit of time, as "10/s" or "500/h"') from error
 
     @property
     def per_second(self) -> float:

@@ -155,7 +155,7 @@ def checked_line(text: str, what: str) -> str:
         raise InvalidInput(f"{what}={text!r:.80}: give a text on one line")
     if any(unicodedata.category(letter) in _NO_LETTERS for letter in text):
         raise InvalidInput(
-            f"{what}={text!r:.80}: give one line of text, without line breaks, control characters or broken letters"
+            f"{what}={text!r:.80}: give one line of text, without line breaks, control characters or invalid characters"
         )
     return text
 

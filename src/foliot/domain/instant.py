@@ -49,7 +49,7 @@ def instant(when: datetime) -> Instant:
         )
     moment = (when - _EPOCH) // _MICROSECOND
     if not FIRST <= moment <= LAST:
-        raise InvalidInput(f"{when.isoformat()} lies outside the years 1 to 9999 in UTC")
+        raise InvalidInput(f"{when.isoformat()} lies outside the years 1 to 9999 in UTC; give an instant within them")
     return moment
 
 
@@ -90,7 +90,7 @@ def duration(given: str | float | timedelta) -> Duration:
     if length < 0:
         raise InvalidInput(f"{given!r:.80} is negative; a duration must be zero or more: drop the minus sign")
     if length > LAST:
-        raise InvalidInput("the duration is too long: the calendar ends in the year 9999")
+        raise InvalidInput("the duration is too long: the calendar ends in the year 9999; give a shorter one")
     return length
 
 

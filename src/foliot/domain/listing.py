@@ -106,7 +106,7 @@ def checked(wanted: RunFilter, limit: int) -> RunFilter:
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST:
         raise InvalidInput(f"limit={limit!r:.40}: give 1 to {MOST:,} rows per page, and continue with its cursor")
     if wanted.member is not None and wanted.schedule is None:
-        raise InvalidInput(f"member={wanted.member!r:.80} requires schedule=")
+        raise InvalidInput(f"member={wanted.member!r:.80} requires schedule=; give both")
     for start, end, what in (
         (wanted.nominal_from, wanted.nominal_to, "nominal"),
         (wanted.fire_from, wanted.fire_to, "fire"),

@@ -51,7 +51,7 @@ def _histogram(name: str, told: str, edges: tuple[float, ...], *labels: str) -> 
 
 
 PROCESS_INFO = _gauge("process_info", "Always 1; the labels describe this process.", "role", "version")
-CLOCK_OFFSET = _gauge("clock_offset_seconds", "Offset of the store's clock from the host's clock.")
+CLOCK_OFFSET = _gauge("clock_offset_seconds", "Offset of the store's clock from the host's clock, in seconds.")
 CLOCK_FENCED = _gauge("clock_fenced", "1 while the host's clock is wrong and this process starts no new work.")
 
 FIRED = _counter("scheduler_fired", "Runs handed off to workers.")
@@ -95,15 +95,21 @@ RUNS = _gauge("runs", "Runs that have not ended, by state.", "state")
 RUNS_EARLY = _gauge("runs_early", "Attempts that started before their time. Must be 0.")
 OVERDUE = _gauge("runs_overdue", "Due runs that no scheduler has handed off.")
 ENDED = _counter("runs_ended", "Runs that ended since this process started.", "job", "state")
-SPENT = _counter("runs_attempts", "Attempts of these runs.", "job")
+SPENT = _counter("runs_attempts", "Attempts of the runs that ended since this process started.", "job")
 PERSON = _gauge("runs_for_a_person", "Runs that need a person: dead, unverified, ambiguous, settled.", "job", "state")
 ALERTS_OPEN = _gauge("alerts_open", "Open alerts, including snoozed ones.", "kind", "severity")
-ALERT_RUNS = _gauge("alerts_open_runs", "How many runs these count, of the kinds about runs.", "kind", "severity")
+ALERT_RUNS = _gauge(
+    "alerts_open_runs", "Runs that open alerts count, for the kinds of alerts about runs.", "kind", "severity"
+)
 QUEUE_WAITING = _gauge("queue_waiting_runs", "Runs that were handed off and wait for a worker.", "queue")
-QUEUE_OLDEST = _gauge("queue_oldest_seconds", "Seconds that the oldest of them has waited.", "queue")
-LANE_WAITING = _gauge("lane_waiting_runs", "The same runs, by lane.", "lane")
+QUEUE_OLDEST = _gauge(
+    "queue_oldest_seconds", "Seconds that the oldest run of the queue has waited for a worker.", "queue"
+)
+LANE_WAITING = _gauge("lane_waiting_runs", "Runs that were handed off and wait for a worker, by lane.", "lane")
 TENANT_WAITING = _gauge(
-    "tenant_waiting_runs", ("The same runs, for the tenants with the most waiting runs. Only on request."), "tenant"
+    "tenant_waiting_runs",
+    ("Runs that wait for a worker, for the tenants with the most waiting runs. Only on request."),
+    "tenant",
 )
 INSTANCES = _gauge("instances", "Live processes.", "role", "version")
 SCHEDULES = _gauge("schedules", "Schedules: active, paused, or set aside because they are unreadable.", "standing")

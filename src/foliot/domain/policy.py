@@ -257,7 +257,7 @@ def _check_name(name: str, beside: Iterable[str]) -> None:
         return
     known = [*beside, *Policy.__dataclass_fields__]
     nearest = get_close_matches(name, known, n=1)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are: {', '.join(known)}"
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"give one of {', '.join(known)}"
     raise InvalidInput(f"there is no setting {name!r}; {hint}")
 
 
@@ -330,7 +330,7 @@ def checked_kinds(given: Any) -> tuple[str, ...]:
     for one in listed:
         if not isinstance(one, str) or one not in KINDS:
             nearest = get_close_matches(str(one), KINDS, n=1)
-            hint = f"; did you mean {str(nearest[0])!r}?" if nearest else f"; there are: {', '.join(KINDS)}"
+            hint = f"; did you mean {str(nearest[0])!r}?" if nearest else f"; give one of {', '.join(KINDS)}"
             raise InvalidInput(f"there is no kind of alert {one!r:.40}{hint}")
     return tuple(sorted(set(map(str, listed))))
 

@@ -47,10 +47,10 @@ class Template(NamedTuple):
 
     def _value(self, name: str, values: Mapping[str, Any]) -> str:
         if name not in values:
-            raise InvalidInput(f"{self.setting} names {name}, which this call does not give")
+            raise InvalidInput(f"{self.setting} names {name}, which is missing; give {name}")
         text = _as_text(values[name])
         if text is None:
-            raise InvalidInput(f"{self.setting} names {name}, which is {values[name]!r:.80}: not one text or number")
+            raise InvalidInput(f"{self.setting} names {name}, which is {values[name]!r:.80}; give a text or a number")
         return text
 
 

@@ -57,8 +57,12 @@ def still_active(facts: TickFacts) -> str:
 def waits_its_turn(facts: TickFacts) -> str:
     """Said once, when it begins to wait: so it tells who was in its way then."""
     if facts.occupied_by is not None:
-        return f"waits for its turn: {_parked(facts) or f'{facts.occupied_by} was active'}"
-    return f"waits for its turn: {facts.waiting[-1].id} waits before it" if facts.waiting else "waits for its turn"
+        return f"waits for an earlier run: {_parked(facts) or f'{facts.occupied_by} was active'}"
+    return (
+        f"waits for an earlier run: {facts.waiting[-1].id} waits before it"
+        if facts.waiting
+        else "waits for an earlier run"
+    )
 
 
 def _parked(facts: TickFacts) -> str | None:

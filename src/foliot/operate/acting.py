@@ -51,7 +51,7 @@ def evident(evidence: str) -> str:
             "evidence"
         )
     text = checked_line(evidence, "evidence").strip()
-    return not_a_placeholder(text, "evidence", "how you know, and where others can check it")
+    return not_a_placeholder(text, "evidence", "your evidence, with a reference that others can check")
 
 
 _PLACEHOLDERS = frozenset(

@@ -62,7 +62,7 @@ class Guidance(NamedTuple):
     refused: tuple[Step, ...]
     """Refused without --override."""
     counts: tuple[str, ...] = ()
-    """Items and effects, each counted apart: `accounts: 312 of 400 done, 1 in doubt, 87 not done`."""
+    """Items and effects, each counted apart: `accounts: 312 of 400 done, 1 ambiguous, 87 not done`."""
 
 
 def traits_of(card: JobCard | None) -> Traits:
@@ -141,20 +141,21 @@ def step_shape(step: Step) -> Shape:
 def refusal(view: RunView, told: Guidance) -> str:
     """Why an action was refused, and the safe step instead, on one line."""
     instead = next((step.command for step in told.steps if step.command), None)
-    find_out = "Find out first, then record it" if told.advice.action is Action.RECONCILE else "The safe step"
+    find_out = (
+        "First find out whether it happened, then record the answer"
+        if told.advice.action is Action.RECONCILE
+        else "The safe step"
+    )
     safe = f" {find_out}: {instead}" if instead else ""
     unsettled = listed([shown_effect(effect) for effect in open_effects(view)], _NAMED)
     known = told.advice.why + (f" ({unsettled})" if unsettled else "")
-    return (
-        f"{view.id} is {view.state}, class {told.advice.recovery}: {known}. This is refused without an override and a "
-        f"reason.{safe}"
-    )
+    return f"{view.id} is {view.state}: {known}. Foliot refuses this without an override and a reason.{safe}"
 
 
 def counts(view: RunView, facts: Facts) -> tuple[str, ...]:
     """Items and effects, each counted apart."""
     in_doubt = facts.open + facts.maybe
-    known = (("done", facts.done), ("in doubt", in_doubt), ("not done", facts.undone))
+    known = (("done", facts.done), ("ambiguous", in_doubt), ("not done", facts.undone))
     effects = ", ".join(f"{count:,} {word}" for word, count in known if count)
     return (*map(batch_words, view.batches), *([f"effects: {effects}"] if effects else []))
 
@@ -164,9 +165,9 @@ def batch_name(batch: BatchView) -> str:
 
 
 def batch_words(batch: BatchView) -> str:
-    """`accounts: 397 of 412 done, 1 in doubt, 14 not done`; with the first that failed, and why."""
+    """`accounts: 397 of 412 done, 1 ambiguous, 14 not done`; with the first that failed, and why."""
     text = f"{batch_name(batch)}: {batch} done"
-    for word, count in (("in doubt", batch.in_doubt), ("not done", batch.left)):
+    for word, count in (("ambiguous", batch.in_doubt), ("not done", batch.left)):
         text += f", {count:,} {word}" if count else ""
     if batch.failed:
         named = [
@@ -231,7 +232,7 @@ _DEAD: dict[str, str] = {
     Reason.ATTEMPTS: "No attempts are left after {tries}. Fix the cause of the last error first",
     Reason.PERMANENT: "The handler reported a permanent error. Fix its cause first",
     Reason.TOO_OLD: "It became too old for another retry (give_up_after)",
-    Reason.POISON: "A worker process that executed only this run died {deaths}. Find the cause before you retry it",
+    Reason.POISON: "A worker process that executed only this run crashed {deaths}. Find the cause before you retry it",
     Reason.BAD_PAYLOAD: "Its arguments do not match the job's parameters. Deploy code that accepts them first",
     Reason.BAD_ROW: "This release cannot read its row; a newer release may have written it",
 }
@@ -245,7 +246,7 @@ def _look(view: RunView) -> list[str]:
         f"has no recorded outcome; its idempotency key is {idempotency_key(first, effect.name, effect.key)}"
         for effect in found[:_NAMED]
     ]
-    return told + ([f"and {len(found) - _NAMED:,} more like it"] if len(found) > _NAMED else [])
+    return told + ([f"and {len(found) - _NAMED:,} more such effects"] if len(found) > _NAMED else [])
 
 
 def _steps(view: RunView, action: Action) -> list[Step]:
@@ -270,7 +271,7 @@ def _steps(view: RunView, action: Action) -> list[Step]:
     if action is Action.VERIFY and view.reason == Reason.INCOMPLETE:
         return [Step(action, "after the runs of its members are done: counts them again", _command(view, action))]
     if action is Action.VERIFY and view.reason == Reason.CHECK:
-        return [Step(action, f"{_DOES[action]}; its last answer was no", _command(view, action))]
+        return [Step(action, f"{_DOES[action]}; it rejected the result last time", _command(view, action))]
     return [Step(action, _DOES[action], _command(view, action))]
 
 
@@ -283,7 +284,7 @@ _DOES = {
     Action.VERIFY: "runs the job's check again, which changes nothing else",
     Action.RECONCILE: "when you have resolved it elsewhere: ends it and stores your evidence",
     Action.CLOSE: "when the remaining work is not needed: ends it and stores your reason",
-    Action.CANCEL: "ends it; requests a running one to stop",
+    Action.CANCEL: "ends it; if it is running, requests cancellation",
     Action.FORCE_CANCEL: "if it does not stop: ends its worker process; previews the other runs in that process, "
     "which are interrupted and restart",
 }

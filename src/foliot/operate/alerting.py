@@ -48,7 +48,7 @@ class AlertVerbs(Acting):
         scheduler."""
         store = await self._opened()
         if kind is not None and kind not in KINDS:
-            raise InvalidInput(f"there is no kind of alert {kind!r:.40}; there are: {', '.join(KINDS)}")
+            raise InvalidInput(f"there is no kind of alert {kind!r:.40}; give one of {', '.join(KINDS)}")
         if not isinstance(limit, int) or not 1 <= limit <= MOST:
             raise InvalidInput(f"limit={limit!r:.40}: give a whole number from 1 to {MOST:,}")
         wanted = AlertFilter(kind, subject, tenant, everything)

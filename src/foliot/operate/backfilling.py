@@ -245,7 +245,8 @@ async def _preview(store: Store, name: str, start: Edge, end: Edge, pace: Pace, 
         taken += await store.taken_ticks(name, page)
     if total == 0:
         raise InvalidInput(
-            f"{name!r} has no tick from {rfc3339(interval.start)} to {rfc3339(interval.end)}; it says: {rule.explain()}"
+            f"{name!r} has no tick from {rfc3339(interval.start)} to {rfc3339(interval.end)}; its rule: "
+            f"{rule.explain()}"
         )
     abreast = schedule.policy.overlap is Overlap.ALLOW
     lasting = time_needed(total - len(taken), pace, usual=await _usual(store, schedule.job), abreast=abreast)
@@ -282,7 +283,8 @@ def _check_past(interval: Interval, schedule: Schedule, rule: Rule, now: Instant
     own = rule.next(decided)
     if interval.end > now:
         raise InvalidInput(
-            f"the interval ends at {rfc3339(interval.end)}, which is in the future: now is {rfc3339(now)}"
+            f"the interval ends at {rfc3339(interval.end)}, which is in the future: now is {rfc3339(now)}; "
+            f"give an earlier end"
         )
     if own is not None and own < interval.end:
         raise InvalidInput(
@@ -425,6 +427,6 @@ def taken_words(preview: Preview) -> str:
     """What becomes of ticks that have a run already."""
     count = len(preview.taken)
     return (
-        f"{count:,} of these ticks {'has' if count == 1 else 'have'} a run already and get no other; to repeat "
-        "one, use foliot runs rerun"
+        f"{count:,} of these ticks {'has' if count == 1 else 'have'} a run already; the backfill creates "
+        "no other. To repeat a run, use foliot runs rerun"
     )

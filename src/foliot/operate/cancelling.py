@@ -69,8 +69,8 @@ def forced_words(seen: ForcedCancel) -> list[str]:
         return ["Its worker has ended already. The watch ends the run as cancelled."]
     worker = f"worker {seen.worker.number} (process {seen.worker.pid} on {seen.worker.host})"
     words = [
-        f"It is requested to stop. If it is still running after a second, {worker} ends its process. Then the run "
-        "ends as cancelled, or as ambiguous if one of its effects may have happened."
+        f"The worker asks its handler to stop. If it is still running after a second, {worker} ends its process. Then "
+        "the run ends as cancelled, or as ambiguous if one of its effects may have happened."
     ]
     if not seen.others:
         return [*words, "The worker holds no other run."]

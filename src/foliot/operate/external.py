@@ -115,7 +115,7 @@ class ExternalVerbs(Acting):
     ) -> Registered:
         """Enters one start of a worker. `queues`: those that it takes runs from; by default those of its jobs."""
         if not 1 <= len(jobs) <= MOST_JOBS:
-            raise InvalidInput(f"jobs: name 1 to {MOST_JOBS:,} jobs that this worker can do")
+            raise InvalidInput(f"jobs: name 1 to {MOST_JOBS:,} jobs that this worker can execute")
         if not isinstance(slots, int) or not 1 <= slots <= MOST_SLOTS:
             raise InvalidInput(f"slots={slots!r:.40}: give a whole number from 1 to {MOST_SLOTS:,}")
         bound.check([(job.name, job.queue, job.settings) for job in jobs], queues)
@@ -157,7 +157,7 @@ class ExternalVerbs(Acting):
         if shut:
             await store.finish(worker, [_put_off(one, why, now) for one, why in shut])
         if shut and not readable:
-            raise Locked(f"{shut[0][1]}; the process that serves claims needs it, too (foliot web, foliot up)")
+            raise Locked(f"{shut[0][1]}; the process that serves claims (foliot web, foliot up) also needs this key")
         return [_taken(one, guest, cards, now) for one in readable]
 
     async def beat_guest_async(self, worker: int, said: Sequence[Said], *, credential: int, bound: WorkBound) -> Heard:

@@ -19,7 +19,7 @@ class KeepVerbs(Acting):
         """What is older goes within minutes, and does not come back. What waits for a person stays, and so does the
         operators' log."""
         if days is not None and (not isinstance(days, int) or isinstance(days, bool) or not 1 <= days <= _MOST):
-            raise InvalidInput(f"days={days!r:.40}: give 1 to {_MOST:,} days, or none to never delete history")
+            raise InvalidInput(f"days={days!r:.40}: give 1 to {_MOST:,} days, or none to keep history without limit")
         await (await self._opened()).set_keep_days(days, actor=acting(actor), note=stated(reason))
 
     def set_retention(self, days: int | None, *, reason: str, actor: str) -> None:

@@ -122,7 +122,7 @@ def _promise(wanted: Promised, cards: Mapping[str, JobCard], now: Instant) -> Pr
         raise UnknownName(f"there is no job {job!r:.80}; a worker that has its code registers it when it starts")
     if wanted.at is not None and wanted.delay is not None:
         raise InvalidInput(f"{job}: give at or delay, not both")
-    refuse_of_jobs(job, wanted.settings, "a promise is one of them")
+    refuse_of_jobs(job, wanted.settings, "a promise creates only one of its runs")
     chosen = {name: value for name, value in choices(wanted.settings).items() if name not in OF_SCHEDULES}
     payload = stated_arguments(job, wanted.arguments)
     policy, options = promised_options(job, card, chosen, payload)

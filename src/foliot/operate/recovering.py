@@ -46,8 +46,8 @@ class RecoveryVerbs(Acting):
         view, told = await self._advised(store, run)
         if told is not None and told.advice.recovery not in (Recovery.RESUMABLE, Recovery.CLEAN):
             raise Conflict(
-                f"{view.id} cannot be resumed: {told.advice.why}; its class is {told.advice.recovery}. "
-                f"Its safe steps: foliot runs show {quoted(view.id)}"
+                f"{view.id} cannot be resumed: {told.advice.why}. "
+                f"For its safe steps: foliot runs show {quoted(view.id)}"
             )
         _refuse_unsafe(view, told, Action.RETRY, override=False)
         return await store.retry(view.id, actor=who, note=why, override=False, action="resume")
@@ -348,7 +348,7 @@ async def _settle_one(store: Store, run: str, names: Sequence[tuple[str, str]], 
         others = [] if word.state is None else left_open(await store.run(run), answers)
         if others:
             told = listed([shown_effect(one) for one in others])
-            return Reconciled(run, shown, "refused", f"it has other open effects: {told}; reconcile it on its own")
+            return Reconciled(run, shown, "refused", f"it has other ambiguous effects: {told}; reconcile it separately")
         if word.dry_run:
             return Reconciled(run, shown, "would")
         kept = await store.reconcile(

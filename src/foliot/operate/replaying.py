@@ -322,7 +322,7 @@ def _filter(wanted: DeadWanted) -> DeadFilter:
             checked_line(name, what)
     member = wanted.get("member")
     if member is not None and schedule is None:
-        raise InvalidInput(f"member={member!r:.80} requires schedule=")
+        raise InvalidInput(f"member={member!r:.80} requires schedule=; give both")
     return DeadFilter(job, schedule, tenant, why, since, until, member)
 
 

@@ -264,7 +264,7 @@ class _Statement:
         at = self._at(view.finished_at)
         if short and view.state is State.SUCCEEDED:
             told = "; ".join(batch_words(batch) for batch in short)
-            return Verdict.PARTIAL, f"finished at {at}{self._by()}, but not for all: {told}."
+            return Verdict.PARTIAL, f"finished at {at}{self._by()}, but not completely: {told}."
         if view.reason == Reason.PARTIAL and view.state is State.SUCCEEDED:
             return Verdict.PARTIAL, f"finished at {at}, but not for all of its members: {view.detail}."
         scope, doubt = self._scope(), self._doubt()
@@ -420,7 +420,7 @@ _REASONS: dict[str, str] = {
     Reason.REQUESTED: "on request",
     Reason.ATTEMPTS: "",
     Reason.PERMANENT: "permanent error",
-    Reason.POISON: "its isolated process died each time",
+    Reason.POISON: "its isolated process crashed each time",
     Reason.LOST: "its worker was lost",
     Reason.EFFECT: "an effect started and has no recorded outcome",
     Reason.CHECK: "",

@@ -238,7 +238,7 @@ async def _declared(store: Store, given: Sequence[Mapping[str, Any]]) -> list[De
     for one in given:
         declared = stated_schedule(one, cards, sets)
         if declared.id in found:
-            raise InvalidInput(f"schedule {declared.id!r} occurs twice in the list")
+            raise InvalidInput(f"schedule {declared.id!r} occurs twice in the list; list it once")
         found[declared.id] = declared
     if any(one.policy.requires is not None for one in found.values()):
         known = {*found, *(view.schedule.id for view in await store.schedules())}

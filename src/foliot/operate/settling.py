@@ -45,7 +45,8 @@ def reconciled_words(kept: Kept) -> str:
     match kept.outcome:
         case "recorded":
             return (
-                f"{kept.id}: recorded; other effects are still open, so it stays {kept.state}: foliot runs show {run}"
+                f"{kept.id}: recorded; other effects are still ambiguous, so it stays {kept.state}: "
+                f"foliot runs show {run}"
             )
         case "settled":
             return (

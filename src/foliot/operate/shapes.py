@@ -381,7 +381,7 @@ def _optional_words(policy: Policy) -> dict[str, str]:
         f"{most} {where}"
         for most, where in (
             (policy.attempts_after_effect, "once an effect is done"),
-            (policy.attempts_inside_effect, "while an effect is open"),
+            (policy.attempts_inside_effect, "after a failure inside an effect"),
         )
         if most is not None
     ]
@@ -393,7 +393,7 @@ def _optional_words(policy: Policy) -> dict[str, str]:
         words["if stuck"] = f"after {spell(policy.stall_after)} without progress {_ON_STALL[policy.on_stall]}"
     if policy.poison_after != Policy().poison_after:
         words["poison"] = (
-            f"dead when worker processes that executed only this run died {counted(policy.poison_after, 'time')}"
+            f"dead when worker processes that executed only this run crashed {counted(policy.poison_after, 'time')}"
         )
     if policy.useful_until is not None:
         words["useful"] = f"skipped if it cannot start within {spell(policy.useful_until)} of its time"
@@ -436,7 +436,7 @@ _BLOCKS = {
     BlocksUntil.VERIFIED: "; a run that needs a person counts as busy",
 }
 _ON_STALL = {
-    OnStall.ALERT: "people are notified",
+    OnStall.ALERT: "the watch opens an alert",
     OnStall.CANCEL: "it is cancelled",
     OnStall.KILL: "it is cancelled, and its process is ended if it does not stop",
 }

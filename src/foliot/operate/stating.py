@@ -196,7 +196,7 @@ def edited_schedule(schedule: Schedule, given: Mapping[str, Any], card: JobCard 
     if "rule" in given:
         rule = stated_rule(schedule.id, given["rule"], given.get("tz"), rule)
     elif "tz" in given:
-        raise InvalidInput(f"{what}: tz={given['tz']!r:.40}: the zone is part of the rule; give rule, too")
+        raise InvalidInput(f"{what}: tz={given['tz']!r:.40}: the zone is part of the rule; also give rule")
     old = binding_in(schedule.options)
     bind = given["bind"] if "bind" in given else dict(old.arguments) if old is not None else {}
     bound = binding(bind or {}, rule.tz)
@@ -378,9 +378,9 @@ def _settings(what: str, given: Mapping[str, Any], known: Sequence[str]) -> dict
     for name in settings:
         if name not in (*_POLICY, "preset"):
             near = get_close_matches(name, (*known, *_POLICY), n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(known)}, and settings of the policy"
+            hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}, or a setting of the policy"
             raise InvalidInput(f"{what}: {name!r:.80} is not a setting of a schedule; {hint}")
-    refuse_of_jobs(what, settings, "a schedule makes some of them")
+    refuse_of_jobs(what, settings, "a schedule creates only some of its runs")
     return settings
 
 
@@ -445,7 +445,7 @@ def _told(what: str, payload: bytes) -> dict[str, Any]:
         raise Locked(why_shut(payload, f"{what}: the data"))
     found = _json(payload)
     if not isinstance(found, dict):
-        raise InvalidInput(f"{what}: arguments must be an object with names")
+        raise InvalidInput(f"{what}: args must be a JSON object, with the names of arguments as keys")
     return found
 
 

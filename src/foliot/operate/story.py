@@ -169,7 +169,7 @@ def _made(lineage: Lineage) -> str:
     by = "" if maker is None else f" by {maker.actor}" + (f": {one_line(maker.note)}" if maker.note else "")
     match view.origin:
         case Origin.SCHEDULED | Origin.BACKFILL:
-            since = "" if view.since is None else f", for the time since {to_the_second(view.since)}"
+            since = "" if view.since is None else f", for the interval since {to_the_second(view.since)}"
             member = f" for {view.member}" if view.member else ""
             return f"created by schedule {view.schedule}{member}, revision {view.revision}{since}"
         case Origin.MANUAL:
@@ -189,7 +189,7 @@ def _attempt(view: RunView, attempt: AttemptView) -> Iterator[tuple[int, StoryLi
     what = "the check" if check else f"attempt {attempt.attempt}"
     worker = "" if attempt.worker is None else f" on worker {attempt.worker}"
     if attempt.started_at is not None:
-        yield 4 * attempt.attempt + 1, StoryLine(attempt.started_at, f"{what} began{worker}", kind)
+        yield 4 * attempt.attempt + 1, StoryLine(attempt.started_at, f"{what} started{worker}", kind)
     if attempt.outcome is not None and attempt.finished_at is not None:
         yield 4 * attempt.attempt + 3, StoryLine(attempt.finished_at, _attempt_end(attempt, what), kind)
 
@@ -230,14 +230,14 @@ _OUTCOMES = {
     Outcome.SUCCEEDED: "succeeded",
     Outcome.FAILED: "failed",
     Outcome.PERMANENT: "failed for good",
-    Outcome.TIMED_OUT: "was out of time",
+    Outcome.TIMED_OUT: "timed out",
     Outcome.STALLED: "stalled",
     Outcome.LOST: "was lost",
     Outcome.CANCELLED: "stopped after its cancellation",
     Outcome.INTERRUPTED: "was interrupted by the shutdown of its worker",
     Outcome.FENCED: "was fenced: it reported after its lease expired",
 }
-_WORDS: dict[str, str] = {Reason.CHECK: "said no", Reason.LOCKED: "could not start"}
+_WORDS: dict[str, str] = {Reason.CHECK: "rejected the result", Reason.LOCKED: "could not start"}
 _STAGES = {
     Stage.BEFORE_EFFECT: "before any effect",
     Stage.AFTER_EFFECT: "after an effect was done",
@@ -247,7 +247,7 @@ _FOLLOWED: dict[str, str] = {
     Reason.ATTEMPTS: "no attempts left",
     Reason.PERMANENT: "not retried",
     Reason.TOO_OLD: "too old for a retry",
-    Reason.POISON: "its isolated process died each time",
+    Reason.POISON: "its isolated process crashed each time",
     Reason.BUDGET: "its job has used up this hour's retries; it waits for the next hour",
     Reason.ASKED_TO_WAIT: "to be retried when the destination allows it",
     Reason.LOCKED: "it waits for a worker with the encryption key",
@@ -336,7 +336,7 @@ _DID = {
     "verify": "requested its check again",
     "reconcile": "reconciled it",
     "trigger": "triggered it",
-    "release": "released it, in spite of its hold",
+    "release": "released it despite its hold",
 }
 
 

@@ -298,7 +298,7 @@ def _needs_of(one: Standing) -> list[Need]:
     if one.in_a_row >= IN_A_ROW:
         pause = f'foliot schedules pause {quoted(schedule.id)} --reason "..."'
         what = f"Its last {one.in_a_row:,} runs failed in a row."
-        why = "the next run will probably fail; its failed runs are listed separately"
+        why = "the next run will probably also fail; its failed runs are listed separately"
         since = None if one.failures is None else one.failures.since
         found.append(_of_schedule(Kind.IN_A_ROW, schedule, since, what, "pause", pause, why))
     return found

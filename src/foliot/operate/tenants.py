@@ -24,7 +24,7 @@ class TenantShare(NamedTuple):
 
     view: TenantView
     share: float
-    """How many of the running attempts would be its own, if all were shared by weight among those who want them."""
+    """Number of running attempts that its weight gives it among those who want them."""
     takes_more: bool
     """It clearly has more than that, while others wait."""
     floods: bool

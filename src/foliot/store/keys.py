@@ -19,7 +19,7 @@ def new_key() -> str:
 def read_key(key: str, what: str) -> bytes:
     """The bits of a key; `what` names its use in errors. No message repeats a key, not even a wrong one."""
     if not isinstance(key, str) or not key.startswith(PREFIX):
-        raise InvalidInput(f"{what} key must begin with {PREFIX}; create one with `foliot keys new`")
+        raise InvalidInput(f"{what} key must start with {PREFIX}; create one with `foliot keys new`")
     text = key.removeprefix(PREFIX)
     try:
         secret = urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -41,7 +41,7 @@ def _read(package: str) -> tuple[Step, ...]:
     found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     for place, name in enumerate(found):
         if not name.startswith(f"{place + 1:04}_"):
-            raise RuntimeError(f"{package}: the step {name} stands in place {place + 1}; each number has one file")
+            raise RuntimeError(f"{package}: the step {name} is in position {place + 1}; give each number one file")
     return tuple(
         Step(place + 1, name.removesuffix(".sql"), folder.joinpath(name).read_text("utf-8"))
         for place, name in enumerate(found)
@@ -65,6 +65,6 @@ def refuse_pending(schema: Schema, place: str) -> None:
     refuse_too_new(schema, place)
     if schema.pending:
         raise SchemaMismatch(
-            f"{place} lacks {len(schema.pending)} step(s) of the schema, from {schema.pending[0]}, and its URL has "
-            "migrate=never; run `foliot migrate`"
+            f"{place}: the schema is incomplete (missing steps: {len(schema.pending)}, from {schema.pending[0]}), and "
+            "its URL has migrate=never; run `foliot migrate`"
         )

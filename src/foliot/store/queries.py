@@ -36,7 +36,7 @@ def load(folder: Traversable) -> dict[str, str]:
         if file.name.endswith(".sql"):
             for name, text in _queries_in(file.read_text("utf-8")):
                 if name in queries:
-                    raise RuntimeError(f"the query {name!r} stands twice, the second time in {file.name}")
+                    raise RuntimeError(f"the query {name!r} is defined twice, the second time in {file.name}")
                 queries[name] = text
     return queries
 

@@ -65,12 +65,14 @@ class Binding(NamedTuple):
 def binding(bind: Mapping[str, str], tz: str) -> Binding:
     """Checks what a user wrote."""
     if not isinstance(bind, Mapping):
-        raise InvalidInput(f'bind={bind!r:.80}: give it by argument, as in bind={{"day": "tick.date"}}')
+        raise InvalidInput(f'bind={bind!r:.80}: give a dict of argument names, as in bind={{"day": "tick.date"}}')
     for argument, source in bind.items():
         if not isinstance(source, str) or source not in KNOWN:
             near = get_close_matches(str(source), KNOWN, 1)
-            advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KNOWN)}"
-            raise InvalidInput(f"bind: {argument!r:.80} is bound to {source!r:.80}, which no tick has; {advice}")
+            advice = f"did you mean {near[0]!r}?" if near else f"give one of {', '.join(KNOWN)}"
+            raise InvalidInput(
+                f"bind: {argument!r:.80} is bound to {source!r:.80}, which is not a field of a tick; {advice}"
+            )
     return Binding(tuple((str(argument), source) for argument, source in bind.items()), tz)
 
 
@@ -83,7 +85,7 @@ def binding_in(options: bytes | None) -> Binding | None:
         stored = json.loads(options)
         return binding(stored["bind"], stored["tz"]) if "bind" in stored else None
     except (ValueError, TypeError, KeyError, RecursionError) as problem:
-        raise InvalidInput(f"the binding of arguments cannot be read: {problem}") from None
+        raise InvalidInput(f"the stored binding of arguments is invalid: {problem}") from None
 
 
 def _value(source: str, tick: Tick) -> str:
@@ -91,13 +93,13 @@ def _value(source: str, tick: Tick) -> str:
         return tick.id
     if source == MEMBER:
         if tick.member is None:
-            raise InvalidInput(f"{source}: this run is for no member of a set")
+            raise InvalidInput(f"{source}: this run has no member; bind it only in a schedule with over=")
         return tick.member
     _, *path = source.split(".")
     moment = path[0] if path[0] in _MOMENTS else "at"
     at = tick.since if moment == "start" else tick.at
     if at is None:
-        raise InvalidInput(f"{source}: this run has no interval, so no start")
+        raise InvalidInput(f"{source}: this run has no interval; bind tick.at instead")
     local = to_datetime(at).astimezone(timezone(timedelta(seconds=zone(tick.tz).offset(at // SECOND))))
     if path[-1] == "date":
         return local.date().isoformat()

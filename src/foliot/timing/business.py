@@ -69,7 +69,7 @@ class _OnDays(WallRule):
     def __post_init__(self) -> None:
         self.settle(DayPattern(self.onward, self.times), is_interval=False)
         if self.next(_PRESENT) is None:
-            raise InvalidRule(f"this rule can never fire, from 2026 to {self.workdays.known[-1]}: {self.explain()}")
+            raise InvalidRule(f"this rule never fires from 2026 to {self.workdays.known[-1]}: {self.explain()}")
 
     def onward(self, start: Day, step: Step) -> Day | None:
         """The rule's day nearest to `start`, itself included, in one direction; None when there is none."""
@@ -309,13 +309,13 @@ def business_day(
     weekend) see `workdays`.
     """
     if of not in get_args(Period):
-        raise InvalidRule(f"of={of!r:.80} is not known; there are {', '.join(_LONGEST)}")
+        raise InvalidRule(f"of={of!r:.80} is unknown; give one of {', '.join(_LONGEST)}")
     count = {"first": 1, "last": -1}.get(n) if isinstance(n, str) else n
     most = _LONGEST[of]
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= abs(count) <= most:
         raise InvalidRule(f"n={n!r:.80} is not a day number of a {of}; give 1 to {most}, -1 to -{most}, first or last")
     if months is not None and of != "month":
-        raise InvalidRule(f"months= goes with of='month', not with a {of}; leave one of them out")
+        raise InvalidRule(f"months= requires of='month', and of='{of}' was given; leave one of them out")
     days = workdays(country, subdivision=subdivision, market=market, closed=closed, opened=opened, weekend=weekend)
     return BusinessDay(count, of, months_of(months), days, times_of(at), tz, _policy(preset, gap, fold))
 
@@ -366,7 +366,7 @@ def nearest_business_day(
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= 31:
         raise InvalidRule(f"day={day!r:.80} is not a day of the month; give 1 to 31, or last")
     if roll not in get_args(Roll):
-        raise InvalidRule(f"roll={roll!r:.80} is not known; there are {', '.join(get_args(Roll))}")
+        raise InvalidRule(f"roll={roll!r:.80} is unknown; give one of {', '.join(get_args(Roll))}")
     days = workdays(country, subdivision=subdivision, market=market, closed=closed, opened=opened, weekend=weekend)
     return NearestBusinessDay(number, roll, months_of(months), days, times_of(at), tz, _policy(preset, gap, fold))
 
@@ -377,7 +377,9 @@ def only_on(rule: Composable, days: Workdays, *, tz: str | None = None) -> OnlyO
     The date of a tick is read in `tz`, by default the rule's own; a rule of elapsed time, or of several zones, has UTC.
     """
     if not isinstance(days, Workdays):
-        raise InvalidRule(f'{days!r:.80} names no working days; write workdays("US") or workdays(market="XNYS")')
+        raise InvalidRule(
+            f'{days!r:.80} is not a calendar of working days; give workdays("US") or workdays(market="XNYS")'
+        )
     return OnlyOn(checked(rule), days, zone(rule.tz if tz is None else tz).name)
 
 

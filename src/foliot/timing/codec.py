@@ -88,8 +88,8 @@ def _rule(shape: Any) -> Composable:
             bounds = (parse_rfc3339(more[name]) if name in more else None for name in ("start", "end"))
             return Bounded(_part(of), *bounds)
     raise InvalidRule(
-        f"{json.dumps(shape)!r:.80} is not a stored rule: no rule has just these fields. "
-        f"A newer release may have written it"
+        f"{json.dumps(shape)!r:.80} is not a stored rule: no rule has exactly these "
+        f"fields; a newer release may have written it"
     )
 
 
@@ -135,13 +135,13 @@ def parse(
     flags = {"seconds": seconds, "year": year}
     given = {name: value for name, value in (settings | flags).items() if value not in (None, False)}
     if text.lstrip().startswith("{") or is_spoken(text):
-        _refuse(given if tz == "UTC" else {"tz": tz} | given, "this rule says its own, inside of it")
+        _refuse(given if tz == "UTC" else {"tz": tz} | given, "this rule sets them itself")
         if is_spoken(text):
             return spoken(text)
         with pointing(Piece(text, 0, text)):
             return decode(text)
     if _RRULE.match(text):
-        _refuse((name for name, value in flags.items() if value), "an RRULE says its own seconds and years")
+        _refuse((name for name, value in flags.items() if value), "an RRULE sets seconds and years itself")
         _check_beside(tz, settings)
         with pointing(Piece(text, 0, text)):
             return rrule(text, tz=tz, **settings)
@@ -149,7 +149,7 @@ def parse(
     value = "".join(rest).strip()
     word = word.lower()
     if word in _ELAPSED:
-        _refuse(given, f"{'one instant' if word == 'at' else 'elapsed time'} knows nothing of it")
+        _refuse(given, f"they do not apply to {'one instant' if word == 'at' else 'elapsed time'}")
         with pointing(Piece(text, text.rindex(value) if value else len(text.rstrip()), value)), refused_as_rule():
             return _ELAPSED[word](value)
     _check_beside(tz, settings)

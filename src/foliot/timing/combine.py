@@ -321,7 +321,9 @@ class Bounded(Composed):
 
     def __post_init__(self) -> None:
         if self.start is not None and self.end is not None and self.end <= self.start:
-            raise InvalidRule(f"the end, {rfc3339(self.end)}, is not after the start, {rfc3339(self.start)}")
+            raise InvalidRule(
+                f"the end, {rfc3339(self.end)}, is not after the start, {rfc3339(self.start)}; give a later end"
+            )
         check_that_it_fires(self, 0 if self.start is None else self.start - 1)
 
     @property
@@ -405,7 +407,7 @@ class Outside(Composed):
         return {"of": self.rule.shape(), "outside": self.opening.shape(), "for": spell(self.length)}
 
     def explain(self) -> str:
-        return f"{inner_words(self.rule)}, but not for {spell(self.length)} from: {inner_words(self.opening)}"
+        return f"{inner_words(self.rule)}, except in the {spell(self.length)} after: {inner_words(self.opening)}"
 
 
 def inner_words(rule: Composable) -> str:
@@ -418,7 +420,9 @@ def checked(rule: Composable) -> Composable:
     if not isinstance(rule, Composable):
         raise InvalidRule(f'{rule!r:.80} is not a rule; combine rules such as cron("0 2 * * *") and every("15m")')
     if rule.delay is not None:
-        raise InvalidRule("a fixed delay cannot be combined: the end of each run creates its next tick")
+        raise InvalidRule(
+            "a fixed delay cannot be combined, because the end of each run sets its next tick; use every(...)"
+        )
     return rule
 
 
@@ -453,7 +457,9 @@ def searching(rule: Composed, start: Instant) -> Iterator[Callable[[Instant], In
         def leave_out(tick: Instant) -> Instant:
             left[0] -= len(rule.parts)
             if left[0] < 0 or abs(tick - start) > FURTHEST:
-                raise InvalidRule(f"no tick was found, having left out all that were near, of: {rule.explain():.200}")
+                raise InvalidRule(
+                    f"the other parts exclude all nearby ticks of this rule; simplify it: {rule.explain():.200}"
+                )
             return tick
 
         yield leave_out

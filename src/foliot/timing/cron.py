@@ -79,5 +79,5 @@ def cron(
             raise InvalidRule("@every counts elapsed time, which has no gaps and folds; leave the policy out")
         return every(expression.strip()[6:].strip())
     if seconds and year and len(str(expression).split()) != 7:
-        raise InvalidRule("seconds=True and year=True together mean seven fields: second, the five of cron, year")
+        raise InvalidRule("seconds=True and year=True require seven fields: second, the five cron fields, year")
     return Cron(expression, tz, policy, "seconds" if seconds else "year" if year else None)

@@ -39,7 +39,7 @@ _NOTES = {
     "LOGNAME": "cron sets it itself and ignores this line",
     "USER": "cron sets it itself and ignores this line",
     "MAILFROM": "no mail is sent",
-    "TZ": "the commands see it; times are not read in it, here as under cron",
+    "TZ": "it applies only to the commands, not to the times, as in cron",
     "START_HOURS_RANGE": "cron ignores this setting of anacron; an anacrontab (period, delay, name, command) "
     "cannot be imported",
 }
@@ -113,7 +113,7 @@ def read_crontab(text: str, *, system: bool, tz: str) -> Crontab:
     if is_ended:
         entries.pop()
     elif isinstance(last.what, Command):
-        told = (*last.what.differences, "cron ignores a last line that no line break ends; here it counts")
+        told = (*last.what.differences, "cron ignores a last line without a line break; Foliot imports it")
         entries[-1] = last._replace(what=replace(last.what, differences=told))
     return Crontab(tuple(entries))
 
@@ -153,7 +153,7 @@ class _Reader:
         if self._system:
             rest = rest[1:]
         if not rest:
-            raise Piece(content, len(content), "").refusal("the command is missing", "write it behind the times")
+            raise Piece(content, len(content), "").refusal("the command is missing", "write it after the time fields")
         command, stdin = _command_and_input(rest[0], content)
         written = " ".join(piece.text for piece in times)
         made = Command(
@@ -183,55 +183,55 @@ class _Reader:
     def _user(self, rest: list[Piece], content: str) -> str:
         if not rest:
             raise Piece(content, len(content), "").refusal(
-                "user and command are missing", "write them behind the times"
+                "user and command are missing", "write them after the time fields"
             )
         word = rest[0].text
         if not _USER.fullmatch(word) or word in _NO_USERS or _SCRIPT.fullmatch(word):
             raise rest[0].refusal(
                 f"a system crontab has a user before the command, and {word:.40} is not a user name",
-                "write the user here; or is this a user crontab? then drop --system",
+                "write the user here; for a user crontab, drop --system",
             )
         if len(rest) == 1:
             raise Piece(content, len(content), "").refusal(
-                f"the command is missing behind the user {word:.40}",
-                "write it here; or is this a user crontab? then drop --system",
+                f"the command is missing after the user {word:.40}",
+                "write it here; for a user crontab, drop --system",
             )
         return word
 
     def _differences(self, made: Command, is_quiet: bool) -> Iterator[str]:
         environment, fields = self._environment, made.rule.fields
         if made.user is not None:
-            yield f"cron ran it as {made.user}; here it runs as the user of the worker"
+            yield f"cron ran it as user {made.user}; Foliot runs it as the user of the worker"
         elif made.command.startswith("root "):
-            yield "the command begins with root: if that is its user, this is a system crontab, and needs --system"
+            yield "the command starts with root; if root is its user, this is a system crontab: add --system"
         if environment.get("MAILTO"):
-            yield f"what it prints is not mailed to {environment['MAILTO']}"
+            yield f"its output is not mailed to {environment['MAILTO']}"
         if "CRON_TZ" in environment:
-            yield f"its times are in {made.rule.tz}, as cronie reads CRON_TZ; Debian's cron knows no CRON_TZ"
+            yield f"its times are in {made.rule.tz}, as in cronie; Debian's cron ignores CRON_TZ"
         if environment.get("TZ") and environment["TZ"] != made.rule.tz:
-            yield f"TZ={environment['TZ']} is for the command alone: its times are in {made.rule.tz}"
+            yield f"TZ={environment['TZ']} applies only to the command; its times are in {made.rule.tz}"
         if made.jitter:
             yield (
-                f"each run starts up to {spell(made.jitter)} late, by a delay of its own; cronie draws one delay for "
-                f"all when it starts"
+                f"each run starts up to {spell(made.jitter)} late, with its own random delay; cronie uses one "
+                f"random delay for all jobs"
             )
         if "~" in made.written:
             yield (
-                f"{made.written} is drawn at random whenever cron reads it; here it is {made.rule.expression}, settled "
-                f"once by the schedule's name"
+                f"cron replaces {made.written} with random times whenever it reads the file; Foliot computes "
+                f"{made.rule.expression} once, from the schedule's name"
             )
         elif fields.is_spread or fields.day_marks or fields.weekday_marks or "?" in made.written:
-            yield f"Vixie cron refuses {made.written}; here it runs"
+            yield f"Vixie cron refuses {made.written}; Foliot accepts it"
         if is_quiet:
-            yield "the - before the minute kept it out of cron's log; here every run is on record"
+            yield "the - before the minute keeps it out of cron's log; Foliot records every run"
 
 
 def _check(content: str) -> None:
     if len(content) > LONGEST:
-        raise InvalidRule(f"a line has at most {LONGEST:,} characters, and this one has {len(content):,}")
+        raise InvalidRule(f"a line has at most {LONGEST:,} characters, and this one has {len(content):,}; use a script")
     for place, character in enumerate(content):
         if character == "\0" or "\ud800" <= character <= "\udfff":
-            what = "a zero byte" if character == "\0" else "a byte that is no text in UTF-8"
+            what = "a zero byte" if character == "\0" else "a byte that is not valid UTF-8"
             raise Piece(content, place, character).refusal(f"the line has {what}", "convert the file: iconv -t UTF-8")
 
 
@@ -247,13 +247,13 @@ def _setting(line: Piece, match: re.Match[str]) -> Setting:
             raise place.refusal("the quote is never closed", f"end the value with {value[0]}")
         if quoted["rest"]:
             raise place.group(quoted, "rest").refusal(
-                "there is text behind the closing quote, so cron takes the line for no setting", "remove this"
+                "there is text after the closing quote, so cron does not read a setting", "remove this text"
             )
         value = quoted["value"]
     else:
         value = value.rstrip()
         if " #" in value:
-            note = note or "the # and what follows it are part of the value: cron knows no comments here"
+            note = note or "the # and the text after it are part of the value: cron has no comments here"
     return Setting(name, value, note or _about(name, value))
 
 
@@ -268,7 +268,7 @@ def _about(name: str, value: str) -> str:
             zone(value)
         except InvalidRule as refusal:
             return str(refusal)
-    return "taken as it is written: cron puts nothing in the place of a $" if "$" in value else ""
+    return "used literally: cron does not expand $" if "$" in value else ""
 
 
 def _random_delay(environment: Mapping[str, str]) -> Duration:
@@ -280,11 +280,11 @@ def _refuse_what_is_no_time(first: Piece) -> None:
     word = first.text.lower()
     if word == "@reboot":
         raise first.refusal(
-            "@reboot names no time: a schedule is not bound to the boot of one machine",
+            "@reboot is not a time, and Foliot does not start runs when a host boots",
             "leave it in the crontab, or let the system's service manager start it",
         )
     if word.startswith("@every"):
-        raise first.refusal(f"{first.text:.20} is not cron's", "write the five fields, such as */5 * * * *")
+        raise first.refusal(f"{first.text:.20} is not a nickname of cron", "write the five fields, such as */5 * * * *")
 
 
 def _spread(piece: Piece, whole: str) -> str:
@@ -294,13 +294,13 @@ def _spread(piece: Piece, whole: str) -> str:
     for item in piece.items():
         match = _RANDOM.fullmatch(item.text)
         if match is None and "~" in item.text:
-            raise item.refusal(f"{item.text:.20} is no random range", f"write it as {low}~{high}")
+            raise item.refusal(f"{item.text:.20} is not a random range", f"write it as {low}~{high}")
         if match is None:
             items.append(item.text)
             continue
         first, last, step = match["first"] or low, match["last"] or high, match["step"] or ""
         if first.isdigit() and last.isdigit() and int(first) > int(last):
-            raise item.refusal(f"the random range {item.text:.20} runs backwards", f"write {last}~{first}")
+            raise item.refusal(f"the random range {item.text:.20} is reversed", f"write {last}~{first}")
         items.append(f"H({first}-{last}){step}")
     return ",".join(items)
 
@@ -308,16 +308,16 @@ def _spread(piece: Piece, whole: str) -> str:
 def _command_and_input(first: Piece, content: str) -> tuple[str, str]:
     """The command up to the first bare `%`, and what follows that, with line breaks for the others."""
     if first.text.startswith("*"):
-        raise first.refusal("the command begins with *", "a crontab has five fields of time: no seconds, no year")
+        raise first.refusal("the command starts with *", "a crontab has five fields of time: no seconds, no year")
     if first.text.startswith("-"):
         raise first.refusal(
-            "the command begins with -", "flags such as OpenBSD's -n and -s are not imported: remove them"
+            "the command starts with -", "flags such as OpenBSD's -n and -s are not imported: remove them"
         )
     text = content[first.start :]
     match = _UNESCAPED.match(text)
     end = match.end() if match else 0
     command = re.sub(r"\\(.)", lambda pair: "%" if pair[1] == "%" else pair[0], text[:end], flags=re.DOTALL)
     if not command.strip():
-        raise first.refusal("the command is missing before the %", r"write it here; a % that is meant is \%")
+        raise first.refusal("the command is missing before the %", r"write it here; write a literal % as \%")
     given = re.sub(r"\\?%", lambda found: "%" if len(found[0]) == 2 else "\n", text[end + 1 :])
     return command, given if given == "" or given.endswith("\n") else f"{given}\n"

@@ -88,7 +88,7 @@ def dst(
     if preset is gap is fold is interval_like is None:
         return default
     if preset is not None and (not isinstance(preset, str) or preset not in PRESETS):
-        raise InvalidRule(f"preset={preset!r:.80} is not known; there are {', '.join(PRESETS)}")
+        raise InvalidRule(f"preset={preset!r:.80} is unknown; give one of {', '.join(PRESETS)}")
     chosen = default if preset is None else PRESETS[preset]
     return Dst(
         _choice(Gap, "gap", gap, chosen.gap),
@@ -103,4 +103,4 @@ def _choice(kind: type[Choice], name: str, given: Any, default: Choice) -> Choic
     try:
         return kind(given)
     except ValueError:
-        raise InvalidRule(f"{name}={given!r:.80} is not known; there are {', '.join(kind)}") from None
+        raise InvalidRule(f"{name}={given!r:.80} is unknown; give one of {', '.join(kind)}") from None

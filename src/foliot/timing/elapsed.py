@@ -166,7 +166,7 @@ def every(interval: str | float | timedelta, *, start: datetime | None = None, s
     """
     with refused_as_rule():
         if spread and start is not None:
-            raise InvalidRule("give start= or spread=True: both say where the count begins")
+            raise InvalidRule("give start= or spread=True, not both: each sets the start of the count")
         return Every(duration(interval), 0 if start is None else instant(start), bool(spread))
 
 
@@ -179,7 +179,7 @@ def after(delay: str | float | timedelta) -> After:
 def _check_instant(moment: Instant) -> None:
     # An aware datetime near either end of the calendar can lie outside it once it is turned to UTC.
     if not _FIRST <= moment <= LAST:
-        raise InvalidRule("the instant lies outside the years 1 to 9999 in UTC; give one inside")
+        raise InvalidRule("the instant lies outside the years 1 to 9999 in UTC; give one within them")
 
 
 def _check_length(length: Duration, what: str) -> None:

@@ -119,11 +119,11 @@ _ONCE = (0,)
 
 # What is allowed in one place, and asked for in another.
 _ELSEWHERE = {
-    "L": ("L (the last) belongs in the day of month, or behind a day of week", "write L or L-3 there, or 5L"),
-    "W": ("W (the nearest working day) belongs behind a day of month", "write 15W or LW there"),
-    "#": ("# (the n-th weekday) belongs behind a day of week", "write 5#3 there, for the third Friday"),
-    "?": ("? (no particular day) stands alone, in the day of month or the day of week", "write * instead"),
-    "H": ("H (a slot chosen by hash) is not allowed here", "write H, H/15, H(0-29) or H(0-29)/10, by itself"),
+    "L": ("L (last) is only valid in the day of month, or after a day of week", "write L or L-3 there, or 5L"),
+    "W": ("W (the nearest working day) is only valid after a day of month", "write 15W or LW there"),
+    "#": ("# (the n-th weekday) is only valid after a day of week", "write 5#3 there, for the third Friday"),
+    "?": ("? (no particular day) is only valid alone, as the day of month or day of week", "write * instead"),
+    "H": ("H (a slot chosen by hash) is not allowed here", "write H, H/15, H(0-29) or H(0-29)/10, alone"),
 }
 
 
@@ -134,7 +134,7 @@ def checked_text(expression: str) -> str:
     if len(expression) > LONGEST:
         raise InvalidRule(
             f"a cron expression has at most {LONGEST:,} characters, and this one has {len(expression):,}; "
-            f"it begins {expression[:40]!r}"
+            f"it starts with {expression[:40]!r}"
         )
     return expression
 
@@ -146,7 +146,7 @@ def read(expression: str, sixth: Sixth | None = None, seed: str = "") -> Fields:
     """
     text = checked_text(expression).strip(" \t\r\n")
     if sixth not in (None, "seconds", "year"):
-        raise InvalidRule(f"the sixth field is {sixth!r:.20}; it can be seconds, or year")
+        raise InvalidRule(f"sixth={sixth!r:.20}: give seconds or year")
     if sixth is None and (fields := _common(text)) is not None:
         return fields
     pieces = words(text)
@@ -197,17 +197,17 @@ def _expand(nickname: Piece, *rest: Piece) -> str:
     word = nickname.text.lower()
     if word == "@reboot":
         raise nickname.refusal(
-            "@reboot names no time: a schedule is not bound to the boot of one machine",
-            "call the job when your program starts, or write a rule of time",
+            "@reboot is not a time, and Foliot does not start runs when a host boots",
+            "call the job when your program starts, or give a rule with times",
         )
     if word == "@every":
         raise nickname.refusal("@every is not cron", 'use every("90s")')
     if word not in NICKNAMES:
         near = get_close_matches(word, NICKNAMES, 1)
-        advice = f"did you mean {near[0]}?" if near else f"there are {' '.join(NICKNAMES)}"
+        advice = f"did you mean {near[0]}?" if near else f"give one of {' '.join(NICKNAMES)}"
         raise nickname.refusal(f"{nickname.text:.20} is not a known nickname", advice)
     if rest:
-        raise rest[0].refusal(f"nothing may follow {nickname.text}", "remove this")
+        raise rest[0].refusal(f"there is text after {nickname.text}", "remove this")
     return NICKNAMES[word]
 
 
@@ -225,14 +225,14 @@ def _places(text: str, pieces: list[Piece], sixth: Sixth | None) -> tuple[Piece,
     if len(pieces) == 6 and sixth is None:
         raise pieces[5].refusal(
             "six fields are ambiguous: seconds first, or year last",
-            "say which: seconds=True or year=True (--seconds or --year), or write five",
+            "choose seconds=True or year=True (--seconds or --year), or write five fields",
         )
     if len(pieces) != wanted:
         place = pieces[wanted] if len(pieces) > wanted else Piece(text, len(text), "")
         count = _spelled(len(pieces)) if pieces else "none"
         if len(pieces) == 1 and _DURATION.fullmatch(text):
             raise pieces[0].refusal(
-                f"{text:.20} is a duration, and not a rule", f'write every {text:.20}, in Python every("{text:.20}")'
+                f"{text:.20} is a duration, not a rule", f'write every {text:.20}, in Python every("{text:.20}")'
             )
         if len(pieces) == 1 and text.startswith("-") and _DURATION.fullmatch(text[1:]):
             raise pieces[0].refusal(f"{text:.20} is a negative duration, and not a rule", f"write every {text[1:20]}")
@@ -282,7 +282,8 @@ def _weekdays(piece: Piece, seed: str) -> tuple[tuple[int, ...], tuple[WeekdayMa
         match = _WEEKDAY_MARK.fullmatch(item.text)
         if item.text in ("L", "l"):
             raise item.refusal(
-                "L alone is no day of week", "write 5L for the last Friday, or L in the day of month for its last day"
+                "L alone is not a day of week",
+                "write 5L for the last Friday, or L in the day of month for its last day",
             )
         if match is None:
             plain.append(item)
@@ -335,15 +336,13 @@ def _item(piece: Piece, kind: _Kind, seed: str) -> range:
     if last:
         high = _value(piece.group(match, "last"), kind)
     if high < low:
-        raise piece.refusal(
-            f"the {kind.name} range {piece.text:.20} runs backwards", f"write {_wrapped(low, high, kind)}"
-        )
+        raise piece.refusal(f"the {kind.name} range {piece.text:.20} is reversed", f"write {_wrapped(low, high, kind)}")
     if not step:
         return range(low, high + 1)
     if not star and not last:
         # Vixie steps only through a range; other crons read `5/10` as `5-59/10`, so ask which is meant.
         raise piece.refusal(
-            f"the {kind.name} {piece.text:.20} has a step and no range", f"write {low}-{kind.top}/{step:.20}"
+            f"the {kind.name} {piece.text:.20} has a step without a range", f"write {low}-{kind.top}/{step:.20}"
         )
     return range(low, high + 1, _step(piece.group(match, "step"), kind))
 
@@ -354,7 +353,7 @@ def _slot(piece: Piece, match: re.Match[str], kind: _Kind, seed: str) -> range:
     if match["first"]:
         low, high = (_value(piece.group(match, name), kind) for name in ("first", "last"))
         if high < low:
-            raise piece.refusal(f"the {kind.name} range of H runs backwards", f"write H({high}-{low})")
+            raise piece.refusal(f"the {kind.name} range of H is reversed", f"write H({high}-{low})")
         span = range(low, high + 1)
     step = _step(piece.group(match, "step"), kind) if match["step"] else len(span)
     if step > len(span):

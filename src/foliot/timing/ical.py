@@ -34,12 +34,12 @@ _NUMBERS = {
 _PARTS = ("FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_NUMBERS)
 _PROPERTIES = ("DTSTART", "RRULE", "RDATE", "EXDATE")
 _REASONS = {
-    "EXRULE": "EXRULE is not supported, and RFC 5545 dropped it; subtract a rule instead: rrule(...) - rrule(...)",
+    "EXRULE": "EXRULE is not supported, and RFC 5545 removed it; subtract a rule instead: rrule(...) - rrule(...)",
     "RSCALE": "RSCALE is not supported: only the Gregorian calendar is",
     "SKIP": "SKIP is not supported: a date that does not exist, such as 30 February, is left out",
     "BYEASTER": "BYEASTER is not part of RFC 5545 and is not supported",
 }
-_DATE = "20261231, or 20261231T090000, with a Z behind it for UTC"
+_DATE = "20261231, or 20261231T090000, with a Z at the end for UTC"
 
 # A long line may go on in the next one, after one blank. People indent lines, too.
 _FOLD = re.compile(r"\r?\n[ \t](?![ \t]*(?:(?:DTSTART|RRULE|RDATE|EXDATE|EXRULE)[:;]|FREQ=))", re.IGNORECASE)
@@ -126,7 +126,7 @@ def _read(text: str) -> Given:
     start = next((line for line in lines if line.name == "DTSTART"), None)
     zones = {line.tz for line in lines if line.tz is not None}
     if len(zones) > 1:
-        raise _Refused("TZID", f"one recurrence has one time zone; these are several: {', '.join(sorted(zones))[:200]}")
+        raise _Refused("TZID", f"a recurrence has one time zone; use only one of {', '.join(sorted(zones))[:200]}")
     parts = _parts(rule.value)
     given = Given(
         text="\n".join(line.spelt() for line in lines if line is not start),
@@ -187,7 +187,7 @@ def _parts(value: str) -> dict[str, str]:
         name, _, setting = part.partition("=")
         if name not in _PARTS:
             near = get_close_matches(name[:40], _PARTS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_PARTS)}"
+            hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(_PARTS)}"
             raise _Refused(name, _REASONS.get(name) or f"{part[:40]!r} is not a part of an RRULE; {hint}")
         if name in parts:
             raise _Refused(name, f"{name} is given twice; put its values into one list, or drop one")
@@ -211,7 +211,7 @@ def _frequency(parts: dict[str, str]) -> Frequency:
 def _whole(name: str, text: str) -> int:
     number = int(text) if _NUMBER.fullmatch(text) else 0
     if number < 1:
-        raise _Refused(name, f"{name}={text[:40]} cannot be; give a whole number from 1 to 999999999")
+        raise _Refused(name, f"{name}={text[:40]} is invalid; give a whole number from 1 to 999999999")
     if name == "COUNT" and number > MOST_COUNT:
         raise _Refused(name, f"COUNT={text[:40]} is too large; the maximum is {MOST_COUNT}. Give UNTIL= instead")
     return number
@@ -233,7 +233,7 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
 
 def _week_start(text: str) -> int:
     if text not in _WEEKDAYS:
-        raise _Refused("WKST", f"WKST={text[:40]} is not known; there are {', '.join(_WEEKDAYS)}")
+        raise _Refused("WKST", f"WKST={text[:40]} is unknown; give one of {', '.join(_WEEKDAYS)}")
     return _WEEKDAYS.index(text)
 
 
@@ -243,7 +243,7 @@ def _weekdays(text: str) -> list[Weekday]:
         match = _BYDAY.fullmatch(item)
         nth = int(match[1] or 0) if match else 0
         if match is None or (match[1] and not 1 <= abs(nth) <= 53):
-            problem = f"{item[:40]!r} in BYDAY cannot be; write MO, 1MO (the first), or -1MO (the last)"
+            problem = f"{item[:40]!r} in BYDAY is invalid; write MO, 1MO (the first), or -1MO (the last)"
             raise _Refused("BYDAY", problem, item)
         weekdays.add(Weekday(_WEEKDAYS.index(match[2]), nth))
     return sorted(weekdays)
@@ -271,16 +271,16 @@ def _check(given: Given) -> None:
     """What RFC 5545 forbids. Other readers ignore such parts, and so run at times that nobody asked for."""
     frequency, numbers = given.frequency, given.numbers
     if given.most is not None and given.until is not None:
-        raise _Refused("UNTIL", "COUNT and UNTIL both say where the rule ends; give one of them")
+        raise _Refused("UNTIL", "COUNT and UNTIL both set the end of the rule; give one of them")
     if "BYMONTHDAY" in numbers and frequency is Frequency.WEEKLY:
-        raise _Refused("BYMONTHDAY", "BYMONTHDAY does not go with FREQ=WEEKLY; write FREQ=MONTHLY or FREQ=DAILY")
+        raise _Refused("BYMONTHDAY", "BYMONTHDAY cannot be combined with FREQ=WEEKLY; write FREQ=MONTHLY or FREQ=DAILY")
     if "BYYEARDAY" in numbers and frequency in (Frequency.DAILY, Frequency.WEEKLY, Frequency.MONTHLY):
-        raise _Refused("BYYEARDAY", f"BYYEARDAY does not go with FREQ={frequency.name}; write FREQ=YEARLY")
+        raise _Refused("BYYEARDAY", f"BYYEARDAY cannot be combined with FREQ={frequency.name}; write FREQ=YEARLY")
     if "BYWEEKNO" in numbers and frequency is not Frequency.YEARLY:
-        raise _Refused("BYWEEKNO", f"BYWEEKNO does not go with FREQ={frequency.name}; write FREQ=YEARLY")
+        raise _Refused("BYWEEKNO", f"BYWEEKNO cannot be combined with FREQ={frequency.name}; write FREQ=YEARLY")
     if "BYSETPOS" in numbers and not given.weekdays and len(numbers) == 1:
         raise _Refused(
-            "BYSETPOS", "BYSETPOS chooses among what other BY parts give, and there is none; add BYDAY, for example"
+            "BYSETPOS", "BYSETPOS selects among the times of other BY parts, and none is given; add BYDAY, for example"
         )
     if given.start is not None and given.start.form == "date":
         for name in ("BYHOUR", "BYMINUTE", "BYSECOND"):
@@ -288,7 +288,7 @@ def _check(given: Given) -> None:
                 date = f"{given.start.when:%Y%m%d}"
                 raise _Refused(
                     name,
-                    f"{name} does not go with a DTSTART that is a date, and RFC 5545 says to ignore it; "
+                    f"{name} cannot be combined with a DTSTART that is a date, and RFC 5545 says to ignore it; "
                     f"write the time of day into DTSTART, as in DTSTART:{date}T090000, or drop {name}",
                 )
     furthest = max((abs(one.nth) for one in given.weekdays), default=0)
@@ -297,7 +297,10 @@ def _check(given: Given) -> None:
     if frequency > Frequency.MONTHLY or "BYWEEKNO" in numbers:
         what = "BYWEEKNO" if "BYWEEKNO" in numbers else f"FREQ={frequency.name}"
         raise _Refused(
-            "BYDAY", f"BYDAY with a number, such as 1MO, does not go with {what}; write FREQ=MONTHLY, or MO alone"
+            "BYDAY",
+            f"BYDAY with a number, such as 1MO, cannot be combined with {what}; write FREQ=MONTHLY, or MO alone",
         )
     if furthest > 5 and (frequency is Frequency.MONTHLY or "BYMONTH" in numbers):
-        raise _Refused("BYDAY", f"BYDAY asks for number {furthest} of a weekday, but a month has five at most")
+        raise _Refused(
+            "BYDAY", f"BYDAY has {furthest} as the number of a weekday, but a month has at most five; give 1 to 5"
+        )

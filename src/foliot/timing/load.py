@@ -137,9 +137,11 @@ def load(
     """Counts what starts from `start` on and before `end`. `told` hears how many schedules are counted, of how many."""
     width = width_for(end - start) if width is None else width
     if end <= start or width <= 0:
-        raise InvalidInput("the load of no time at all cannot be counted; give an end that is after the start")
+        raise InvalidInput("the period is empty; give an end after its start")
     if (end - start) > MOST_BUCKETS * width:
-        raise InvalidInput(f"that makes more than {MOST_BUCKETS:,} buckets; give wider ones, or a shorter span")
+        raise InvalidInput(
+            f"the period has more than {MOST_BUCKETS:,} buckets; give wider buckets, or a shorter period"
+        )
     timed, delayed = _apart(standing)
     count = _Count(start, end, width)
     strands = strands_of(timed)

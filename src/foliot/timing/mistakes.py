@@ -83,27 +83,27 @@ def _days_and_weekdays(rule: Cron, text: _Text) -> Iterator[str]:
     if rule.fields.either:
         day, weekday = text._replace(weekday="*").five(), text._replace(day="*").five()
         yield (
-            f"day of month and day of week are both set, and one is enough: it runs on {dated}, and also on {named}. "
-            f'Where both must hold, join two rules with &, one with "{day}", one with "{weekday}"'
+            f"day of month and day of week are both set, so it runs on each day that matches one of them: {dated}, or "
+            f'{named}. To require both, combine two rules with &: "{day}" and "{weekday}"'
         )
     else:
         place, given, top = ("month", text.day, "1-31") if text.day[0] in "*?" else ("week", text.weekday, "0-6")
         yield (
-            f"the day of {place} starts with *, so both days must hold: {dated} of the month, and {named}. "
-            f"Where one is enough, write {given.replace('*', top, 1)} instead of {given}"
+            f"the day of {place} starts with *, so a day must match both: {dated} of the month, and {named}. "
+            f"To require only one, write {given.replace('*', top, 1)} instead of {given}"
         )
 
 
 def _too_often(rule: Cron, text: _Text) -> Iterator[str]:
     """A star where a zero was meant."""
     if text.second == "*" and text.minute.isdigit():
-        yield "it runs every second of that minute, 60 times; for once, make the second 0"
+        yield "it runs every second of that minute, 60 times; to run once, set the second to 0"
     elif text.minute == "*" and text.hour.isdigit():
         once = text._replace(minute="0")
-        yield f'it runs every minute of that hour, 60 times; for once, write "{once.five()}"'
+        yield f'it runs every minute of that hour, 60 times; to run once, write "{once.five()}"'
     elif text.minute == text.hour == "*" and text.day.isdigit():
         once = text._replace(minute="0", hour="0")
-        yield f'it runs every minute of that day, 1,440 times; for once, write "{once.five()}"'
+        yield f'it runs every minute of that day, 1,440 times; to run once, write "{once.five()}"'
 
 
 def _single_steps(rule: Cron, text: _Text) -> Iterator[str]:
@@ -117,7 +117,7 @@ def _single_steps(rule: Cron, text: _Text) -> Iterator[str]:
         step = int(match[3])
         end = longer if match[1] is None else "range"
         yield (
-            f"{given} is {unit} {found[0]} alone, because a step ends with {'its' if match[1] else 'the'} {end}. "
+            f"{given} matches only {unit} {found[0]}, because a step ends with {'its' if match[1] else 'the'} {end}. "
             f"For every {step} {unit}s, use {_EVERY[unit].format(step)}"
         )
 
@@ -136,7 +136,7 @@ def _uneven_steps(rule: Cron, text: _Text) -> Iterator[str]:
     step = _STEP.fullmatch(text.day)
     if step and 1 < int(step[1]) < 31 and not weekdays(fields):
         yield (
-            f"{text.day} starts again with day 1 of each month, however near the last one was. "
+            f"{text.day} restarts on day 1 of each month, so the last interval of a month can be shorter. "
             f'For every {step[1]} days, use rrule("FREQ=DAILY;INTERVAL={step[1]}", start=...)'
         )
 
@@ -151,8 +151,8 @@ def _uneven(text: str, whole: int, unit: str, longer: str) -> Iterator[str]:
     rest = whole % step
     if rest and step < whole:
         yield (
-            f"{text} starts again each {longer}: its last {unit}s are {rest} apart, not {step}. "
-            f'For an even pace, use every("{step}{unit[0]}")'
+            f"{text} restarts each {longer}, so its last interval is {rest} {unit}{'s' * (rest > 1)}, not {step}. "
+            f'For equal intervals, use every("{step}{unit[0]}")'
         )
 
 
@@ -161,9 +161,9 @@ def _short_months(rule: Cron, text: _Text) -> Iterator[str]:
     day = max(given, default=0)
     without = [month for month in rule.fields.months if _LENGTHS[month] < day]
     if (day, rule.fields.months) == (29, (2,)):
-        yield "29 February comes in leap years alone; for the last day of February, write L"
+        yield "29 February exists only in leap years; for the last day of February, write L"
     elif day == 29 and 2 in rule.fields.months:
-        yield "day 29 comes in February in leap years alone; for the last day of a month, write L"
+        yield "February has a day 29 only in leap years; for the last day of a month, write L"
     elif without:
         short = listed([MONTHS[month] for month in without])
         yield f"{short} {'has' if len(without) == 1 else 'have'} no day {day}; for the last day of a month, write L"
@@ -174,7 +174,7 @@ def _herd(rule: Cron, text: _Text) -> Iterator[str]:
         return
     spread = text._replace(minute="H").five()
     when = "midnight" if text.hour == "0" else "minute 0"
-    yield f'it comes at {when}, as most jobs do: where the minute does not matter, write "{spread}" or give it jitter'
+    yield f'it runs at {when}, like many other jobs; if the minute does not matter, write "{spread}" or set jitter'
 
 
 def _near_changes(rule: WallRule) -> Iterator[str]:
@@ -192,8 +192,8 @@ def _near_changes(rule: WallRule) -> Iterator[str]:
             spans.append([low, high])
     unsafe = listed([f"{_clock(low)} to {_clock(high)}" for low, high in spans])
     yield (
-        f"when the clocks of {rule.tz} change, a time of this rule is missing or comes twice; "
-        f"outside {unsafe} that cannot happen"
+        f"when the clocks of {rule.tz} change, a time of this rule is missing or occurs twice; "
+        f"times outside {unsafe} are not affected"
     )
 
 
@@ -211,8 +211,8 @@ def _of_rate(rule: Every) -> Iterator[str]:
     pace = each(rule.interval)
     if rule.interval % DAY == 0:
         yield (
-            f"{pace}{rule.phase()}{',' if rule.phase() else ''} is elapsed time: on local clocks it moves when they "
-            f"change. For a time of day, use {_by_calendar(rule)}"
+            f"{pace}{rule.phase()}{',' if rule.phase() else ''} counts elapsed time, so its local time moves when "
+            f"the clocks change. For a fixed time of day, use {_by_calendar(rule)}"
         )
     elif rule.interval >= MINUTE and DAY % rule.interval:
         yield f"{pace} does not divide a day, so its times differ from day to day; for fixed times, use cron"

@@ -36,7 +36,7 @@ def last_weekday(day: str, *, months: Iterable[int | str] | None = None, at: str
 def _cron(at: str, days: str, tz: str) -> Cron:
     times = times_of(at)
     if len(times) > 1:
-        raise InvalidRule(f"at={at!r:.80} has several times; make a rule of each, and unite them: rule | rule")
+        raise InvalidRule(f"at={at!r:.80} has several times; write one rule for each, and combine them: rule | rule")
     hour, minute, second = times[0] // 3600, times[0] // 60 % 60, times[0] % 60
     if second:
         return Cron(f"{second} {minute} {hour} {days}", tz, sixth="seconds")

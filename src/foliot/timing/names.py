@@ -19,7 +19,7 @@ def weekday(given: object) -> int:
     """A weekday by its name, `fri` or `Friday`; Monday is 0. Numbers are refused: some count from Sunday."""
     number = _named(given, _WEEKDAYS)
     if number is None:
-        raise InvalidRule(f"{given!r:.80} is not a weekday; there are {', '.join(WEEKDAYS)}")
+        raise InvalidRule(f"{given!r:.80} is not a weekday; give one of {', '.join(WEEKDAYS)}")
     return number
 
 

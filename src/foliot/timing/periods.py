@@ -156,8 +156,8 @@ class PeriodPattern:
             else:
                 wall = self._begin(period - beyond + (1 if beyond else 0)) - 1
         raise InvalidRule(
-            f"this rule never fires, or too rarely: {tries:,} times in a row that its days and times allow were left "
-            f"out by its INTERVAL or BYSETPOS"
+            f"this rule never fires, or too rarely: its INTERVAL or BYSETPOS excluded {tries:,} candidate times in a "
+            f"row; change them"
         )
 
     # ------------------------------------------------------------------------------------------------------ days, times

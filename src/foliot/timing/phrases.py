@@ -28,7 +28,7 @@ def describe(given: Given, days: Days, times: Times, tz: str, start: datetime | 
     positions = sorted(given.numbers.get("BYSETPOS", ()), key=lambda position: (position < 0, position))
     chosen = f", only the {listed([_place(one) for one in positions])} of each {period}" if positions else ""
     if days.week_start and (days.weeks or (given.frequency is Frequency.WEEKLY and (positions or given.interval > 1))):
-        chosen += f", weeks beginning on {WEEKDAYS[days.week_start]}"
+        chosen += f", weeks starting on {WEEKDAYS[days.week_start]}"
     return f"{told}{chosen}{_bounds(given, times, start)}"
 
 

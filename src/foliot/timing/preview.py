@@ -73,7 +73,7 @@ def _day(rule: Rule, where: Zone, day: date, surprises: list[Surprise]) -> Day:
     if count == MOST_TIMES:
         count, is_capped = _count_day(rule, start, end, bool(changes))
     told = [surprise.text for surprise in surprises if start <= surprise.at < end] or [
-        f"{_told(change, day)}; the rule is not touched" for change in changes if change[0] < end // SECOND
+        f"{_told(change, day)}; this does not affect the rule" for change in changes if change[0] < end // SECOND
     ]
     return Day(day, start, end, count, is_capped, ticks, "; ".join(told) or None)
 
@@ -116,4 +116,4 @@ def _told(change: tuple[int, int, int], day: date) -> str:
     minutes = (at + before) // 60 - (day.toordinal() - _EPOCH) * 1440
     way = "forward" if after > before else "back"
     length = elapsed(abs(after - before) * SECOND)
-    return f"on {written(day)} the clocks go {way} {length} at {clock(*divmod(minutes, 60))}"
+    return f"on {written(day)} the clocks are set {way} {length} at {clock(*divmod(minutes, 60))}"

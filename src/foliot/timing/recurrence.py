@@ -84,7 +84,7 @@ class Recurrence(WallRule):
         pattern = _pattern(given, begin, end)
         first = pattern.nearest(_seconds(begin), 1, FEW_TRIES)
         if first is None:
-            raise InvalidRule(f"this rule can never fire: from {self.start} on no time is in {self.text[:200]!r}")
+            raise InvalidRule(f"this rule can never fire: {self.text[:200]!r} has no time from {self.start} on")
         object.__setattr__(self, "_last", None)
         self._settle(begin, min(end, first + _HORIZON), is_interval)
         early = _seconds(begin) - 2 * DAY
@@ -98,7 +98,7 @@ class Recurrence(WallRule):
             object.__setattr__(self, "_last", last)
         self._settle(begin, end, is_interval, given.exceptions)
         if self._nearest(early, 1) is None:
-            raise InvalidRule("this rule can never fire: UNTIL and EXDATE leave none of its times")
+            raise InvalidRule("this rule can never fire: UNTIL and EXDATE exclude all of its times")
 
     def _settle(self, begin: datetime, end: int, is_interval: bool, exceptions: Sequence[Moment] = ()) -> None:
         """Bounds the rule by a wall time, and takes EXDATE away. A start that was not given sets no phase."""
@@ -187,7 +187,7 @@ def rrule(
         with pointing(Piece(text, text.upper().index("TZID"), "")):
             zone(given.tz)
         if zone(tz).name not in ("UTC", zone(given.tz).name):
-            raise InvalidRule(f"tz={tz} and TZID={given.tz} do not agree; give one of them")
+            raise InvalidRule(f"tz={tz} and TZID={given.tz} differ; give one of them")
         tz = given.tz
     if start is not None and given.start is not None:
         raise InvalidRule("the start is given twice, as DTSTART and as start=; give one of them")
@@ -238,7 +238,8 @@ def _check_that_no_start_is_needed(given: Given) -> None:
     else:
         return
     raise InvalidRule(
-        f'{given.text[:200]!r} {problem}, and there is none; give start="2026-01-05T09:00" or a DTSTART line, or {fix}'
+        f'{given.text[:200]!r} {problem}, and no start is given; give start="2026-01-05T09:00" or a DTSTART line, '
+        f"or {fix}"
     )
 
 

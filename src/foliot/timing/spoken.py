@@ -64,7 +64,9 @@ def is_spoken(text: str) -> bool:
 def spoken(text: str) -> Composable:
     """Reads a rule; InvalidRule that points at the character when it is not one."""
     if len(text) > LONGEST:
-        raise InvalidRule(f"a typed rule has at most {LONGEST:,} characters, and this one has {len(text):,}")
+        raise InvalidRule(
+            f"a typed rule has at most {LONGEST:,} characters, and this one has {len(text):,}; create it in Python"
+        )
     if "\\" in text.replace("\\n", ""):
         raise Piece(text, text.replace("\\n", "..").index("\\"), "").refusal("a rule needs no backslash", "remove it")
     return _Reader(text).read()
@@ -84,7 +86,7 @@ class _Reader:
             place = Piece(self._text, max(problem.offset or 1, 1) - 1, "")
             raise place.refusal(f"syntax error: {problem.msg}", "look for a missing quote or bracket") from None
         except (ValueError, RecursionError, MemoryError):
-            raise InvalidRule(f"{self._text!r:.80} is not a rule: it is no text, or nested too deeply") from None
+            raise InvalidRule(f"{self._text!r:.80} is not a rule: it is not text, or nested too deeply") from None
         return self._rule(tree.body, 0)
 
     def _rule(self, node: ast.expr, depth: int) -> Composable:
@@ -95,7 +97,7 @@ class _Reader:
 
     def _value(self, node: ast.expr, depth: int) -> object:
         if depth > DEEPEST:
-            raise self._refusal(node, f"this is nested more than {DEEPEST} deep", "make it in a program")
+            raise self._refusal(node, f"this is nested more than {DEEPEST} deep", "create it in Python")
         match node:
             case ast.Constant(value=bool() | str() | float() | None as value):
                 return value
@@ -140,7 +142,9 @@ class _Reader:
         except (TypeError, ValueError, AttributeError, OverflowError) as problem:
             # Constructors trust the types that a program gives them; what is typed here may be of any.
             advice = f"it takes {', '.join(_names(accepted))}"
-            raise self._refusal(node, f"{name} cannot be made of this: {problem!s:.120}", advice) from None
+            raise self._refusal(
+                node, f"{name} cannot be created with these arguments: {problem!s:.120}", advice
+            ) from None
 
     def _culprit(
         self, node: ast.Call, names: list[str], positional: list[object], named: dict[str, object], problem: str
@@ -159,13 +163,13 @@ class _Reader:
         match node:
             case ast.Name(id=name):
                 return self._refusal(
-                    node, f"{name:.40} stands alone", "write text in quotes, and brackets behind names"
+                    node, f"{name:.40} is not a call", "write parentheses after it, or quotes around text"
                 )
             case ast.Constant(value=int()):
                 return self._refusal(node, "this number is too large", f"write less than {_LARGEST:,}")
             case ast.BoolOp(values=[first, *_]) | ast.BinOp(left=first):
                 advice = "write | for or, & for and, - for without"
-                return self._end(first, 1).refusal("rules are not joined with this", advice)
+                return self._end(first, 1).refusal("this operator does not combine rules", advice)
         return self._refusal(node, "this syntax is not allowed", "write calls, text in quotes, numbers and lists")
 
     def _refusal(self, node: ast.expr | ast.keyword, problem: str, advice: str) -> InvalidRule:
@@ -195,4 +199,4 @@ def _moment(parameter: Parameter, value: object) -> object:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, list(known), 1, 0.5)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"

@@ -91,10 +91,10 @@ def _comes(rule: Rule, first: int, last: int) -> bool:
 def _of_pace(whole: Rule, rule: WallRule, walls: Sequence[int], low: int, high: int, is_gap: bool) -> str:
     """A rule that runs on: it comes less or more often that day."""
     length, is_one = elapsed((high - low) * SECOND), high - low == 3600
-    missing, twice = ("is missing", "comes twice") if is_one else ("are missing", "come twice")
+    missing, twice = ("is missing", "occurs twice") if is_one else ("are missing", "occur twice")
     text = f"the {'hour' if is_one else length} from {_clock(low)} {missing if is_gap else twice} in {rule.tz}"
     if whole is not rule:
-        return f"{text}, and the rule's times in it with it"
+        return f"{text}, with the rule's times in it"
     midnight = walls[0] // _DAY * _DAY
     total = sum(1 for _ in islice(rule.asked(midnight, midnight + _DAY), _MOST_COUNTED + 1))
     changed = sum(1 for wall in walls if wall < midnight + _DAY)
@@ -111,8 +111,8 @@ def _of_count(rule: WallRule, before: int, after: int) -> str:
     if after < before:
         way, moved = "back", "earlier"
     return (
-        f"the clocks of {rule.tz} go {way} {length}; it counts elapsed time, "
-        f"so its times on the clock are {length} {moved} from then on"
+        f"the clocks of {rule.tz} are set {way} {length}; the rule counts elapsed time, "
+        f"so its local times are {length} {moved} from then on"
     )
 
 
@@ -129,15 +129,15 @@ def _of_gap(rule: WallRule, walls: Sequence[int], ticks: Sequence[int]) -> str:
     if len(runs) > _MOST_LISTED:
         return f"{text}; it runs from {runs[0]} to {runs[-1]}"
     if len(runs) == 1 and next(rule.asked(moved[0], moved[0] + 1), None) is not None:
-        return f"{text}; the run at {runs[0]} stands for {'it' if is_one else 'them'}"
+        return f"{text}; the run at {runs[0]} replaces {'it' if is_one else 'them'}"
     return f"{text}; it runs {'once, ' if len(runs) == 1 and not is_one else ''}at {listed(runs)}"
 
 
 def _of_fold(rule: WallRule, walls: Sequence[int], ticks: Sequence[int], before: int) -> str:
     if len(walls) <= _MOST_LISTED:
-        text = f"{listed([_clock(wall) for wall in walls])} come{'s' if len(walls) == 1 else ''} twice in {rule.tz}"
+        text = f"{listed([_clock(wall) for wall in walls])} occur{'s' if len(walls) == 1 else ''} twice in {rule.tz}"
     else:
-        text = f"{_many(walls)} come twice in {rule.tz}"
+        text = f"{_many(walls)} occur twice in {rule.tz}"
     offsets = [zone(rule.tz).offset(tick) for tick in ticks]
     shown = [_clock(tick + offset) + offset_text(offset) for tick, offset in zip(ticks, offsets, strict=True)]
     if len(set(offsets)) > 1:

@@ -49,7 +49,7 @@ def describe(fields: Fields, tz: str, schedule: str = "") -> str:
     slot = ""
     if fields.is_spread:
         slot = (
-            " (chosen by H for this schedule)" if schedule else " (an example: H chooses for each schedule by its name)"
+            " (chosen by H for this schedule)" if schedule else " (an example: H depends on the name of the schedule)"
         )
     return f"{told}{years}{'' if is_placed else f', {tz}'}{slot}"
 

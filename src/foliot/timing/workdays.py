@@ -74,7 +74,7 @@ class Workdays:
     def __post_init__(self) -> None:
         twice = sorted({*self.closed} & {*self.opened})
         if twice:
-            raise InvalidRule(f"{twice[0]} is both closed and opened; keep it in one of the two")
+            raise InvalidRule(f"{twice[0]} is both in closed= and in opened=; remove it from one of them")
         source = _source(self.country, self.subdivision, self.market)
         settled = {
             "source": source,
@@ -113,7 +113,7 @@ class Workdays:
         if day.year not in self.known:
             raise InvalidInput(
                 f"working days ({self.words()}) are known from {self.known[0]} to {self.known[-1]}, not in {day.year}; "
-                f"a newer release of the holidays package may know more"
+                f"a newer release of the holidays package may include more"
             )
         number = day.toordinal() - _EPOCH
         return self.onward(number, 1) == number
@@ -290,7 +290,7 @@ def _source(country: str | None, subdivision: str | None, market: str | None) ->
     given = country if market is None else market
     if given is None:
         if subdivision is not None:
-            raise InvalidRule(f"subdivision={subdivision!r:.80} needs its country; add country=")
+            raise InvalidRule(f"subdivision={subdivision!r:.80} requires a country; add country=")
         return None
     code = _code(given, is_market=market is not None)
     return Source(code, _subdivision(code, subdivision), market is not None)
@@ -342,5 +342,5 @@ def _subdivision(code: str, given: object) -> str | None:
         raise InvalidRule(f"the holidays package has no subdivisions of {code}; leave subdivision= out")
     folded = {name.casefold(): name for name in (*aliases, *entity.subdivisions)}
     near = get_close_matches(str(given)[:100].casefold(), folded, 1, 0.6)
-    advice = f"did you mean {folded[near[0]]!r}?" if near else f"there are {', '.join(entity.subdivisions)}"
+    advice = f"did you mean {folded[near[0]]!r}?" if near else f"give one of {', '.join(entity.subdivisions)}"
     raise InvalidRule(f"{code} has no subdivision {given!r:.80}; {advice}")

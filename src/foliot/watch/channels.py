@@ -27,7 +27,7 @@ class _Aside:
 
     async def call(self, function: Callable[[], Any]) -> Any:
         if self._last is not None and not self._last.done():
-            raise OSError("it is still busy with the last message")
+            raise OSError("the last message is still being sent")
         future = self._last = Future()
         future.set_running_or_notify_cancel()  # whoever stops waiting does not end the call
 

@@ -85,9 +85,8 @@ def late(
         first = min(views, key=lambda view: view.fire_at)
         policy = policy_of(first, cards.get(first.job))
         others = f" and {len(views) - 1:,} more" if len(views) > 1 else ""
-        told = (
-            f"{first.id}{others} {'is' if not others else 'are'} due since {_span(now - first.fire_at)}, {first.state}"
-        )
+        been = f"{'have' if others else 'has'} been due for {_span(now - first.fire_at)}"
+        told = f"{first.id}{others} {been}, {first.state}"
         findings.append(
             _about(subject, cards, Kind.LATE, told, since=first.fire_at + policy.missed_after, count=len(views))
         )
@@ -411,7 +410,7 @@ def tight(ended: Sequence[Ended], counts: dict[str, int], cards: Cards) -> Seen:
             continue
         counts[subject.name] = counts.get(subject.name, 0) + 1
         if counts[subject.name] >= 2 and Kind.RATIO not in _policy(cards, subject.job).no_alerts:
-            told = f"its runs take {_span(took)} of an interval of {_span(interval)}"
+            told = f"its runs take {_span(took)}, and its interval is {_span(interval)}"
             findings.append(_about(subject, cards, Kind.RATIO, told))
     last = {finding.key: finding for finding in findings if finding.subject in counts}
     return Seen(list(last.values()), cured=[key for key in cured if key not in last])

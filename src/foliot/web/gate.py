@@ -108,7 +108,7 @@ class Gate:
         if principal is None:
             raise Problem(
                 "no-credential",
-                "no token: send Authorization: Bearer foliot_...; foliot tokens create makes one",
+                "no token: send Authorization: Bearer foliot_...; create one with foliot tokens create",
                 headers={"www-authenticate": 'Bearer realm="foliot"'},
             )
         if method not in SAFE and path.startswith("/api/"):
@@ -133,7 +133,7 @@ class Gate:
         if principal is not None and principal.credential == LOCAL and not is_local:
             raise Problem(
                 "no-credential",
-                "a proxy or another host sent this request, so it needs a token: foliot tokens create makes one",
+                "a proxy or another host sent this request, so it needs a token; create one with foliot tokens create",
             )
         return principal
 

@@ -37,7 +37,7 @@ TITLES = {
     "invalid": (422, "Invalid input"),
     "key-reused": (422, "The Idempotency-Key belongs to another request"),
     "no-revision": (428, "Revision required"),
-    "too-many": (429, "Too many at the same time"),
+    "too-many": (429, "Too many concurrent requests"),
     "too-many-keys": (429, "Too many Idempotency-Keys"),
     "headers-too-large": (431, "The headers are too large"),
     "failed": (500, "Internal error"),

@@ -88,7 +88,7 @@ def _check_given_once(request: Request, lists: frozenset[str]) -> None:
 def check_allowed(request: Request, access: Access | None) -> Principal:
     principal: Principal | None = request.scope.get(PRINCIPAL)
     if access is None or principal is None:
-        raise Problem("not-allowed", "this address is not open to requests")
+        raise Problem("not-allowed", "requests to this address are not allowed")
     if access.scope is Scope.WORK:
         if principal.bound is None:
             raise Problem("not-allowed", why_no_work(principal.name, principal.scope))
@@ -97,7 +97,7 @@ def check_allowed(request: Request, access: Access | None) -> Principal:
             "not-allowed", f"this needs a token with the scope {access.scope}; {principal.name} has {principal.scope}"
         )
     if principal.tenant is not None and access.tenants is Tenants.ALL:
-        raise Problem("not-allowed", "this concerns all tenants, and the token is bound to a tenant")
+        raise Problem("not-allowed", "this concerns all tenants, and the token is bound to a tenant; use another token")
     return principal
 
 
@@ -226,5 +226,5 @@ def _refusal(standing: Asked) -> Problem:
         return Problem("under-way", "the same request is in progress; retry later", headers={"retry-after": "1"})
     return Problem(
         "outcome-unknown",
-        "the same request began and has no answer; check whether it was done, then use a new key",
+        "the same request started and has no answer; check whether it was done, then use a new key",
     )

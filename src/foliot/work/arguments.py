@@ -116,7 +116,7 @@ class Arguments:
                 payload = _encode({**msgspec.json.decode(payload, type=dict[str, Any]), **bound})
             return self._read(payload)
         except _CANNOT_HOLD as error:
-            raise InvalidInput(f"{self.job}: the stored arguments do not fit the job's parameters: {error}") from None
+            raise InvalidInput(f"{self.job}: the stored arguments do not match the job's parameters: {error}") from None
 
     def _read(self, payload: bytes) -> dict[str, Any]:
         others: dict[str, Any] = {}
@@ -178,7 +178,7 @@ class Arguments:
         named = dict(zip(self.fields, args, strict=False))
         twice = named.keys() & kwargs.keys()
         if twice:
-            raise InvalidInput(f"{self.job}: {min(twice)} was given by position and by name")
+            raise InvalidInput(f"{self.job}: {min(twice)} was given by position and by name; give it once")
         return {**named, **kwargs}
 
     def _refusal(self, kwargs: Mapping[str, Any], error: Exception) -> InvalidInput:
@@ -199,14 +199,14 @@ class Arguments:
         fault_text, _, place = str(error).partition(" - at `$.")
         name = place.rstrip("`").split(".")[0].split("[")[0]
         if name in kwargs:
-            return InvalidInput(f"{self.job}: {self._told(name, kwargs[name])} does not fit: {fault_text}")
+            return InvalidInput(f"{self.job}: {self._told(name, kwargs[name])} is invalid: {fault_text}")
         return InvalidInput(f"{self.job}: {fault_text.replace('Object missing required field', 'missing argument')}")
 
     def _refuse_non_finite(self, kwargs: Mapping[str, Any]) -> None:
         for name, value in kwargs.items():
             if _has_non_finite(msgspec.to_builtins(value)):
                 raise InvalidInput(
-                    f"{self.job}: {self._told(name, value)} holds NaN or an infinity, which JSON cannot hold"
+                    f"{self.job}: {self._told(name, value)} contains NaN or infinity, which JSON cannot hold; pass None"
                 )
 
     def _refuse_naive(self, found: Mapping[str, Any]) -> None:

@@ -114,7 +114,7 @@ class Blockade:
         self._worker.recycling = True
         self._worker.recycling_now |= is_forced
         # Whoever is wanted away must not come back for having left in a hurry.
-        code, then = (DRAINED, "stays away") if self._worker.last_wish is Wish.DRAIN else (RECYCLED, _AGAIN)
+        code, then = (DRAINED, "must not be restarted") if self._worker.last_wish is Wish.DRAIN else (RECYCLED, _AGAIN)
         run, detail = self._blamed(overdue)
         where = "".join(traceback.format_list(_stack(self._worker.thread)))
         _log.warning(

@@ -48,7 +48,7 @@ class CheckArguments(Arguments):
             if name not in of_job.fields and not of_job._open and wanted[name].default is absent:
                 raise InvalidInput(
                     f"{job}: its check has the parameter {name}, which the job does not have; "
-                    f"it has: {', '.join(of_job.fields) or 'no arguments'}"
+                    f"the job has: {', '.join(of_job.fields) or 'no arguments'}"
                 )
 
     def decode(self, payload: bytes, bound: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -312,10 +312,10 @@ class Context:
 
     def _refuse_second_transaction(self) -> None:
         if self._completion is not None:
-            raise InvalidInput("a transaction has completed this run already; a run has one completing transaction")
+            raise InvalidInput("a transaction has completed this run already; use one ctx.transaction() in a handler")
         if self._in_transaction:
             raise InvalidInput(
-                "a transaction of this handler is open already, and a second one would wait for it for ever; write in "
+                "a transaction of this handler is open already, and a second one would block; write in "
                 "the block of the open one"
             )
 

@@ -96,7 +96,9 @@ class Book:
     def enter(self, block: EffectBlock, line: _Line) -> None:
         """Two at once with one key could not be told apart afterwards."""
         if self._under_way.setdefault(line, block) is not block:
-            raise InvalidInput(f"{line[0]} {line[1]} is open in this attempt already; give each effect its own key")
+            raise InvalidInput(
+                f"effect {line[0]} {line[1]} is already in progress in this attempt; give each effect its own key"
+            )
 
     def blocking(self) -> Ask:
         """For code in a thread."""
@@ -209,7 +211,7 @@ class EffectBlock:
         self._result: Any = None
 
     def __repr__(self) -> str:
-        return f"<effect {self}: {self._state or 'not begun'}>"
+        return f"<effect {self}: {self._state or 'not started'}>"
 
     def __str__(self) -> str:
         return f"{self._effect.name} {self._effect.key}"
@@ -232,7 +234,11 @@ class EffectBlock:
     @result.setter
     def result(self, value: Any) -> None:
         if not (self._is_inside and self._needed):
-            why = "its block has ended" if self._needed else "an earlier attempt did it: do it only `if effect.needed`"
+            why = (
+                "its block has ended"
+                if self._needed
+                else "an earlier attempt completed it: check `effect.needed` first"
+            )
             raise InvalidInput(f"{self}: its result cannot be set; {why}")
         self._result = value
 
@@ -301,7 +307,7 @@ class EffectBlock:
             return
         if self._probe is None:
             raise Maybe(
-                f"{self} began in attempt {before.attempt} and has no recorded outcome: it may have happened. "
+                f"{self} started in attempt {before.attempt} and has no recorded outcome: it may have happened. "
                 "Declare it idempotent=True to repeat it, or give a probe= to ask whether it happened"
             )
         found = await self._asked(ask, self._probe)
@@ -309,7 +315,7 @@ class EffectBlock:
             await self._book.begin_anew(ask, self._effect)
             return
         result, fault = _kept(None if found is True else found)
-        note = "its probe found that it happened" + (f"; {fault}" if fault else "")
+        note = "its probe reported that it happened" + (f"; {fault}" if fault else "")
         await self._book.end(ask, self._effect, EffectState.DONE, result, note)
         self._recall(result)
 

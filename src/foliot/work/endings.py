@@ -71,7 +71,7 @@ class Finding(NamedTuple):
     """A check has spoken, and says no."""
 
 
-_NOT_COMMITTED = Finding(Outcome.FAILED, "the transaction that was to complete this run was not committed")
+_NOT_COMMITTED = Finding(Outcome.FAILED, "the transaction that completes this run was not committed")
 
 
 # --------------------------------------------------------------------------------------------- what the attempt tells

@@ -203,8 +203,8 @@ class TransactionBlock:
         loose = [f"{one.name} {one.key}" for one in lines if one.state is EffectState.STARTED]
         if loose:
             raise InvalidInput(
-                f"{loose[0]} is open: a transaction cannot complete a run with an open effect; end the effect's "
-                "block before the transaction begins"
+                f"effect {loose[0]} has not ended: a transaction cannot complete a run with an unfinished effect; end "
+                "the block of the effect before the transaction starts"
             )
         ending = self._ending(claimed)
         worker = self._owner.desk.worker_number()

@@ -187,7 +187,7 @@ def _refusal(connection: Any, others: Mapping[tuple[str, str], Any], advice: str
     if _sender(connection, others) is not None:
         return InvalidInput(f"connection= is a {kind}: {advice}")
     return InvalidInput(
-        f"connection={connection!r:.80} ({kind}) is none that promises can be made on. Give one that is open (not its "
+        f"connection={connection!r:.80} ({kind}) cannot be used for promises. Give an open connection (not its "
         f"engine or pool): of psycopg 3 (Connection, AsyncConnection), asyncpg (Connection), SQLAlchemy 2 (Session, "
         f"Connection, AsyncSession, AsyncConnection), or django.db.connection. With another driver, execute "
         f"SELECT foliot.promise(job, at, arguments, key => ...) in your transaction"

@@ -145,7 +145,7 @@ class CellReader:
         seen = snapshot.read(text)
         if before.life and seen.life != before.life:
             # What the cursor has not seen may bear a number that it has.
-            raise LostOwnership("the server crashed, and the cursor means nothing to it", set(shards))
+            raise LostOwnership("the server restarted, and its cursors are lost", set(shards))
         rows: list[Row] = list(zip(*(column or () for column in columns), strict=True))
         if self._told and time.monotonic() > self._forgot_at + _FORGETS_EVERY:
             await self._forget(leases, before)

@@ -194,7 +194,7 @@ class Claimer:
             try:
                 await self._server.write(working.put_aside)
             except StoreError as error:  # what was claimed is ours all the same; the next claim looks again
-                _log.warning("checking the runs that a claim left over failed, the next claim checks them: %s", error)
+                _log.warning("checking runs that a claim skipped failed, the next claim checks them: %s", error)
                 return False
         return aside
 

@@ -61,8 +61,8 @@ async def migrate(connection: Any, where: Address) -> Schema:
             return before
         except asyncpg.InsufficientPrivilegeError as error:
             raise StoreError(
-                f"{where.shown} has no tables of this release yet, and this role may not make them ({error}); run "
-                f"`foliot migrate` as a role that may, or let this one: GRANT CREATE ON DATABASE ..."
+                f"{where.shown} has no tables of this release yet, and this role may not create them ({error}); run "
+                f"`foliot migrate` with a role that may, or allow this one: GRANT CREATE ON DATABASE ..."
             ) from error
         except AGAIN as error:
             if not left:

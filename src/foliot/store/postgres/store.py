@@ -278,7 +278,9 @@ class PostgresStore(PeriodicVerbs):
                 answer = await question()
                 if answer is not None:
                     return answer
-                error = StoreError(f"PostgreSQL at {self.where.shown} does not answer")
+                error = StoreError(
+                    f"PostgreSQL at {self.where.shown} does not answer; check the server and the network"
+                )
             except StoreError as failure:
                 if not is_cut(failure):
                     raise

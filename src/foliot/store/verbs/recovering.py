@@ -134,8 +134,8 @@ def _unanswered(found: Found, in_doubt: Sequence[EffectView]) -> str:
     first, more = in_doubt[0], len(in_doubt) - 1
     others = f" and {more:,} more" if more else ""
     return (
-        f"{found.id}: it is not given whether {first.name}:{first.key}{others} happened, and no change was made. "
-        f"Give it ({first.name}:{first.key}=done or =not_done), or close the run with a reason"
+        f"{found.id}: the state of {first.name}:{first.key}{others} is missing, and no change was made. "
+        f"Give {first.name}:{first.key}=done or =not_done, or close the run with a reason"
     )
 
 
@@ -190,7 +190,7 @@ async def rerun(
     due_at: Instant,
 ) -> Kept:
     """1. The run has ended, or is parked; and so has every other of its lineage. 2. Its ledger has no open end, unless
-    somebody answers for that. 3. A parked run is answered for by the new one."""
+    somebody answers for that. 3. A parked run is replaced by rerun the new one."""
     await tx.lock_all()  # two at once would choose one name
     found = await by_id(tx, identifier)
     if found.schedule is not None:
@@ -232,16 +232,18 @@ async def rerun(
     await tx.added([number])
     await spreading.remember_recounts(tx, [number])
     await tx.audit(actor, "repair" if repair else "rerun", found.id, f"{name}: {note}")
-    await tx.audit(actor, "repair" if repair else "rerun", name, f"repeats {found.id}: {note}")
+    await tx.audit(actor, "repair" if repair else "rerun", name, f"rerun of {found.id}: {note}")
     if found.live:
-        await _end_reconciled(tx, found, f"answered for by {name}")
+        await _end_reconciled(tx, found, f"replaced by rerun {name}")
     return Kept(number, name, "rerun", State.SCHEDULED, due)
 
 
 async def _refuse_busy(tx: Transaction, found: Found, lineage: int) -> None:
     busy = await tx.one("busy_of_lineage", lineage=lineage)
     if busy is not None:
-        raise Conflict(f"{run_id(busy[0], busy[1])} repeats {found.id} already, and has not ended")
+        raise Conflict(
+            f"{run_id(busy[0], busy[1])} is a rerun of {found.id} and has not ended; wait for its end, or cancel it"
+        )
 
 
 async def _answer_for_ledger(
@@ -255,12 +257,14 @@ async def _answer_for_ledger(
     doubted = await tx.one("doubted_of_lineage", lineage=lineage)
     in_doubt = doubted is not None or bool(open_effects)
     if (in_doubt or repeat) and not (override and note):
-        what = "completed work would be done again" if repeat and not in_doubt else "an effect of it may have happened"
+        what = (
+            "completed work would be done again" if repeat and not in_doubt else "one of its effects may have happened"
+        )
         raise Conflict(f"{found.id}: {what}. To rerun it anyway, give an override and a reason")
     if open_effects:
         await ledger.settle_maybes(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode it: {note}")
     if repeat:
-        told = f"{actor} has it repeated: {note}"
+        told = f"{actor} requested its repetition: {note}"
         await tx.run("undo_done", lineage=lineage, names=list(repeat), now=tx.now, note=told)
 
 
@@ -291,4 +295,4 @@ async def _parked(tx: Transaction, identifier: str, what: str, *, waiting: bool 
 
 
 def _with_override(note: str, overridden: bool) -> str:
-    return f"{note} (open effects were overridden)" if overridden else note
+    return f"{note} (despite ambiguous effects)" if overridden else note

@@ -66,7 +66,7 @@ def _judged(tx: Transaction, row: Row | None, facts: Facts, busy: str | None, nu
     if row is None:
         return Replayed(number, Fate.PASSED_OVER, _GONE)
     if busy is not None:
-        return Replayed(number, Fate.PASSED_OVER, f"{busy} repeats it already, and has not ended")
+        return Replayed(number, Fate.PASSED_OVER, f"{busy} is a rerun of it and has not ended")
     fate = fate_of(row[2], facts, tx.now, override=override)
     return Replayed(number, fate, _PROBLEMS.get(fate))
 

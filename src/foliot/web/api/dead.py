@@ -69,7 +69,7 @@ async def list_dead(asking: Asking, query: Annotated[DeadQuery, Query()]) -> Any
 
 @routes.post("/dead/replay", response_model=ReplayAnswer, responses=problems(body=True))
 async def replay_dead(asking: Asking, body: ReplayBody) -> Any:
-    """Makes dead letters due again in lane backfill. Each is decided separately."""
+    """Replays dead letters in lane backfill. Foliot decides about each one separately."""
     wanted = body.wanted(asking)
     if body.dry_run:
         seen = await asking.operate.preview_replay_async(

@@ -90,7 +90,7 @@ ACT = problems(404, 409, body=True)
 
 @routes.post("/promises", response_model=models.Kept, responses=ACT)
 async def make_promise(asking: Asking, body: OnePromiseBody) -> Any:
-    """Stores a promise durably before it answers. The worker checks the arguments against the job."""
+    """Stores a promise durably, then answers. The worker checks the arguments against the job."""
     await asking.check_stated([body.stated()])
     [kept] = await asking.operate.promise_many_async([body.promised(asking)], actor=asking.actor, reason=body.reason)
     return Answered(kept_shape(kept))

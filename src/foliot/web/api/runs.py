@@ -190,7 +190,9 @@ async def cancel_run(asking: Asking, run: RunId, body: CancelBody) -> Any:
         kept = await asking.operate.cancel_async(run, reason=body.reason, actor=asking.actor)
         return Answered({**kept_shape(kept), "process": None})
     if asking.tenant is not None:
-        raise Problem("not-allowed", "force: may end runs of other tenants, and the token is bound to a tenant")
+        raise Problem(
+            "not-allowed", "force: may end runs of other tenants, and the token is bound to a tenant; use another token"
+        )
     seen = await asking.operate.preview_force_async(run)
     if body.dry_run:
         return Answered(forced_shape(seen))
@@ -207,7 +209,7 @@ async def skip_run(asking: Asking, run: RunId, body: Act) -> Any:
 
 @routes.post("/runs/{run}/retry", response_model=models.Kept, responses=ACT)
 async def retry_run(asking: Asking, run: RunId, body: RetryBody) -> Any:
-    """Makes a dead or unverified run due again now. Refused where an effect may have happened, unless `override`."""
+    """Retries a dead or unverified run now. Refused where an effect may have happened, unless `override`."""
     await asking.run(run)
     kept = await asking.operate.retry_async(run, reason=body.reason, actor=asking.actor, override=body.override)
     return Answered(kept_shape(kept))
@@ -284,7 +286,7 @@ async def rerun_runs(asking: Asking, body: RerunManyBody) -> Any:
 
 @routes.post("/bulk/reconcile", response_model=models.Page[models.Reconciled], responses=problems(body=True))
 async def reconcile_runs(asking: Asking, body: ReconcileManyBody) -> Any:
-    """Reconciles each parked run with such an effect open, separately."""
+    """Reconciles each parked run with a matching ambiguous effect, separately."""
     told = await asking.operate.reconcile_many_async(
         evidence=body.evidence,
         actor=asking.actor,

@@ -211,7 +211,9 @@ async def _check_own(asking: Caller, stated: Stated) -> None:
     """Names are the whole installation's: that one is taken must be told, and nothing else of it."""
     asking.narrowed(stated.tenant)
     if stated.over is not None:
-        raise Problem("not-allowed", "member sets belong to all tenants, and the token is bound to a tenant")
+        raise Problem(
+            "not-allowed", "member sets belong to all tenants, and the token is bound to a tenant; use another token"
+        )
     try:
         await asking.schedule(stated.name)
     except UnknownName:
@@ -277,7 +279,7 @@ async def resume_schedule(asking: Asking, schedule: ScheduleId, body: ResumeBody
 
 @routes.post("/schedules/{schedule}/trigger", response_model=models.Kept, responses=problems(404, 409, body=True))
 async def trigger_schedule(asking: Asking, schedule: ScheduleId, body: TriggerBody) -> Any:
-    """Creates one run now, beside the ticks. Overlap applies: 409 if it would skip the run."""
+    """Creates one run now, in addition to the ticks. Overlap applies: 409 if it would skip the run."""
     await asking.schedule(schedule)
     kept = await asking.operate.trigger_async(
         schedule, reason=body.reason, actor=asking.actor, override_overlap=body.override_overlap
@@ -296,5 +298,8 @@ def _revision(view: ScheduleView, seen: str) -> int | None:
     found = re.fullmatch(r'"([0-9]{1,9})"', seen.strip(), re.ASCII)
     if found is None:
         now = _etag(view.schedule.revision)
-        raise Problem("changed-meanwhile", f"If-Match {seen!r:.80} is not its current revision; read it, send {now}")
+        raise Problem(
+            "changed-meanwhile",
+            f"If-Match {seen!r:.80} is not the current revision; read the schedule again, then send {now}",
+        )
     return int(found[1])

@@ -23,16 +23,19 @@ class TokenBody(Act):
     name: Name
     scope: Choice[Scope] = Scope.READ
     tenant: Annotated[
-        Name | None, Field(description="The token sees only runs, schedules and promises of this tenant.")
+        Name | None, Field(description="The token gives access only to runs, schedules and promises of this tenant.")
     ] = None
     all_tenants: Annotated[
-        bool, Field(description="Scope work: takes runs of all tenants. Without tenant and this, runs of no tenant.")
+        bool,
+        Field(
+            description="Scope work: allow runs of all tenants. Without this and `tenant`: only runs without a tenant."
+        ),
     ] = False
     jobs: Annotated[
-        list[Name], Field(max_length=MOST_BOUNDS, description="Scope work: takes only runs of these jobs.")
+        list[Name], Field(max_length=MOST_BOUNDS, description="Scope work: allow only runs of these jobs.")
     ] = []
     queues: Annotated[
-        list[Name], Field(max_length=MOST_BOUNDS, description="Scope work: takes only runs of these queues.")
+        list[Name], Field(max_length=MOST_BOUNDS, description="Scope work: allow only runs of these queues.")
     ] = []
     expires_in: Annotated[Length | None, Field(description="Default: no expiry.")] = None
 

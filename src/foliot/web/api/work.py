@@ -92,7 +92,7 @@ def _speaker(asking: Caller) -> _Speaker:
 
 @routes.post("/external/workers", status_code=201, response_model=models.Registered, responses=problems(body=True))
 async def register_worker(asking: Asking, body: WorkerBody) -> Any:
-    """Registers one start of a remote worker. Without heartbeats for the lease of its runs, it is marked dead."""
+    """Registers one start of a remote worker. Foliot marks it dead after a lease without heartbeats."""
     entered = await asking.operate.register_guest_async(
         body.name,
         **_speaker(asking),

@@ -212,10 +212,10 @@ class Need(Shape):
     why: str
     owner: str | None
     runbook: str | None
-    counts: list[str] = Field(description="Counts of items and effects: done, in doubt, not done.")
+    counts: list[str] = Field(description="Counts of items and effects: done, ambiguous, not done.")
     look: list[str] = Field(description="First checks in other systems.")
     steps: list[Step] = Field(description="Safe actions, safest first.")
-    in_doubt: list[str] = Field(description="Effects in doubt, as `name:key`.")
+    in_doubt: list[str] = Field(description="Ambiguous effects, as `name:key`.")
     fix_first: bool = Field(description="A retry helps only after the cause is fixed.")
 
 
@@ -231,15 +231,15 @@ class Alert(Shape):
     seen_at: datetime
     resolved_at: datetime | None
     snoozed_until: datetime | None
-    count: int = Field(description="Of how many: runs, for the kinds about runs and for `late`.")
+    count: int = Field(description="Number of runs that the alert counts, for `late` and for the kinds about runs.")
     schedule: str | None
     job: str | None
-    run: str | None = Field(description="Of several runs, the newest.")
+    run: str | None = Field(description="Run of the alert; the newest one of several.")
     tenant: str | None
     owner: str | None
     runbook: str | None
-    told_at: datetime | None = Field(description="When the message was sent that it opened.")
-    repeated_at: datetime | None = Field(description="When that message was last repeated.")
+    told_at: datetime | None = Field(description="Time of the message about the opening of the alert.")
+    repeated_at: datetime | None = Field(description="Time of the last repetition of that message.")
 
 
 class AlertStory(Alert):

@@ -184,7 +184,7 @@ class Advice(Shape):
     action: str
     fix_first: bool = Field(description="A retry helps only after the cause is fixed.")
     lead: str
-    counts: list[str] = Field(description="Counts of items and effects: done, in doubt, not done.")
+    counts: list[str] = Field(description="Counts of items and effects: done, ambiguous, not done.")
     look: list[str] = Field(description="First checks in other systems.")
     steps: list[Step]
     refused: list[Step]

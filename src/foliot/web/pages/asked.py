@@ -14,7 +14,7 @@ CURSOR = "cursor"
 def number_in(text: str) -> int:
     """A whole number that a store can hold, as an address or a form says it."""
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise InvalidInput(f"{text!r:.40} is no number")
+        raise InvalidInput(f"{text!r:.40} is not a number; give digits")
     return int(text)
 
 

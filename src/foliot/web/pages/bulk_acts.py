@@ -22,11 +22,11 @@ _RUNS: dict[str, tuple[str, str, bool]] = {
     "cancel": ("cancel_async", "Pending runs will not start. For running ones, Foliot requests cancellation.", True),
     "skip": ("skip_async", "The runs end as skipped. Started runs are refused.", False),
     "retry": ("retry_async", "Each run is retried if that is safe. Unsafe ones are refused and stay unchanged.", False),
-    "rerun": ("rerun_async", "Creates a rerun of each with the same arguments and ledger, if that is safe.", False),
+    "rerun": ("rerun_async", "Creates a rerun of each run with the same arguments and ledger, if that is safe.", False),
 }
 _SCHEDULES: dict[str, tuple[str, str]] = {
     "resume": ("resume_async", "The next ticks run. Ticks that were due during the pause are skipped."),
-    "trigger": ("trigger_async", "Creates one run of each now, beside its ticks."),
+    "trigger": ("trigger_async", "Creates one run of each schedule now, in addition to its ticks."),
 }
 
 
@@ -46,7 +46,10 @@ def _look(noun: str, verb: str, will: str, unsafe: bool) -> Callable[[Desk], Awa
         heading = f"{verb.capitalize()} {counted(len(chosen), noun)}"
         if not chosen:
             return Prospect(heading, ["Nothing is selected."], "", may_go=False)
-        said = [f"{counted(len(chosen), noun)}. {will}", "Each is decided and audited separately."]
+        said = [
+            f"{counted(len(chosen), noun)}. {will}",
+            "Foliot decides about each one separately and writes an audit entry for it.",
+        ]
         return Prospect(heading, said, heading, sample=examples(chosen), unsafe=unsafe)
 
     return look
@@ -71,7 +74,7 @@ def _do(noun: str, verb: str, **more: Any) -> Callable[[Desk], Awaitable[str]]:
 
 
 async def _look_pause(desk: Desk) -> Prospect:
-    will = "The next due run of each is held, and no later ticks are created."
+    will = "Foliot holds the next due run of each schedule and creates no later ticks."
     seen = await _look("schedule", "pause", will, False)(desk)
     return replace(seen, fields=[Field("for", "Duration", "", "select", choices=PAUSED_FOR)])
 

@@ -80,7 +80,7 @@ async def form_of(request: Request) -> dict[str, str]:
         found = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
         return {check_text(name): check_text(value) for name, value in found}
     except ValueError:
-        raise Problem("unreadable", "the body is not a readable form") from None
+        raise Problem("unreadable", "the body is not a valid form; reload the page") from None
 
 
 async def _check_mark(request: Request, principal: Principal) -> None:

@@ -140,7 +140,7 @@ def figures(seen: Overview) -> list[dict[str, str]]:
         ),
         _figure("Waiting for a worker", fact("waiting", number(pulse.waiting)), backlog or "no runs waiting"),
         _figure("Queue delay", "none" if delay is None else fact("queue_delay", lasting(delay)), "oldest waiting run"),
-        _figure("Early starts", fact("early", number(pulse.early)), "must be none", "bad" if pulse.early else "ok"),
+        _figure("Early starts", fact("early", number(pulse.early)), "must be zero", "bad" if pulse.early else "ok"),
     ]
 
 

@@ -143,7 +143,7 @@ def _mark(shape: Shape, line: Shape) -> str:
     if kind == "now":
         return charts.shape_of(shape["state"])
     if kind == "attempt":
-        good = any(word in line["text"] for word in ("succeeded", "began", "claimed", "is running"))
+        good = any(word in line["text"] for word in ("succeeded", "started", "claimed", "is running"))
         return "running" if good else "failed"
     return _MARKS.get(kind, "dot")
 

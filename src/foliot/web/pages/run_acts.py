@@ -74,7 +74,7 @@ async def _skip(desk: Desk) -> str:
 async def _look_release(desk: Desk) -> Prospect:
     view = await desk.operate.run_async(desk.subject)
     will = [f"The run is held: {view.detail or view.reason or 'no reason recorded'}."]
-    will.append("The scheduler hands it to a worker now despite this.")
+    will.append("The scheduler hands it to a worker now despite the hold.")
     return Prospect(f"Release {view.id}", will, "Release run", unsafe=True)
 
 
@@ -207,12 +207,12 @@ _OUTCOMES = {
     "asked": "cancellation requested; the handler must check ctx.cancelled",
     "forced": "its worker stops the attempt or ends its own process",
     "withdrawn": "the tick will be skipped",
-    "parked": "parked, because one of its effects is open",
+    "parked": "parked, because one of its effects is ambiguous",
     "retried": "retry scheduled",
     "rerun": "rerun created",
     "rechecked": "check scheduled",
     "reconciled": "reconciled and ended; your evidence is stored",
-    "recorded": "answers recorded; other effects are still in doubt",
+    "recorded": "answers recorded; other effects are still ambiguous",
     "settled": "effects settled; unfinished items wait to be resumed or closed",
     "resumed": "effects settled; unfinished items are resumed",
     "closed": "closed; unfinished items stay unfinished",

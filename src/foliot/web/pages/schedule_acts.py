@@ -53,7 +53,7 @@ def add_schedule_acts(acts: Acts) -> None:
 
 async def _look_trigger(desk: Desk) -> Prospect:
     foreseen = await desk.operate.preview_trigger_async(desk.subject)
-    will = ["Creates one run now, beside its ticks.", f"{foreseen.words[0].upper()}{foreseen.words[1:]}."]
+    will = ["Creates one run now, in addition to its ticks.", f"{foreseen.words[0].upper()}{foreseen.words[1:]}."]
     text = "start it beside active runs: overlap, limits and pauses do not hold it"
     box = Field("override_overlap", text, "", "checkbox", required=foreseen.is_skipped)
     return Prospect(f"Trigger {desk.subject}", will, "Trigger run", [box])
@@ -87,7 +87,7 @@ async def paused_until(desk: Desk) -> Instant | None:
 
 
 async def _look_resume(desk: Desk) -> Prospect:
-    will = ["The next tick runs. Ticks of the pause are skipped in one row, unless you choose catch-up."]
+    will = ["The next tick runs. Ticks of the pause are skipped and recorded in one row, unless you choose catch-up."]
     fields = [Field("catch_up", "apply the catch-up policy to the ticks of the pause", "", "checkbox")]
     return Prospect(f"Resume {desk.subject}", will, "Resume schedule", fields)
 
@@ -243,7 +243,7 @@ def _edges(desk: Desk) -> tuple[Any, Any]:
 def _pace(desk: Desk) -> dict[str, Any]:
     at_once = desk.form.get("at_once") or "1"
     if not at_once.isascii() or not at_once.isdigit():
-        raise InvalidInput(f"concurrent runs: {at_once!r:.40} is not a number").about("at_once")
+        raise InvalidInput(f"concurrent runs: {at_once!r:.40} is not a number; give digits").about("at_once")
     return {"rate": desk.form.get("rate") or None, "at_once": int(at_once)}
 
 
