@@ -126,6 +126,15 @@ def test_work_that_is_left_keeps_a_run_listed_until_it_is_resumed_or_closed(doub
     assert "the remaining work is not needed: the customer withdrew the order" in closed
 
 
+def test_what_needs_a_person_offers_both_answers_and_says_what_to_check_first(doubts: str) -> None:
+    lines = [line.strip() for line in run("needs", "--kind", "ambiguous", "--store", doubts).stdout.splitlines()]
+    assert lines.count("owner treasury") == 2
+    [check] = [line for line in lines if line.startswith("check first: wire:1 started at ")]
+    assert check.endswith("its idempotency key is wire:1#1/wire/1")
+    for state in ("done", "not_done"):
+        assert f'foliot runs reconcile "wire:1#1" --effect "wire:1={state}" --then resume --evidence "..."' in lines
+
+
 def test_answers_and_the_next_step_are_typed_together(doubts: str) -> None:
     name = ("runs", "reconcile", "wire:1#1", "--effect", "wire:1=not_done", "--store", doubts)
     assert "give resume" in refused(run(*name, *KNOWN, "--then", "retry"), 1)

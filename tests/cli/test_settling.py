@@ -148,3 +148,16 @@ async def test_schedules_are_compared_in_pieces(monkeypatch: pytest.MonkeyPatch)
     assert pieces == [["report0", "report1"], ["report2", "report3"], ["report4"]]
     for each in (app, other):
         await each.close_async()
+
+
+def test_a_scheduler_warns_of_a_required_schedule_that_does_not_exist(caplog: pytest.LogCaptureFixture) -> None:
+    app = Foliot("sqlite:///:memory:")
+
+    @app.job
+    def report() -> None: ...
+
+    app.schedule("report", report, every("1h"), requires="orders", cutoff="10m")
+    asyncio.run(processes._apply(app))
+    assert "schedule report requires schedule orders, which does not exist: its ticks wait until their cutoff" in [
+        record.message for record in caplog.records if record.levelname == "WARNING"
+    ]
