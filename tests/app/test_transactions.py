@@ -31,15 +31,18 @@ START = datetime(2026, 4, 3, 2, tzinfo=UTC)
 )
 def world(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[World]:
     url = request.param
+    is_server = url == "postgres"
     if url == "file":
         url = f"sqlite:///{tmp_path / 'foliot.db'}"
-    elif url == "postgres":
+    elif is_server:
         url = emptied(request.getfixturevalue("postgres"), by_socket=True)
     app, clock = Foliot(url), ManualClock(int(START.timestamp() * 1_000_000))
-    store = make_store(url, clock)
-    asyncio.run(store.open())
+    store = request.getfixturevalue("warm").store(url, clock) if is_server else make_store(url, clock)
+    runner: asyncio.Runner = request.getfixturevalue("lasting_runner" if is_server else "runner")
+    runner.run(store.open())
     with app.standing_on(store, clock):
         world = World(app, store, clock)
+        world._runner = runner
         world.call(_without_rows(world))
         yield world
         world.close()

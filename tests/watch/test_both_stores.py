@@ -18,7 +18,7 @@ from foliot.store.process import this_host
 from foliot.testing import World
 from foliot.watch.clocks import ClockWatch
 from tests.watch.test_heralding import Pager
-from tests.watch.watched import START, an_app, kinds, one, sql, told, watched
+from tests.watch.watched import START, Place, an_app, kinds, one, sql, told, watched
 
 HERE = f"host:{this_host().partition(' ')[0]}"
 
@@ -34,10 +34,10 @@ def often() -> Foliot:
 
 
 def test_a_pending_run_that_was_deleted_by_hand_is_missed_by_name_once_and_resolved_when_it_is_back(
-    dsn: str | None,
+    place: Place | None,
 ) -> None:
     app = an_app()
-    with watched(app, "20s", dsn=dsn) as world:
+    with watched(app, "20s", place=place) as world:
         world.run_for("1m")
         sql(world, "DELETE FROM run WHERE schedule = 'hourly' AND state = 0")
         world.run_for("1m")
@@ -53,8 +53,8 @@ def test_a_pending_run_that_was_deleted_by_hand_is_missed_by_name_once_and_resol
         assert one(world, Kind.MISSING).resolved_at is not None
 
 
-def test_an_ended_row_that_is_deleted_within_the_expected_window_is_missed(dsn: str | None) -> None:
-    with watched(an_app(expect_within="6h"), "5m", dsn=dsn) as world:
+def test_an_ended_row_that_is_deleted_within_the_expected_window_is_missed(place: Place | None) -> None:
+    with watched(an_app(expect_within="6h"), "5m", place=place) as world:
         world.run_for("3h30m")
         assert told(world) == []
         sql(world, "DELETE FROM history WHERE name = 'hourly@2026-01-01T02:00:00Z'")
@@ -65,14 +65,14 @@ def test_an_ended_row_that_is_deleted_within_the_expected_window_is_missed(dsn: 
         assert one(world, Kind.MISSING).number == alert.number
 
 
-def test_a_tick_that_never_became_a_row_is_missed_until_a_backfill_makes_up_for_it(dsn: str | None) -> None:
+def test_a_tick_that_never_became_a_row_is_missed_until_a_backfill_makes_up_for_it(place: Place | None) -> None:
     app = often()
-    with watched(app, "5m", dsn=dsn) as world:
+    with watched(app, "5m", place=place) as world:
         world.run_for("11m")
         # The pending run is moved on, as a scheduler with a bug would do.
         later, name = instant(START + timedelta(minutes=40)), "often@2026-01-01T00:40:00Z"
         sql(world, f"UPDATE run SET nominal = {later}, fire_at = {later}, name = '{name}'")
-        if dsn is not None:
+        if place is not None:
             sql(world, f"UPDATE named SET name = '{name}' WHERE name LIKE '%00:20:00Z'")
         world.run_for("31m")
         assert "tick 2026-01-01T00:20:00Z and 1 more" in one(world, Kind.MISSING).cause
@@ -88,8 +88,8 @@ def test_a_tick_that_never_became_a_row_is_missed_until_a_backfill_makes_up_for_
         assert world.alerts() == []
 
 
-def test_work_that_nobody_takes_is_told_as_late_as_an_old_queue_and_as_lacking_a_worker(dsn: str | None) -> None:
-    with watched(often(), "1m", dsn=dsn) as world:
+def test_work_that_nobody_takes_is_told_as_late_as_an_old_queue_and_as_lacking_a_worker(place: Place | None) -> None:
+    with watched(often(), "1m", place=place) as world:
         world.run_for("5m")
         world.kill_worker()
         world.run_for("9m")
@@ -100,7 +100,7 @@ def test_work_that_nobody_takes_is_told_as_late_as_an_old_queue_and_as_lacking_a
         assert world.alerts() == []
 
 
-def test_a_result_that_does_not_come_is_stale_until_one_does(dsn: str | None) -> None:
+def test_a_result_that_does_not_come_is_stale_until_one_does(place: Place | None) -> None:
     app = Foliot("sqlite:///:memory:")
     broken = [True]
 
@@ -110,7 +110,7 @@ def test_a_result_that_does_not_come_is_stale_until_one_does(dsn: str | None) ->
             raise ValueError("no route to the shop")
 
     app.schedule("feed", feed, every("10m"), expect_within="3m")
-    with watched(app, "2m", dsn=dsn) as world:
+    with watched(app, "2m", place=place) as world:
         world.run_for("12m")
         assert told(world) == []
         world.run_for("2m")
@@ -123,11 +123,11 @@ def test_a_result_that_does_not_come_is_stale_until_one_does(dsn: str | None) ->
 
 
 def test_a_required_schedule_that_does_not_exist_is_an_alert_until_it_exists_or_is_not_required(
-    dsn: str | None,
+    place: Place | None,
 ) -> None:
     app = an_app(requires="feed", cutoff="6h")
     why: dict[str, Any] = {"reason": "the feed is declared elsewhere", "actor": "ana"}
-    with watched(app, "1m", dsn=dsn) as world:
+    with watched(app, "1m", place=place) as world:
         world._alarm._page = 1  # it looks at each of two schedules in its turn
         world.run_for("90s")
         assert told(world) == []
@@ -149,7 +149,7 @@ def test_a_required_schedule_that_does_not_exist_is_an_alert_until_it_exists_or_
 
 
 def test_a_schedule_that_keeps_failing_has_one_alert_and_a_message_again_when_its_count_has_doubled(
-    dsn: str | None,
+    place: Place | None,
 ) -> None:
     app, pager, broken = Foliot("sqlite:///:memory:"), Pager(), [True]
 
@@ -159,7 +159,7 @@ def test_a_schedule_that_keeps_failing_has_one_alert_and_a_message_again_when_it
             raise ValueError("no route to the shop")
 
     app.schedule("feed", feed, every("30s"))
-    with watched(app, "10s", dsn=dsn) as world:
+    with watched(app, "10s", place=place) as world:
         herald = make_herald(world.store, [pager], clock=world.clock, public_url="https://jobs.example.com")
         for _ in range(34):
             world.run_for("20s")
@@ -182,7 +182,7 @@ def test_a_schedule_that_keeps_failing_has_one_alert_and_a_message_again_when_it
         assert "[foliot] resolved: dead: schedule:feed" in [message.title for message in pager.taken]
 
 
-def test_a_handler_that_stalls_is_stuck_until_it_moves(dsn: str | None) -> None:
+def test_a_handler_that_stalls_is_stuck_until_it_moves(place: Place | None) -> None:
     app = Foliot("sqlite:///:memory:")
 
     @app.job(timeout="2h", stall_after="1m", on_stall="alert")
@@ -192,7 +192,7 @@ def test_a_handler_that_stalls_is_stuck_until_it_moves(dsn: str | None) -> None:
         ctx.progress(2)
         await app.clock.sleep(2 * MINUTE)
 
-    with watched(app, "30s", dsn=dsn) as world:
+    with watched(app, "30s", place=place) as world:
         run = load.now()
         world.run_for("1m")
         assert told(world) == []
@@ -203,9 +203,9 @@ def test_a_handler_that_stalls_is_stuck_until_it_moves(dsn: str | None) -> None:
         assert one(world, Kind.STUCK).resolved_at is not None
 
 
-def test_runs_that_nobody_fires_are_told_although_the_watch_lives(dsn: str | None) -> None:
+def test_runs_that_nobody_fires_are_told_although_the_watch_lives(place: Place | None) -> None:
     """The watch of a scheduler that does nothing else any more."""
-    with watched(an_app(), dsn=dsn) as world:
+    with watched(an_app(), place=place) as world:
         world.run_for("20s")
         world.kill_scheduler()
         for _ in range(4):
@@ -220,7 +220,7 @@ def test_runs_that_nobody_fires_are_told_although_the_watch_lives(dsn: str | Non
         assert told(world) == [("scheduler_silent", "fleet")]
 
 
-def test_a_check_that_nobody_makes_is_overdue_until_somebody_does(dsn: str | None) -> None:
+def test_a_check_that_nobody_makes_is_overdue_until_somebody_does(place: Place | None) -> None:
     app = Foliot("sqlite:///:memory:")
 
     @app.job(timeout="3m")
@@ -231,7 +231,7 @@ def test_a_check_that_nobody_makes_is_overdue_until_somebody_does(dsn: str | Non
         await app.clock.sleep(20 * SECOND)
         return True
 
-    with watched(app, "1m", dsn=dsn) as world:
+    with watched(app, "1m", place=place) as world:
         run = settle.now()
         world.run_for("10s")
         world.kill_worker()
@@ -281,8 +281,8 @@ class Skewed:
             self.world.call(self._watch.run_once())
 
 
-def test_a_host_whose_clock_is_wrong_is_told_by_name_until_it_is_right(dsn: str | None) -> None:
-    with watched(an_app(), dsn=dsn) as world:
+def test_a_host_whose_clock_is_wrong_is_told_by_name_until_it_is_right(place: Place | None) -> None:
+    with watched(an_app(), place=place) as world:
         host = Skewed(world)
         host.base.step(3 * SECOND)
         host.run_for(20 * SECOND)
@@ -309,7 +309,7 @@ def test_a_host_that_vanished_has_no_wrong_clock_any_more() -> None:
         assert not one(world, Kind.CLOCK).is_open
 
 
-def test_an_attempt_that_began_too_early_is_told_for_a_day(dsn: str | None) -> None:
+def test_an_attempt_that_began_too_early_is_told_for_a_day(place: Place | None) -> None:
     app = Foliot("sqlite:///:memory:")
 
     @app.job
@@ -319,7 +319,7 @@ def test_an_attempt_that_began_too_early_is_told_for_a_day(dsn: str | None) -> N
     def bad() -> None:
         raise ValueError("no")
 
-    with watched(app, "1m", dsn=dsn) as world:
+    with watched(app, "1m", place=place) as world:
         good.now()
         bad.now()
         world.run_for("1m")

@@ -8,7 +8,7 @@ from foliot.domain.instant import MINUTE, SECOND, instant
 from foliot.domain.run import Lane, Origin, RunView
 from foliot.domain.state import State
 from foliot.watch.runs import MOST_LATE, late
-from tests.watch.watched import START, one, told, watched
+from tests.watch.watched import START, Place, one, told, watched
 
 NOW = instant(START)
 
@@ -86,7 +86,7 @@ def test_the_last_ones_of_many_get_no_alerts_of_their_own() -> None:
     assert (found.subject, found.count) == ("fleet", 1)
 
 
-def test_a_fleet_without_workers_opens_one_alert_for_all_its_late_schedules(dsn: str | None) -> None:
+def test_a_fleet_without_workers_opens_one_alert_for_all_its_late_schedules(place: Place | None) -> None:
     app = Foliot("sqlite:///:memory:")
 
     @app.job(no_alerts=["no_worker"])
@@ -94,7 +94,7 @@ def test_a_fleet_without_workers_opens_one_alert_for_all_its_late_schedules(dsn:
 
     for number in range(MOST_LATE + 5):
         app.schedule(f"tick{number:02}", work, every("10m"))
-    with watched(app, "1m", dsn=dsn) as world:
+    with watched(app, "1m", place=place) as world:
         world.run_for("5m")
         world.kill_worker()
         world.run_for("9m")

@@ -6,33 +6,43 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from foliot import Foliot, bootstrap, every
+from foliot import Foliot, every
 from foliot.clock import ManualClock
 from foliot.domain.alerts import Alert, Kind
 from foliot.domain.instant import instant
 from foliot.store.postgres import PostgresStore
 from foliot.testing import World, virtual_time
+from tests.servers.warm import Warm
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
+class Place(NamedTuple):
+    """An empty server, and the loop in which its connections last from test to test."""
+
+    dsn: str
+    warm: Warm
+    runner: asyncio.Runner
+
+
 @contextmanager
-def watched(app: Foliot, look_every: str = "10s", *, dsn: str | None = None, slots: int = 100) -> Iterator[World]:
-    """`dsn`: of a server; else in memory."""
-    with virtual_time(app, start=START, slots=slots) if dsn is None else _on_a_server(app, dsn, slots) as world:
+def watched(app: Foliot, look_every: str = "10s", *, place: Place | None = None, slots: int = 100) -> Iterator[World]:
+    """`place`: on a server; else in memory."""
+    with virtual_time(app, start=START, slots=slots) if place is None else _on_a_server(app, place, slots) as world:
         world.watch(look_every)
         yield world
 
 
 @contextmanager
-def _on_a_server(app: Foliot, dsn: str, slots: int) -> Iterator[World]:
+def _on_a_server(app: Foliot, place: Place, slots: int) -> Iterator[World]:
     clock = ManualClock(instant(START))
-    store = bootstrap.make_store(dsn, clock)
-    asyncio.run(store.open())
+    store = place.warm.store(place.dsn, clock)
+    place.runner.run(store.open())
     with app.standing_on(store, clock):
         world = World(app, store, clock, slots=slots)
+        world._runner = place.runner
         world.start()
         try:
             yield world

@@ -28,6 +28,7 @@ from foliot.domain.schedule import ScheduleView
 from foliot.domain.state import State
 from foliot.domain.store import EventRow, Store
 from foliot.job import Length
+from foliot.work.settle import waits_in_real_time
 from foliot.work.worker import Worker
 
 T = TypeVar("T")
@@ -197,7 +198,10 @@ class World:
             for worker in self.workers:
                 if worker.heartbeat.due_at <= self.clock.now():
                     await worker.heartbeat.run_once()
-                    await worker.settle()
+                    # All else came to rest before. A beat brings only requests to stop; the next turn obeys them.
+                    if waits_in_real_time(worker):
+                        await worker.settle()
+            await asyncio.sleep(0)  # the event loop looks at its sockets
             if self._activity() != before:
                 return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,10 +27,7 @@ async def settle(worker: Worker, patience: float) -> bool:
     quiet = 0
     while quiet < _QUIET and not worker.idle:
         before = _progress(worker)
-        waiting: list[asyncio.Future[Any]] = [
-            task for task in (worker.claiming, worker.outbox.delivery, *worker.desks.calls) if task is not None
-        ]
-        waiting += [asyncio.wrap_future(a.future) for a in worker.running if a.future and not a.future.done()]
+        waiting = [*_asked(worker), *map(asyncio.wrap_future, _threads(worker))]
         if not waiting and not worker.running:
             break  # what is left goes on when the worker's `run_once` is called
         if waiting and loop.time() < until:
@@ -40,6 +38,22 @@ async def settle(worker: Worker, patience: float) -> bool:
         await asyncio.sleep(0)
         quiet = quiet + 1 if before == _progress(worker) else 0
     return worker.idle
+
+
+def waits_in_real_time(worker: Worker) -> bool:
+    """Whether a thread, the store or a handler's transaction works on something, whatever the clock does."""
+    return bool(_asked(worker)) or bool(_threads(worker)) or _is_in_transaction(worker)
+
+
+def _asked(worker: Worker) -> list[asyncio.Future[Any]]:
+    """Calls of the store that have no answer yet."""
+    calls = (worker.claiming, worker.outbox.delivery, *worker.desks.calls)
+    return [call for call in calls if call is not None]
+
+
+def _threads(worker: Worker) -> list[Future[Any]]:
+    """Handlers that run in threads."""
+    return [attempt.future for attempt in worker.running if attempt.future and not attempt.future.done()]
 
 
 def _progress(worker: Worker) -> int:
