@@ -10,6 +10,7 @@ process that made it ends, even by kill -9. Its promises are the real ones: fsyn
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import itertools
 import os
@@ -192,8 +193,7 @@ class PostgresServer(Server):
         programs()  # its reason is better than that of a directory without a server
         self.home = home = Home("postgres", self._inside)
         if self._primary is None:
-            options = ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--username", USER]
-            home.run(programs() / "initdb", "-D", self._data, *options)
+            home.run("cp", "-R", _new_cluster(), self._data)
         else:
             source = f"host=127.0.0.1 port={self._primary.port} user={USER} application_name={self._replica_name}"
             options = ["--write-recovery-conf", "--checkpoint=fast", "--no-sync"]
@@ -217,6 +217,16 @@ class PostgresServer(Server):
             return False
         mine = self._process is not None and lines[:1] == [str(self._process.pid)]
         return mine and len(lines) > 7 and lines[7].strip() in ("ready", "standby")
+
+
+@cache
+def _new_cluster() -> Path:
+    """A cluster that no server has used. Each server starts on a copy: initdb costs ten times as much CPU."""
+    home = Home("cluster", memory())
+    atexit.register(home.close)
+    options = ["--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--username", USER]
+    home.run(programs() / "initdb", "-D", home.path / "data", *options)
+    return home.path / "data"
 
 
 def _quoted(name: str) -> str:
