@@ -149,6 +149,16 @@ def test_an_exception_leaves_the_effect_open_and_the_run_waits_for_a_person(kind
     assert life.ledger == {"payout 7": "started"}
 
 
+def test_the_error_of_an_attempt_counts_its_open_effects():
+    async def job(ctx: Context) -> None:
+        async with ctx.effect("payout", "7"), ctx.effect("payout", "fee"):
+            raise OSError("the bank hung up")
+
+    error = Life(job).attempt().error
+    assert error is not None
+    assert error.startswith("payout 7 and 1 more started and have no recorded outcome\n")
+
+
 @both
 def test_a_maybe_of_an_earlier_attempt_stops_the_handler_before_it_does_anything(kind):
     done: list[Any] = []

@@ -273,8 +273,9 @@ def _loose_ends(lines: Sequence[EffectView]) -> str:
     open_ones = [f"{one.name} {one.key}" for one in lines if one.state is EffectState.STARTED]
     if not open_ones:
         return ""
-    others = f" and {len(open_ones) - 1} others" if len(open_ones) > 1 else ""
-    return f"{open_ones[0]}{others} started and has no recorded outcome"
+    if len(open_ones) == 1:
+        return f"{open_ones[0]} started and has no recorded outcome"
+    return f"{open_ones[0]} and {len(open_ones) - 1} more started and have no recorded outcome"
 
 
 async def uninterrupted(question: Coroutine[Any, Any, T], /) -> T:
