@@ -15,7 +15,7 @@ from foliot.web.routing import KEY, NEVER_KEPT, REPLAYED
 
 DESCRIPTION = """Operator actions over HTTP, the same as on the command line.
 
-Ids are percent-encoded in paths. Times are RFC 3339. Lists have pages: send the `cursor` of a page to get the next one.
+Ids are percent-encoded in paths. Times are RFC 3339. Lists are paged: send the `cursor` of a page to get the next one.
 Each change needs a reason; the audit log records both with the token's name. Errors are `application/problem+json`."""
 
 _IDEMPOTENCY = {

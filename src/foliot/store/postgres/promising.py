@@ -101,7 +101,7 @@ def kept(row: Row, wanted: Promise) -> Kept | Conflict:
                 f"renew it once it has ended"
             )
         case _:
-            return Conflict(f"the key {wanted.key!r} has a promise already: {found} is {word}")
+            return Conflict(f"the key {wanted.key!r} has a promise already: {found} is {word}; use another key")
 
 
 async def insert(server: Server, promises: Sequence[Promise], now: Instant) -> list[Kept]:

@@ -87,7 +87,9 @@ async def _promise_keyed(tx: Transaction, wanted: Promise) -> Kept:
         case OnConflict.KEEP:
             return found.kept("kept")
         case OnConflict.ERROR:
-            raise Conflict(f"the key {wanted.key!r} has a promise already: {found.id} is {found.state}")
+            raise Conflict(
+                f"the key {wanted.key!r} has a promise already: {found.id} is {found.state}; use another key"
+            )
         case OnConflict.REPLACE:
             return await _replace(tx, found, wanted)
         case OnConflict.RENEW:
