@@ -124,7 +124,7 @@ for _verb, _does in (
 @commands.command("served")
 def served(
     schedule: Annotated[
-        str, typer.Argument(metavar="SCHEDULE", help="The name of a schedule over members.", callback=legible)
+        str, typer.Argument(metavar="SCHEDULE", help="The name of a schedule with a member set.", callback=legible)
     ],
     older_than: Annotated[
         str | None,
