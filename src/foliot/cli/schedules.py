@@ -102,7 +102,7 @@ def list_(
     ] = False,
     not_paused: Annotated[bool, typer.Option("--not-paused", help="Only schedules without any pause.")] = False,
     needs_person: Annotated[
-        bool, typer.Option("--needs-person", help="Only schedules that need a person, or whose runs do.")
+        bool, typer.Option("--needs-person", help="Only schedules that need a person, or have such runs.")
     ] = False,
     last: Annotated[
         list[str] | None,

@@ -98,9 +98,7 @@ ENDED = _counter("runs_ended", "Runs that ended since this process started.", "j
 SPENT = _counter("runs_attempts", "Attempts of the runs that ended since this process started.", "job")
 PERSON = _gauge("runs_for_a_person", "Runs that need a person: dead, unverified, ambiguous, settled.", "job", "state")
 ALERTS_OPEN = _gauge("alerts_open", "Open alerts, including snoozed ones.", "kind", "severity")
-ALERT_RUNS = _gauge(
-    "alerts_open_runs", "Runs that open alerts count, for the kinds of alerts about runs.", "kind", "severity"
-)
+ALERT_RUNS = _gauge("alerts_open_runs", "Number of runs in the open alerts about runs, by kind.", "kind", "severity")
 QUEUE_WAITING = _gauge("queue_waiting_runs", "Runs that were handed off and wait for a worker.", "queue")
 QUEUE_OLDEST = _gauge(
     "queue_oldest_seconds", "Seconds that the oldest run of the queue has waited for a worker.", "queue"
