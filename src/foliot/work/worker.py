@@ -422,13 +422,14 @@ class Worker:
             if item.standby:
                 self.standbys.add(attempt)
                 continue
-            self.standbys.has_slot(attempt)
+            if item.slot is not None:
+                self.standbys.has_slot(attempt)
             begun.append(attempt)
+            self._occupy(attempt)
             if item.early:
-                self._occupy(attempt)
                 self.appointments.add(now + item.early, attempt)
             else:
-                self.begin_now(attempt, now)
+                self._start(attempt, now)
         if begun:
             self.heartbeat.attend()
         if self.outbox.unbegun:
@@ -500,7 +501,7 @@ class Worker:
         del self.running[attempt]
         self.ended += 1
         self.room.give_back(attempt)
-        heir = self._exchange.pass_on(attempt, ending)
+        heir = None if attempt.claimed.slot is None else self._exchange.pass_on(attempt, ending)
         if self.recorder is not None:
             self.recorder.ended(attempt, ending)
         if attempt.claimed.lane != Lane.LIVE or attempt.on_trial:
