@@ -406,8 +406,8 @@ class Worker:
         self._left_some |= is_next_wanted
         if (len(claimed) >= limit or is_next_wanted) and self._left()[1] > 0:
             self.alarm.ring()  # there was room for more than it asked for
-        if backlog is not None and sum(one.lane != Lane.LIVE for one in claimed) >= backlog:
-            self._left_some |= bool(self.room.left_for_backlog())  # some of the backlog ended meanwhile
+        if backlog is not None and self.room.left_for_backlog():  # some of the backlog ended meanwhile
+            self._left_some |= sum(run.lane != Lane.LIVE for run in claimed) >= backlog
         return len(claimed)
 
     def begin(self, claimed: list[Claimed]) -> None:
