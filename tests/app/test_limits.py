@@ -421,7 +421,7 @@ def test_a_run_is_released_against_its_key_and_its_limit() -> None:
         world.run_for("1s")
         assert [what for _, what in shop.begun] == [0, 2]
         assert any(
-            line.text == "ana released it despite its hold: a test"
+            line.text == "ana released the run despite its hold: a test"
             for line in world.call(shop.app.operate.story_async(kept[2].id))
         )
         with pytest.raises(Conflict, match="only held runs can be released"):

@@ -84,7 +84,7 @@ def test_dead_letters_come_back_at_the_rate_and_live_work_does_not_notice() -> N
         bank.world.run_for("1s")
         assert bank.states() == {State.SUCCEEDED: 109}
         [line] = [line for line in bank.world.call(bank.app.operate.story_async(told[0].run)) if "ana" in line.text]
-        assert line.text == "ana replayed it with others: the bank is back"
+        assert line.text == "ana replayed the run with others: the bank is back"
 
 
 def test_the_rate_of_the_lane_bounds_what_was_replayed_all_at_once() -> None:

@@ -50,7 +50,7 @@ def test_the_log_is_listed_newest_first_by_filters_and_page_by_page(acted: str) 
     rest = run_json("audit", "list", "--subject", "greetings", "--before", first["cursor"], "--store", acted)
     assert [one["action"] for one in rest] == ["pause", "apply"]
     told = run("audit", "list", "--action", "limit", "--store", acted).stdout.splitlines()
-    assert told[0].split() == ["row", "when", "actor", "action", "subject", "reason", "seal"]
+    assert told[0].split() == ["row", "time", "actor", "action", "subject", "reason", "seal"]
     assert "job:pay" in told[1]
 
 

@@ -128,7 +128,7 @@ def test_a_replay_for_programs_says_what_became_of_each(url: str) -> None:
     assert (result.exit_code, told["total"], told["replayed"], told["refused"]) == (0, 3, 3, 0)
     assert {one["outcome"] for one in told["runs"]} == {"replayed"}
     story = [line["text"] for line in run_json("runs", "show", "pay:0[acme]#1", "--store", url)["story"]]
-    assert "tester replayed it with others: the bank is back" in story
+    assert "tester replayed the run with others: the bank is back" in story
     again = json.loads(run("dead", "replay", "--store", url, "--yes", "--json", "--tenant", "acme", *WHY).stdout)
     assert again["total"] == 0
 
@@ -165,11 +165,11 @@ def test_several_runs_are_rerun_behind_all_that_is_live(url: str, monkeypatch: p
     assert set(states(url).values()) == {"dead"}
     done = at_a_terminal(monkeypatch, "y\n", *words)
     assert done.exit_code == 0
-    assert "made 2 runs" in done.stdout
+    assert "created 2 runs" in done.stdout
     made = run_json("runs", "show", "pay:0[acme]#1#r1", "--store", url)
     assert (made["lane"], made["origin"]) == ("backfill", "rerun")
     alone = run("runs", "rerun", "pay:2[acme]#1", "--store", url, *WHY)
-    assert alone.stdout == "made pay:2[acme]#1#r1; due now\n"
+    assert alone.stdout == "created pay:2[acme]#1#r1; due now\n"
     assert run_json("runs", "show", "pay:2[acme]#1#r1", "--store", url)["lane"] == "live"
 
 
@@ -178,7 +178,7 @@ def test_runs_are_rerun_by_job_and_time(url: str) -> None:
     seen = run_json("runs", "rerun", *span, "--state", "dead", "--dry-run", "--store", url)
     assert (seen["total"], seen["would"]) == (4, 4)
     told = run("runs", "rerun", *span, "--yes", "--rate", "10/s", "--store", url, *WHY)
-    assert told.stdout == "made 4 runs\n"
+    assert told.stdout == "created 4 runs\n"
 
 
 @pytest.mark.parametrize(

@@ -85,9 +85,9 @@ def test_a_run_that_was_asked_to_stop_shows_how_to_force_that(held: str) -> None
     reply = run("runs", "cancel", "class:1#1", *WHY, "--store", held)
     assert 'foliot runs cancel "class:1#1" --force' in reply.stdout
     shown = run("runs", "show", "class:1#1", "--store", held).stdout
-    assert "Its cancellation was requested, and it is still running." in shown
+    assert "Cancellation was requested, and the run has not stopped yet." in shown
     assert typed in shown
     run_json("runs", "cancel", "class:1#1", "--force", "--yes", *WHY, "--store", held)
     shown = run("runs", "show", "class:1#1", "--store", held).stdout
-    assert "Its cancellation was forced" in shown
+    assert "The cancellation was forced" in shown
     assert typed not in shown

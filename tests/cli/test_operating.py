@@ -223,7 +223,7 @@ def test_a_schedule_that_requires_one_which_does_not_exist_warns(store: str):
     app.close()
     shown = run("schedules", "show", "early", "--store", store).stdout
     assert "a useful result of late; a tick waits for it up to 1d" in shown
-    assert "it requires late, which does not exist" in shown
+    assert "the required schedule late does not exist" in shown
     assert run_json("schedules", "show", "early", "--store", store)["lacks_required"] is True
     assert "early requires late; the required schedule does not exist" in " ".join(
         run("doctor", "--store", store).stdout.split()

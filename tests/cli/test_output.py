@@ -10,7 +10,7 @@ from foliot.cli.output import Column, _layout, _row, say_indented
 from foliot.cli.words import headline, lateness, length, one_line, relative
 from foliot.domain.instant import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 
-COLUMNS = (Column("run"), Column("late", rank=2, right=True), Column("job", rank=1), Column("why", shrinks=True))
+COLUMNS = (Column("run"), Column("late", rank=2, right=True), Column("job", rank=1), Column("reason", shrinks=True))
 ROWS = [["class:7#1", "+3 ms", "send_reminder", "because of something that is rather long to say"]]
 
 
@@ -43,7 +43,7 @@ def test_indented_text_goes_on_below_itself(monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_a_column_keeps_its_least_width_before_a_less_important_one():
-    columns = (Column("run"), Column("owner", rank=1), Column("why", wraps=True, least=16))
+    columns = (Column("run"), Column("owner", rank=1), Column("reason", wraps=True, least=16))
     rows = [["a", "registry", "it is long enough"]]
     assert _layout(columns, rows, 31)[0] == [0, 1, 2]
     assert _layout(columns, rows, 30)[0] == [0, 2]

@@ -124,7 +124,7 @@ def test_explain_tells_all_of_it_to_programs():
         "words": "at 02:30 America/New_York every day",
         "next": ["2025-03-09T07:00:00Z", "2025-03-10T06:30:00Z"],
         "local": ["2025-03-09T03:00:00-04:00", "2025-03-10T02:30:00-04:00"],
-        "dst": ["on 9 March 2025 there is no 02:30 in America/New_York; it runs at 03:00"],
+        "dst": ["on 9 March 2025 there is no 02:30 in America/New_York; the rule fires at 03:00"],
         "warnings": [
             "when the clocks of America/New_York change, a time of this rule is missing or occurs twice; "
             "times outside 01:00 to 03:00 are not affected"
@@ -144,7 +144,7 @@ def test_explain_shows_local_time_and_utc_what_the_clocks_do_and_what_is_easily_
     ]
     assert lines[5:8] == [
         "clock changes (gap=run_after, fold=first)",
-        "- on 9 March 2025 there is no 02:30 in America/New_York; it runs at 03:00",
+        "- on 9 March 2025 there is no 02:30 in America/New_York; the rule fires at 03:00",
         "",
     ]
     assert lines[8] == "notes"
@@ -152,9 +152,9 @@ def test_explain_shows_local_time_and_utc_what_the_clocks_do_and_what_is_easily_
 
 def test_explain_looks_into_the_next_year_when_this_one_has_nothing_left():
     told = run_json("explain", "30 2 * * *", *NEW_YORK, "--from", "2025-12-01T00:00:00Z")
-    assert told["dst"] == ["on 8 March 2026 there is no 02:30 in America/New_York; it runs at 03:00"]
+    assert told["dst"] == ["on 8 March 2026 there is no 02:30 in America/New_York; the rule fires at 03:00"]
     told = run_json("explain", "30 2 * * *", *NEW_YORK, "--from", "2026-01-01T04:00:00Z", "--fold", "both")
-    assert told["dst"] == ["on 8 March 2026 there is no 02:30 in America/New_York; it runs at 03:00"]
+    assert told["dst"] == ["on 8 March 2026 there is no 02:30 in America/New_York; the rule fires at 03:00"]
 
 
 def test_explain_says_that_the_clocks_do_not_matter_where_they_change():
@@ -213,7 +213,8 @@ def test_preview_marks_the_day_on_which_the_clocks_change():
     assert "7 Mar       8*\n" in result.stdout
     assert "02:30       03:00\n" in result.stdout
     assert (
-        "* clock changes\n- on 8 March 2026 there is no 02:30 in America/New_York; it runs at 03:00\n" in result.stdout
+        "* clock changes\n- on 8 March 2026 there is no 02:30 in America/New_York; the rule fires at 03:00\n"
+        in result.stdout
     )
 
 
@@ -257,7 +258,7 @@ def test_preview_tells_days_to_programs():
         "count": 1,
         "capped": False,
         "times": ["2026-03-08T07:00:00Z"],
-        "dst": "on 8 March 2026 there is no 02:30 in America/New_York; it runs at 03:00",
+        "dst": "on 8 March 2026 there is no 02:30 in America/New_York; the rule fires at 03:00",
     }
     assert days[0]["dst"] is None
     assert {day["count"] for day in run_json("preview", "* * * * *", "--weeks", "1")} == {1_440}

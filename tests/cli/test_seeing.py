@@ -14,7 +14,7 @@ from tests.contract.stage import START
 
 def test_one_frame_tells_how_everything_stands(doubts: str):
     told = run("top", "--once", "--store", doubts).stdout
-    assert "needs a person  2 ambiguous, 1 unverified, 1 dead" in told
+    assert "needs attention 2 ambiguous, 1 unverified, 1 dead" in told
     assert "schedulers      wrong  no live scheduler" in told
     shape = run_json("top", "--store", doubts)
     assert shape["needs_person"] == {

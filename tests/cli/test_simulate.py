@@ -49,7 +49,9 @@ def test_ticks_that_run_wait_and_are_skipped_are_told_with_their_reasons(shop: P
     found = {one["id"]: one for one in told["schedules"]}
     assert found["nightly"]["states"] == {"succeeded": 1}
     assert found["nightly"]["latest"] == 7200.0  # due at 07:00, in the outage
-    assert found["nightly"]["notes"] == ["on 8 March 2026 there is no 02:30 in America/New_York; it runs at 03:00"]
+    assert found["nightly"]["notes"] == [
+        "on 8 March 2026 there is no 02:30 in America/New_York; the rule fires at 03:00"
+    ]
     assert found["feed"]["skipped"]["overlap"] >= 4
     assert found["feed"]["overlapping"] == 0
     assert found["sweep"]["states"]["succeeded"] == 1

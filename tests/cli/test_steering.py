@@ -84,7 +84,7 @@ def test_a_supervisor_does_not_start_a_child_again_that_was_drained():
     asyncio.run(scene())
     assert [what.partition(" (")[0] for _, what in told] == [
         "started",
-        "drained, not restarted; to get it back, restart `foliot up`",
+        "drained, not restarted; to start it again, restart `foliot up`",
     ]
 
 

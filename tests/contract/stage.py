@@ -215,7 +215,7 @@ class Stage:
         await self.store.end_effect(run.number, run.token, Effect("pay", key), state, **given)
 
     async def ambiguous(self, key: str | None = None) -> Claimed:
-        """A run that left an effect open, and needs a person."""
+        """A run that left an effect open, and needs attention."""
         run = await self.running(key)
         await self.begin(run)
         await self.finish(self.ending(run, Event.MAYBE_FOUND, Outcome.FAILED, reason=Reason.EFFECT, error="cut off"))

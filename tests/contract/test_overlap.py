@@ -208,7 +208,7 @@ async def test_of_a_run_that_blocks_and_is_at_work_no_more_it_is_said_that_it_wa
     await stage.finish(stage.died(run))
     await stage.fire_by_policy()
     [tick] = [one for one in await stage.store.runs(schedule="hourly") if one.reason == Reason.OVERLAP]
-    assert (tick.detail or "").endswith(f"{run.id} is dead and needs a person")
+    assert (tick.detail or "").endswith(f"{run.id} is dead and needs attention")
 
 
 async def test_a_settled_run_goes_on_blocking_and_is_called_that(stage: Stage) -> None:
@@ -220,7 +220,7 @@ async def test_a_settled_run_goes_on_blocking_and_is_called_that(stage: Stage) -
     assert kept.outcome == "settled"
     await stage.fire_by_policy()
     [tick] = [one for one in await stage.store.runs(schedule="hourly") if one.reason == Reason.OVERLAP]
-    assert (tick.detail or "").endswith(f"{run.id} is settled and needs a person")
+    assert (tick.detail or "").endswith(f"{run.id} is settled and needs attention")
     facts = await stage.store.schedule_facts("hourly")
     assert (facts.counts[State.SETTLED, Lane.LIVE], [one.state for one in facts.parked]) == (1, [State.SETTLED])
 

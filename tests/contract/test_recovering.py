@@ -435,7 +435,7 @@ async def test_a_run_with_an_open_effect_is_parked_and_not_cancelled(stage: Stag
     assert (kept.outcome, kept.state) == ("parked", State.AMBIGUOUS)
     view = await stage.run(run)
     assert (view.state, view.reason) == (State.AMBIGUOUS, "effect")
-    assert view.detail == "it was about to end (operator), and one of its effects has no recorded outcome: because"
+    assert view.detail == "the run was about to end (operator), and one of its effects has no recorded outcome: because"
 
 
 async def test_a_run_with_an_open_effect_that_is_too_late_is_parked_and_not_skipped(stage: Stage) -> None:

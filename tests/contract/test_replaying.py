@@ -166,7 +166,7 @@ async def test_a_run_with_an_open_effect_is_refused_unless_somebody_answers_for_
     await stage.begin(run, settles=settles)
     await stage.finish(stage.died(run))
     [told] = await replayed(stage, run)
-    assert (told.fate, told.problem) == (Fate.REFUSED, "one of its effects started and has no recorded outcome")
+    assert (told.fate, told.problem) == (Fate.REFUSED, "an effect started and has no recorded outcome")
     assert await stage.state(run) is State.DEAD
     assert await stage.store.audit_of(run.id) == []
     assert [one.fate for one in await replayed(stage, run, override=True)] == [Fate.REPLAYED]

@@ -368,7 +368,7 @@ def test_every_field_of_the_json_forms_is_documented() -> None:
                 if name not in shapes.schedule_shape(world.schedule("report"), now)
             ],
             "How everything stands": list(overview_shape(app.operate.overview())),
-            "What needs a person": [*Need._fields],
+            "Items that need attention": [*Need._fields],
             "A job": list(job_shape(job.card, job.counts, job.taken)),
             "A report": [*day, *map(str, Verdict)],
             "What an action did": list(shapes.kept_shape(kept)),

@@ -90,7 +90,7 @@ def test_a_settlement_that_was_killed_in_one_payment_is_finished_exactly_once(
     person.types(resume, 0, **{"--reason": "the bank confirmed account 312"})
     fleet.start_worker("another", app=APP)
     fleet.succeeded(RUN)
-    assert person.sees("needs") == "no run or schedule needs a person\n"
+    assert person.sees("needs") == "no run or schedule needs attention\n"
     assert "all 400 accounts" in person.reports(0)
     payments = (tmp_path / "bank").read_text().split()
     assert sorted(payments) == sorted(f"settlement#1/payout/{account}" for account in range(400))

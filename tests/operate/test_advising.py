@@ -88,7 +88,7 @@ def test_a_dead_run_whose_work_is_on_record_goes_on_where_it_stopped(kept: dict[
 def test_a_dead_run_of_a_job_that_declares_nothing_says_that_the_ledger_is_blind() -> None:
     found = told(dead(), card({"on_lost": "ask"}))
     assert found.advice.recovery is Recovery.UNTRACKED
-    assert "its job declares no effects, so Foliot cannot tell what it" in found.advice.why
+    assert "the job declares no effects, so Foliot cannot tell what it" in found.advice.why
     assert [step.action for step in found.refused] == [Action.RETRY, Action.RERUN]
 
 
@@ -115,25 +115,25 @@ def test_a_check_that_said_no_is_not_offered_again_as_if_it_had_not_answered() -
     assert [step.action for step in found.steps] == [Action.RECONCILE, Action.RECONCILE, Action.VERIFY]
     assert (
         found.steps[-1].text
-        == "runs the job's check again, which changes nothing else; it rejected the result last time"
+        == "runs the job's check again, which changes nothing else; the check rejected the result last time"
     )
 
 
 def test_members_are_counted_again_only_after_their_runs_are_done() -> None:
     steps = told(view(State.UNVERIFIED, reason=Reason.INCOMPLETE), card()).steps
-    assert steps[0].text == "after the runs of its members are done: counts them again"
+    assert steps[0].text == "after the runs of the members are done: counts them again"
 
 
 def test_a_result_that_its_check_refused_is_repaired_where_doing_it_again_does_no_harm() -> None:
     found = told(view(State.UNVERIFIED, reason=Reason.CHECK, detail="3 accounts are off"), card(rewritable=True))
     assert found.steps[0].command == f'foliot runs rerun "{SETTLEMENT}" --repair --reason "..."'
-    assert found.lead == "Its handler finished, and its check rejected the result: 3 accounts are off."
+    assert found.lead == "The handler finished, and the check rejected the result: 3 accounts are off."
 
 
 def test_a_run_that_died_of_what_a_retry_cannot_help_is_tried_only_after_its_cause_is_removed() -> None:
     found = told(dead(reason=Reason.PERMANENT), card(effects=("payout",)))
     assert found.lead == "The handler reported a permanent error. Fix its cause first."
-    assert found.steps[0].text == "after its cause is fixed: retries it, with new attempts"
+    assert found.steps[0].text == "after its cause is fixed: retries the run, with new attempts"
     assert found.advice.fix_first
     assert not told(dead(), card(effects=("payout",))).advice.fix_first
     assert not told(dead(reason=Reason.PERMANENT, effects=[effect("7")])).steps[0].text.startswith("after its cause")
@@ -142,9 +142,9 @@ def test_a_run_that_died_of_what_a_retry_cannot_help_is_tried_only_after_its_cau
 def test_a_refusal_says_why_and_what_to_do_instead() -> None:
     run = view(State.AMBIGUOUS, effects=[effect("7")])
     text = refusal(run, told(run, card(effects=("payout",))))
-    assert "it may have happened (payout:7). Foliot refuses this without an override and a reason." in text
+    assert "it may have happened (payout:7). Foliot refuses the action without an override and a reason." in text
     assert text.endswith(
-        "First find out whether it happened, then record the answer: "
+        "First find out whether the work was done, then record the answer: "
         f'foliot runs reconcile "{SETTLEMENT}" --effect "payout:7=done" --then resume --evidence "..."'
     )
 
@@ -152,7 +152,7 @@ def test_a_refusal_says_why_and_what_to_do_instead() -> None:
 def test_a_settled_run_is_resumed_or_closed_with_a_reason() -> None:
     batches = [BatchView("accounts", 400, 313, 0, [])]
     found = told(view(State.SETTLED, reason=Reason.SETTLED, detail="statement 17", batches=batches), card())
-    assert found.lead == "Its effects are reconciled, and part of its work is not done: statement 17."
+    assert found.lead == "The effects are reconciled, and part of the work is not done: statement 17."
     assert found.counts == ("accounts: 313 of 400 done, 87 not done",)
     assert [step.command for step in found.steps] == [
         f'foliot runs resume "{SETTLEMENT}" --reason "..."',
@@ -223,7 +223,7 @@ def test_a_run_that_was_asked_to_stop_and_goes_on_offers_force_with_the_command_
     advice = guidance(running(cancel_requested=True), card(), NOW)
     assert advice is not None
     assert (advice.lead, advice.advice.action) == (
-        "Its cancellation was requested, and it is still running.",
+        "Cancellation was requested, and the run has not stopped yet.",
         Action.WAIT,
     )
     assert [step.command for step in advice.steps] == [

@@ -23,7 +23,7 @@ def policy(**chosen: Any) -> Policy:
 def test_a_timeout_that_p99_comes_near_is_pointed_out_with_a_better_one() -> None:
     assert advise_lease(policy(timeout="15m"), OF_MINUTES) == [
         "p99 is 84 % of the timeout (12 min of 15m): on a slow day, healthy runs would time out. "
-        "Set it to at least 26m."
+        "Set timeout to at least 26m."
     ]
     assert advise_lease(policy(timeout="30m"), OF_MINUTES) == []
 
@@ -49,14 +49,14 @@ def test_stall_after_is_held_against_the_longest_run() -> None:
 @pytest.mark.parametrize(
     ("chosen", "traits", "told"),
     [
-        ({}, Traits(), "When its worker is lost, it restarts from the beginning"),
+        ({}, Traits(), "When a worker is lost, its run restarts from the beginning"),
         ({"on_lost": "ask"}, Traits(), None),
         ({}, Traits(idempotent=True), None),
         ({}, Traits(effects=("payout",), checked=True), None),
         ({}, Traits(effects=("payout",)), "is not verified"),
-        ({"attempts_after_effect": 0}, Traits(effects=("a",), checked=True), "not retried automatically"),
+        ({"attempts_after_effect": 0}, Traits(effects=("a",), checked=True), "only a person can retry a run"),
         ({"attempts_after_effect": 2}, Traits(idempotent=True), "have no effect: the job declares no effects"),
-        ({"on_stall": "kill", "stall_after": "1m"}, Traits(idempotent=True), "ends its whole worker"),
+        ({"on_stall": "kill", "stall_after": "1m"}, Traits(idempotent=True), "ends the whole worker"),
         ({"on_stall": "kill", "stall_after": "1m"}, Traits(idempotent=True, isolated=True), None),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_run_that_may_have_paid_is_not_retried_without_an_override(broken: tup
         app.operate.retry(RUN, **WHY)
     with pytest.raises(Conflict, match="cannot be resumed"):
         app.operate.resume_run(RUN, **WHY)
-    with pytest.raises(Conflict, match="refuses this without an override"):
+    with pytest.raises(Conflict, match="refuses the action without an override"):
         app.operate.rerun(RUN, **WHY)
     world.run_for("1h")
     assert bank.paid == ["a", "b"]
@@ -96,8 +96,8 @@ def test_an_override_is_kept_with_its_reason_and_takes_certainty_from_the_report
     app.operate.retry(RUN, override=True, **WHY)
     world.run_for("1m")
     assert bank.paid == ["a", "b", "b", "c"]
-    assert "exactly once is confirmed only by a person: ana overrode the advice" in said(app)
-    assert any("ana retried it: override: a test" in line.text for line in app.operate.story(RUN))
+    assert "Only a person confirms that it happened exactly once: ana overrode the advice" in said(app)
+    assert any("ana retried the run: override: a test" in line.text for line in app.operate.story(RUN))
 
 
 def test_what_was_settled_is_not_done_again_and_a_rerun_does_the_rest(broken: tuple[Foliot, World], bank: Bank) -> None:
@@ -141,7 +141,7 @@ def test_a_done_effect_is_repeated_only_by_name_and_with_an_override(bank: Bank)
         app.operate.rerun(RUN, repeat=["payout"], override=True, **WHY)
         world.run_for("1m")
         assert bank.paid == ["a", "b", "c"] * 2
-        assert "is confirmed only by a person: ana overrode the advice" in said(app)
+        assert "Only a person confirms that it happened exactly once: ana overrode the advice" in said(app)
 
 
 def test_a_run_that_had_begun_nothing_can_be_resumed(bank: Bank) -> None:
@@ -161,7 +161,7 @@ def test_a_run_that_had_begun_nothing_can_be_resumed(bank: Bank) -> None:
         app.operate.resume_run(kept.id, **WHY)
         world.run_for("1m")
         assert world.run(kept.id).state is State.SUCCEEDED
-        assert any(line.text.startswith("ana resumed it: ") for line in app.operate.story(kept.id))
+        assert any(line.text.startswith("ana resumed the run: ") for line in app.operate.story(kept.id))
 
 
 def test_a_job_that_declares_nothing_cannot_go_on_where_it_stopped(bank: Bank) -> None:

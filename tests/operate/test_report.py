@@ -101,7 +101,7 @@ def test_an_override_takes_the_certainty_away() -> None:
     run = view(attempt=3, effects=[done("7")])
     row = AuditRow(NOW, "ana", "retry", "override: the bank is sure")
     assert said(run, overrides={run.id: row})[1] == (
-        f"{NAME} finished at 06:14:03Z on attempt 3. That it happened exactly once is confirmed only by a person: "
+        f"{NAME} finished at 06:14:03Z on attempt 3. Only a person confirms that it happened exactly once: "
         f"ana overrode the advice (override: the bank is sure)."
     )
 

@@ -440,5 +440,5 @@ def test_a_required_schedule_must_exist_where_people_state_it(world: World) -> N
     with pytest.raises(UnknownName, match="create that schedule first"):
         operate.edit_schedule("hourly", {"requires": "zzz"}, revision=1, **WHY)
     assert operate.edit_schedule("hourly", {"requires": "nightly"}, revision=1, **WHY).revision == 2
-    words = policy_words(world.schedule("hourly").schedule.policy)["requires"]
+    words = policy_words(world.schedule("hourly").schedule.policy)["required result"]
     assert words == "a useful result of nightly; a tick waits for it up to 1d, then is skipped"

@@ -55,7 +55,7 @@ def test_a_failed_attempt_says_how_far_it_came_where_it_broke_and_what_followed(
     [_, ended] = of_kind(Kind.ATTEMPT, view(State.RETRYING, attempts=[failed]))
     assert ended == (
         "attempt 2 failed after 1.0 s, after an effect was done; progress 397 of 412 (paying): CardError: no; "
-        "its job has used up this hour's retries; it waits for the next hour"
+        "the job has used up this hour's retries; the run waits for the next hour"
     )
 
 
@@ -80,7 +80,7 @@ def test_a_check_that_says_no_says_it_once(scope: str, told: str, words: str) ->
     check = attempt(2, error=error, stage=Stage.CHECK, reason=Reason.CHECK, progress=b'{"done": 3, "of": 4}')
     run = view(State.UNVERIFIED, attempt=2, reason=Reason.CHECK, detail=error, attempts=[check])
     assert of_kind(Kind.CHECK, run)[1] == "the check rejected the result after 1.0 s" + (told and f": {told}")
-    assert of_kind(Kind.ENDED, run) == [f"unverified: check{told and f', {told}'}: needs a person"]
+    assert of_kind(Kind.ENDED, run) == [f"unverified: check{told and f', {told}'}: needs attention"]
 
 
 def test_an_effect_tells_its_result_and_who_settled_it() -> None:
@@ -157,14 +157,14 @@ def test_at_one_moment_an_attempt_ends_before_the_next_begins_and_after_what_it_
 
 def test_a_run_that_is_being_checked_says_that_nobody_knows_when_nobody_does() -> None:
     assert of_kind(Kind.NOW, view(State.VERIFYING, finished_at=None, phase=Phase.DOUBT)) == [
-        "verifying: it is unknown whether its work was done, and its check decides"
+        "verifying: it is unknown whether the work was done, and the check decides"
     ]
 
 
 def test_people_are_named_with_what_they_did_and_why() -> None:
     audit = [AuditRow(NOW, "ana", "reconcile", "evidence: the bank says so")]
     assert of_kind(Kind.PERSON, view(State.RECONCILED), audit=audit) == [
-        "ana reconciled it: evidence: the bank says so"
+        "ana reconciled the run: evidence: the bank says so"
     ]
 
 
@@ -190,7 +190,7 @@ def test_an_event_that_an_attempt_tells_already_is_not_told_twice() -> None:
 def test_the_story_ends_with_what_is_safe_now() -> None:
     run = view(State.AMBIGUOUS, reason=Reason.EFFECT, effects=[effect("7")])
     assert texts(run)[-2:] == [
-        "ambiguous: effect: needs a person",
+        "ambiguous: effect: needs attention",
         "safe now: reconcile (an effect started and has no recorded outcome: it may have happened)",
     ]
 

@@ -192,7 +192,7 @@ def test_a_worker_without_the_key_puts_runs_off_and_one_with_it_goes_on() -> Non
         assert shop.seen == []
         told = [line.text for line in world.call(shop.app.operate.story_async("a#1"))]
         assert any(
-            "could not start" in text and "it waits for a worker with the encryption key" in text for text in told
+            "could not start" in text and "the run waits for a worker with the encryption key" in text for text in told
         )
         world.kill_worker()
         world.store = locked

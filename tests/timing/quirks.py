@@ -160,7 +160,7 @@ CRONSIM = {
         ),
     ),
     "CRONSIM_RUNS_AFTER_A_SKIPPED_DAY": Quirk(
-        "a gap of more than three hours is skipped; it runs a fixed time after any gap",
+        "a gap of more than three hours is skipped; the rule fires a fixed time after any gap",
         Case("0 23 * * *", "Pacific/Apia", second_of(2011, 12, 29)),
         fits=skips_a_day_and_runs_after_it,
     ),
@@ -197,7 +197,7 @@ CRONITER = {
         reads=lambda case: each_item(case, lambda item, low, high: re.sub(r"^(\d+)-\1(?=/|$)", f"{low}-{high}", item)),
     ),
     "CRONITER_RUNS_FIXED_TIMES_TWICE_IN_A_FOLD": Quirk(
-        "a fixed time runs once; it runs every time that the clock shows it",
+        "a fixed time runs once; the rule fires every time that the clock shows it",
         Case("30 1 * * *", "America/New_York", second_of(2025, 11, 1, 12)),
         reads=lambda case: replace(case, fold="both"),
     ),

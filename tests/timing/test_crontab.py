@@ -180,7 +180,7 @@ def test_what_cron_does_not_do_with_a_value_is_noted():
 
 
 def test_logname_is_crons_own():
-    assert "cron sets it itself" in setting("LOGNAME=ada").note
+    assert "cron sets this variable itself" in setting("LOGNAME=ada").note
     assert command("LOGNAME=ada", "USER=ada", "HOME=/srv", "0 2 * * * x").environment == {"HOME": "/srv"}
 
 
@@ -212,7 +212,7 @@ def test_tz_reaches_the_command_and_not_its_times():
     made = command("TZ=Asia/Tokyo", "0 2 * * * x", tz="Europe/Paris")
     assert made.environment == {"TZ": "Asia/Tokyo"}
     assert made.rule.tz == "Europe/Paris"
-    assert "TZ=Asia/Tokyo applies only to the command; its times are in Europe/Paris" in made.differences
+    assert "TZ=Asia/Tokyo applies only to the command; the times are in Europe/Paris" in made.differences
 
 
 def test_random_delay_becomes_jitter():

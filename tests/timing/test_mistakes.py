@@ -52,7 +52,7 @@ def test_an_honest_rule_is_left_in_peace(rule: Rule) -> None:
 
 def test_days_of_month_and_week_that_are_both_set_mean_either() -> None:
     mistake = only(cron("5 0 13 * 5"))
-    assert "it runs on each day that matches one of them: day 13, or Friday" in mistake
+    assert "the rule fires on each day that matches one of them: day 13, or Friday" in mistake
     assert '"5 0 13 * *"' in mistake
     assert '"5 0 * * 5"' in mistake
     tick = parse('cron("5 0 13 * *") & cron("5 0 * * 5")').next(0)
@@ -128,8 +128,8 @@ def test_a_day_that_some_months_do_not_have_is_told_with_the_fix(expression: str
 @pytest.mark.parametrize(
     ("expression", "fix"),
     [
-        ("* 2 * * *", '60 times; to run once, write "0 2 * * *"'),
-        ("* * 1 * *", '1,440 times; to run once, write "0 0 1 * *"'),
+        ("* 2 * * *", '60 times; to fire once, write "0 2 * * *"'),
+        ("* * 1 * *", '1,440 times; to fire once, write "0 0 1 * *"'),
     ],
 )
 def test_a_star_where_a_zero_was_meant_is_told(expression: str, fix: str) -> None:
@@ -141,9 +141,9 @@ def test_a_star_among_the_seconds_where_a_zero_was_meant_is_told() -> None:
 
 
 def test_the_time_at_which_everybody_comes_is_told() -> None:
-    assert only(cron("0 7 * * *")).startswith("it runs at minute 0, like many other jobs")
+    assert only(cron("0 7 * * *")).startswith("the rule fires at minute 0, like many others")
     assert '"H 7 * * *"' in only(cron("0 7 * * *"))
-    assert only(cron("@daily")).startswith("it runs at midnight")
+    assert only(cron("@daily")).startswith("the rule fires at midnight")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_days_can_be_those_of_another_zone() -> None:
 
 def test_a_day_on_which_the_clocks_change_says_what_that_does_to_the_rule() -> None:
     days = preview(cron("30 2 * * *", tz=NEW_YORK), at(2026, 3, 8, 12), 2)
-    assert days[0].change == "on 8 March 2026 there is no 02:30 in America/New_York; it runs at 03:00"
+    assert days[0].change == "on 8 March 2026 there is no 02:30 in America/New_York; the rule fires at 03:00"
     assert days[0].times == (at(2026, 3, 8, 7),)
     assert days[0].end - days[0].start == 23 * HOUR
     assert days[1].change is None

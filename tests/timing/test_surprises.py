@@ -26,18 +26,19 @@ def told(rule: Rule, year: int = 2026) -> list[str]:
 @pytest.mark.parametrize(
     ("expression", "gap", "text"),
     [
-        ("30 2 * * *", "run_after", "there is no 02:30 in America/New_York; it runs at 03:00"),
+        ("30 2 * * *", "run_after", "there is no 02:30 in America/New_York; the rule fires at 03:00"),
         ("30 2 * * *", "skip", "there is no 02:30 in America/New_York; it is skipped"),
-        ("30 2 * * *", "shift_forward", "there is no 02:30 in America/New_York; it runs at 03:30"),
-        ("30 2 * * *", "shift_backward", "there is no 02:30 in America/New_York; it runs at 01:30"),
-        ("0,30 2 * * *", "run_after", "there is no 02:00 or 02:30 in America/New_York; it runs once, at 03:00"),
+        ("30 2 * * *", "shift_forward", "there is no 02:30 in America/New_York; the rule fires at 03:30"),
+        ("30 2 * * *", "shift_backward", "there is no 02:30 in America/New_York; the rule fires at 01:30"),
+        ("0,30 2 * * *", "run_after", "there is no 02:00 or 02:30 in America/New_York; the rule fires once, at 03:00"),
         ("0,30 2 * * *", "skip", "there is no 02:00 or 02:30 in America/New_York; they are skipped"),
-        ("0,30 2 * * *", "shift_forward", "there is no 02:00 or 02:30 in America/New_York; it runs at 03:00 and 03:30"),
+        ("0,30 2 * * *", "shift_forward", "there is no 02:00 or 02:30 in America/New_York; "
+         "the rule fires at 03:00 and 03:30"),
         ("0 2,3 * * *", "run_after", "there is no 02:00 in America/New_York; the run at 03:00 replaces it"),
         ("0-59 2 * * *", "run_after", "the 60 times from 02:00 to 02:59 do not exist in America/New_York; "
-         "it runs once, at 03:00"),
+         "the rule fires once, at 03:00"),
         ("0-59 2 * * *", "shift_forward", "the 60 times from 02:00 to 02:59 do not exist in America/New_York; "
-         "it runs from 03:00 to 03:59"),
+         "the rule fires from 03:00 to 03:59"),
     ],
 )  # fmt: skip
 def test_a_gap_is_told_with_what_the_policy_makes_of_it(expression: str, gap: str, text: str) -> None:
@@ -47,14 +48,16 @@ def test_a_gap_is_told_with_what_the_policy_makes_of_it(expression: str, gap: st
 @pytest.mark.parametrize(
     ("expression", "fold", "text"),
     [
-        ("30 1 * * *", "first", "01:30 occurs twice in America/New_York; it runs the first time, at 01:30-04:00"),
-        ("30 1 * * *", "second", "01:30 occurs twice in America/New_York; it runs the second time, at 01:30-05:00"),
+        ("30 1 * * *", "first", "01:30 occurs twice in America/New_York; "
+         "the rule fires the first time, at 01:30-04:00"),
+        ("30 1 * * *", "second", "01:30 occurs twice in America/New_York; "
+         "the rule fires the second time, at 01:30-05:00"),
         ("30 1 * * *", "both", "01:30 occurs twice in America/New_York; "
-         "it runs both times, at 01:30-04:00 and 01:30-05:00"),
+         "the rule fires both times, at 01:30-04:00 and 01:30-05:00"),
         ("0,30 1 * * *", "first", "01:00 and 01:30 occur twice in America/New_York; "
-         "it runs the first time, from 01:00-04:00 on"),
+         "the rule fires the first time, from 01:00-04:00 on"),
         ("0-59 1 * * *", "both", "the 60 times from 01:00 to 01:59 occur twice in America/New_York; "
-                                 "it runs both times"),
+                                 "the rule fires both times"),
     ],
 )  # fmt: skip
 def test_a_fold_is_told_with_what_the_policy_makes_of_it(expression: str, fold: str, text: str) -> None:
@@ -64,33 +67,35 @@ def test_a_fold_is_told_with_what_the_policy_makes_of_it(expression: str, fold: 
 def test_a_rule_that_means_elapsed_time_comes_less_or_more_often() -> None:
     assert told(cron("*/15 * * * *", tz=NEW_YORK)) == [
         "on 8 March 2026 the hour from 02:00 is missing in America/New_York, "
-        "so it runs 92 times instead of 96 that day",
+        "so the rule fires 92 times instead of 96 that day",
         "on 1 November 2026 the hour from 01:00 occurs twice in America/New_York, "
-        "so it runs 100 times instead of 96 that day",
+        "so the rule fires 100 times instead of 96 that day",
     ]  # fmt: skip
     assert told(cron("*/15 2 * * *", tz=NEW_YORK))[0].endswith(
-        "is missing in America/New_York, so it does not run that day"
+        "is missing in America/New_York, so the rule does not fire that day"
     )
-    assert told(cron("*/50 1,2,3 8 3 *", tz=NEW_YORK))[0].endswith("so it runs 4 times instead of 6 that day")
+    assert told(cron("*/50 1,2,3 8 3 *", tz=NEW_YORK))[0].endswith("so the rule fires 4 times instead of 6 that day")
     assert told(cron("*/30 2,3 8 3 *", tz=NEW_YORK, gap="skip", fold="both"))[0].endswith("; they are skipped")
-    assert told(cron("*/60 1 1 11 *", tz=NEW_YORK))[0].endswith("so it runs 2 times instead of once that day")
-    assert told(cron("*/60 2,3 8 3 *", tz=NEW_YORK))[0].endswith("so it runs once instead of 2 times that day")
+    assert told(cron("*/60 1 1 11 *", tz=NEW_YORK))[0].endswith("so the rule fires 2 times instead of once that day")
+    assert told(cron("*/60 2,3 8 3 *", tz=NEW_YORK))[0].endswith("so the rule fires once instead of 2 times that day")
 
 
 def test_a_rule_of_every_second_is_told_without_its_total() -> None:
-    assert told(cron("* * * * * *", tz=NEW_YORK, seconds=True))[0].endswith("so it runs 3,600 times less that day")
+    assert told(cron("* * * * * *", tz=NEW_YORK, seconds=True))[0].endswith(
+        "so the rule fires 3,600 times less that day"
+    )
 
 
 def test_zones_with_other_changes_are_told_as_they_are() -> None:
     assert told(cron("15 2 * * *", tz="Australia/Lord_Howe")) == [
-        "on 4 October 2026 there is no 02:15 in Australia/Lord_Howe; it runs at 02:30"
+        "on 4 October 2026 there is no 02:15 in Australia/Lord_Howe; the rule fires at 02:30"
     ]
     assert "the 30 minutes from 02:00 are missing" in told(cron("*/15 * * * *", tz="Australia/Lord_Howe"))[1]
     assert told(cron("0 12 * * *", tz="Pacific/Apia"), 2011) == [
         "on 30 December 2011 there is no 12:00 in Pacific/Apia; it is skipped"
     ]
     assert told(cron("0 0 * * *", tz="Africa/Cairo", gap="shift_backward")) == [
-        "on 24 April 2026 there is no 00:00 in Africa/Cairo; it runs at 23:00 on 23 April 2026"
+        "on 24 April 2026 there is no 00:00 in Africa/Cairo; the rule fires at 23:00 on 23 April 2026"
     ]
 
 

@@ -161,7 +161,7 @@ def test_both_answers_are_offered_and_the_rest_is_resumed_or_closed_from_the_pag
         page = _page(caller, f"/runs/{doubt}")
         assert "Resume…" in page
         assert '<span class="soft">settled</span>' not in page, "the state is shown once"
-        assert "Close without the rest…" in page
+        assert "Close without remaining work…" in page
         path = f"/act/runs/{doubt}/close"
         fields = _looked_at(caller, path) | {"reason": "the order was withdrawn"}
         assert _sent(caller, path, **fields).status_code == 303
@@ -400,7 +400,7 @@ def test_a_strip_says_in_words_what_it_shows() -> None:
     assert drawn.count("<path") == 3  # two marks in one, the third, and the line where nothing was yet
 
 
-# What needs a person
+# What needs attention
 
 
 def _need(subject: str, schedule: str | None, since: int, kind: Kind = Kind.DEAD, job: str = "look_after") -> Need:

@@ -26,7 +26,7 @@ commands = typer.Typer(help="Inspect the audit log: list, verify, anchor.", no_a
 
 _COLUMNS = (
     Column("row", rank=4, right=True),
-    Column("when", right=True),
+    Column("time", right=True),
     Column("actor"),
     Column("action"),
     Column("subject"),

@@ -44,7 +44,7 @@ from foliot.operate.backfilling import (
 
 commands = typer.Typer(help="Manage backfills of past ticks: start, list, show, pause, …", no_args_is_help=True)
 
-_AT_ONCE = "Runs of the backfill that may be unfinished at a time."
+_AT_ONCE = "Maximum number of unfinished runs of the backfill."
 NumberArgument = Annotated[
     int, typer.Argument(metavar="ID", min=1, help="The number of a backfill, as `backfill list` prints it.")
 ]
@@ -107,7 +107,10 @@ def start(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create runs for past ticks that have none. They use the backfill lane. Shows a preview and asks first."""
+    """Create runs for past ticks that have none. They use the backfill lane.
+
+    Shows a preview and asks for confirmation.
+    """
     why = "" if dry_run else stated_reason(reason)
     if not (dry_run or yes) and (as_json or not sys.stdin.isatty()):
         raise WrongUsage("confirmation needs a terminal: preview with --dry-run, then add --yes")
@@ -166,7 +169,7 @@ def _print_preview(preview: Preview) -> None:
     }
     if preview.lasting is not None:
         end = "" if preview.ends_at is None else f"; would end at about {_minute(preview.ends_at)}"
-        facts["takes"] = f"about {words.length(preview.lasting)}{end}"
+        facts["duration"] = f"about {words.length(preview.lasting)}{end}"
     print_facts(facts)
     if preview.taken:
         _print_taken(preview)
@@ -175,7 +178,7 @@ def _print_preview(preview: Preview) -> None:
 def _print_taken(preview: Preview) -> None:
     say("")
     say(taken_words(preview))
-    columns = (Column("tick"), Column("state", coloured=True), Column("run", rank=1), Column("why", shrinks=True))
+    columns = (Column("tick"), Column("state", coloured=True), Column("run", rank=1), Column("reason", shrinks=True))
     rows = [(rfc3339(one.nominal), str(one.state), one.run, one.reason or "") for one in preview.taken[:_SHOWN]]
     print_table(columns, rows, nothing="")
     if len(preview.taken) > _SHOWN:
@@ -220,11 +223,11 @@ def list_(
         Column("schedule"),
         Column("state", coloured=True),
         Column("ticks", right=True),
-        Column("left", right=True),
-        Column("from", rank=2),
-        Column("to", rank=2),
+        Column("remaining", right=True),
+        Column("period start", rank=2),
+        Column("period end", rank=2),
         Column("started", rank=1, right=True),
-        Column("why", rank=3, shrinks=True),
+        Column("reason", rank=3, shrinks=True),
     )
     print_table(columns, [_row(one, now) for one in found], nothing="no backfills")
 
@@ -261,7 +264,7 @@ def show(
     else:
         print_facts(_facts(view))
         if view.progress.waiting_for_people:
-            heading("needs a person")
+            heading("needs attention")
             say(f"foliot runs list --schedule {view.backfill.schedule} --state dead,ambiguous,unverified,settled")
 
 
@@ -398,7 +401,7 @@ def _tell(backfill: Backfill, text: str, as_json: bool) -> None:
 
 
 def _follow(number: int, app: str | None, store: str | None, as_json: bool) -> None:
-    """Shows progress until the backfill ends or is paused. Exits with 1 when it is paused: it needs a person."""
+    """Shows progress until the backfill ends or is paused. Exits with 1 when it is paused: it needs attention."""
     try:
         view = with_store(app, store, lambda foliot: _followed(foliot, number, is_shown=not as_json))
     except KeyboardInterrupt:

@@ -94,7 +94,7 @@ class Bulk(NamedTuple):
                 "; ".join(f"{outcome} {words.counted(count, noun)}" for outcome, count in counts.most_common())
                 or "none"
             )
-            columns = (Column(noun), Column("outcome", coloured=True), Column("why", shrinks=True))
+            columns = (Column(noun), Column("outcome", coloured=True), Column("reason", shrinks=True))
             if bad:
                 print_table(columns, [(name, how, why or "") for name, how, why in bad[:_SHOWN]], nothing="")
         if bad:

@@ -90,15 +90,15 @@ def list_(
     columns = (
         Column("run"),
         Column("due", right=True),
-        Column("try", rank=4, right=True),
+        Column("attempt", rank=4, right=True),
         Column("job", rank=2),
         Column("tenant", rank=3),
         Column("replay", coloured=True),
-        Column("why", rank=1, wraps=True, least=16),
+        Column("reason", rank=1, wraps=True, least=16),
     )
     print_table(columns, [_row(one, now) for one in found], nothing="no dead letters")
     if len(found) == limit:
-        say(f"\nonly the first {limit:,} are shown: use --limit", "dim")
+        say(f"\nonly the first {limit:,} dead letters are shown: raise --limit", "dim")
 
 
 def _row(one: Judged, now: Instant) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ def replay(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Retry dead letters in the backfill lane, with new attempts. Shows a preview and asks first."""
+    """Retry dead letters in the backfill lane, with new attempts. Shows a preview and asks for confirmation."""
     stated = "" if dry_run else stated_reason(reason)
     refuse_blind(dry_run=dry_run, yes=yes, as_json=as_json)
     wanted = _wanted(job, schedule, tenant, why, since, until)
@@ -247,7 +247,7 @@ def print_outcomes(told: list[Outcome], done: str) -> None:
     others = [f"{count:,} {fate}" for fate, count in sorted(counts.items())]
     say("; ".join([f"{done} {words.counted(len(told) - len(left), 'run')}", *others]))
     if left:
-        columns = (Column("run"), Column("outcome", coloured=True), Column("why", shrinks=True))
+        columns = (Column("run"), Column("outcome", coloured=True), Column("reason", shrinks=True))
         rows = [(one.run, _said(one.fate), one.problem or "") for one in left[:_SHOWN]]
         print_table(columns, rows, nothing="")
     if len(left) > _SHOWN:

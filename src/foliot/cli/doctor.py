@@ -39,7 +39,7 @@ _LOOKED_AT = 100
 """Number of the newest runs to check."""
 
 
-_TITLES = {"tables": "zone data", "for a person": "needs a person", "due": "due runs", "untaken": "unserved jobs"}
+_TITLES = {"tables": "zone data", "for a person": "needs attention", "due": "due runs", "untaken": "unserved jobs"}
 """Checks whose name in JSON is not the title in the table."""
 
 
@@ -165,7 +165,7 @@ def _schema(health: Mapping[str, Any]) -> Check:
     step, known = health["schema"], health["schema_known"]
     told = f"step {step}, size {words.size(health.get('bytes', 0))}"
     if step > known:
-        return Check("schema", "warning", f"{told}; created by a newer release, this one knows {known}: upgrade soon")
+        return Check("schema", "warning", f"{told}; from a newer release, this one supports {known}: upgrade soon")
     if step < known:
         return Check("schema", "wrong", f"{told}; this release needs {known}: run `foliot migrate`")
     return Check("schema", "ok", told)
@@ -324,7 +324,7 @@ def _waiting(counts: Mapping[str, int]) -> Check:
         found = ", ".join(f"{count:,} {state}" for state, count in parked.items() if count)
         runs = "run" if sum(parked.values()) == 1 else "runs"
         return Check("for a person", "warning", f"{found} {runs}; see foliot needs")
-    return Check("for a person", "ok", "no run needs a person")
+    return Check("for a person", "ok", "no run needs attention")
 
 
 def _alerts(findings: Findings) -> Check:

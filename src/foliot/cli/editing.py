@@ -63,7 +63,7 @@ def edit(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a schedule. The edit stays until its declaration changes. Shows the new ticks and asks first.
+    """Change a schedule. The edit stays until its declaration changes. Shows the new ticks and asks for confirmation.
 
     An empty value (attempts=) resets a setting to the job's value.
     """
@@ -120,7 +120,7 @@ def apply(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create or change schedules to match a file, in one transaction. Shows the changes and asks first.
+    """Create or change schedules to match a file, in one transaction. Shows the changes and asks for confirmation.
 
     Applying the same file again changes nothing.
     """

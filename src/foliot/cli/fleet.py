@@ -46,13 +46,13 @@ def list_workers(app: AppOption = None, store: StoreOption = None, as_json: Json
         return
     columns = (
         Column("worker", right=True),
-        Column("where"),
+        Column("host"),
         Column("queues", shrinks=True),
         Column("labels", shrinks=True),
         Column("slots", right=True),
         Column("reserved"),
         Column("heartbeat", rank=1),
-        Column("requested", coloured=True, shrinks=True),
+        Column("request", coloured=True, shrinks=True),
     )
     now = SystemClock().now()
     print_table(columns, [_worker(one, now) for one in found], nothing="no workers")
@@ -78,7 +78,7 @@ def drain(
 ) -> None:
     """Drain a worker. It claims no more runs, finishes its attempts without a time limit, and exits.
 
-    `foliot up` does not restart a drained worker; restart `foliot up` to get it back.
+    `foliot up` does not restart a drained worker; restart `foliot up` to start the worker again.
     """
     _wish(worker, "drain", reason, actor, Place(app, store), as_json)
 

@@ -58,7 +58,7 @@ def crontab(
     prefix: Annotated[
         str,
         typer.Option(
-            "--prefix", help="Start of the schedule names; use one per crontab.", metavar="TEXT", callback=legible
+            "--prefix", help="Prefix of schedule names; use one prefix per crontab.", metavar="TEXT", callback=legible
         ),
     ] = "cron-",
     dry_run: DryRunOption = False,
@@ -68,7 +68,7 @@ def crontab(
     as_json: JsonOption = False,
 ) -> None:
     """Create a paused schedule for each line of a crontab. Lists the differences from cron.
-    Exit 1 when a line cannot be imported; the other lines are.
+    Exit 1 when a line cannot be imported. Foliot imports the other lines.
     """
     _check_prefix(prefix)
     is_system, why_system = kind_of(file, system)

@@ -42,7 +42,7 @@ def list_(app: AppOption = None, store: StoreOption = None, as_json: JsonOption 
         Column("queue", rank=2),
         Column("owner", rank=1),
         PAUSED,
-        Column("declares", wraps=True, least=24),
+        Column("traits", wraps=True, least=24),
     )
     rows = [_row(card, paused_words(paused, f"job:{card.name}")) for card in listed]
     print_table(columns, rows, nothing="no jobs: no worker has registered any")
@@ -67,10 +67,10 @@ def show(job: JobArgument, app: AppOption = None, store: StoreOption = None, as_
     print_facts(
         _facts(view) | {f"{one.what}": one.words.partition(" is ")[2] for one in pauses_of(paused, f"job:{job}")}
     )
-    heading("declares")
+    heading("traits")
     print_items(trait_words(traits))
     heading("policies")
-    print_facts(policy_words(policy) | {"if lost": lost_words(policy, traits)})
+    print_facts(policy_words(policy) | {"lost worker": lost_words(policy, traits)})
     if told := [*advise_lease(policy, view.taken), *advise_recovery(policy, traits)]:
         heading("advice")
         print_items(told)
@@ -87,7 +87,7 @@ def _facts(view: JobView) -> dict[str, str]:
     if taken.count:
         median, high, longest = (words.length(one) for one in (taken.p50, taken.p99, taken.longest))
         counted = words.counted(taken.count, "successful run")
-        facts["takes"] = f"median {median}, p99 {high}, longest {longest} ({counted})"
+        facts["duration"] = f"median {median}, p99 {high}, longest {longest} ({counted})"
     return facts
 
 

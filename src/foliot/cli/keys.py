@@ -109,7 +109,12 @@ def _print(told: list[Rotated], as_json: bool, done: str) -> None:
     if as_json:
         print_json([rotated_shape(one) for one in told])
     else:
-        columns = (Column("column"), Column("rows", right=True), Column(done, right=True), Column("left", wraps=True))
+        columns = (
+            Column("column"),
+            Column("rows", right=True),
+            Column(done, right=True),
+            Column("remaining", wraps=True),
+        )
         rows = [(str(one.place), f"{one.looked_at:,}", f"{one.relocked:,}", _left(one)) for one in told]
         print_table(columns, rows, nothing="")
     if any(one.left or one.shut for one in told):

@@ -40,10 +40,10 @@ _COLUMNS = (
     Column("name"),
     Column("concurrency", right=True),
     Column("rate", right=True),
-    Column("used", right=True),
+    Column("slots in use", right=True),
     Column("waiting", right=True),
     Column("weight", rank=3, right=True),
-    Column("set by", rank=1),
+    Column("source", rank=1),
     Column("reason", rank=2, shrinks=True),
 )
 
@@ -82,7 +82,9 @@ def set_(
     name: NameArgument,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", min=0, max=1_000_000, help="Runs at a time; 0 starts none.", metavar="N"),
+        typer.Option(
+            "--concurrency", min=0, max=1_000_000, help="Maximum number of active runs; 0 starts none.", metavar="N"
+        ),
     ] = None,
     rate: Annotated[
         str | None,
@@ -90,7 +92,9 @@ def set_(
     ] = None,
     burst: Annotated[
         int | None,
-        typer.Option("--burst", min=1, max=10_000, help="Starts at once after a time of unused rate.", metavar="N"),
+        typer.Option(
+            "--burst", min=1, max=10_000, help="Number of starts allowed at once after unused rate.", metavar="N"
+        ),
     ] = None,
     weight: Annotated[
         float | None,

@@ -78,7 +78,7 @@ def show(
         return
     rows = [(one.key, words.relative(one.added_at, now), one.source) for one in found]
     print_table(
-        (Column("member"), Column("added", right=True), Column("by")), rows, nothing=f"no members in {member_set}"
+        (Column("member"), Column("added", right=True), Column("added by")), rows, nothing=f"no members in {member_set}"
     )
     if len(rows) == limit:
         say(f"\nmore results: add --after {rows[-1][0]}", "dim")
@@ -155,7 +155,7 @@ def served(
         return
     columns = (
         Column("member"),
-        Column("last useful", right=True),
+        Column("last useful run", right=True),
         Column("tick", rank=1),
         Column("", shrinks=True),
     )

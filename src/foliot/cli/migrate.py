@@ -64,9 +64,11 @@ def _shape(schema: Schema, where: str, *, done: bool) -> dict[str, object]:
 
 def _words(schema: Schema, where: str, *, done: bool) -> str:
     if schema.is_too_new:
-        return f"{where} is at step {schema.current} of a newer release; this one knows {schema.latest}: upgrade Foliot"
+        return (
+            f"{where} is at step {schema.current} of a newer release; this one supports {schema.latest}: upgrade Foliot"
+        )
     if not schema.pending:
-        newer = f"; this release knows {schema.latest} and can use it" if schema.current > schema.latest else ""
+        newer = f"; this release supports {schema.latest} and can use it" if schema.current > schema.latest else ""
         return f"{where} is up to date, at step {schema.current}{newer}"
     steps = ", ".join(schema.pending)
     if done:

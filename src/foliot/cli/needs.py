@@ -1,4 +1,4 @@
-"""`foliot needs`: runs and schedules that need a person, with the safe next steps."""
+"""`foliot needs`: runs and schedules that need attention, with the safe next steps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def needs(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List runs and schedules that need a person. Shows the cause of each, and the safe next steps.
+    """List runs and schedules that need attention. Shows the cause of each, and the safe next steps.
     These are ambiguous, settled, unverified, dead and stuck runs, and schedules that failed three times in a row or
     were set aside.
     """
@@ -50,7 +50,7 @@ def needs(
         print_json([need_shape(need) for need in page.needs])
         return
     if not page.needs:
-        say("no run or schedule needs a person", "green")
+        say("no run or schedule needs attention", "green")
     for need in page.needs:
         _print(need, page.now)
     if page.cursor is not None:

@@ -87,7 +87,9 @@ LabelsOption = Annotated[
         "--label", help="Label of this worker that runs can require: gpu, region=eu. Repeatable.", metavar="LABEL"
     ),
 ]
-SlotsOption = Annotated[int, typer.Option("--slots", min=1, max=10_000, help="Runs at a time, per worker.")]
+SlotsOption = Annotated[
+    int, typer.Option("--slots", min=1, max=10_000, help="Maximum number of active runs per worker.")
+]
 ReserveOption = Annotated[
     float,
     typer.Option(

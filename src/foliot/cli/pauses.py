@@ -34,7 +34,7 @@ NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="The name, as the `list` command prints it.", callback=legible)
 ]
 CatchUpOption = Annotated[
-    bool, typer.Option("--catch-up", help="Treat ticks of the pause as missed: the schedule's misfire policy applies.")
+    bool, typer.Option("--catch-up", help="Treat ticks due during the pause as missed: the catch-up policy applies.")
 ]
 PAUSED = Column("paused", coloured=True, shrinks=True)
 _HINTS = {

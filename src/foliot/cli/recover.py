@@ -108,7 +108,7 @@ def cancel(
     kept = with_store(app, store, lambda foliot: foliot.operate.cancel_async(name, reason=why_, actor=acting(actor)))
     asked = (
         f"requested cancellation of {kept.id}; its handler must check `ctx.cancelled`. "
-        f"To end it without its handler: foliot runs cancel {quoted(kept.id)} --force"
+        f"To end the run without its handler: foliot runs cancel {quoted(kept.id)} --force"
     )
     _tell(kept, asked if kept.state is State.RUNNING else f"{kept.outcome} {kept.id}", as_json)
 
@@ -138,7 +138,7 @@ class _Force(NamedTuple):
         if self.as_json:
             print_json(forced_shape(seen, kept))
         else:
-            say(f"requested; to check whether it has ended: foliot runs show {quoted(kept.id)}")
+            say(f"requested; to check whether the run has ended: foliot runs show {quoted(kept.id)}")
 
 
 def _print_forced(seen: ForcedCancel) -> None:
@@ -179,7 +179,7 @@ def skip(
         return
     name = run or ""
     kept = with_store(app, store, lambda foliot: foliot.operate.skip_async(name, reason=why_, actor=acting(actor)))
-    later = f"withdrawn {kept.id}; the scheduler skips it when it is due"
+    later = f"the scheduler skips {kept.id} when it is due"
     _tell(kept, later if kept.outcome == "withdrawn" else f"{kept.outcome} {kept.id}", as_json)
 
 
@@ -220,7 +220,7 @@ def retry(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Retry a run that needs a person, with new attempts. Refused where it is unsafe."""
+    """Retry a run that needs attention, with new attempts. Refused where it is unsafe."""
     why = stated_reason(reason)
     kept = with_store(
         app, store, lambda foliot: foliot.operate.retry_async(run, reason=why, actor=acting(actor), override=override)
@@ -301,7 +301,7 @@ def rerun(
             runs[0], reason=why, actor=acting(actor), repair=repair, repeat=again, override=override
         ),
     )
-    _tell(kept, f"made {kept.id}; due now", as_json)
+    _tell(kept, f"created {kept.id}; due now", as_json)
 
 
 class _Span(NamedTuple):
@@ -368,7 +368,7 @@ def _rerun_many(many: _Reruns, *, dry_run: bool, yes: bool, as_json: bool) -> No
             return
     with bar(is_shown=not as_json, title="rerun", total=len(runs)) as shown:
         told = many.act(runs, dry_run=False, progress=shown)
-    tell(told, as_json, "made")
+    tell(told, as_json, "created")
 
 
 @commands.command("verify")
@@ -438,7 +438,7 @@ def reconcile(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Reconcile a run that needs a person. Records which of its effects happened, with evidence.
+    """Reconcile a run that needs attention. Records which of its effects happened, with evidence.
 
     --then resumes or closes its remaining work; until then, the run stays parked. --all reconciles many runs.
     """
@@ -516,7 +516,12 @@ def _reconcile_all(bulk: _Bulk, *, dry_run: bool, yes: bool, as_json: bool) -> N
 
 
 def _print_settled(settled: list[Reconciled]) -> None:
-    columns = (Column("run"), Column("outcome", coloured=True), Column("effects", rank=1), Column("why", shrinks=True))
+    columns = (
+        Column("run"),
+        Column("outcome", coloured=True),
+        Column("effects", rank=1),
+        Column("reason", shrinks=True),
+    )
     rows = [(one.run, one.outcome, words.listed(one.effects), one.problem or "") for one in settled]
     print_table(columns, rows, nothing="no run with a matching ambiguous effect")
 

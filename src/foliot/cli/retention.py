@@ -44,9 +44,9 @@ def set_(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Set the retention of ended runs. Older ones are deleted within minutes, for good.
+    """Set the retention of ended runs. Foliot deletes older runs permanently, within minutes.
 
-    Foliot keeps the audit log, and runs that need a person.
+    Foliot keeps the audit log, and runs that need attention.
     """
     why = stated_reason(reason)
     if (days is None) == (not forever):

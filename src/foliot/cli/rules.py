@@ -30,8 +30,10 @@ RuleArgument = Annotated[
     ),
 ]
 ZoneOption = Annotated[str, typer.Option("--tz", help="Time zone of the rule and of the output.", metavar="ZONE")]
-FromOption = Annotated[str | None, typer.Option("--from", help="Times after this one. Default: now.", metavar="TIME")]
-CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=10_000, help="Number of times.")]
+FromOption = Annotated[
+    str | None, typer.Option("--from", help="Start of the printed times, exclusive. Default: now.", metavar="TIME")
+]
+CountOption = Annotated[int, typer.Option("-n", "--count", min=1, max=10_000, help="Number of times to print.")]
 PresetOption = Annotated[
     str | None,
     typer.Option(

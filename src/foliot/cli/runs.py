@@ -72,7 +72,7 @@ COLUMNS = (
     Column("state", coloured=True),
     Column("due", right=True),
     Column("late", rank=3, right=True),
-    Column("took", rank=4, right=True),
+    Column("duration", rank=4, right=True),
     Column("attempt", rank=5, right=True),
     Column("job", rank=2),
     Column("reason", rank=1, shrinks=True, least=20),
@@ -121,7 +121,7 @@ def list_(
         ),
     ] = None,
     prefix: RunPrefixOption = None,
-    needs_person: Annotated[bool, typer.Option("--needs-person", help="Only runs that need a person.")] = False,
+    needs_person: Annotated[bool, typer.Option("--needs-person", help="Only runs that need attention.")] = False,
     soonest: Annotated[bool, typer.Option("--soonest", help="Upcoming runs, soonest first.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Number of runs to list.")] = 20,
     cursor: Annotated[

@@ -102,7 +102,7 @@ def list_(
     ] = False,
     not_paused: Annotated[bool, typer.Option("--not-paused", help="Only schedules without any pause.")] = False,
     needs_person: Annotated[
-        bool, typer.Option("--needs-person", help="Only schedules that need a person, or have such runs.")
+        bool, typer.Option("--needs-person", help="Only schedules that need attention, or have such runs.")
     ] = False,
     last: Annotated[
         list[str] | None,
@@ -144,9 +144,9 @@ def list_(
             Column("schedule"),
             Column("state", coloured=True),
             *([PAUSED] if page.pauses else ()),
-            Column("next", right=True),
-            Column("last", rank=1, coloured=True),
-            Column("last useful", rank=3, right=True),
+            Column("next due", right=True),
+            Column("last run", rank=1, coloured=True),
+            Column("last useful run", rank=3, right=True),
             Column("ticks", rank=4, right=True),
             Column("rule", rank=2, shrinks=True, least=20),
             Column("job", rank=5),
@@ -217,7 +217,7 @@ def show(
         return
     facts = _facts(stands.as_view, pauses_about(stands.schedule, paused), now)
     if lacks:
-        facts["warning"] = f"it requires {stands.schedule.policy.requires}, which does not exist: declare that schedule"
+        facts["warning"] = f"the required schedule {stands.schedule.policy.requires} does not exist: declare it"
     if drift:
         facts["drift"] = f"declared differently by the code of {', '.join(drift)}"
     print_facts(facts)
@@ -240,7 +240,7 @@ def standing_facts(one: Standing, now: Instant) -> dict[str, str]:
     if one.durations:
         took = words.length(int(median(one.durations)))
         share = "" if one.ratio is None else f", {one.ratio:.1%} of its interval"
-        facts["takes"] = f"{sparkline(one.durations)}  median {took}{share}"
+        facts["duration"] = f"{sparkline(one.durations)}  median {took}{share}"
     if one.lateness is not None:
         facts["lateness"] = f"{words.length(one.lateness)}; worst {words.length(one.worst)}"
     if one.queue_delay is not None:
@@ -261,7 +261,7 @@ def standing_facts(one: Standing, now: Instant) -> dict[str, str]:
     if one.retries or one.overlaps:
         facts["retries"] = f"{one.retries:,}; {one.overlaps:,} overlaps"
     if one.needs:
-        facts["needs a person"] = ", ".join(_NEEDS.get(need, need) for need in one.needs).format(one.in_a_row)
+        facts["needs attention"] = ", ".join(_NEEDS.get(need, need) for need in one.needs).format(one.in_a_row)
     if one.facts.tenants:
         failing = sorted(one.facts.tenants.items(), key=lambda item: -item[1])[:_TENANTS]
         facts["failing"] = ", ".join(f"{tenant or '(no tenant)'} {count:,}" for tenant, count in failing)
@@ -383,7 +383,7 @@ def resume(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Resume a schedule. Ticks of the pause are skipped and recorded in one row, unless --catch-up is given.
+    """Resume a schedule. Ticks due during the pause are skipped and recorded in one row, unless --catch-up is given.
 
     Filters select many schedules. The command lists them and asks for confirmation.
     """

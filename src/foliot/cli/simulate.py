@@ -185,9 +185,9 @@ def _print(told: Told) -> None:
     say("")
     columns = (
         Column("schedule"),
-        Column("ran", right=True),
+        Column("runs", right=True),
         Column("failed", right=True, coloured=True),
-        Column("most late", right=True),
+        Column("max lateness", right=True),
         Column("duration", rank=2, right=True),
         Column("overlaps", rank=1, right=True),
         Column("waiting", rank=1, right=True),

@@ -72,7 +72,7 @@ class Supervisor:
                 continue
             if code == DRAINED:
                 # A restarted worker would claim runs again, and the operator would have to drain it again.
-                self._tell(child.name, "drained, not restarted; to get it back, restart `foliot up`")
+                self._tell(child.name, "drained, not restarted; to start it again, restart `foliot up`")
                 return
             if time.monotonic() - began > HEALTHY:
                 backoff = FIRST_BACKOFF

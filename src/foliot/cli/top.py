@@ -33,7 +33,7 @@ def top(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a live overview of runs and workers. Includes runs on time, and runs that need a person."""
+    """Show a live overview of runs and workers. Includes runs on time, and runs that need attention."""
     if not 0.2 <= every <= 3_600:
         raise WrongUsage(f"--every {every:g}: give 0.2 to 3,600 seconds")
     if as_json:
@@ -96,7 +96,7 @@ def _signal(label: str, signal: Signal) -> Text:
 
 def _needs(view: Overview) -> list[Text]:
     found = [f"{count:,} {kind_words(kind)}" for kind, count in view.needs.items() if count]
-    line = Text.assemble(("needs a person  ", "dim"), (", ".join(found) or "none", "bold red" if found else "green"))
+    line = Text.assemble(("needs attention ", "dim"), (", ".join(found) or "none", "bold red" if found else "green"))
     hint = [Text(f"{'':<16}for the safe next steps: foliot needs", style="dim")] if found else []
     return [line, *hint]
 
@@ -147,8 +147,8 @@ def _ended(view: Overview, width: int) -> list[Text]:
         Column("ended", right=True),
         Column("run"),
         Column("state", coloured=True),
-        Column("took", right=True, rank=2),
-        Column("why", rank=1, shrinks=True),
+        Column("duration", right=True, rank=2),
+        Column("reason", rank=1, shrinks=True),
     )
     rows = [_ended_row(run, view.pulse.now) for run in view.ended]
     return table_lines(columns, rows, width, header=False) if rows else []
@@ -161,11 +161,11 @@ def _ended_row(run: RunView, now: Instant) -> tuple[str, ...]:
 def _instances(view: Overview, width: int) -> list[Text]:
     columns = (
         Column("instance"),
-        Column("where"),
+        Column("host"),
         Column("heartbeat", right=True),
-        Column("clock", right=True, rank=3),
-        Column("busy", right=True, rank=1),
-        Column("holds", rank=2, shrinks=True),
+        Column("clock offset", right=True, rank=3),
+        Column("busy slots", right=True, rank=1),
+        Column("work", rank=2, shrinks=True),
     )
     rows = [_instance(one, view) for one in (*view.schedulers, *view.workers)]
     return table_lines(columns, rows, width)

@@ -234,7 +234,7 @@ def why_no_work(name: str, scope: Scope) -> str:
             f"token {name!r} has no jobs or queues, because an older release created it, so it cannot claim "
             f"runs; create another: {_MAKE_ONE}"
         )
-    return f"this needs a token of scope work, and {name!r} has {scope}; create one: {_MAKE_ONE}"
+    return f"the request needs a token of scope work, and {name!r} has {scope}; create one: {_MAKE_ONE}"
 
 
 def _listed(names: Iterable[str]) -> str:

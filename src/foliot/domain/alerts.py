@@ -174,8 +174,8 @@ KINDS: dict[Kind, Traits] = {
         MINUTE,
         30 * SECOND,
         "runs are due and have not started",
-        "a run waits for `missed_after` and a minute more after its time",
-        "no run of the schedule or job waits that long",
+        "a run has not started `missed_after` plus a minute after its time",
+        "each run of the schedule or job started within that time",
         (
             "foliot queues list and foliot workers list show which workers serve which queues; foliot runs list "
             "--state ready lists waiting runs"
@@ -187,7 +187,7 @@ KINDS: dict[Kind, Traits] = {
         0,
         "no live worker can claim the waiting runs",
         "a schedule or waiting run has a job or queue that no live worker serves",
-        "a live worker serves it",
+        "a live worker serves the job and queue",
         "start a worker that has the job and serves its queue",
     ),
     Kind.UNKNOWN_REQUIRED: Traits(
@@ -195,9 +195,9 @@ KINDS: dict[Kind, Traits] = {
         2 * MINUTE,
         0,
         "a schedule requires a schedule that does not exist",
-        "`requires` names a schedule that the store does not have; not while the schedule is paused",
-        "that schedule exists, or `requires` names another one or none",
-        "declare the required schedule, or name another one: foliot schedules edit NAME --set requires=OTHER",
+        "`requires` names a schedule that the store does not have, and the schedule is not paused",
+        "the required schedule exists, or `requires` names another schedule or none",
+        "declare the required schedule, or name another schedule: foliot schedules edit NAME --set requires=OTHER",
     ),
     Kind.STUCK: Traits(
         _W,
@@ -223,8 +223,8 @@ KINDS: dict[Kind, Traits] = {
         0,
         10 * MINUTE,
         "dead letters grow",
-        "at least ten more in an hour",
-        "fewer than ten more in an hour",
+        "at least ten more dead letters in an hour",
+        "fewer than ten more dead letters in an hour",
         "foliot dead list shows the causes; remove them, then retry the runs with foliot dead replay",
     ),
     Kind.COMPLETIONS: Traits(
@@ -250,9 +250,9 @@ KINDS: dict[Kind, Traits] = {
         MINUTE,
         30 * SECOND,
         "runs of a queue wait too long",
-        "the oldest run in it has waited for a worker for more than a minute",
-        "no run in it has waited for more than a minute",
-        "foliot queues list shows its workers; start one that serves it",
+        "the oldest run in the queue has waited for a worker for more than a minute",
+        "no run in the queue has waited for more than a minute",
+        "foliot queues list shows the workers of the queue; start another worker for it",
     ),
     Kind.CHECK_OVERDUE: Traits(
         _W,
@@ -287,7 +287,7 @@ KINDS: dict[Kind, Traits] = {
         30 * SECOND,
         "a host's clock is wrong: its workers claim no more runs",
         "the whole interval of its measured offset lies outside 100 ms",
-        "it lies within 100 ms again, or no process runs there",
+        "the offset lies within 100 ms again, or no process runs on the host",
         "fix the host's time synchronisation (NTP)",
     ),
     Kind.RETRIES: Traits(
@@ -304,8 +304,8 @@ KINDS: dict[Kind, Traits] = {
         0,
         0,
         "runs take nearly as long as the interval of their schedule",
-        "the last two took more than 80 percent of their interval",
-        "a run takes less",
+        "the last two runs took more than 80 percent of their interval",
+        "a run takes at most 80 percent of its interval",
         "shorten the job, lengthen its interval, or set its overlap policy",
     ),
     Kind.DURATION: Traits(
@@ -318,7 +318,7 @@ KINDS: dict[Kind, Traits] = {
             "than half"
         ),
         "a run takes its usual time",
-        "inspect it: foliot runs show RUN",
+        "inspect the run: foliot runs show RUN",
     ),
 }
 

@@ -158,4 +158,4 @@ def checked_keys(members: Iterable[str]) -> list[str]:
 
 def refuse_nobody(member_set: str, keys: Sequence[str]) -> None:
     if not keys:
-        raise InvalidInput(f"this would remove all members of {member_set}; to empty the set, remove them by name")
+        raise InvalidInput(f"this list would remove all members of {member_set}; to empty the set, remove them by name")

@@ -96,7 +96,7 @@ RUNS_EARLY = _gauge("runs_early", "Attempts that started before their time. Must
 OVERDUE = _gauge("runs_overdue", "Due runs that no scheduler has handed off.")
 ENDED = _counter("runs_ended", "Runs that ended since this process started.", "job", "state")
 SPENT = _counter("runs_attempts", "Attempts of the runs that ended since this process started.", "job")
-PERSON = _gauge("runs_for_a_person", "Runs that need a person: dead, unverified, ambiguous, settled.", "job", "state")
+PERSON = _gauge("runs_for_a_person", "Runs that need attention: dead, unverified, ambiguous, settled.", "job", "state")
 ALERTS_OPEN = _gauge("alerts_open", "Open alerts, including snoozed ones.", "kind", "severity")
 ALERT_RUNS = _gauge("alerts_open_runs", "Number of runs in the open alerts about runs, by kind.", "kind", "severity")
 QUEUE_WAITING = _gauge("queue_waiting_runs", "Runs that were handed off and wait for a worker.", "queue")
@@ -121,7 +121,7 @@ BREAKER_OPEN = _gauge(
 )
 LIMIT_USED = _gauge("limit_used", "Running runs that take a slot of a limit.", "limit")
 LIMIT_WAITING = _gauge("limit_waiting_runs", "Runs that a limit holds.", "limit")
-MEASURED_AGE = _gauge("measured_age_seconds", "Seconds since the store last computed the expensive counts.")
+MEASURED_AGE = _gauge("measured_age_seconds", "Seconds since the store last counted live runs and schedules.")
 
 OF_PROCESSES = (PROCESS_INFO, CLOCK_OFFSET, CLOCK_FENCED, LOG_DROPPED)
 OF_SCHEDULERS = (

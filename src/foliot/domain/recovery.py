@@ -91,8 +91,8 @@ FIX_FIRST = frozenset({Reason.PERMANENT, Reason.BAD_PAYLOAD, Reason.BAD_ROW})
 _WORDS = {
     Recovery.CLEAN: "no effect had started",
     Recovery.RESUMABLE: "completed effects are recorded, so only the remaining work is done",
-    Recovery.REWRITABLE: "its job is declared idempotent",
-    Recovery.UNTRACKED: "its job declares no effects, so Foliot cannot tell what it completed",
+    Recovery.REWRITABLE: "the job is declared idempotent",
+    Recovery.UNTRACKED: "the job declares no effects, so Foliot cannot tell what it completed",
     Recovery.MAYBE: "an effect started and has no recorded outcome: it may have happened",
 }
 
@@ -104,16 +104,16 @@ def advise(situation: Situation) -> Advice | None:
     if state is State.AMBIGUOUS:
         return _of_ambiguous(situation, recovery)
     if state is State.SETTLED:
-        why = "a person reconciled its effects, so only the remaining work is done"
+        why = "a person reconciled the effects, so only the remaining work is done"
         return Advice(Recovery.RESUMABLE, why, Action.RESUME, (Action.CLOSE,))
     why = _WORDS[recovery]
     if state is State.RETRYING:
         return Advice(recovery, why, Action.WAIT, (Action.CANCEL,))
     if situation.asked_to_stop and state is State.RUNNING:
         also = () if situation.forced else (Action.FORCE_CANCEL,)
-        return Advice(recovery, f"its cancellation was requested, and it is still running; {why}", Action.WAIT, also)
+        return Advice(recovery, f"its handler has not stopped yet; {why}", Action.WAIT, also)
     if situation.stuck and state is State.RUNNING:
-        return Advice(recovery, f"it sends heartbeats but makes no progress; {why}", Action.CANCEL, (Action.WAIT,))
+        return Advice(recovery, f"the run makes no progress; {why}", Action.CANCEL, (Action.WAIT,))
     if state is State.DEAD:
         return _of_dead(situation, recovery, why)._replace(fix_first=situation.reason in FIX_FIRST)
     if situation.reason == Reason.INCOMPLETE:
@@ -130,9 +130,9 @@ def _of_ambiguous(situation: Situation, recovery: Recovery) -> Advice:
     if recovery is Recovery.MAYBE:
         why = _WORDS[recovery]
     elif situation.reason == Reason.LOST:
-        why = "its worker was lost, and its job declares no effects that record its progress"
+        why = "the worker was lost, and the job declares no effects that record the progress"
     else:
-        why = "it is unknown whether its work was done"
+        why = "it is unknown whether the work was done"
     if not situation.traits.checked:
         return Advice(Recovery.MAYBE, why, Action.RECONCILE, (), unsafe)
     if situation.reason == Reason.CHECK:  # it has answered no already
@@ -142,7 +142,7 @@ def _of_ambiguous(situation: Situation, recovery: Recovery) -> Advice:
 
 def _of_dead(situation: Situation, recovery: Recovery, why: str) -> Advice:
     if situation.reason == Reason.POISON:
-        why = f"it crashed its workers, so inspect its code before a retry; {why}"
+        why = f"the run crashed its workers, so inspect the code before a retry; {why}"
         return Advice(recovery, why, Action.RECONCILE, (), (Action.RETRY, Action.RERUN))
     match recovery:
         case Recovery.MAYBE:
@@ -154,7 +154,7 @@ def _of_dead(situation: Situation, recovery: Recovery, why: str) -> Advice:
         case Recovery.REWRITABLE:
             return Advice(recovery, why, Action.RETRY, (Action.REPAIR, Action.RECONCILE))
         case Recovery.UNTRACKED if situation.on_lost is OnLost.RETRY:
-            return Advice(recovery, f'{why}; on_lost="retry" allows another try', Action.RETRY, (Action.RECONCILE,))
+            return Advice(recovery, f'{why}; on_lost="retry" allows another attempt', Action.RETRY, (Action.RECONCILE,))
         case Recovery.UNTRACKED:
             return Advice(recovery, why, Action.RECONCILE, (), (Action.RETRY, Action.RERUN))
 
@@ -162,10 +162,10 @@ def _of_dead(situation: Situation, recovery: Recovery, why: str) -> Advice:
 def _of_unverified(situation: Situation, recovery: Recovery, why: str) -> Advice:
     """Its handler said that all is done, and its check did not."""
     if situation.reason == Reason.CHECK_FAILED:
-        why = "its work is done, and its check raised an error"
+        why = "the work is done, and the check raised an error"
         return Advice(recovery, why, Action.VERIFY, (Action.RECONCILE,), (Action.RETRY,))
     if situation.traits.repeatable:
-        why = "its work is done and its check rejected the result; its job is declared idempotent"
+        why = "the work is done and the check rejected the result; the job is declared idempotent"
         return Advice(Recovery.REWRITABLE, why, Action.REPAIR, (Action.VERIFY, Action.RECONCILE))
-    why = "its work is done and its check rejected the result: find and fix the cause, then verify it again"
+    why = "the work is done and the check rejected the result: find and fix the cause, then verify the run again"
     return Advice(recovery, why, Action.RECONCILE, (Action.VERIFY,), (Action.RETRY, Action.RERUN))

@@ -73,7 +73,7 @@ class Replayed(NamedTuple):
     """When it is due, if it was replayed."""
 
 
-OPEN_EFFECT = "one of its effects started and has no recorded outcome"
+OPEN_EFFECT = "an effect started and has no recorded outcome"
 
 
 def fate_of(useful_until: Instant | None, facts: Facts, now: Instant, *, override: bool) -> Fate:

@@ -68,4 +68,4 @@ def waits_its_turn(facts: TickFacts) -> str:
 def _parked(facts: TickFacts) -> str | None:
     """What is in the way may be at work no more: then nothing happens before a person acts."""
     found = next((one for one in facts.busy if one.id == facts.occupied_by), None)
-    return f"{found.id} is {found.parked} and needs a person" if found and found.parked is not None else None
+    return f"{found.id} is {found.parked} and needs attention" if found and found.parked is not None else None

@@ -12,7 +12,7 @@
     tokens       who may act over HTTP: create, list, revoke; sessions, and what was asked before
     external     work that is done elsewhere, over HTTP: register, claim, beat, complete, fail
     telling      one run's story, one day's report, one job's card
-    surveying    pages of runs and schedules, how everything stands, what needs a person
+    surveying    pages of runs and schedules, how everything stands, what needs attention
     surveyed     how these look in JSON, and in a few signs; pure
     keeping      for how long history is kept
     locking      keys that change: everything is locked anew

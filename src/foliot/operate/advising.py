@@ -142,14 +142,14 @@ def refusal(view: RunView, told: Guidance) -> str:
     """Why an action was refused, and the safe step instead, on one line."""
     instead = next((step.command for step in told.steps if step.command), None)
     find_out = (
-        "First find out whether it happened, then record the answer"
+        "First find out whether the work was done, then record the answer"
         if told.advice.action is Action.RECONCILE
-        else "The safe step"
+        else "Safe step"
     )
     safe = f" {find_out}: {instead}" if instead else ""
     unsettled = listed([shown_effect(effect) for effect in open_effects(view)], _NAMED)
     known = told.advice.why + (f" ({unsettled})" if unsettled else "")
-    return f"{view.id} is {view.state}: {known}. Foliot refuses this without an override and a reason.{safe}"
+    return f"{view.id} is {view.state}: {known}. Foliot refuses the action without an override and a reason.{safe}"
 
 
 def counts(view: RunView, facts: Facts) -> tuple[str, ...]:
@@ -198,31 +198,31 @@ def _lead(view: RunView, now: Instant) -> str:
     said = f": {detail}" if (detail := told_detail(view.detail)) else ""
     match view.state:
         case State.AMBIGUOUS if view.reason == Reason.LOST:
-            return "Its worker was lost, and its progress is unknown."
+            return "The worker was lost, and the progress of the run is unknown."
         case State.AMBIGUOUS if view.reason in (Reason.CHECK, Reason.CHECK_FAILED):
-            return f"It is unknown whether its work was done, and its check could not confirm it{said}."
+            return f"It is unknown whether the work was done, and the check could not confirm it{said}."
         case State.SETTLED:
-            return f"Its effects are reconciled, and part of its work is not done{said}."
+            return f"The effects are reconciled, and part of the work is not done{said}."
         case State.AMBIGUOUS:
-            return "It may have caused an external effect, and no record proves whether it did."
+            return "The run may have caused an external effect, and no record proves whether it did."
         case State.UNVERIFIED if view.reason == Reason.INCOMPLETE:
-            return f"Too few of its members are done{said}."
+            return f"Too few members are done{said}."
         case State.UNVERIFIED if view.reason == Reason.CHECK_FAILED:
-            return f"Its handler finished, and its check raised an error{said}."
+            return f"The handler finished, and the check raised an error{said}."
         case State.UNVERIFIED:
-            return f"Its handler finished, and its check rejected the result{said}."
+            return f"The handler finished, and the check rejected the result{said}."
         case State.RETRYING:
-            return f"Its last attempt did not succeed. The scheduler retries it at {to_the_second(view.fire_at)}."
+            return f"The last attempt did not succeed. The scheduler retries the run at {to_the_second(view.fire_at)}."
         case State.RUNNING if view.cancel_forced:
             return (
-                "Its cancellation was forced: its worker ends its process if it does not stop. If nothing happens, "
-                f"end the process of worker {view.worker} yourself; foliot workers list names its host."
+                "The cancellation was forced: if the handler does not stop, its worker ends the process. If nothing "
+                f"happens, end the process of worker {view.worker} yourself; foliot workers list names the host."
             )
         case State.RUNNING if view.cancel_requested:
-            return "Its cancellation was requested, and it is still running."
+            return "Cancellation was requested, and the run has not stopped yet."
         case State.RUNNING:
-            return f"It sends heartbeats, and has not reported progress for {length(silent_for(view, now))}."
-    known = _DEAD.get(view.reason or "", "It failed for good")
+            return f"The worker sends heartbeats, and the run reported no progress for {length(silent_for(view, now))}."
+    known = _DEAD.get(view.reason or "", "The run failed for good")
     text = known.format(tries=counted(view.attempt, "attempt"), deaths=counted(view.deaths or 0, "time"))
     error = said.rstrip(".") if view.reason in (Reason.ATTEMPTS, Reason.PERMANENT) else ""
     return f"{text}{error}" + ("" if error.endswith("…") else ".")
@@ -231,10 +231,10 @@ def _lead(view: RunView, now: Instant) -> str:
 _DEAD: dict[str, str] = {
     Reason.ATTEMPTS: "No attempts are left after {tries}. Fix the cause of the last error first",
     Reason.PERMANENT: "The handler reported a permanent error. Fix its cause first",
-    Reason.TOO_OLD: "It became too old for another retry (give_up_after)",
-    Reason.POISON: "A worker process that executed only this run crashed {deaths}. Find the cause before you retry it",
-    Reason.BAD_PAYLOAD: "Its arguments do not match the job's parameters. Deploy code that accepts them first",
-    Reason.BAD_ROW: "This release cannot read its row; a newer release may have written it",
+    Reason.TOO_OLD: "The run became too old for another retry (give_up_after)",
+    Reason.POISON: "A worker process that executed only this run crashed {deaths}. Find the cause before a retry",
+    Reason.BAD_PAYLOAD: "The arguments do not match the job's parameters. Deploy code that accepts them first",
+    Reason.BAD_ROW: "This release cannot read the row of the run; a newer release may have written it",
 }
 
 
@@ -253,10 +253,14 @@ def _steps(view: RunView, action: Action) -> list[Step]:
     if action is Action.RECONCILE and open_effects(view):
         resumes = view.reason != Reason.POISON
         return [
-            _settling(view, "if it happened" + (": does only the remaining work" if resumes else ""), EffectState.DONE),
+            _settling(
+                view, "if the effect happened" + (": does only the remaining work" if resumes else ""), EffectState.DONE
+            ),
             _settling(
                 view,
-                "if it did not: does it now, with the remaining work" if resumes else "if it did not",
+                "if the effect did not happen: does it now, with the remaining work"
+                if resumes
+                else "if the effect did not happen",
                 EffectState.NOT_DONE,
             ),
         ]
@@ -269,24 +273,24 @@ def _steps(view: RunView, action: Action) -> list[Step]:
         close = Step(Action.CLOSE, _DOES[Action.CLOSE], _command(view, Action.CLOSE))
         return [resume, close] if view.state is State.AMBIGUOUS else [close]
     if action is Action.VERIFY and view.reason == Reason.INCOMPLETE:
-        return [Step(action, "after the runs of its members are done: counts them again", _command(view, action))]
+        return [Step(action, "after the runs of the members are done: counts them again", _command(view, action))]
     if action is Action.VERIFY and view.reason == Reason.CHECK:
-        return [Step(action, f"{_DOES[action]}; it rejected the result last time", _command(view, action))]
+        return [Step(action, f"{_DOES[action]}; the check rejected the result last time", _command(view, action))]
     return [Step(action, _DOES[action], _command(view, action))]
 
 
 _DOES = {
-    Action.WAIT: "it continues automatically",
-    Action.RETRY: "retries it, with new attempts",
-    Action.RESUME: "continues where it stopped: work recorded as done is not repeated",
-    Action.REPAIR: "a new run that writes everything again",
-    Action.RERUN: "a new run with the same arguments, and the same ledger",
+    Action.WAIT: "the run continues automatically",
+    Action.RETRY: "retries the run, with new attempts",
+    Action.RESUME: "continues where the run stopped: work recorded as done is not repeated",
+    Action.REPAIR: "creates a new run that writes all output again",
+    Action.RERUN: "creates a new run with the same arguments and ledger",
     Action.VERIFY: "runs the job's check again, which changes nothing else",
-    Action.RECONCILE: "when you have resolved it elsewhere: ends it and stores your evidence",
-    Action.CLOSE: "when the remaining work is not needed: ends it and stores your reason",
-    Action.CANCEL: "ends it; if it is running, requests cancellation",
-    Action.FORCE_CANCEL: "if it does not stop: ends its worker process; previews the other runs in that process, "
-    "which are interrupted and restart",
+    Action.RECONCILE: "when you have resolved the run elsewhere: ends it and stores your evidence",
+    Action.CLOSE: "when the remaining work is not needed: ends the run and stores your reason",
+    Action.CANCEL: "ends the run; if it is running, requests cancellation",
+    Action.FORCE_CANCEL: "if the handler does not stop: ends the worker process; previews the other runs in that "
+    "process, which are interrupted and restart",
 }
 _VERBS = {
     Action.RETRY: "retry",

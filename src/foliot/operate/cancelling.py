@@ -66,11 +66,11 @@ class CancelVerbs(Acting):
 def forced_words(seen: ForcedCancel) -> list[str]:
     """The preview for people, in sentences. The other runs are listed by the caller."""
     if seen.worker is None:
-        return ["Its worker has ended already. The watch ends the run as cancelled."]
+        return ["The worker of the run has ended already. The watch ends the run as cancelled."]
     worker = f"worker {seen.worker.number} (process {seen.worker.pid} on {seen.worker.host})"
     words = [
-        f"The worker asks its handler to stop. If it is still running after a second, {worker} ends its process. Then "
-        "the run ends as cancelled, or as ambiguous if one of its effects may have happened."
+        f"The worker asks the handler to stop. If the handler is still running after a second, {worker} "
+        "ends its process. Then the run ends as cancelled, or as ambiguous if one of its effects may have happened."
     ]
     if not seen.others:
         return [*words, "The worker holds no other run."]

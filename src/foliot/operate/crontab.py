@@ -27,8 +27,8 @@ JOB = "foliot.shell"
 """The job that runs commands."""
 SOURCE = "crontab"
 PAUSED = (
-    f"imported from a crontab: remove its line from the crontab, and resume it when a worker has the job {JOB}; "
-    "otherwise both run it"
+    f"imported from a crontab: remove the line there, and resume the schedule when a worker has the job {JOB}; "
+    "otherwise cron and Foliot both run the command"
 )
 _AS_CRON: dict[str, Any] = {
     "attempts": 1,
@@ -39,7 +39,7 @@ _AS_CRON: dict[str, Any] = {
 }
 NOTES = (
     f"The schedules are created paused: their commands need the job {JOB}, which no worker of this release has.",
-    "Remove a line from the crontab before you resume its schedule, or both will run it.",
+    "Remove a line from the crontab before you resume its schedule; otherwise cron and Foliot both run the command.",
     "As in cron, runs may overlap, missed runs are not caught up, and failed runs are not retried.",
     "Foliot stops a command after a week; cron never does. Foliot sends no mail.",
 )

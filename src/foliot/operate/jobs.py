@@ -107,7 +107,7 @@ def lost_words(policy: Policy, traits: Traits) -> str:
         return "by the ledger: retried, unless an effect started and has no recorded outcome"
     if traits.repeatable:
         return "retried: a repetition is safe"
-    return policy_words(policy)["if lost"]
+    return policy_words(policy)["lost worker"]
 
 
 def advise_lease(policy: Policy, taken: Durations) -> list[str]:
@@ -121,7 +121,7 @@ def _timeout_advice(policy: Policy, taken: Durations) -> list[str]:
     share = round(100 * taken.p99 / policy.timeout)
     return [
         f"p99 is {share} % of the timeout ({length(taken.p99)} of {spell(policy.timeout)}): on a slow day, healthy "
-        f"runs would time out. Set it to at least {spell(_rounded(2 * taken.longest))}."
+        f"runs would time out. Set timeout to at least {spell(_rounded(2 * taken.longest))}."
     ]
 
 
@@ -130,7 +130,7 @@ def _stall_advice(policy: Policy, taken: Durations) -> list[str]:
         if policy.timeout < HOUR:
             return []
         return [
-            f"It has no stall_after: a hung attempt takes its slot for {spell(policy.timeout)}. Report progress "
+            f"The job has no stall_after: a hung attempt takes its slot for {spell(policy.timeout)}. Report progress "
             "and set stall_after."
         ]
     if policy.stall_after >= policy.timeout:
@@ -158,20 +158,17 @@ def advise_recovery(policy: Policy, traits: Traits) -> list[str]:
     told = []
     if not traits.tracked and not traits.repeatable and policy.on_lost is OnLost.RETRY:
         told.append(
-            "When its worker is lost, it restarts from the beginning, without a record of its progress: declare "
-            'its effects (or idempotent=True), or set on_lost="ask".'
+            "When a worker is lost, its run restarts from the beginning, without a record of its progress: declare "
+            'the effects (or idempotent=True), or set on_lost="ask".'
         )
     if not traits.tracked and (policy.attempts_after_effect, policy.attempts_inside_effect) != (None, None):
         told.append("attempts_after_effect and attempts_inside_effect have no effect: the job declares no effects.")
     elif policy.attempts_after_effect is not None and policy.attempts_after_effect <= 1:
-        told.append(
-            "After its first completed effect it is not retried automatically: a person must do it "
-            "(attempts_after_effect)."
-        )
+        told.append("After its first completed effect, only a person can retry a run (attempts_after_effect).")
     if traits.effects and not traits.checked:
-        told.append("It has effects and no check, so the overall result is not verified (@job.verify).")
+        told.append("The job has effects and no check, so the overall result is not verified (@job.verify).")
     if policy.on_stall is OnStall.KILL and policy.stall_after is not None and not traits.isolated:
-        told.append('on_stall="kill" ends its whole worker: isolate the job (isolation="process").')
+        told.append('on_stall="kill" ends the whole worker: isolate the job (isolation="process").')
     return told
 
 

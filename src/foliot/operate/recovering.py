@@ -81,7 +81,7 @@ class RecoveryVerbs(Acting):
         if not (wish.repair and Action.REPAIR in offered):
             against = _refuse_unsafe(view, told, Action.RERUN, wish.override)
         if wish.repeat and not wish.override:
-            raise Conflict(f"{view.id}: {listed(wish.repeat)} would happen again; this needs an override and a reason")
+            raise Conflict(f"{view.id}: {listed(wish.repeat)} would happen again; give an override and a reason")
         if wish.dry_run:
             return Kept(view.number, view.name, "would", view.state, max(wish.due_at, await store.now()))
         return await store.rerun(

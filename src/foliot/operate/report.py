@@ -288,7 +288,7 @@ class _Statement:
         override = (self._day.overrides or {}).get(first_of_lineage(self._last.id))
         if override is not None:
             by = f"{override.actor} overrode the advice ({one_line(override.note, 200)})"
-            return f" That it happened exactly once is confirmed only by a person: {by}."
+            return f" Only a person confirms that it happened exactly once: {by}."
         if found := open_effects(self._last):
             return f" It is not recorded whether {listed([shown_effect(effect) for effect in found])} happened."
         if self._traits.tracked or self._last.reason == Reason.COMMITTED:

@@ -341,9 +341,9 @@ def policy_words(policy: Policy) -> dict[str, str]:
         + _BLOCKS[policy.blocks_until],
         "catch-up": _catch_up_words(policy),
         "retry": _retry_words(policy),
-        "time": f"at most {spell(policy.timeout)} per attempt; a worker without heartbeats is lost after "
+        "time limit": f"at most {spell(policy.timeout)} per attempt; a worker without heartbeats is lost after "
         f"{spell(policy.lease)}",
-        "if lost": {
+        "lost worker": {
             OnLost.RETRY: "retry (the handler may run twice)",
             OnLost.ASK: "park it as ambiguous until a person decides",
         }[policy.on_lost],
@@ -374,7 +374,7 @@ def _optional_words(policy: Policy) -> dict[str, str]:
     words = {}
     if policy.requires is not None:
         then = "is skipped" if policy.at_cutoff is AtCutoff.SKIP else "runs without it"
-        words["requires"] = (
+        words["required result"] = (
             f"a useful result of {policy.requires}; a tick waits for it up to {spell(policy.cutoff)}, then {then}"
         )
     stages = [
@@ -390,13 +390,13 @@ def _optional_words(policy: Policy) -> dict[str, str]:
     if policy.retries_per_hour is not None:
         words["budget"] = f"{policy.retries_per_hour} retries per hour for all its runs; others wait"
     if policy.stall_after is not None:
-        words["if stuck"] = f"after {spell(policy.stall_after)} without progress {_ON_STALL[policy.on_stall]}"
+        words["stuck attempt"] = f"after {spell(policy.stall_after)} without progress {_ON_STALL[policy.on_stall]}"
     if policy.poison_after != Policy().poison_after:
         words["poison"] = (
             f"dead when worker processes that executed only this run crashed {counted(policy.poison_after, 'time')}"
         )
     if policy.useful_until is not None:
-        words["useful"] = f"skipped if it cannot start within {spell(policy.useful_until)} of its time"
+        words["usefulness"] = f"a run is skipped if it cannot start within {spell(policy.useful_until)} of its time"
     if policy.concurrency_key is not None:
         words["key"] = f"{policy.key_limit} at a time with the key {policy.concurrency_key}"
     expected = [
@@ -405,7 +405,7 @@ def _optional_words(policy: Policy) -> dict[str, str]:
         if length is not None
     ]
     if expected:
-        words["expected"] = f"a useful result {', and '.join(expected)}; else an alert"
+        words["expected result"] = f"a useful result {', and '.join(expected)}; else an alert"
     if policy.ping is not None:
         words["ping"] = f"{without_secrets(policy.ping)} receives the start and end of each run"
     if policy.no_alerts:
@@ -424,7 +424,7 @@ def _optional_words(policy: Policy) -> dict[str, str]:
     if limits:
         words["limit"] = f"{', '.join(limits)}, for all runs of the job"
     if policy.complete is not None:
-        words["complete"] = f"a tick is verified when {policy.complete:.4g} of its members are done, or more"
+        words["completion"] = f"a tick is verified when {policy.complete:.4g} of its members are done, or more"
     if policy.jitter:
         words["jitter"] = f"each tick is moved by up to {spell(policy.jitter)}"
     return words
@@ -433,12 +433,12 @@ def _optional_words(policy: Policy) -> dict[str, str]:
 _BLOCKS = {
     BlocksUntil.ENDED: "",
     BlocksUntil.SUCCEEDED: "; a dead or ambiguous run counts as busy",
-    BlocksUntil.VERIFIED: "; a run that needs a person counts as busy",
+    BlocksUntil.VERIFIED: "; a run that needs attention counts as busy",
 }
 _ON_STALL = {
     OnStall.ALERT: "the watch opens an alert",
-    OnStall.CANCEL: "it is cancelled",
-    OnStall.KILL: "it is cancelled, and its process is ended if it does not stop",
+    OnStall.CANCEL: "the worker cancels the attempt",
+    OnStall.KILL: "the worker cancels the attempt, and ends its process if it does not stop",
 }
 
 

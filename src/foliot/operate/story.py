@@ -248,9 +248,9 @@ _FOLLOWED: dict[str, str] = {
     Reason.PERMANENT: "not retried",
     Reason.TOO_OLD: "too old for a retry",
     Reason.POISON: "its isolated process crashed each time",
-    Reason.BUDGET: "its job has used up this hour's retries; it waits for the next hour",
+    Reason.BUDGET: "the job has used up this hour's retries; the run waits for the next hour",
     Reason.ASKED_TO_WAIT: "to be retried when the destination allows it",
-    Reason.LOCKED: "it waits for a worker with the encryption key",
+    Reason.LOCKED: "the run waits for a worker with the encryption key",
     Reason.FAILED: "to be retried",
     Reason.TIMED_OUT: "to be retried",
     Reason.STALLED: "to be retried",
@@ -323,20 +323,20 @@ def _person(row: AuditRow) -> StoryLine:
 
 
 _DID = {
-    "cancel": "cancelled it",
-    "force_cancel": "forced its cancellation",
-    "move": "moved it",
-    "skip": "skipped it",
-    "retry": "retried it",
-    "replay": "replayed it with others",
-    "resume": "resumed it",
-    "rerun": "reran it",
-    "repair": "reran it as a repair",
-    "recheck": "requested its check again",
-    "verify": "requested its check again",
-    "reconcile": "reconciled it",
-    "trigger": "triggered it",
-    "release": "released it despite its hold",
+    "cancel": "cancelled the run",
+    "force_cancel": "forced the cancellation of the run",
+    "move": "moved the run",
+    "skip": "skipped the run",
+    "retry": "retried the run",
+    "replay": "replayed the run with others",
+    "resume": "resumed the run",
+    "rerun": "reran the run",
+    "repair": "reran the run as a repair",
+    "recheck": "requested the check again",
+    "verify": "requested the check again",
+    "reconcile": "reconciled the run",
+    "trigger": "triggered the run",
+    "release": "released the run despite its hold",
 }
 
 
@@ -357,7 +357,7 @@ def _ending(lineage: Lineage, last: Instant) -> Iterator[StoryLine]:
     elif view.state is State.SETTLED:
         yield StoryLine(at, "settled: remaining work must be resumed or closed", Kind.ENDED)
     elif view.state in PARKED:
-        yield StoryLine(at, f"{view.state}{_because(view)}: needs a person", Kind.ENDED)
+        yield StoryLine(at, f"{view.state}{_because(view)}: needs attention", Kind.ENDED)
 
 
 def _ended(view: RunView) -> str:
@@ -397,8 +397,8 @@ def _standing(view: RunView, now: Instant) -> str | None:
         case State.VERIFYING if view.interval is not None:
             return f"waits for its members: {interval_words(view.interval)}"
         case State.VERIFYING:
-            doubt = " it is unknown whether its work was done, and" if view.phase == Phase.DOUBT else ""
-            return f"verifying:{doubt} its check decides{_needing(view)}"
+            doubt = " it is unknown whether the work was done, and" if view.phase == Phase.DOUBT else ""
+            return f"verifying:{doubt} the check decides{_needing(view)}"
         case State.HELD:
             return f"held: {held_words(view)}"
         case State.READY:

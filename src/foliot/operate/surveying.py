@@ -1,4 +1,4 @@
-"""The verbs that show all of it at once: lists of runs and schedules, how everything stands, what needs a person."""
+"""The verbs that show all of it at once: lists of runs and schedules, how everything stands, what needs attention."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Need(NamedTuple):
 
 
 class NeedGroup(NamedTuple):
-    """Runs or schedules that need a person for one reason, and likely one cause. The newest speaks for all."""
+    """Runs or schedules that need attention for one reason, and likely one cause. The newest speaks for all."""
 
     newest: Need
     size: int
@@ -181,7 +181,7 @@ class SurveyVerbs(Acting):
         return self._call(lambda: self.standing_async(schedule), "standing_async")
 
     async def overview_async(self) -> Overview:
-        """How promises were kept, what waits and runs, what comes, who is there, and what needs a person."""
+        """How promises were kept, what waits and runs, what comes, who is there, and what needs attention."""
         store = await self._opened()
         pulse = await store.pulse()
         failing = [standing(one, pulse.now) for one in await store.failing(_SCHEDULES)]
@@ -261,7 +261,7 @@ class SurveyVerbs(Acting):
         )
 
 
-# What needs a person
+# What needs attention
 
 
 def _grouped(needs: Sequence[Need]) -> list[NeedGroup]:
@@ -291,14 +291,14 @@ async def _schedules_in_need(store: Store, asked: frozenset[Kind], tenant: str |
 def _needs_of(one: Standing) -> list[Need]:
     schedule, found = one.schedule, []
     if schedule.fault is not None:
-        what = f"It was set aside: {one_line(headline(schedule.fault), 300)}"
+        what = f"The schedule was set aside: {one_line(headline(schedule.fault), 300)}"
         command = f"foliot schedules show {quoted(schedule.id)}"
-        why = "its rule or settings cannot be read; no tick fires until they are fixed"
+        why = "the rule or settings cannot be read; no tick fires until they are fixed"
         found.append(_of_schedule(Kind.SET_ASIDE, schedule, None, what, "repair", command, why))
     if one.in_a_row >= IN_A_ROW:
         pause = f'foliot schedules pause {quoted(schedule.id)} --reason "..."'
-        what = f"Its last {one.in_a_row:,} runs failed in a row."
-        why = "the next run will probably also fail; its failed runs are listed separately"
+        what = f"The last {one.in_a_row:,} runs failed in a row."
+        why = "the next run will probably also fail; the failed runs are listed separately"
         since = None if one.failures is None else one.failures.since
         found.append(_of_schedule(Kind.IN_A_ROW, schedule, since, what, "pause", pause, why))
     return found

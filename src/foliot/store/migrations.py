@@ -55,8 +55,8 @@ def schema_of(known: Sequence[Step], current: int, needs: int) -> Schema:
 def refuse_too_new(schema: Schema, place: str) -> None:
     if schema.is_too_new:
         raise SchemaMismatch(
-            f"{place} has schema {schema.current} of a newer release of Foliot; it needs a release that knows "
-            f"{schema.needs} steps, and this one knows {schema.latest}: upgrade Foliot"
+            f"{place} has schema {schema.current} of a newer release of Foliot; the store needs a release that "
+            f"supports {schema.needs} steps, and this release supports {schema.latest}: upgrade Foliot"
         )
 
 

@@ -36,10 +36,10 @@ _SCRIPT = re.compile(r".+\.(?:sh|py|pl|php|rb)", re.ASCII | re.IGNORECASE)
 _OWN = ("LOGNAME", "USER")
 """What cron sets itself, whatever the crontab says."""
 _NOTES = {
-    "LOGNAME": "cron sets it itself and ignores this line",
-    "USER": "cron sets it itself and ignores this line",
+    "LOGNAME": "cron sets this variable itself and ignores the line",
+    "USER": "cron sets this variable itself and ignores the line",
     "MAILFROM": "no mail is sent",
-    "TZ": "it applies only to the commands, not to the times, as in cron",
+    "TZ": "the setting applies only to the commands, not to the times, as in cron",
     "START_HOURS_RANGE": "cron ignores this setting of anacron; an anacrontab (period, delay, name, command) "
     "cannot be imported",
 }
@@ -205,11 +205,11 @@ class _Reader:
         elif made.command.startswith("root "):
             yield "the command starts with root; if root is its user, this is a system crontab: add --system"
         if environment.get("MAILTO"):
-            yield f"its output is not mailed to {environment['MAILTO']}"
+            yield f"the output is not mailed to {environment['MAILTO']}"
         if "CRON_TZ" in environment:
-            yield f"its times are in {made.rule.tz}, as in cronie; Debian's cron ignores CRON_TZ"
+            yield f"the times are in {made.rule.tz}, as in cronie; Debian's cron ignores CRON_TZ"
         if environment.get("TZ") and environment["TZ"] != made.rule.tz:
-            yield f"TZ={environment['TZ']} applies only to the command; its times are in {made.rule.tz}"
+            yield f"TZ={environment['TZ']} applies only to the command; the times are in {made.rule.tz}"
         if made.jitter:
             yield (
                 f"each run starts up to {spell(made.jitter)} late, with its own random delay; cronie uses one "

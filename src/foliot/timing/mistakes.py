@@ -83,8 +83,8 @@ def _days_and_weekdays(rule: Cron, text: _Text) -> Iterator[str]:
     if rule.fields.either:
         day, weekday = text._replace(weekday="*").five(), text._replace(day="*").five()
         yield (
-            f"day of month and day of week are both set, so it runs on each day that matches one of them: {dated}, or "
-            f'{named}. To require both, combine two rules with &: "{day}" and "{weekday}"'
+            f"day of month and day of week are both set, so the rule fires on each day that matches one of them: "
+            f'{dated}, or {named}. To require both, combine two rules with &: "{day}" and "{weekday}"'
         )
     else:
         place, given, top = ("month", text.day, "1-31") if text.day[0] in "*?" else ("week", text.weekday, "0-6")
@@ -97,13 +97,13 @@ def _days_and_weekdays(rule: Cron, text: _Text) -> Iterator[str]:
 def _too_often(rule: Cron, text: _Text) -> Iterator[str]:
     """A star where a zero was meant."""
     if text.second == "*" and text.minute.isdigit():
-        yield "it runs every second of that minute, 60 times; to run once, set the second to 0"
+        yield "the rule fires every second of that minute, 60 times; to fire once, set the second to 0"
     elif text.minute == "*" and text.hour.isdigit():
         once = text._replace(minute="0")
-        yield f'it runs every minute of that hour, 60 times; to run once, write "{once.five()}"'
+        yield f'the rule fires every minute of that hour, 60 times; to fire once, write "{once.five()}"'
     elif text.minute == text.hour == "*" and text.day.isdigit():
         once = text._replace(minute="0", hour="0")
-        yield f'it runs every minute of that day, 1,440 times; to run once, write "{once.five()}"'
+        yield f'the rule fires every minute of that day, 1,440 times; to fire once, write "{once.five()}"'
 
 
 def _single_steps(rule: Cron, text: _Text) -> Iterator[str]:
@@ -174,7 +174,7 @@ def _herd(rule: Cron, text: _Text) -> Iterator[str]:
         return
     spread = text._replace(minute="H").five()
     when = "midnight" if text.hour == "0" else "minute 0"
-    yield f'it runs at {when}, like many other jobs; if the minute does not matter, write "{spread}" or set jitter'
+    yield f'the rule fires at {when}, like many others; if the minute does not matter, write "{spread}" or set jitter'
 
 
 def _near_changes(rule: WallRule) -> Iterator[str]:

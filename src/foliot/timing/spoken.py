@@ -97,7 +97,7 @@ class _Reader:
 
     def _value(self, node: ast.expr, depth: int) -> object:
         if depth > DEEPEST:
-            raise self._refusal(node, f"this is nested more than {DEEPEST} deep", "create it in Python")
+            raise self._refusal(node, f"the rule is nested more than {DEEPEST} levels deep", "create it in Python")
         match node:
             case ast.Constant(value=bool() | str() | float() | None as value):
                 return value

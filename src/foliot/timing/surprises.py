@@ -99,10 +99,10 @@ def _of_pace(whole: Rule, rule: WallRule, walls: Sequence[int], low: int, high: 
     total = sum(1 for _ in islice(rule.asked(midnight, midnight + _DAY), _MOST_COUNTED + 1))
     changed = sum(1 for wall in walls if wall < midnight + _DAY)
     if total > _MOST_COUNTED:
-        return f"{text}, so it runs {changed:,} times {'less' if is_gap else 'more'} that day"
+        return f"{text}, so the rule fires {changed:,} times {'less' if is_gap else 'more'} that day"
     runs = total - changed if is_gap else total + changed
     usually = "once" if total == 1 else f"{total:,} times" if runs == 1 else f"{total:,}"
-    return f"{text}, so it {f'runs {times(runs)} instead of {usually}' if runs else 'does not run'} that day"
+    return f"{text}, so the rule {f'fires {times(runs)} instead of {usually}' if runs else 'does not fire'} that day"
 
 
 def _of_count(rule: WallRule, before: int, after: int) -> str:
@@ -127,10 +127,10 @@ def _of_gap(rule: WallRule, walls: Sequence[int], ticks: Sequence[int]) -> str:
     moved = [tick + zone(rule.tz).offset(tick) for tick in ticks]
     runs = [_clock(wall) + ("" if _date(wall) == _date(walls[0]) else f" on {_date(wall)}") for wall in moved]
     if len(runs) > _MOST_LISTED:
-        return f"{text}; it runs from {runs[0]} to {runs[-1]}"
+        return f"{text}; the rule fires from {runs[0]} to {runs[-1]}"
     if len(runs) == 1 and next(rule.asked(moved[0], moved[0] + 1), None) is not None:
         return f"{text}; the run at {runs[0]} replaces {'it' if is_one else 'them'}"
-    return f"{text}; it runs {'once, ' if len(runs) == 1 and not is_one else ''}at {listed(runs)}"
+    return f"{text}; the rule fires {'once, ' if len(runs) == 1 and not is_one else ''}at {listed(runs)}"
 
 
 def _of_fold(rule: WallRule, walls: Sequence[int], ticks: Sequence[int], before: int) -> str:
@@ -141,10 +141,10 @@ def _of_fold(rule: WallRule, walls: Sequence[int], ticks: Sequence[int], before:
     offsets = [zone(rule.tz).offset(tick) for tick in ticks]
     shown = [_clock(tick + offset) + offset_text(offset) for tick, offset in zip(ticks, offsets, strict=True)]
     if len(set(offsets)) > 1:
-        return f"{text}; it runs both times" + (f", at {listed(shown)}" if len(walls) == 1 else "")
+        return f"{text}; the rule fires both times" + (f", at {listed(shown)}" if len(walls) == 1 else "")
     which = "first" if offsets[0] == before else "second"
     at = f"at {shown[0]}" if len(walls) == 1 else f"from {shown[0]} on"
-    return f"{text}; it runs the {which} time, {at}"
+    return f"{text}; the rule fires the {which} time, {at}"
 
 
 def _many(walls: Sequence[int]) -> str:

@@ -26,7 +26,7 @@ TITLES = {
     "no-such-method": (405, "Method not allowed"),
     "too-slow": (408, "Request timeout"),
     "refused": (409, "Conflict with the current state"),
-    "fenced": (409, "Fenced: another owner has it now"),
+    "fenced": (409, "Fenced: the lease has another owner"),
     "under-way": (409, "The same request is in progress"),
     "outcome-unknown": (409, "The outcome of the same request is unknown"),
     "changed-meanwhile": (412, "Changed since that revision"),
@@ -43,7 +43,7 @@ TITLES = {
     "failed": (500, "Internal error"),
     "busy": (503, "The server is busy"),
     "store": (503, "Store unavailable"),
-    "locked": (503, "Encrypted, and this server has no key for it"),
+    "locked": (503, "Encrypted, and this server lacks the key"),
 }
 """By kind: status, and title."""
 

@@ -94,10 +94,13 @@ def check_allowed(request: Request, access: Access | None) -> Principal:
             raise Problem("not-allowed", why_no_work(principal.name, principal.scope))
     elif not allows(principal.scope, access.scope):
         raise Problem(
-            "not-allowed", f"this needs a token with the scope {access.scope}; {principal.name} has {principal.scope}"
+            "not-allowed",
+            f"the request needs a token with the scope {access.scope}; {principal.name} has {principal.scope}",
         )
     if principal.tenant is not None and access.tenants is Tenants.ALL:
-        raise Problem("not-allowed", "this concerns all tenants, and the token is bound to a tenant; use another token")
+        raise Problem(
+            "not-allowed", "the request concerns all tenants, and the token is bound to a tenant; use another token"
+        )
     return principal
 
 
@@ -147,7 +150,7 @@ def _check_value(value: Any) -> None:
     while level:
         depth += 1
         if depth > DEEPEST:
-            raise ValueError(f"more than {DEEPEST} levels inside one another")
+            raise ValueError(f"nested more than {DEEPEST} levels deep")
         below: list[Any] = []
         for one in level:
             if isinstance(one, dict):

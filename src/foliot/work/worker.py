@@ -656,7 +656,7 @@ class Worker:
         told = {
             Wish.DRAIN: "drained: it claims no more runs and exits after its attempts",
             Wish.QUARANTINE: "quarantined: it claims no more runs and keeps running",
-            None: "works again",
+            None: "resumed: it claims runs again",
         }
         _log.warning("operator request: worker %s %s", self.number, told[wish])
         self.wish = wish

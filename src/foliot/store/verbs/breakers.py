@@ -44,7 +44,7 @@ async def _change(tx: Transaction, destination: str, before: Breaker, after: Bre
         await tx.stir(planned)
         await tx.run("start_probes", name=slot, at=at + after.every if planned else at)
     if after.is_open and not before.is_open:
-        told = f"{after.failures} attempts in a row failed; its runs are held, except for probes"
+        told = f"{after.failures} attempts in a row failed; the runs of the destination are held, except for probes"
         await tx.event("breaker_opened", destination, told)
 
 
@@ -57,7 +57,7 @@ async def close(tx: Transaction, destination: str) -> bool:
     await tx.run("forget_slot", name=slot)  # first: nobody is to be let in as a probe any more
     released = await tx.all("release_spread", slot=slot, now=tx.now, spread=SPREAD)
     await tx.stir([one[0] for one in released])
-    await tx.event("breaker_closed", destination, f"it answers again; released {len(released)} held runs")
+    await tx.event("breaker_closed", destination, f"the destination answers again; released {len(released)} held runs")
     return True
 
 

@@ -64,7 +64,7 @@ async def end(tx: Transaction, ends: Sequence[End], tried: Collection[int]) -> N
     parked = {row[0] for row in rows}
     for number, _, _, reason, detail, _, _ in ends:
         if number in parked:
-            why = f"it was about to end ({reason}), and one of its effects has no recorded outcome"
+            why = f"the run was about to end ({reason}), and one of its effects has no recorded outcome"
             told = f"{why}: {detail}" if detail else why
             await unend(tx, number, State.AMBIGUOUS, None, 0, Reason.EFFECT, told)
     ending = [one for one in ends if one[0] not in parked]

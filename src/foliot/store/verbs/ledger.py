@@ -37,7 +37,7 @@ async def look_at_effect(tx: Transaction, number: int, effect: Effect) -> Begun:
     """As `begin_effect`, of which nothing is written yet: whoever does so is refused there if the run is not his."""
     row = await tx.one("find_live", number=number, name=None)
     if row is None:
-        raise LostOwnership(f"run {number} has ended, and this was not written; the handler should return")
+        raise LostOwnership(f"run {number} has ended, so the store refused the write; the handler should return")
     lineage = await lineage_of(tx, number)
     found = await tx.one("effect_of", lineage=lineage, name=effect.name, key=effect.key)
     return Begun(None if found is None else effect_view(found), first_of_lineage(run_id(row[0], row[1])))
@@ -85,8 +85,8 @@ async def _owned(tx: Transaction, number: int, token: int) -> Row:
     row = await tx.one("owned_run", number=number, token=token)
     if row is None:
         raise LostOwnership(
-            f"the attempt with token {token} no longer owns run {number}: its lease expired, or it has ended; this "
-            "was not written, and the handler should return"
+            f"the attempt with token {token} no longer owns run {number}: its lease expired, or it has ended; "
+            "the store refused the write, and the handler should return"
         )
     return row
 

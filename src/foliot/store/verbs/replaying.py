@@ -13,7 +13,7 @@ from foliot.store.verbs import ledger, spreading
 from foliot.store.verbs.rows import view_of
 from foliot.store.verbs.transaction import Row, Transaction, longs
 
-_GONE = "it is no longer dead"
+_GONE = "the run is no longer dead"
 _PROBLEMS = {Fate.TOO_LATE: TOO_LATE, Fate.REFUSED: OPEN_EFFECT}
 
 
@@ -66,7 +66,7 @@ def _judged(tx: Transaction, row: Row | None, facts: Facts, busy: str | None, nu
     if row is None:
         return Replayed(number, Fate.PASSED_OVER, _GONE)
     if busy is not None:
-        return Replayed(number, Fate.PASSED_OVER, f"{busy} is a rerun of it and has not ended")
+        return Replayed(number, Fate.PASSED_OVER, f"the rerun {busy} has not ended")
     fate = fate_of(row[2], facts, tx.now, override=override)
     return Replayed(number, fate, _PROBLEMS.get(fate))
 

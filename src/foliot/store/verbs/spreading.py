@@ -147,7 +147,7 @@ async def recount(tx: Transaction, ticks: Sequence[str]) -> int:
 
 
 async def _recount_parked(tx: Transaction, states: dict[State, int], number: int, policy: bytes | None) -> None:
-    """Of a tick that is parked because too few members were done. If enough are done now, it no longer needs a person:
+    """Of a tick that is parked because too few members were done. If enough are done now, it no longer needs attention:
     `gather` ends it."""
     if gathered(states, _complete(policy)) is Event.CHECK_REFUSED:
         await tx.run("recount_incomplete", number=number, detail=completeness(states))

@@ -43,9 +43,9 @@ class BackfillBody(Act):
 
 
 class PaceBody(Act):
-    rate: Annotated[Rate | None, Field(description="`any` removes it.")] = None
+    rate: Annotated[Rate | None, Field(description="`any` removes the rate.")] = None
     at_once: AtOnce | None = None
-    window: Annotated[Window | None, Field(description="`any` removes it.")] = None
+    window: Annotated[Window | None, Field(description="`any` removes the window.")] = None
     tz: Name = "UTC"
 
 

@@ -53,6 +53,6 @@ async def add_members(asking: Asking, members: SetName, body: MembersBody) -> An
 
 @routes.post("/members/{members}/remove", response_model=models.MembersChanged, responses=problems(409, body=True))
 async def remove_members(asking: Asking, members: SetName, body: MembersBody) -> Any:
-    """Removes members. Later ticks have no run for them; running ones continue."""
+    """Removes members. Later ticks have no run for them; active runs continue."""
     changed = await asking.operate.remove_members_async(members, body.members, reason=body.reason, actor=asking.actor)
     return Answered(changed_shape(members, changed))

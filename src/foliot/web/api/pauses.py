@@ -41,7 +41,7 @@ class PauseBody(Act):
 
 class ResumeBody(Act):
     what: Whats | None = None
-    catch_up: Annotated[bool, Field(description="Apply the catch-up policy to ticks of the pause.")] = False
+    catch_up: Annotated[bool, Field(description="Apply the catch-up policy to ticks due during the pause.")] = False
 
 
 async def paused(asking: Caller, kind: str, name: str, body: PauseBody) -> Answered:
@@ -106,7 +106,7 @@ async def resume_tenant(asking: Asking, tenant: TenantName, body: ResumeBody) ->
 
 @routes.post("/workers/{worker}/drain", response_model=models.Wished, responses=ACT)
 async def drain_worker(asking: Asking, worker: Number, body: Act) -> Any:
-    """Drains a worker: it takes no new runs, finishes its current ones, and exits. It starts within a second."""
+    """Drains a worker: it takes no new runs, finishes its current ones, and exits. The drain starts within a second."""
     return await _wished(asking, worker, Wish.DRAIN, body)
 
 

@@ -37,7 +37,7 @@ class PromiseBody(Body):
     args: Annotated[dict[str, Any], Field(description="Arguments by name.", examples=[{"class_id": 7}])] = {}
     at: Moment | None = None
     delay: Length | None = None
-    key: Annotated[Name | None, Field(description="The same key again returns the same promise.")] = None
+    key: Annotated[Name | None, Field(description="A repeated key returns the same promise.")] = None
     tenant: Whose = None
     queue: Identifier | None = None
     priority: Priority = 0

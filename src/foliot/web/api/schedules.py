@@ -190,7 +190,7 @@ async def member_standings(asking: Asking, schedule: ScheduleId, query: Annotate
     | {200: {"model": models.Planned, "description": "Unchanged, or a dry run"}},
 )
 async def make_schedule(asking: Asking, body: MakeBody) -> Any:
-    """Creates a schedule of a known job. The same request again changes nothing; 409 if the name is taken."""
+    """Creates a schedule of a known job. A repeated request changes nothing; 409 if the name is taken."""
     given = body.schedule.model_dump(exclude_unset=True)
     if asking.tenant is not None:
         await _check_own(asking, body.schedule)
@@ -272,7 +272,7 @@ async def pause_schedule(asking: Asking, schedule: ScheduleId, body: PauseBody) 
 
 @routes.post("/schedules/{schedule}/resume", response_model=models.Paused, responses=problems(404, 409, body=True))
 async def resume_schedule(asking: Asking, schedule: ScheduleId, body: ResumeBody) -> Any:
-    """Ends a pause. Ticks of the pause are skipped unless `catch_up`."""
+    """Ends a pause. Ticks due during the pause are skipped unless `catch_up`."""
     await asking.schedule(schedule)
     return await resumed(asking, "schedule", schedule, body)
 

@@ -1,4 +1,4 @@
-"""How everything stands: at a glance, what needs a person, what must not be silent, how long history is kept."""
+"""How everything stands: at a glance, what needs attention, what must not be silent, how long history is kept."""
 
 from __future__ import annotations
 
@@ -133,6 +133,6 @@ async def get_retention(asking: Asking) -> Any:
 
 @routes.put("/retention", response_model=models.Retention, responses=problems(body=True))
 async def set_retention(asking: Asking, body: RetentionBody) -> Any:
-    """Sets the retention. Older history is deleted within minutes, for good; parked runs stay."""
+    """Sets the retention. Foliot deletes older history permanently, within minutes; parked runs stay."""
     await asking.operate.set_retention_async(body.days, reason=body.reason, actor=asking.actor)
     return Answered({"days": body.days})

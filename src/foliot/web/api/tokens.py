@@ -42,7 +42,7 @@ class TokenBody(Act):
 
 @routes.get("/tokens", response_model=models.Page[models.Token], responses=problems())
 async def list_tokens(asking: Asking) -> Any:
-    """Lists all tokens by name, revoked ones included."""
+    """Lists all tokens by name, including revoked tokens."""
     now = await asking.operate.now_async()
     return page([token_shape(one, now) for one in await asking.operate.tokens_async()], None)
 

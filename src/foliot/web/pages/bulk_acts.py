@@ -97,7 +97,7 @@ async def _look_snooze(desk: Desk) -> Prospect:
         return Prospect(heading, ["These alerts are closed already."], "", may_go=False)
     will = [
         f"{counted(len(chosen), 'alert')} about {desk.form.get('about')}, the newest: {chosen[0].cause}",
-        "Foliot sends no notifications for them during that time. Later alerts notify as usual.",
+        "Foliot sends no notifications for these alerts during the snooze. It sends them for later alerts as usual.",
     ]
     return Prospect(heading, will, heading, [Field("for", "Duration", "2h", "select", choices=SNOOZED_FOR)])
 
@@ -140,7 +140,7 @@ async def _look_replay(desk: Desk) -> Prospect:
             rate=rate or None, override=desk.form.has("override"), **_wanted(desk)
         )
     except FoliotError as error:
-        return Prospect("Replay dead letters", [str(error)], "Replay them", fields)
+        return Prospect("Replay dead letters", [str(error)], "Replay runs", fields)
     will = [f"{seen.would:,} of {counted(seen.total, 'dead letter')} are retried with a full number of attempts."]
     will += [f"{count:,} {kind[0]}: {kind[1]}" for kind, count in seen.refused.items()]
     sample = [Example(one.letter.view.id) for one in seen.sample]

@@ -62,7 +62,7 @@ async def told_as_page(request: Request, problem: Problem) -> Response:
 
 
 _HINTS = {
-    "unknown": "It may be deleted, past its retention, or owned by another tenant.",
+    "unknown": "The object may be deleted, past its retention, or owned by another tenant.",
     "not-allowed": "Create a token with a wider scope on the host: foliot tokens create NAME --scope operate",
     "from-elsewhere": "Nothing was changed. Go back, reload the page, and send the form again.",
     "failed": "An action may have been done despite this error: check before you send it again.",

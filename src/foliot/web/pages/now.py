@@ -1,4 +1,4 @@
-"""The first page: is everything kept, what needs a person, what comes next."""
+"""The first page: is everything kept, what needs attention, what comes next."""
 
 from __future__ import annotations
 

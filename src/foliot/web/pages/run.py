@@ -32,7 +32,7 @@ _WORDS = {
     "rerun": "Rerun",
     "verify": "Verify",
     "reconcile": "Reconcile",
-    "close": "Close without the rest",
+    "close": "Close without remaining work",
     "cancel": "Cancel",
     "force_cancel": "Force cancel",
 }
@@ -97,7 +97,7 @@ def _steps(shape: Shape, steps: list[Shape], risky: bool = False) -> Iterator[di
         risk = "; ".join(step["text"] for step in steps if step["action"] == action)
         href = act_address(shape["id"], action, **more)
         fixed = " after the cause is fixed" if shape["advice"]["fix_first"] and not risky and action in TRIES else ""
-        later = " after its members are done" if action == "verify" and shape["reason"] == "incomplete" else fixed
+        later = " after the members are done" if action == "verify" and shape["reason"] == "incomplete" else fixed
         text = f"{_WORDS[action]}{later}…"
         kind = "unsafe" if risky else "" if later or place else "safe"
         yield {"href": href, "text": text, "risk": risk, "kind": kind}

@@ -91,7 +91,7 @@ def _with_its_risk(desk: Desk, prospect: Prospect) -> Prospect:
     """Who comes by the button that could do harm is told of it, and has to say themselves that they know."""
     if not (desk.form.has("risky") or desk.form.has("override")):
         return prospect
-    risk = "Foliot refuses this because an effect may have happened already: it may happen a second time."
+    risk = "Foliot refuses the retry because an effect may have happened already. It may happen a second time."
     box = Field("override", "I accept that an effect may happen twice", "", "checkbox", required=True)
     return replace(prospect, will=[*prospect.will, risk], fields=[box], unsafe=True)
 

@@ -87,8 +87,8 @@ async def paused_until(desk: Desk) -> Instant | None:
 
 
 async def _look_resume(desk: Desk) -> Prospect:
-    will = ["The next tick runs. Ticks of the pause are skipped and recorded in one row, unless you choose catch-up."]
-    fields = [Field("catch_up", "apply the catch-up policy to the ticks of the pause", "", "checkbox")]
+    will = ["The next tick runs. One row records ticks due during the pause as skipped, unless you choose catch-up."]
+    fields = [Field("catch_up", "apply the catch-up policy to the ticks due during the pause", "", "checkbox")]
     return Prospect(f"Resume {desk.subject}", will, "Resume schedule", fields)
 
 
@@ -312,7 +312,11 @@ _WISHES = {
 def _look_wish(verb: str, words: tuple[str | None, str]) -> Any:
     async def look(desk: Desk) -> Prospect:
         button = f"{verb.capitalize()} worker"
-        return Prospect(f"{button} {desk.subject}", [words[1], "This applies from its next heartbeat."], button)
+        return Prospect(
+            f"{button} {desk.subject}",
+            [words[1], "The request takes effect with the next heartbeat of the worker."],
+            button,
+        )
 
     return look
 
@@ -331,7 +335,10 @@ def _wish(verb: str) -> Any:
 async def _look_snooze(desk: Desk) -> Prospect:
     alert = await desk.operate.alert_async(_number(desk))
     fields = [Field("for", "Duration", "2h", "select", choices=SNOOZED_FOR)]
-    will = [alert.cause, "Foliot sends no notifications for this alert during that time. The alert stays in this list."]
+    will = [
+        alert.cause,
+        "Foliot sends no notifications for this alert during the snooze. The alert stays in this list.",
+    ]
     return Prospect("Snooze alert", will, "Snooze", fields)
 
 
