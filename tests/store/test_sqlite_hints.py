@@ -15,7 +15,7 @@ import pytest
 from foliot.clock import ManualClock
 from foliot.domain.instant import SECOND
 from foliot.store.sqlite import SqliteStore
-from foliot.store.sqlite.hints import directory_of
+from foliot.store.sqlite.hints import _ABSENT_FOR, Listener, directory_of, listen
 from tests.waiting import soon, until_async
 
 PROMISE = """
@@ -53,27 +53,48 @@ async def test_a_promise_of_another_process_calls_who_listens(tmp_path: Path) ->
     await store.close()
 
 
-async def test_a_commit_just_before_a_sender_notices_the_first_listener_is_seen(tmp_path: Path) -> None:
+async def test_a_commit_just_before_a_sender_notices_the_first_listeners_is_seen_by_each(tmp_path: Path) -> None:
     path = tmp_path / "foliot.db"
-    listening, writing = await opened(path), await opened(path)
+    first, second, writing = [await opened(path) for _ in range(3)]
     assert writing._sender is not None
     await writing.set_keep_days(29, actor="test", note="the sender finds no listener")
-    assert listening.when_new(lambda: None)
-    before = listening.version()
+    assert first.when_new(lambda: None)  # it creates the directory
+    assert second.when_new(lambda: None)
+    before = first.version(), second.version()
     writing._sender._absent_until = float("inf")  # as if this commit were made within the next 10 ms
     await writing.set_keep_days(30, actor="test", note="no hint")
-    await until_async(lambda: listening.version() != before, "the listener looked again")
-    await writing.close()
-    await listening.close()
+    await until_async(lambda: first.version() != before[0], "the first listener looked again")
+    await until_async(lambda: second.version() != before[1], "the second listener looked again")
+    for store in (writing, second, first):
+        await store.close()
+
+
+async def test_a_listener_whose_socket_cannot_be_made_leaves_no_timer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(listener: Listener, made: socket.socket, name: str) -> None:
+        raise OSError("no sockets on this file system")
+
+    path, loop, faults = tmp_path / "foliot.db", asyncio.get_running_loop(), list[object]()
+    path.touch(0o600)
+    monkeypatch.setattr(Listener, "_bind", refuse)
+    loop.set_exception_handler(lambda _, context: faults.append(context))
+    assert listen(str(path), loop) is None
+    later = asyncio.Event()
+    loop.call_later(2 * _ABSENT_FOR, later.set)  # after a timer of the listener
+    await soon(later.wait())
+    assert faults == []
 
 
 async def test_leases_and_heartbeats_send_no_hint(tmp_path: Path) -> None:
     """The second commit is news: when its hint has come, one for the first would have come, too."""
     path = tmp_path / "foliot.db"
-    os.mkdir(directory_of(str(path)), 0o700)  # so that the listener takes no second look
+    os.mkdir(directory_of(str(path)), 0o700)  # so that the sender looks for listeners at each commit
     listening, writing = await opened(path), await opened(path)
     instance = await writing.register("worker", version="", queues=("default",), slots=1, jobs=())
     assert listening.when_new(lambda: None)
+    assert listening._listener is not None
+    listening._listener._late_look.cancel()
     before = listening.version()
     await writing.beat(instance.number, [])
     lease = await writing.take(0, instance.number, 5 * SECOND)

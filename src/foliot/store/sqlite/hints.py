@@ -149,9 +149,8 @@ class Listener:
         self._heard = 0
         self._callbacks: list[Callable[[], None]] = []
         self._checked_at = time.monotonic()
-        self._late_look: asyncio.TimerHandle | None = None
         self._socket, self._name = self._bound(path)
-        loop.add_reader(self._socket.fileno(), self._hear)
+        self._late_look = self._start()
 
     def when_heard(self, callback: Callable[[], None]) -> None:
         self._callbacks.append(callback)
@@ -167,8 +166,7 @@ class Listener:
         return self._heard
 
     def close(self) -> None:
-        if self._late_look is not None:
-            self._late_look.cancel()
+        self._late_look.cancel()
         if not self.loop.is_closed():
             with contextlib.suppress(ValueError, OSError):
                 self.loop.remove_reader(self._socket.fileno())
@@ -184,8 +182,6 @@ class Listener:
             raise PermissionError("others may write the file")
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._directory, 0o700)
-            # A sender that saw no directory just before sends no hints until then.
-            self._late_look = self.loop.call_later(2 * _ABSENT_FOR, self._hear)
         directory = os.lstat(self._directory)
         if not stat.S_ISDIR(directory.st_mode) or directory.st_uid != os.geteuid():
             raise PermissionError(f"{self._directory} is not a directory of this user")
@@ -200,6 +196,11 @@ class Listener:
             made.close()
             raise
         return made, name
+
+    def _start(self) -> asyncio.TimerHandle:
+        self.loop.add_reader(self._socket.fileno(), self._hear)
+        # A sender that saw no directory just before sends no hints until then, whichever process made it.
+        return self.loop.call_later(2 * _ABSENT_FOR, self._hear)
 
     def _bind(self, made: socket.socket, name: str) -> None:
         if len(os.fsencode(name)) <= _LONGEST_PATH:
@@ -219,11 +220,12 @@ class Listener:
         except OSError as error:
             _log.debug("commit hints lost, polling the file until they work again: %s", error)
             return
+        self._late_look.cancel()
         self.loop.remove_reader(self._socket.fileno())
         self._socket.close()
         self._socket, self._name = made, name
         self._heard += 1  # hints may have been lost meanwhile
-        self.loop.add_reader(made.fileno(), self._hear)
+        self._late_look = self._start()
 
     def _hear(self) -> None:
         with contextlib.suppress(OSError):
