@@ -25,6 +25,7 @@ from foliot.web.access import TABLE, Tenants
 from foliot.web.pages import ahead, charts, static
 from foliot.web.pages.doing import ACTS
 from foliot.web.pages.now import need_rows
+from foliot.web.pages.run import _mark
 from foliot.web.settings import WebSettings
 from tests.waiting import HANG
 from tests.web.stage import Caller, Stage, staged
@@ -405,6 +406,15 @@ def test_a_strip_says_in_words_what_it_shows() -> None:
 
 def _need(subject: str, schedule: str | None, since: int, kind: Kind = Kind.DEAD, job: str = "look_after") -> Need:
     return Need(kind, subject, job, schedule, None, since, "It was given up.", "retry", None, "why", None, None)
+
+
+def test_the_mark_of_an_attempt_does_not_depend_on_the_words_of_its_error() -> None:
+    marks = {
+        "attempt 1 started on worker 2": "running",
+        "attempt 1 failed after 2 s: RuntimeError: the service is not started; to be retried": "failed",
+        "attempt 2 succeeded after 2 s": "running",
+    }
+    assert {text: _mark({"state": "succeeded"}, {"kind": "attempt", "text": text}) for text in marks} == marks
 
 
 def test_what_has_one_cause_is_one_row_with_its_number() -> None:

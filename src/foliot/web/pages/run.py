@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -143,8 +144,9 @@ def _mark(shape: Shape, line: Shape) -> str:
     if kind == "now":
         return charts.shape_of(shape["state"])
     if kind == "attempt":
-        good = any(word in line["text"] for word in ("succeeded", "started", "claimed", "is running"))
-        return "running" if good else "failed"
+        # The text may end with an error, which may have these words, too.
+        is_good = re.match(r"attempt \d+ (?:started|succeeded)\b", line["text"]) is not None
+        return "running" if is_good else "failed"
     return _MARKS.get(kind, "dot")
 
 
