@@ -146,6 +146,21 @@ def test_an_incomplete_tick_is_counted_again_and_verified_once_enough_members_we
         ]
 
 
+def test_an_incomplete_tick_of_a_deleted_schedule_waits_until_all_members_are_done() -> None:
+    clinic = Clinic("acme", "globex", complete=1)
+    with virtual_time(clinic.app, start=START) as world:
+        clinic.ill = {"acme", "globex"}
+        world.run_for("20m")
+        clinic.ill = set()
+        tick, found = "health@2026-04-01T00:15:00Z", []
+        clinic.app.operate.delete("health", reason="closed", actor="ann")
+        for member in ("acme", "globex"):
+            clinic.app.operate.retry(f"{tick}[{member}]", reason="mended", actor="ann")
+            world.run_for("1m")
+            found.append((world.run(tick).state, world.run(tick).detail))
+        assert found == [(State.UNVERIFIED, "1 of 2; 1 dead"), (State.SUCCEEDED, "2 of 2")]
+
+
 def test_an_incomplete_tick_is_verified_on_request() -> None:
     clinic = Clinic("acme", "globex", complete=1)
     with virtual_time(clinic.app, start=START) as world:

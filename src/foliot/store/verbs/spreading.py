@@ -148,8 +148,9 @@ async def recount(tx: Transaction, ticks: Sequence[str]) -> int:
 
 async def _recount_parked(tx: Transaction, states: dict[State, int], number: int, policy: bytes | None) -> None:
     """Of a tick that is parked because too few members were done. If enough are done now, it no longer needs attention:
-    `gather` ends it."""
-    if gathered(states, _complete(policy)) is Event.CHECK_REFUSED:
+    `gather` ends it. A deleted schedule has no policy: enough are all then."""
+    complete = 1.0 if policy is None else _complete(policy)
+    if gathered(states, complete) is Event.CHECK_REFUSED:
         await tx.run("recount_incomplete", number=number, detail=completeness(states))
     else:
         await gather_again(tx, number, State.UNVERIFIED)
