@@ -124,6 +124,11 @@ class ManualClock:
             heapq.heappop(self._sleepers)
         return self._now + self._sleepers[0][0] - self._passed if self._sleepers else None
 
+    @property
+    def sleeping(self) -> int:
+        """The number of sleepers that still wait."""
+        return sum(not waiting.done() for _, _, waiting in self._sleepers)
+
     def set(self, moment: Instant) -> None:
         """Moves the clock, also backwards (clocks do that), and wakes whoever has slept long enough."""
         self._passed += max(moment - self._now, 0)

@@ -17,12 +17,26 @@ from foliot.domain.run import Promise
 from foliot.domain.state import State
 from foliot.domain.store import EventRow
 from foliot.store.sqlite import SqliteStore
-from foliot.testing import World
+from foliot.testing import World, virtual_time
 from foliot.work.handler import Handler
 from tests.waiting import until_async
 
 START = datetime(2026, 4, 3, 2, tzinfo=UTC)
 NOON: Instant = instant(START)
+
+
+def test_virtual_time_lets_a_handler_go_on_that_awaits_more_than_the_clock() -> None:
+    app = Foliot()
+
+    @app.job(timeout="30s")
+    async def passes() -> None:
+        for _ in range(300):
+            await asyncio.sleep(0)
+
+    with virtual_time(app) as world:
+        passes.at(world.now)
+        world.run_for("20s")
+        assert world.states() == [State.SUCCEEDED]
 
 
 def test_virtual_time_has_several_schedulers_that_share_the_shards_of_a_server(database: str) -> None:

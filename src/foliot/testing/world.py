@@ -28,7 +28,7 @@ from foliot.domain.schedule import ScheduleView
 from foliot.domain.state import State
 from foliot.domain.store import EventRow, Store
 from foliot.job import Length
-from foliot.work.settle import waits_in_real_time
+from foliot.work.settle import tasks, waits_in_real_time
 from foliot.work.worker import Worker
 
 T = TypeVar("T")
@@ -199,11 +199,15 @@ class World:
                 if worker.heartbeat.due_at <= self.clock.now():
                     await worker.heartbeat.run_once()
                     # All else came to rest before. A beat brings only requests to stop; the next turn obeys them.
-                    if waits_in_real_time(worker):
+                    if waits_in_real_time(worker) or self._is_any_awake():
                         await worker.settle()
             await asyncio.sleep(0)  # the event loop looks at its sockets
             if self._activity() != before:
                 return True
+
+    def _is_any_awake(self) -> bool:
+        """Whether an async handler waits for something other than this clock: a thread of its own, a socket."""
+        return sum(len(tasks(worker)) for worker in self.workers) > self.clock.sleeping
 
     def _activity(self) -> list[object]:
         return [

@@ -56,6 +56,11 @@ def _threads(worker: Worker) -> list[Future[Any]]:
     return [attempt.future for attempt in worker.running if attempt.future and not attempt.future.done()]
 
 
+def tasks(worker: Worker) -> list[asyncio.Task[None]]:
+    """Async handlers that have not ended."""
+    return [attempt.task for attempt in worker.running if attempt.task is not None and not attempt.task.done()]
+
+
 def _progress(worker: Worker) -> int:
     return worker.begun + worker.ended + worker.outbox.finished
 
