@@ -87,7 +87,7 @@ class PromiseStore(Protocol):
         its arguments.
 
         It shares the lineage's ledger, so that what is done stays done, but for effects named in `repeat`, which are
-        written down as not done. A parked run is replaced by rerun its rerun, and ends as `reconciled`. Conflict while
+        written down as not done. A parked run is replaced by its rerun, and ends as `reconciled`. Conflict while
         any run of the lineage is waiting or busy; while an effect has no end, or with `repeat`, unless `override`.
         UnknownName if there is none."""
 

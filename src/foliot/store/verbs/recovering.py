@@ -190,7 +190,7 @@ async def rerun(
     due_at: Instant,
 ) -> Kept:
     """1. The run has ended, or is parked; and so has every other of its lineage. 2. Its ledger has no open end, unless
-    somebody answers for that. 3. A parked run is replaced by rerun the new one."""
+    somebody answers for that. 3. A parked run is replaced by the new one."""
     await tx.lock_all()  # two at once would choose one name
     found = await by_id(tx, identifier)
     if found.schedule is not None:
