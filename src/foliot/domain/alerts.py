@@ -175,7 +175,7 @@ KINDS: dict[Kind, Traits] = {
         30 * SECOND,
         "runs are due and have not started",
         "a run has not started `missed_after` plus a minute after its time",
-        "each run of the schedule or job started within that time",
+        "no run of the schedule or job waits that long",
         (
             "foliot queues list and foliot workers list show which workers serve which queues; foliot runs list "
             "--state ready lists waiting runs"
