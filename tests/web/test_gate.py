@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from foliot.errors import InvalidInput
+from foliot.net import networks
 from foliot.web.pages import live
 from foliot.web.server import check_address
 from foliot.web.settings import WebSettings, is_local_name
@@ -282,8 +283,9 @@ def test_behind_a_proxy_nobody_is_the_local_user() -> None:
     with staged(settings) as stage:
         stranger = stage.somebody("https://jobs.example.com")
         assert stranger.ask("GET", "/api/v1/me").status_code == 401
-        with pytest.raises(InvalidInput, match="no token exists"):
-            stage.world.call(check_address(stage.app, settings))
+        for refused in (settings, WebSettings(trusted_proxies=networks("10.0.0.0/8", "--trusted-proxies"))):
+            with pytest.raises(InvalidInput, match=r"no token exists.* without a public URL and --trusted-proxies"):
+                stage.world.call(check_address(stage.app, refused))
 
 
 def test_behind_a_proxy_only_the_public_name_is_answered() -> None:

@@ -96,7 +96,7 @@ async def check_address(foliot: Foliot, settings: WebSettings) -> None:
         raise InvalidInput(
             f"{settings.public_url or settings.host} accepts requests from other hosts, but no token exists; create "
             f'one first: foliot tokens create admin --scope admin --reason "..."; or serve only this host: '
-            f"--host 127.0.0.1, without --public-url"
+            f"--host 127.0.0.1, without a public URL and --trusted-proxies"
         )
 
 
