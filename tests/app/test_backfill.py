@@ -327,7 +327,7 @@ def test_a_rule_that_has_no_answer_pauses_its_backfill_and_no_other(monkeypatch:
         bakery.world.run_for("1h")
         assert (bakery.now(broken).state, bakery.now(broken).reason) == (
             BackfillState.PAUSED,
-            "evaluating its rule failed: InvalidInput: no such zone",
+            "evaluating the rule failed: InvalidInput: no such zone",
         )
         assert bakery.now(works).state is BackfillState.DONE
 

@@ -156,7 +156,7 @@ def test_a_schedule_is_declared_otherwise_when_its_key_comes_out_otherwise() -> 
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"concurrency_key": "{acount_id}"}, "pay has no argument 'acount_id'.*did you mean account_id"),
+        ({"concurrency_key": "{acount_id}"}, "pay: concurrency_key names 'acount_id'.*did you mean account_id"),
         ({"destination": "{zone}"}, "it takes: account_id, region"),
         ({"concurrency_key": "{account_id.real}"}, "braces may only contain the name of an argument, as"),
         ({"concurrency_key": "{account_id"}, "unbalanced braces"),
@@ -174,7 +174,7 @@ def test_a_template_is_checked_wherever_it_is_said(settings: dict[str, Any], tol
 
 def test_a_template_of_the_app_is_checked_with_each_job() -> None:
     app = Foliot("sqlite:///:memory:", concurrency_key="account:{account_id}")
-    with pytest.raises(InvalidInput, match=r"sweep has no argument 'account_id'.*it takes: none"):
+    with pytest.raises(InvalidInput, match=r"sweep: .* names 'account_id'.*it takes: none"):
 
         @app.job
         def sweep() -> None: ...

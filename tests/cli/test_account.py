@@ -185,7 +185,7 @@ def test_a_retry_under_suspicion_says_so():
 
 def test_a_retry_that_waits_for_the_next_hour_says_so():
     again = view(State.RETRYING, reason="budget", fire_at=NOW + 40 * MINUTE, attempts=failed("ValueError: no"))
-    assert text(account.retrying(again, NOW)).endswith("retry in 40 min (its job has used up this hour's retries)")
+    assert text(account.retrying(again, NOW)).endswith("retry in 40 min (the job has used up this hour's retries)")
 
 
 def test_a_check_is_no_second_try():

@@ -158,7 +158,7 @@ def test_explain_looks_into_the_next_year_when_this_one_has_nothing_left():
 
 
 def test_explain_says_that_the_clocks_do_not_matter_where_they_change():
-    quiet = "clock changes of America/New_York do not affect its times"
+    quiet = "clock changes of America/New_York do not affect the times of the rule"
     assert quiet in run("explain", "5 12 * * *", *NEW_YORK).stdout
     assert "clocks" not in run("explain", "5 12 * * *", "--tz", "Asia/Tokyo").stdout
     assert "clocks" not in run("explain", "every 15m", *NEW_YORK).stdout
@@ -247,7 +247,7 @@ def test_a_terminal_is_never_too_narrow(monkeypatch: pytest.MonkeyPatch, width: 
 
 def test_preview_says_when_a_rare_rule_comes():
     shown = run("preview", "0 0 29 2 *", "--from", "2026-03-09T00:00:00Z").stdout
-    assert shown.endswith("no time in 4 weeks; the next one is 2028-02-29T00:00:00Z\n")
+    assert shown.endswith("no time in 4 weeks; the next time is 2028-02-29T00:00:00Z\n")
 
 
 def test_preview_tells_days_to_programs():

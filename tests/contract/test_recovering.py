@@ -32,7 +32,7 @@ async def test_an_ambiguous_run_is_retried_on_somebodys_word_only(stage: Stage) 
         await stage.store.retry(run.id, override=True, actor="ada", note="")
     await stage.store.retry(run.id, override=True, **WHO)
     [effect] = (await stage.run(run)).effects
-    assert (effect.state, effect.note) == (NOT_DONE, "ada overrode it: because")
+    assert (effect.state, effect.note) == (NOT_DONE, "ada overrode the advice: because")
     await stage.fire()
     [again] = await stage.claim()
     assert (await stage.begin(again)).before == effect
@@ -198,7 +198,7 @@ async def test_to_repeat_what_is_done_needs_an_override(stage: Stage) -> None:
         await stage.store.rerun(run.id, **{**RERUN, "repeat": ["mail"], "override": True})
     await stage.store.rerun(run.id, **{**repeating, "override": True})
     [effect] = (await stage.run(run)).effects
-    assert (effect.state, effect.note) == (NOT_DONE, "ada requested its repetition: because")
+    assert (effect.state, effect.note) == (NOT_DONE, "ada requested the repetition: because")
 
 
 async def test_an_ambiguous_run_is_rerun_on_somebodys_word_and_is_answered_for(stage: Stage) -> None:

@@ -133,7 +133,7 @@ def test_a_result_that_its_check_refused_is_repaired_where_doing_it_again_does_n
 def test_a_run_that_died_of_what_a_retry_cannot_help_is_tried_only_after_its_cause_is_removed() -> None:
     found = told(dead(reason=Reason.PERMANENT), card(effects=("payout",)))
     assert found.lead == "The handler reported a permanent error. Fix its cause first."
-    assert found.steps[0].text == "after its cause is fixed: retries the run, with new attempts"
+    assert found.steps[0].text == "after the cause is fixed: retries the run, with new attempts"
     assert found.advice.fix_first
     assert not told(dead(), card(effects=("payout",))).advice.fix_first
     assert not told(dead(reason=Reason.PERMANENT, effects=[effect("7")])).steps[0].text.startswith("after its cause")

@@ -239,7 +239,7 @@ def test_one_that_cannot_be_settled_never_stops_the_rest() -> None:
             evidence="the list", actor="ana", job="transfer", effect="wire", state="done"
         )
         assert [one.outcome for one in found] == ["reconciled", "refused", "reconciled"]
-        assert found[1].problem == "it has other ambiguous effects: mail:2; reconcile it separately"
+        assert found[1].problem == "the run has other ambiguous effects: mail:2; reconcile the run separately"
         assert world.states() == [State.RECONCILED, State.AMBIGUOUS, State.RECONCILED]
         [line] = world.run("wire:1#1").effects
         assert (str(line.state), line.note) == ("done", "ana: the list")

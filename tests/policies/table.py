@@ -48,7 +48,7 @@ class Cell:
         )
 
 
-MISSED = "skipped: misfire (more than 2s late, and the misfire policy skips missed ticks)"
+MISSED = "skipped: misfire (more than 2s late, and the catch-up policy skips missed ticks)"
 TOO_LATE = "skipped: too_late (its useful time has passed)"
 DEAD_1 = "1 is dead and needs attention"
 IN_PAUSE = "skipped: paused (maintenance)"

@@ -352,7 +352,7 @@ def test_a_line_without_end_is_refused_before_it_is_looked_at():
 def test_a_system_crontab_has_users_and_says_that_the_worker_runs_their_commands():
     made = command("*/5 * * * * www-data php -f /var/www/cron.php", system=True)
     assert (made.user, made.command) == ("www-data", "php -f /var/www/cron.php")
-    assert made.differences == ("cron ran it as user www-data; Foliot runs it as the user of the worker",)
+    assert made.differences == ("cron ran the command as user www-data; Foliot runs it as the user of the worker",)
     assert command("@daily _apt:adm true", system=True).user == "_apt:adm"
 
 

@@ -300,7 +300,7 @@ def test_an_interrupted_attempt_costs_nothing_and_raises_no_suspicion() -> None:
         assert [(one.event, one.outcome, one.charged, one.retry_at, one.deaths) for one in watch.store.lost] == [
             (Event.GIVEN_BACK, Outcome.INTERRUPTED, False, None, deaths) for deaths in (None, 2, 2)
         ]
-        assert watch.store.lost[0].error == "its worker was shut down before it ended"
+        assert watch.store.lost[0].error == "the worker was shut down before the attempt ended"
 
     asyncio.run(story())
 
@@ -331,7 +331,7 @@ def test_an_attempt_whose_cancellation_was_forced_is_no_loss_and_its_outside_wat
         assert reaper.lost == 0
         (ping,) = pings
         assert ping.startswith("log ")
-        assert "an operator forced its cancellation" in ping
+        assert "an operator forced the cancellation" in ping
 
     asyncio.run(story())
 
@@ -374,7 +374,7 @@ def test_an_attempt_that_did_not_heed_its_end_is_told_as_what_ended_it() -> None
         await watch.look()
         [loss] = watch.store.lost
         assert (loss.outcome, loss.reason, loss.deaths) == (Outcome.TIMED_OUT, Reason.TIMED_OUT, None)
-        assert loss.error == "it timed out and did not stop; its worker process was ended"
+        assert loss.error == "the attempt timed out and did not stop; its worker process was ended"
 
     asyncio.run(story())
 

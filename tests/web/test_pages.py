@@ -440,7 +440,7 @@ def test_a_try_that_cannot_help_is_not_the_primary_action(house: Stage) -> None:
         assert not re.search('class="button safe"[^>]*/(retry|replay)', _page(caller, path)), path
     assert f'href="/act/runs/{letter}/retry" data-opens>Retry after the cause is fixed…</a>' in _page(caller, "/")
     story = [line["text"] for line in caller.get(f"/runs/{letter}")["story"]]
-    assert story[-1].startswith("after its cause is fixed: retry (")
+    assert story[-1].startswith("after the cause is fixed: retry (")
 
 
 def test_a_tick_that_was_not_done_for_all_members_is_partial_until_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,7 +261,7 @@ def test_a_process_past_its_deadline_is_killed_and_has_provably_ended():
                 Event.RETRY_GRANTED,
                 Reason.TIMED_OUT,
             )
-            assert "its process did not stop and was killed" in (ending.error or "")
+            assert "the process of the attempt did not stop and was killed" in (ending.error or "")
             assert not is_alive(pid)
 
     run(scene())
@@ -344,7 +344,7 @@ def test_one_that_stands_still_is_killed_if_its_job_says_so():
             await made.begun()
             await made.pass_time()
             (ending,) = await made.ended()
-            assert (ending.error or "").endswith("; its process did not stop and was killed")
+            assert (ending.error or "").endswith("; the process of the attempt did not stop and was killed")
             assert (ending.outcome, ending.reason) == (Outcome.STALLED, Reason.STALLED)
             # On a busy machine the event loop, too, may be found to stand still: that is noted as "blocked".
             assert [kind for kind, *_ in made.store.notes if kind != "blocked"] == ["stuck"]

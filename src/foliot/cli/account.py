@@ -58,7 +58,7 @@ _PARKED = {
     "settled": "its effects are settled, the remaining work is not done",
 }
 _AGAIN = {
-    "budget": " (its job has used up this hour's retries)",
+    "budget": " (the job has used up this hour's retries)",
     "asked_to_wait": " (the destination asked to wait)",
     "locked": " (waits for a worker with the encryption key)",
 }

@@ -59,7 +59,9 @@ def list_(
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Number of actions to list.")] = 20,
     before: Annotated[
         str | None,
-        typer.Option("--before", help="Continue after this cursor, from the end of the last page.", metavar="CURSOR"),
+        typer.Option(
+            "--before", help="Continue after this cursor, from the end of the previous page.", metavar="CURSOR"
+        ),
     ] = None,
     app: AppOption = None,
     store: StoreOption = None,

@@ -174,7 +174,7 @@ CursorOption = Annotated[
     str | None,
     typer.Option(
         "--cursor",
-        help="Continue after this cursor, from the end of the last page.",
+        help="Continue after this cursor, from the end of the previous page.",
         metavar="CURSOR",
         callback=legible,
     ),
@@ -316,7 +316,9 @@ def read_cursor(given: str | None) -> int | None:
     if given is None:
         return None
     if not given.isascii() or not given.isdigit() or len(given) > 19:
-        raise WrongUsage(f"--before: {given!r:.40} is not a cursor; use the cursor printed at the end of the last page")
+        raise WrongUsage(
+            f"--before: {given!r:.40} is not a cursor; use the cursor printed at the end of the previous page"
+        )
     return int(given)
 
 

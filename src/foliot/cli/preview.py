@@ -71,7 +71,7 @@ def preview_days(
     tell(named.explain())
     if not any(day.count for day in days):
         tick = named.next(first)
-        rare = f"no time in {counted(weeks, 'week')}; the next one is"
+        rare = f"no time in {counted(weeks, 'week')}; the next time is"
         tell(why_none(named) if tick is None else f"{rare} {rfc3339(tick)}")
         return
     _print_calendar(days, shown)

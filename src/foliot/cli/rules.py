@@ -125,7 +125,7 @@ def explain(
         heading(f"clock changes ({_policy_words(named)})")
         print_items(changes)
     elif wall_rules(named) and zone(shown).changes(after // SECOND, (after + 366 * DAY) // SECOND):
-        tell(f"\nclock changes of {shown} do not affect its times")
+        tell(f"\nclock changes of {shown} do not affect the times of the rule")
     if warnings:
         heading("notes")
         print_items(warnings)

@@ -127,7 +127,10 @@ def list_(
     cursor: Annotated[
         str | None,
         typer.Option(
-            "--cursor", "--before", help="Continue after this cursor, from the end of the last page.", metavar="CURSOR"
+            "--cursor",
+            "--before",
+            help="Continue after this cursor, from the end of the previous page.",
+            metavar="CURSOR",
         ),
     ] = None,
     app: AppOption = None,

@@ -45,10 +45,10 @@ def _durability(health: Mapping[str, Any]) -> Verdict:
         return (
             "durability",
             "warning",
-            f"{told}: commits do not wait for replicas, so a failover may undo the last ones",
+            f"{told}: commits do not wait for replicas, so a failover may undo the last commits",
         )
     if waits_for and is_seen and not synchronous:
-        return "durability", "warning", f"{told}: commits wait for {waits_for}, and no such replica is connected"
+        return "durability", "warning", f"{told}: commits wait for {waits_for}, and none of these replicas is connected"
     return "durability", "ok", told
 
 

@@ -270,7 +270,7 @@ def _missed(tick: Occurrence) -> TickDecision:
     older than the window (and than `missed_after`: a tick that is on time is never skipped by a short window).
     """
     limit = tick.policy.missed_after
-    detail = f"more than {spell(limit)} late, and the misfire policy skips missed ticks"
+    detail = f"more than {spell(limit)} late, and the catch-up policy skips missed ticks"
     if tick.policy.catch_up is not CatchUp.SKIP:
         limit = max(limit, tick.policy.catch_up_window or 0)
         detail = f"older than the catch-up window of {spell(tick.policy.catch_up_window or 0)}"

@@ -152,8 +152,8 @@ _UNSIGNED = {
     Signed.NO: "is not signed, but earlier rows are: it was inserted without a key, or by a process without "
     "FOLIOT_AUDIT_KEYS",
     Signed.WRONG: "has an invalid signature: it was inserted without a key",
-    Signed.UNKNOWN: "is signed with an unknown key: add the key to FOLIOT_AUDIT_KEYS; if it is not one of yours, "
-    "the row was forged",
+    Signed.UNKNOWN: "is signed with an unknown key: add the key to FOLIOT_AUDIT_KEYS; if the key is not yours, the "
+    "row was forged",
 }
 _NONE_SIGNED = (
     "this process has a key, and no row is signed: if the key is new, the next action writes the first signed row; "
@@ -278,7 +278,7 @@ class ChainCheck:
             self.problem = self._judged(self._suspect, one)
             return
         if one.seal.position != self._before.position + 1:
-            told = f"seal {self._before.position + 1} is missing: the next one is {one.seal.position}"
+            told = f"seal {self._before.position + 1} is missing: the next seal is {one.seal.position}"
             self.problem = Problem(Breach.BROKEN, self._before.position + 1, None, told)
             return
         self.problem = self._compared(one.seal)

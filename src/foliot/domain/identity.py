@@ -164,7 +164,7 @@ def checked_priority(priority: int) -> int:
     is_number = isinstance(priority, int) and not isinstance(priority, bool)
     if not is_number or not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
         bounds = f"from -{MOST_PRIORITY} to {MOST_PRIORITY}"
-        raise InvalidInput(f"priority={priority!r:.40}: give a whole number {bounds}; higher goes first")
+        raise InvalidInput(f"priority={priority!r:.40}: give a whole number {bounds}; higher numbers start first")
     return priority
 
 

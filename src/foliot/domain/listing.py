@@ -168,7 +168,7 @@ def read_cursor(order: Order, cursor: str | None) -> tuple[Instant, int]:
     parts = cursor.split(".") if isinstance(cursor, str) else []
     if len(parts) != (1 if order is Order.NEWEST else 2) or not all(_is_number(part) for part in parts):
         raise InvalidInput(
-            f"cursor={cursor!r:.60}: not a cursor of this list and order; give the cursor of the last page"
+            f"cursor={cursor!r:.60}: not a cursor of this list and order; give the cursor of the previous page"
         )
     return (0, int(parts[0])) if order is Order.NEWEST else (int(parts[0]), int(parts[1]))
 

@@ -111,7 +111,7 @@ def advise(situation: Situation) -> Advice | None:
         return Advice(recovery, why, Action.WAIT, (Action.CANCEL,))
     if situation.asked_to_stop and state is State.RUNNING:
         also = () if situation.forced else (Action.FORCE_CANCEL,)
-        return Advice(recovery, f"its handler has not stopped yet; {why}", Action.WAIT, also)
+        return Advice(recovery, f"the handler has not stopped yet; {why}", Action.WAIT, also)
     if situation.stuck and state is State.RUNNING:
         return Advice(recovery, f"the run makes no progress; {why}", Action.CANCEL, (Action.WAIT,))
     if state is State.DEAD:

@@ -157,7 +157,7 @@ def read_schedule_cursor(order: ScheduleOrder, cursor: str | None) -> tuple[Inst
     due, _, name = cursor.partition(" ")
     if not due.removeprefix("-").isdigit() or len(due) > 19 or not name:
         raise InvalidInput(
-            f"cursor={cursor!r:.60}: not a cursor of schedules by their next due time; give the cursor of the last page"
+            f"cursor={cursor!r:.60}: not a cursor of schedules by next due time; give the cursor of the previous page"
         )
     return int(due), name
 

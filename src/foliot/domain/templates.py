@@ -112,7 +112,7 @@ class Carried:
                 if name not in arguments:
                     near = get_close_matches(name, arguments, n=1)
                     hint = f"did you mean {near[0]}?" if near else f"it takes: {', '.join(arguments) or 'none'}"
-                    raise InvalidInput(f"{self._job} has no argument {name!r}, which its {one.setting} names; {hint}")
+                    raise InvalidInput(f"{self._job}: {one.setting} names {name!r}, which is not an argument; {hint}")
 
     def choices(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Everything chosen, with the texts for these arguments."""

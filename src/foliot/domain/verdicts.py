@@ -50,7 +50,7 @@ def hold_undecided(facts: TickFacts) -> TickDecision:
 
 def still_active(facts: TickFacts) -> str:
     if facts.occupied_by is None and facts.waiting:
-        return f"{facts.waiting[0].id} waits before it"
+        return f"{facts.waiting[0].id} is earlier in the queue"
     return _parked(facts) or f"{facts.occupied_by} is still active"
 
 
@@ -59,7 +59,7 @@ def waits_its_turn(facts: TickFacts) -> str:
     if facts.occupied_by is not None:
         return f"waits for an earlier run: {_parked(facts) or f'{facts.occupied_by} was active'}"
     return (
-        f"waits for an earlier run: {facts.waiting[-1].id} waits before it"
+        f"waits for an earlier run: {facts.waiting[-1].id} is earlier in the queue"
         if facts.waiting
         else "waits for an earlier run"
     )

@@ -36,7 +36,7 @@ _FAILURES = 3
 
 
 TRIES = frozenset({Action.RETRY, Action.RESUME, Action.REPAIR})
-FIXED = "after its cause is fixed"
+FIXED = "after the cause is fixed"
 """What stands before a step that cannot help earlier."""
 
 

@@ -267,7 +267,7 @@ async def _held(store: Store, attempt: str, credential: int, bound: WorkBound) -
     """The attempt as it stands. LostOwnership when it is not the worker's any more; NotAllowed outside the bound."""
     read = opened_key(attempt)
     if read is None:
-        raise InvalidInput(f"attempt={attempt!r:.80}: not an attempt; give the one that the claim returned")
+        raise InvalidInput(f"attempt={attempt!r:.80}: not an attempt; give the attempt that the claim returned")
     guest = await _guest(store, read[0].worker, credential)
     key = _key(attempt, guest)
     held = {one.number: one for one in await store.attempts_of(guest.number)}
@@ -286,7 +286,7 @@ def _key(attempt: str, guest: GuestWorker) -> AttemptKey:
     read = opened_key(attempt)
     if read is None or read[0].worker != guest.number or not is_marked(*read, guest.secret):
         raise InvalidInput(
-            f"attempt={attempt!r:.80}: not an attempt of worker {guest.number}; give the one that the claim returned"
+            f"attempt={attempt!r:.80}: not an attempt of worker {guest.number}; give one that its claim returned"
         )
     return read[0]
 

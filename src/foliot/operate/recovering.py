@@ -348,7 +348,9 @@ async def _settle_one(store: Store, run: str, names: Sequence[tuple[str, str]], 
         others = [] if word.state is None else left_open(await store.run(run), answers)
         if others:
             told = listed([shown_effect(one) for one in others])
-            return Reconciled(run, shown, "refused", f"it has other ambiguous effects: {told}; reconcile it separately")
+            return Reconciled(
+                run, shown, "refused", f"the run has other ambiguous effects: {told}; reconcile the run separately"
+            )
         if word.dry_run:
             return Reconciled(run, shown, "would")
         kept = await store.reconcile(

@@ -388,7 +388,7 @@ def _optional_words(policy: Policy) -> dict[str, str]:
     if stages:
         words["attempts"] = f"at most {', '.join(stages)}"
     if policy.retries_per_hour is not None:
-        words["budget"] = f"{policy.retries_per_hour} retries per hour for all its runs; others wait"
+        words["budget"] = f"{policy.retries_per_hour} retries per hour for all runs of the job; further retries wait"
     if policy.stall_after is not None:
         words["stuck attempt"] = f"after {spell(policy.stall_after)} without progress {_ON_STALL[policy.on_stall]}"
     if policy.poison_after != Policy().poison_after:

@@ -165,11 +165,11 @@ def stated_arguments(what: str, given: Any) -> bytes:
     try:
         payload = json.dumps(given, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as problem:
-        raise InvalidInput(f"{what}: the arguments cannot be written as JSON: {problem}") from None
+        raise InvalidInput(f"{what}: the arguments cannot be written as JSON: {problem}; give JSON values") from None
     if any(hidden in payload for hidden in _HIDDEN):
         raise InvalidInput(f'{what}: args contains "[redacted]": give the real value, or leave args out')
     if len(payload) > MOST_PAYLOAD:
-        raise InvalidInput(f"{what}: the arguments take {len(payload):,} bytes; at most {MOST_PAYLOAD:,} are allowed")
+        raise InvalidInput(f"{what}: the arguments take {len(payload):,} bytes; give at most {MOST_PAYLOAD:,}")
     return payload
 
 
@@ -224,7 +224,9 @@ def _rechosen(
     kept = choices_from_json(schedule.options)
     dropped = {name for name, value in settings.items() if value is None}
     if dropped and card is None:
-        raise InvalidInput(f"{what}: no worker has registered job {schedule.job} yet, so its settings are unknown")
+        raise InvalidInput(
+            f"{what}: no worker has registered job {schedule.job} yet, so its settings are unknown; start one"
+        )
     fresh = choices({name: value for name, value in settings.items() if value is not None})
     chosen = {name: value for name, value in kept.items() if name not in dropped} | fresh
     if card is None:

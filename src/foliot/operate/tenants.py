@@ -24,7 +24,7 @@ class TenantShare(NamedTuple):
 
     view: TenantView
     share: float
-    """Number of running attempts that its weight gives it among those who want them."""
+    """Running attempts that correspond to the weight of the tenant among those who want them."""
     takes_more: bool
     """It clearly has more than that, while others wait."""
     floods: bool

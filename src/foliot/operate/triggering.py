@@ -44,7 +44,7 @@ def _hold_words(facts: TickFacts, decision: TickDecision) -> str:
     stopped = [one.id for one in facts.busy if one in decision.replaces]
     if stopped:
         return f"{', '.join(stopped)} is stopped first"
-    return f"{facts.occupied_by} is active" if facts.occupied_by else "others wait before it"
+    return f"{facts.occupied_by} is active" if facts.occupied_by else "other runs are earlier in the queue"
 
 
 def _policy(facts: TickFacts) -> str:

@@ -27,7 +27,7 @@ def read_key(key: str, what: str) -> bytes:
         secret = b""
     if len(secret) != _BYTES:
         raise InvalidInput(
-            f"{what} key has {_BYTES} bytes behind {PREFIX}, in base64; the given one is truncated or invalid: "
+            f"{what} key has {_BYTES} bytes behind {PREFIX}, in base64; the given key is truncated or invalid: "
             "create one with `foliot keys new`"
         )
     return secret

@@ -34,7 +34,7 @@ class Cron(WallRule):
         object.__setattr__(self, "expression", " ".join(self.expression.split()))
         self.settle(pattern, fields.is_interval)
         if fields.years is not None and self.next(begin_of(fields.years[0])) is None:
-            raise InvalidRule(f"this rule can never fire: in {self.tz} its wall times do not exist")
+            raise InvalidRule(f"this rule can never fire: in {self.tz} its wall times do not exist; give other times")
 
     def named(self, schedule: str) -> Cron:
         """The same rule, with `H` settled for one schedule."""

@@ -201,7 +201,7 @@ class _Reader:
     def _differences(self, made: Command, is_quiet: bool) -> Iterator[str]:
         environment, fields = self._environment, made.rule.fields
         if made.user is not None:
-            yield f"cron ran it as user {made.user}; Foliot runs it as the user of the worker"
+            yield f"cron ran the command as user {made.user}; Foliot runs it as the user of the worker"
         elif made.command.startswith("root "):
             yield "the command starts with root; if root is its user, this is a system crontab: add --system"
         if environment.get("MAILTO"):
@@ -223,7 +223,7 @@ class _Reader:
         elif fields.is_spread or fields.day_marks or fields.weekday_marks or "?" in made.written:
             yield f"Vixie cron refuses {made.written}; Foliot accepts it"
         if is_quiet:
-            yield "the - before the minute keeps it out of cron's log; Foliot records every run"
+            yield "the - before the minute keeps the command out of cron's log; Foliot records every run"
 
 
 def _check(content: str) -> None:

@@ -366,7 +366,7 @@ def _slot(piece: Piece, match: re.Match[str], kind: _Kind, seed: str) -> range:
 
 def _step(piece: Piece, kind: _Kind) -> int:
     if len(piece.text) > 4:
-        raise piece.refusal(f"the {kind.name} step is too long", f"use 1 to {kind.high}")
+        raise piece.refusal(f"the {kind.name} step is too large", f"use 1 to {kind.high}")
     step = int(piece.text)
     if step == 0:
         raise piece.refusal(f"the {kind.name} step is zero", "write 1 or more")

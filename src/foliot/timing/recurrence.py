@@ -84,12 +84,14 @@ class Recurrence(WallRule):
         pattern = _pattern(given, begin, end)
         first = pattern.nearest(_seconds(begin), 1, FEW_TRIES)
         if first is None:
-            raise InvalidRule(f"this rule can never fire: {self.text[:200]!r} has no time from {self.start} on")
+            raise InvalidRule(
+                f"this rule can never fire: {self.text[:200]!r} has no time from {self.start} on; change its parts"
+            )
         object.__setattr__(self, "_last", None)
         self._settle(begin, min(end, first + _HORIZON), is_interval)
         early = _seconds(begin) - 2 * DAY
         if self._nearest(early, 1) is None:
-            raise InvalidRule(f"this rule can never fire: in {self.tz} its wall times do not exist")
+            raise InvalidRule(f"this rule can never fire: in {self.tz} its wall times do not exist; give other times")
         self._settle(begin, end, is_interval)
         if given.most is not None:
             last = self._counted(given.most, early)
@@ -98,7 +100,7 @@ class Recurrence(WallRule):
             object.__setattr__(self, "_last", last)
         self._settle(begin, end, is_interval, given.exceptions)
         if self._nearest(early, 1) is None:
-            raise InvalidRule("this rule can never fire: UNTIL and EXDATE exclude all of its times")
+            raise InvalidRule("this rule can never fire: UNTIL and EXDATE exclude all of its times; change one of them")
 
     def _settle(self, begin: datetime, end: int, is_interval: bool, exceptions: Sequence[Moment] = ()) -> None:
         """Bounds the rule by a wall time, and takes EXDATE away. A start that was not given sets no phase."""

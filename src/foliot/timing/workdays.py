@@ -97,7 +97,7 @@ class Workdays:
         if self.source is None:
             return None
         wall = (date(self.known[-1] + 1, 1, 1).toordinal() - _EPOCH) * 86_400
-        told = f"its holidays ({self.words()}) end with {self.known[-1]}: install a newer release of `holidays`"
+        told = f"the holidays ({self.words()}) end with {self.known[-1]}: install a newer release of `holidays`"
         return Horizon((wall - zone(tz).offset(wall)) * SECOND, told)
 
     @property

@@ -128,4 +128,4 @@ def _rule(text: str) -> Rule:
 
 
 def _told(problem: Exception) -> str:
-    return f"evaluating its rule failed: {type(problem).__name__}: {problem}"
+    return f"evaluating the rule failed: {type(problem).__name__}: {problem}"

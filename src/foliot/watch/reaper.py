@@ -195,10 +195,10 @@ class Reaper:
 
 
 _ENDED = {
-    Outcome.TIMED_OUT: "it timed out and did not stop; its worker process was ended",
-    Outcome.STALLED: "it stalled and did not stop; its worker process was ended",
-    Outcome.INTERRUPTED: "its worker was shut down before it ended",
-    Outcome.CANCELLED: "an operator forced its cancellation, and its worker ended or sent no heartbeats",
+    Outcome.TIMED_OUT: "the attempt timed out and did not stop; its worker process was ended",
+    Outcome.STALLED: "the attempt stalled and did not stop; its worker process was ended",
+    Outcome.INTERRUPTED: "the worker was shut down before the attempt ended",
+    Outcome.CANCELLED: "an operator forced the cancellation, and the worker ended or sent no heartbeats",
 }
 
 

@@ -161,7 +161,7 @@ class Paged(Asked):
 
     cursor: Annotated[
         str | None,
-        Field(max_length=700, description="The `cursor` of the last page."),
+        Field(max_length=700, description="The `cursor` of the previous page."),
         AfterValidator(lambda given: given if given is None else check_text(given)),
     ] = None
     limit: Annotated[int, Field(ge=1, le=MOST_LISTED)] = 50

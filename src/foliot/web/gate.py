@@ -123,7 +123,9 @@ class Gate:
         if is_local_name(host) and self._settings.is_loopback:
             return
         if (known is not None and host != known) or (known is None and await self._entrance.is_open()):
-            raise Problem("wrong-host", f"Host {host!r:.80} is not a name of this server")
+            raise Problem(
+                "wrong-host", f"Host {host!r:.80} is not a name of this server; use localhost, or set --public-url"
+            )
 
     async def _principal(self, scope: Scope, headers: Headers) -> Principal | None:
         is_local = _is_local(scope, headers, self._settings)

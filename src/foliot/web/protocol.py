@@ -61,7 +61,7 @@ class Guards:
         """Reports closed and refused connections, once a minute at most."""
         if now - self._warned_at >= _WARN_EVERY:
             _log.warning(
-                "too many connections: %d open, %d idle ones closed, last one for %s; name a proxy with "
+                "too many connections: %d open, %d idle connections closed, the last for %s; name a proxy with "
                 "--trusted-proxies",
                 len(self.open),
                 self.open.evicted - self._evicted,

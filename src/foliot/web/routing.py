@@ -218,7 +218,7 @@ def _kept(response: Response) -> Answer:
 
 def _refusal(standing: Asked) -> Problem:
     if standing is Asked.OTHER:
-        return Problem("key-reused", "this Idempotency-Key was used for another request; use a new one for each")
+        return Problem("key-reused", "this Idempotency-Key was used for another request; use a new key for each")
     if standing is Asked.TOO_MANY:
         return Problem(
             "too-many-keys",

@@ -173,7 +173,7 @@ class Arguments:
         if len(args) > len(self.fields):
             raise InvalidInput(
                 f"{self.job} takes {len(self.fields)} arguments ({', '.join(self.fields)}) "
-                f"and was given {len(args)} by position"
+                f"and was given {len(args)} by position; leave the others out"
             )
         named = dict(zip(self.fields, args, strict=False))
         twice = named.keys() & kwargs.keys()

@@ -101,7 +101,7 @@ class Blockade:
         run, detail = self._blamed(overdue)
         try:
             await self._store.note(
-                "blocked", run, (f"{detail}; attempts past their timeout cannot be stopped until it ends")
+                "blocked", run, (f"{detail}; attempts past their timeout cannot be stopped until the block ends")
             )
         except Exception as error:  # it is in the log at least
             _log.warning("%s: %s (%s: %s)", run, detail, type(error).__name__, error)

@@ -162,7 +162,7 @@ class Book:
         if not is_stray or view.state is not EffectState.STARTED:
             return view
         effect = Effect(view.name, view.key, view.settles, view.undo)
-        await self.desk.end_effect(effect, EffectState.NOT_DONE, None, "it did not start")
+        await self.desk.end_effect(effect, EffectState.NOT_DONE, None, "the effect did not start")
         return view._replace(state=EffectState.NOT_DONE)
 
     def facts(self, *, is_first: bool) -> Facts:
@@ -315,7 +315,7 @@ class EffectBlock:
             await self._book.begin_anew(ask, self._effect)
             return
         result, fault = _kept(None if found is True else found)
-        note = "its probe reported that it happened" + (f"; {fault}" if fault else "")
+        note = "the probe reported that the effect happened" + (f"; {fault}" if fault else "")
         await self._book.end(ask, self._effect, EffectState.DONE, result, note)
         self._recall(result)
 

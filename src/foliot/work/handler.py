@@ -216,7 +216,7 @@ def _secrets(job: str, paths: Iterable[str], keys: Iterable[str], arguments: Arg
         if path[0] not in (*arguments.fields, RESULT) and not arguments.takes_others:
             near = get_close_matches(path[0], arguments.fields, n=1)
             hint = f"did you mean {near[0]}?" if near else f"it takes: {', '.join(arguments.fields) or 'none'}"
-            raise InvalidInput(f"{job} has no argument {path[0]!r}, which its secret names; {hint}")
+            raise InvalidInput(f"{job}: secret= names {path[0]!r}, which is not an argument; {hint}")
     return found
 
 

@@ -147,7 +147,7 @@ def _found(attempt: IsolatedAttempt, said: wire.Ended | wire.Broken | None, cell
     """What is found of an attempt whose process could not say it."""
     if isinstance(said, wire.Broken):
         return Finding(Outcome.PERMANENT if said.permanent else Outcome.FAILED, clean(hider(attempt)(said.error)))
-    how = cell.how_it_died() if said is None else "its process was still starting"
+    how = cell.how_it_died() if said is None else "the process of the attempt was still starting"
     if attempt.stop is None:
         return Finding(Outcome.LOST if attempt.on_trial else Outcome.FAILED, how)
     finding = stopped(attempt, attempt.stop, None, clock)
@@ -259,7 +259,7 @@ class Cell:
         except ValueError:
             name = ""
         if self._killing is not None:
-            return "its process did not stop and was killed"
+            return "the process of the attempt did not stop and was killed"
         hint = "; it may have run out of memory" if -code == signal.SIGKILL else ""
         return f"the handler's process was killed by signal {-code}{name}{hint}"
 

@@ -229,6 +229,6 @@ def checked_reserved(reserved: Mapping[str, int], queues: Sequence[str], slots: 
     if kept == slots and set(queues) - set(reserved):
         others = ", ".join(queue for queue in queues if queue not in reserved)
         raise InvalidInput(
-            f"all {slots} slots are reserved, which leaves none for {others}; give it more, or reserve fewer"
+            f"all {slots} slots are reserved, which leaves none for {others}; add slots, or reserve fewer"
         )
     return dict(reserved)

@@ -249,7 +249,7 @@ def _kept(result: Any) -> bytes:
     if _NUL.search(encoded):
         raise InvalidInput("tx.result contains a NUL character, which PostgreSQL's JSON cannot store; remove it")
     if len(encoded) > MOST_RESULT:
-        raise InvalidInput(f"tx.result: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}")
+        raise InvalidInput(f"tx.result: {len(encoded):,} bytes of JSON are more than {MOST_RESULT:,}; return less")
     return encoded
 
 

@@ -135,7 +135,7 @@ class Connections:
         ) as error:
             raise InvalidInput(
                 f"PostgreSQL at {self.where.shown} refuses a setting in the store's URL: {error}. Unknown words of "
-                "the URL are passed to the server as settings: correct or remove this one"
+                "the URL are passed to the server as settings: correct or remove the setting"
             ) from error
 
     def _options(self, hot: bool = False) -> dict[str, Any]:

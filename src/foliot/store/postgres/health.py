@@ -82,7 +82,7 @@ async def _wake_ups(connection: Any, where: Address, listen: str) -> str:
         async with asyncio.timeout(CONNECTED_WITHIN):
             ears = await asyncpg.connect(listen, target_session_attrs=where.session, statement_cache_size=0)
     except (asyncpg.PostgresError, *UNREACHABLE, ValueError) as error:
-        return f"cannot connect to listen for them: {_reason(error)}"
+        return f"cannot connect to listen for wake-ups: {_reason(error)}"
     try:
         async with asyncio.timeout(HEARD_WITHIN):
             await ears.add_listener(channel, lambda *_: arrived.set())

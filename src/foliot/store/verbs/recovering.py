@@ -30,16 +30,17 @@ async def retry(tx: Transaction, identifier: str, actor: str, note: str, overrid
     overridden = override and bool(note)
     if found.state is State.AMBIGUOUS and not overridden:
         raise Conflict(
-            f"{found.id} is ambiguous: its effect may have happened. Find out first; to retry it anyway, give an "
-            "override and a reason"
+            f"{found.id} is ambiguous: its effect may have happened. Find out first whether it happened; to retry "
+            "the run anyway, give an override and a reason"
         )
     if any(one.is_maybe for one in open_effects) and not overridden:
         raise Conflict(
             f"{found.id} has an effect that started and has no recorded outcome: {open_effects[0].name} "
-            f"{open_effects[0].key}. Find out first; to retry it anyway, give an override and a reason"
+            f"{open_effects[0].key}. Find out first whether it happened; to retry the run anyway, give an "
+            "override and a reason"
         )
     if overridden and open_effects:
-        await ledger.settle_maybes(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode it: {note}")
+        await ledger.settle_maybes(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode the advice: {note}")
     await tx.audit(actor, action, found.id, _with_override(note, overridden and bool(open_effects)))
     return await _revive(tx, found, "retried")
 
@@ -260,11 +261,11 @@ async def _answer_for_ledger(
         what = (
             "completed work would be done again" if repeat and not in_doubt else "one of its effects may have happened"
         )
-        raise Conflict(f"{found.id}: {what}. To rerun it anyway, give an override and a reason")
+        raise Conflict(f"{found.id}: {what}. To rerun the run anyway, give an override and a reason")
     if open_effects:
-        await ledger.settle_maybes(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode it: {note}")
+        await ledger.settle_maybes(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode the advice: {note}")
     if repeat:
-        told = f"{actor} requested its repetition: {note}"
+        told = f"{actor} requested the repetition: {note}"
         await tx.run("undo_done", lineage=lineage, names=list(repeat), now=tx.now, note=told)
 
 

@@ -57,7 +57,7 @@ async def replay(
     await _revive(tx, [(one.fire_at, one.number) for one in told if one.fate is Fate.REPLAYED])
     if override:
         for row in going:
-            await ledger.settle_maybes(tx, row[3], EffectState.NOT_DONE, f"{actor} overrode it: {note}")
+            await ledger.settle_maybes(tx, row[3], EffectState.NOT_DONE, f"{actor} overrode the advice: {note}")
     await tx.audit_each(actor, "replay", [(run_id(row[0], row[1]), note) for row in going])
     return told
 

@@ -59,7 +59,7 @@ def schedule_of(row: Row) -> Schedule:
         columns[_POLICY] = policy_from_json(columns[_POLICY])
     except ValueError as error:
         columns[_POLICY] = Policy()
-        columns[_FAULT] = columns[_FAULT] or f"its policy cannot be read: {error}"
+        columns[_FAULT] = columns[_FAULT] or f"the policy cannot be read: {error}"
     return Schedule(*columns)
 
 
@@ -100,7 +100,7 @@ async def apply(
     for declaration in declarations:
         version = known.get(declaration.id)
         if fresh and version is not None and (version.source != source or declaration.id not in same):
-            raise Conflict(f"a schedule {declaration.id!r} was created just before this request; edit that one")
+            raise Conflict(f"a schedule {declaration.id!r} was created just before this request; edit that schedule")
         if version is not None and version.source != source:
             applied.refused[declaration.id] = version.source
         elif declaration.id not in certain and (declaration.id, version.applied.former if version else "") in newer:

@@ -29,7 +29,9 @@ MOST_BUCKETS = 20_000
 
 
 class EventQuery(Asked):
-    after: Annotated[str | None, Field(pattern="^[0-9]{1,18}$", description="The `cursor` of the last page.")] = None
+    after: Annotated[str | None, Field(pattern="^[0-9]{1,18}$", description="The `cursor` of the previous page.")] = (
+        None
+    )
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
 
 
@@ -64,7 +66,7 @@ async def get_me(asking: Asking) -> Any:
 
 @routes.get("/events", response_model=models.Page[models.Event], responses=problems())
 async def list_events(asking: Asking, query: Annotated[EventQuery, Query()]) -> Any:
-    """Lists unusual events in order. `cursor` is always set: continue from it, even after an empty page."""
+    """Lists unusual events, oldest first. `cursor` is always set: continue from it, even after an empty page."""
     after = int(query.after or 0)
     found = [event_shape(one) for one in await asking.operate.events_since_async(after, query.limit)]
     return page(found, found[-1]["cursor"] if found else str(after))

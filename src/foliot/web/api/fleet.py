@@ -78,7 +78,7 @@ async def list_limits(asking: Asking) -> Any:
 
 @routes.put("/limits/{limit}", response_model=models.Gate, responses=problems(body=True))
 async def set_limit(asking: Asking, limit: LimitName, body: LimitBody) -> Any:
-    """Sets the limit of a job, tenant, queue, schedule, destination or lane. It overrides the code."""
+    """Sets the limit of a job, tenant, queue, schedule, destination or lane. The limit overrides the code."""
     gate = await asking.operate.limit_async(
         limit,
         reason=body.reason,

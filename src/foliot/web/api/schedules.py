@@ -115,7 +115,7 @@ class EditBody(Act):
 
 class TriggerBody(Act):
     override_overlap: Annotated[
-        bool, Field(description="Start it beside active runs; limits and pauses do not hold it.")
+        bool, Field(description="Start the run beside active runs; limits and pauses do not hold it.")
     ] = False
 
 
@@ -162,7 +162,7 @@ def _own(asking: Caller, shape: dict[str, Any]) -> dict[str, Any]:
 
 @routes.get("/schedules/{schedule}/next", response_model=models.Ticks, responses=problems(404))
 async def next_ticks(asking: Asking, schedule: ScheduleId, query: Annotated[NextQuery, Query()]) -> Any:
-    """Lists the next nominal times. A fixed delay has at most the pending one."""
+    """Lists the next nominal times. A fixed delay has at most the pending tick."""
     view = await asking.schedule(schedule)
     ticks = coming_ticks(view, await asking.operate.now_async(), query.count)
     return Answered({"schedule": schedule, "next": [moment(tick) for tick in ticks]})

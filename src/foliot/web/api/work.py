@@ -37,7 +37,7 @@ class JobBody(Body):
 class WorkerBody(Body):
     name: Annotated[Name, Field(description="Name in the list of workers.", examples=["resizer-1"])]
     jobs: Annotated[list[JobBody], Field(min_length=1, max_length=MOST_JOBS)]
-    queues: Annotated[list[Name], Field(max_length=100, description="Default: the queues of its jobs.")] = []
+    queues: Annotated[list[Name], Field(max_length=100, description="Default: the queues of the worker's jobs.")] = []
     slots: Annotated[int, Field(ge=1, le=MOST_SLOTS, description="Number of concurrent runs.")] = 1
     labels: Annotated[list[Name], Field(max_length=100)] = []
     version: Annotated[str, Field(max_length=100)] = ""
@@ -92,7 +92,7 @@ def _speaker(asking: Caller) -> _Speaker:
 
 @routes.post("/external/workers", status_code=201, response_model=models.Registered, responses=problems(body=True))
 async def register_worker(asking: Asking, body: WorkerBody) -> Any:
-    """Registers one start of a remote worker. Foliot marks it dead after a lease without heartbeats."""
+    """Registers a remote worker after its start. Foliot marks it dead after a lease without heartbeats."""
     entered = await asking.operate.register_guest_async(
         body.name,
         **_speaker(asking),

@@ -234,7 +234,7 @@ class Alert(Shape):
     count: int = Field(description="Number of runs that the alert counts, for `late` and for the kinds about runs.")
     schedule: str | None
     job: str | None
-    run: str | None = Field(description="Run of the alert; the newest one of several.")
+    run: str | None = Field(description="Run of the alert; the newest run if there are several.")
     tenant: str | None
     owner: str | None
     runbook: str | None

@@ -21,7 +21,7 @@ _RUNS: dict[str, tuple[str, str, bool]] = {
     # By verb: the verb of operate, what will happen, and whether that could do harm.
     "cancel": ("cancel_async", "Pending runs will not start. For running ones, Foliot requests cancellation.", True),
     "skip": ("skip_async", "The runs end as skipped. Started runs are refused.", False),
-    "retry": ("retry_async", "Each run is retried if that is safe. Unsafe ones are refused and stay unchanged.", False),
+    "retry": ("retry_async", "Foliot retries each run if that is safe. The other runs stay unchanged.", False),
     "rerun": ("rerun_async", "Creates a rerun of each run with the same arguments and ledger, if that is safe.", False),
 }
 _SCHEDULES: dict[str, tuple[str, str]] = {

@@ -191,7 +191,7 @@ def group_row(group: NeedGroup) -> dict[str, Any]:
 
 
 def _step(need: Need, href: str, words: str, condition: str) -> dict[str, str]:
-    """A button. A try that helps only after its cause is fixed says so, and is not the primary one."""
+    """A button. A try that helps only after the cause is fixed says so, and is not the primary one."""
     if need.fix_first and need.action in TRIES:
         return {"href": href, "text": f"{words} {condition}…", "kind": ""}
     return {"href": href, "text": f"{words}…", "kind": "safe"}

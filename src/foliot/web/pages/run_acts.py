@@ -83,7 +83,9 @@ async def _release(desk: Desk) -> str:
 
 
 async def _look_retry(desk: Desk) -> Prospect:
-    will = "The scheduler retries it now with a full number of attempts. Recorded effects and items are not repeated."
+    will = (
+        "The scheduler retries the run now with a full number of attempts. Recorded effects and items are not repeated."
+    )
     return _with_its_risk(desk, Prospect(f"Retry {desk.subject}", [will], "Retry run"))
 
 
@@ -143,7 +145,7 @@ async def _look_reconcile(desk: Desk) -> Prospect:
     view = await desk.operate.run_async(desk.subject)
     advice = await desk.operate.advice_async(desk.subject)
     effects = [shown_effect(effect) for effect in open_effects(view)]
-    will = ["Your answers and your evidence are recorded in its ledger."] if effects else []
+    will = ["Foliot records your answers and your evidence in the ledger of the run."] if effects else []
     if effects or is_unfinished(view.effects, view.batches, returned=True):
         will.append("The unfinished items are then resumed, closed as not needed, or left parked until you decide.")
     else:

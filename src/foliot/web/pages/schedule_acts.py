@@ -53,8 +53,11 @@ def add_schedule_acts(acts: Acts) -> None:
 
 async def _look_trigger(desk: Desk) -> Prospect:
     foreseen = await desk.operate.preview_trigger_async(desk.subject)
-    will = ["Creates one run now, in addition to its ticks.", f"{foreseen.words[0].upper()}{foreseen.words[1:]}."]
-    text = "start it beside active runs: overlap, limits and pauses do not hold it"
+    will = [
+        "Creates one run now, in addition to the ticks of the schedule.",
+        f"{foreseen.words[0].upper()}{foreseen.words[1:]}.",
+    ]
+    text = "start the run beside active runs: overlap, limits and pauses do not hold it"
     box = Field("override_overlap", text, "", "checkbox", required=foreseen.is_skipped)
     return Prospect(f"Trigger {desk.subject}", will, "Trigger run", [box])
 
