@@ -296,7 +296,7 @@ KINDS: dict[Kind, Traits] = {
         5 * MINUTE,
         "the number of retries grows",
         "at least 20 runs wait for a retry, and twice as many as ten minutes ago",
-        "fewer runs wait for a retry",
+        "fewer than 20 runs wait for a retry, or less than twice as many as ten minutes ago",
         "foliot runs list --state retrying shows these runs and their errors",
     ),
     Kind.RATIO: Traits(
