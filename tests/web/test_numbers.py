@@ -166,7 +166,7 @@ _SENTENCES = [
         r"The worker sends heartbeats, and the run reported no progress for (?P<silence>~)\.",
         r"Too few members are done: (?P<done>#) of (?P<all>#)(?:; (?P<left>.*))?\.",
         r"The last (?P<row>#) runs failed in a row\.",
-        r"no watch round for (?P<silence>~): no live scheduler, or it is stuck",
+        r"no watch round for (?P<silence>~): no live scheduler, or the watch is stuck",
         r"busy slots: the duration of runs of (?P<unknown>#) schedules? is unknown",
         r".* and (?P<more_paused>#) more are paused, and are left out",
         r"[^0-9]*",

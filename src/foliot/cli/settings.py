@@ -190,7 +190,7 @@ def load_app(given: str) -> Foliot:
 
 def _import_file(given: str, file: Path) -> ModuleType:
     if not file.is_file():
-        raise InvalidInput(f"--app {given}: there is no file {file} in {Path.cwd()}")
+        raise InvalidInput(f"--app {given}: there is no file {file} in {Path.cwd()}; give an existing file")
     # As `python file.py` would: what lies beside the file can be imported.
     sys.path.insert(0, str(file.absolute().parent))
     name = file.stem if file.stem not in sys.modules else f"foliot_app_{file.stem}"

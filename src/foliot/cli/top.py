@@ -75,7 +75,7 @@ def frame(view: Overview, width: int) -> list[Text]:
         Text(),
         *_waiting(view),
     ]
-    for title, rows in (("upcoming", _next(view, width)), ("ended recently", _ended(view, width))):
+    for title, rows in (("upcoming runs", _next(view, width)), ("recently ended runs", _ended(view, width))):
         if rows:
             lines += [Text(), Text(title, style="bold"), *rows]
     if view.schedulers or view.workers:

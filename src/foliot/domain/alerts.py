@@ -591,7 +591,7 @@ def silence(looked_at: Instant | None, now: Instant) -> Finding | None:
     return Finding(
         Kind.WATCH_SILENT,
         FLEET,
-        f"no watch round for {told}: no live scheduler, or it is stuck",
+        f"no watch round for {told}: no live scheduler, or the watch is stuck",
         looked_at,
     )
 

@@ -189,7 +189,7 @@ class RecoveryVerbs(Acting):
         store, who, why = await self._opened(), acting(actor), stated(reason)
         view, card = await self._known(store, run)
         if not traits_of(card).checked and view.interval is None:
-            raise Conflict(f"{view.id}: its job {view.job!r} has no check (@job.verify)")
+            raise Conflict(f"{view.id}: its job {view.job!r} has no check (@job.verify); reconcile the run instead")
         return await store.recheck(view.id, actor=who, note=why)
 
     def verify(self, run: str, *, reason: str, actor: str) -> Kept:

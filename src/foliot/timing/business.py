@@ -69,7 +69,9 @@ class _OnDays(WallRule):
     def __post_init__(self) -> None:
         self.settle(DayPattern(self.onward, self.times), is_interval=False)
         if self.next(_PRESENT) is None:
-            raise InvalidRule(f"this rule never fires from 2026 to {self.workdays.known[-1]}: {self.explain()}")
+            raise InvalidRule(
+                f"this rule never fires from 2026 to {self.workdays.known[-1]}; change it: {self.explain()}"
+            )
 
     def onward(self, start: Day, step: Step) -> Day | None:
         """The rule's day nearest to `start`, itself included, in one direction; None when there is none."""

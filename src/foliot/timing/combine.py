@@ -435,7 +435,7 @@ def check_that_it_fires(rule: Composable, after: Instant | None = None) -> None:
     """From a stated start on, or from the year in which this was written, else from 1970."""
     starts = (PRESENT, 0) if after is None else (min(max(after, FIRST), LAST),)
     if all(rule.next(start) is None for start in starts):
-        raise InvalidRule(f"this rule can never fire: {rule.explain():.200}")
+        raise InvalidRule(f"this rule can never fire; change its parts: {rule.explain():.200}")
 
 
 def _known(left_out: Composable, before: Instant) -> Instant:

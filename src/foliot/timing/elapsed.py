@@ -184,4 +184,4 @@ def _check_instant(moment: Instant) -> None:
 
 def _check_length(length: Duration, what: str) -> None:
     if length > LONGEST:
-        raise InvalidRule(f"{what} of {length // DAY} days is too long; the longest is {LONGEST // DAY}, a century")
+        raise InvalidRule(f"{what} of {length // DAY} days is too long; the longest is {LONGEST // DAY} days")

@@ -43,7 +43,7 @@ class Caller:
         if self.tenant is None:
             return tenant
         if tenant not in (None, self.tenant):
-            raise Problem("not-allowed", "the token is bound to another tenant")
+            raise Problem("not-allowed", "the token is bound to another tenant; use a token of this tenant")
         return self.tenant
 
     async def run(self, run: str) -> RunView:
@@ -79,7 +79,10 @@ class Caller:
     def check_fields(self, given: Mapping[str, Any]) -> None:
         """What somebody who is bound to a tenant changes stays that tenant's."""
         if self.tenant is not None and given.get("tenant", self.tenant) != self.tenant:
-            raise Problem("not-allowed", "the token is bound to a tenant: the tenant of its schedules cannot change")
+            raise Problem(
+                "not-allowed",
+                "the token is bound to a tenant: the tenant of its schedules cannot change; use another token",
+            )
         self._check_shared(given, {})
 
     async def check_stated(self, stated: Iterable[tuple[str, Mapping[str, Any]]]) -> None:

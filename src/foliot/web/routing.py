@@ -181,7 +181,7 @@ async def _once(request: Request, principal: Principal, handle: Handle) -> Respo
     if request.method != "POST" or key is None:
         return await handle(request)
     if request.scope["path"].endswith(NEVER_KEPT):
-        raise Problem("invalid", "a claim accepts no Idempotency-Key, because its answer is not stored")
+        raise Problem("invalid", "a claim accepts no Idempotency-Key, because its answer is not stored; leave it out")
     operate: Operator = request.app.state.foliot.operate
     found = await operate.begin_request_async(principal.credential, key, await _digest(request))
     if found.answer is not None:

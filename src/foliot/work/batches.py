@@ -350,5 +350,5 @@ def key_of(item: Any, key: Key) -> str:
             "give a function"
         )
     if found is None and isinstance(key, str):
-        raise InvalidInput(f"{item!r:.80} has no {key}, the key attribute of ctx.each")
+        raise InvalidInput(f"{item!r:.80} has no {key}, the key attribute of ctx.each; name another attribute")
     return checked_key_of(found, "an item")

@@ -55,9 +55,11 @@ async def _revive(tx: Transaction, found: Found, outcome: str) -> Kept:
 async def recheck(tx: Transaction, identifier: str, actor: str, note: str) -> Kept:
     found = await _parked(tx, identifier, "verified again")
     if found.state is State.DEAD:
-        raise Conflict(f"{found.id} is dead: it has no result to check")
+        raise Conflict(f"{found.id} is dead: it has no result to check; retry or reconcile the run")
     if found.state is State.SETTLED:
-        raise Conflict(f"{found.id} is settled: part of its work is not done, so it cannot be checked yet")
+        raise Conflict(
+            f"{found.id} is settled: part of its work is not done, so it cannot be checked yet; resume the run first"
+        )
     await _refuse_busy(tx, found, await ledger.lineage_of(tx, found.number))
     if await spreading.gather_again(tx, found.number, found.state):
         await tx.audit(actor, "verify", found.id, note)
