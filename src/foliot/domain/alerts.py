@@ -306,7 +306,7 @@ KINDS: dict[Kind, Traits] = {
         "runs take nearly as long as the interval of their schedule",
         "the last two runs took more than 80 percent of their interval",
         "a run takes at most 80 percent of its interval",
-        "shorten the job, lengthen its interval, or set its overlap policy",
+        "shorten the job, lengthen the interval of the schedule, or set its overlap policy",
     ),
     Kind.DURATION: Traits(
         _N,
