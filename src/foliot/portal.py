@@ -124,4 +124,4 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
         answer: T = end.value
         return answer
     work.close()
-    raise RuntimeError("the async call needs a running event loop, and there is none")
+    raise RuntimeError("the async call needs a running event loop, and there is none; await it in async code")

@@ -193,7 +193,7 @@ def _show_schedule(line: Shape, now: Instant) -> None:
     coming = [f"{tick} ({words.relative(parse_rfc3339(tick), now)})" for tick in line["next"][:1]]
     facts = {
         "rule": line["cron"],
-        "means": line["words"],
+        "meaning": line["words"],
         "next": "".join(coming) or "never",
         "command": line["arguments"]["command"],
         "input": line["arguments"]["stdin"].replace("\n", "\\n"),
@@ -201,9 +201,9 @@ def _show_schedule(line: Shape, now: Instant) -> None:
     print_facts({label: words.one_line(fact, 1_000) for label, fact in facts.items() if fact})
     # Labels as long as the longest above, so that they stand below each other.
     for difference in line["differences"]:
-        print_facts({"differs": words.one_line(difference, 1_000)})
+        print_facts({"changes": words.one_line(difference, 1_000)})
     for change in line["clock_changes"]:
-        print_facts({"as cron": f"{change}, as in Vixie cron"})
+        print_facts({"clocks ": f"{change}, as in Vixie cron"})
 
 
 _SHOWN = {"setting": _show_setting, "problem": _show_problem, "schedule": _show_schedule}

@@ -226,7 +226,7 @@ async def _preview(store: Store, name: str, start: Edge, end: Edge, pace: Pace, 
     rule = decode(schedule.rule)
     if rule.delay is not None:
         raise InvalidInput(
-            f"{name!r} has a fixed delay, so it has no past ticks: the end of each run determines the next"
+            f"{name!r} has a fixed delay, so it has no past ticks: the end of each run determines the next tick"
         )
     interval = Interval(_edge(start, rule, "start"), _edge(end, rule, "end"))
     now = await store.now()

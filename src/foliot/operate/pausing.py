@@ -61,7 +61,7 @@ class PauseVerbs(Acting):
         full, whats = pause_name(kind, name), _whats(kind, what)
         end = await _end(store, until)
         if kind == "job" and name not in await store.jobs():
-            raise UnknownName(f"there is no job {name!r}: no worker has registered it")
+            raise UnknownName(f"there is no job {name!r}: no worker has registered it; start a worker that has the job")
         return [await store.put_pause(full, one, until=end, actor=who, note=why) for one in whats]
 
     def pause_of(

@@ -129,7 +129,7 @@ class TellingVerbs(Acting):
         store = await self._opened()
         card = (await store.jobs()).get(name)
         if card is None:
-            raise UnknownName(f"there is no job {name!r}: no worker has registered it")
+            raise UnknownName(f"there is no job {name!r}: no worker has registered it; start a worker that has the job")
         latest = await store.list_runs(RunFilter(job=name), limit=LISTED)
         views = [one.view for one in latest.runs]
         taken = [

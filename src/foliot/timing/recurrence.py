@@ -282,7 +282,9 @@ def _local(start: datetime | date | str | Moment | None, where: Zone) -> datetim
     try:
         return where.local(second)[0]
     except OverflowError:
-        raise InvalidRule(f"the start, {when.isoformat()}, has no date in {where.name}") from None
+        raise InvalidRule(
+            f"the start, {when.isoformat()}, has no date in {where.name}; give a start between the years 1 and 9999"
+        ) from None
 
 
 def _wall(moment: Moment, where: Zone) -> int:

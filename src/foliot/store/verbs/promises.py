@@ -138,7 +138,7 @@ async def move(
 ) -> Kept:
     found = await by_id(tx, (await _by_key(tx, key, tenant)).id, locked=True)
     if not (found.live and await tx.run("move_promise", number=found.number, fire_at=fire_at)):
-        raise Conflict(f"{found.id} is {found.state} and can no longer be moved")
+        raise Conflict(f"{found.id} is {found.state} and can no longer be moved; only runs that have not started can")
     await tx.stir([found.number])
     if actor is None:  # by the app; the audit log has those by people
         await tx.event("moved", found.id, f"from {rfc3339(found.fire_at)} to {rfc3339(fire_at)}")

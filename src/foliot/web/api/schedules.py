@@ -56,7 +56,7 @@ class ScheduleQuery(Paged):
 
     job: Name | None = None
     tenant: Name | None = None
-    paused: Annotated[bool | None, Field(description="Includes pauses of their job, queue or tenant.")] = None
+    paused: Annotated[bool | None, Field(description="Includes pauses of the schedule's job, queue or tenant.")] = None
     needs_person: Annotated[bool, Field(description="Only schedules with parked runs or a fault.")] = False
     last: Annotated[list[StateName], Field(max_length=20, description="State of the last run.")] = []
     text: Annotated[Name | None, Field(description="Text in the id, job or owner.")] = None
