@@ -140,7 +140,9 @@ def _read(file: str) -> list[Anchor]:
     except InvalidInput as error:
         raise InvalidInput(f"{file}: {error}") from None
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise InvalidInput(
+            f"{file} cannot be read: {getattr(error, 'strerror', None) or error}; give another file"
+        ) from None
 
 
 def _signed(report: AuditReport) -> str:
@@ -194,7 +196,7 @@ def anchor_(
         try:
             bootstrap.append_line(file, anchor.line())
         except OSError as error:
-            raise InvalidInput(f"{file} cannot be written: {error.strerror or error}") from None
+            raise InvalidInput(f"{file} cannot be written: {error.strerror or error}; give another path") from None
     if as_json:
         print_json(anchor_shape(anchor) | {"file": None if file == "-" else file})
     else:

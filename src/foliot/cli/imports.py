@@ -144,7 +144,7 @@ def _read(file: str) -> str:
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror or error}") from None
+        raise InvalidInput(f"{file} cannot be read: {error.strerror or error}; give another path") from None
     return data.decode("utf-8-sig", "surrogateescape")
 
 

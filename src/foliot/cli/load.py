@@ -177,7 +177,7 @@ def _write(picture: str, text: str) -> None:
     try:
         Path(picture).write_text(text, "utf-8")
     except OSError as error:
-        raise InvalidInput(f"{picture} cannot be written: {error.strerror or error}") from None
+        raise InvalidInput(f"{picture} cannot be written: {error.strerror or error}; give another path") from None
 
 
 def _print(found: Found) -> None:

@@ -232,7 +232,7 @@ def show(
 
 def standing_facts(one: Standing, now: Instant) -> dict[str, str]:
     """The health of a schedule from its latest runs; facts without findings are left out."""
-    facts = {"last useful": "never" if one.facts.useful_at is None else words.relative(one.facts.useful_at, now)}
+    facts = {"last useful run": "never" if one.facts.useful_at is None else words.relative(one.facts.useful_at, now)}
     if one.strip:
         facts["last ticks"] = f"{strip_signs(one.strip)}  (oldest first)"
         counts = Counter(one.strip).most_common()

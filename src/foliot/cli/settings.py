@@ -152,7 +152,7 @@ def _read(file: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"{FILE} cannot be read: {error}") from None
+        raise InvalidInput(f"{FILE} cannot be read: {error}; correct the file") from None
     for key, value in found.items():
         if key == "alerts" and isinstance(value, dict):
             continue

@@ -231,9 +231,9 @@ KINDS: dict[Kind, Traits] = {
         _W,
         2 * MINUTE,
         2 * MINUTE,
-        "completions fall while new work arrives",
-        "in ten minutes, fewer than half as many runs succeeded as before (at least 20), and work waits",
-        "at least half as many runs succeed again, no run waits, or the lower rate has lasted an hour",
+        "fewer runs succeed while runs wait",
+        "fewer than half as many runs succeeded in ten minutes as in the ten minutes before (at least 20), and runs wait",
+        "at least half as many runs succeed as before, no run waits, or the lower rate has lasted an hour",
         "inspect workers and destinations: foliot workers list, foliot limits list",
     ),
     Kind.SATURATED: Traits(

@@ -201,7 +201,7 @@ def left_out_words(standing: Standings, load: Load) -> list[str]:
         whom = counted(len(cut.schedules), "schedule")
         told.append(f"{cut.rule} ({whom}) has too many ticks to count: it is left out from {rfc3339(cut.until)} on")
     if load.evened:
-        told.append(f"the jitter of {counted(load.evened, 'schedule')} is averaged, because the ticks are too many")
+        told.append(f"the jitter of {counted(load.evened, 'schedule')} is averaged, because there are too many ticks")
     if load.busy is not None and load.unknown:
         told.append(f"busy slots: the duration of runs of {counted(load.unknown, 'schedule')} is unknown")
     return told

@@ -358,7 +358,7 @@ def _slot(piece: Piece, match: re.Match[str], kind: _Kind, seed: str) -> range:
     step = _step(piece.group(match, "step"), kind) if match["step"] else len(span)
     if step > len(span):
         raise piece.group(match, "step").refusal(
-            f"the step {step} is longer than the {kind.name}s that H may use", f"use 1 to {len(span)}"
+            f"the step {step} is larger than the range of {kind.name}s that H may use", f"use 1 to {len(span)}"
         )
     digest = blake2b(f"{seed}\n{kind.name}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return span[int.from_bytes(digest) % step :: step]
