@@ -222,7 +222,7 @@ def test_fields_of_one_schedule_get_slots_of_their_own() -> None:
         ("H(0-29 * * * *", 0, "H (a slot chosen by hash) is not allowed here", "write H, H/15"),
         ("H(29-0) * * * *", 0, "the minute range of H is reversed", "H(0-29)"),
         ("H/0 * * * *", 2, "step is zero", "1 or more"),
-        ("H/61 * * * *", 2, "the step 61 is longer than the minutes", "1 to 60"),
+        ("H/61 * * * *", 2, "the step 61 is larger than the range of minutes", "1 to 60"),
         ("0 0 0 1 1 * H", 12, "H (a slot chosen by hash) is not allowed here", "write H, H/15"),
         ("HH * * * *", 0, "H (a slot chosen by hash) is not allowed here", "write H, H/15"),
         ("L * * * *", 0, "L (last) is only valid in the day of month", "L-3"),

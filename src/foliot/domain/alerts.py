@@ -232,7 +232,7 @@ KINDS: dict[Kind, Traits] = {
         2 * MINUTE,
         2 * MINUTE,
         "fewer runs succeed while runs wait",
-        "fewer than half as many runs succeeded in ten minutes as in the ten minutes before (at least 20), and runs wait",
+        "fewer than half as many runs succeeded in ten minutes as in the ten before (at least 20), and runs wait",
         "at least half as many runs succeed as before, no run waits, or the lower rate has lasted an hour",
         "inspect workers and destinations: foliot workers list, foliot limits list",
     ),
