@@ -107,7 +107,7 @@ def test_a_replay_shows_what_it_would_do_and_asks(url: str, monkeypatch: pytest.
     shown = at_a_terminal(monkeypatch, "n\n", *words)
     assert shown.exit_code == 0
     assert "dead letters  5" in shown.stdout
-    assert "to replay     3, in the backfill lane" in shown.stdout
+    assert "replays       3, in the backfill lane" in shown.stdout
     assert "rate          1/m, the last run in 2 min" in shown.stdout
     assert "too late      1: its useful time has passed (late#1)" in shown.stdout
     assert "(charge#1)" in shown.stdout

@@ -183,7 +183,7 @@ def when(text: str, option: str) -> Instant:
 def _print_preview(seen: ReplayPreview, rate: str | None) -> None:
     facts = {
         "dead letters": f"{seen.total:,}",
-        "to replay": f"{seen.would:,}, in the backfill lane",
+        "replays": f"{seen.would:,}, in the backfill lane",
         "rate": "all at once" if rate is None else f"{rate}, the last run in {words.length(seen.lasting)}",
     }
     for fate in sorted({kind[0] for kind in seen.refused}):

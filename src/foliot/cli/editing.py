@@ -63,7 +63,7 @@ def edit(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a schedule. The edit stays until its declaration changes. Shows the new ticks and asks for confirmation.
+    """Change a schedule. The edit stays until the declaration changes. Shows the new ticks and asks for confirmation.
 
     An empty value (attempts=) resets a setting to the job's value.
     """

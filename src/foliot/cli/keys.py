@@ -82,7 +82,7 @@ def rotate(
         count = sum(one.relocked for one in gone_through(True))
         if not typer.confirm(f"re-encrypt {words.counted(count, 'row')}?"):
             raise typer.Exit(1)
-    _print(gone_through(dry_run), as_json, "to re-encrypt" if dry_run else "re-encrypted")
+    _print(gone_through(dry_run), as_json, "rows to re-encrypt" if dry_run else "re-encrypted")
 
 
 class _told:  # noqa: N801 - reads as a word

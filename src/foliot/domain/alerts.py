@@ -89,7 +89,7 @@ KINDS: dict[Kind, Traits] = {
         MINUTE,
         0,
         "the watch has stopped; alerts may be out of date",
-        "the last watch round is more than a minute old; workers and readers of alerts check this",
+        "the last watch round is more than a minute old; workers, the command line and the pages check its age",
         "the watch runs again",
         "start a scheduler (foliot scheduler), which runs the watch; until then other alerts may be out of date",
     ),
