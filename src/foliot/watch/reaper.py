@@ -116,7 +116,7 @@ class Reaper:
                 self._failing = False
             except Exception:
                 if not self._failing:
-                    _log.warning("searching lost attempts failed, retrying", exc_info=True)
+                    _log.warning("searching for lost attempts failed, retrying", exc_info=True)
                 self._failing = True
             await rest(self._clock, LOOK_EVERY, stop)
 
