@@ -500,40 +500,41 @@ def test_each_row_of_the_first_page_counts_the_runs_that_its_links_choose() -> N
         assert caller.ask("GET", "/api/v1/dead?member=north").status_code == 422
 
 
-def test_alerts_of_one_kind_about_one_thing_are_one_row_that_opens(house: Stage) -> None:
-    page = _page(house.somebody(), "/alerts")
-    assert "No open alerts" in page
-    letters = [f"letter:{place}#1" for place in range(60)]
-    found = [Finding(AlertKind.DEAD, f"run:{run}", f"{run} is dead", job="broken", run=run) for run in letters]
-    found += [
-        Finding(AlertKind.DEAD, "run:doubt#1", "doubt#1 is dead", job="settle", run="doubt#1"),
-        Finding(AlertKind.LATE, "schedule:plain", "plain is late", schedule="plain"),
-    ]
-    for one in found:
-        house.world.call(house.world.store.open_alert(Conclusion(b"", [one])))
-    page = _page(house.somebody(), "/alerts")
-    assert page.count("<details>") == 1
-    assert "60 dead" in page
-    assert "Newest 50" in page
-    assert '<a class="id" href="/runs?state=dead&job=broken&schedule=-">broken</a>' in page
-    assert '<a class="id" href="/runs/doubt%231">doubt#1</a>' in page
-    assert re.search(">all <b[^>]*>62</b>", page)
-    path = "/act/alerts/many/snooze-many?kind=dead&about=broken"
-    looked_at = _page(house.somebody(), path)
-    assert "60 alerts about broken" in looked_at
-    _sent(house.somebody(), path, **_looked_at(house.somebody(), path) | {"reason": "why", "for": "8h"})
-    page = _page(house.somebody(), "/alerts")
-    assert "60 snoozed" in page
-    alerts = house.world.call(house.app.operate.alerts_async())
-    assert sum(one.snoozed(alerts.now) for one in alerts.alerts) == 60
-    _sent(house.somebody(), path, **_looked_at(house.somebody(), path) | {"reason": "why", "for": "2h"})
-    again = house.world.call(house.app.operate.alerts_async())
-    assert {one.snoozed_until for one in again.alerts} == {one.snoozed_until for one in alerts.alerts}, (
-        "as long as before"
-    )
-    late = _page(house.somebody(), "/alerts?kind=late")
-    assert "plain is late" in late
-    assert "is dead" not in late
+def test_alerts_of_one_kind_about_one_thing_are_one_row_that_opens() -> None:
+    with staged(WebSettings()) as house:
+        page = _page(house.somebody(), "/alerts")
+        assert "No open alerts" in page
+        letters = [f"letter:{place}#1" for place in range(60)]
+        found = [Finding(AlertKind.DEAD, f"run:{run}", f"{run} is dead", job="broken", run=run) for run in letters]
+        found += [
+            Finding(AlertKind.DEAD, "run:doubt#1", "doubt#1 is dead", job="settle", run="doubt#1"),
+            Finding(AlertKind.LATE, "schedule:plain", "plain is late", schedule="plain"),
+        ]
+        for one in found:
+            house.world.call(house.world.store.open_alert(Conclusion(b"", [one])))
+        page = _page(house.somebody(), "/alerts")
+        assert page.count("<details>") == 1
+        assert "60 dead" in page
+        assert "Newest 50" in page
+        assert '<a class="id" href="/runs?state=dead&job=broken&schedule=-">broken</a>' in page
+        assert '<a class="id" href="/runs/doubt%231">doubt#1</a>' in page
+        assert re.search(">all <b[^>]*>62</b>", page)
+        path = "/act/alerts/many/snooze-many?kind=dead&about=broken"
+        looked_at = _page(house.somebody(), path)
+        assert "60 alerts about broken" in looked_at
+        _sent(house.somebody(), path, **_looked_at(house.somebody(), path) | {"reason": "why", "for": "8h"})
+        page = _page(house.somebody(), "/alerts")
+        assert "60 snoozed" in page
+        alerts = house.world.call(house.app.operate.alerts_async())
+        assert sum(one.snoozed(alerts.now) for one in alerts.alerts) == 60
+        _sent(house.somebody(), path, **_looked_at(house.somebody(), path) | {"reason": "why", "for": "2h"})
+        again = house.world.call(house.app.operate.alerts_async())
+        assert {one.snoozed_until for one in again.alerts} == {one.snoozed_until for one in alerts.alerts}, (
+            "as long as before"
+        )
+        late = _page(house.somebody(), "/alerts?kind=late")
+        assert "plain is late" in late
+        assert "is dead" not in late
 
 
 def test_an_alert_shows_how_many_runs_it_counts_and_leads_to_them(house: Stage) -> None:
