@@ -114,6 +114,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not _is_left_out(item, config)]
         config.hook.pytest_deselected(items=left)
     if config.pluginmanager.has_plugin("randomly"):
+        _restore_order(items)
         return
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -125,6 +126,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for place, name in enumerate(patient):
         others.insert(place * (every + 1), name)
     items[:] = [item for name in others for item in files[name]]
+
+
+def _restore_order(items: list[pytest.Item]) -> None:
+    """The tests marked `in_order` take their places in the order of their lines."""
+    marked = [place for place, item in enumerate(items) if item.get_closest_marker("in_order") is not None]
+    files = list(dict.fromkeys(items[place].path for place in marked))
+    ordered = sorted(
+        (items[place] for place in marked), key=lambda item: (files.index(item.path), item.location[1] or 0)
+    )
+    for place, item in zip(marked, ordered, strict=True):
+        items[place] = item
 
 
 def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:

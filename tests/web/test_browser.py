@@ -20,7 +20,8 @@ from tests.web.clerks import WHY, BrowserClerk, Clerk, FormClerk
 from tests.web.screen import ADDRESS, BRACES, CANARY, DOUBT, IMAGE, SCRIPT, Screen, is_mended, screened
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs browser: playwright cannot be imported")
-pytestmark = pytest.mark.needs("browser")
+# A store and a browser for each test would cost half a minute of CPU time.
+pytestmark = [pytest.mark.needs("browser"), pytest.mark.in_order]
 
 RUN = f"{DOUBT}[{CANARY}]#1"
 PAGES = (
