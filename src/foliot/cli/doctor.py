@@ -163,12 +163,14 @@ def _file_access(health: Mapping[str, Any]) -> Check:
 
 def _schema(health: Mapping[str, Any]) -> Check:
     step, known = health["schema"], health["schema_known"]
-    told = f"step {step}, size {words.size(health.get('bytes', 0))}"
+    detail = f"step {step}, size {words.size(health.get('bytes', 0))}"
     if step > known:
-        return Check("schema", "warning", f"{told}; from a newer release, this one supports step {known}: upgrade soon")
+        return Check(
+            "schema", "warning", f"{detail}; from a newer release, this one supports step {known}: upgrade soon"
+        )
     if step < known:
-        return Check("schema", "wrong", f"{told}; this release needs step {known}: run `foliot migrate`")
-    return Check("schema", "ok", told)
+        return Check("schema", "wrong", f"{detail}; this release needs step {known}: run `foliot migrate`")
+    return Check("schema", "ok", detail)
 
 
 def _clock(findings: Findings) -> Check:

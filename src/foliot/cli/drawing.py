@@ -135,13 +135,13 @@ def _panel(
 def _path(values: Sequence[float], most: float, top: int, high: int) -> str:
     """Steps along the top of the bars; what is not nothing is at least one point high."""
     step = _PLOT / len(values)
-    told, before = [f"M{_LEFT} {top + high}"], None
+    steps, before = [f"M{_LEFT} {top + high}"], None
     for place, value in enumerate(values):
         if value != before:
             y = top + high - max(high * value / most, 1 if value > 0 else 0)
-            told.append(f"H{_LEFT + place * step:.1f}V{y:.1f}")
+            steps.append(f"H{_LEFT + place * step:.1f}V{y:.1f}")
             before = value
-    return "".join([*told, f"H{_WIDE - _RIGHT}V{top + high}Z"])
+    return "".join([*steps, f"H{_WIDE - _RIGHT}V{top + high}Z"])
 
 
 def _times(load: Load, y: int) -> Iterator[str]:

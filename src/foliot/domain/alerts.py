@@ -587,11 +587,11 @@ def silence(looked_at: Instant | None, now: Instant) -> Finding | None:
     if looked_at is None or not is_silent(looked_at, now):
         return None
     age = (now - looked_at) // SECOND
-    told = f"{age // 60} min" if age >= 120 else f"{age} s"
+    cause = f"{age // 60} min" if age >= 120 else f"{age} s"
     return Finding(
         Kind.WATCH_SILENT,
         FLEET,
-        f"no watch round for {told}: no live scheduler, or the watch is stuck",
+        f"no watch round for {cause}: no live scheduler, or the watch is stuck",
         looked_at,
     )
 

@@ -278,8 +278,8 @@ class ChainCheck:
             self.problem = self._judged(self._suspect, one)
             return
         if one.seal.position != self._before.position + 1:
-            told = f"seal {self._before.position + 1} is missing: the next seal is {one.seal.position}"
-            self.problem = Problem(Breach.BROKEN, self._before.position + 1, None, told)
+            detail = f"seal {self._before.position + 1} is missing: the next seal is {one.seal.position}"
+            self.problem = Problem(Breach.BROKEN, self._before.position + 1, None, detail)
             return
         self.problem = self._compared(one.seal)
         if self.problem is None and (one.row is None or one.seal not in possible_seals(self._before, one.row)):
@@ -305,8 +305,8 @@ class ChainCheck:
         while self._anchors and self._anchors[0].position <= seal.position:
             anchor = self._anchors.pop(0)
             if anchor.hash != seal.hash:
-                told = f"an anchor of {rfc3339(anchor.at)} has another hash for position {seal.position}"
-                return Problem(Breach.ANCHOR, seal.position, None, f"{told}: history up to there was rewritten")
+                detail = f"an anchor of {rfc3339(anchor.at)} has another hash for position {seal.position}"
+                return Problem(Breach.ANCHOR, seal.position, None, f"{detail}: history up to there was rewritten")
             self.proven = anchor
         return None
 
@@ -343,8 +343,10 @@ def told_of_unsealed(one: Unsealed) -> Problem:
         return Problem(Breach.EXTRA, None, one.number, f"row {one.number} has {one.seals} seals; a row has one")
     if one.at is None:
         return Problem(Breach.MISSING, None, one.number, f"row {one.number} was removed before it was sealed")
-    told = f"row {one.number} of {rfc3339(one.at)} has no seal and is not queued for one: it was not inserted by Foliot"
-    return Problem(Breach.UNSEALED, None, one.number, told)
+    detail = (
+        f"row {one.number} of {rfc3339(one.at)} has no seal and is not queued for one: it was not inserted by Foliot"
+    )
+    return Problem(Breach.UNSEALED, None, one.number, detail)
 
 
 def read_anchors(text: str) -> list[Anchor]:

@@ -103,9 +103,9 @@ def is_whole(states: Mapping[State, int]) -> bool:
 
 def completeness(states: Mapping[State, int]) -> str:
     """In words: "39,988 of 40,000; 7 dead, 5 skipped"."""
-    told = f"{done(states):,} of {sum(states.values()):,}"
+    detail = f"{done(states):,} of {sum(states.values()):,}"
     rest = [f"{states[state]:,} {state}" for state in sorted(states, reverse=True) if state not in DONE]
-    return f"{told}; {', '.join(rest)}" if rest else told
+    return f"{detail}; {', '.join(rest)}" if rest else detail
 
 
 def gathered(states: Mapping[State, int], complete: float | None) -> Event:

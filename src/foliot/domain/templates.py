@@ -60,8 +60,8 @@ def template(setting: str, text: str) -> Template:
     try:
         parsed = list(Formatter().parse(text))
     except ValueError:
-        told = f"{setting}={text!r:.80}: unbalanced braces"
-        raise InvalidInput(f"{told}; name arguments as {_EXAMPLE}, and write {{{{ and }}}} for braces") from None
+        detail = f"{setting}={text!r:.80}: unbalanced braces"
+        raise InvalidInput(f"{detail}; name arguments as {_EXAMPLE}, and write {{{{ and }}}} for braces") from None
     for _, name, form, conversion in parsed:
         if name is not None and (form or conversion or not name.isidentifier()):
             raise InvalidInput(

@@ -88,18 +88,18 @@ class BulkVerbs(Acting):
         store, who, why, doing = await self._opened(), acting(actor), stated(reason), _action(action)
         # All of them first: what is made while this is under way was not meant.
         meant = [view.id async for view in _meant(store, doing, wanted, limit)]
-        told: list[Handled] = []
+        results: list[Handled] = []
         for run in meant:
             try:
                 verb = store.cancel if doing is BulkAction.CANCEL else store.skip
-                told.append(Handled(run, (await verb(run, actor=who, note=why)).outcome))
+                results.append(Handled(run, (await verb(run, actor=who, note=why)).outcome))
             except (Conflict, UnknownName) as problem:  # it ended, or began, before its turn came
-                told.append(Handled(run, "refused", str(problem)))
+                results.append(Handled(run, "refused", str(problem)))
             except FoliotError as problem:
-                told.append(Handled(run, "failed", str(problem)))
+                results.append(Handled(run, "failed", str(problem)))
             if progress is not None:
-                progress(len(told))
-        return told
+                progress(len(results))
+        return results
 
     def bulk(self, action: str, wanted: RunFilter, *, reason: str, actor: str, limit: int = MOST_RUNS) -> list[Handled]:
         return self._call(

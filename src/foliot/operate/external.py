@@ -363,8 +363,8 @@ def _failed(
 
 def _timed_out(held: SilentAttempt, cards: Mapping[str, JobCard], now: Instant) -> Ending:
     card = cards.get(held.job)
-    told = f"timed out after {spell(_merged(card, held.options).timeout)}; its remote worker did not report it"
-    return _failed(held, card, Outcome.TIMED_OUT, now)._replace(error=told)
+    detail = f"timed out after {spell(_merged(card, held.options).timeout)}; its remote worker did not report it"
+    return _failed(held, card, Outcome.TIMED_OUT, now)._replace(error=detail)
 
 
 def _policy(held: SilentAttempt, cards: Mapping[str, JobCard]) -> Policy:

@@ -155,21 +155,21 @@ def _lease_advice(policy: Policy) -> list[str]:
 
 def advise_recovery(policy: Policy, traits: Traits) -> list[str]:
     """What will happen when a run of it breaks in the middle, where that may surprise."""
-    told = []
+    notes = []
     if not traits.tracked and not traits.repeatable and policy.on_lost is OnLost.RETRY:
-        told.append(
+        notes.append(
             "When a worker is lost, its run restarts from the beginning, without a record of its progress: declare "
             'the effects (or idempotent=True), or set on_lost="ask".'
         )
     if not traits.tracked and (policy.attempts_after_effect, policy.attempts_inside_effect) != (None, None):
-        told.append("attempts_after_effect and attempts_inside_effect have no effect: the job declares no effects.")
+        notes.append("attempts_after_effect and attempts_inside_effect have no effect: the job declares no effects.")
     elif policy.attempts_after_effect is not None and policy.attempts_after_effect <= 1:
-        told.append("After its first completed effect, only a person can retry a run (attempts_after_effect).")
+        notes.append("After its first completed effect, only a person can retry a run (attempts_after_effect).")
     if traits.effects and not traits.checked:
-        told.append("The job has effects and no check, so the overall result is not verified (@job.verify).")
+        notes.append("The job has effects and no check, so the overall result is not verified (@job.verify).")
     if policy.on_stall is OnStall.KILL and policy.stall_after is not None and not traits.isolated:
-        told.append('on_stall="kill" ends the whole worker: isolate the job (isolation="process").')
-    return told
+        notes.append('on_stall="kill" ends the whole worker: isolate the job (isolation="process").')
+    return notes
 
 
 def _rounded(length_: Duration) -> Duration:

@@ -192,19 +192,19 @@ def again_words(herd: Herd) -> str:
 
 def left_out_words(standing: Standings, load: Load) -> list[str]:
     """What the numbers leave out, or only estimate, a sentence each."""
-    told = [
+    notes = [
         *_left_out(standing.paused, "is paused", "are paused"),
         *_left_out(load.delayed, "has a fixed delay, so no fixed times", "have a fixed delay, so no fixed times"),
     ]
-    told += [f"{name} is left out: {why}" for name, why in (*standing.broken, *load.broken)]
+    notes += [f"{name} is left out: {why}" for name, why in (*standing.broken, *load.broken)]
     for cut in load.cut:
         whom = counted(len(cut.schedules), "schedule")
-        told.append(f"{cut.rule} ({whom}) has too many ticks to count: it is left out from {rfc3339(cut.until)} on")
+        notes.append(f"{cut.rule} ({whom}) has too many ticks to count: it is left out from {rfc3339(cut.until)} on")
     if load.evened:
-        told.append(f"the jitter of {counted(load.evened, 'schedule')} is averaged, because there are too many ticks")
+        notes.append(f"the jitter of {counted(load.evened, 'schedule')} is averaged, because there are too many ticks")
     if load.busy is not None and load.unknown:
-        told.append(f"busy slots: the duration of runs of {counted(load.unknown, 'schedule')} is unknown")
-    return told
+        notes.append(f"busy slots: the duration of runs of {counted(load.unknown, 'schedule')} is unknown")
+    return notes
 
 
 def _left_out(names: Collection[str], one: str, several: str) -> list[str]:

@@ -213,16 +213,16 @@ def _fits(view: ScheduleView, name: str, value: str) -> bool:
 async def _each(
     views: Sequence[ScheduleView], act: Callable[[str], Awaitable[str]], progress: Progress | None
 ) -> list[Steered]:
-    told: list[Steered] = []
+    results: list[Steered] = []
     for view in views:
         name = view.schedule.id
         try:
-            told.append(Steered(name, await act(name)))
+            results.append(Steered(name, await act(name)))
         except FoliotError as problem:  # it went meanwhile, or the store could not
-            told.append(Steered(name, "failed", str(problem)))
+            results.append(Steered(name, "failed", str(problem)))
         if progress is not None:
-            progress(len(told))
-    return told
+            progress(len(results))
+    return results
 
 
 def _whats(kind: str, given: Iterable[str] | None) -> tuple[What, ...]:

@@ -356,8 +356,8 @@ def scheduling(pulse: Pulse, schedulers: Sequence[Instance], shard_count: int) -
     late = 0 if pulse.overdue_since is None else pulse.now - pulse.overdue_since
     if not alive:
         heard = max((one.beat_at for one in schedulers), default=None)
-        told = "no live scheduler" if heard is None else f"no scheduler heartbeat since {rfc3339(heard)}"
-        return Signal("wrong", f"{told}: no run becomes due")
+        detail = "no live scheduler" if heard is None else f"no scheduler heartbeat since {rfc3339(heard)}"
+        return Signal("wrong", f"{detail}: no run becomes due")
     if pulse.early:
         return Signal("wrong", f"{counted(pulse.early, 'early start')}")
     if all(one.fenced for one in alive):
@@ -375,12 +375,12 @@ def working(pulse: Pulse, workers: Sequence[Instance]) -> Signal:
     delay = 0 if pulse.oldest is None else pulse.now - pulse.oldest
     if not alive:
         heard = max((one.beat_at for one in workers), default=None)
-        told = "no live worker" if heard is None else f"no worker heartbeat since {rfc3339(heard)}"
-        return Signal("wrong", f"{told}: no run starts")
+        detail = "no live worker" if heard is None else f"no worker heartbeat since {rfc3339(heard)}"
+        return Signal("wrong", f"{detail}: no run starts")
     if all(one.fenced for one in alive):
         return Signal("wrong", "the clocks of all workers are wrong: they claim no more runs")
     busy, slots = pulse.running, sum(one.slots for one in alive)
-    told = f"{counted(len(alive), 'worker')}, {busy:,} of {counted(slots, 'slot')} busy"
+    detail = f"{counted(len(alive), 'worker')}, {busy:,} of {counted(slots, 'slot')} busy"
     if delay > MINUTE:
-        return Signal("warning", f"{told}; {pulse.waiting:,} waiting, the oldest for {length(delay)}")
-    return Signal("ok", told)
+        return Signal("warning", f"{detail}; {pulse.waiting:,} waiting, the oldest for {length(delay)}")
+    return Signal("ok", detail)

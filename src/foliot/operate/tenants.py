@@ -73,10 +73,10 @@ def tenant_shape(share: TenantShare) -> Shape:
 
 def tenant_words(share: TenantShare, everyone: Sequence[TenantShare]) -> str:
     """What a person should know of it; nothing of most."""
-    told = []
+    notes = []
     if share.floods:
         everything = sum(one.view.waiting for one in everyone)
-        told.append(f"floods: {share.view.waiting:,} of {counted(everything, 'waiting run')}")
+        notes.append(f"floods: {share.view.waiting:,} of {counted(everything, 'waiting run')}")
     if share.takes_more:
-        told.append(f"takes {share.view.running:,} slots, its fair share is {share.share:.0f}")
-    return "; ".join(told)
+        notes.append(f"takes {share.view.running:,} slots, its fair share is {share.share:.0f}")
+    return "; ".join(notes)

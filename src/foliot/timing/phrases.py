@@ -39,12 +39,12 @@ def _days(frequency: Frequency, days: Days) -> str:
     """The days, led by the most exact; whatever else is said only narrows it."""
     kinds = [kind for kind in (_year_days(days), _month_days(frequency, days), _weekdays(frequency, days)) if kind]
     only = ", only" if frequency > Frequency.DAILY else ""
-    told = f"{only} on {', only when it falls on '.join(kinds)}" if kinds else ""
+    detail = f"{only} on {', only when it falls on '.join(kinds)}" if kinds else ""
     if days.weeks:
-        told += f" in {_some('week', days.weeks)} of the year"
+        detail += f" in {_some('week', days.weeks)} of the year"
     if days.months and not _says_months(frequency, days):
-        told += f"{'' if kinds else only} in {series(days.months, MONTHS)}"
-    return told
+        detail += f"{'' if kinds else only} in {series(days.months, MONTHS)}"
+    return detail
 
 
 def _daily(interval: int, pace: str, days: str, times: str) -> str:
@@ -132,19 +132,19 @@ def _within(frequency: Frequency, times: Times) -> str:
 
 
 def _bounds(given: Given, times: Times, start: datetime | None) -> str:
-    told = ""
+    detail = ""
     if start is not None:
         # The date says it all, when no time of that day is before the start.
         earliest = time(times.hours[0], times.minutes[0], times.seconds[0])
         is_whole = given.frequency <= Frequency.DAILY and start.time() <= earliest
-        told += f", from {start.date() if is_whole else _clock(start)}"
+        detail += f", from {start.date() if is_whole else _clock(start)}"
     if given.until is not None:
-        told += f", until {_moment(given.until)}"
+        detail += f", until {_moment(given.until)}"
     if given.most is not None:
-        told += f", {given.most} time{'s' if given.most > 1 else ''}"
+        detail += f", {given.most} time{'s' if given.most > 1 else ''}"
     if given.dates:
-        told += f", also {_moments(given.dates)}"
-    return told + (f", except {_moments(given.exceptions)}" if given.exceptions else "")
+        detail += f", also {_moments(given.dates)}"
+    return detail + (f", except {_moments(given.exceptions)}" if given.exceptions else "")
 
 
 def _moments(moments: Sequence[Moment]) -> str:

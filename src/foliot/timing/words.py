@@ -44,14 +44,14 @@ def describe(fields: Fields, tz: str, schedule: str = "") -> str:
     times, is_placed = _times(fields)
     days = _days(fields)
     # A pace around the clock says itself that it is every day; its zone matters only to its days.
-    told = f"{times} {tz} {days}" if is_placed else times if days == "every day" else f"{times} {days}"
+    detail = f"{times} {tz} {days}" if is_placed else times if days == "every day" else f"{times} {days}"
     years = "" if fields.years is None else f", only in {listed(_stepped('year', fields.years))}"
     slot = ""
     if fields.is_spread:
         slot = (
             " (chosen by H for this schedule)" if schedule else " (an example: H depends on the name of the schedule)"
         )
-    return f"{told}{years}{'' if is_placed else f', {tz}'}{slot}"
+    return f"{detail}{years}{'' if is_placed else f', {tz}'}{slot}"
 
 
 def _times(fields: Fields) -> tuple[str, bool]:

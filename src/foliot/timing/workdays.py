@@ -97,8 +97,8 @@ class Workdays:
         if self.source is None:
             return None
         wall = (date(self.known[-1] + 1, 1, 1).toordinal() - _EPOCH) * 86_400
-        told = f"the holidays ({self.words()}) end with {self.known[-1]}: install a newer release of `holidays`"
-        return Horizon((wall - zone(tz).offset(wall)) * SECOND, told)
+        detail = f"the holidays ({self.words()}) end with {self.known[-1]}: install a newer release of `holidays`"
+        return Horizon((wall - zone(tz).offset(wall)) * SECOND, detail)
 
     @property
     def first_weekday(self) -> int:

@@ -32,15 +32,15 @@ def schedulers(fleet: Fleet, due: Sequence[RunView], memory: Remembered, now: In
         memory.head = None
     elif memory.head is None or memory.head[0] != head.number:
         memory.head = head.number, now
-    told, since = None, None
+    cause, since = None, None
     if fleet.unowned:
-        told = f"no live scheduler holds {fleet.unowned} of {fleet.shards} shards: their runs do not fire"
+        cause = f"no live scheduler holds {fleet.unowned} of {fleet.shards} shards: their runs do not fire"
     elif memory.head is not None and head is not None and now - memory.head[1] >= DUE_FOR + pace * fleet.shards:
-        told, since = (
+        cause, since = (
             f"{head.id} has been due for {(now - head.fire_at) // SECOND} s, and no scheduler hands it off",
             head.fire_at,
         )
-    findings = [] if told is None else [Finding(Kind.SCHEDULER_SILENT, FLEET, told, since=since)]
+    findings = [] if cause is None else [Finding(Kind.SCHEDULER_SILENT, FLEET, cause, since=since)]
     return Seen(findings, judged=(Kind.SCHEDULER_SILENT, Kind.WATCH_SILENT))
 
 
@@ -56,15 +56,15 @@ def workers(fleet: Fleet, wanted: Iterable[str], paused: frozenset[str], now: In
     findings = []
     for queue in fleet.queues:
         if queue.queue not in served:
-            told = f"{queue.waiting:,} runs wait in queue {queue.queue}, which no live worker serves"
+            cause = f"{queue.waiting:,} runs wait in queue {queue.queue}, which no live worker serves"
             findings.append(
-                Finding(Kind.NO_WORKER, f"queue:{queue.queue}", told, since=queue.oldest, count=queue.waiting)
+                Finding(Kind.NO_WORKER, f"queue:{queue.queue}", cause, since=queue.oldest, count=queue.waiting)
             )
     # `resize@gpu`: runs that need labels are handed off under these, too; `settle?`: checks.
     waiting = {job.partition("@")[0].removesuffix("?") for job in fleet.waiting_jobs}
     for job in sorted({*wanted, *waiting} - fleet.known_jobs - paused):
-        told = f"no live worker has registered job {job}" + (", and its runs wait" if job in waiting else "")
-        findings.append(Finding(Kind.NO_WORKER, f"job:{job}", told, job=job))
+        cause = f"no live worker has registered job {job}" + (", and its runs wait" if job in waiting else "")
+        findings.append(Finding(Kind.NO_WORKER, f"job:{job}", cause, job=job))
     return Seen(findings, judged=(Kind.NO_WORKER,))
 
 
@@ -81,14 +81,14 @@ def queues(fleet: Fleet, now: Instant) -> Seen:
             continue
         age = now - queue.oldest
         if age > AGED:
-            told = f"queue {queue.queue}: {queue.waiting:,} runs wait for a worker, the oldest for {age // MINUTE} min"
+            cause = f"queue {queue.queue}: {queue.waiting:,} runs wait for a worker, the oldest for {age // MINUTE} min"
             since = queue.oldest + AGED
-            findings.append(Finding(Kind.QUEUE_AGE, f"queue:{queue.queue}", told, since=since, count=queue.waiting))
+            findings.append(Finding(Kind.QUEUE_AGE, f"queue:{queue.queue}", cause, since=since, count=queue.waiting))
         serving = [worker for worker in living if queue.queue in worker.queues]
         slots, busy = sum(one.slots for one in serving), sum(fleet.busy.get(one.number, 0) for one in serving)
         if serving and busy >= slots:
-            told = f"queue {queue.queue}: all {slots:,} slots of its workers are busy, and {queue.waiting:,} runs wait"
-            findings.append(Finding(Kind.SATURATED, f"queue:{queue.queue}", told, count=queue.waiting))
+            cause = f"queue {queue.queue}: all {slots:,} slots of its workers are busy, and {queue.waiting:,} runs wait"
+            findings.append(Finding(Kind.SATURATED, f"queue:{queue.queue}", cause, count=queue.waiting))
     return Seen(findings, judged=(Kind.QUEUE_AGE, Kind.SATURATED))
 
 
@@ -107,8 +107,8 @@ def clocks(instances: Iterable[Instance], now: Instant) -> Seen:
 
 
 def early(fleet: Fleet) -> Seen:
-    told = f"{fleet.early} attempts of the last day started before their fire time"
-    findings = [Finding(Kind.EARLY, FLEET, told, count=fleet.early)] if fleet.early else []
+    cause = f"{fleet.early} attempts of the last day started before their fire time"
+    findings = [Finding(Kind.EARLY, FLEET, cause, count=fleet.early)] if fleet.early else []
     return Seen(findings, judged=(Kind.EARLY,))
 
 
@@ -116,8 +116,8 @@ def losses(events: Sequence[EventRow]) -> Seen:
     lost = [event for event in events if event.kind == "lost"]
     if not lost:
         return Seen(judged=(Kind.LOST,))
-    told = f"{len(lost)} attempts were lost: {lost[-1].detail}" if len(lost) > 1 else f"lost: {lost[-1].detail}"
-    return Seen([Finding(Kind.LOST, FLEET, told, count=len(lost))], judged=(Kind.LOST,))
+    cause = f"{len(lost)} attempts were lost: {lost[-1].detail}" if len(lost) > 1 else f"lost: {lost[-1].detail}"
+    return Seen([Finding(Kind.LOST, FLEET, cause, count=len(lost))], judged=(Kind.LOST,))
 
 
 def flow(fleet: Fleet, completed: int, retrying: int, memory: Remembered, now: Instant) -> Seen:
@@ -133,16 +133,16 @@ def flow(fleet: Fleet, completed: int, retrying: int, memory: Remembered, now: I
     # What is less for an hour has become usual: a peak need not come back. Nothing at all has not.
     memory.fallen_from = (before, since) if has_fallen and (now - since < HOUR or not lately) else None
     if memory.fallen_from is not None:
-        told = f"{lately:,} runs succeeded in the last ten minutes, {before:,} before the drop, and {waiting:,} wait"
-        findings.append(Finding(Kind.COMPLETIONS, FLEET, told))
+        cause = f"{lately:,} runs succeeded in the last ten minutes, {before:,} before the drop, and {waiting:,} wait"
+        findings.append(Finding(Kind.COMPLETIONS, FLEET, cause))
     was = memory.retrying.ago(now, 10)
     if was is not None and retrying >= LEAST_RETRYING and retrying >= 2 * was:
-        told = f"{retrying:,} runs wait for a retry, {was:,} waited ten minutes ago"
-        findings.append(Finding(Kind.RETRIES, FLEET, told, count=retrying))
+        cause = f"{retrying:,} runs wait for a retry, {was:,} waited ten minutes ago"
+        findings.append(Finding(Kind.RETRIES, FLEET, cause, count=retrying))
     dead_before = _least(memory.dead, now)
     if fleet.dead - dead_before >= MORE_DEAD:
-        told = f"{fleet.dead:,} dead letters (+{fleet.dead - dead_before:,} in the past hour)"
-        findings.append(Finding(Kind.DEAD_LETTERS, FLEET, told, count=fleet.dead))
+        cause = f"{fleet.dead:,} dead letters (+{fleet.dead - dead_before:,} in the past hour)"
+        findings.append(Finding(Kind.DEAD_LETTERS, FLEET, cause, count=fleet.dead))
     return Seen(findings, judged=(Kind.COMPLETIONS, Kind.RETRIES, Kind.DEAD_LETTERS))
 
 

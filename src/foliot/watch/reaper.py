@@ -181,8 +181,8 @@ class Reaper:
             if is_news and (url := policies.of(attempt).ping) is not None:
                 goes_on = loss.event in (Event.RETRY_GRANTED, Event.DOUBTED, Event.GIVEN_BACK)
                 what = "log" if goes_on else "fail"
-                told = f"{run_id(loss.number, attempt.name)}/{loss.attempt}: {loss.outcome}: {loss.error}"
-                self._ping(url, what, told)
+                cause = f"{run_id(loss.number, attempt.name)}/{loss.attempt}: {loss.outcome}: {loss.error}"
+                self._ping(url, what, cause)
 
     async def _tell(self, unreadable: dict[str, str]) -> None:
         for subject, detail in unreadable.items():

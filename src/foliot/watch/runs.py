@@ -86,9 +86,9 @@ def late(
         policy = policy_of(first, cards.get(first.job))
         others = f" and {len(views) - 1:,} more" if len(views) > 1 else ""
         been = f"{'have' if others else 'has'} been due for {_span(now - first.fire_at)}"
-        told = f"{first.id}{others} {been}, {first.state}"
+        cause = f"{first.id}{others} {been}, {first.state}"
         findings.append(
-            _about(subject, cards, Kind.LATE, told, since=first.fire_at + policy.missed_after, count=len(views))
+            _about(subject, cards, Kind.LATE, cause, since=first.fire_at + policy.missed_after, count=len(views))
         )
     return Seen(findings, judged=(Kind.LATE,) if is_all else ())
 
@@ -150,15 +150,15 @@ def stuck(at_work: Sequence[RunView], cards: Cards, now: Instant) -> Seen:
             continue
         if is_stuck(view, policy, now):
             silence = silent_for(view, now) or 0
-            told = f"{view.id} sends heartbeats, and has not reported progress for {_span(silence)}"
+            cause = f"{view.id} sends heartbeats, and has not reported progress for {_span(silence)}"
         elif now - begun > policy.timeout + PAST_TIMEOUT:
-            told = (
+            cause = (
                 f"{view.id} is still running {_span(now - begun - policy.timeout)} past its timeout of "
                 f"{spell(policy.timeout)}"
             )
         else:
             continue
-        silent[Subject.of(view.job, view.schedule)].append((view, told))
+        silent[Subject.of(view.job, view.schedule)].append((view, cause))
     act = 'foliot runs cancel "{run}" --reason "..."'
     listed = "foliot runs list --condition stuck"
     findings = [_together(runs, cards, Kind.STUCK, "are stuck", act, listed) for runs in silent.values()]
@@ -188,9 +188,9 @@ def overlapping(at_work: Sequence[RunView], overlaps: Mapping[str, Overlap], car
         if schedule is None or overlaps.get(schedule, Overlap.ALLOW) is Overlap.ALLOW:
             continue
         views = [view for view in at_work if series_of(view) == (schedule, member)]
-        told = f"{len(views)} runs are running at the same time: {', '.join(view.id for view in views[:3])}"
+        cause = f"{len(views)} runs are running at the same time: {', '.join(view.id for view in views[:3])}"
         subject = Subject.of(views[0].job, schedule)
-        findings.append(_about(subject, cards, Kind.OVERLAPPING, told, count=len(views)))
+        findings.append(_about(subject, cards, Kind.OVERLAPPING, cause, count=len(views)))
     return Seen(findings, judged=(Kind.OVERLAPPING,))
 
 
@@ -207,8 +207,8 @@ def checks_overdue(checking: Sequence[RunView], since: dict[int, Instant], cards
         waits = now - since[view.number]
         if Kind.CHECK_OVERDUE in policy.no_alerts or waits <= policy.timeout:
             continue
-        told = f"{view.id} has waited for its check for {_span(waits)}"
-        overdue[Subject.of(view.job, view.schedule)].append((view, told))
+        cause = f"{view.id} has waited for its check for {_span(waits)}"
+        overdue[Subject.of(view.job, view.schedule)].append((view, cause))
     act, listed = 'foliot runs show "{run}"', "foliot runs list --state verifying"
     findings = [
         _together(runs, cards, Kind.CHECK_OVERDUE, "wait too long for their checks", act, listed)
@@ -331,8 +331,8 @@ def failing(
         count = failures.get(name, (0, 0))[0]
         if count >= IN_A_ROW and Kind.FAILING not in _policy(cards, subject.job).no_alerts:
             error = brief(detail)
-            told = f"{count} failures in a row, and no useful result in between" + (f": {error}" if error else "")
-            findings.append(_about(subject, cards, Kind.FAILING, told, count=count))
+            cause = f"{count} failures in a row, and no useful result in between" + (f": {error}" if error else "")
+            findings.append(_about(subject, cards, Kind.FAILING, cause, count=count))
     _forget_oldest(failures)
     return Seen(findings, cured=[(str(Kind.FAILING), name) for name in useful])
 
@@ -410,8 +410,8 @@ def tight(ended: Sequence[Ended], counts: dict[str, int], cards: Cards) -> Seen:
             continue
         counts[subject.name] = counts.get(subject.name, 0) + 1
         if counts[subject.name] >= 2 and Kind.RATIO not in _policy(cards, subject.job).no_alerts:
-            told = f"its runs take {_span(took)}, and its interval is {_span(interval)}"
-            findings.append(_about(subject, cards, Kind.RATIO, told))
+            cause = f"its runs take {_span(took)}, and its interval is {_span(interval)}"
+            findings.append(_about(subject, cards, Kind.RATIO, cause))
     last = {finding.key: finding for finding in findings if finding.subject in counts}
     return Seen(list(last.values()), cured=[key for key in cured if key not in last])
 

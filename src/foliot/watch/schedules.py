@@ -216,7 +216,7 @@ def _missing(one: Posted, gaps: Sequence[Instant]) -> Finding | None:
     if rule.delay is not None:
         if one.is_live:
             return None
-        told = "it has a fixed delay, and no run of it is active or pending"
+        cause = "it has a fixed delay, and no run of it is active or pending"
     else:
         try:
             tick = not_again(rule, rule.next(_through(one)), schedule.last_wall)
@@ -224,11 +224,11 @@ def _missing(one: Posted, gaps: Sequence[Instant]) -> Finding | None:
             return None
         if tick is None:
             return None  # its rule has come to its end
-        told = f"no pending run for its next tick {rfc3339(tick)}"
+        cause = f"no pending run for its next tick {rfc3339(tick)}"
     return _finding(
         Kind.MISSING,
         schedule,
-        told,
+        cause,
         action=(
             f"restart a scheduler, or use foliot scheduler --apply: it creates the pending run of {schedule.id} again"
         ),
@@ -252,8 +252,8 @@ def _stale(one: Posted, now: Instant, begins: Instant) -> Finding | None:
         return None
     if tick is None or tick <= begins or (one.useful_tick or 0) >= tick:
         return None
-    told = f"no useful result for its tick {rfc3339(tick)} within {spell(policy.expect_within)}"
-    return _finding(Kind.STALE, schedule, told, since=tick + policy.expect_within)
+    cause = f"no useful result for its tick {rfc3339(tick)} within {spell(policy.expect_within)}"
+    return _finding(Kind.STALE, schedule, cause, since=tick + policy.expect_within)
 
 
 def _stale_words(useful_at: Instant | None, expected: Duration) -> str:
@@ -286,10 +286,10 @@ def stale_jobs(
         looked_at.add((str(Kind.STALE), f"job:{job}"))
         since = useful.get(job, now)
         if now - since > policy.expect_every:
-            told = (
+            cause = (
                 f"no useful result of {job} for longer than {spell(policy.expect_every)}; none since {_second(since)}"
             )
-            findings.append(Finding(Kind.STALE, f"job:{job}", told, since=since, job=job))
+            findings.append(Finding(Kind.STALE, f"job:{job}", cause, since=since, job=job))
     return Seen(findings, cured=looked_at - {finding.key for finding in findings})
 
 

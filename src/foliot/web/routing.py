@@ -128,8 +128,8 @@ def read_json(body: bytes) -> Any:
         value = json.loads(body.decode("utf-8"), parse_constant=_no_number, parse_float=_finite)
         _check_value(value)
     except (ValueError, RecursionError) as error:
-        told = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise Problem("unreadable", f"invalid JSON: {told:.200}") from None
+        detail = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise Problem("unreadable", f"invalid JSON: {detail:.200}") from None
     return value
 
 

@@ -176,12 +176,12 @@ def stopped(attempt: Attempt, stop: Stop, error: BaseException | None, clock: Cl
         return Finding(Outcome.CANCELLED, text, Event.CANCEL, Reason.REQUESTED)
     if stop is Stop.TIMEOUT:
         since = attempt.begun_at
-        told = f"timed out after {(clock.monotonic() - since if since is not None else 0) / SECOND:g} s"
-        return Finding(Outcome.TIMED_OUT, told + (f"\n{text}" if text else ""))
+        detail = f"timed out after {(clock.monotonic() - since if since is not None else 0) / SECOND:g} s"
+        return Finding(Outcome.TIMED_OUT, detail + (f"\n{text}" if text else ""))
     if stop is Stop.STALL:
         since = attempt.moved_at()
-        told = f"stalled: no progress for {(clock.monotonic() - since if since is not None else 0) / SECOND:g} s"
-        return Finding(Outcome.STALLED, told + (f"\n{text}" if text else ""))
+        detail = f"stalled: no progress for {(clock.monotonic() - since if since is not None else 0) / SECOND:g} s"
+        return Finding(Outcome.STALLED, detail + (f"\n{text}" if text else ""))
     # Drained, or taken away: the run is due again at once and nothing was spent. If it was taken away, the token has
     # gone with it, and the store refuses this ending.
     return Finding(Outcome.INTERRUPTED, text, Event.GIVEN_BACK)

@@ -35,5 +35,5 @@ def ended(ping: Ping, attempt: Attempt, ending: Ending) -> None:
     what = _SAID.get(ending.event)
     if what is None or attempt.policy.ping is None:
         return
-    told = f"{attempt.claimed.id}/{ending.attempt}: {ending.outcome}"
-    ping(attempt.policy.ping, what, f"{told}\n{ending.error}" if ending.error else told)
+    detail = f"{attempt.claimed.id}/{ending.attempt}: {ending.outcome}"
+    ping(attempt.policy.ping, what, f"{detail}\n{ending.error}" if ending.error else detail)

@@ -110,8 +110,8 @@ async def add_token(tx: Transaction, wanted: NewToken, actor: str, note: str) ->
             "another name"
         )
     bound = WorkBound(wanted.jobs, wanted.queues, wanted.tenant, wanted.all_tenants)
-    told = f" ({bound.words})" if wanted.scope is Scope.WORK else ""
-    await tx.audit(actor, "create_token", f"token:{wanted.name}", f"{note}{told}")
+    detail = f" ({bound.words})" if wanted.scope is Scope.WORK else ""
+    await tx.audit(actor, "create_token", f"token:{wanted.name}", f"{note}{detail}")
     return _token(row)
 
 

@@ -44,8 +44,8 @@ async def _change(tx: Transaction, destination: str, before: Breaker, after: Bre
         await tx.stir(planned)
         await tx.run("start_probes", name=slot, at=at + after.every if planned else at)
     if after.is_open and not before.is_open:
-        told = f"{after.failures} attempts in a row failed; the runs of the destination are held, except for probes"
-        await tx.event("breaker_opened", destination, told)
+        detail = f"{after.failures} attempts in a row failed; the runs of the destination are held, except for probes"
+        await tx.event("breaker_opened", destination, detail)
 
 
 async def close(tx: Transaction, destination: str) -> bool:
@@ -71,9 +71,9 @@ async def open_breakers(tx: Transaction) -> dict[str, Breaker]:
 
 def shown(destination: str, breaker: Breaker) -> Gate:
     """As a limit that nobody set."""
-    told = f"open: {breaker.failures} failures in a row"
+    detail = f"open: {breaker.failures} failures in a row"
     return Gate(
-        f"{BREAKER}{destination}", every=breaker.every, source="breaker", changed_at=breaker.changed_at, note=told
+        f"{BREAKER}{destination}", every=breaker.every, source="breaker", changed_at=breaker.changed_at, note=detail
     )
 
 
@@ -89,7 +89,7 @@ async def give_up(tx: Transaction) -> int:
     # An effect of an earlier attempt may be open: no attempt is made any more that could settle it.
     in_doubt = {row[0] for row in await tx.all("left_open", numbers=longs([row[0] for row in rows]))} if rows else ()
     for number, _, slot in rows:
-        told = f"{slot.removeprefix(breaker_slot(''))} did not answer for as long as this run may wait"
+        detail = f"{slot.removeprefix(breaker_slot(''))} did not answer for as long as this run may wait"
         if number in in_doubt:
             await unend(
                 tx,
@@ -98,10 +98,10 @@ async def give_up(tx: Transaction) -> int:
                 None,
                 0,
                 Reason.EFFECT,
-                (f"the outcome of an effect is unknown, and {told}"),
+                (f"the outcome of an effect is unknown, and {detail}"),
             )
         else:
-            await unend(tx, number, State.DEAD, None, 0, Reason.DESTINATION_DOWN, told)
+            await unend(tx, number, State.DEAD, None, 0, Reason.DESTINATION_DOWN, detail)
     if schedules:
         await runs_ended(tx, schedules)
     return len(rows)

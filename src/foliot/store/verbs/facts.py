@@ -256,6 +256,6 @@ def _blocks(schedule: Schedule | None, state: State) -> bool:
 
 async def _set_aside(tx: Transaction, number: int, name: str | None, error: ValueError) -> None:
     """A row that this release cannot read, as a newer one may write it: it waits for a person, and the rest goes on."""
-    told = f"this release cannot read the run: {error}"
-    await unend(tx, number, State.DEAD, None, 0, Reason.BAD_ROW, told)
-    await tx.event("run_set_aside", run_id(number, name), told)
+    detail = f"this release cannot read the run: {error}"
+    await unend(tx, number, State.DEAD, None, 0, Reason.BAD_ROW, detail)
+    await tx.event("run_set_aside", run_id(number, name), detail)

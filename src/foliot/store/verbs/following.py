@@ -65,8 +65,8 @@ async def end(tx: Transaction, ends: Sequence[End], tried: Collection[int]) -> N
     for number, _, _, reason, detail, _, _ in ends:
         if number in parked:
             why = f"the run was about to end ({reason}), and one of its effects has no recorded outcome"
-            told = f"{why}: {detail}" if detail else why
-            await unend(tx, number, State.AMBIGUOUS, None, 0, Reason.EFFECT, told)
+            text = f"{why}: {detail}" if detail else why
+            await unend(tx, number, State.AMBIGUOUS, None, 0, Reason.EFFECT, text)
     ending = [one for one in ends if one[0] not in parked]
     if ending:
         await tx.run_each("end_run", ending)

@@ -102,8 +102,8 @@ async def reconcile(
     found = await _parked(tx, identifier, "reconciled", waiting=True)
     lineage = await ledger.lineage_of(tx, found.number)
     for one in settled:
-        told = f"{actor}: {evidence}"
-        if not await ledger.settle(tx, lineage, one.name, one.key, one.state, told):
+        detail = f"{actor}: {evidence}"
+        if not await ledger.settle(tx, lineage, one.name, one.key, one.state, detail):
             raise Conflict(f"the ledger of {found.id} has no effect {one.name} {one.key}; no change was made")
     effects = await ledger.effects_of(tx, lineage)
     in_doubt = [one for one in effects if one.state is EffectState.STARTED]
@@ -267,8 +267,8 @@ async def _answer_for_ledger(
     if open_effects:
         await ledger.settle_maybes(tx, lineage, EffectState.NOT_DONE, f"{actor} overrode the advice: {note}")
     if repeat:
-        told = f"{actor} requested the repetition: {note}"
-        await tx.run("undo_done", lineage=lineage, names=list(repeat), now=tx.now, note=told)
+        detail = f"{actor} requested the repetition: {note}"
+        await tx.run("undo_done", lineage=lineage, names=list(repeat), now=tx.now, note=detail)
 
 
 async def lineage_number(tx: Transaction, identifier: str) -> int:

@@ -45,7 +45,7 @@ async def replay(
     facts = await ledger.facts_of(tx, list(rows))
     busy = {row[0]: run_id(row[1], row[2]) for row in await tx.all("busy_kin", numbers=wanted)}
     due = max(due_at, tx.now)
-    told: list[Replayed] = []
+    replayed_runs: list[Replayed] = []
     going: list[Row] = []
     for number in numbers:
         one = _judged(tx, rows.get(number), facts.get(number, Facts()), busy.get(number), number, override)
@@ -53,13 +53,13 @@ async def replay(
             one = one._replace(fire_at=due)
             going.append(rows[number])
             due += every
-        told.append(one)
-    await _revive(tx, [(one.fire_at, one.number) for one in told if one.fate is Fate.REPLAYED])
+        replayed_runs.append(one)
+    await _revive(tx, [(one.fire_at, one.number) for one in replayed_runs if one.fate is Fate.REPLAYED])
     if override:
         for row in going:
             await ledger.settle_maybes(tx, row[3], EffectState.NOT_DONE, f"{actor} overrode the advice: {note}")
     await tx.audit_each(actor, "replay", [(run_id(row[0], row[1]), note) for row in going])
-    return told
+    return replayed_runs
 
 
 def _judged(tx: Transaction, row: Row | None, facts: Facts, busy: str | None, number: int, override: bool) -> Replayed:

@@ -460,8 +460,8 @@ async def _rearm(tx: Transaction, rearming: Rearming) -> bool:
         )
         await tx.run("schedule_made", id=rearming.schedule, name=name)
         await tx.stir([number])
-    told = "none: the rule has no further tick" if tick is None else rfc3339(tick.nominal)
-    await tx.event("tick_moved", rearming.schedule, f"{rearming.tables}: from {rfc3339(rearming.nominal)} to {told}")
+    detail = "none: the rule has no further tick" if tick is None else rfc3339(tick.nominal)
+    await tx.event("tick_moved", rearming.schedule, f"{rearming.tables}: from {rfc3339(rearming.nominal)} to {detail}")
     return True
 
 

@@ -191,9 +191,9 @@ async def cancel_members(tx: Transaction, tick: str, reason: Reason, note: str) 
     first, last = members_range(tick)
     rows = await tx.all("live_members", first=first, last=last)
     await tx.lock({row[1] for row in rows})
-    told = f"with {tick}" + (f": {note}" if note else "")
-    ended, busy = await following.stop(tx, [row[0] for row in rows], reason, told)
-    await following.ask_to_stop(tx, busy, reason, told)
+    detail = f"with {tick}" + (f": {note}" if note else "")
+    ended, busy = await following.stop(tx, [row[0] for row in rows], reason, detail)
+    await following.ask_to_stop(tx, busy, reason, detail)
     series = {row[1] for row in rows if row[0] in ended}
     if series:
         await following.runs_ended(tx, series)

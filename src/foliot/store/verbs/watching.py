@@ -95,8 +95,8 @@ async def lose(tx: Transaction, losses: Sequence[Loss]) -> int:
         ended = (loss.number, loss.attempt, loss.token, None, tx.now, loss.outcome, loss.error, loss.stage, loss.reason)
         await tx.run("add_attempts", worker=worker, endings=as_json([ended]))
         identifier = run_id(loss.number, name)
-        told = f"{attempt_id(identifier, loss.attempt)} on worker {worker}: {loss.error}"
-        await tx.event(str(loss.outcome), identifier, told)
+        detail = f"{attempt_id(identifier, loss.attempt)} on worker {worker}: {loss.error}"
+        await tx.event(str(loss.outcome), identifier, detail)
         if loss.event in PUT_TO_CHECK:
             await _put_to_check(tx, loss)
         else:

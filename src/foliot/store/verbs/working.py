@@ -230,8 +230,8 @@ async def _set_aside(tx: Transaction, chunk: Row, numbers: array[int]) -> None:
         await tx.run("unfire_runs", numbers=longs(unfired))
         await tx.stir(unfired)
     if late:
-        told = f"{TOO_LATE}, while it waited for a worker"
-        await end(tx, [(n, State.SKIPPED, tx.now, Reason.TOO_LATE, told, None, None) for n in late], late)
+        detail = f"{TOO_LATE}, while it waited for a worker"
+        await end(tx, [(n, State.SKIPPED, tx.now, Reason.TOO_LATE, detail, None, None) for n in late], late)
         await runs_ended(tx, schedules)
     for (job, ready_at), left in waiting.items():
         common = {"queue": queue, "lane": lane, "priority": priority, "rank": rank, "fired_at": fired_at}
@@ -496,8 +496,8 @@ async def _fence(tx: Transaction, worker: int, fenced: Sequence[Ending]) -> None
             "find_ended", number=ending.number, name=None
         )
         identifier = run_id(ending.number, row[1] if row else None)
-        told = f"worker {worker} finished {attempt_id(identifier, ending.attempt)} after its lease expired; refused"
-        await tx.event("fenced", identifier, told)
+        detail = f"worker {worker} finished {attempt_id(identifier, ending.attempt)} after its lease expired; refused"
+        await tx.event("fenced", identifier, detail)
     # The lost attempt has its row already, under this token: the refused write is told beside it, not over it.
     rows = [
         (e.number, e.attempt, -e.token, e.started_at, e.finished_at, e.outcome, e.error, e.stage, None) for e in refused

@@ -176,10 +176,10 @@ def _drawing(shape: Shape, now: Instant) -> Markup | None:
     for one in attempts:
         good = one["outcome"] in (None, "succeeded")
         meaning = "busy" if one["outcome"] is None else "ok" if good else "bad"
-        told = f"attempt {one['attempt']}: {one['outcome'] or 'running'}, {length_of(one['took'])}"
+        detail = f"attempt {one['attempt']}: {one['outcome'] or 'running'}, {length_of(one['took'])}"
         row = "check" if one["stage"] == "check" else f"attempt {one['attempt']}"
         until = None if is_open and one is attempts[-1] else place(one["finished_at"])
-        spans.append(charts.Span(row, place(one["started_at"]), until, meaning, told))
+        spans.append(charts.Span(row, place(one["started_at"]), until, meaning, detail))
     marks = [(place(shape["nominal"]), "due", "idle")] if _at(shape["nominal"]) >= low else []
     edges = [(0.0, clock(rfc3339(low))), (1.0, clock(rfc3339(high)))]
     return charts.timeline(spans, marks, edges, (low // 1_000, high // 1_000) if is_open else None)
